@@ -1,0 +1,34 @@
+# tessera_add_test(<layer>/<name>.test.cpp [NP 1 2 4] [LABELS ...] [LIBS ...] [TIMEOUT s])
+#
+# A test executable per file, named by its path. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs
+# alone. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e).
+
+# The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
+function(tessera_add_test file)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "NP;LABELS;LIBS")
+  string(REGEX REPLACE "\\.test\\.cpp$" "" path "${file}")
+  string(REPLACE "/" "." name "${path}")
+  string(REGEX REPLACE "/.*" "" layer "${path}")
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(test.${name} "${PROJECT_SOURCE_DIR}/tests/${file}")
+  set_target_properties(test.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
+  target_link_libraries(test.${name} PRIVATE tessera_${layer} tessera_flags ${arg_LIBS})
+  target_compile_definitions(test.${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
+  if(arg_NP)
+    target_link_libraries(test.${name} PRIVATE tessera_test_main_mpi)
+    foreach(np IN LISTS arg_NP)
+      add_test(NAME ${name}.np${np}
+               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${np} --oversubscribe --allow-run-as-root --bind-to none
+                       $<TARGET_FILE:test.${name}>)
+      set_tests_properties(${name}.np${np} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+                           PROCESSORS ${np} ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false")
+    endforeach()
+  else()
+    target_link_libraries(test.${name} PRIVATE tessera_test_main)
+    add_test(NAME ${name} COMMAND test.${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${layer};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+                         ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false")
+  endif()
+endfunction()

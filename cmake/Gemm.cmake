@@ -1,0 +1,23 @@
+# Host matrix products: oneDNN (fp32 and bf16) and any CBLAS as the fallback. At least one is needed.
+# oneDNN is found by its files: Debian's package file of it asks for OpenCL headers that the CPU path does not use.
+find_path(TESSERA_ONEDNN_INCLUDE dnnl.hpp)
+find_library(TESSERA_ONEDNN_LIBRARY dnnl)
+find_package(BLAS QUIET)
+find_path(TESSERA_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas)
+
+add_library(tessera_gemm_libraries INTERFACE)
+if(TESSERA_ONEDNN_INCLUDE AND TESSERA_ONEDNN_LIBRARY)
+  set(TESSERA_HAVE_ONEDNN ON)
+  target_include_directories(tessera_gemm_libraries SYSTEM INTERFACE "${TESSERA_ONEDNN_INCLUDE}")
+  target_link_libraries(tessera_gemm_libraries INTERFACE "${TESSERA_ONEDNN_LIBRARY}")
+  target_compile_definitions(tessera_gemm_libraries INTERFACE TESSERA_HAVE_ONEDNN)
+endif()
+if(BLAS_FOUND AND TESSERA_CBLAS_INCLUDE)
+  set(TESSERA_HAVE_CBLAS ON)
+  target_include_directories(tessera_gemm_libraries SYSTEM INTERFACE "${TESSERA_CBLAS_INCLUDE}")
+  target_link_libraries(tessera_gemm_libraries INTERFACE BLAS::BLAS)
+  target_compile_definitions(tessera_gemm_libraries INTERFACE TESSERA_HAVE_CBLAS)
+endif()
+if(NOT TESSERA_HAVE_ONEDNN AND NOT TESSERA_HAVE_CBLAS)
+  message(FATAL_ERROR "No matrix-product library: install oneDNN (libdnnl-dev) or a CBLAS (libopenblas-dev)")
+endif()

@@ -1,0 +1,41 @@
+# One static library per layer, lowest first. A layer sees the headers of the layers it declares and of no other, so an include
+# that goes up is a plain compile error. The order of declaration in src/CMakeLists.txt is the order of the layers.
+#
+#   tessera_add_layer(zero USES core memory kernels comm optim PRIVATE_LIBS Kokkos::kokkos)
+#
+# Sources are all of src/<layer>/**/*.cpp; public headers all of include/tessera/<layer>/*.hpp.
+function(tessera_add_layer layer)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "USES;PRIVATE_LIBS;DEFINITIONS")
+  foreach(used IN LISTS arg_USES)
+    if(NOT TARGET tessera_${used})
+      message(FATAL_ERROR "layer ${layer} uses ${used}, which is not below it")
+    endif()
+  endforeach()
+
+  # The include view of this layer: <build>/layer-include/<layer>/tessera/<layer> -> include/tessera/<layer>
+  set(view "${PROJECT_BINARY_DIR}/layer-include/${layer}")
+  file(MAKE_DIRECTORY "${view}/tessera")
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}/include/tessera/${layer}" "${view}/tessera/${layer}" SYMBOLIC)
+  file(GLOB headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/tessera/${layer}/*.hpp")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${layer}/*.cpp")
+
+  if(NOT sources)
+    message(STATUS "layer ${layer} has no sources yet")
+    add_library(tessera_${layer} INTERFACE)
+    target_include_directories(tessera_${layer} INTERFACE "${view}")
+    list(TRANSFORM arg_USES PREPEND tessera_)
+    target_link_libraries(tessera_${layer} INTERFACE ${arg_USES})
+    return()
+  endif()
+  add_library(tessera_${layer} STATIC ${sources})
+  add_library(Tessera::${layer} ALIAS tessera_${layer})
+  set_target_properties(tessera_${layer} PROPERTIES EXPORT_NAME ${layer} LINKER_LANGUAGE CXX)
+  target_include_directories(tessera_${layer} PUBLIC "$<BUILD_INTERFACE:${view}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
+                                              PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/${layer}")
+  list(TRANSFORM arg_USES PREPEND tessera_)
+  target_link_libraries(tessera_${layer} PUBLIC ${arg_USES} PRIVATE $<BUILD_INTERFACE:tessera_flags> ${arg_PRIVATE_LIBS})
+  target_compile_definitions(tessera_${layer} PRIVATE ${arg_DEFINITIONS})
+  set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS ${layer})
+  set_property(GLOBAL PROPERTY TESSERA_LAYER_HEADERS_${layer} "${headers}")
+  set_property(GLOBAL PROPERTY TESSERA_LAYER_USES_${layer} "${arg_USES}")
+endfunction()

@@ -1,0 +1,93 @@
+#pragma once
+/// Errors, exit codes and contract checks. Every message says what failed with its values, why that is wrong, and what to try.
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// Exit codes of all programs (sysexits.h where one fits). docs/exit-codes.md explains each to users.
+enum class ExitCode : int {
+  done = 0,
+  usage = 64,          ///< unknown or contradictory argument
+  bad_data = 65,       ///< input or checkpoint malformed or damaged
+  peer_lost = 69,      ///< a rank died or did not answer in time
+  internal = 70,       ///< a bug, or memory that could not be had
+  io = 74,             ///< a file could not be read or written
+  stopped_early = 75,  ///< saved its state and wants to be run again
+  bad_config = 78,     ///< a configuration that cannot work
+};
+
+/// Base of all errors that end a program in an orderly way; only the cli layer catches it.
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, std::string const& message) : std::runtime_error(message), code_(code) {}
+  ExitCode code() const noexcept { return code_; }
+
+ private:
+  ExitCode code_;
+};
+
+struct UsageError : Error {
+  explicit UsageError(std::string const& message) : Error(ExitCode::usage, message) {}
+};
+struct DataError : Error {
+  explicit DataError(std::string const& message) : Error(ExitCode::bad_data, message) {}
+};
+struct ConfigError : Error {
+  explicit ConfigError(std::string const& message) : Error(ExitCode::bad_config, message) {}
+};
+struct IoError : Error {
+  explicit IoError(std::string const& message) : Error(ExitCode::io, message) {}
+};
+struct InternalError : Error {
+  explicit InternalError(std::string const& message) : Error(ExitCode::internal, message) {}
+};
+struct OutOfMemoryError : Error {
+  explicit OutOfMemoryError(std::string const& message) : Error(ExitCode::internal, message) {}
+};
+/// A rank that died or missed a deadline; `rank` is -1 when no single one can be named.
+struct PeerLostError : Error {
+  PeerLostError(int suspect_rank, std::string const& message) : Error(ExitCode::peer_lost, message), rank(suspect_rank) {}
+  int rank;
+};
+
+/// Streams its arguments into one string: concat("step ", 3, " of ", n).
+template <class... Args>
+std::string concat(Args const&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+/// "<what>: <strerror(errno_value)>", for messages about system calls.
+std::string with_errno(std::string const& what, int errno_value);
+
+namespace detail {
+[[noreturn]] void contract_failed(char const* kind, char const* condition, char const* file, int line, std::string const& message);
+}
+
+}  // namespace tessera
+
+/// Input, files and environment: always on. TESSERA_VALIDATE(n > 0, ConfigError, "train_batch_size is ", n, "; it must be positive")
+#define TESSERA_VALIDATE(condition, error_type, ...)                            \
+  do {                                                                          \
+    if (!(condition)) throw ::tessera::error_type(::tessera::concat(__VA_ARGS__)); \
+  } while (false)
+
+/// Contracts between functions: on in builds with TESSERA_ASSERTIONS (host-debug), free otherwise.
+#ifdef TESSERA_ASSERTIONS
+#define TESSERA_CONTRACT_(kind, condition, ...)                                                                   \
+  do {                                                                                                            \
+    if (!(condition))                                                                                             \
+      ::tessera::detail::contract_failed(kind, #condition, __FILE__, __LINE__, ::tessera::concat("" __VA_ARGS__)); \
+  } while (false)
+#else
+#define TESSERA_CONTRACT_(kind, condition, ...) \
+  do {                                          \
+  } while (false && (condition))
+#endif
+#define TESSERA_EXPECT(condition, ...) TESSERA_CONTRACT_("precondition", condition, __VA_ARGS__)
+#define TESSERA_ENSURE(condition, ...) TESSERA_CONTRACT_("postcondition", condition, __VA_ARGS__)

@@ -1,0 +1,51 @@
+#pragma once
+/// The optimizer's kernels: gradient statistics and the fused AdamW step over a rank's partition.
+
+#include <vector>
+
+#include "tessera/kernels/elementwise.hpp"
+
+namespace tessera::kernels {
+
+/// A run of the partition with one set of coefficients.
+struct AdamWSegment {
+  float* master = nullptr;       ///< fp32 weights, updated
+  float* exp_avg = nullptr;      ///< first moment, updated
+  float* exp_avg_sq = nullptr;   ///< second moment, updated
+  void const* gradient = nullptr;
+  void* weights_out = nullptr;   ///< 16-bit weights written from the updated master; null when the master is the weight
+  std::int64_t numel = 0;
+  float learning_rate = 0.0f;
+  float weight_decay = 0.0f;
+};
+
+/// One step for all segments:  g = gradient * gradient_factor (unscale and clip in one), then
+///   m <- beta1 m + (1-beta1) g;  v <- beta2 v + (1-beta2) g^2
+///   decoupled: p <- p - lr * weight_decay * p, then p <- p - lr * (m / (1-beta1^t)) / (sqrt(v / (1-beta2^t)) + epsilon)
+///   (adam_l2: g += weight_decay * p first, no decoupled decay; bias_correction false: the divisors are 1)
+/// in the order of operations of torch.optim.AdamW.
+/// Source  Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, Alg. 2.  Traffic 16 B read + 12 B written (+2).
+struct AdamWStep {
+  std::vector<AdamWSegment> segments;
+  Dtype gradient_dtype = Dtype::fp32;
+  Dtype weights_dtype = Dtype::fp32;  ///< of weights_out
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  double bias_correction1 = 1.0, bias_correction2 = 1.0;  ///< 1 - beta^t, computed in double by the caller
+  bool adam_l2 = false;
+  float gradient_factor = 1.0f;
+};
+void adamw(Queue& q, AdamWStep const& step);
+
+/// Sum of squares (double) and whether every element is finite, over several runs of elements; on the host when @p q has run.
+struct GradientStatistics {
+  double sum_of_squares = 0.0;
+  bool finite = true;
+};
+struct GradientRun {
+  void const* data = nullptr;
+  std::int64_t numel = 0;
+};
+/// Deterministic for a given number of elements: partial sums over fixed blocks, added in order.
+void gradient_statistics(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,92 @@
+#pragma once
+/// Owned memory. Every allocation has a name, a purpose and a tier, and is counted by the process's ledger.
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/memory/tensor.hpp"
+
+namespace tessera::memory {
+
+/// Where memory lives. The host build has one: `host`.
+enum class Tier { device, host, pinned };
+
+/// What memory is for; the first four are the model states that the ZeRO formulas speak of.
+enum class Purpose { weights, gradients, master_weights, optimizer_state, communication, activations, workspace, data };
+std::string_view name_of(Purpose purpose);
+
+/// Bytes now and at most, by purpose, of this process.
+struct LedgerEntry {
+  Purpose purpose;
+  std::string name;
+  std::size_t bytes;
+};
+class Ledger {
+ public:
+  static Ledger& of_process();
+  void add(Purpose purpose, std::string const& name, std::size_t bytes);
+  void remove(Purpose purpose, std::string const& name, std::size_t bytes);
+  std::size_t current(Purpose purpose) const;
+  std::size_t peak(Purpose purpose) const;
+  std::size_t peak_total() const;
+  std::vector<LedgerEntry> entries() const;
+
+ private:
+  Ledger();
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large) memory.
+class Buffer {
+ public:
+  Buffer() = default;
+  /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node.
+  Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier = Tier::host);
+  Buffer(Buffer&&) noexcept;
+  Buffer& operator=(Buffer&&) noexcept;
+  ~Buffer();
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  std::string const& name() const { return name_; }
+  /// View from byte @p offset.
+  TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims, std::size_t offset = 0) const;
+
+ private:
+  void release() noexcept;
+  std::string name_;
+  Purpose purpose_ = Purpose::workspace;
+  Tier tier_ = Tier::host;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Stack allocator for activations and workspaces: allocate going forward, roll back to a mark going backward. Grows by whole
+/// blocks when first used; a step after the first allocates nothing from the system.
+class Arena {
+ public:
+  using Mark = std::size_t;
+  Arena(std::string name, Purpose purpose, Tier tier = Tier::host);
+  ~Arena();
+  Arena(Arena&&) noexcept;
+
+  /// Uninitialised, 64-byte-aligned.
+  TensorView allocate(Dtype dtype, std::initializer_list<std::int64_t> dims);
+  Mark mark() const;
+  /// Frees everything allocated after @p mark.
+  void rollback(Mark mark);
+  std::size_t capacity() const;
+  std::size_t peak() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::memory

@@ -1,0 +1,106 @@
+#pragma once
+/// How model code gets its weights and hands back its gradients, without knowing the ZeRO stage.
+///
+/// A model is a list of units (embedding, each block, head). A unit's parameters lie in one flat, padded buffer. The model
+/// acquires a unit's weights for a scope and writes the unit's gradients into a buffer it is given; what happens at the ends of
+/// those scopes (all-gather, release, reduce-scatter) is the provider's business.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/memory/queue.hpp"
+#include "tessera/memory/tensor.hpp"
+
+namespace tessera::memory {
+
+/// How a parameter starts when training from random weights.
+struct Initializer {
+  enum class Kind { zeros, ones, normal };
+  Kind kind = Kind::zeros;
+  double stddev = 0.0;  ///< of `normal`, mean 0
+};
+
+struct ParameterSpec {
+  std::string name;                 ///< Hugging Face name, e.g. "transformer.h.0.attn.c_attn.weight"
+  std::vector<std::int64_t> shape;  ///< at most 4 dimensions
+  Initializer init;
+  bool decays = true;               ///< weight decay applies (false: biases and norms, see transformers' get_decay_parameter_names)
+  std::vector<std::string> aliases; ///< further names of the same tensor (tied head: "lm_head.weight")
+
+  std::int64_t numel() const {
+    std::int64_t n = 1;
+    for (auto d : shape) n *= d;
+    return n;
+  }
+};
+
+struct UnitSpec {
+  std::string name;                       ///< "embedding", "block.0", ..., "head"
+  std::vector<ParameterSpec> parameters;  ///< in the order of the flat buffer
+};
+
+/// What a pass over the units does, for the provider's prefetch.
+enum class Pass { training, evaluation };
+
+/// Weights of one unit for a scope. Move-only; the destructor gives them back.
+class WeightLease {
+ public:
+  WeightLease() = default;
+  WeightLease(std::vector<ConstTensorView> parameters, std::function<void()> release)
+      : parameters_(std::move(parameters)), release_(std::move(release)) {}
+  WeightLease(WeightLease&& other) noexcept { swap(other); }
+  WeightLease& operator=(WeightLease&& other) noexcept {
+    WeightLease(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~WeightLease() {
+    if (release_) release_();
+  }
+  /// Parameter @p i of the unit's specification, with its true shape.
+  ConstTensorView operator[](std::size_t i) const { return parameters_[i]; }
+  std::size_t size() const { return parameters_.size(); }
+
+ private:
+  void swap(WeightLease& other) noexcept {
+    parameters_.swap(other.parameters_);
+    release_.swap(other.release_);
+  }
+  std::vector<ConstTensorView> parameters_;
+  std::function<void()> release_;
+};
+
+/// Where the gradients of one unit go, for a scope.
+class GradientLease {
+ public:
+  /// @param accumulate per unit: true when values are already there and kernels must add instead of overwrite
+  GradientLease(std::vector<TensorView> parameters, bool accumulate) : parameters_(std::move(parameters)), accumulate_(accumulate) {}
+  TensorView operator[](std::size_t i) const { return parameters_[i]; }
+  bool accumulate() const { return accumulate_; }
+
+ private:
+  std::vector<TensorView> parameters_;
+  bool accumulate_;
+};
+
+class ParamProvider {
+ public:
+  virtual ~ParamProvider() = default;
+
+  /// Says which units will be acquired, in order, so that later ones can be fetched ahead. Called at the start of a pass.
+  virtual void begin_pass(Pass pass, std::vector<int> acquisitions) = 0;
+
+  /// Weights of @p unit, usable by work added to @p compute from now on. @pre called in the announced order.
+  virtual WeightLease acquire(int unit, Queue& compute) = 0;
+
+  /// Gradient buffer of @p unit. May be taken several times in a micro-step (a tied embedding gets contributions from the head
+  /// and from itself): from the second time on the lease says accumulate().
+  virtual GradientLease gradient(int unit, Queue& compute) = 0;
+
+  /// All contributions of this micro-step to @p unit have been added to @p compute; its reduction may start.
+  virtual void gradient_complete(int unit, Queue& compute) = 0;
+};
+
+}  // namespace tessera::memory

@@ -1,0 +1,43 @@
+#pragma once
+/// Loss scaling as a state machine. DeepSpeed semantics (docs/loss-scaling.md); Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2.
+
+#include <cstdint>
+
+namespace tessera::optim {
+
+struct LossScalerConfig {
+  bool dynamic = false;
+  double static_scale = 1.0;       ///< of a scaler that is not dynamic
+  int initial_scale_power = 16;
+  std::int64_t window = 1000;
+  int hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_scale = 1.0;
+};
+
+/// Everything a checkpoint must keep.
+struct LossScalerState {
+  double scale = 1.0;
+  std::int64_t iteration = 0;
+  std::int64_t last_overflow = -1;
+  int hysteresis = 2;
+  bool operator==(LossScalerState const&) const = default;
+};
+
+class LossScaler {
+ public:
+  explicit LossScaler(LossScalerConfig const& config);
+  /// Multiplies the loss before backward; gradients of a step are divided by the same value, also when update() then grows it.
+  double scale() const { return state_.scale; }
+  /// After each optimizer step, with the overflow verdict all ranks agreed on.
+  /// @throws ConfigError (78) when the scale is at its minimum and the gradients still overflow
+  void update(bool overflow);
+  LossScalerState const& state() const { return state_; }
+  void restore(LossScalerState const& state) { state_ = state; }
+
+ private:
+  LossScalerConfig config_;
+  LossScalerState state_;
+};
+
+}  // namespace tessera::optim

@@ -1,0 +1,50 @@
+#pragma once
+/// Starting and ending MPI, and what it says about where this rank runs. No MPI type appears in this header.
+
+#include <string>
+#include <vector>
+
+namespace tessera::topology {
+
+/// A communicator owned elsewhere, as an opaque handle (MPI_Comm stored by value).
+struct CommHandle {
+  void* raw = nullptr;
+};
+
+struct RankInfo {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;   ///< among the ranks of this node, from MPI_Comm_split_type(SHARED)
+  int local_size = 1;
+  int node = 0;         ///< index of the node, by lowest rank
+  int node_count = 1;
+  std::string host;
+};
+
+/// MPI from first to last call of the process. Requests MPI_THREAD_SERIALIZED and checks that it was granted.
+class MpiSession {
+ public:
+  MpiSession(int& argc, char**& argv);
+  ~MpiSession();
+  MpiSession(MpiSession const&) = delete;
+  MpiSession& operator=(MpiSession const&) = delete;
+
+  RankInfo const& info() const { return info_; }
+  CommHandle world() const;
+  CommHandle node() const;   ///< the ranks of this node
+  /// Host name of every rank, gathered once at start.
+  std::vector<std::string> const& hosts() const { return hosts_; }
+  /// Ends all ranks with this exit code; does not return.
+  [[noreturn]] static void abort(int exit_code);
+  /// "Open MPI 4.1.4", for --version and logs.
+  static std::string library_version();
+
+ private:
+  RankInfo info_;
+  std::vector<std::string> hosts_;
+};
+
+/// Cores this rank may use: those in its affinity mask, shared equally among the ranks of the node whose masks are the same.
+int cores_of_rank(MpiSession const& session);
+
+}  // namespace tessera::topology

@@ -1,0 +1,75 @@
+#pragma once
+/// Who owns which element: a value, computed without communication, the same on every rank.
+///
+/// A unit's parameters stand one after the other in a flat buffer, each at a multiple of `alignment` elements; the buffer is
+/// padded to ranks * shard elements and rank r owns [r * shard, (r + 1) * shard). A rank's shards of all units, one after the
+/// other in unit order, are its partition.  Rajbhandari et al., "ZeRO", SC'20, section 5.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/memory/param_provider.hpp"
+
+namespace tessera::zero {
+
+struct ParameterSlot {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t offset = 0;  ///< first element in the unit's flat buffer
+  std::int64_t numel = 0;
+  bool decays = true;
+  bool operator==(ParameterSlot const&) const = default;
+};
+
+struct UnitLayout {
+  std::string name;
+  std::vector<ParameterSlot> parameters;
+  std::int64_t numel = 0;             ///< parameters only
+  std::int64_t shard_numel = 0;       ///< elements a rank owns, padding included
+  std::int64_t padded_numel = 0;      ///< ranks * shard_numel
+  std::int64_t partition_offset = 0;  ///< first element of this unit's shard in a rank's partition
+  bool operator==(UnitLayout const&) const = default;
+};
+
+/// A run of one parameter's elements that one rank owns.
+struct Piece {
+  int unit = 0;
+  int parameter = 0;                ///< index in the unit
+  std::int64_t parameter_offset = 0;  ///< first element of the run in the parameter
+  std::int64_t partition_offset = 0;  ///< first element of the run in the rank's partition
+  std::int64_t numel = 0;
+  bool operator==(Piece const&) const = default;
+};
+
+class PartitionPlan {
+ public:
+  static constexpr std::int64_t default_alignment = 32;  ///< elements: a 64-byte line of 16-bit numbers
+
+  /// @throws InternalError when ranks < 1 or a shape is not positive.
+  PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks, std::int64_t alignment = default_alignment);
+
+  int ranks() const { return ranks_; }
+  std::int64_t alignment() const { return alignment_; }
+  std::vector<UnitLayout> const& units() const { return units_; }
+  UnitLayout const& unit(int u) const { return units_[static_cast<std::size_t>(u)]; }
+
+  std::int64_t parameter_count() const { return parameter_count_; }  ///< elements of all parameters, without padding
+  std::int64_t partition_numel() const { return partition_numel_; }  ///< elements of a rank's partition, with padding
+  std::int64_t padded_count() const { return partition_numel_ * ranks_; }
+  std::int64_t largest_unit() const;                                 ///< padded elements of the largest unit
+
+  /// Runs that @p rank owns, in partition order; padding is in none.
+  std::vector<Piece> pieces(int rank) const;
+
+  bool operator==(PartitionPlan const&) const = default;
+
+ private:
+  int ranks_;
+  std::int64_t alignment_;
+  std::int64_t parameter_count_ = 0;
+  std::int64_t partition_numel_ = 0;
+  std::vector<UnitLayout> units_;
+};
+
+}  // namespace tessera::zero

@@ -1,0 +1,187 @@
+#include "tessera/memory/buffer.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::memory {
+namespace {
+
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+constexpr int purposes = static_cast<int>(Purpose::data) + 1;
+
+std::size_t round_up(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+
+/// Zeroed pages straight from the system; transparent huge pages for what is large enough to gain from them.
+void* map_pages(std::string const& name, std::size_t bytes) {
+  std::size_t const mapped = round_up(bytes, bytes >= huge_page ? huge_page : 4096);
+  std::size_t const slack = bytes >= huge_page ? huge_page : 0;
+  void* raw = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED)
+    throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, ": ", with_errno("mmap", errno),
+                                  "; use a smaller batch, a higher ZeRO stage or more ranks"));
+  if (slack == 0) return raw;
+  auto const base = reinterpret_cast<std::uintptr_t>(raw);
+  auto const aligned = round_up(base, huge_page);
+  if (aligned > base) munmap(raw, aligned - base);
+  std::size_t const tail = base + slack - aligned;
+  if (tail > 0) munmap(reinterpret_cast<void*>(aligned + mapped), tail);
+  madvise(reinterpret_cast<void*>(aligned), mapped, MADV_HUGEPAGE);
+  return reinterpret_cast<void*>(aligned);
+}
+
+void unmap_pages(void* data, std::size_t bytes) noexcept { munmap(data, round_up(bytes, bytes >= huge_page ? huge_page : 4096)); }
+
+}  // namespace
+
+std::string_view name_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::weights: return "weights";
+    case Purpose::gradients: return "gradients";
+    case Purpose::master_weights: return "master_weights";
+    case Purpose::optimizer_state: return "optimizer_state";
+    case Purpose::communication: return "communication";
+    case Purpose::activations: return "activations";
+    case Purpose::workspace: return "workspace";
+    case Purpose::data: return "data";
+  }
+  return "unknown";
+}
+
+struct Ledger::Impl {
+  mutable std::mutex mutex;
+  std::size_t now[purposes] = {}, most[purposes] = {}, total = 0, most_total = 0;
+  std::map<std::pair<Purpose, std::string>, std::size_t> by_name;
+};
+
+Ledger::Ledger() : impl_(std::make_shared<Impl>()) {}
+Ledger& Ledger::of_process() {
+  static Ledger ledger;
+  return ledger;
+}
+void Ledger::add(Purpose purpose, std::string const& name, std::size_t bytes) {
+  std::lock_guard lock(impl_->mutex);
+  auto const p = static_cast<std::size_t>(purpose);
+  impl_->now[p] += bytes;
+  impl_->most[p] = std::max(impl_->most[p], impl_->now[p]);
+  impl_->total += bytes;
+  impl_->most_total = std::max(impl_->most_total, impl_->total);
+  impl_->by_name[{purpose, name}] += bytes;
+}
+void Ledger::remove(Purpose purpose, std::string const& name, std::size_t bytes) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->now[static_cast<std::size_t>(purpose)] -= bytes;
+  impl_->total -= bytes;
+  auto const found = impl_->by_name.find({purpose, name});
+  if (found != impl_->by_name.end() && (found->second -= bytes) == 0) impl_->by_name.erase(found);
+}
+std::size_t Ledger::current(Purpose purpose) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->now[static_cast<std::size_t>(purpose)];
+}
+std::size_t Ledger::peak(Purpose purpose) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->most[static_cast<std::size_t>(purpose)];
+}
+std::size_t Ledger::peak_total() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->most_total;
+}
+std::vector<LedgerEntry> Ledger::entries() const {
+  std::lock_guard lock(impl_->mutex);
+  std::vector<LedgerEntry> out;
+  for (auto const& [key, bytes] : impl_->by_name) out.push_back({key.first, key.second, bytes});
+  return out;
+}
+
+Buffer::Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier)
+    : name_(std::move(name)), purpose_(purpose), tier_(tier), bytes_(bytes) {
+  if (bytes_ == 0) return;
+  data_ = map_pages(name_, bytes_);
+  Ledger::of_process().add(purpose_, name_, bytes_);
+}
+Buffer::Buffer(Buffer&& other) noexcept
+    : name_(std::move(other.name_)), purpose_(other.purpose_), tier_(other.tier_),
+      data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    release();
+    name_ = std::move(other.name_);
+    purpose_ = other.purpose_;
+    tier_ = other.tier_;
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+Buffer::~Buffer() { release(); }
+void Buffer::release() noexcept {
+  if (!data_) return;
+  unmap_pages(data_, bytes_);
+  Ledger::of_process().remove(purpose_, name_, bytes_);
+  data_ = nullptr;
+}
+TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims, std::size_t offset) const {
+  TensorView const out(static_cast<std::byte*>(data_) + offset, dtype, dims);
+  TESSERA_EXPECT(offset + out.bytes() <= bytes_, name_, ": view of ", out.bytes(), " bytes at ", offset, " in ", bytes_);
+  return out;
+}
+
+/// Blocks are kept once made; an allocation takes the first block from the current one on that has room.
+struct Arena::Impl {
+  std::string name;
+  Purpose purpose;
+  Tier tier;
+  struct Block {
+    Buffer buffer;
+    std::size_t start;  ///< position of its first byte in the arena's address line
+  };
+  std::vector<Block> blocks;
+  std::size_t position = 0;  ///< next free byte in the address line
+  std::size_t peak = 0;
+  static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t smallest_block = std::size_t{8} << 20;
+};
+
+Arena::Arena(std::string name, Purpose purpose, Tier tier) : impl_(std::make_unique<Impl>()) {
+  impl_->name = std::move(name);
+  impl_->purpose = purpose;
+  impl_->tier = tier;
+}
+Arena::~Arena() = default;
+Arena::Arena(Arena&&) noexcept = default;
+
+TensorView Arena::allocate(Dtype dtype, std::initializer_list<std::int64_t> dims) {
+  TensorView const wanted(nullptr, dtype, dims);
+  std::size_t const bytes = round_up(std::max<std::size_t>(wanted.bytes(), 1), Impl::alignment);
+  auto& a = *impl_;
+  for (auto& block : a.blocks) {
+    std::size_t const at = std::max(a.position, block.start);
+    if (at + bytes > block.start + block.buffer.bytes()) continue;
+    a.position = at + bytes;
+    a.peak = std::max(a.peak, a.position);
+    return block.buffer.view(dtype, dims, at - block.start);
+  }
+  std::size_t const start = a.blocks.empty() ? 0 : a.blocks.back().start + a.blocks.back().buffer.bytes();
+  a.blocks.push_back({Buffer(a.name, a.purpose, round_up(std::max(bytes, Impl::smallest_block), huge_page), a.tier), start});
+  a.position = start;
+  return allocate(dtype, dims);
+}
+Arena::Mark Arena::mark() const { return impl_->position; }
+void Arena::rollback(Mark mark) {
+  TESSERA_EXPECT(mark <= impl_->position);
+  impl_->position = mark;
+}
+std::size_t Arena::capacity() const {
+  std::size_t sum = 0;
+  for (auto const& block : impl_->blocks) sum += block.buffer.bytes();
+  return sum;
+}
+std::size_t Arena::peak() const { return impl_->peak; }
+
+}  // namespace tessera::memory

@@ -1,0 +1,142 @@
+#include "tessera/memory/queue.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::memory {
+
+/// Shared between the queue that reaches the point and whoever waits for it.
+class Event::State {
+ public:
+  void finish(std::exception_ptr error) {
+    {
+      std::lock_guard lock(mutex_);
+      done_ = true;
+      error_ = std::move(error);
+    }
+    changed_.notify_all();
+  }
+  bool done() const {
+    std::lock_guard lock(mutex_);
+    return done_;
+  }
+  void wait(std::string_view what, std::chrono::milliseconds deadline) const {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, deadline, [&] { return done_; }))
+      throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
+    if (error_) std::rethrow_exception(error_);
+  }
+  /// Waits without a deadline: for lanes, whose own work carries the deadlines.
+  void wait() const {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_; });
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+bool Event::done() const { return !state_ || state_->done(); }
+void Event::wait(std::string_view what, std::chrono::milliseconds deadline) const {
+  if (state_) state_->wait(what, deadline);
+}
+
+namespace {
+
+class InlineQueue final : public Queue {
+ public:
+  explicit InlineQueue(std::string name) : name_(std::move(name)) {}
+  QueueKind kind() const override { return QueueKind::inline_host; }
+  std::string_view name() const override { return name_; }
+  void submit(std::function<void()> task) override { task(); }
+  Event record() override { return {}; }
+  void wait(Event const& event) override {
+    if (event.state()) event.state()->wait();
+  }
+
+ private:
+  std::string name_;
+};
+
+class WorkerQueue final : public Queue {
+ public:
+  explicit WorkerQueue(std::string name) : name_(std::move(name)), thread_([this] { run(); }) {}
+  ~WorkerQueue() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  QueueKind kind() const override { return QueueKind::worker; }
+  std::string_view name() const override { return name_; }
+  void submit(std::function<void()> task) override { add({std::move(task), nullptr}); }
+  Event record() override {
+    auto state = std::make_shared<Event::State>();
+    add({nullptr, state});
+    return Event(std::move(state));
+  }
+  void wait(Event const& event) override {
+    if (event.done()) return;
+    submit([state = event.state()] { state->wait(); });
+  }
+
+ private:
+  struct Entry {
+    std::function<void()> task;          ///< work, or
+    std::shared_ptr<Event::State> point; ///< a recorded event
+  };
+  void add(Entry entry) {
+    {
+      std::lock_guard lock(mutex_);
+      entries_.push_back(std::move(entry));
+    }
+    changed_.notify_one();
+  }
+  void run() {
+    std::exception_ptr failed;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stopping_ || !entries_.empty(); });
+      if (entries_.empty()) return;
+      Entry entry = std::move(entries_.front());
+      entries_.pop_front();
+      lock.unlock();
+      if (entry.point) {
+        entry.point->finish(failed);
+      } else if (!failed) {
+        try {
+          entry.task();
+        } catch (...) {
+          failed = std::current_exception();
+        }
+      }
+      entry = {};
+      lock.lock();
+    }
+  }
+
+  std::string name_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Entry> entries_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<Queue> make_inline_queue(std::string name) { return std::make_unique<InlineQueue>(std::move(name)); }
+std::unique_ptr<Queue> make_worker_queue(std::string name) { return std::make_unique<WorkerQueue>(std::move(name)); }
+
+}  // namespace tessera::memory

@@ -1,0 +1,75 @@
+#include "tessera/topology/mpi_session.hpp"
+
+#include <mpi.h>
+
+#include <cstring>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::topology {
+namespace {
+
+static_assert(sizeof(MPI_Comm) <= sizeof(void*), "CommHandle stores an MPI_Comm by value");
+
+CommHandle to_handle(MPI_Comm comm) {
+  CommHandle handle;
+  std::memcpy(&handle.raw, &comm, sizeof comm);
+  return handle;
+}
+
+MPI_Comm node_comm = MPI_COMM_NULL;
+
+}  // namespace
+
+MpiSession::MpiSession(int& argc, char**& argv) {
+  int granted = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &granted);
+  TESSERA_VALIDATE(granted >= MPI_THREAD_SERIALIZED, ConfigError, "MPI grants thread level ", granted,
+                   " but MPI_THREAD_SERIALIZED is needed; use an MPI built with thread support");
+  MPI_Comm_rank(MPI_COMM_WORLD, &info_.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &info_.world_size);
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL, &node_comm);
+  MPI_Comm_rank(node_comm, &info_.local_rank);
+  MPI_Comm_size(node_comm, &info_.local_size);
+
+  int const leader = info_.local_rank == 0 ? 1 : 0;
+  int leaders_before = 0;
+  MPI_Exscan(&leader, &leaders_before, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  info_.node = info_.rank == 0 ? 0 : leaders_before;
+  MPI_Bcast(&info_.node, 1, MPI_INT, 0, node_comm);
+  MPI_Allreduce(&leader, &info_.node_count, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+
+  char name[MPI_MAX_PROCESSOR_NAME] = {};
+  int length = 0;
+  MPI_Get_processor_name(name, &length);
+  info_.host = name;
+  std::vector<char> all(static_cast<std::size_t>(info_.world_size) * MPI_MAX_PROCESSOR_NAME);
+  MPI_Allgather(name, MPI_MAX_PROCESSOR_NAME, MPI_CHAR, all.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, MPI_COMM_WORLD);
+  for (int r = 0; r < info_.world_size; ++r) hosts_.emplace_back(all.data() + static_cast<std::size_t>(r) * MPI_MAX_PROCESSOR_NAME);
+}
+
+MpiSession::~MpiSession() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  if (node_comm != MPI_COMM_NULL) MPI_Comm_free(&node_comm);
+  MPI_Finalize();
+}
+
+CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
+CommHandle MpiSession::node() const { return to_handle(node_comm); }
+
+void MpiSession::abort(int exit_code) {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::abort();
+}
+
+std::string MpiSession::library_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text);
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
+}  // namespace tessera::topology

@@ -1,0 +1,63 @@
+#include "tessera/core/config_tree.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.hpp"
+
+using tessera::ConfigTree;
+using tessera::DataError;
+using Syntax = tessera::ConfigTree::Syntax;
+
+namespace {
+
+std::string error_of(std::string const& text, Syntax syntax = Syntax::strict) {
+  try {
+    ConfigTree::parse(text, "ds.json", syntax);
+  } catch (DataError const& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(ConfigTree, KeepsTypesAndOrder) {
+  auto const tree = ConfigTree::parse(R"({"b": 1, "a": 2.5, "c": [true, null, "x"], "d": 5e8})", "t");
+  EXPECT_EQ(tree.as_object()[0].first, "b");
+  EXPECT_TRUE(tree.at("b").is_int());
+  EXPECT_FALSE(tree.at("a").is_int());
+  EXPECT_DOUBLE_EQ(tree.at("a").as_double(), 2.5);
+  EXPECT_EQ(tree.at("d").as_int(), 500000000);
+  EXPECT_TRUE(tree.at("c").as_array()[1].is_null());
+  EXPECT_EQ(tree.dump(), R"({"b":1,"a":2.5,"c":[true,null,"x"],"d":500000000.0})");
+}
+
+TEST(ConfigTree, RefusesDuplicateKeysAndNamesThem) {
+  EXPECT_THAT(error_of(R"({"fp16": {"enabled": true}, "fp16": {}})"), ::testing::HasSubstr("'fp16' stands twice"));
+}
+
+TEST(ConfigTree, NamesTheLineOfAnError) { EXPECT_THAT(error_of("{\n \"a\": 1,,\n}"), ::testing::HasSubstr("line 2")); }
+
+TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
+  std::string const text = R"({ # hash
+    "a": 1, // slashes "quoted" }
+    /* block
+       , */ "url": "http://x#y,]", "list": [1, 2,],
+  })";
+  EXPECT_NE(error_of(text), "");
+  auto const tree = ConfigTree::parse(text, "t", Syntax::relaxed);
+  EXPECT_EQ(tree.at("url").as_string(), "http://x#y,]");
+  EXPECT_EQ(tree.at("list").size(), 2u);
+}
+
+TEST(ConfigTree, RefusesDeepNesting) { EXPECT_THAT(error_of(std::string(100, '[')), ::testing::HasSubstr("nested deeper")); }
+
+TEST(ConfigTree, TypedReadsNameTheFoundType) {
+  auto const tree = ConfigTree::parse(R"({"n": "four", "x": 1.5})", "t");
+  EXPECT_THROW((void)tree.at("n").as_int(), DataError);
+  EXPECT_THROW((void)tree.at("x").as_int(), DataError);
+  EXPECT_THROW((void)tree.at("missing"), DataError);
+}
+
+TEST(ConfigTree, NonFiniteNumbersBecomeNull) { EXPECT_EQ(ConfigTree(0.0 / 0.0).dump(), "null"); }
+
+}  // namespace
