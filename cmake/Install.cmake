@@ -1,2 +1,20 @@
-# What `cmake --install` puts in place. The tree may be moved afterwards: run paths are relative ($ORIGIN).
+# What `cmake --install` puts in place. The tree may be moved afterwards: run paths are relative ($ORIGIN) and the package file
+# finds everything from its own position.
 include(CMakePackageConfigHelpers)
+
+get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
+foreach(layer IN LISTS layers)
+  install(TARGETS tessera_${layer} EXPORT TesseraTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endforeach()
+install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/configs)
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+
+# A Kokkos built with Tessera is installed beside it (its own install rules); an outside one is found again by the package file.
+configure_package_config_file(cmake/TesseraConfig.cmake.in "${PROJECT_BINARY_DIR}/TesseraConfig.cmake"
+                              INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/TesseraConfig.cmake" "${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake"
+              cmake/FindTesseraGemm.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)

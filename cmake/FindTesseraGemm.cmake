@@ -1,0 +1,28 @@
+# Host matrix products: oneDNN (fp32 and bf16) and any CBLAS as the fallback; at least one is needed. Defines TesseraGemm::libraries.
+# oneDNN is found by its files: Debian's package file of it asks for OpenCL headers that the CPU path does not use.
+find_path(TESSERA_ONEDNN_INCLUDE dnnl.hpp)
+find_library(TESSERA_ONEDNN_LIBRARY dnnl)
+find_package(BLAS QUIET)
+find_path(TESSERA_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas)
+
+if(NOT TARGET TesseraGemm::libraries)
+  add_library(TesseraGemm::libraries INTERFACE IMPORTED)
+  if(TESSERA_ONEDNN_INCLUDE AND TESSERA_ONEDNN_LIBRARY)
+    set(TesseraGemm_ONEDNN ON)
+    target_include_directories(TesseraGemm::libraries SYSTEM INTERFACE "${TESSERA_ONEDNN_INCLUDE}")
+    target_link_libraries(TesseraGemm::libraries INTERFACE "${TESSERA_ONEDNN_LIBRARY}")
+    target_compile_definitions(TesseraGemm::libraries INTERFACE TESSERA_HAVE_ONEDNN)
+  endif()
+  if(BLAS_FOUND AND TESSERA_CBLAS_INCLUDE)
+    set(TesseraGemm_CBLAS ON)
+    target_include_directories(TesseraGemm::libraries SYSTEM INTERFACE "${TESSERA_CBLAS_INCLUDE}")
+    target_link_libraries(TesseraGemm::libraries INTERFACE BLAS::BLAS)
+    target_compile_definitions(TesseraGemm::libraries INTERFACE TESSERA_HAVE_CBLAS)
+  endif()
+endif()
+if(TesseraGemm_ONEDNN OR TesseraGemm_CBLAS)
+  set(TesseraGemm_libraries_found TRUE)
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(TesseraGemm REQUIRED_VARS TesseraGemm_libraries_found
+  REASON_FAILURE_MESSAGE "install oneDNN (libdnnl-dev) or a CBLAS (libopenblas-dev)")

@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Tessera's first steps on a Debian machine (root, or a user with sudo).
+#
+#   ./quickstart.sh [OPTIONS]          install what is missing, build, train a small GPT-2 on two ranks, consolidate, generate
+#   ./quickstart.sh test [OPTIONS]     install what is missing, build everything, run all tests
+#
+# Options
+#   --train_file FILE   train on this text instead of the Jargon File (Debian package jargon-text)
+#   --output_dir DIR    where the run goes                                        (default: out/quickstart)
+#   --max_steps N       optimizer steps; the default trains for about two minutes on two cores
+#   --build-dir DIR     where to build                                            (default: build/quickstart)
+#   --jobs N            compile jobs                                              (default: number of cores)
+#   --no-install        do not install packages; name what is missing and go on with what is there
+#   -h, --help          this text
+#
+# Both may be run again: what is there is not installed or built a second time, and the run's directory is overwritten.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' quickstart.sh; }
+die() { echo "quickstart: $2" >&2; exit "$1"; }
+say() { echo "== $*"; }
+
+goal=run install=1 jobs=$(nproc) build=build/quickstart output=out/quickstart text='' steps=600
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    test) goal='test' ;;
+    --train_file|--output_dir|--max_steps|--build-dir|--jobs)
+      [[ $# -ge 2 ]] || die 64 "$1 needs a value; see ./quickstart.sh --help"
+      case $1 in
+        --train_file) text=$2 ;; --output_dir) output=$2 ;; --max_steps) steps=$2 ;; --build-dir) build=$2 ;; --jobs) jobs=$2 ;;
+      esac
+      shift ;;
+    --no-install) install=0 ;;
+    -h|--help) usage; exit 0 ;;
+    *) die 64 "unknown argument '$1'; see ./quickstart.sh --help" ;;
+  esac
+  shift
+done
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || die 64 "--jobs is '$jobs'; it must be a positive number"
+[[ $steps =~ ^[1-9][0-9]*$ ]] || die 64 "--max_steps is '$steps'; it must be a positive number"
+[[ -z $text || -r $text ]] || die 74 "cannot read the training text '$text'"
+
+packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev libopenblas-openmp-dev
+          nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libzip-dev zlib1g-dev)
+[[ $goal == run && -z $text ]] && packages+=(jargon-text)
+[[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 jargon-text)
+
+install_packages() {
+  local missing=() p sudo=()
+  for p in "${packages[@]}"; do
+    [[ $(dpkg-query -W -f '${Status}' "$p" 2>/dev/null) == *" installed" ]] || missing+=("$p")
+  done
+  [[ ${#missing[@]} -eq 0 ]] && return 0
+  if [[ $install == 0 ]]; then
+    say "not installed (--no-install): ${missing[*]}"
+    return 0
+  fi
+  command -v apt-get >/dev/null || die 78 "this machine has no apt-get; install the equivalents of: ${missing[*]}, then use --no-install"
+  if [[ $EUID -ne 0 ]]; then
+    command -v sudo >/dev/null || die 77 "packages are missing and there is no sudo; ask an administrator for: ${missing[*]}"
+    sudo=(sudo)
+  fi
+  say "installing ${missing[*]}"
+  "${sudo[@]}" apt-get update -qq
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+build_targets() {   # TARGET ...
+  local with_tests=OFF cpu
+  [[ $goal == test ]] && with_tests=ON
+  cpu=$(grep -m1 '^flags' /proc/cpuinfo | sha256sum)   # a build tree that moved to another processor is configured anew
+  mkdir -p "$build"
+  if [[ ! -f $build/build.ninja || $goal == test || $(cat "$build/processor" 2>/dev/null) != "$cpu" ]]; then
+    echo "$cpu" >"$build/processor"
+    cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=$with_tests -DTESSERA_BUILD_BENCH=$with_tests \
+      >"$build.configure.log" 2>&1 || { tail -30 "$build.configure.log" >&2; die 70 "configuring failed; the whole text is in $build.configure.log"; }
+  fi
+  cmake --build "$build" --parallel "$jobs" --target "$@"
+}
+
+show() { printf '\n$'; printf ' %q' "$@"; printf '\n'; "$@"; }   # prints a command as a user would type it, then runs it
+
+run_tests() {
+  say "building everything"
+  build_targets all
+  say "testing"
+  ctest --test-dir "$build" --output-on-failure --parallel "$jobs" --no-tests=error
+}
+
+main_job() {
+  local bin=$build/bin corpus=$output.txt root=()
+  if [[ ! -x $bin/tessera-train || -n $(find src include cmake CMakeLists.txt -newer "$bin/tessera-train" -print -quit) ]]; then
+    say "building Tessera"
+    build_targets tessera-train tessera
+    touch "$bin/tessera-train"
+  fi
+  mkdir -p "$(dirname "$output")"
+  if [[ -n $text ]]; then corpus=$text; else
+    gunzip -c /usr/share/doc/jargon-text/jargon.txt.gz >"$corpus" || die 74 "the text of package jargon-text is not there; give one with --train_file FILE"
+  fi
+  [[ $EUID -eq 0 ]] && root=(--allow-run-as-root)
+
+  say "training a GPT-2 of 7 million parameters from random weights: ZeRO stage 2 on two ranks"
+  show mpirun -np 2 --bind-to none --oversubscribe "${root[@]}" "$bin/tessera-train" \
+    --config_name configs/gpt2-8m --tokenizer_name configs/gpt2-8m --train_file "$corpus" --block_size 256 \
+    --output_dir "$output" --overwrite_output_dir --do_train --do_eval --eval_on_start --deepspeed configs/ds_zero2.json \
+    --per_device_train_batch_size 4 --per_device_eval_batch_size 8 --max_steps "$steps" --learning_rate 1e-3 --weight_decay 0.1 \
+    --lr_scheduler_type cosine --warmup_steps 30 --logging_steps 20 --save_steps $(((steps + 1) / 2)) --save_total_limit 2 --seed 1 \
+    --do_generate --prompt "A hacker is" --max_new_tokens 60 --temperature 0.8 --top_k 40
+
+  say "consolidating the last checkpoint into one fp32 file, as a login node would"
+  show "$bin/zero-to-fp32" "$output" "$output/fp32.safetensors"
+  say "drawing the loss curve"
+  show "$bin/tessera" plot "$output" --output "$output/loss.svg"
+
+  cat <<TEXT
+
+What is there now
+  $output/model.safetensors     the trained model, with config.json and tokenizer.json a Hugging Face directory
+  $output/fp32.safetensors      the fp32 masters of the last checkpoint
+  $output/loss.svg              the loss curve; $output/metrics.jsonl has the numbers, $output/status.json the state of the run
+  $output/checkpoints           HDF5 shards: h5ls -r $output/checkpoints/$(cat "$output/checkpoints/latest")/view.h5
+
+Try next
+  $bin/tessera checkpoint ls $output
+  mpirun -np 2 $bin/tessera-train --model_name_or_path $output --do_generate --prompt "The jargon file" --max_new_tokens 80
+  mpirun -np 2 $bin/tessera-train --model_name_or_path $output --train_file FILE --do_train --output_dir out/mine --deepspeed configs/ds_zero3.json
+  $bin/tessera-train --help
+TEXT
+}
+
+install_packages
+if [[ $goal == test ]]; then run_tests; else main_job; fi

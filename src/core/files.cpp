@@ -1,0 +1,62 @@
+#include "tessera/core/files.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera {
+namespace fs = std::filesystem;
+
+void write_all(int descriptor, std::string const& text, fs::path const& file) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    ssize_t const n = ::write(descriptor, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw IoError(with_errno(concat("cannot write ", file.string(), " (", done, " of ", text.size(), " bytes written)"), errno));
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+void sync_directory(fs::path const& directory) {
+  int const d = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (d < 0) return;
+  ::fsync(d);
+  ::close(d);
+}
+
+void write_file_atomically(fs::path const& file, std::string const& text) {
+  fs::path temporary = file;
+  temporary += concat(".tmp.", ::getpid());
+  int const d = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (d < 0) throw IoError(with_errno("cannot create " + temporary.string(), errno));
+  try {
+    write_all(d, text, temporary);
+    if (::fsync(d) != 0) throw IoError(with_errno("cannot sync " + temporary.string(), errno));
+  } catch (...) {
+    ::close(d);
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  ::close(d);
+  if (::rename(temporary.c_str(), file.c_str()) != 0) {
+    int const why = errno;
+    ::unlink(temporary.c_str());
+    throw IoError(with_errno(concat("cannot rename ", temporary.string(), " to ", file.string()), why));
+  }
+  sync_directory(file.parent_path());
+}
+
+std::string utc_timestamp() {
+  std::time_t const now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+}  // namespace tessera
