@@ -1,0 +1,18 @@
+#pragma once
+/// Restoring from any (ranks, stage) onto any other: each rank reads the byte ranges it needs and nothing else.
+
+#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/save.hpp"
+
+namespace tessera::checkpoint {
+
+/// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against its checksum; a block that is
+/// needed in part is read as a whole for that. Collective; all ranks throw when one fails.
+/// @throws DataError naming file and tensor: damage, missing or truncated shard, tensors or shapes other than the plan's
+/// @throws IoError when a file cannot be read
+void restore(Manifest const& manifest, zero::PartitionPlan const& plan, StateViews const& states, comm::Collectives& comm);
+
+/// The part of one rank of the plan, without communication.
+void restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank, StateViews const& states);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,94 @@
+#pragma once
+/// safetensors files, single or sharded with model.safetensors.index.json. The reader trusts nothing in them.
+/// Layout: u64 header bytes | JSON header {name: {dtype, shape, data_offsets}} | data, without holes.
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/memory/param_provider.hpp"
+
+namespace tessera::checkpoint {
+
+struct SafetensorsEntry {
+  std::string dtype;  ///< as in the file: "F32", "BF16", ...
+  std::vector<std::int64_t> shape;
+  std::int64_t numel = 0;
+  int file = 0;                ///< index in files()
+  std::int64_t file_offset = 0;  ///< bytes from the start of the file
+  std::int64_t bytes = 0;
+};
+
+/// An open safetensors model. Reads are positional: threads may share it.
+class SafetensorsReader {
+ public:
+  /// @param path a .safetensors file, an index file, or a directory with model.safetensors or model.safetensors.index.json
+  /// @throws IoError, or DataError naming file and entry (docs/checkpoint.md lists the checks)
+  explicit SafetensorsReader(std::filesystem::path const& path);
+  ~SafetensorsReader();
+  SafetensorsReader(SafetensorsReader&&) noexcept;
+  SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
+
+  std::map<std::string, SafetensorsEntry> const& entries() const;
+  std::vector<std::filesystem::path> const& files() const;
+  SafetensorsEntry const* find(std::string const& name) const;
+  /// Elements [first, first + numel) of a tensor as fp32 (from F64, F32, F16 or BF16).
+  /// @throws DataError when the tensor is missing, is of another dtype or is shorter
+  void read_as_fp32(std::string const& name, std::int64_t first, std::int64_t numel, float* out) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct TensorHeader {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::int64_t numel() const;
+};
+
+/// Takes tensors one after the other as fp32 and writes them as `dtype`, converting in small blocks. The file appears under its
+/// name at finish(); without it nothing stays behind.
+class TensorWriter {
+ public:
+  virtual ~TensorWriter() = default;
+  /// The next elements; tensors in the order they were announced, each in any number of parts.
+  virtual void write(float const* data, std::int64_t numel) = 0;
+  /// Makes the file durable and gives it its name. @throws IoError; InternalError when elements are missing.
+  virtual void finish() = 0;
+};
+
+/// One safetensors file. @param metadata goes to "__metadata__"; Hugging Face wants {"format": "pt"}
+std::unique_ptr<TensorWriter> make_safetensors_writer(std::filesystem::path const& file, std::vector<TensorHeader> const& tensors,
+                                                      Dtype dtype, std::map<std::string, std::string> const& metadata = {{"format", "pt"}});
+
+/// A Hugging Face weights directory: model.safetensors, or model-00001-of-0000N.safetensors with its index when the tensors are
+/// larger than @p max_shard_bytes together. Replaces weights that are there under these names.
+std::unique_ptr<TensorWriter> make_sharded_safetensors_writer(std::filesystem::path const& directory,
+                                                              std::vector<TensorHeader> const& tensors, Dtype dtype,
+                                                              std::int64_t max_shard_bytes);
+
+/// The weights of a Hugging Face model directory, looked up by parameter.
+class ModelWeights {
+ public:
+  /// @throws DataError when the directory has a pytorch_model.bin only (says how to convert it), IoError when it has neither
+  explicit ModelWeights(std::filesystem::path const& model_directory);
+
+  /// Checks that every parameter is there (under its name, an alias, or either without or with the leading "transformer." or
+  /// "model.") with its shape. @throws DataError listing what is missing or has another shape
+  void require(std::vector<memory::UnitSpec> const& units) const;
+  /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
+  void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel, float* out) const;
+  SafetensorsReader const& reader() const { return reader_; }
+
+ private:
+  std::string const* find_name(memory::ParameterSpec const& parameter) const;
+  SafetensorsReader reader_;
+};
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,52 @@
+#pragma once
+/// Saving a checkpoint: every rank writes its shard, then the whole directory appears at once or not at all.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/collectives.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/memory/param_provider.hpp"
+#include "tessera/zero/engine.hpp"
+#include "tessera/zero/partition_plan.hpp"
+
+namespace tessera::checkpoint {
+
+using StateViews = std::vector<zero::Engine::StateView>;
+
+/// What is the same on all ranks of a save.
+struct SaveRequest {
+  std::filesystem::path directory;  ///< "<output_dir>/checkpoints"; made when missing
+  std::int64_t step = 0;
+  std::int64_t tokens = 0, samples = 0;  ///< seen so far
+  int zero_stage = 0;
+  std::string run_id;
+  zero::PartitionPlan const& plan;
+  std::vector<memory::UnitSpec> const& units;  ///< for the names of tied tensors; the units of `plan`
+  int keep = 0;                                ///< checkpoints to keep, this one included (save_total_limit); 0: all
+  /// For the manifest; read on rank 0 only.
+  ConfigTree model_config, resolved_config, trainer_state, versions;
+};
+
+struct SavedCheckpoint {
+  std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"
+  std::int64_t bytes = 0;           ///< of all files
+  double seconds = 0;               ///< of this rank, until the checkpoint was durable
+  std::vector<std::string> pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
+};
+
+/// Writes this rank's @p states (plan().pieces(rank) of each) and commits with all ranks. Collective.
+/// A failure on any rank ends this save on all: its temporary directory is removed, older checkpoints and `latest` stay as they were.
+/// @throws IoError on every rank, naming the failed ranks with host, path and reason
+SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);
+
+/// The same from one process that holds the state of every rank of the plan, one after the other (conversions, tests).
+SavedCheckpoint save_all(SaveRequest const& request, std::vector<StateViews> const& states_of_ranks);
+
+/// Removes what interrupted saves left behind ("step_*.tmp.*", ".trash.*"). For the start of a run, on rank 0, before any save.
+/// @return their names
+std::vector<std::string> remove_abandoned(std::filesystem::path const& checkpoints);
+
+}  // namespace tessera::checkpoint
