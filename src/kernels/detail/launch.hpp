@@ -1,0 +1,158 @@
+#pragma once
+/// The one place where kernels reach an execution space: host threads for inline and worker queues, a CUDA stream otherwise.
+///
+/// A rule is a plain functor with KOKKOS_FUNCTION operator(); the same type is compiled for both spaces, so there are no extended
+/// lambdas. Rules get contiguous ranges, not single elements, because the loop inside a rule is what the host compiler
+/// vectorises. Nothing here allocates device memory, fences, or reads results back. Names begin with "tessera::kernels::".
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/memory/queue.hpp"
+
+namespace tessera::kernels::detail {
+
+using memory::Queue;
+using memory::QueueKind;
+using HostSpace = Kokkos::DefaultHostExecutionSpace;
+
+/// Elements of one host range: large enough to hide the dispatch, small enough to share evenly.
+inline constexpr std::int64_t host_range = 4096;
+/// Elements of one device range.
+inline constexpr std::int64_t device_range = 8;
+/// Threads that share one row on the device.
+inline constexpr int device_lanes = 128;
+
+/// Names a type in a call: `with_type(dtype, "gelu_new", [&](auto tag) { launch<typename decltype(tag)::type>(...); })`.
+template <class T>
+struct Tag {
+  using type = T;
+};
+
+/// Calls @p f with the Tag of a floating-point element type.
+/// @throws InternalError for any other dtype, naming @p kernel
+template <class F>
+void with_type(Dtype dtype, char const* kernel, F&& f) {
+  switch (dtype) {
+    case Dtype::fp32: f(Tag<float>{}); return;
+    case Dtype::fp16: f(Tag<float16>{}); return;
+    case Dtype::bf16: f(Tag<bfloat16>{}); return;
+    default: break;
+  }
+  throw InternalError(concat("kernel ", kernel, " got elements of type ", name_of(dtype), "; it handles fp32, fp16 and bf16"));
+}
+
+/// The worker that has a whole row for itself: on the host, one thread and its vector unit.
+struct SingleLane {
+  static constexpr std::int64_t rank() { return 0; }
+  static constexpr std::int64_t size() { return 1; }
+  KOKKOS_FUNCTION float sum(float value) const { return value; }
+  KOKKOS_FUNCTION float max(float value) const { return value; }
+};
+
+/// The threads of a device block that share one row.
+template <class Member>
+struct TeamLanes {
+  Member const& member;
+  KOKKOS_FUNCTION std::int64_t rank() const { return member.team_rank(); }
+  KOKKOS_FUNCTION std::int64_t size() const { return member.team_size(); }
+  /// Of all lanes, known to all lanes.
+  KOKKOS_FUNCTION float sum(float value) const {
+    member.team_reduce(Kokkos::Sum<float>(value));
+    return value;
+  }
+  KOKKOS_FUNCTION float max(float value) const {
+    member.team_reduce(Kokkos::Max<float>(value));
+    return value;
+  }
+};
+
+template <class Rule>
+struct CallWithBlock {
+  Rule rule;
+  std::int64_t numel, block;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    std::int64_t const begin = i * block;
+    rule(i, begin, begin + block < numel ? begin + block : numel);
+  }
+};
+template <class Rule>
+struct CallWithRange {
+  Rule rule;
+  KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const { rule(begin, end); }
+};
+template <class Rule>
+struct CallWithRow {
+  Rule rule;
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const { rule(SingleLane{}, row); }
+};
+template <class Rule>
+struct CallWithTeam {
+  Rule rule;
+  template <class Member>
+  KOKKOS_FUNCTION void operator()(Member const& member) const {
+    rule(TeamLanes<Member>{member}, static_cast<std::int64_t>(member.league_rank()));
+  }
+};
+
+#ifdef KOKKOS_ENABLE_CUDA
+/// The Kokkos instance of a stream; made once per stream, dropped when Kokkos ends.
+Kokkos::Cuda const& device_space(void* native_stream);
+#endif
+
+/// Neighbouring indices go to the same host thread; a worker queue runs the kernel in its own order.
+template <class Space, class Rule>
+void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
+  using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>, Kokkos::IndexType<std::int64_t>>;
+  Kokkos::parallel_for(name, Policy(space, 0, n), rule);
+}
+template <class Rule>
+void launch_on_host(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  if (q.kind() == QueueKind::inline_host) {
+    launch_range(HostSpace(), name, n, rule);
+  } else {
+    q.submit([name, n, rule] { launch_range(HostSpace(), name, n, rule); });
+  }
+}
+
+/// rule(i) for i in [0, n).
+template <class Rule>
+void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  if (n <= 0) return;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (q.kind() == QueueKind::stream) return launch_range(device_space(q.native_stream()), name, n, rule);
+#endif
+  launch_on_host(q, name, n, rule);
+}
+
+/// rule(block, begin, end) for blocks of `block` elements, the last one shorter: a division that depends on n and block only,
+/// for partial sums that must not depend on the number of threads.
+template <class Rule>
+void parallel_blocks(Queue& q, char const* name, std::int64_t n, std::int64_t block, Rule const& rule) {
+  parallel_for(q, name, (n + block - 1) / block, CallWithBlock<Rule>{rule, n, block});
+}
+
+/// rule(begin, end) for ranges that cover [0, n); their length depends on the space, every begin is a multiple of 8.
+template <class Rule>
+void parallel_ranges(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  parallel_blocks(q, name, n, q.kind() == QueueKind::stream ? device_range : host_range, CallWithRange<Rule>{rule});
+}
+
+/// rule(lanes, row) for row in [0, rows): the lanes share the row, lane k takes elements k, k + lanes.size(), ...
+template <class Rule>
+void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& rule) {
+  if (rows <= 0) return;
+#ifdef KOKKOS_ENABLE_CUDA
+  if (q.kind() == QueueKind::stream) {
+    Kokkos::TeamPolicy<Kokkos::Cuda> const policy(device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
+    return Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
+  }
+#endif
+  launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
+}
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,82 @@
+#include "detail/launch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace tessera::kernels::detail {
+namespace {
+
+struct Count {
+  int* visits;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { ++visits[i]; }
+};
+struct CountRange {
+  int* visits;
+  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t i = begin; i < end; ++i) ++visits[i];
+  }
+};
+struct SumBlock {
+  double* sums;
+  KOKKOS_FUNCTION void operator()(std::int64_t block, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t i = begin; i < end; ++i) sums[block] += static_cast<double>(i);
+  }
+};
+struct SumRow {
+  float const* in;
+  float* sums;
+  std::int64_t columns;
+  template <class Lanes>
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
+    float sum = 0;
+    for (std::int64_t c = lanes.rank(); c < columns; c += lanes.size()) sum += in[row * columns + c];
+    sums[row] = lanes.sum(sum);
+  }
+};
+
+class Launch : public ::testing::TestWithParam<bool> {
+ protected:
+  std::unique_ptr<Queue> queue = GetParam() ? memory::make_worker_queue("worker") : memory::make_inline_queue("compute");
+  void finish() { queue->record().wait("kernels", std::chrono::seconds(60)); }
+};
+
+TEST_P(Launch, VisitsEveryElementOnce) {
+  for (std::int64_t n : {0, 1, 7, 4095, 4096, 4097, 100001}) {
+    std::vector<int> one(static_cast<std::size_t>(n)), two = one;
+    parallel_for(*queue, "tessera::kernels::test", n, Count{one.data()});
+    parallel_ranges(*queue, "tessera::kernels::test", n, CountRange{two.data()});
+    finish();
+    EXPECT_EQ(one, std::vector<int>(static_cast<std::size_t>(n), 1));
+    EXPECT_EQ(two, one);
+  }
+}
+
+TEST_P(Launch, BlocksAndRows) {
+  std::vector<double> sums(4);
+  parallel_blocks(*queue, "tessera::kernels::test", 35, 10, SumBlock{sums.data()});
+  finish();
+  EXPECT_EQ(sums, (std::vector<double>{45, 145, 245, 30 + 31 + 32 + 33 + 34}));
+  std::vector<float> const in{1, 2, 3, 4, 5, 6};
+  std::vector<float> rows(2);
+  parallel_rows(*queue, "tessera::kernels::test", 2, SumRow{in.data(), rows.data(), 3});
+  finish();
+  EXPECT_EQ(rows, (std::vector<float>{6, 15}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Queues, Launch, ::testing::Bool());
+
+TEST(WithType, CallsTheRightType) {
+  std::size_t bytes = 0;
+  auto const take = [&](auto tag) { bytes = sizeof(typename decltype(tag)::type); };
+  with_type(Dtype::fp32, "test", take);
+  EXPECT_EQ(bytes, 4u);
+  with_type(Dtype::bf16, "test", take);
+  EXPECT_EQ(bytes, 2u);
+  EXPECT_THROW(with_type(Dtype::int32, "test", take), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::detail
