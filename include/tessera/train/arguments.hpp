@@ -1,0 +1,113 @@
+#pragma once
+/// The arguments of tessera-train: those of Hugging Face's run_clm.py (ModelArguments, DataTrainingArguments, TrainingArguments of
+/// transformers 5) and a few of Tessera's own, as flags or as a flat JSON file. Reference: docs/options.md.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/core/config_tree.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/option_table.hpp"
+
+namespace tessera::train {
+
+enum class Interval { no, steps, epoch };
+enum class Sampling { random, sequential };
+
+/// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed configuration: resolve()
+/// (deepspeed_config.hpp) says what holds; a program reads those from ResolvedConfig.
+struct TrainingArguments {
+  // model; empty: none
+  std::filesystem::path model_name_or_path, config_name, tokenizer_name;
+  std::string config_overrides;  ///< "n_embd=64,n_layer=2"
+  std::string model_type;
+  std::string dtype;             ///< "", "auto", "float32", "bfloat16", "float16"
+
+  // data
+  std::filesystem::path train_file, validation_file;
+  std::int64_t validation_split_percentage = 5;
+  std::optional<std::int64_t> block_size, max_train_samples, max_eval_samples;
+  bool keep_linebreaks = true;
+  bool dataloader_drop_last = false;
+  Sampling train_sampling_strategy = Sampling::random;
+
+  // what to do
+  std::filesystem::path output_dir = "trainer_output";
+  bool overwrite_output_dir = false;
+  bool do_train = false, do_eval = false, do_generate = false;
+  std::string resume_from_checkpoint;  ///< "": none; a path, "latest" or "true": the latest of output_dir
+  bool print_config = false, help = false, version = false;
+
+  // length and batches
+  std::int64_t per_device_train_batch_size = 8, per_device_eval_batch_size = 8, gradient_accumulation_steps = 1;
+  double num_train_epochs = 3.0;
+  std::int64_t max_steps = -1;  ///< positive: overrides num_train_epochs
+  std::int64_t seed = 42;
+  std::optional<std::int64_t> data_seed;  ///< none: seed
+
+  // optimizer and schedule
+  double learning_rate = 5e-5, weight_decay = 0.0, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+  std::string lr_scheduler_type = "linear";
+  double warmup_steps = 0.0;   ///< below 1: a share of all steps (warmup_ratio ends here too)
+  bool fp16 = false, bf16 = false;
+  bool gradient_checkpointing = false;
+
+  // log, evaluate, save. Step counts below 1 are a share of all steps: see step_interval().
+  double logging_steps = 500.0;
+  bool logging_first_step = false;
+  bool eval_on_start = false;  ///< evaluate once before the first step
+  Interval eval_strategy = Interval::no;
+  double eval_steps = 500.0;  ///< defaults to logging_steps
+  Interval save_strategy = Interval::steps;
+  double save_steps = 500.0;
+  std::optional<std::int64_t> save_total_limit;
+  std::int64_t max_save_failures = 3;  ///< failed saves in a row before the run ends; 0: the first one ends it
+  log::Level log_level = log::Level::info, log_level_replica = log::Level::warning;
+
+  // machine
+  bool use_cpu = false;                  ///< --device cpu
+  std::optional<std::int64_t> threads;   ///< a rank's OpenMP threads; none: what the launcher gave
+  double comm_timeout_seconds = 300.0;   ///< of every wait for other ranks
+
+  // generation from the trained weights
+  std::string prompt;
+  std::int64_t max_new_tokens = 50;
+  double temperature = 1.0;
+  std::int64_t top_k = 50;
+
+  /// The DeepSpeed configuration as written, null if none; where it was read, for messages.
+  ConfigTree deepspeed;
+  std::string deepspeed_source;
+
+  OptionValues values;              ///< what was given, and where
+  std::vector<std::string> hints;   ///< accepted options whose effect differs: one line each, for the log
+
+  /// Given by flag or run file (not a default).
+  bool given(std::string_view name) const { return values.given(name); }
+};
+
+/// The table behind the command line.
+OptionTable const& argument_table();
+
+/// `tessera-train [run.json] [flags]`: reads the run file, then the flags over it, then the DeepSpeed file.
+/// @param words  the command line without the program's name
+/// @throws UsageError (64) for flags and contradictions between them, ConfigError (78) for keys of files, IoError, DataError
+TrainingArguments parse_arguments(std::vector<std::string> const& words);
+
+/// One origin for every value: {"learning_rate": {"value": 5e-05, "origin": "flag"}, ...}.
+ConfigTree describe(TrainingArguments const& arguments);
+
+/// Steps between events: 0.1 of 1000 steps is 100 (rounded up), 25 is 25.
+std::int64_t step_interval(double value, std::int64_t total_steps);
+/// Warm-up steps: below 1 a share of all steps, rounded up.
+std::int64_t warmup_steps(TrainingArguments const& arguments, std::int64_t total_steps);
+
+/// Text of --help and of docs/options.md.
+std::string arguments_help();
+std::string arguments_page();
+
+}  // namespace tessera::train

@@ -1,0 +1,90 @@
+#pragma once
+/// DeepSpeed configurations: which keys are known and how flags, run file and DeepSpeed JSON become one resolved configuration.
+/// Reference: docs/deepspeed-config.md.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "tessera/core/config_tree.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/core/option_table.hpp"
+#include "tessera/optim/loss_scaler.hpp"
+#include "tessera/optim/schedule.hpp"
+#include "tessera/train/arguments.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+/// What a run uses, after flags, run file and DeepSpeed JSON were brought together. A comparable value.
+struct ResolvedConfig {
+  int world_size = 1;
+
+  // train_batch_size = micro_batch_size * accumulation_steps * world_size, in samples
+  std::int64_t train_batch_size = 8;
+  std::int64_t micro_batch_size = 8;
+  std::int64_t accumulation_steps = 1;
+
+  // precision
+  Dtype dtype = Dtype::fp32;                ///< of weights and activations
+  Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
+  Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
+  bool dynamic_loss_scale = false;
+  double static_loss_scale = 1.0;
+  std::int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1.0;
+  bool skip_on_nonfinite = false;
+
+  // ZeRO; sizes in elements
+  std::int64_t stage = 0;
+  bool overlap_comm = true;
+  std::int64_t reduce_bucket_size = 500'000'000;
+  std::int64_t allgather_bucket_size = 500'000'000;
+  std::int64_t prefetch_bucket_size = 50'000'000;
+  std::int64_t param_persistence_threshold = 100'000;
+  std::int64_t max_live_parameters = 1'000'000'000;
+
+  // optimizer
+  double learning_rate = 5e-5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0;
+  bool decay_groups = true;  ///< false: every parameter decays (a DeepSpeed "optimizer" section has one group)
+  bool adam_l2 = false;
+  bool bias_correction = true;
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+
+  /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null: --lr_scheduler_type holds.
+  ConfigTree scheduler;
+  std::string lr_scheduler_type = "linear";
+  double warmup_steps = 0.0;  ///< below 1: a share of all steps
+
+  std::map<std::string, Origin, std::less<>> origins;  ///< by field name; absent: default
+  bool has_deepspeed = false;
+  std::vector<std::string> notes;  ///< accepted keys whose effect differs: one line each, for the log
+
+  bool operator==(ResolvedConfig const&) const = default;
+};
+
+/// The table of all DeepSpeed keys, names as dotted paths.
+OptionTable const& deepspeed_table();
+
+/// Brings flags, run file and DeepSpeed JSON together. An explicit flag that contradicts a number in the JSON is an error; a
+/// default flag gives way to it; "auto" takes the flag, as transformers' Trainer fills it.
+/// @param hidden_size  of the model, for "auto" bucket sizes; 0: not known yet, an "auto" bucket size is then an error
+/// @throws ConfigError naming both values
+ResolvedConfig resolve(TrainingArguments const& arguments, int world_size, std::int64_t hidden_size);
+
+/// The scheduler section with every "auto" filled, once the number of optimizer steps is known; null if there is none.
+ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_steps);
+/// Learning rate by step: the scheduler section if there is one, else the Hugging Face schedule.
+optim::Schedule learning_rate_schedule(ResolvedConfig const& config, std::int64_t total_steps);
+
+/// What the ZeRO engine reads.
+zero::EngineConfig engine_config(ResolvedConfig const& config);
+
+/// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
+ConfigTree describe(ResolvedConfig const& config);
+
+/// Text of docs/deepspeed-config.md.
+std::string deepspeed_page();
+
+}  // namespace tessera::train
