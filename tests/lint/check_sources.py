@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""House rules that a script can check: homes of foreign headers, sizes, leftovers. Usage: check_sources.py REPOSITORY"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(sys.argv[1])
+LAYERS = "core memory topology kernels data comm optim model zero checkpoint train cli".split()
+HOMES = {  # foreign header -> layers that may include it (in src only)
+    r"mpi\.h": {"topology", "comm"},
+    r"Kokkos_.*": {"memory", "kernels"},
+    r"hdf5\.h|H5.*": {"checkpoint"},
+    r"nlohmann/.*": {"core"},
+    r"spdlog/.*": {"core"},
+    r"CLI/.*": {"cli"},
+    r"pcre2\.h": {"data"},
+    r"zip\.h": {"checkpoint"},
+    r"zlib\.h": {"data", "checkpoint"},
+    r"xxhash\.h": {"data", "checkpoint"},
+    r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},
+    r"hwloc.*": {"topology"},
+    r"nccl\.h": {"comm"},
+    r"cublasLt\.h|cudnn.*": {"kernels"},
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+problems = []
+
+
+def report(path, number, text):
+    problems.append(f"{path.relative_to(ROOT)}:{number}: {text}")
+
+
+def check_includes(path, layer, public):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        name = match.group(1)
+        for pattern, homes in HOMES.items():
+            if re.fullmatch(pattern, name):
+                if public:
+                    report(path, number, f"public header includes {name}")
+                elif layer not in homes:
+                    report(path, number, f"{name} belongs to {', '.join(sorted(homes))}, not {layer}")
+        if public and "/" in name and not name.startswith("tessera/") and not name.startswith("sys/"):
+            report(path, number, f"public header includes {name}")
+
+
+def check_size(path, limit):
+    lines = path.read_text().count("\n")
+    if lines > limit:
+        report(path, lines, f"{lines} lines, at most {limit}")
+
+
+for layer in LAYERS:
+    for path in sorted((ROOT / "include/tessera" / layer).glob("*.hpp")):
+        check_includes(path, layer, public=True)
+        check_size(path, 250)
+    for path in sorted((ROOT / "src" / layer).rglob("*.?pp")):
+        check_includes(path, layer, public=False)
+        check_size(path, 600)
+        if path.parent.name == "detail" and layer not in path.parts:
+            report(path, 1, "detail folder outside its layer")
+
+for folder in ("src", "include", "tests", "cmake", "docs", "configs", "slurm", "modules"):
+    for path in sorted((ROOT / folder).rglob("*")):
+        if path.suffix not in {".hpp", ".cpp", ".cmake", ".sh", ".md", ".py", ".txt", ".json"} or path.name == "check_sources.py":
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+                report(path, number, "a leftover mark")
+
+print("\n".join(problems) if problems else "sources follow the house rules")
+sys.exit(1 if problems else 0)

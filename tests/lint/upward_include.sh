@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Proves that a layer cannot include a header of a higher one: the compiler does not find it, while it finds the layer's own.
+#   upward_include.sh CXX INCLUDE_DIR LAYER "HIGHER;LAYERS" "INCLUDE;DIRECTORIES"
+set -euo pipefail
+cxx=$1 headers=$2 layer=$3 higher=$4 directories=$5
+flags=()
+while IFS= read -r directory; do [[ -n $directory ]] && flags+=("-I$directory"); done < <(tr ';' '\n' <<<"$directories")
+compiles() { echo "#include \"tessera/$1\"" | "$cxx" -std=c++20 -fsyntax-only "${flags[@]}" -x c++ - 2>&1; }
+some_header() { (cd "$headers/tessera" && find "$1" -name '*.hpp' | sort | head -n 1); }
+
+compiles "$(some_header "$layer")" || { echo "$layer does not find its own header: the check itself is broken"; exit 1; }
+while IFS= read -r other; do
+  [[ -n $other ]] || continue
+  header=$(some_header "$other")
+  [[ -n $header ]] || continue
+  if message=$(compiles "$header"); then echo "$layer can include tessera/$header"; exit 1; fi
+  grep -q 'No such file' <<<"$message" || { echo "tessera/$header fails for another reason: $message"; exit 1; }
+done < <(tr ';' '\n' <<<"$higher")
