@@ -1,0 +1,99 @@
+#include "tessera/kernels/gemm.hpp"
+
+#include <omp.h>
+
+#include <mutex>
+
+#include "detail/gemm_cblas.hpp"
+#include "detail/gemm_onednn.hpp"
+#include "detail/gemm_routes.hpp"
+#include "tessera/memory/buffer.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::GemmProblem;
+
+std::string shape_of(ConstTensorView const& x) {
+  std::string out = "[";
+  for (int i = 0; i < x.rank(); ++i) out += concat(i ? ", " : "", x.dim(i));
+  return concat(out, "] ", name_of(x.dtype()));
+}
+
+bool is_float(Dtype d) { return d == Dtype::fp32 || d == Dtype::fp16 || d == Dtype::bf16; }
+
+GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, ConstTensorView bias) {
+  auto const what = [&] {
+    return concat("matrix product ", shape_of(c), " = ", shape_of(a), how.transpose_a ? "^T" : "", " x ", shape_of(b),
+                  how.transpose_b ? "^T" : "", bias.empty() ? "" : " + " + shape_of(bias));
+  };
+  TESSERA_VALIDATE(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, InternalError, what(), ": each needs two dimensions");
+  TESSERA_VALIDATE(is_float(a.dtype()) && a.dtype() == b.dtype() && (bias.empty() || bias.dtype() == a.dtype()) &&
+                       (c.dtype() == a.dtype() || c.dtype() == Dtype::fp32),
+                   InternalError, what(), ": operands need one of fp32, fp16, bf16 in common, the result that or fp32");
+  GemmProblem p;
+  p.m = c.dim(0);
+  p.n = c.dim(1);
+  p.k = how.transpose_a ? a.dim(0) : a.dim(1);
+  bool const fits = a.dim(how.transpose_a ? 1 : 0) == p.m && b.dim(how.transpose_b ? 1 : 0) == p.k &&
+                    b.dim(how.transpose_b ? 0 : 1) == p.n && (bias.empty() || bias.numel() == p.n);
+  TESSERA_VALIDATE(fits, InternalError, what(), ": the dimensions do not fit");
+  p.transpose_a = how.transpose_a;
+  p.transpose_b = how.transpose_b;
+  p.accumulate = how.accumulate;
+  p.alpha = how.alpha;
+  p.in = a.dtype();
+  p.out = c.dtype();
+  p.c = c.data();
+  p.a = a.data();
+  p.b = b.data();
+  p.bias = bias.empty() ? nullptr : bias.data();
+  return p;
+}
+
+/// The process's products take turns: each uses all threads, and they share workspaces and primitives.
+class HostProducts {
+ public:
+  static HostProducts& of_process() {
+    memory::Ledger::of_process();  // made first, so that it outlives the workspaces
+    static HostProducts products;
+    return products;
+  }
+  void run(GemmProblem const& p) {
+    std::lock_guard lock(mutex_);
+    engine_.run(p);
+  }
+
+ private:
+  std::mutex mutex_;
+  detail::GemmEngine engine_;
+};
+
+}  // namespace
+
+void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, ConstTensorView bias) {
+  TESSERA_VALIDATE(q.kind() != memory::QueueKind::stream, InternalError, "queue ", q.name(),
+                   " is a device stream, and this build multiplies matrices on the host only");
+  GemmProblem const p = make_problem(how, c, a, b, bias);
+  if (q.kind() == memory::QueueKind::inline_host) {
+    HostProducts::of_process().run(p);
+  } else {
+    q.submit([p] { HostProducts::of_process().run(p); });
+  }
+}
+
+std::string gemm_library() {
+  std::string out;
+#ifdef TESSERA_HAVE_ONEDNN
+  if (detail::choose_library(omp_get_max_threads()) == detail::SgemmLibrary::onednn) out = detail::onednn_description();
+#endif
+#ifdef TESSERA_HAVE_CBLAS
+  if (out.empty()) out = detail::blas_description();
+#endif
+  detail::GemmProblem p;
+  p.k = 1;
+  p.in = p.out = Dtype::bf16;
+  return out + (detail::choose_route(p) == detail::GemmRoute::native ? ", bf16 native" : ", bf16 through fp32");
+}
+
+}  // namespace tessera::kernels

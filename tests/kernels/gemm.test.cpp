@@ -1,0 +1,218 @@
+#include "tessera/kernels/gemm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <vector>
+
+#include "detail/gemm_routes.hpp"
+#include "tessera/core/random.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::GemmProblem;
+using detail::GemmRoute;
+using detail::SgemmLibrary;
+
+/// Elements of one dtype with their values as the dtype holds them.
+struct Matrix {
+  std::int64_t rows, columns;
+  Dtype dtype;
+  std::vector<std::byte> bytes;
+
+  Matrix(std::int64_t r, std::int64_t c, Dtype d, std::uint64_t stream)
+      : rows(r), columns(c), dtype(d), bytes(static_cast<std::size_t>(r * c) * size_of(d)) {
+    Philox const random{7, stream};
+    for (std::int64_t i = 0; i < r * c; ++i) set(i, 2.0f * random.uniform(static_cast<std::uint64_t>(i)) - 1.0f);
+  }
+  void set(std::int64_t i, float value) {
+    if (dtype == Dtype::fp32) reinterpret_cast<float*>(bytes.data())[i] = value;
+    if (dtype == Dtype::fp16) reinterpret_cast<float16*>(bytes.data())[i] = float16(value);
+    if (dtype == Dtype::bf16) reinterpret_cast<bfloat16*>(bytes.data())[i] = bfloat16(value);
+  }
+  double get(std::int64_t i) const {
+    if (dtype == Dtype::fp32) return reinterpret_cast<float const*>(bytes.data())[i];
+    if (dtype == Dtype::fp16) return static_cast<float>(reinterpret_cast<float16 const*>(bytes.data())[i]);
+    return static_cast<float>(reinterpret_cast<bfloat16 const*>(bytes.data())[i]);
+  }
+  TensorView view() { return TensorView(bytes.data(), dtype, {rows, columns}); }
+};
+
+struct Shape {
+  std::int64_t m, n, k;
+};
+struct Case {
+  Shape shape;
+  bool ta, tb, accumulate, bias;
+  float alpha;
+  Dtype in, out;
+};
+
+Matrix operand_a(Case const& c) { return c.ta ? Matrix(c.shape.k, c.shape.m, c.in, 1) : Matrix(c.shape.m, c.shape.k, c.in, 1); }
+Matrix operand_b(Case const& c) { return c.tb ? Matrix(c.shape.n, c.shape.k, c.in, 2) : Matrix(c.shape.k, c.shape.n, c.in, 2); }
+
+/// Serial reference in double, and the bound of its distance: fp32 sums of k terms below 1, then one rounding to c's dtype.
+double expected(Case const& c, Matrix const& a, Matrix const& b, Matrix const& bias, Matrix const& old, std::int64_t i, std::int64_t j) {
+  double sum = 0;
+  for (std::int64_t l = 0; l < c.shape.k; ++l)
+    sum += a.get(c.ta ? l * c.shape.m + i : i * c.shape.k + l) * b.get(c.tb ? j * c.shape.k + l : l * c.shape.n + j);
+  return c.alpha * sum + (c.bias ? bias.get(j) : 0.0) + (c.accumulate ? old.get(i * c.shape.n + j) : 0.0);
+}
+double tolerance(Case const& c, double value) {
+  double const rounding = c.out == Dtype::bf16 ? 0x1p-8 : c.out == Dtype::fp16 ? 0x1p-11 : 0.0;
+  return std::abs(value) * rounding + 1e-6 * (1.0 + std::sqrt(static_cast<double>(c.shape.k)));
+}
+
+template <class Run>
+void check(Case const& c, Run&& run) {
+  Matrix a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3);
+  Matrix const old(c.shape.m, c.shape.n, c.out, 4);
+  Matrix result = old;
+  run(result, a, b, bias);
+  // every element of small products, a spread of large ones
+  std::int64_t const stride = std::max<std::int64_t>(1, c.shape.m * c.shape.n * c.shape.k / 4'000'000);
+  for (std::int64_t e = 0; e < c.shape.m * c.shape.n; e += stride) {
+    double const want = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
+    ASSERT_NEAR(result.get(e), want, tolerance(c, want))
+        << "element " << e << " of [" << c.shape.m << ", " << c.shape.k << "]" << (c.ta ? "^T" : "") << " x [" << c.shape.k << ", "
+        << c.shape.n << "]" << (c.tb ? "^T" : "") << (c.accumulate ? " accumulated" : "") << (c.bias ? " with bias" : "") << ", "
+        << name_of(c.in) << " to " << name_of(c.out);
+  }
+}
+
+GemmProblem problem_of(Case const& c, Matrix& result, Matrix const& a, Matrix const& b, Matrix const& bias) {
+  return {c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, result.bytes.data(), a.bytes.data(),
+          b.bytes.data(), c.bias ? bias.bytes.data() : nullptr};
+}
+
+/// All transposes, accumulations, biases and factors of one shape.
+template <class F>
+void for_all(Shape shape, Dtype in, Dtype out, F&& f) {
+  for (int bits = 0; bits < 16; ++bits)
+    for (float alpha : {1.0f, -0.375f}) f(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, alpha, in, out});
+}
+
+class GemmTest : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
+ protected:
+  std::unique_ptr<Queue> q = memory::make_inline_queue("compute");
+};
+
+TEST_P(GemmTest, EqualsTheDoubleReference) {
+  auto const [in, out] = GetParam();
+  for (Shape shape : {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{33, 17, 65}, Shape{64, 96, 128}})
+    for_all(shape, in, out, [&](Case const& c) {
+      check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+        gemm(*q, {c.ta, c.tb, c.accumulate, c.alpha}, r.view(), a.view(), b.view(), c.bias ? bias.view().flat() : TensorView());
+      });
+    });
+}
+
+TEST_P(GemmTest, EveryRouteAndLibraryOfThisMachineAgrees) {
+  auto const [in, out] = GetParam();
+  detail::GemmEngine engine;
+  std::vector<GemmRoute> routes{in == Dtype::fp32 ? GemmRoute::direct : GemmRoute::panels};
+  if (in == Dtype::bf16 && detail::has_native_bf16()) routes.push_back(GemmRoute::native);
+  for (auto library : {SgemmLibrary::onednn, SgemmLibrary::cblas}) {
+    if (!detail::has_library(library)) continue;
+    for (auto route : routes)
+      for_all({19, 70, 37}, in, out, [&](Case const& c) {
+        if (route == GemmRoute::native && c.bias && c.alpha != 1.0f) return;
+        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) { engine.run(problem_of(c, r, a, b, bias), route, library); });
+      });
+  }
+}
+
+/// Shapes that need several blocks along each dimension of the panel route, with a short last block.
+TEST_P(GemmTest, ShapesBeyondOneBlock) {
+  auto const [in, out] = GetParam();
+  for (Shape shape : {Shape{2100, 33, 40}, Shape{9, 2051, 24}, Shape{6, 10, 2500}, Shape{2050, 1030, 1029}})
+    for (int bits : {0, 7, 10, 13})
+      check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f, in, out},
+            [&, bits](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+              gemm(*q, {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f}, r.view(), a.view(), b.view(),
+                   (bits & 8) != 0 ? bias.view().flat() : TensorView());
+            });
+}
+
+TEST_P(GemmTest, AnEmptySumLeavesBiasOrOldValue) {
+  auto const [in, out] = GetParam();
+  for (bool accumulate : {false, true}) {
+    Matrix a(3, 0, in, 1), b(0, 4, in, 2), c(3, 4, out, 3);
+    Matrix const old = c;
+    gemm(*q, {false, false, accumulate, 1.0f}, c.view(), a.view(), b.view());
+    for (std::int64_t i = 0; i < 12; ++i) EXPECT_EQ(c.get(i), accumulate ? old.get(i) : 0.0);
+  }
+}
+
+TEST_P(GemmTest, RepeatsBitForBit) {
+  auto const [in, out] = GetParam();
+  Matrix a(130, 257, in, 1), b(257, 95, in, 2), first(130, 95, out, 3), second(130, 95, out, 4);
+  gemm(*q, {}, first.view(), a.view(), b.view());
+  std::vector<std::byte> shifted(a.bytes.size() + 64);  // the same values elsewhere in memory
+  std::memcpy(shifted.data() + 12, a.bytes.data(), a.bytes.size());
+  gemm(*q, {}, second.view(), TensorView(shifted.data() + 12, in, {130, 257}), b.view());
+  EXPECT_EQ(first.bytes, second.bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmTest,
+                         ::testing::Values(std::tuple(Dtype::fp32, Dtype::fp32), std::tuple(Dtype::bf16, Dtype::bf16),
+                                           std::tuple(Dtype::bf16, Dtype::fp32), std::tuple(Dtype::fp16, Dtype::fp16),
+                                           std::tuple(Dtype::fp16, Dtype::fp32)),
+                         [](auto const& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_to_" + std::string(name_of(std::get<1>(info.param)));
+                         });
+
+TEST(Gemm, RunsOnAWorkerQueueInItsOrder) {
+  auto q = memory::make_worker_queue("lane");
+  Matrix a(40, 30, Dtype::bf16, 1), b(30, 20, Dtype::bf16, 2), c(40, 20, Dtype::bf16, 3), d(40, 20, Dtype::bf16, 4);
+  auto inline_q = memory::make_inline_queue("compute");
+  gemm(*inline_q, {}, d.view(), a.view(), b.view());
+  gemm(*q, {}, c.view(), a.view(), b.view());
+  q->record().wait("the product", std::chrono::seconds(60));
+  EXPECT_EQ(c.bytes, d.bytes);
+}
+
+TEST(Gemm, AllocatesNothingOnceAShapeWasSeen) {
+  auto q = memory::make_inline_queue("compute");
+  Matrix a(300, 200, Dtype::bf16, 1), b(200, 100, Dtype::bf16, 2), c(300, 100, Dtype::bf16, 3);
+  gemm(*q, {}, c.view(), a.view(), b.view());
+  auto const& ledger = memory::Ledger::of_process();
+  auto const before = ledger.current(memory::Purpose::workspace);
+  for (int i = 0; i < 3; ++i) gemm(*q, {}, c.view(), a.view(), b.view());
+  EXPECT_EQ(ledger.current(memory::Purpose::workspace), before);
+}
+
+TEST(Gemm, RefusesWhatDoesNotFit) {
+  auto q = memory::make_inline_queue("compute");
+  Matrix a(4, 3, Dtype::fp32, 1), b(3, 5, Dtype::fp32, 2), c(4, 5, Dtype::fp32, 3), wide(4, 6, Dtype::fp32, 4);
+  Matrix half(3, 5, Dtype::fp16, 5), half_c(4, 5, Dtype::fp16, 6);
+  auto const message_of = [&](auto&& f) -> std::string {
+    try {
+      f();
+    } catch (InternalError const& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message_of([&] { gemm(*q, {}, wide.view(), a.view(), b.view()); }),
+            "matrix product [4, 6] fp32 = [4, 3] fp32 x [3, 5] fp32: the dimensions do not fit");
+  EXPECT_NE(message_of([&] { gemm(*q, {true, false, false, 1.0f}, c.view(), a.view(), b.view()); }), "");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), half.view()); }), "");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, half_c.view(), a.view(), b.view()); }), "");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view().reshape({15})); }), "");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), a.view().flat()); }), "");
+}
+
+TEST(Gemm, NamesItsLibrary) {
+  std::string const name = gemm_library();
+  EXPECT_TRUE(name.find("oneDNN ") == 0 || name.find("OpenBLAS ") == 0 || name.find("CBLAS") == 0) << name;
+  EXPECT_NE(name.find(", bf16 "), std::string::npos) << name;
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,96 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "tessera/core/random.hpp"
+#include "tessera/kernels/adamw.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+template <class T>
+std::vector<T> numbers(std::int64_t n, float scale = 1.0f) {
+  Philox const random{11, 5};
+  std::vector<T> out(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = T(scale * (2.0f * random.uniform(i) - 1.0f));
+  return out;
+}
+
+template <class T>
+long double serial_sum(std::vector<T> const& values) {
+  long double sum = 0;
+  for (auto x : values) sum += static_cast<long double>(static_cast<float>(x)) * static_cast<float>(x);
+  return sum;
+}
+
+template <class T>
+class GradientStatisticsTest : public ::testing::Test {
+ protected:
+  GradientStatistics of(std::vector<T> const& values) {
+    GradientStatistics out{-1.0, false};
+    gradient_statistics(*q, out, {{values.data(), static_cast<std::int64_t>(values.size())}}, dtype_of<T>());
+    return out;
+  }
+  std::unique_ptr<Queue> q = memory::make_inline_queue("compute");
+};
+using Types = ::testing::Types<float, float16, bfloat16>;
+TYPED_TEST_SUITE(GradientStatisticsTest, Types);
+
+TYPED_TEST(GradientStatisticsTest, SumsOfAllSizes) {
+  for (std::int64_t n : {0, 1, 7, 15, 16, 17, 16383, 16384, 16385, 100003}) {
+    auto const values = numbers<TypeParam>(n, 100.0f);
+    auto const got = this->of(values);
+    auto const want = static_cast<double>(serial_sum(values));
+    EXPECT_NEAR(got.sum_of_squares, want, 1e-13 * want) << n;
+    EXPECT_TRUE(got.finite);
+  }
+}
+
+TYPED_TEST(GradientStatisticsTest, FindsOneBadElementAnywhere) {
+  for (std::int64_t n : {1, 5, 16, 33, 40000})
+    for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+      for (std::int64_t at : {std::int64_t{0}, n / 2, n - 1}) {
+        auto values = numbers<TypeParam>(n);
+        values[static_cast<std::size_t>(at)] = TypeParam(bad);
+        EXPECT_FALSE(this->of(values).finite) << bad << " at " << at << " of " << n;
+      }
+}
+
+TYPED_TEST(GradientStatisticsTest, LargestAndSmallestNumbersAreFinite) {
+  float const largest = sizeof(TypeParam) == 4 ? std::numeric_limits<float>::max()
+                        : dtype_of<TypeParam>() == Dtype::fp16 ? 65504.0f
+                                                               : 0x1.FEp+127f;
+  float const smallest = dtype_of<TypeParam>() == Dtype::fp16 ? 0x1p-24f : dtype_of<TypeParam>() == Dtype::bf16 ? 0x1p-133f : 0x1p-149f;
+  for (float x : {largest, smallest}) {
+    std::vector<TypeParam> const values(1000, TypeParam(x));
+    auto const got = this->of(values);
+    EXPECT_TRUE(got.finite);
+    EXPECT_NEAR(got.sum_of_squares, 1000.0 * x * x, 1e-11 * x * x) << x;
+  }
+}
+
+TYPED_TEST(GradientStatisticsTest, RunsAddUpInOrderAndRepeatBitForBit) {
+  auto const a = numbers<TypeParam>(20001), b = numbers<TypeParam>(3), c = numbers<TypeParam>(50000, 1e-3f);
+  std::vector<GradientRun> const runs{{a.data(), 20001}, {nullptr, 0}, {b.data(), 3}, {c.data(), 50000}};
+  GradientStatistics first, second;
+  gradient_statistics(*this->q, first, runs, dtype_of<TypeParam>());
+  gradient_statistics(*this->q, second, runs, dtype_of<TypeParam>());
+  EXPECT_EQ(first.sum_of_squares, second.sum_of_squares);
+  auto const want = static_cast<double>(serial_sum(a) + serial_sum(b) + serial_sum(c));
+  EXPECT_NEAR(first.sum_of_squares, want, 1e-13 * want);
+}
+
+TEST(GradientStatistics, OnAWorkerQueueIsThereAfterItsEvent) {
+  auto q = memory::make_worker_queue("lane");
+  std::vector<float> const values(1000, 2.0f);
+  GradientStatistics out{0.0, false};
+  gradient_statistics(*q, out, {{values.data(), 1000}}, Dtype::fp32);
+  q->record().wait("the statistics", std::chrono::seconds(60));
+  EXPECT_EQ(out.sum_of_squares, 4000.0);
+  EXPECT_TRUE(out.finite);
+}
+
+}  // namespace
+}  // namespace tessera::kernels
