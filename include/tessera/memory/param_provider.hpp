@@ -96,7 +96,9 @@ class ParamProvider {
   virtual WeightLease acquire(int unit, Queue& compute) = 0;
 
   /// Gradient buffer of @p unit. May be taken several times in a micro-step (a tied embedding gets contributions from the head
-  /// and from itself): from the second time on the lease says accumulate().
+  /// and from itself): from the second time on the lease says accumulate(). Each contribution writes all parameters of the unit;
+  /// in a unit with tied parameters (those with aliases) it may write the tied ones only: the others are zeroed beforehand, so
+  /// that accumulate() holds for every parameter of the lease.
   virtual GradientLease gradient(int unit, Queue& compute) = 0;
 
   /// All contributions of this micro-step to @p unit have been added to @p compute; its reduction may start.

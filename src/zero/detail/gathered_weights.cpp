@@ -1,0 +1,160 @@
+#include <limits>
+#include <optional>
+
+#include "detail/comm_buffer.hpp"
+#include "detail/slot_pool.hpp"
+#include "detail/unit_views.hpp"
+#include "detail/weight_store.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/elementwise.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+/// A released unit that is needed again within so many acquisitions stays, whatever the limits say.
+constexpr std::size_t imminent = 2;
+
+class GatheredWeights final : public WeightStore {
+ public:
+  explicit GatheredWeights(StoreContext const& context)
+      : context_(context),
+        shards_(context.comm, "weights", memory::Purpose::weights, context.config.dtype, context.plan.partition_numel()),
+        pool_("gathered weights", context.config.dtype, context.comm),
+        gathered_(context.plan.units().size()),
+        seen_(context.plan.units().size(), 0) {}
+
+  void announce(std::vector<int> acquisitions) override {
+    order_ = std::move(acquisitions);
+    next_ = 0;
+    for (int u = 0; u < static_cast<int>(gathered_.size()); ++u)
+      if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
+    fetch_ahead();
+  }
+
+  memory::WeightLease acquire(int unit, memory::Queue& compute) override {
+    ++next_;
+    if (!state(unit)) fetch(unit);
+    ++state(unit)->leases;
+    fetch_ahead();
+    auto& g = *state(unit);
+    std::exchange(g.arriving, {}).order_before(compute);
+    auto const views = parameter_views(context_.plan.unit(unit), g.slot.data.data(), shards_.dtype());
+    return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
+  }
+
+  void* region(int unit) const override { return shards_.at(context_.plan.unit(unit).partition_offset); }
+
+  /// What was gathered before is stale; the next pass gathers again.
+  void publish(int unit) override {
+    if (state(unit)) drop(unit, context_.compute);
+    pool_.delay_free(context_.compute.record());
+  }
+
+  void prepare_update() override {
+    for (auto& g : gathered_) {
+      if (!g) continue;
+      TESSERA_VALIDATE(g->leases == 0, InternalError, "weights are to be updated while a lease of them is out; end leases before the optimizer step");
+      std::exchange(g->arriving, {}).order_before(context_.compute);
+    }
+  }
+
+  void settle() override {
+    for (auto& g : gathered_)
+      if (g) context_.comm.wait(std::exchange(g->arriving, {}));
+  }
+
+  std::size_t weight_bytes() const override { return shards_.bytes(); }
+  std::size_t buffer_bytes() const override { return pool_.bytes(); }
+
+ private:
+  struct Gathered {
+    SlotPool::Slot slot;
+    comm::Pending arriving;  ///< last piece of the all-gather, until the compute queue waits for it
+    int leases = 0;
+  };
+
+  std::optional<Gathered>& state(int unit) { return gathered_[static_cast<std::size_t>(unit)]; }
+  std::int64_t numel(int unit) const { return context_.plan.unit(unit).padded_numel; }
+
+  void fetch(int unit) {
+    auto const& layout = context_.plan.unit(unit);
+    Gathered g{pool_.take(layout.padded_numel), {}, 0};
+    auto const shard = shards_.view(layout.partition_offset, layout.shard_numel);
+    for (auto const& blocks : cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
+      g.arriving = context_.comm.all_gather(shard, g.slot.data, blocks, g.slot.ready);
+    state(unit) = std::move(g);
+    live_numel_ += layout.padded_numel;
+  }
+
+  /// Visits the units of the coming acquisitions, each once, as visit(unit, acquisitions until then), until it says stop.
+  template <class Visit>
+  void look_ahead(Visit visit) {
+    ++glance_;
+    for (std::size_t k = next_; k < order_.size(); ++k) {
+      int& last_glance = seen_[static_cast<std::size_t>(order_[k])];
+      if (std::exchange(last_glance, glance_) == glance_) continue;
+      if (!visit(order_[k], k - next_)) return;
+    }
+  }
+
+  /// Starts gathers in the announced order while what waits ahead fits the prefetch bucket (one unit always may) and all gathered
+  /// units fit max_live_parameters.
+  void fetch_ahead() {
+    std::int64_t ahead = 0;
+    look_ahead([&](int unit, std::size_t) {
+      if (state(unit) && state(unit)->leases > 0) return true;
+      if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
+      if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters) return false;
+      if (!state(unit)) fetch(unit);
+      ahead += numel(unit);
+      return true;
+    });
+  }
+
+  /// Whether a unit without leases is worth its memory: it is needed within two acquisitions, or would be fetched ahead anyway.
+  bool stays(int unit) {
+    bool found = false;
+    std::int64_t ahead = 0;
+    look_ahead([&](int coming, std::size_t distance) {
+      ahead += numel(coming);
+      bool const affordable = ahead <= context_.config.prefetch_bucket_size && live_numel_ <= context_.config.max_live_parameters;
+      if (!affordable && distance >= imminent) return false;
+      found = coming == unit;
+      return !found;
+    });
+    return found;
+  }
+
+  void release(int unit, memory::Queue& compute) {
+    auto& g = state(unit);
+    TESSERA_EXPECT(g && g->leases > 0, "unit ", unit, " released without a lease");
+    if (--g->leases == 0 && !stays(unit)) drop(unit, compute);
+  }
+
+  void drop(int unit, memory::Queue& compute) {
+    auto& g = *state(unit);
+    std::exchange(g.arriving, {}).order_before(compute);
+#ifdef TESSERA_ASSERTIONS
+    kernels::fill(compute, g.slot.data, std::numeric_limits<float>::quiet_NaN());  // who reads after its lease shall see it
+#endif
+    pool_.give_back(g.slot, compute.record());
+    live_numel_ -= numel(unit);
+    state(unit).reset();
+  }
+
+  StoreContext context_;
+  CommBuffer shards_;
+  SlotPool pool_;
+  std::vector<std::optional<Gathered>> gathered_;
+  std::vector<int> order_;    ///< announced acquisitions
+  std::size_t next_ = 0;      ///< the next one's place in order_
+  std::int64_t live_numel_ = 0;
+  std::vector<int> seen_;     ///< the glance that last met a unit
+  int glance_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context) { return std::make_unique<GatheredWeights>(context); }
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,113 @@
+#include "detail/optimizer_state.hpp"
+
+#include <cmath>
+
+#include "detail/unit_views.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+/// Longer than any kernel: a compute queue that takes this long is stuck.
+constexpr std::chrono::minutes compute_deadline{30};
+
+memory::Buffer state_buffer(std::string name, memory::Purpose purpose, std::int64_t numel) {
+  return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float)};
+}
+
+void* offset(void* base, Dtype dtype, std::int64_t elements) {
+  return static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size_of(dtype);
+}
+
+}  // namespace
+
+OptimizerState::OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights, GradientFlow& gradients)
+    : context_(context),
+      rules_(rules),
+      weights_(weights),
+      gradients_(gradients),
+      master_(state_buffer("master weights", memory::Purpose::master_weights, rules.separate_master ? context.ownership.state_numel() : 0)),
+      exp_avg_(state_buffer("exp_avg", memory::Purpose::optimizer_state, context.ownership.state_numel())),
+      exp_avg_sq_(state_buffer("exp_avg_sq", memory::Purpose::optimizer_state, context.ownership.state_numel())) {
+  for (int u = 0; u < static_cast<int>(context.plan.units().size()); ++u) segments_.push_back(segments_of(u));
+}
+
+float* OptimizerState::master(int unit) const {
+  return rules_.separate_master ? at(master_, unit) : static_cast<float*>(weights_.region(unit));
+}
+
+std::vector<kernels::AdamWSegment> OptimizerState::segments_of(int unit) const {
+  std::int64_t const begin = context_.ownership.begin(unit), end = begin + context_.ownership.numel(unit);
+  std::vector<kernels::AdamWSegment> out;
+  for (auto const& run : decay_runs(context_.plan.unit(unit), begin, end)) {
+    std::int64_t const o = run.begin - begin;
+    kernels::AdamWSegment s;
+    s.master = master(unit) + o;
+    s.exp_avg = at(exp_avg_, unit) + o;
+    s.exp_avg_sq = at(exp_avg_sq_, unit) + o;
+    s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, o);
+    s.weights_out = rules_.separate_master ? offset(weights_.region(unit), context_.config.dtype, o) : nullptr;
+    s.numel = run.numel;
+    bool const decays = run.decays || !context_.config.decay_groups;
+    s.weight_decay = decays ? static_cast<float>(context_.config.weight_decay) : 0.0f;
+    out.push_back(s);
+  }
+  return out;
+}
+
+kernels::GradientStatistics OptimizerState::statistics() const {
+  std::vector<kernels::GradientRun> runs;
+  for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u)
+    runs.push_back({offset(gradients_.region(u), rules_.gradient_dtype, context_.ownership.shard_offset(u)), context_.plan.unit(u).shard_numel});
+  kernels::GradientStatistics out;
+  kernels::gradient_statistics(context_.compute, out, runs, rules_.gradient_dtype);
+  context_.compute.record().wait("gradient statistics", compute_deadline);
+  return out;
+}
+
+void OptimizerState::update(int unit, std::int64_t t, double learning_rate, double gradient_factor) const {
+  auto const& c = context_.config;
+  kernels::AdamWStep step;
+  step.segments = segments_[static_cast<std::size_t>(unit)];
+  for (auto& s : step.segments) s.learning_rate = static_cast<float>(learning_rate);
+  step.gradient_dtype = rules_.gradient_dtype;
+  step.weights_dtype = c.dtype;
+  step.beta1 = static_cast<float>(c.beta1);
+  step.beta2 = static_cast<float>(c.beta2);
+  step.epsilon = static_cast<float>(c.epsilon);
+  if (c.bias_correction) {
+    step.bias_correction1 = 1.0 - std::pow(c.beta1, static_cast<double>(t));
+    step.bias_correction2 = 1.0 - std::pow(c.beta2, static_cast<double>(t));
+  }
+  step.adam_l2 = c.adam_l2;
+  step.gradient_factor = static_cast<float>(gradient_factor);
+  if (!step.segments.empty()) kernels::adamw(context_.compute, step);
+}
+
+void OptimizerState::round_weights(int unit) const {
+  if (!rules_.separate_master) return;
+  std::int64_t const n = context_.plan.unit(unit).shard_numel;
+  void* const weights = offset(weights_.region(unit), context_.config.dtype, context_.ownership.shard_offset(unit));
+  kernels::cast(context_.compute, {weights, context_.config.dtype, {n}}, memory::TensorView{master_shard(unit), Dtype::fp32, {n}});
+}
+
+void OptimizerState::replicate(What what) const {
+  if (!rules_.reduces || !context_.ownership.replicated) return;
+  auto const after = context_.compute.record();
+  comm::Pending last;
+  auto const gather = [&](memory::Buffer const& state) {
+    for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u) {
+      auto const& layout = context_.plan.unit(u);
+      memory::TensorView const whole(at(state, u), Dtype::fp32, {layout.padded_numel});
+      for (auto const& blocks : cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
+        last = context_.comm.all_gather(whole, blocks, after);
+    }
+  };
+  if (rules_.separate_master) gather(master_);
+  if (what == What::masters_and_moments) {
+    gather(exp_avg_);
+    gather(exp_avg_sq_);
+  }
+  context_.comm.wait(last);
+}
+
+}  // namespace tessera::zero::detail

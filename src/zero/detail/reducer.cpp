@@ -1,0 +1,85 @@
+#include "detail/reducer.hpp"
+
+#include <algorithm>
+
+#include "detail/unit_views.hpp"
+#include "tessera/kernels/elementwise.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+/// Reductions whose buffers are not handed out again yet: one is reduced while the next is filled.
+constexpr std::size_t ring = 1;
+
+}  // namespace
+
+Reducer::Reducer(StoreContext const& context)
+    : context_(context), wire_("gradients on the wire", context.config.communication_dtype, context.comm) {}
+
+SlotPool::Slot Reducer::to_wire(memory::TensorView whole) {
+  auto slot = wire_.take(whole.numel());
+  context_.compute.wait(slot.ready);
+  kernels::cast(context_.compute, slot.data, whole);
+  return slot;
+}
+
+void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out, bool accumulate, Retire retire) {
+  auto const& layout = context_.plan.unit(unit);
+  auto in = whole;
+  if (whole.dtype() != context_.config.communication_dtype) {
+    auto const slot = to_wire(whole);
+    if (retire) retire(context_.compute.record());
+    in = slot.data;
+    retire = [this, slot](memory::Event done) { wire_.give_back(slot, std::move(done)); };
+  }
+  auto const after = context_.compute.record();
+  comm::Pending last;
+  for (auto const& blocks : cut_blocks(layout, context_.plan.ranks(), context_.config.reduce_bucket_size))
+    last = context_.comm.reduce_scatter(in, blocks, part(out, blocks.offset, blocks.count), accumulate, after);
+  started(std::move(last), std::move(retire));
+}
+
+void Reducer::all_reduce(int unit, memory::TensorView whole) {
+  auto data = whole;
+  Retire retire;
+  if (whole.dtype() != context_.config.communication_dtype) {
+    auto const slot = to_wire(whole);
+    data = slot.data;
+    retire = [this, slot, whole](memory::Event const& done) {
+      context_.compute.wait(done);
+      kernels::cast(context_.compute, whole, slot.data);
+      wire_.give_back(slot, context_.compute.record());
+    };
+  }
+  auto const after = context_.compute.record();
+  std::int64_t const total = context_.plan.unit(unit).padded_numel;
+  std::int64_t const piece = std::max(PartitionPlan::default_alignment, context_.config.reduce_bucket_size);
+  comm::Pending last;
+  for (std::int64_t at = 0; at < total; at += piece)
+    last = context_.comm.all_reduce(part(data, at, std::min(piece, total - at)), comm::ReduceOp::sum, after);
+  started(std::move(last), std::move(retire));
+}
+
+void Reducer::started(comm::Pending last, Retire retire) {
+  last_ = last;
+  under_way_.push_back({std::move(last), std::move(retire)});
+  if (!context_.config.overlap_comm) context_.comm.wait(last_);
+  while (under_way_.size() > ring) retire_oldest();
+}
+
+void Reducer::retire_oldest() {
+  auto const oldest = std::move(under_way_.front());
+  under_way_.pop_front();
+  if (oldest.retire) oldest.retire(oldest.last.event());
+}
+
+void Reducer::retire_all() {
+  while (!under_way_.empty()) retire_oldest();
+}
+
+void Reducer::wait_all() {
+  context_.comm.wait(std::exchange(last_, {}));
+  retire_all();
+}
+
+}  // namespace tessera::zero::detail

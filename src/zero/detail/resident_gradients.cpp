@@ -1,0 +1,97 @@
+#include <optional>
+
+#include "detail/comm_buffer.hpp"
+#include "detail/gradient_flow.hpp"
+#include "detail/reducer.hpp"
+#include "detail/unit_progress.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+/// Kernels write straight into the whole buffer when its dtype is the working dtype; else into a unit-sized slot that is added
+/// to it when the unit is complete.
+class ResidentGradients final : public GradientFlow {
+ public:
+  ResidentGradients(StoreContext const& context, StageRules const& rules, std::vector<memory::UnitSpec> const& units)
+      : context_(context),
+        rules_(rules),
+        progress_(context.plan, units),
+        flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype, context.plan.padded_count()),
+        slots_("gradients of a unit", context.config.dtype, context.comm),
+        reducer_(context),
+        open_(units.size()) {}
+
+  void begin_micro_step(MicroStep micro) override {
+    if (!micro.first) progress_.expect_all_complete();
+    micro_ = micro;
+    progress_.begin_micro_step();
+  }
+
+  memory::GradientLease lease(int unit) override {
+    bool const first = progress_.open(unit);
+    auto const& layout = context_.plan.unit(unit);
+    if (direct()) {
+      if (first && micro_.first) progress_.clear_untied(context_.compute, unit, whole(unit));
+      return {parameter_views(layout, whole(unit).data(), flat_.dtype()), !(first && micro_.first)};
+    }
+    auto& slot = open_[static_cast<std::size_t>(unit)];
+    if (first) {
+      slot = slots_.take(layout.padded_numel);
+      context_.compute.wait(slot->ready);
+      progress_.clear_untied(context_.compute, unit, slot->data);
+      progress_.clear_padding(context_.compute, unit, slot->data);
+    }
+    return {parameter_views(layout, slot->data.data(), slot->data.dtype()), !first};
+  }
+
+  void complete(int unit) override {
+    progress_.complete(unit);
+    if (!direct()) add_slot(unit);
+    if (!micro_.last || !rules_.reduces) return;
+    if (rules_.shards_optimizer) reducer_.reduce_scatter(unit, whole(unit), shard(unit), false);
+    else reducer_.all_reduce(unit, whole(unit));
+  }
+
+  void finish() override {
+    progress_.expect_all_complete();
+    reducer_.wait_all();
+  }
+  void settle() override { reducer_.wait_all(); }
+
+  void* region(int unit) const override { return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit)); }
+  std::size_t gradient_bytes() const override { return flat_.bytes(); }
+  std::size_t buffer_bytes() const override { return slots_.bytes() + reducer_.buffer_bytes(); }
+
+ private:
+  bool direct() const { return flat_.dtype() == context_.config.dtype; }
+  memory::TensorView whole(int unit) const { return flat_.view(full_offset(context_.plan, unit), context_.plan.unit(unit).padded_numel); }
+  memory::TensorView shard(int unit) const {
+    return part(whole(unit), context_.ownership.shard_begin(unit), context_.plan.unit(unit).shard_numel);
+  }
+
+  void add_slot(int unit) {
+    auto& slot = open_[static_cast<std::size_t>(unit)];
+    if (micro_.first) kernels::cast(context_.compute, whole(unit), slot->data);
+    else kernels::add(context_.compute, whole(unit), slot->data);
+    slots_.give_back(*slot, context_.compute.record());
+    slot.reset();
+  }
+
+  StoreContext context_;
+  StageRules rules_;
+  UnitProgress progress_;
+  CommBuffer flat_;
+  SlotPool slots_;
+  Reducer reducer_;
+  std::vector<std::optional<SlotPool::Slot>> open_;
+  MicroStep micro_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context, StageRules const& rules,
+                                                      std::vector<memory::UnitSpec> const& units) {
+  return std::make_unique<ResidentGradients>(context, rules, units);
+}
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,39 @@
+#pragma once
+/// What every gradient flow keeps per unit: whether contributions of this micro-step are there, and which elements no kernel
+/// will overwrite.
+
+#include <vector>
+
+#include "detail/unit_views.hpp"
+#include "tessera/kernels/elementwise.hpp"
+#include "tessera/memory/param_provider.hpp"
+
+namespace tessera::zero::detail {
+
+class UnitProgress {
+ public:
+  UnitProgress(PartitionPlan const& plan, std::vector<memory::UnitSpec> const& units);
+
+  void begin_micro_step();
+  /// True for the first lease of the micro-step. @throws InternalError after complete()
+  bool open(int unit);
+  void complete(int unit);
+  /// @throws InternalError naming the first unit that is not complete
+  void expect_all_complete() const;
+
+  /// Zeroes what the first contribution may leave unwritten in a unit with tied parameters: those that are not tied. The tied ones
+  /// are written by every contributor.
+  void clear_untied(memory::Queue& compute, int unit, memory::TensorView whole) const;
+  /// Zeroes what belongs to no parameter, so that sums over the whole buffer see only gradients.
+  void clear_padding(memory::Queue& compute, int unit, memory::TensorView whole) const;
+
+ private:
+  enum class State { untouched, open, complete };
+  State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+
+  PartitionPlan const* plan_;
+  std::vector<State> states_;
+  std::vector<std::vector<Run>> untied_, padding_;
+};
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,39 @@
+#pragma once
+/// Views into a unit's flat buffer.
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/comm/collectives.hpp"
+#include "tessera/memory/tensor.hpp"
+#include "tessera/zero/partition_plan.hpp"
+
+namespace tessera::zero::detail {
+
+/// The parameters of @p unit in a flat buffer that starts at @p base.
+std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* base, Dtype dtype);
+
+/// A run of elements of a unit's flat buffer.
+struct Run {
+  std::int64_t begin = 0;
+  std::int64_t numel = 0;
+};
+/// The runs that belong to no parameter.
+std::vector<Run> padding_runs(UnitLayout const& unit);
+
+/// Runs of [begin, end) with one decay setting; padding between two goes to the first.
+struct DecayRun {
+  std::int64_t begin = 0;
+  std::int64_t numel = 0;
+  bool decays = true;
+};
+std::vector<DecayRun> decay_runs(UnitLayout const& unit, std::int64_t begin, std::int64_t end);
+
+/// Cuts the shards of a unit so that one operation moves at most @p largest elements of all ranks together (but not less than
+/// a cache line a rank).
+std::vector<comm::Blocks> cut_blocks(UnitLayout const& unit, int ranks, std::int64_t largest);
+
+/// Elements [begin, begin + numel) of a flat view.
+inline memory::TensorView part(memory::TensorView flat, std::int64_t begin, std::int64_t numel) { return flat.rows(begin, numel); }
+
+}  // namespace tessera::zero::detail

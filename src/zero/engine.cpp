@@ -1,0 +1,205 @@
+#include "tessera/zero/engine.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "detail/gradient_flow.hpp"
+#include "detail/memory_report.hpp"
+#include "detail/optimizer_state.hpp"
+#include "detail/stage_rules.hpp"
+#include "detail/weight_store.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+
+namespace tessera::zero {
+namespace {
+
+using namespace detail;
+
+/// Verdict on the gradients of a step; the same bits on every rank.
+struct Verdict {
+  double norm = 0.0;  ///< unscaled
+  bool finite = true;
+};
+
+class StagedEngine final : public Engine {
+ public:
+  StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units, comm::Collectives& comm, memory::Queue& compute)
+      : config_(config),
+        plan_(units, comm.size()),
+        rules_(rules_for(config, comm.size())),
+        context_{config_, plan_, {&plan_, comm.rank(), !rules_.shards_optimizer}, comm, compute},
+        weights_(rules_.shards_weights ? make_gathered_weights(context_) : make_resident_weights(context_)),
+        gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units) : make_resident_gradients(context_, rules_, units)),
+        optimizer_(context_, rules_, *weights_, *gradients_),
+        scaler_(config.loss_scaler) {}
+
+  /// Transfers under way use the buffers; what failed has been reported where it was waited for.
+  ~StagedEngine() override {
+    try {
+      gradients_->settle();
+      weights_->settle();
+    } catch (...) {
+    }
+  }
+
+  PartitionPlan const& plan() const override { return plan_; }
+  EngineConfig const& config() const override { return config_; }
+
+  void initialize(Fill const& fill) override {
+    weights_->prepare_update();
+    for (auto const& p : plan_.pieces(context_.ownership.rank)) {
+      std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
+      fill(p.unit, p.parameter, p.parameter_offset, p.numel, optimizer_.master_shard(p.unit) + in_shard);
+    }
+    spread(OptimizerState::What::masters);
+  }
+
+  void begin_pass(memory::Pass, std::vector<int> acquisitions) override {
+    for (int const unit : acquisitions) expect_unit(unit);
+    announced_ = acquisitions;
+    acquired_ = 0;
+    weights_->announce(std::move(acquisitions));
+  }
+
+  memory::WeightLease acquire(int unit, memory::Queue& compute) override {
+    expect_unit(unit);
+    bool const expected = acquired_ < announced_.size() && announced_[acquired_] == unit;
+    TESSERA_VALIDATE(expected, InternalError, "acquisition ", acquired_, " of the pass is unit ", plan_.unit(unit).name, " but ",
+                     acquired_ < announced_.size() ? plan_.unit(announced_[acquired_]).name : std::string("none"),
+                     " was announced; begin_pass must list every acquire() in order");
+    ++acquired_;
+    return weights_->acquire(unit, compute);
+  }
+
+  memory::GradientLease gradient(int unit, memory::Queue&) override {
+    expect_unit(unit);
+    TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name, " are asked for outside a micro-step");
+    return gradients_->lease(unit);
+  }
+
+  void gradient_complete(int unit, memory::Queue&) override {
+    expect_unit(unit);
+    gradients_->complete(unit);
+  }
+
+  void begin_step() override { in_micro_step_ = false; }
+
+  void begin_micro_step(int index, int count) override {
+    TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps, InternalError, "micro-step ", index, " of ", count,
+                     " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
+    gradients_->begin_micro_step({index == 0, index + 1 == count});
+    in_micro_step_ = true;
+  }
+
+  StepResult finish_step(double learning_rate) override {
+    TESSERA_VALIDATE(in_micro_step_, InternalError, "an optimizer step without a micro-step");
+    in_micro_step_ = false;
+    gradients_->finish();
+    Verdict const verdict = judge();
+    StepResult result{verdict.norm, scaler_.scale(), !verdict.finite && (config_.skip_on_nonfinite || config_.dtype == Dtype::fp16)};
+    if (!verdict.finite && !result.skipped)
+      log::warning("gradients are not finite and the update goes on: the overflow check is switched off (bf16.check_grad_overflow)");
+    if (!result.skipped) update(learning_rate, clip_factor(verdict.norm) / result.loss_scale);
+    scaler_.update(result.skipped);
+    return result;
+  }
+
+  double loss_scale() const override { return scaler_.scale(); }
+
+  std::vector<StateView> state() override {
+    weights_->settle();
+    std::vector<StateView> out{{"fp32", {}}, {"exp_avg", {}}, {"exp_avg_sq", {}}};
+    for (int u = 0; u < unit_count(); ++u) {
+      out[0].unit_shards.push_back(optimizer_.master_shard(u));
+      out[1].unit_shards.push_back(optimizer_.exp_avg_shard(u));
+      out[2].unit_shards.push_back(optimizer_.exp_avg_sq_shard(u));
+    }
+    return out;
+  }
+
+  void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
+    weights_->prepare_update();
+    spread(OptimizerState::What::masters_and_moments);
+    steps_ = optimizer_steps;
+    scaler_.restore(scaler);
+  }
+
+  std::int64_t optimizer_steps() const override { return steps_; }
+  optim::LossScalerState scaler_state() const override { return scaler_.state(); }
+
+  MemoryReport memory() const override {
+    MemoryReport out;
+    out.weights = weights_->weight_bytes();
+    out.gradients = gradients_->gradient_bytes();
+    out.masters = optimizer_.master_bytes();
+    out.optimizer_state = optimizer_.moment_bytes();
+    out.buffers = weights_->buffer_bytes() + gradients_->buffer_bytes();
+    out.formula = formula_bytes(config_, rules_, plan_);
+    return out;
+  }
+
+ private:
+  int unit_count() const { return static_cast<int>(plan_.units().size()); }
+
+  void expect_unit(int unit) const {
+    TESSERA_VALIDATE(unit >= 0 && unit < unit_count(), InternalError, "unit ", unit, " does not exist; the model has ", unit_count());
+  }
+
+  /// After the masters' shards were written: weights and replicas follow.
+  void spread(OptimizerState::What what) {
+    for (int u = 0; u < unit_count(); ++u) {
+      optimizer_.round_weights(u);
+      weights_->publish(u);
+    }
+    optimizer_.replicate(what);
+    weights_->settle();
+  }
+
+  /// Each rank looks at its own shards, also where it holds everything: the verdict is then the same bits everywhere and in
+  /// every stage.
+  Verdict judge() const {
+    auto const mine = optimizer_.statistics();
+    std::vector<double> sums{mine.sum_of_squares, mine.finite ? 0.0 : 1.0};
+    comm::all_reduce_values(context_.comm, sums, comm::ReduceOp::sum);
+    if (sums[1] > 0.0) return {std::numeric_limits<double>::infinity(), false};
+    return {std::sqrt(sums[0]) / scaler_.scale(), true};
+  }
+
+  double clip_factor(double norm) const {
+    return config_.max_grad_norm > 0.0 ? std::min(1.0, config_.max_grad_norm / (norm + 1e-6)) : 1.0;
+  }
+
+  void update(double learning_rate, double gradient_factor) {
+    ++steps_;
+    weights_->prepare_update();
+    for (int u = 0; u < unit_count(); ++u) {
+      optimizer_.update(u, steps_, learning_rate, gradient_factor);
+      if (rules_.shards_optimizer) weights_->publish(u);
+    }
+  }
+
+  EngineConfig config_;
+  PartitionPlan plan_;
+  StageRules rules_;
+  StoreContext context_;
+  std::unique_ptr<WeightStore> weights_;
+  std::unique_ptr<GradientFlow> gradients_;
+  OptimizerState optimizer_;
+  optim::LossScaler scaler_;
+  std::int64_t steps_ = 0;
+  std::vector<int> announced_;
+  std::size_t acquired_ = 0;
+  bool in_micro_step_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_engine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units, comm::Collectives& comm,
+                                    memory::Queue& compute) {
+  validate(config);
+  TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
+  return std::make_unique<StagedEngine>(config, units, comm, compute);
+}
+
+}  // namespace tessera::zero

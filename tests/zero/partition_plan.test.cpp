@@ -1,0 +1,135 @@
+/// The plan is a value: every rank of every world is checked in one process.
+#include "tessera/zero/partition_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::zero {
+namespace {
+
+memory::ParameterSpec parameter(std::string name, std::vector<std::int64_t> shape, bool decays = true) {
+  memory::ParameterSpec p;
+  p.name = std::move(name);
+  p.shape = std::move(shape);
+  p.decays = decays;
+  return p;
+}
+
+std::vector<memory::UnitSpec> odd_units() {
+  return {{"embedding", {parameter("wte", {101, 7}), parameter("wpe", {13, 7})}},
+          {"block", {parameter("w", {7, 21}), parameter("b", {21}, false), parameter("scalar", {1}, false), parameter("w4", {3, 2, 5, 1})}},
+          {"tiny", {parameter("one", {1})}},
+          {"head", {parameter("even", {64, 32})}}};
+}
+
+struct World {
+  int ranks;
+  std::int64_t alignment;
+};
+
+class EveryWorld : public ::testing::TestWithParam<World> {
+ protected:
+  PartitionPlan plan{odd_units(), GetParam().ranks, GetParam().alignment};
+};
+
+TEST_P(EveryWorld, ShardsAreEqualAlignedAndHoldTheUnit) {
+  std::int64_t end = 0;
+  for (auto const& unit : plan.units()) {
+    EXPECT_EQ(unit.padded_numel, unit.shard_numel * plan.ranks());
+    EXPECT_EQ(unit.shard_numel % plan.alignment(), 0) << unit.name;
+    EXPECT_EQ(unit.partition_offset, end) << unit.name;
+    end += unit.shard_numel;
+    std::int64_t next = 0, last = 0;
+    for (auto const& p : unit.parameters) {
+      EXPECT_EQ(p.offset % plan.alignment(), 0) << p.name;
+      EXPECT_GE(p.offset, next) << p.name << " overlaps the parameter before it";
+      EXPECT_LT(p.offset - next, plan.alignment()) << p.name << " leaves a gap that alignment does not explain";
+      next = last = p.offset + p.numel;
+    }
+    EXPECT_LE(last, unit.padded_numel);
+    EXPECT_LT(unit.padded_numel - last, plan.alignment() * (plan.ranks() + 1)) << unit.name << ": more padding than a line a rank";
+  }
+  EXPECT_EQ(plan.partition_numel(), end);
+  EXPECT_EQ(plan.padded_count(), end * plan.ranks());
+}
+
+TEST_P(EveryWorld, EveryElementHasOneOwner) {
+  std::vector<std::vector<std::vector<int>>> owners;
+  for (auto const& unit : plan.units()) {
+    owners.emplace_back();
+    for (auto const& p : unit.parameters) owners.back().emplace_back(static_cast<std::size_t>(p.numel), 0);
+  }
+  for (int rank = 0; rank < plan.ranks(); ++rank) {
+    std::int64_t end = 0;
+    for (auto const& piece : plan.pieces(rank)) {
+      auto const& unit = plan.unit(piece.unit);
+      auto const& slot = unit.parameters[static_cast<std::size_t>(piece.parameter)];
+      ASSERT_GT(piece.numel, 0);
+      EXPECT_GE(piece.partition_offset, end) << "pieces are not in partition order";
+      end = piece.partition_offset + piece.numel;
+      // the same element seen from the unit's buffer and from the rank's partition
+      EXPECT_EQ(slot.offset + piece.parameter_offset, rank * unit.shard_numel + piece.partition_offset - unit.partition_offset);
+      for (std::int64_t i = 0; i < piece.numel; ++i)
+        ++owners[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)][static_cast<std::size_t>(piece.parameter_offset + i)];
+    }
+    EXPECT_LE(end, plan.partition_numel());
+  }
+  for (auto const& unit : owners)
+    for (auto const& p : unit)
+      for (int count : p) ASSERT_EQ(count, 1);
+}
+
+std::vector<World> worlds() {
+  std::vector<World> out;
+  for (int ranks = 1; ranks <= 64; ++ranks) out.push_back({ranks, PartitionPlan::default_alignment});
+  for (std::int64_t alignment : {1, 2, 64, 1024}) out.push_back({3, alignment});
+  return out;
+}
+INSTANTIATE_TEST_SUITE_P(Worlds, EveryWorld, ::testing::ValuesIn(worlds()), [](auto const& info) {
+  return "ranks_" + std::to_string(info.param.ranks) + "_alignment_" + std::to_string(info.param.alignment);
+});
+
+TEST(PartitionPlan, TableOfTheBlockUnit) {
+  // w 147 at 0, b 21 at 160, scalar at 192, w4 30 at 224: 254 elements of buffer
+  struct Row {
+    int ranks;
+    std::int64_t shard, padded;
+  };
+  for (Row const row : {Row{1, 256, 256}, Row{2, 128, 256}, Row{3, 96, 288}, Row{4, 64, 256}, Row{5, 64, 320}, Row{8, 32, 256}, Row{9, 32, 288}, Row{64, 32, 2048}}) {
+    PartitionPlan const plan(odd_units(), row.ranks);
+    EXPECT_EQ(plan.unit(1).parameters[3].offset, 224);
+    EXPECT_EQ(plan.unit(1).numel, 199);
+    EXPECT_EQ(plan.unit(1).shard_numel, row.shard) << row.ranks << " ranks";
+    EXPECT_EQ(plan.unit(1).padded_numel, row.padded) << row.ranks << " ranks";
+  }
+}
+
+TEST(PartitionPlan, PiecesOfTheBlockUnitOverThreeRanks) {
+  std::vector<memory::UnitSpec> const block{odd_units()[1]};
+  PartitionPlan const plan(block, 3);
+  EXPECT_EQ(plan.pieces(0), (std::vector<Piece>{{0, 0, 0, 0, 96}}));
+  EXPECT_EQ(plan.pieces(1), (std::vector<Piece>{{0, 0, 96, 0, 51}, {0, 1, 0, 64, 21}}));
+  EXPECT_EQ(plan.pieces(2), (std::vector<Piece>{{0, 2, 0, 0, 1}, {0, 3, 0, 32, 30}}));
+}
+
+TEST(PartitionPlan, CountsParametersAndLargestUnit) {
+  PartitionPlan const plan(odd_units(), 4);
+  EXPECT_EQ(plan.parameter_count(), 101 * 7 + 13 * 7 + 199 + 1 + 64 * 32);
+  EXPECT_EQ(plan.largest_unit(), 2048);
+}
+
+TEST(PartitionPlan, IsAValue) {
+  PartitionPlan const a(odd_units(), 4), b(odd_units(), 4), c(odd_units(), 5);
+  EXPECT_EQ(a, b);
+  EXPECT_NE(a, c);
+}
+
+TEST(PartitionPlan, RefusesWhatCannotBePartitioned) {
+  EXPECT_THROW(PartitionPlan(odd_units(), 0), InternalError);
+  EXPECT_THROW(PartitionPlan(odd_units(), 2, 0), InternalError);
+  EXPECT_THROW(PartitionPlan({{"u", {parameter("empty", {4, 0})}}}, 2), InternalError);
+}
+
+}  // namespace
+}  // namespace tessera::zero
