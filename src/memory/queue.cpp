@@ -1,5 +1,6 @@
 #include "tessera/memory/queue.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -9,6 +10,9 @@
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory {
+
+/// A clock's end lies this side of "forever": longer waits would overflow it.
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
 
 /// Shared between the queue that reaches the point and whoever waits for it.
 class Event::State {
@@ -25,10 +29,13 @@ class Event::State {
     std::lock_guard lock(mutex_);
     return done_;
   }
-  void wait(std::string_view what, std::chrono::milliseconds deadline) const {
+  bool wait_for(std::chrono::milliseconds time) const {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, deadline, [&] { return done_; }))
-      throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
+    return changed_.wait_for(lock, std::min(time, longest_wait), [&] { return done_; });
+  }
+  void wait(std::string_view what, std::chrono::milliseconds deadline) const {
+    if (!wait_for(deadline)) throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
+    std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
   /// Waits without a deadline: for lanes, whose own work carries the deadlines.
@@ -45,6 +52,7 @@ class Event::State {
   std::exception_ptr error_;
 };
 
+bool Event::wait_for(std::chrono::milliseconds time) const { return !state_ || state_->wait_for(time); }
 bool Event::done() const { return !state_ || state_->done(); }
 void Event::wait(std::string_view what, std::chrono::milliseconds deadline) const {
   if (state_) state_->wait(what, deadline);

@@ -2,6 +2,8 @@
 
 #include <mpi.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "tessera/core/error.hpp"
@@ -17,7 +19,13 @@ CommHandle to_handle(MPI_Comm comm) {
   return handle;
 }
 
-MPI_Comm node_comm = MPI_COMM_NULL;
+MPI_Comm from_handle(CommHandle handle) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::memcpy(&comm, &handle.raw, sizeof comm);
+  return comm;
+}
+
+std::atomic<bool> skip_finalize{false};
 
 }  // namespace
 
@@ -28,7 +36,9 @@ MpiSession::MpiSession(int& argc, char**& argv) {
                    " but MPI_THREAD_SERIALIZED is needed; use an MPI built with thread support");
   MPI_Comm_rank(MPI_COMM_WORLD, &info_.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &info_.world_size);
+  MPI_Comm node_comm = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL, &node_comm);
+  node_ = to_handle(node_comm);
   MPI_Comm_rank(node_comm, &info_.local_rank);
   MPI_Comm_size(node_comm, &info_.local_size);
 
@@ -51,13 +61,16 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 MpiSession::~MpiSession() {
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (finalized) return;
-  if (node_comm != MPI_COMM_NULL) MPI_Comm_free(&node_comm);
+  if (finalized || skip_finalize) return;
+  MPI_Comm node_comm = from_handle(node_);
+  MPI_Comm_free(&node_comm);
   MPI_Finalize();
 }
 
 CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
-CommHandle MpiSession::node() const { return to_handle(node_comm); }
+CommHandle MpiSession::node() const { return node_; }
+
+void MpiSession::leave_without_finalize() { skip_finalize = true; }
 
 void MpiSession::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);

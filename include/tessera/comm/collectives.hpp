@@ -1,5 +1,6 @@
 #pragma once
 /// Collective operations over the ranks of a group: few virtual functions on bytes, thin typed helpers above.
+/// A record of what is moved: comm/recording.hpp.
 /// Semantics of each operation, and who may touch which buffer when: docs/comm.md.
 
 #include <chrono>
@@ -51,6 +52,7 @@ class Collectives {
 
   /// Memory that the implementation can move fastest (a shared segment inside a node). Zeroed, 64-byte aligned, counted in the
   /// ledger; lives as long as the returned owner. Collective: every rank calls it in the same order with the same bytes.
+  /// @throws OutOfMemoryError on every rank when one cannot have it
   virtual std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) = 0;
 
   /// Operations are queued on this object's own lane and run in the order in which they were called. They start after @p after.
@@ -81,18 +83,6 @@ std::unique_ptr<Collectives> make_loopback();
 /// MPI: operations run on a worker thread of their own, inside a node through shared memory (docs/comm.md), else by MPI calls.
 enum class NodeTransport { automatic, mpi_only };
 std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline, NodeTransport transport = NodeTransport::automatic);
-
-/// What a RecordingCollectives has seen; bytes as moved in theory by a ring/pairwise algorithm are left to the reader.
-struct CollectiveRecord {
-  std::string operation;       ///< "reduce_scatter", ...
-  std::int64_t numel = 0;      ///< elements of the whole buffer taking part (all ranks' blocks)
-  Dtype dtype = Dtype::fp32;   ///< on the wire
-  std::size_t bytes_sent = 0;  ///< by this rank to all peers
-  std::vector<std::size_t> bytes_to_peer;
-};
-/// Forwards to another implementation and keeps a record of each operation.
-class RecordingCollectives;
-std::unique_ptr<RecordingCollectives> make_recording(std::unique_ptr<Collectives> inner);
 
 /// True when every rank's @p ok is true: all ranks act on an error together. Host values, blocking.
 bool agree(Collectives& comm, bool ok);

@@ -20,6 +20,8 @@ class Event {
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   bool done() const;
+  /// Blocks until the event has happened, at most for @p time; true when it has. Reports no errors.
+  bool wait_for(std::chrono::milliseconds time) const;
   /// Blocks the calling host thread; rethrows what the work before the event threw.
   /// @throws PeerLostError naming @p what after @p deadline.
   void wait(std::string_view what, std::chrono::milliseconds deadline) const;

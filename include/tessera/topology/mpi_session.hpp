@@ -36,15 +36,19 @@ class MpiSession {
   std::vector<std::string> const& hosts() const { return hosts_; }
   /// Ends all ranks with this exit code; does not return.
   [[noreturn]] static void abort(int exit_code);
+  /// After a peer was lost MPI_Finalize could wait for it for ever: the session then ends without it.
+  static void leave_without_finalize();
   /// "Open MPI 4.1.4", for --version and logs.
   static std::string library_version();
 
  private:
   RankInfo info_;
+  CommHandle node_;
   std::vector<std::string> hosts_;
 };
 
-/// Cores this rank may use: those in its affinity mask, shared equally among the ranks of the node whose masks are the same.
+/// Cores this rank may use for kernels: what OMP_NUM_THREADS says, else those in its affinity mask, shared equally among the
+/// ranks of the node whose masks are the same, at least 1. Collective over the node; takes microseconds.
 int cores_of_rank(MpiSession const& session);
 
 }  // namespace tessera::topology

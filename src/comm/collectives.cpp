@@ -1,0 +1,60 @@
+#include "tessera/comm/collectives.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::comm {
+namespace {
+
+template <class T>
+memory::TensorView view_of(std::vector<T>& values) {
+  return {values.data(), dtype_of<T>(), {static_cast<std::int64_t>(values.size())}};
+}
+
+template <class T>
+T reduce_one(Collectives& comm, T value, ReduceOp op) {
+  std::vector<T> values{value};
+  comm.wait(comm.all_reduce(view_of(values), op, {}));
+  return values[0];
+}
+
+memory::TensorView bytes_of(std::string& text) { return {text.data(), Dtype::uint8, {static_cast<std::int64_t>(text.size())}}; }
+
+}  // namespace
+
+bool agree(Collectives& comm, bool ok) { return reduce_one<std::int32_t>(comm, ok ? 1 : 0, ReduceOp::min) != 0; }
+
+double all_reduce_value(Collectives& comm, double value, ReduceOp op) { return reduce_one(comm, value, op); }
+std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op) { return reduce_one(comm, value, op); }
+
+void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp op) {
+  comm.wait(comm.all_reduce(view_of(values), op, {}));
+}
+
+std::string broadcast_bytes(Collectives& comm, std::string bytes, int root) {
+  std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())};
+  comm.wait(comm.broadcast(view_of(length), root, {}));
+  bytes.resize(static_cast<std::size_t>(length[0]));
+  if (!bytes.empty()) comm.wait(comm.broadcast(bytes_of(bytes), root, {}));
+  return bytes;
+}
+
+std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root) {
+  bool const is_root = comm.rank() == root;
+  auto const ranks = static_cast<std::size_t>(comm.size());
+  std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())}, lengths(is_root ? ranks : 0);
+  comm.wait(comm.gather(view_of(length), view_of(lengths), root, {}));
+  auto const longest = static_cast<std::size_t>(all_reduce_value(comm, length[0], ReduceOp::max));
+
+  std::string padded = bytes, all(is_root ? longest * ranks : 0, '\0');
+  padded.resize(longest);
+  if (longest > 0) comm.wait(comm.gather(bytes_of(padded), bytes_of(all), root, {}));
+  std::vector<std::string> out;
+  for (std::size_t q = 0; is_root && q < ranks; ++q) out.push_back(all.substr(q * longest, static_cast<std::size_t>(lengths[q])));
+  return out;
+}
+
+}  // namespace tessera::comm

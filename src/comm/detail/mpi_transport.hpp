@@ -1,0 +1,48 @@
+#pragma once
+/// Collectives by MPI calls, flat over all ranks, for groups that span nodes.
+
+#include <memory>
+#include <vector>
+
+#include "detail/mpi.hpp"
+#include "detail/transport.hpp"
+
+namespace tessera::comm::detail {
+
+/// Only nonblocking MPI calls, polled against the deadline, so that a dead peer ends in an error. Reductions are exchanges with
+/// the sum formed here, in rank order and fp32: results do not depend on the algorithm that MPI chooses.
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport(topology::MpiSession const& session, Deadline deadline);
+  int rank() const override { return comm_.rank(); }
+  int size() const override { return comm_.size(); }
+  char const* name() const override { return "mpi"; }
+
+  std::shared_ptr<void> allocate(Operation const& operation, std::string const& name, memory::Purpose purpose) override;
+  void broadcast(Operation const& operation, std::byte* data) override;
+  void all_reduce(Operation const& operation, std::byte* data) override;
+  void reduce(Operation const& operation, std::byte* data) override;
+  void reduce_scatter(Operation const& operation, std::byte const* in, Target const& out) override;
+  void all_gather(Operation const& operation, std::byte const* in, std::byte* out) override;
+  void scatter(Operation const& operation, std::byte const* in, std::byte* out) override;
+  void gather(Operation const& operation, std::byte const* in, std::byte* out) override;
+  void barrier(Operation const& operation) override;
+
+ private:
+  /// Starts a nonblocking call under the lock and waits for it.
+  template <class Start>
+  void run(Operation const& operation, char const* call, Start&& start);
+  void finish(Operation const& operation, MPI_Request request);
+  /// Elements of one rank's block that move at a time when a message or a staging buffer holds all ranks' blocks.
+  std::int64_t piece_numel(Operation const& operation, std::size_t limit) const;
+  std::byte* staging(std::size_t bytes);
+  void gather_and_reduce(Operation const& operation, std::byte* data);
+
+  MpiComm comm_;
+  PeerWatch peers_;
+  Deadline deadline_;
+  std::unique_ptr<memory::Buffer> staging_;
+  bool broken_ = false;
+};
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,185 @@
+#include "detail/sums.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::comm::detail {
+namespace {
+
+/// Elements per pass: the accumulator stays in the first-level cache while the sources stream by.
+constexpr std::int64_t pass = 2048;
+/// From this many bytes on the result is stored past the caches: whoever reads it will not find all of it there anyway.
+constexpr std::size_t large = std::size_t{4} << 20;
+
+struct Sum {
+  template <class T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {  // wraps around
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+struct Max {
+  template <class T>
+  static T apply(T a, T b) {
+    return (b > a || b != b) ? b : a;
+  }
+};
+struct Min {
+  template <class T>
+  static T apply(T a, T b) {
+    return (b < a || b != b) ? b : a;
+  }
+};
+
+template <class T>
+T const* typed(std::byte const* p) {
+  return reinterpret_cast<T const*>(p);
+}
+
+template <class Acc, class T>
+void load(Acc* acc, std::byte const* from, std::int64_t n) {
+  T const* const in = typed<T>(from);
+  for (std::int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(in[i]);
+}
+
+template <class Acc, class T, class Op>
+void combine(Acc* acc, std::byte const* from, std::int64_t n) {
+  T const* const in = typed<T>(from);
+  for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::apply(acc[i], static_cast<Acc>(in[i]));
+}
+
+template <class Acc, class T>
+void store(std::byte* to, Acc const* acc, std::int64_t n) {
+  T* const out = reinterpret_cast<T*>(to);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(acc[i]);
+}
+
+/// Copy that does not read the destination into the cache. @p bytes of any alignment.
+void stream_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
+#if defined(__AVX__)
+  std::size_t const head = std::min(bytes, (32 - reinterpret_cast<std::uintptr_t>(to) % 32) % 32);
+  std::memcpy(to, from, head);
+  std::size_t i = head;
+  for (; i + 128 <= bytes; i += 128) {
+    __m256i const a = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i));
+    __m256i const b = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i + 32));
+    __m256i const c = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i + 64));
+    __m256i const d = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i + 96));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 64), c);
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 96), d);
+  }
+  std::memcpy(to + i, from + i, bytes - i);
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+/// Streaming stores are weakly ordered: this makes them visible before the flag that says so.
+void finish_streaming() {
+#if defined(__AVX__)
+  _mm_sfence();
+#endif
+}
+
+/// The steps of a reduction for one input dtype.
+template <class Acc>
+struct Input {
+  void (*load)(Acc*, std::byte const*, std::int64_t);
+  void (*combine)(Acc*, std::byte const*, std::int64_t);
+};
+template <class Acc, class T>
+Input<Acc> input(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return {load<Acc, T>, combine<Acc, T, Sum>};
+    case ReduceOp::max: return {load<Acc, T>, combine<Acc, T, Max>};
+    case ReduceOp::min: return {load<Acc, T>, combine<Acc, T, Min>};
+  }
+  return {};
+}
+template <class Acc>
+struct Output {
+  void (*add)(Acc*, std::byte const*, std::int64_t);
+  void (*store)(std::byte*, Acc const*, std::int64_t);
+};
+template <class Acc, class T>
+Output<Acc> output() {
+  return {combine<Acc, T, Sum>, store<Acc, T>};
+}
+
+template <class Acc>
+void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* const> sources, std::int64_t numel,
+         Output<Acc> const& out, Target const& target) {
+  std::size_t const out_size = size_of(target.dtype);
+  bool const streams = static_cast<std::size_t>(numel) * out_size >= large;
+  alignas(64) Acc acc[pass];
+  alignas(64) std::byte packed[pass * sizeof(Acc)];
+  for (std::int64_t first = 0; first < numel; first += pass) {
+    std::int64_t const n = std::min(pass, numel - first);
+    in.load(acc, sources[0] + static_cast<std::size_t>(first) * in_size, n);
+    for (auto const* source : sources.subspan(1)) in.combine(acc, source + static_cast<std::size_t>(first) * in_size, n);
+    std::byte* const to = target.data + static_cast<std::size_t>(first) * out_size;
+    if (target.accumulate) out.add(acc, to, n);
+    if (streams) {
+      out.store(packed, acc, n);
+      stream_bytes(to, packed, static_cast<std::size_t>(n) * out_size);
+    } else {
+      out.store(to, acc, n);
+    }
+  }
+  if (streams) finish_streaming();
+}
+
+template <class T>
+void run_same(ReduceOp op, std::span<std::byte const* const> sources, std::int64_t numel, Target const& target) {
+  run<T>(input<T, T>(op), sizeof(T), sources, numel, output<T, T>(), target);
+}
+
+bool is_float(Dtype d) { return d == Dtype::fp32 || d == Dtype::fp16 || d == Dtype::bf16; }
+
+}  // namespace
+
+void require_reducible(Dtype in, Dtype out) {
+  bool const same = in == out && in != Dtype::uint8;
+  TESSERA_VALIDATE(same || (is_float(in) && is_float(out)), InternalError, "a reduction of ", name_of(in), " into ", name_of(out),
+                   " is not defined; fp32, fp16 and bf16 go into each other, fp64, int32 and int64 into themselves");
+}
+
+void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources, std::int64_t numel, Target const& target) {
+  require_reducible(in, target.dtype);
+  if (numel == 0) return;
+  if (in == Dtype::fp64) return run_same<double>(op, sources, numel, target);
+  if (in == Dtype::int32) return run_same<std::int32_t>(op, sources, numel, target);
+  if (in == Dtype::int64) return run_same<std::int64_t>(op, sources, numel, target);
+  Input<float> const from = in == Dtype::fp32   ? input<float, float>(op)
+                            : in == Dtype::fp16 ? input<float, float16>(op)
+                                                : input<float, bfloat16>(op);
+  Output<float> const to = target.dtype == Dtype::fp32   ? output<float, float>()
+                           : target.dtype == Dtype::fp16 ? output<float, float16>()
+                                                         : output<float, bfloat16>();
+  run<float>(from, size_of(in), sources, numel, to, target);
+}
+
+void copy_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
+  if (bytes == 0 || to == from) return;
+  if (bytes < large) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  stream_bytes(to, from, bytes);
+  finish_streaming();
+}
+
+}  // namespace tessera::comm::detail

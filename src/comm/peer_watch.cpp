@@ -1,0 +1,93 @@
+#include "detail/peer_watch.hpp"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "detail/transport.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::comm::detail {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto look_interval = 100ms;
+
+struct ProcessState {
+  char state;
+  std::int64_t started;
+};
+
+/// proc(5): "pid (comm) state ppid ..."; comm may contain anything, so that fields count from the last parenthesis.
+std::optional<ProcessState> state_of(std::int64_t pid) {
+  std::ifstream file(concat("/proc/", pid, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  auto const close = line.rfind(')');
+  if (close == std::string::npos) return std::nullopt;
+  std::istringstream fields(line.substr(close + 1));
+  ProcessState out{};
+  std::string skipped;
+  fields >> out.state;
+  for (int field = 4; field < 22; ++field) fields >> skipped;
+  fields >> out.started;
+  return out;
+}
+
+}  // namespace
+
+ProcessId this_process() {
+  std::int64_t const pid = getpid();
+  auto const state = state_of(pid);
+  return {pid, state ? state->started : 0};
+}
+
+PeerWatch::PeerWatch(std::vector<Peer> peers) : peers_(std::move(peers)) {
+  for (auto const& p : peers_) {
+    auto const state = p.on_this_node ? state_of(p.process.pid) : std::nullopt;
+    observable_.push_back(state && state->started == p.process.started && state->started != 0);
+  }
+}
+
+bool PeerWatch::alive(int rank) const {
+  auto const r = static_cast<std::size_t>(rank);
+  if (!observable_[r]) return true;
+  auto const state = state_of(peers_[r].process.pid);
+  return state && state->started == peers_[r].process.started && state->state != 'Z' && state->state != 'X';
+}
+
+int PeerWatch::first_dead() const {
+  for (std::size_t r = 0; r < peers_.size(); ++r)
+    if (!alive(static_cast<int>(r))) return static_cast<int>(r);
+  return -1;
+}
+
+std::string PeerWatch::describe(int rank) const {
+  auto const& p = peers_[static_cast<std::size_t>(rank)];
+  return concat("rank ", rank, " (host ", p.host, ", process ", p.process.pid, ")");
+}
+
+Wait::Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport, Deadline deadline)
+    : operation_(operation), peers_(peers), transport_(transport), deadline_(deadline),
+      start_(std::chrono::steady_clock::now()), next_look_(start_ + look_interval) {}
+
+void Wait::check(int missing) {
+  auto const now = std::chrono::steady_clock::now();
+  if (now < next_look_ && now - start_ < deadline_) return;
+  next_look_ = now + look_interval;
+  if (transport_.abandoned()) lost(-1, "was given up by this rank");
+  int const dead = missing < 0 ? peers_.first_dead() : peers_.alive(missing) ? -1 : missing;
+  if (dead >= 0 && dead == dead_)
+    lost(dead, concat(peers_.describe(dead), " has ended; see its output and the node's log for the reason, then restart from the last checkpoint"));
+  dead_ = dead;
+  if (now - start_ < deadline_) return;
+  lost(missing, concat(missing < 0 ? std::string("a rank") : peers_.describe(missing), " did not take part within ", deadline_.count(),
+                       " ms; it hangs, or computes or writes for longer than this: then raise the communication deadline"));
+}
+
+void Wait::lost(int rank, std::string const& why) const { throw PeerLostError(rank, concat(describe(operation_), ": ", why)); }
+
+}  // namespace tessera::comm::detail
