@@ -1,0 +1,204 @@
+#include "detail/decoder.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace tessera::model::detail {
+namespace {
+
+/// Longest time the compute queue may take for one micro-batch before it counts as stuck.
+constexpr std::chrono::minutes micro_batch_deadline{60};
+
+/// Weights of the head: those of its own unit and the projection, which a tied head takes from the embedding.
+struct HeadWeights {
+  WeightLease own;
+  WeightLease embedding;
+  ConstTensorView projection;
+};
+
+HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embedding, Pass const& pass, memory::ParamProvider& params) {
+  HeadWeights out;
+  out.own = params.acquire(unit, pass.compute);
+  if (head.projection()) {
+    out.projection = out.own[*head.projection()];
+  } else {
+    out.embedding = params.acquire(0, pass.compute);
+    out.projection = out.embedding[embedding.token_weights()];
+  }
+  return out;
+}
+
+/// Sum in double, in order. Waits for the queue.
+double sum_of(Queue& compute, TensorView losses) {
+  double sum = 0.0;
+  compute.submit([&sum, losses] {
+    auto const* const loss = losses.as<float>();
+    for (std::int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(loss[i]);
+  });
+  compute.record().wait("the losses of a micro-batch", micro_batch_deadline);
+  return sum;
+}
+
+}  // namespace
+
+Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)), arena_(parts_.family + " activations", memory::Purpose::activations) {
+  kept_.reserve(parts_.blocks.size());
+}
+
+std::vector<int> Decoder::acquisitions(memory::Pass kind) const {
+  std::vector<int> order;
+  for (int unit = 0; unit <= head_unit(); ++unit) order.push_back(unit);
+  if (tied()) order.push_back(0);
+  if (kind == memory::Pass::training)
+    for (int unit = head_unit() - 1; unit >= 1; --unit) order.push_back(unit);
+  return order;
+}
+
+void Decoder::check(Batch const& batch) const {
+  TESSERA_VALIDATE(batch.rows >= 1 && batch.sequence >= 1, ConfigError, "a batch of ", batch.rows, " rows of ", batch.sequence,
+                   " tokens: both must be at least 1");
+  TESSERA_VALIDATE(batch.sequence <= parts_.positions, ConfigError, "rows of ", batch.sequence, " tokens, but the model has positions for ",
+                   parts_.positions, "; use a block_size of at most ", parts_.positions,
+                   " or train a model with a larger n_positions from scratch");
+  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
+    TESSERA_VALIDATE(batch.tokens[i] >= 0 && batch.tokens[i] < vocabulary_size(), DataError, "token ", batch.tokens[i], " in row ",
+                     i / batch.sequence, " at position ", i % batch.sequence, " is outside of the vocabulary of ", vocabulary_size(),
+                     " tokens; use the tokenizer that belongs to the model, or a config with the tokenizer's vocab_size");
+}
+
+Pass Decoder::begin(Batch const& batch, Queue& compute) {
+  return {.compute = compute, .arena = arena_, .dtype = parts_.dtype, .batch = batch.rows, .sequence = batch.sequence};
+}
+
+Decoder::Inputs Decoder::stage(Pass const& pass, Batch const& batch) const {
+  Inputs const inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
+                      .targets = pass.arena.allocate(Dtype::int32, {pass.positions()})};
+  pass.compute.submit([inputs, batch] {
+    auto* const tokens = inputs.tokens.as<std::int32_t>();
+    auto* const targets = inputs.targets.as<std::int32_t>();
+    std::int64_t const count = batch.rows * batch.sequence;
+    std::memcpy(tokens, batch.tokens, static_cast<std::size_t>(count) * sizeof(std::int32_t));
+    for (std::int64_t i = 0; i < count; ++i) targets[i] = (i + 1) % batch.sequence == 0 ? -1 : tokens[i + 1];
+  });
+  return inputs;
+}
+
+double Decoder::train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) {
+  check(batch);
+  ArenaScope const scope(arena_);
+  Pass pass = begin(batch, compute);
+  pass.dropout_on = true;
+  pass.dropout_seed = settings.dropout_seed;
+  pass.step = settings.step;
+  pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
+  params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
+
+  Inputs const inputs = stage(pass, batch);
+  TensorView const losses = pass.allocate_fp32(pass.positions());
+  TensorView const stream = pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
+  TensorView const hidden = forward_keeping(pass, settings, inputs, params);
+  train_head(pass, settings.gradient_scale, inputs, losses, stream, hidden, params);
+  backward_blocks(pass, settings, stream, params);
+  backward_embedding(pass, inputs, stream, params);
+  return sum_of(compute, losses);
+}
+
+TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs, memory::ParamProvider& params) {
+  kept_.clear();
+  TensorView hidden = pass.allocate(pass.positions(), parts_.width);
+  parts_.embedding.forward(pass, params.acquire(0, pass.compute), hidden, inputs.tokens);
+  for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
+    kept_.push_back({.in = hidden, .saved = {}, .mark = pass.arena.mark()});
+    TensorView const out = pass.allocate(pass.positions(), parts_.width);
+    Arena::Mark const after_out = pass.arena.mark();
+    auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
+    kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
+    if (settings.gradient_checkpointing) pass.arena.rollback(after_out);
+    hidden = out;
+  }
+  return hidden;
+}
+
+void Decoder::train_head(Pass const& pass, float gradient_scale, Inputs const& inputs, TensorView losses, TensorView stream,
+                         ConstTensorView hidden, memory::ParamProvider& params) const {
+  HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
+  GradientLease const own = params.gradient(head_unit(), pass.compute);
+  GradientLease const owner = tied() ? params.gradient(0, pass.compute) : own;
+  if (tied() && !owner.accumulate()) parts_.embedding.clear_positions(pass, owner);
+  LmHead::Projection const projection{.weight = weights.projection,
+                                      .gradient = owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()],
+                                      .accumulate = owner.accumulate()};
+  parts_.head.train(pass, weights.own, own, projection, gradient_scale, losses, stream, hidden, inputs.targets);
+  params.gradient_complete(head_unit(), pass.compute);
+}
+
+void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream, memory::ParamProvider& params) {
+  for (std::size_t i = parts_.blocks.size(); i-- > 0;) {
+    Block const& block = parts_.blocks[i];
+    Kept& kept = kept_[i];
+    int const unit = static_cast<int>(i) + 1;
+    {
+      auto const weights = params.acquire(unit, pass.compute);
+      if (settings.gradient_checkpointing)
+        kept.saved = block.recompute(pass, weights, pass.allocate(pass.positions(), parts_.width), kept.in);
+      block.backward(pass, weights, params.gradient(unit, pass.compute), stream, kept.in, kept.saved);
+    }
+    params.gradient_complete(unit, pass.compute);
+    pass.arena.rollback(kept.mark);
+  }
+}
+
+void Decoder::backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const {
+  parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens);
+  params.gradient_complete(0, pass.compute);
+}
+
+TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs, memory::ParamProvider& params) const {
+  params.begin_pass(memory::Pass::evaluation, acquisitions(memory::Pass::evaluation));
+  TensorView hidden = pass.allocate(pass.positions(), parts_.width), next = pass.allocate(pass.positions(), parts_.width);
+  parts_.embedding.forward(pass, params.acquire(0, pass.compute), hidden, inputs.tokens);
+  for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
+    ArenaScope const scope(pass.arena);
+    auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
+    parts_.blocks[i].forward(pass, weights, next, hidden);
+    std::swap(hidden, next);
+  }
+  return hidden;
+}
+
+double Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
+  check(batch);
+  ArenaScope const scope(arena_);
+  Pass const pass = begin(batch, compute);
+  Inputs const inputs = stage(pass, batch);
+  TensorView const losses = pass.allocate_fp32(pass.positions());
+  TensorView const hidden = run_forward(pass, inputs, params);
+  {
+    HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
+    parts_.head.losses(pass, weights.own, weights.projection, losses, hidden, inputs.targets);
+  }
+  return sum_of(compute, losses);
+}
+
+std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
+  check(batch);
+  ArenaScope const scope(arena_);
+  Pass const pass = begin(batch, compute);
+  Inputs const inputs = stage(pass, batch);
+  TensorView const last = pass.allocate(pass.batch, parts_.width);
+  TensorView const logits = pass.arena.allocate(Dtype::fp32, {pass.batch, vocabulary_size()});
+  TensorView const hidden = run_forward(pass, inputs, params);
+  for (std::int64_t row = 0; row < pass.batch; ++row)
+    kernels::cast(compute, last.rows(row, 1), hidden.rows((row + 1) * pass.sequence - 1, 1));
+  {
+    HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
+    parts_.head.logits(pass, weights.own, weights.projection, logits, last);
+  }
+  std::vector<float> out(static_cast<std::size_t>(logits.numel()));
+  compute.submit([&out, logits] { std::memcpy(out.data(), logits.data(), logits.bytes()); });
+  compute.record().wait("the logits of the next token", micro_batch_deadline);
+  return out;
+}
+
+}  // namespace tessera::model::detail

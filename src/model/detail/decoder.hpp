@@ -1,0 +1,75 @@
+#pragma once
+/// Decoder-only language model: embedding, blocks, head. Families differ in how they fill in the parts.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "detail/block.hpp"
+#include "detail/embedding.hpp"
+#include "detail/lm_head.hpp"
+#include "tessera/model/causal_lm.hpp"
+
+namespace tessera::model::detail {
+
+/// Unit 0 is the embedding, units 1..L the blocks, unit L+1 the head.
+struct DecoderParts {
+  std::string family;
+  ConfigTree config;
+  Dtype dtype;
+  std::int64_t width;
+  std::int64_t positions;
+  std::vector<UnitSpec> units;
+  Embedding embedding;
+  std::vector<Block> blocks;
+  LmHead head;
+};
+
+class Decoder final : public CausalLm {
+ public:
+  explicit Decoder(DecoderParts parts);
+
+  std::vector<UnitSpec> const& units() const override { return parts_.units; }
+  std::string_view family() const override { return parts_.family; }
+  ConfigTree const& config() const override { return parts_.config; }
+  std::int64_t vocabulary_size() const override { return parts_.embedding.vocabulary(); }
+  std::int64_t max_positions() const override { return parts_.positions; }
+
+  double train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) override;
+  double evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
+  std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
+
+ private:
+  /// Token ids and targets, where kernels can read them.
+  struct Inputs {
+    TensorView tokens;   ///< [B, T] int32
+    TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
+  };
+  /// What forward keeps of a block for backward.
+  struct Kept {
+    TensorView in;
+    Block::Saved saved;  ///< empty under gradient checkpointing
+    Arena::Mark mark;    ///< of the arena before the block
+  };
+
+  bool tied() const { return !parts_.head.projection(); }
+  int head_unit() const { return static_cast<int>(parts_.blocks.size()) + 1; }
+  std::vector<int> acquisitions(memory::Pass kind) const;
+  void check(Batch const& batch) const;
+  Pass begin(Batch const& batch, Queue& compute);
+  Inputs stage(Pass const& pass, Batch const& batch) const;
+
+  /// Hidden states of the last block without keeping anything.
+  TensorView run_forward(Pass const& pass, Inputs const& inputs, memory::ParamProvider& params) const;
+  TensorView forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs, memory::ParamProvider& params);
+  void train_head(Pass const& pass, float gradient_scale, Inputs const& inputs, TensorView losses, TensorView stream,
+                  ConstTensorView hidden, memory::ParamProvider& params) const;
+  void backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream, memory::ParamProvider& params);
+  void backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const;
+
+  DecoderParts parts_;
+  Arena arena_;
+  std::vector<Kept> kept_;
+};
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,35 @@
+#include "detail/embedding.hpp"
+
+#include "tessera/kernels/embedding.hpp"
+
+namespace tessera::model::detail {
+
+Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
+    : options_(options),
+      tokens_(add_parameter(unit, options.token_name, {options.vocabulary, options.width}, normal(options.stddev))),
+      positions_(add_parameter(unit, options.position_name, {options.positions, options.width}, normal(options.stddev))) {
+  unit.parameters[tokens_].aliases = options.token_aliases;
+}
+
+Dropout Embedding::dropout(Pass const& pass) const {
+  return pass.dropout(options_.dropout, 0, DropoutSite::embedding, pass.sequence * options_.width);
+}
+
+void Embedding::forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView tokens) const {
+  kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens, weights[tokens_],
+                     weights[positions_], dropout(pass));
+}
+
+void Embedding::backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens) const {
+  TensorView const dpositions = gradients[positions_];
+  std::int64_t const used = pass.sequence, unused = options_.positions - used;
+  if (!gradients.accumulate() && unused > 0) kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
+  kernels::embedding_backward(pass.compute, gradients[tokens_], dpositions.rows(0, used), gradients.accumulate(), gradients.accumulate(),
+                              dout.reshape({pass.batch, used, options_.width}), tokens, dropout(pass));
+}
+
+void Embedding::clear_positions(Pass const& pass, GradientLease const& gradients) const {
+  kernels::fill(pass.compute, gradients[positions_], 0.0f);
+}
+
+}  // namespace tessera::model::detail

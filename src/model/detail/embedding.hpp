@@ -1,0 +1,43 @@
+#pragma once
+/// Token and learned position embeddings.
+
+#include <string>
+
+#include "detail/pass.hpp"
+
+namespace tessera::model::detail {
+
+struct EmbeddingOptions {
+  std::string token_name, position_name;
+  std::vector<std::string> token_aliases;  ///< further names of the token weights, of a tied head
+  std::int64_t vocabulary = 0;
+  std::int64_t positions = 0;
+  std::int64_t width = 0;
+  double stddev = 0.02;
+  double dropout = 0.0;
+};
+
+class Embedding {
+ public:
+  Embedding(UnitSpec& unit, EmbeddingOptions const& options);
+
+  /// out [B * T, width] overwritten; tokens [B, T] int32.
+  void forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView tokens) const;
+
+  /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width].
+  void backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens) const;
+  /// Zero gradients of the positions, for a tied head, which takes the unit's first lease and writes the token gradients only.
+  void clear_positions(Pass const& pass, GradientLease const& gradients) const;
+
+  std::size_t token_weights() const { return tokens_; }
+  std::int64_t vocabulary() const { return options_.vocabulary; }
+
+ private:
+  Dropout dropout(Pass const& pass) const;
+
+  EmbeddingOptions options_;
+  std::size_t tokens_;
+  std::size_t positions_;
+};
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,32 @@
+#pragma once
+/// Typed reads of a Hugging Face config.json whose errors name the field.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::model::detail {
+
+/// Reads members of @p config; a missing or null member is an error, so defaults are to be filled in before.
+class Fields {
+ public:
+  explicit Fields(ConfigTree const& config) : config_(config) {}
+
+  std::int64_t integer(std::string_view key) const;
+  /// @throws ConfigError when below 1 or above 2^31 - 1.
+  std::int64_t positive(std::string_view key) const;
+  double real(std::string_view key) const;
+  /// @throws ConfigError unless 0 <= value < 1.
+  double probability(std::string_view key) const;
+  bool flag(std::string_view key) const;
+  std::string text(std::string_view key) const;
+  bool is_set(std::string_view key) const;
+
+ private:
+  ConfigTree const& value(std::string_view key) const;
+  ConfigTree const& config_;
+};
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,27 @@
+#include "detail/linear.hpp"
+
+#include "tessera/kernels/gemm.hpp"
+
+namespace tessera::model::detail {
+
+Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev) : shape_(shape) {
+  bool const in_out = shape.layout == WeightLayout::in_out;
+  weight_ = add_parameter(unit, name + ".weight", {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in}, normal(stddev));
+  if (shape.bias == Bias::zeros) bias_ = add_parameter(unit, name + ".bias", {shape.out}, zeros(), WeightDecay::skipped);
+}
+
+void Linear::forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in) const {
+  kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out, in, weights[weight_],
+                shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_]);
+}
+
+void Linear::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView din, ConstTensorView dout,
+                      ConstTensorView in) const {
+  bool const in_out = shape_.layout == WeightLayout::in_out;
+  kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = gradients.accumulate()}, gradients[weight_], in_out ? in : dout,
+                in_out ? dout : in);
+  if (shape_.bias != Bias::none) kernels::bias_gradient(pass.compute, gradients[bias_], dout, gradients.accumulate());
+  if (!din.empty()) kernels::gemm(pass.compute, {.transpose_b = in_out}, din, dout, weights[weight_]);
+}
+
+}  // namespace tessera::model::detail

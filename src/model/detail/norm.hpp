@@ -1,0 +1,46 @@
+#pragma once
+/// Normalisation of rows with a learned gain and offset.
+
+#include <string>
+
+#include "detail/pass.hpp"
+
+namespace tessera::model::detail {
+
+class LayerNorm {
+ public:
+  /// What backward needs besides the input.
+  struct Saved {
+    TensorView mean, rstd;  ///< [R] fp32
+  };
+  /// End of a residual branch, added before normalising: sum = residual + dropout(branch).
+  struct Residual {
+    TensorView sum;  ///< overwritten
+    ConstTensorView residual;
+    ConstTensorView branch;
+    Dropout drop;
+  };
+
+  /// Adds "<name>.weight" (ones) and "<name>.bias" (zeros) to @p unit.
+  LayerNorm(UnitSpec& unit, std::string const& name, std::int64_t width, double epsilon);
+
+  /// out [R, width] overwritten.
+  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in) const;
+  /// The same on a residual sum, which is written on the way.
+  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out, Residual const& in) const;
+
+  enum class InputGradient { overwrite, add };
+  /// din [R, width] overwritten or added to; parameter gradients as the lease says.
+  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView din, InputGradient mode,
+                ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
+
+ private:
+  Saved allocate(Pass const& pass, std::int64_t rows) const { return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)}; }
+
+  std::int64_t width_;
+  float epsilon_;
+  std::size_t gain_;
+  std::size_t offset_;
+};
+
+}  // namespace tessera::model::detail

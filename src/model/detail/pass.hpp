@@ -1,0 +1,88 @@
+#pragma once
+/// What a forward or backward pass over one micro-batch hands to every layer.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/kernels/elementwise.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/param_provider.hpp"
+#include "tessera/memory/queue.hpp"
+
+namespace tessera::model::detail {
+
+using kernels::Dropout;
+using memory::Arena;
+using memory::ConstTensorView;
+using memory::GradientLease;
+using memory::Initializer;
+using memory::ParameterSpec;
+using memory::Queue;
+using memory::TensorView;
+using memory::UnitSpec;
+using memory::WeightLease;
+
+/// Places where a model drops activations; with the layer and the step they name a stream of random numbers.
+enum class DropoutSite : std::uint64_t { embedding, attention_weights, attention_output, mlp_output };
+
+struct Pass {
+  Queue& compute;
+  Arena& arena;  ///< activations that backward needs stay; what a layer needs for itself is rolled back before it returns
+  Dtype dtype;   ///< of weights and activations
+  std::int64_t batch = 0;
+  std::int64_t sequence = 0;
+  bool dropout_on = false;
+  std::uint64_t dropout_seed = 0;
+  std::uint64_t step = 0;
+  std::uint64_t first_global_row = 0;
+
+  std::int64_t positions() const { return batch * sequence; }
+
+  TensorView allocate(std::int64_t rows, std::int64_t columns) const { return arena.allocate(dtype, {rows, columns}); }
+  TensorView allocate_fp32(std::int64_t numel) const { return arena.allocate(Dtype::fp32, {numel}); }
+
+  /// The random numbers of one site: its stream is a function of (step, layer, site), its first element of the row in the global
+  /// batch, so the mask of a row is the same however rows are dealt to ranks and micro-batches.
+  Dropout dropout(double p, int layer, DropoutSite site, std::int64_t elements_per_row) const {
+    if (!dropout_on || p == 0.0) return {};
+    return {.p = static_cast<float>(p),
+            .seed = dropout_seed,
+            .stream = step << 24 | static_cast<std::uint64_t>(layer) << 4 | static_cast<std::uint64_t>(site),
+            .first_element = first_global_row * static_cast<std::uint64_t>(elements_per_row)};
+  }
+};
+
+/// Frees what a scope takes from the arena.
+class ArenaScope {
+ public:
+  explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
+  ~ArenaScope() { arena_.rollback(mark_); }
+  ArenaScope(ArenaScope const&) = delete;
+  ArenaScope& operator=(ArenaScope const&) = delete;
+
+ private:
+  Arena& arena_;
+  Arena::Mark mark_;
+};
+
+enum class WeightDecay { applies, skipped };
+
+/// Appends a parameter to @p unit. @return its position there, by which a layer finds it in leases.
+inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<std::int64_t> shape, Initializer init,
+                                 WeightDecay decay = WeightDecay::applies) {
+  ParameterSpec spec;
+  spec.name = std::move(name);
+  spec.shape = std::move(shape);
+  spec.init = init;
+  spec.decays = decay == WeightDecay::applies;
+  unit.parameters.push_back(std::move(spec));
+  return unit.parameters.size() - 1;
+}
+
+inline Initializer zeros() { return {Initializer::Kind::zeros, 0.0}; }
+inline Initializer ones() { return {Initializer::Kind::ones, 0.0}; }
+inline Initializer normal(double stddev) { return {Initializer::Kind::normal, stddev}; }
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cctype>
+
+#include "detail/family.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::model {
+namespace {
+
+using detail::Family;
+
+std::array<Family const*, 1> families() { return {&detail::gpt2_family()}; }
+
+Family const& family_of(std::string const& model_type) {
+  std::string supported;
+  for (Family const* family : families()) {
+    if (family->model_type == model_type) return *family;
+    supported += (supported.empty() ? "" : ", ") + std::string(family->model_type);
+  }
+  throw ConfigError(concat("model_type '", model_type, "' is not supported; supported: ", supported));
+}
+
+Family const& family_of(ConfigTree const& config) {
+  TESSERA_VALIDATE(config.is_object(), ConfigError, "config.json is ", config.type_name(), "; it must be an object with a model_type");
+  ConfigTree const* const model_type = config.find("model_type");
+  TESSERA_VALIDATE(model_type && model_type->is_string(), ConfigError,
+                   "config.json has no model_type; add it, for example \"model_type\": \"gpt2\"");
+  return family_of(model_type->as_string());
+}
+
+std::string_view resolve(Family const& family, std::string_view key) {
+  for (auto const& [alias, field] : family.aliases)
+    if (alias == key) return field;
+  return key;
+}
+
+/// Defaults under the given fields, aliases resolved. Fields that the family does not know are kept, as transformers does.
+ConfigTree complete(Family const& family, ConfigTree const& given) {
+  ConfigTree out = family.default_config();
+  for (auto const& [key, value] : given.as_object()) {
+    std::string const field(resolve(family, key));
+    TESSERA_VALIDATE(field == key || !given.contains(field) || given.at(field) == value, ConfigError, "config.json: ", key, " is ",
+                     value.dump(), " and ", field, " is ", given.at(field).dump(), "; they mean the same, remove one of them");
+    out.set(field, value);
+  }
+  return out;
+}
+
+bool parse_flag(std::string_view key, std::string const& text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (auto const* yes : {"true", "1", "y", "yes"})
+    if (lower == yes) return true;
+  for (auto const* no : {"false", "0", "n", "no"})
+    if (lower == no) return false;
+  throw ConfigError(concat("config_overrides: ", key, "=", text, ": expected true or false"));
+}
+
+template <class Number>
+bool parse_number(std::string const& text, Number& out) {
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// @p text as the type of @p old; an unset field takes an integer, a number or else a string.
+ConfigTree parse_as(ConfigTree const& old, std::string_view key, std::string const& text) {
+  if (old.is_bool()) return parse_flag(key, text);
+  if (old.is_string()) return text;
+  std::int64_t integer = 0;
+  double real = 0.0;
+  if ((old.is_int() || old.is_null()) && parse_number(text, integer)) return integer;
+  if ((old.is_null() || (old.is_number() && !old.is_int())) && parse_number(text, real)) return real;
+  if (old.is_null()) return text;
+  TESSERA_VALIDATE(old.is_number(), ConfigError, "config_overrides: ", key, " is ", old.type_name(),
+                   "; only numbers, strings and true or false can be overridden");
+  throw ConfigError(concat("config_overrides: ", key, "=", text, ": expected ", old.type_name(), " like ", old.dump()));
+}
+
+}  // namespace
+
+std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype) {
+  Family const& family = family_of(hf_config);
+  TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16, ConfigError, "a model in ", name_of(dtype),
+                   " is not supported; use fp32, bf16 or fp16");
+  return family.make(complete(family, hf_config), dtype);
+}
+
+ConfigTree default_config(std::string const& model_type) { return family_of(model_type).default_config(); }
+
+ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
+  Family const& family = family_of(config);
+  ConfigTree const defaults = family.default_config();
+  config = complete(family, config);
+  for (std::size_t begin = 0; begin < overrides.size();) {
+    std::size_t const end = std::min(overrides.find(',', begin), overrides.size());
+    std::string const item = overrides.substr(begin, end - begin);
+    std::size_t const equals = item.find('=');
+    TESSERA_VALIDATE(equals != std::string::npos && equals > 0, ConfigError, "config_overrides: '", item,
+                     "' is not of the form field=value; example: n_embd=256,n_layer=4");
+    std::string const field(resolve(family, item.substr(0, equals)));
+    TESSERA_VALIDATE(config.contains(field), ConfigError, "config_overrides: ", field, " is not a field of the ", family.model_type,
+                     " configuration");
+    // a number's type is that of the default, so that a dropout written as 0 can become 0.1
+    ConfigTree const& typed = defaults.contains(field) && !defaults.at(field).is_null() ? defaults.at(field) : config.at(field);
+    config.set(field, parse_as(typed, field, item.substr(equals + 1)));
+    begin = end + 1;
+  }
+  return config;
+}
+
+}  // namespace tessera::model

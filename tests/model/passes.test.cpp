@@ -1,0 +1,198 @@
+/// What a pass promises: acquisition order, accumulation, dropout by global row, recomputation, steady memory, refusals.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "gpt2_case.hpp"
+#include "tessera/core/error.hpp"
+
+namespace {
+
+using namespace tessera;
+using namespace tessera::test;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Gpt2Case const& stored(std::string const& name) {
+  for (auto const& c : gpt2_cases())
+    if (c.name == name) return c;
+  throw std::out_of_range(name);
+}
+
+ConfigTree with_dropout(ConfigTree config) {
+  for (auto const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.2);
+  return config;
+}
+
+using Gradients = std::vector<std::vector<float>>;
+Gradients all_gradients(ResidentParams const& params) {
+  Gradients out;
+  params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const&) { out.push_back(params.gradient_values(unit, p)); });
+  return out;
+}
+
+double worst_difference(Gradients const& a, Gradients const& b) {
+  double out = 0.0;
+  for (std::size_t t = 0; t < a.size(); ++t) {
+    double difference = 0.0, size = 0.0;
+    for (std::size_t i = 0; i < a[t].size(); ++i) {
+      difference = std::max(difference, std::abs(static_cast<double>(a[t][i]) - static_cast<double>(b[t][i])));
+      size = std::max(size, std::abs(static_cast<double>(a[t][i])));
+    }
+    out = std::max(out, difference / size);
+  }
+  return out;
+}
+
+TEST(Passes, UnitsAreTakenAndCompletedInOrder) {
+  auto const& c = stored("tied");
+  auto const tokens = c.tokens();
+  Bench b(c.config, Dtype::fp32);
+  b.train({tokens.data(), c.rows, c.sequence}, {});
+  EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 0, 2, 1));
+  EXPECT_THAT(b.params.completed, ElementsAre(3, 2, 1, 0));
+  b.train({tokens.data(), c.rows, c.sequence}, {.gradient_checkpointing = true});
+  EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 0, 2, 1));
+  b.evaluate({tokens.data(), c.rows, c.sequence});
+  EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 0));
+  EXPECT_EQ(b.params.leased, 0);
+}
+
+TEST(Passes, UntiedHeadDoesNotTakeTheEmbedding) {
+  auto const& c = stored("untied");
+  auto const tokens = c.tokens();
+  Bench b(c.config, Dtype::fp32);
+  b.train({tokens.data(), c.rows, c.sequence}, {});
+  EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 2, 1));
+  EXPECT_THAT(b.params.completed, ElementsAre(3, 2, 1, 0));
+}
+
+TEST(Passes, SecondMicroStepAdds) {
+  for (auto const* name : {"tied", "untied", "odd_sizes"}) {
+    auto const& c = stored(name);
+    auto const tokens = c.tokens();
+    Bench b(c.config, Dtype::fp32);
+    b.train({tokens.data(), c.rows, c.sequence}, {});
+    Gradients twice = all_gradients(b.params);
+    for (auto& tensor : twice)
+      for (float& x : tensor) x *= 2.0f;
+    b.train({tokens.data(), c.rows, c.sequence}, {});
+    EXPECT_LE(worst_difference(twice, all_gradients(b.params)), 2e-6) << name;
+  }
+}
+
+TEST(Passes, RecomputationGivesTheSameBits) {
+  for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
+    auto const& c = stored("tied");
+    auto const tokens = c.tokens();
+    Bench kept(with_dropout(c.config), dtype), recomputed(with_dropout(c.config), dtype);
+    model::Batch const batch{tokens.data(), c.rows, c.sequence};
+    EXPECT_EQ(kept.train(batch, {.dropout_seed = 3}), recomputed.train(batch, {.dropout_seed = 3, .gradient_checkpointing = true}));
+    EXPECT_EQ(all_gradients(kept.params), all_gradients(recomputed.params));
+  }
+}
+
+TEST(Passes, DropoutMasksBelongToTheGlobalRow) {
+  auto const& c = stored("unscaled");  // 4 rows
+  auto const tokens = c.tokens();
+  Bench whole(with_dropout(c.config), Dtype::fp32), halves(with_dropout(c.config), Dtype::fp32);
+  model::PassSettings const settings{.dropout_seed = 7, .step = 5};
+  double const loss = whole.train({tokens.data(), 4, c.sequence, 8}, settings);
+  double const first = halves.train({tokens.data(), 2, c.sequence, 8}, settings);
+  double const second = halves.train({tokens.data() + 2 * c.sequence, 2, c.sequence, 10}, settings);
+  EXPECT_NEAR(loss, first + second, 1e-6 * loss);
+  EXPECT_LE(worst_difference(all_gradients(whole.params), all_gradients(halves.params)), 3e-6);
+}
+
+TEST(Passes, DropoutChangesWithStepSeedAndRowAndIsOffInEvaluation) {
+  auto const& c = stored("tied");
+  auto const tokens = c.tokens();
+  Bench b(with_dropout(c.config), Dtype::fp32);
+  auto const loss = [&](std::uint64_t seed, std::uint64_t step, std::int64_t row) {
+    return b.train({tokens.data(), c.rows, c.sequence, row}, {.dropout_seed = seed, .step = step});
+  };
+  double const base = loss(1, 1, 0);
+  EXPECT_EQ(base, loss(1, 1, 0));
+  EXPECT_NE(base, loss(2, 1, 0));
+  EXPECT_NE(base, loss(1, 2, 0));
+  EXPECT_NE(base, loss(1, 1, 1));
+  double const n = static_cast<double>(c.predictions());
+  EXPECT_NEAR(b.evaluate({tokens.data(), c.rows, c.sequence}) / n, c.loss, 2e-6 * c.loss);
+}
+
+/// d loss / d(step along the gradient) = |gradient|, parameter by parameter, with the masks of one (seed, step).
+TEST(Passes, GradientsWithDropoutMatchFiniteDifferences) {
+  auto const& c = stored("tied");
+  auto const tokens = c.tokens();
+  Bench b(with_dropout(c.config), Dtype::fp32);
+  model::Batch const batch{tokens.data(), c.rows, c.sequence, 3};
+  model::PassSettings const settings{.dropout_seed = 11, .step = 2};
+  b.train(batch, settings);
+  Gradients const gradients = all_gradients(b.params);
+  std::size_t index = 0;
+  b.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+    auto const& g = gradients[index++];
+    auto const w = b.params.weight_values(unit, p);
+    double norm = 0.0;
+    for (float const x : g) norm += static_cast<double>(x) * static_cast<double>(x);
+    norm = std::sqrt(norm);
+    auto const loss_at = [&](double step) {
+      auto moved = w;
+      for (std::size_t i = 0; i < w.size(); ++i) moved[i] += static_cast<float>(step * static_cast<double>(g[i]) / norm);
+      b.params.set_weight(unit, p, moved);
+      return b.train(batch, settings);
+    };
+    // fourth-order differences: the step is large enough for fp32 losses
+    double const h = 0.02;
+    double const slope = (8.0 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12.0 * h);
+    b.params.set_weight(unit, p, w);
+    EXPECT_NEAR(slope / norm, 1.0, 2e-3) << spec.name;
+  });
+}
+
+TEST(Passes, NothingIsAllocatedAfterTheFirstStep) {
+  auto const& c = stored("tied");
+  auto const tokens = c.tokens();
+  Bench b(with_dropout(c.config), Dtype::bf16);
+  model::Batch const batch{tokens.data(), c.rows, c.sequence};
+  auto const held = [] { return memory::Ledger::of_process().current(memory::Purpose::activations); };
+  b.train(batch, {});
+  std::size_t const after_first = held();
+  EXPECT_GT(after_first, 0u);
+  b.train(batch, {.step = 1});
+  b.train({tokens.data(), 1, c.sequence}, {.step = 2});
+  b.evaluate(batch);
+  EXPECT_EQ(held(), after_first);
+}
+
+TEST(Passes, RowsAreIndependent) {
+  auto const& c = stored("unscaled");
+  auto const tokens = c.tokens();
+  Bench b(c.config, Dtype::fp32);
+  auto const all = b.next_token_logits({tokens.data(), c.rows, c.sequence});
+  auto const last = b.next_token_logits({tokens.data() + 3 * c.sequence, 1, c.sequence});
+  for (std::size_t v = 0; v < last.size(); ++v) EXPECT_NEAR(last[v], all[3 * last.size() + v], 2e-6);
+}
+
+TEST(Passes, WhatCannotBeRunIsRefused) {
+  auto const& c = stored("tied");
+  std::vector<std::int32_t> tokens(64, 1);
+  Bench b(c.config, Dtype::fp32);
+  auto const refusal = [&](auto error, model::Batch const& batch) -> std::string {
+    try {
+      b.evaluate(batch);
+    } catch (decltype(error) const& e) {
+      return e.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_THAT(refusal(ConfigError(""), {tokens.data(), 1, 17}), testing::AllOf(HasSubstr("17 tokens"), HasSubstr("at most 16")));
+  EXPECT_THAT(refusal(ConfigError(""), {tokens.data(), 0, 16}), HasSubstr("0 rows"));
+  tokens[20] = 97;
+  EXPECT_THAT(refusal(DataError(""), {tokens.data(), 2, 16}), HasSubstr("token 97 in row 1 at position 4"));
+  tokens[20] = -1;
+  EXPECT_THAT(refusal(DataError(""), {tokens.data(), 2, 16}), HasSubstr("token -1"));
+}
+
+}  // namespace
