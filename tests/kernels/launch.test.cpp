@@ -32,7 +32,9 @@ struct SumRow {
   template <class Lanes>
   KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
     float sum = 0;
-    for (std::int64_t c = lanes.rank(); c < columns; c += lanes.size()) sum += in[row * columns + c];
+    for_chunks(lanes, columns, [&](std::int64_t first, int count) {
+      for (int i = 0; i < count; ++i) sum += in[row * columns + first + i];
+    });
     sums[row] = lanes.sum(sum);
   }
 };

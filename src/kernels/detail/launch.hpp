@@ -48,6 +48,7 @@ void with_type(Dtype dtype, char const* kernel, F&& f) {
 
 /// The worker that has a whole row for itself: on the host, one thread and its vector unit.
 struct SingleLane {
+  static constexpr int chunk = 256;  ///< neighbouring elements that a lane takes at a time
   static constexpr std::int64_t rank() { return 0; }
   static constexpr std::int64_t size() { return 1; }
   KOKKOS_FUNCTION float sum(float value) const { return value; }
@@ -57,6 +58,7 @@ struct SingleLane {
 /// The threads of a device block that share one row.
 template <class Member>
 struct TeamLanes {
+  static constexpr int chunk = 4;
   Member const& member;
   KOKKOS_FUNCTION std::int64_t rank() const { return member.team_rank(); }
   KOKKOS_FUNCTION std::int64_t size() const { return member.team_size(); }
@@ -70,6 +72,14 @@ struct TeamLanes {
     return value;
   }
 };
+
+/// body(first, count) for this lane's chunks of a row of `columns` elements; the same elements in every pass over the row, so that
+/// a lane may read back what it wrote.
+template <class Lanes, class Body>
+KOKKOS_FUNCTION void for_chunks(Lanes const& lanes, std::int64_t columns, Body const& body) {
+  for (std::int64_t c = lanes.rank() * Lanes::chunk; c < columns; c += lanes.size() * Lanes::chunk)
+    body(c, static_cast<int>(columns - c < Lanes::chunk ? columns - c : Lanes::chunk));
+}
 
 template <class Rule>
 struct CallWithBlock {
@@ -142,7 +152,7 @@ void parallel_ranges(Queue& q, char const* name, std::int64_t n, Rule const& rul
   parallel_blocks(q, name, n, q.kind() == QueueKind::stream ? device_range : host_range, CallWithRange<Rule>{rule});
 }
 
-/// rule(lanes, row) for row in [0, rows): the lanes share the row, lane k takes elements k, k + lanes.size(), ...
+/// rule(lanes, row) for row in [0, rows): the lanes share the row in chunks, see for_chunks.
 template <class Rule>
 void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& rule) {
   if (rows <= 0) return;

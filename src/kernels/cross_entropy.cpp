@@ -1,0 +1,94 @@
+#include "tessera/kernels/cross_entropy.hpp"
+
+#include "detail/convert.hpp"
+#include "detail/fast_math.hpp"
+#include "detail/launch.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::fast_exp;
+using detail::for_chunks;
+using detail::load;
+using detail::store;
+using detail::with_type;
+
+/// One pass for maximum and sum of exponentials together (Milakov & Gimelshein, arXiv 1805.02867), one for the gradient, while the
+/// row is in the second-level cache. Traffic 4 B read and 4 B written per logit (fp32).
+template <class Out, class In>
+struct CrossEntropy {
+  float* losses;
+  Out* dlogits;  ///< may be null
+  In const* logits;
+  std::int32_t const* targets;
+  std::int64_t columns;
+  float gradient_scale;
+
+  template <class Lanes>
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
+    std::int64_t const target = targets[row];
+    Out* const gradient = dlogits == nullptr ? nullptr : dlogits + row * columns;
+    if (target < 0) return ignore(lanes, row, gradient);
+    In const* const x = logits + row * columns;
+    float const x_target = load(x[target]);  // before dlogits, which may be the same memory, is written
+    float largest = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    for_chunks(lanes, columns, [&](std::int64_t c, int n) { add_chunk(x + c, n, largest, sum); });
+    float const most = lanes.max(largest);
+    // a lane without elements has sum 0 and no maximum
+    float const total = lanes.sum(sum > 0.0f ? sum * fast_exp(largest - most) : sum);
+    float const log_sum = most + Kokkos::log(total);
+    float const inverse = 1.0f / total, factor = gradient_scale;
+    if (gradient != nullptr) {
+      // (softmax - onehot) * scale without a comparison per element: the target is corrected afterwards, by the lane that wrote it
+      for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+#pragma omp simd
+        for (int i = 0; i < n; ++i) store(gradient[c + i], fast_exp(load(x[c + i]) - most) * inverse * factor);
+        if (c <= target && target < c + n) store(gradient[target], (fast_exp(x_target - most) * inverse - 1.0f) * factor);
+      });
+    }
+    if (lanes.rank() == 0) losses[row] = log_sum - x_target;
+  }
+
+  KOKKOS_FUNCTION static void add_chunk(In const* x, int n, float& largest, float& sum) {
+    float most = largest;
+#pragma omp simd reduction(max : most)
+    for (int i = 0; i < n; ++i) most = load(x[i]) > most ? load(x[i]) : most;
+    float part = 0.0f;
+#pragma omp simd reduction(+ : part)
+    for (int i = 0; i < n; ++i) part += fast_exp(load(x[i]) - most);
+    sum = sum * fast_exp(largest - most) + part;
+    largest = most;
+  }
+
+  template <class Lanes>
+  KOKKOS_FUNCTION void ignore(Lanes const& lanes, std::int64_t row, Out* gradient) const {
+    if (gradient != nullptr) {
+      for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+        for (int i = 0; i < n; ++i) store(gradient[c + i], 0.0f);
+      });
+    }
+    if (lanes.rank() == 0) losses[row] = 0.0f;
+  }
+};
+
+}  // namespace
+
+void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorView logits, ConstTensorView targets,
+                   float gradient_scale) {
+  std::int64_t const rows = losses.numel();
+  if (rows == 0) return;
+  TESSERA_EXPECT(logits.numel() % rows == 0 && targets.numel() == rows);
+  TESSERA_EXPECT(dlogits.empty() || dlogits.numel() == logits.numel());
+  Dtype const out = dlogits.empty() ? logits.dtype() : dlogits.dtype();
+  with_type(out, "cross_entropy", [&](auto to) {
+    with_type(logits.dtype(), "cross_entropy", [&](auto from) {
+      using Out = typename decltype(to)::type;
+      using In = typename decltype(from)::type;
+      CrossEntropy<Out, In> const rule{losses.as<float>(), dlogits.empty() ? nullptr : dlogits.as<Out>(), logits.as<In>(),
+                                       targets.as<std::int32_t>(), logits.numel() / rows, gradient_scale};
+      detail::parallel_rows(q, "tessera::kernels::cross_entropy", rows, rule);
+    });
+  });
+}
+
+}  // namespace tessera::kernels
