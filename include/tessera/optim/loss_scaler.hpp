@@ -26,6 +26,7 @@ struct LossScalerState {
 
 class LossScaler {
  public:
+  /// @throws ConfigError naming the value that cannot work
   explicit LossScaler(LossScalerConfig const& config);
   /// Multiplies the loss before backward; gradients of a step are divided by the same value, also when update() then grows it.
   double scale() const { return state_.scale; }
@@ -33,7 +34,9 @@ class LossScaler {
   /// @throws ConfigError (78) when the scale is at its minimum and the gradients still overflow
   void update(bool overflow);
   LossScalerState const& state() const { return state_; }
-  void restore(LossScalerState const& state) { state_ = state; }
+  /// Continues from a checkpoint; a scaler that is not dynamic keeps the scale of its configuration.
+  /// @throws DataError for a state no scaler can be in
+  void restore(LossScalerState const& state);
 
  private:
   LossScalerConfig config_;
