@@ -64,7 +64,8 @@ TEST(LossScaler, Table) {
 
 /// Stored by tests/oracles/loss_scaler.py: random histories, some of which end the run.
 TEST(LossScaler, EqualsDeepspeed) {
-  for (auto const& c : ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/loss_scaler.json").at("cases").as_array()) {
+  auto const oracle = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/loss_scaler.json");
+  for (auto const& c : oracle.at("cases").as_array()) {
     LossScalerConfig config = dynamic(static_cast<int>(c.at("power").as_int()), c.at("window").as_int(), static_cast<int>(c.at("hysteresis").as_int()));
     config.consecutive_hysteresis = c.at("consecutive").as_bool();
     config.min_scale = c.at("min_scale").as_double();
@@ -75,7 +76,9 @@ TEST(LossScaler, EqualsDeepspeed) {
       scaler.update(history[i] == 'o');
       ASSERT_EQ(scaler.scale(), expected[i].as_double()) << "step " << i + 1 << " of " << c.dump();
     }
-    if (c.at("ends").as_bool()) EXPECT_THROW(scaler.update(true), ConfigError) << c.dump();
+    if (c.at("ends").as_bool()) {
+      EXPECT_THROW(scaler.update(true), ConfigError) << c.dump();
+    }
     EXPECT_EQ(scaler.state().last_overflow, c.at("last_overflow").as_int());
     EXPECT_EQ(scaler.state().hysteresis, c.at("left").as_int());
   }
