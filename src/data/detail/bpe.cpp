@@ -1,0 +1,122 @@
+#include "detail/bpe.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "detail/hash.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+constexpr std::size_t cached_word_bytes = 64;     // longer words hardly ever come back
+constexpr std::size_t cached_words = 1u << 17;    // then the cache starts anew
+
+}  // namespace
+
+MergeTable::MergeTable(std::vector<Merge> const& merges) {
+  std::size_t const slots = std::bit_ceil(std::max<std::size_t>(2 * merges.size(), 4));
+  entries_.resize(slots);
+  mask_ = slots - 1;
+  shift_ = 64 - std::countr_zero(slots);
+  for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    Entry const entry{key_of(merges[rank].left, merges[rank].right), static_cast<std::int32_t>(rank), merges[rank].result};
+    std::size_t at = slot_of(entry.key);
+    while (entries_[at].key != ~std::uint64_t{0} && entries_[at].key != entry.key) at = (at + 1) & mask_;
+    entries_[at] = entry;  // a pair listed twice has its last rank, as in a map filled in order
+  }
+}
+
+Bpe::Bpe(BpeTables tables) : tables_(std::move(tables)), merges_(tables_.merges) {
+  tables_.merges = {};
+}
+
+std::size_t Bpe::StringHash::operator()(std::string_view s) const { return static_cast<std::size_t>(xxh3(s)); }
+
+void Bpe::encode(std::string_view word, std::vector<std::int32_t>& out) {
+  if (word.size() == 1 && tables_.byte_ids[static_cast<unsigned char>(word[0])] >= 0) {
+    out.push_back(tables_.byte_ids[static_cast<unsigned char>(word[0])]);
+    return;
+  }
+  if (word.size() > cached_word_bytes) return merge_word(word, out);
+  if (auto const found = cache_.find(word); found != cache_.end()) {
+    auto const first = cached_ids_.begin() + static_cast<std::ptrdiff_t>(found->second.begin);
+    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(found->second.count));
+    return;
+  }
+  std::size_t const before = out.size();
+  merge_word(word, out);
+  if (cache_.size() >= cached_words) {
+    cache_.clear();
+    cached_ids_.clear();
+  }
+  cache_.emplace(word, CachedIds{cached_ids_.size(), out.size() - before});
+  cached_ids_.insert(cached_ids_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
+}
+
+/// One symbol per byte, in a doubly linked list over positions.
+void Bpe::start_symbols(std::string_view word) {
+  symbols_.clear();
+  bool after_unknown = false;
+  for (char const c : word) {
+    std::int32_t const id = tables_.byte_ids[static_cast<unsigned char>(c)];
+    bool const unknown = id < 0;
+    if (unknown && (tables_.unknown_id < 0 || (after_unknown && tables_.fuse_unknown))) continue;
+    after_unknown = unknown;
+    auto const at = static_cast<std::int32_t>(symbols_.size());
+    symbols_.push_back({unknown ? tables_.unknown_id : id, at - 1, at + 1});
+  }
+  if (!symbols_.empty()) symbols_.back().next = -1;
+}
+
+namespace {
+/// Lowest rank first, then leftmost.
+constexpr auto later = [](auto const& a, auto const& b) { return a.rank != b.rank ? a.rank > b.rank : a.at > b.at; };
+}  // namespace
+
+/// Offers the pair that begins at `at`.
+void Bpe::consider(std::int32_t at) {
+  if (at < 0 || symbols_[static_cast<std::size_t>(at)].next < 0) return;
+  Symbol const& left = symbols_[static_cast<std::size_t>(at)];
+  auto const* entry = merges_.find(left.id, symbols_[static_cast<std::size_t>(left.next)].id);
+  if (!entry) return;
+  heap_.push_back({entry->rank, at, entry->result});
+  std::ranges::push_heap(heap_, later);
+}
+
+/// Joins the symbol at `at` with its right neighbour.
+void Bpe::join(std::int32_t at, std::int32_t result) {
+  Symbol& left = symbols_[static_cast<std::size_t>(at)];
+  Symbol& right = symbols_[static_cast<std::size_t>(left.next)];
+  left.id = result;
+  left.next = right.next;
+  if (left.next >= 0) symbols_[static_cast<std::size_t>(left.next)].previous = at;
+  right.id = -1;
+  right.next = -1;
+}
+
+void Bpe::merge_word(std::string_view word, std::vector<std::int32_t>& out) {
+  if (!tables_.whole_words.empty())
+    if (auto const found = tables_.whole_words.find(std::string(word)); found != tables_.whole_words.end()) {
+      out.push_back(found->second);
+      return;
+    }
+  start_symbols(word);
+  heap_.clear();
+  for (std::size_t at = 0; at < symbols_.size(); ++at) consider(static_cast<std::int32_t>(at));
+  while (!heap_.empty()) {
+    std::ranges::pop_heap(heap_, later);
+    Candidate const best = heap_.back();
+    heap_.pop_back();
+    Symbol const& left = symbols_[static_cast<std::size_t>(best.at)];
+    if (left.id < 0 || left.next < 0) continue;
+    auto const* entry = merges_.find(left.id, symbols_[static_cast<std::size_t>(left.next)].id);
+    if (!entry || entry->result != best.result) continue;  // one of the two has been joined since
+    join(best.at, best.result);
+    consider(left.previous);
+    consider(best.at);
+  }
+  for (std::int32_t at = symbols_.empty() ? -1 : 0; at >= 0; at = symbols_[static_cast<std::size_t>(at)].next)
+    out.push_back(symbols_[static_cast<std::size_t>(at)].id);
+}
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,92 @@
+#pragma once
+/// Byte-pair encoding of one word: adjacent symbols are joined in the order of their merge ranks (Sennrich et al., "Neural machine
+/// translation of rare words with subword units", ACL 2016, section 3.2).
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace tessera::data::detail {
+
+/// Merge of rank k: entry k of a list of these.
+struct Merge {
+  std::int32_t left, right, result;
+};
+
+/// What BPE needs of a tokenizer; everything is ids and bytes.
+struct BpeTables {
+  std::vector<Merge> merges;
+  std::array<std::int32_t, 256> byte_ids{};  ///< id of each byte's own token, or -1
+  std::int32_t unknown_id = -1;              ///< for bytes without a token; -1 drops them
+  bool fuse_unknown = false;                 ///< a run of unknown bytes becomes one token
+  std::unordered_map<std::string, std::int32_t> whole_words;  ///< taken before any merge (tokenizer.json's ignore_merges)
+};
+
+/// A hash of pairs of ids to (rank, result), open addressing, at most half full.
+class MergeTable {
+ public:
+  struct Entry {
+    std::uint64_t key = ~std::uint64_t{0};
+    std::int32_t rank = 0, result = 0;
+  };
+  explicit MergeTable(std::vector<Merge> const& merges);
+  /// Null if the pair is not merged.
+  Entry const* find(std::int32_t left, std::int32_t right) const {
+    std::uint64_t const key = key_of(left, right);
+    for (std::size_t at = slot_of(key);; at = (at + 1) & mask_) {
+      if (entries_[at].key == key) return &entries_[at];
+      if (entries_[at].key == ~std::uint64_t{0}) return nullptr;
+    }
+  }
+
+ private:
+  static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  }
+  std::size_t slot_of(std::uint64_t key) const { return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15u >> shift_); }
+
+  std::vector<Entry> entries_;
+  std::size_t mask_ = 0;
+  int shift_ = 0;
+};
+
+class Bpe {
+ public:
+  explicit Bpe(BpeTables tables);
+
+  /// Appends the ids of one word, given as raw bytes. Not thread-safe: words already seen are kept in a cache.
+  void encode(std::string_view word, std::vector<std::int32_t>& out);
+
+ private:
+  struct Symbol {
+    std::int32_t id;  ///< -1 once joined to the left
+    std::int32_t previous, next;
+  };
+  struct Candidate {
+    std::int32_t rank, at, result;
+  };
+  void merge_word(std::string_view word, std::vector<std::int32_t>& out);
+  void start_symbols(std::string_view word);
+  void consider(std::int32_t at);
+  void join(std::int32_t at, std::int32_t result);
+
+  struct StringHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const;
+  };
+  struct CachedIds {
+    std::size_t begin, count;
+  };
+
+  BpeTables tables_;
+  MergeTable merges_;
+  std::vector<Symbol> symbols_;
+  std::vector<Candidate> heap_;
+  std::unordered_map<std::string, CachedIds, StringHash, std::equal_to<>> cache_;
+  std::vector<std::int32_t> cached_ids_;
+};
+
+}  // namespace tessera::data::detail

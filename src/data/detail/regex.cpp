@@ -1,0 +1,124 @@
+#include "detail/regex.hpp"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <cctype>
+#include <cstdint>
+
+#include "detail/unicode_additions.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+// White_Space (PropList.txt)
+constexpr std::string_view spaces =
+    R"(\x{9}-\x{D}\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+
+struct Replacement {
+  std::size_t length = 0;  ///< of the escape; 0: none here
+  std::string members;
+};
+
+/// The members that stand for the escape at the start of `rest`: \s or \p{Category}.
+Replacement replace_escape(std::string_view rest) {
+  if (rest.starts_with("\\s")) return {2, std::string(spaces)};
+  if (!rest.starts_with("\\p{")) return {};
+  std::size_t const end = rest.find('}');
+  if (end == std::string_view::npos) return {};
+  for (auto const& addition : unicode_additions)
+    if (addition.category == rest.substr(3, end - 3)) return {end + 1, concat(rest.substr(0, end + 1), addition.members)};
+  return {};
+}
+
+/// Rewrites the pattern with these classes. Oniguruma and PCRE2 read a few things inside [...] differently; those are refused.
+std::string translate(std::string_view pattern, std::string const& where) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < pattern.size();) {
+    std::string_view const rest = pattern.substr(i);
+    if (rest[0] == '\\') {
+      if (Replacement const found = replace_escape(rest); found.length > 0) {
+        out += in_class ? found.members : concat("[", found.members, "]");
+        i += found.length;
+      } else if (!in_class && rest.starts_with("\\S")) {
+        out += concat("[^", spaces, "]");
+        i += 2;
+      } else {
+        out += rest.substr(0, 2);
+        i += 2;
+      }
+      continue;
+    }
+    TESSERA_VALIDATE(!in_class || (rest[0] != '[' && !rest.starts_with("&&")), ConfigError, where, ": the pattern ", pattern,
+                     " has a class inside a class or an intersection (&&), which Tessera does not read; write it as alternatives");
+    if (rest[0] == '[' || rest[0] == ']') in_class = rest[0] == '[';
+    out += rest[0];
+    ++i;
+  }
+  return out;
+}
+
+std::string pcre2_message(int code) {
+  char text[256] = {};
+  pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
+  return text;
+}
+
+}  // namespace
+
+struct Regex::Code {
+  pcre2_code* code = nullptr;
+  pcre2_match_data* data = nullptr;
+  pcre2_match_context* context = nullptr;
+  pcre2_jit_stack* stack = nullptr;
+  std::string where;
+
+  ~Code() {
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
+    pcre2_code_free(code);
+  }
+};
+
+Regex::Regex(std::string_view pattern, std::string const& where) : code_(std::make_unique<Code>()) {
+  std::string const text = translate(pattern, where);
+  int error = 0;
+  PCRE2_SIZE at = 0;
+  code_->where = where;
+  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
+  TESSERA_VALIDATE(code_->code, ConfigError, where, ": the pattern ", pattern, " is not a regular expression that PCRE2 reads: ",
+                   pcre2_message(error));
+  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // without a JIT the same matches come from the interpreter
+  code_->data = pcre2_match_data_create_from_pattern(code_->code, nullptr);
+  code_->context = pcre2_match_context_create(nullptr);
+  code_->stack = pcre2_jit_stack_create(std::size_t{32} << 10, std::size_t{16} << 20, nullptr);
+  pcre2_jit_stack_assign(code_->context, nullptr, code_->stack);
+}
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+
+bool Regex::search(std::string_view text, std::size_t from, Match& match) const {
+  int const found = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, code_->data, code_->context);
+  if (found == PCRE2_ERROR_NOMATCH) return false;
+  TESSERA_VALIDATE(found >= 0, DataError, code_->where, ": PCRE2 gave up on a text of ", text.size(), " bytes: ", pcre2_message(found),
+                   "; break the text into shorter lines");
+  PCRE2_SIZE const* const ends = pcre2_get_ovector_pointer(code_->data);
+  match = {ends[0], ends[1]};
+  return true;
+}
+
+std::string Regex::quote(std::string_view literal) {
+  std::string out;
+  for (char const c : literal) {
+    if (std::ispunct(static_cast<unsigned char>(c))) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace tessera::data::detail

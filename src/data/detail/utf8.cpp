@@ -1,0 +1,95 @@
+#include "detail/utf8.hpp"
+
+#include <cstdint>
+#include <cstring>
+
+namespace tessera::data::detail {
+namespace {
+
+unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
+
+struct Sequence {
+  std::size_t bytes;  ///< of the well-formed character, or of the maximal ill-formed part (at least 1)
+  bool valid;
+};
+
+/// Reads the sequence that starts at `at`. The second byte has a narrower range after E0, ED, F0 and F4 (table 3-7).
+Sequence read_sequence(std::string_view s, std::size_t at) {
+  unsigned const lead = byte_at(s, at);
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {1, false};
+  std::size_t const length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  unsigned low = 0x80, high = 0xBF;
+  if (lead == 0xE0) low = 0xA0;
+  if (lead == 0xED) high = 0x9F;
+  if (lead == 0xF0) low = 0x90;
+  if (lead == 0xF4) high = 0x8F;
+  for (std::size_t k = 1; k < length; ++k) {
+    if (at + k >= s.size() || byte_at(s, at + k) < low || byte_at(s, at + k) > high) return {k, false};
+    low = 0x80;
+    high = 0xBF;
+  }
+  return {length, true};
+}
+
+}  // namespace
+
+std::size_t valid_utf8_prefix(std::string_view bytes) {
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    std::uint64_t word;
+    if (at + sizeof word <= bytes.size()) {
+      std::memcpy(&word, bytes.data() + at, sizeof word);
+      if ((word & 0x8080808080808080u) == 0) {
+        at += sizeof word;
+        continue;
+      }
+    }
+    Sequence const next = read_sequence(bytes, at);
+    if (!next.valid) return at;
+    at += next.bytes;
+  }
+  return at;
+}
+
+std::size_t append_valid_utf8(std::string_view bytes, std::string& out) {
+  std::size_t replaced = 0;
+  while (true) {
+    std::size_t const good = valid_utf8_prefix(bytes);
+    out.append(bytes.substr(0, good));
+    if (good == bytes.size()) return replaced;
+    out.append("\xEF\xBF\xBD");
+    ++replaced;
+    bytes.remove_prefix(good + read_sequence(bytes, good).bytes);
+  }
+}
+
+void append_code_point(char32_t code, std::string& out) {
+  auto const put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xC0 | code >> 6);
+    put(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    put(0xE0 | code >> 12);
+    put(0x80 | (code >> 6 & 0x3F));
+    put(0x80 | (code & 0x3F));
+  } else {
+    put(0xF0 | code >> 18);
+    put(0x80 | (code >> 12 & 0x3F));
+    put(0x80 | (code >> 6 & 0x3F));
+    put(0x80 | (code & 0x3F));
+  }
+}
+
+char32_t next_code_point(std::string_view text, std::size_t& at) {
+  unsigned const lead = byte_at(text, at);
+  std::size_t const length = lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  char32_t code = length == 1 ? lead : lead & (0x7Fu >> length);
+  for (std::size_t k = 1; k < length; ++k) code = code << 6 | (byte_at(text, at + k) & 0x3F);
+  at += length;
+  return code;
+}
+
+}  // namespace tessera::data::detail
