@@ -98,7 +98,7 @@ class StagedEngine final : public Engine {
     gradients_->finish();
     Verdict const verdict = judge();
     StepResult result{verdict.norm, scaler_.scale(), !verdict.finite && (config_.skip_on_nonfinite || config_.dtype == Dtype::fp16)};
-    if (!verdict.finite && !result.skipped)
+    if (!verdict.finite && !result.skipped && context_.ownership.rank == 0)
       log::warning("gradients are not finite and the update goes on: the overflow check is switched off (bf16.check_grad_overflow)");
     if (!result.skipped) update(learning_rate, clip_factor(verdict.norm) / result.loss_scale);
     scaler_.update(result.skipped);

@@ -1,0 +1,101 @@
+/// Stages 0 to 3 on 1, 2 and 4 ranks train as a serial AdamW in double precision does.
+#include "engine_fixture.hpp"
+
+namespace tessera::test {
+namespace {
+
+struct Scenario {
+  std::string name;
+  zero::EngineConfig config;
+  double tolerance = 2e-6;       ///< of masters; one step changes them by the learning rate, 1e-2
+  double norm_tolerance = 2e-7;  ///< relative
+};
+void PrintTo(Scenario const& s, std::ostream* out) { *out << s.name; }
+
+class EngineTrains : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(EngineTrains, AsSerialAdamWDoes) {
+  auto const& scenario = GetParam();
+  Training training(scenario.config);
+  SerialTraining serial(scenario.config, training.model, training.ranks());
+  for (int k = 1; k <= 5; ++k) {
+    double const rate = 1e-2 / k;
+    double const norm = serial.step(rate);
+    auto const result = training.step(rate);
+    EXPECT_FALSE(result.skipped);
+    EXPECT_NEAR(result.grad_norm, norm, scenario.norm_tolerance * norm) << "step " << k;
+    EXPECT_EQ(training.engine->optimizer_steps(), k);
+  }
+  bool const exact = scenario.config.dtype == Dtype::fp32;
+  EXPECT_LT(state_difference(training, 0, serial), scenario.tolerance) << "masters";
+  EXPECT_LT(state_difference(training, 1, serial), scenario.tolerance) << "exp_avg";
+  EXPECT_LT(state_difference(training, 2, serial), scenario.tolerance) << "exp_avg_sq";
+  // a 16-bit weight may round to the neighbour: one unit of the last of 8 (bf16) or 11 (fp16) bits of a number below 2
+  EXPECT_LE(weight_difference(training, serial), exact ? scenario.tolerance : std::ldexp(1.0, scenario.config.dtype == Dtype::bf16 ? -7 : -10));
+}
+
+template <class Change>
+void add(std::vector<Scenario>& out, std::string const& name, Dtype dtype, Change change, double tolerance, double norm_tolerance) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Scenario s{concat(name, "_stage_", stage), config_of(stage, dtype), tolerance, norm_tolerance};
+    change(s.config);
+    out.push_back(s);
+  }
+}
+
+std::vector<Scenario> fp32_scenarios() {
+  std::vector<Scenario> out;
+  auto const fp32 = [&](std::string const& name, auto change) { add(out, name, Dtype::fp32, change, 2e-6, 2e-7); };
+  fp32("plain", [](auto&) {});
+  fp32("clipped", [](auto& c) { c.max_grad_norm = 0.5; });
+  fp32("accumulated", [](auto& c) { c.accumulation_steps = 2; });
+  fp32("no_overlap", [](auto& c) { c.overlap_comm = false; });
+  fp32("small_buckets", [](auto& c) { c.reduce_bucket_size = c.allgather_bucket_size = 100; });
+  fp32("no_prefetch", [](auto& c) { c.prefetch_bucket_size = 0; c.accumulation_steps = 2; });
+  fp32("little_live", [](auto& c) { c.max_live_parameters = 300; });
+  fp32("all_decay", [](auto& c) { c.decay_groups = false; });
+  fp32("l2", [](auto& c) { c.adam_l2 = true; });
+  fp32("uncorrected", [](auto& c) { c.bias_correction = false; });
+  add(out, "bf16_wire", Dtype::fp32, [](auto& c) { c.communication_dtype = Dtype::bf16; }, 2e-2, 1e-2);
+  add(out, "fp16_wire_accumulated", Dtype::fp32, [](auto& c) { c.communication_dtype = Dtype::fp16; c.accumulation_steps = 2; }, 1e-2, 1e-3);
+  return out;
+}
+
+std::vector<Scenario> half_scenarios() {
+  std::vector<Scenario> out;
+  for (Dtype const dtype : {Dtype::bf16, Dtype::fp16}) {
+    auto const half = [&](std::string const& name, auto change) { add(out, concat(name_of(dtype), "_", name), dtype, change, 1e-4, 1e-3); };
+    half("plain", [](auto&) {});
+    half("clipped", [](auto& c) { c.max_grad_norm = 0.5; });
+    half("accumulated_fp32_wire", [](auto& c) { c.accumulation_steps = 2; c.communication_dtype = Dtype::fp32; });
+    half("scaled", [](auto& c) { c.loss_scaler.static_scale = 128.0; });
+  }
+  return out;
+}
+
+auto const scenario_name = [](auto const& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(Fp32, EngineTrains, ::testing::ValuesIn(fp32_scenarios()), scenario_name);
+INSTANTIATE_TEST_SUITE_P(Half, EngineTrains, ::testing::ValuesIn(half_scenarios()), scenario_name);
+
+/// The bits of a step depend neither on the stage nor on how reductions are cut and overlapped.
+TEST(Engine, StagesAgreeBitByBit) {
+  auto const train = [](zero::EngineConfig const& config) {
+    Training training(config);
+    for (int k = 0; k < 4; ++k) training.step(1e-2);
+    std::vector<float> out;
+    training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) { out.push_back(value); });
+    return out;
+  };
+  for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
+    auto const expected = train(config_of(0, dtype));
+    for (int stage = 1; stage <= 3; ++stage)
+      for (std::int64_t bucket : {64, 1000, 1'000'000}) {
+        auto config = config_of(stage, dtype);
+        config.reduce_bucket_size = config.allgather_bucket_size = config.prefetch_bucket_size = bucket;
+        EXPECT_EQ(train(config), expected) << "stage " << stage << ", bucket " << bucket << ", " << name_of(dtype);
+      }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,103 @@
+/// Gradients that are not finite: all ranks agree, nothing changes, and the loss scale follows its rules.
+#include <limits>
+
+#include "engine_fixture.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::test {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+/// One bad element, on one rank only.
+QuadraticModel::Spoil spoil_on(int rank, float value) {
+  bool const mine = session().info().rank == rank;
+  return [=](int unit, int parameter, std::int64_t i, float g) { return mine && unit == 2 && parameter == 0 && i == 3 ? value : g; };
+}
+
+std::vector<float> weights_of(Training& training) {
+  std::vector<float> out;
+  training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) { out.push_back(value); });
+  return out;
+}
+
+class Overflow : public ::testing::TestWithParam<int> {
+ protected:
+  int last_rank() const { return session().info().world_size - 1; }
+};
+
+TEST_P(Overflow, OnOneRankSkipsTheStepOnAll) {
+  for (Dtype const dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
+    for (float const bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+      auto config = config_of(GetParam(), dtype);
+      config.accumulation_steps = 2;
+      config.communication_dtype = Dtype::fp32;
+      Training training(config);
+      SerialTraining serial(config, training.model, training.ranks());
+      serial.step(1e-2);
+      training.step(1e-2);
+      auto const before = weights_of(training);
+      training.model.spoil = spoil_on(last_rank(), bad);
+      auto const skipped = training.step(1e-2);
+      EXPECT_TRUE(skipped.skipped);
+      EXPECT_EQ(skipped.grad_norm, infinity);
+      EXPECT_EQ(weights_of(training), before);
+      EXPECT_EQ(training.engine->optimizer_steps(), 1);
+      // nothing of the bad step stays behind
+      training.model.spoil = {};
+      EXPECT_FALSE(training.step(1e-2).skipped);
+      serial.step(1e-2);
+      double const tolerance = dtype == Dtype::fp32 ? 2e-6 : 1e-4;
+      for (std::size_t which = 0; which < 3; ++which) EXPECT_LT(state_difference(training, which, serial), tolerance) << name_of(dtype);
+    }
+}
+
+TEST_P(Overflow, GoesOnWhenTheCheckIsOff) {
+  auto config = config_of(GetParam(), Dtype::bf16);
+  config.skip_on_nonfinite = false;
+  Training training(config);
+  training.model.spoil = spoil_on(last_rank(), infinity);
+  auto const result = training.step(1e-2);
+  EXPECT_FALSE(result.skipped);
+  EXPECT_EQ(result.grad_norm, infinity);
+  EXPECT_EQ(training.engine->optimizer_steps(), 1);
+}
+
+TEST_P(Overflow, Fp16SkipsEvenSo) {
+  auto config = config_of(GetParam(), Dtype::fp16);
+  config.skip_on_nonfinite = false;
+  Training training(config);
+  training.model.spoil = spoil_on(0, infinity);
+  EXPECT_TRUE(training.step(1e-2).skipped);
+}
+
+/// Window 2, hysteresis 2, first scale 2^4: grows at iteration 2, absorbs one overflow, halves at the next, grows again after a
+/// window. Gradients are always divided by the scale that produced them: every norm is the serial training's.
+TEST_P(Overflow, ScaleFollowsTheDynamicRules) {
+  auto config = config_of(GetParam(), Dtype::fp16);
+  config.loss_scaler = {.dynamic = true, .initial_scale_power = 4, .window = 2, .hysteresis = 2};
+  Training training(config);
+  SerialTraining serial(config, training.model, training.ranks());
+  struct Row {
+    bool overflow;
+    double scale;
+  };
+  for (Row const row : {Row{false, 16}, {false, 16}, {false, 16}, {true, 32}, {true, 32}, {false, 16}, {false, 16}, {false, 16}, {false, 32}}) {
+    EXPECT_EQ(training.engine->loss_scale(), row.scale);
+    training.model.spoil = row.overflow ? spoil_on(last_rank(), infinity) : QuadraticModel::Spoil{};
+    auto const result = training.step(1e-3);
+    EXPECT_EQ(result.loss_scale, row.scale);
+    EXPECT_EQ(result.skipped, row.overflow);
+    if (row.overflow) continue;
+    double const norm = serial.step(1e-3);
+    EXPECT_NEAR(result.grad_norm, norm, 1e-3 * norm);
+  }
+  EXPECT_EQ(training.engine->optimizer_steps(), 7);
+  EXPECT_EQ(training.engine->scaler_state().iteration, 9);
+  EXPECT_EQ(training.engine->scaler_state().last_overflow, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, Overflow, ::testing::Values(0, 1, 2, 3));
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,165 @@
+/// Communication goes on beside computation: while an operation is held up, the model may do everything that does not need it.
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "engine_fixture.hpp"
+
+namespace tessera::test {
+namespace {
+
+using namespace comm;
+
+/// Forwards to another implementation; from a chosen operation on, the lane waits until it is let go.
+class HeldUpCollectives final : public Collectives {
+ public:
+  explicit HeldUpCollectives(std::unique_ptr<Collectives> inner) : inner_(std::move(inner)), gate_(memory::make_worker_queue("gate")) {}
+
+  /// The @p count-th operation from now on, counted from 0, does not start before let_go().
+  void hold_up(int count) {
+    countdown_ = count;
+    opened_ = std::promise<void>();
+    gate_->submit([opened = opened_.get_future().share()] { opened.wait(); });
+    held_ = gate_->record();
+    holding_ = true;
+  }
+  bool held() const { return reached_ && holding_; }
+  void let_go() {
+    if (holding_.exchange(false)) opened_.set_value();
+  }
+  /// Lets go after a while, so that a test that waits wrongly fails instead of hanging.
+  void let_go_after(std::chrono::milliseconds time) {
+    rescue_ = std::async(std::launch::async, [this, time] {
+      for (auto waited = std::chrono::milliseconds(0); waited < time && holding_; waited += std::chrono::milliseconds(5))
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      let_go();
+    });
+  }
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) override {
+    return inner_->allocate(name, purpose, bytes);
+  }
+  Pending broadcast(memory::TensorView d, int root, memory::Event a) override { return inner_->broadcast(d, root, gated(a)); }
+  Pending all_reduce(memory::TensorView d, ReduceOp op, memory::Event a) override { return inner_->all_reduce(d, op, gated(a)); }
+  Pending reduce(memory::TensorView d, ReduceOp op, int root, memory::Event a) override { return inner_->reduce(d, op, root, gated(a)); }
+  Pending reduce_scatter(memory::TensorView in, Blocks b, memory::TensorView out, bool accumulate, memory::Event a) override {
+    return inner_->reduce_scatter(in, b, out, accumulate, gated(a));
+  }
+  Pending all_gather(memory::TensorView d, Blocks b, memory::Event a) override { return inner_->all_gather(d, b, gated(a)); }
+  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks b, memory::Event a) override {
+    return inner_->all_gather(in, out, b, gated(a));
+  }
+  Pending scatter(memory::ConstTensorView in, memory::TensorView out, int root, memory::Event a) override {
+    return inner_->scatter(in, out, root, gated(a));
+  }
+  Pending gather(memory::ConstTensorView in, memory::TensorView out, int root, memory::Event a) override {
+    return inner_->gather(in, out, root, gated(a));
+  }
+  void wait(Pending const& pending) override { inner_->wait(pending); }
+  void barrier() override { inner_->barrier(); }
+
+ private:
+  memory::Event gated(memory::Event const& after) {
+    if (!holding_ || countdown_-- != 0) return after;
+    reached_ = true;
+    return held_;
+  }
+
+  std::unique_ptr<Collectives> inner_;
+  std::unique_ptr<memory::Queue> gate_;
+  std::promise<void> opened_;
+  memory::Event held_;
+  std::atomic<bool> holding_ = false;
+  bool reached_ = false;
+  int countdown_ = 0;
+  std::future<void> rescue_;
+};
+
+/// As Training, on a lane that can be held up.
+struct HeldUpTraining {
+  explicit HeldUpTraining(zero::EngineConfig const& config) : comm(make_comm()), compute(memory::make_inline_queue("compute")),
+        engine(zero::make_engine(config, model.units(), comm, *compute)) {
+    engine->initialize([](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
+      for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
+    });
+  }
+  void micro_step() {
+    int const share = global_samples / comm.size();
+    engine->begin_step();
+    engine->begin_micro_step(0, 1);
+    model.train(comm.rank() * share, share, 1.0 / global_samples, *engine, *compute);
+  }
+
+  QuadraticModel model{3};
+  HeldUpCollectives comm;
+  std::unique_ptr<memory::Queue> compute;
+  std::unique_ptr<zero::Engine> engine;
+};
+
+bool alone() { return session().info().world_size == 1; }
+
+/// A unit's reduction is under way while the gradients of the next unit are computed.
+TEST(Overlap, BackwardGoesOnWhileAReductionIsHeldUp) {
+  if (alone()) return;
+  for (int stage = 0; stage <= 3; ++stage) {
+    HeldUpTraining training(config_of(stage));
+    training.micro_step();
+    training.engine->finish_step(1e-2);
+    bool computed_meanwhile = false;
+    training.model.spoil = [&](int unit, int, std::int64_t, float g) {
+      if (unit == 3) computed_meanwhile |= training.comm.held();  // the unit after the head in the backward pass
+      if (unit == 2) training.comm.let_go();
+      return g;
+    };
+    int const gathers_before = stage == 3 ? 5 : 0;  // all units once, with a prefetch bucket that holds the model
+    training.comm.hold_up(gathers_before);
+    training.comm.let_go_after(std::chrono::seconds(20));
+    training.micro_step();
+    training.comm.let_go();
+    training.engine->finish_step(1e-2);
+    EXPECT_TRUE(computed_meanwhile) << "stage " << stage;
+  }
+}
+
+/// Without overlap the reduction is waited for at once.
+TEST(Overlap, CanBeSwitchedOff) {
+  if (alone()) return;
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto config = config_of(stage);
+    config.overlap_comm = false;
+    HeldUpTraining training(config);
+    bool computed_meanwhile = false;
+    training.model.spoil = [&](int unit, int, std::int64_t, float g) {
+      if (unit == 3) computed_meanwhile |= training.comm.held();
+      return g;
+    };
+    training.comm.hold_up(stage == 3 ? 5 : 0);
+    training.comm.let_go_after(std::chrono::milliseconds(200));
+    training.micro_step();
+    training.engine->finish_step(1e-2);
+    EXPECT_FALSE(computed_meanwhile) << "stage " << stage;
+  }
+}
+
+/// The next step starts with the first unit's weights, while those of the last are still on their way.
+TEST(Overlap, AcquireWaitsForItsUnitOnly) {
+  if (alone()) return;
+  for (int stage = 1; stage <= 2; ++stage) {
+    HeldUpTraining training(config_of(stage));
+    int const last = training.model.head();
+    training.micro_step();
+    training.comm.hold_up(1 + last);  // the statistics and all gathers but the last
+    training.comm.let_go_after(std::chrono::seconds(20));
+    training.engine->finish_step(1e-2);
+    training.engine->begin_pass(memory::Pass::evaluation, {0, last});
+    (void)training.engine->acquire(0, *training.compute);
+    EXPECT_TRUE(training.comm.held()) << "stage " << stage;
+    training.comm.let_go();
+    (void)training.engine->acquire(last, *training.compute);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

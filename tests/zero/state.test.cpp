@@ -1,0 +1,172 @@
+/// State views, restoring into any stage and rank count, and memory against the formulas.
+#include "engine_fixture.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/memory/buffer.hpp"
+
+namespace tessera::test {
+namespace {
+
+using States = std::vector<std::vector<double>>;
+
+/// Visits this rank's part of every state as visit(state, element in the model's order, value).
+template <class Visit>
+void visit_state(zero::Engine& engine, int rank, Visit visit) {
+  auto const state = engine.state();
+  auto const& plan = engine.plan();
+  std::vector<std::vector<std::int64_t>> first;
+  std::int64_t count = 0;
+  for (auto const& unit : plan.units()) {
+    first.emplace_back();
+    for (auto const& p : unit.parameters) {
+      first.back().push_back(count);
+      count += p.numel;
+    }
+  }
+  for (auto const& piece : plan.pieces(rank)) {
+    std::int64_t const at = piece.partition_offset - plan.unit(piece.unit).partition_offset;
+    std::int64_t const element = first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] + piece.parameter_offset;
+    for (std::size_t k = 0; k < state.size(); ++k)
+      for (std::int64_t i = 0; i < piece.numel; ++i)
+        visit(k, static_cast<std::size_t>(element + i), state[k].unit_shards[static_cast<std::size_t>(piece.unit)][at + i]);
+  }
+}
+
+/// The whole state on every rank.
+States collect(Training& training) {
+  States out(3, std::vector<double>(static_cast<std::size_t>(training.engine->plan().parameter_count()), 0.0));
+  visit_state(*training.engine, training.rank(), [&](std::size_t k, std::size_t i, float& value) { out[k][i] = value; });
+  for (auto& values : out) comm::all_reduce_values(*training.recording, values, comm::ReduceOp::sum);
+  return out;
+}
+
+void restore(zero::Engine& engine, int rank, States const& states, std::int64_t steps, optim::LossScalerState const& scaler) {
+  visit_state(engine, rank, [&](std::size_t k, std::size_t i, float& value) { value = static_cast<float>(states[k][i]); });
+  engine.restored(steps, scaler);
+}
+
+std::vector<float> seen_weights(Training& training) {
+  std::vector<float> out;
+  training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) { out.push_back(value); });
+  return out;
+}
+
+TEST(EngineState, ContinuesInAnyStageAsIfNeverStopped) {
+  for (Dtype const dtype : {Dtype::fp32, Dtype::fp16})
+    for (int from = 0; from <= 3; ++from)
+      for (int to = 0; to <= 3; ++to) {
+        auto config = config_of(from, dtype);
+        config.loss_scaler = {.dynamic = dtype == Dtype::fp16, .initial_scale_power = 4, .window = 2};
+        Training saved(config);
+        for (int k = 0; k < 3; ++k) saved.step(1e-2);
+        auto const state = collect(saved);
+        config.stage = to;
+        Training resumed(config);
+        restore(*resumed.engine, resumed.rank(), state, saved.engine->optimizer_steps(), saved.engine->scaler_state());
+        EXPECT_EQ(collect(resumed), state) << from << " to " << to;
+        EXPECT_EQ(seen_weights(resumed), seen_weights(saved)) << from << " to " << to;
+        EXPECT_EQ(resumed.engine->loss_scale(), saved.engine->loss_scale());
+        auto const a = saved.step(1e-2), b = resumed.step(1e-2);
+        EXPECT_EQ(a.grad_norm, b.grad_norm) << from << " to " << to;
+        EXPECT_EQ(seen_weights(resumed), seen_weights(saved)) << from << " to " << to;
+      }
+}
+
+/// From N ranks to one: the same state in another partition.
+TEST(EngineState, MovesToAnotherRankCount) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Training saved(config_of(stage));
+    SerialTraining serial(saved.engine->config(), saved.model, saved.ranks());
+    for (int k = 0; k < 3; ++k) {
+      saved.step(1e-2);
+      serial.step(1e-2);
+    }
+    auto const state = collect(saved);
+    auto const alone = comm::make_loopback();
+    auto const engine = zero::make_engine(config_of(stage), saved.model.units(), *alone, *saved.compute);
+    restore(*engine, 0, state, 3, saved.engine->scaler_state());
+    engine->begin_step();
+    engine->begin_micro_step(0, 1);
+    saved.model.train(0, global_samples, 1.0 / global_samples, *engine, *saved.compute);
+    EXPECT_FALSE(engine->finish_step(1e-2).skipped);
+    serial.step(1e-2);
+    std::size_t k = 0;
+    saved.model.look(*engine, *saved.compute, [&](int, int, std::int64_t, float value) { EXPECT_NEAR(value, serial.elements()[k++].weight, 2e-6); });
+  }
+}
+
+class Memory : public ::testing::TestWithParam<int> {};
+
+/// A model without padding needs exactly what the formula says; what the ledger counted is what the report says.
+TEST_P(Memory, IsTheFormulas) {
+  using memory::Ledger;
+  using memory::Purpose;
+  QuadraticModel const model(3, true);
+  double const p = 1152 + 3 * 640 + 128, n = session().info().world_size;
+  struct Row {
+    Dtype dtype;
+    double bytes[4];
+  };
+  for (Row const& row : {Row{Dtype::bf16, {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n}},
+                         Row{Dtype::fp32, {16 * p, 8 * p + 8 * p / n, 4 * p + 12 * p / n, 16 * p / n}}}) {
+    auto const now = [](Purpose purpose) { return Ledger::of_process().current(purpose); };
+    std::size_t const before[] = {now(Purpose::weights), now(Purpose::gradients), now(Purpose::master_weights), now(Purpose::optimizer_state),
+                                  now(Purpose::communication)};
+    Training training(config_of(GetParam(), row.dtype), model);
+    auto const report = training.engine->memory();
+    EXPECT_EQ(static_cast<double>(report.formula), row.bytes[GetParam()]);
+    EXPECT_EQ(report.weights + report.gradients + report.masters + report.optimizer_state, report.formula);
+    EXPECT_EQ(now(Purpose::weights) - before[0], report.weights);
+    EXPECT_EQ(now(Purpose::gradients) - before[1], report.gradients);
+    EXPECT_EQ(now(Purpose::master_weights) - before[2], report.masters);
+    EXPECT_EQ(now(Purpose::optimizer_state) - before[3], report.optimizer_state);
+    EXPECT_EQ(report.masters > 0, row.dtype != Dtype::fp32);
+    training.step(1e-2);
+    EXPECT_EQ(GetParam() >= 2 && n > 1, training.engine->memory().buffers > 0);
+  }
+}
+
+TEST_P(Memory, IsWithinOnePercentOfTheFormulaForOddSizes) {
+  std::vector<memory::UnitSpec> units;
+  for (int u = 0; u < 3; ++u)
+    units.push_back({concat("unit.", u), {{concat("a", u), {101, 211 + u}, {}, true, {}}, {concat("b", u), {97}, {}, false, {}}}});
+  auto const comm = make_comm();
+  auto const compute = memory::make_inline_queue("compute");
+  auto const report = zero::make_engine(config_of(GetParam(), Dtype::bf16), units, *comm, *compute)->memory();
+  double const states = static_cast<double>(report.weights + report.gradients + report.masters + report.optimizer_state);
+  EXPECT_NEAR(states / static_cast<double>(report.formula), 1.0, 0.01);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, Memory, ::testing::Values(0, 1, 2, 3));
+
+TEST(EngineConfig, IsChecked) {
+  auto const refuses = [](auto change, std::string const& name) {
+    auto const comm = comm::make_loopback();
+    auto const compute = memory::make_inline_queue("compute");
+    auto config = config_of(0);
+    change(config);
+    try {
+      (void)zero::make_engine(config, QuadraticModel(1).units(), *comm, *compute);
+      ADD_FAILURE() << name << " was accepted";
+    } catch (ConfigError const& error) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+    }
+  };
+  refuses([](auto& c) { c.stage = 4; }, "stage is 4");
+  refuses([](auto& c) { c.dtype = Dtype::int32; }, "int32");
+  refuses([](auto& c) { c.communication_dtype = Dtype::fp64; }, "communication_data_type");
+  refuses([](auto& c) { c.accumulation_dtype = Dtype::bf16; }, "grad_accum_dtype");
+  refuses([](auto& c) { c.accumulation_steps = 0; }, "gradient_accumulation_steps");
+  refuses([](auto& c) { c.reduce_bucket_size = 0; }, "reduce_bucket_size");
+  refuses([](auto& c) { c.allgather_bucket_size = -1; }, "allgather_bucket_size");
+  refuses([](auto& c) { c.prefetch_bucket_size = -1; }, "prefetch_bucket_size");
+  refuses([](auto& c) { c.max_live_parameters = -1; }, "max_live_parameters");
+  refuses([](auto& c) { c.max_grad_norm = -1.0; }, "gradient_clipping");
+  refuses([](auto& c) { c.beta1 = 1.0; }, "beta1");
+  refuses([](auto& c) { c.beta2 = -0.1; }, "beta2");
+  refuses([](auto& c) { c.epsilon = 0.0; }, "epsilon");
+  refuses([](auto& c) { c.weight_decay = -1.0; }, "weight_decay");
+  refuses([](auto& c) { c.loss_scaler.static_scale = 0.0; }, "loss_scale");
+}
+
+}  // namespace
+}  // namespace tessera::test
