@@ -1,14 +1,21 @@
-#include <algorithm>
-
 #include "detail/mpi_transport.hpp"
 #include "detail/queued_collectives.hpp"
+#include "detail/shm_transport.hpp"
 
 namespace tessera::comm {
+namespace {
 
-std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline, NodeTransport) {
-  if (session.info().world_size == 1)
-    return std::make_unique<detail::QueuedCollectives>(detail::make_loopback_transport(), deadline);
-  return std::make_unique<detail::QueuedCollectives>(std::make_unique<detail::MpiTransport>(session, deadline), deadline);
+std::unique_ptr<detail::Transport> choose(topology::MpiSession const& session, Deadline deadline, NodeTransport transport) {
+  if (session.info().world_size == 1) return detail::make_loopback_transport();
+  if (transport == NodeTransport::automatic)
+    if (auto shared = detail::ShmTransport::try_make(session, deadline)) return shared;
+  return std::make_unique<detail::MpiTransport>(session, deadline);
+}
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline, NodeTransport transport) {
+  return std::make_unique<detail::QueuedCollectives>(choose(session, deadline, transport), deadline);
 }
 
 }  // namespace tessera::comm

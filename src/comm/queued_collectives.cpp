@@ -46,11 +46,16 @@ void QueuedCollectives::await(memory::Event const& after, Operation const& o) co
 
 Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after, std::function<void(Transport&)> body) {
   queue_->submit([this, o, after = std::move(after), body = std::move(body)] {
-    ++progress_;
-    await(after, o);
-    ++progress_;
-    body(*transport_);
-    ++progress_;
+    try {
+      ++progress_;
+      await(after, o);
+      ++progress_;
+      body(*transport_);
+      ++progress_;
+    } catch (...) {
+      transport_->abandon();
+      throw;
+    }
   });
   last_ = queue_->record();
   return {last_, describe(o)};
@@ -70,17 +75,20 @@ void QueuedCollectives::wait(Pending const& pending) {
 
 std::shared_ptr<void> QueuedCollectives::allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) {
   Operation const o = next(Kind::allocate, Dtype::uint8, static_cast<std::int64_t>(bytes));
-  std::shared_ptr<void> memory;
-  std::optional<OutOfMemoryError> refused;  // the lane goes on: all ranks agree that there is no memory
-  wait(enqueue(o, {}, [&](Transport& t) {
+  struct Result {
+    std::shared_ptr<void> memory;
+    std::optional<OutOfMemoryError> refused;  // the lane goes on: all ranks agree that there is no memory
+  };
+  auto const result = std::make_shared<Result>();
+  wait(enqueue(o, {}, [=](Transport& t) {
     try {
-      memory = t.allocate(o, name, purpose);
+      result->memory = t.allocate(o, name, purpose);
     } catch (OutOfMemoryError const& error) {
-      refused = error;
+      result->refused = error;
     }
   }));
-  if (refused) throw *refused;
-  return memory;
+  if (result->refused) throw *result->refused;
+  return result->memory;
 }
 
 void QueuedCollectives::barrier() {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -19,6 +20,7 @@ std::size_t round_up(std::size_t bytes, std::size_t multiple) { return (bytes + 
 
 /// Zeroed pages straight from the system; transparent huge pages for what is large enough to gain from them.
 void* map_pages(std::string const& name, std::size_t bytes) {
+  require_available(name, bytes);
   std::size_t const mapped = round_up(bytes, bytes >= huge_page ? huge_page : 4096);
   std::size_t const slack = bytes >= huge_page ? huge_page : 0;
   void* raw = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -87,6 +89,10 @@ std::size_t Ledger::current(Purpose purpose) const {
 std::size_t Ledger::peak(Purpose purpose) const {
   std::lock_guard lock(impl_->mutex);
   return impl_->most[static_cast<std::size_t>(purpose)];
+}
+std::size_t Ledger::current_total() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->total;
 }
 std::size_t Ledger::peak_total() const {
   std::lock_guard lock(impl_->mutex);

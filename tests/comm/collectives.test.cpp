@@ -45,7 +45,10 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
     return a;
   }
   /// More than the chunks in which large data moves, not divisible by anything.
-  std::vector<std::int64_t> sizes() const { return {0, 1, 7, 1000, 70'001, 700'001}; }
+  std::vector<std::int64_t> sizes() const {
+    std::int64_t const largest = dtype() == Dtype::fp32 || dtype() == Dtype::bf16 ? 700'001 : 150'001;
+    return {0, 1, 7, 1000, largest};
+  }
 
   void reduce_scatter_as_formula(Blocks blocks, Dtype out_dtype, bool accumulate) {
     Array in = input((ranks_ - 1) * blocks.stride + blocks.offset + blocks.count);
@@ -161,13 +164,13 @@ TEST_P(CollectivesSuite, BroadcastFromEveryRoot) {
 TEST_P(CollectivesSuite, ScatterAndGatherAreInverse) {
   for (int root = 0; root < ranks_; ++root) {
     for (auto const n : sizes()) {
-      Array whole = array(rank_ == root ? n * ranks_ : 0), part = array(n);
+      Array whole = array(n * ranks_), part = array(n);
       whole.fill([&](auto i) { return element(root, i); });
       comm_->wait(comm_->scatter(whole.view(), part.view(), root, {}));
       for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(part[i], element(root, rank_ * n + i)) << i;
       part.fill([&](auto i) { return part[i] + 1; });
       comm_->wait(comm_->gather(part.view(), whole.view(), root, {}));
-      for (std::int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole[i], element(root, i) + 1) << i;
+      for (std::int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole[i], element(root, i) + (rank_ == root ? 1 : 0)) << i;
     }
   }
 }
@@ -186,9 +189,9 @@ TEST_P(CollectivesSuite, NotANumberSurvivesMaxAndMin) {
 }
 
 TEST_P(CollectivesSuite, OperationsRunInCallOrderAndAfterTheirEvent) {
-  auto const producer = memory::make_worker_queue("producer");
   constexpr std::int64_t n = 3000;
   Array data = array(n * ranks_);
+  auto const producer = memory::make_worker_queue("producer");
   std::vector<Pending> pending;
   for (int step = 0; step < 5; ++step) {
     producer->submit([&, step] {

@@ -20,7 +20,7 @@ enum class Tier { device, host, pinned };
 enum class Purpose { weights, gradients, master_weights, optimizer_state, communication, activations, workspace, data };
 std::string_view name_of(Purpose purpose);
 
-/// Bytes now and at most, by purpose, of this process.
+/// Bytes now and at most, by purpose, of this process. Entries of the same purpose and name add up.
 struct LedgerEntry {
   Purpose purpose;
   std::string name;
@@ -33,6 +33,7 @@ class Ledger {
   void remove(Purpose purpose, std::string const& name, std::size_t bytes);
   std::size_t current(Purpose purpose) const;
   std::size_t peak(Purpose purpose) const;
+  std::size_t current_total() const;
   std::size_t peak_total() const;
   std::vector<LedgerEntry> entries() const;
 

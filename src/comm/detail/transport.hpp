@@ -33,8 +33,8 @@ class Transport {
   virtual void gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void barrier(Operation const& operation) = 0;
 
-  /// From any thread: operations under way end with an error as soon as they next wait.
-  void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
+  /// From any thread: operations under way end with an error as soon as they next wait, and this rank takes part in no more.
+  virtual void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
  private:

@@ -1,0 +1,56 @@
+#pragma once
+/// Memory that the processes of a node share: anonymous files (memfd_create), which have no name, count against the memory
+/// limit of the job and not against the size of /dev/shm, and vanish with the last process that maps them, however it ends.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera::comm::detail {
+
+enum class Access { read, read_write };
+
+/// Where another process finds an anonymous file while its creator keeps it open: /proc/<pid>/fd/<fd>.
+struct SharedFileAddress {
+  std::int64_t pid = 0;
+  std::int64_t fd = -1;
+  std::uint64_t inode = 0;  ///< to be sure that it is the same file
+  std::uint64_t bytes = 0;
+};
+
+/// Owner of an open anonymous file. Move-only; not open when the system refused it.
+class SharedFile {
+ public:
+  SharedFile() = default;
+  static SharedFile create(std::size_t bytes);
+  static SharedFile open(SharedFileAddress const& address);
+  SharedFile(SharedFile&& other) noexcept;
+  SharedFile& operator=(SharedFile&& other) noexcept;
+  ~SharedFile();
+
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  SharedFileAddress address() const;
+
+ private:
+  explicit SharedFile(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
+
+/// Owner of a mapping of a whole file, aligned to huge pages and asking for them when large. It outlives the SharedFile.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(SharedFile const& file, std::size_t bytes, Access access);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const { return data_; }  ///< null when the system refused it
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace tessera::comm::detail

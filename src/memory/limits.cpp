@@ -1,0 +1,113 @@
+#include "tessera/memory/limits.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/memory/buffer.hpp"
+
+namespace tessera::memory {
+namespace {
+
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t not_looked_at = std::size_t{1} << 20;
+
+std::optional<std::size_t> number_in(std::string const& path) {
+  std::ifstream file(path);
+  std::size_t value = 0;
+  if (file >> value) return value;
+  return std::nullopt;
+}
+
+/// Value of a "key value" line, kB when the file says so ("MemAvailable:   123 kB", "inactive_file 4096").
+std::optional<std::size_t> entry_of(std::string const& path, std::string const& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name, unit;
+    std::size_t value = 0;
+    if (words >> name >> value && name == key) return words >> unit && unit == "kB" ? value * 1024 : value;
+  }
+  return std::nullopt;
+}
+
+/// What one control group leaves: its limit less its use, of which file pages that were not used lately can be taken back.
+std::size_t left_in_group(std::string const& directory, char const* limit_file, char const* use_file, char const* inactive) {
+  auto const limit = number_in(directory + "/" + limit_file);
+  auto const use = number_in(directory + "/" + use_file);
+  if (!limit || !use) return unlimited;
+  std::size_t const reclaimable = std::min(*use, entry_of(directory + "/memory.stat", inactive).value_or(0));
+  std::size_t const used = *use - reclaimable;
+  return *limit > used ? *limit - used : 0;
+}
+
+/// A limit may sit on any group above the process's own. cgroups(7): "hierarchy:controllers:path" lines.
+std::size_t left_in_groups() {
+  std::size_t left = unlimited;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    auto const first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    std::string const controllers = line.substr(first + 1, second - first - 1);
+    bool const unified = controllers.empty();
+    if (!unified && controllers.find("memory") == std::string::npos) continue;
+    std::string const root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    for (std::string path = line.substr(second + 1);;) {
+      std::string const directory = root + (path == "/" ? "" : path);
+      left = std::min(left, unified ? left_in_group(directory, "memory.max", "memory.current", "inactive_file")
+                                    : left_in_group(directory, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"));
+      if (path.size() <= 1) break;
+      path.resize(path.rfind('/'));
+    }
+  }
+  return left;
+}
+
+struct Use {
+  std::size_t mapped = 0, resident = 0;
+};
+Use own_use() {
+  std::ifstream file("/proc/self/statm");
+  auto const page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  Use use;
+  file >> use.mapped >> use.resident;
+  return {use.mapped * page, use.resident * page};
+}
+
+std::size_t left_of_address_space(Use const& use) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
+  return limit.rlim_cur > use.mapped ? limit.rlim_cur - use.mapped : 0;
+}
+
+}  // namespace
+
+AvailableMemory available_memory() {
+  Use const use = own_use();
+  std::size_t const allocated = Ledger::of_process().current_total();
+  std::size_t const promised = allocated > use.resident ? allocated - use.resident : 0;
+  auto const less_promised = [&](std::size_t bytes) { return bytes == unlimited ? bytes : bytes > promised ? bytes - promised : 0; };
+
+  AvailableMemory out{less_promised(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)), "MemAvailable of the node"};
+  if (auto const left = less_promised(left_in_groups()); left < out.bytes) out = {left, "memory limit of the control group"};
+  if (auto const left = left_of_address_space(use); left < out.bytes) out = {left, "address space limit (ulimit -v)"};
+  return out;
+}
+
+void require_available(std::string const& name, std::size_t bytes, std::size_t copies) {
+  if (bytes < not_looked_at) return;
+  auto const available = available_memory();
+  TESSERA_VALIDATE(available.bytes / copies >= bytes, OutOfMemoryError, "cannot allocate ", bytes, " bytes for ", name,
+                   copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ", available.bytes, " bytes are left (",
+                   available.limited_by, "), this process has allocated ", Ledger::of_process().current_total(),
+                   "; use a smaller batch, a higher ZeRO stage or more ranks");
+}
+
+}  // namespace tessera::memory
