@@ -1,0 +1,143 @@
+#include "tessera/kernels/attention.hpp"
+
+#include "detail/attention_tiles.hpp"
+#include "detail/fast_math.hpp"
+#include "detail/launch.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::fast_exp;
+using detail::HeadRows;
+using detail::key_tile;
+using detail::tile_rows;
+
+constexpr int query_tile = 128;
+
+/// One tile of queries of one head against all its key tiles. Width is the padded head width when it is known, else 0.
+/// Each row's sums run over the keys in their order, whatever the tiling of the queries.
+template <class T, int Width>
+struct AttentionTile {
+  static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
+
+  AttentionShape shape;
+  HeadRows<T> out;
+  HeadRows<T const> query, key, value;
+  float* lse;
+  detail::DropoutFactors drop;
+  std::int64_t tiles;
+  int padded;
+
+  int width() const { return Width > 0 ? Width : padded; }
+
+  struct State {
+    alignas(64) float q[query_tile * most_width];    ///< scale * q
+    alignas(64) float sum[query_tile * most_width];  ///< of P v
+    alignas(64) float most[query_tile], total[query_tile];
+    alignas(64) float rows[key_tile * most_width];   ///< keys, then values
+    alignas(64) float keys[most_width * key_tile];   ///< transposed
+  };
+
+  KOKKOS_FUNCTION void operator()(std::int64_t task) const {
+    std::int64_t const head = task / tiles, t0 = task % tiles * query_tile, b = head / shape.heads;
+    int const h = static_cast<int>(head % shape.heads), kv = h / (shape.heads / shape.kv_heads);
+    int const count = static_cast<int>(std::min<std::int64_t>(query_tile, shape.sequence - t0));
+    int const blocks = (count + tile_rows - 1) / tile_rows;
+    State state;
+    detail::pack_rows(state.q, width(), query, b, t0, h, blocks * tile_rows, shape.scale);
+    std::fill(state.sum, state.sum + blocks * tile_rows * width(), 0.0f);
+    std::fill(state.most, state.most + query_tile, -std::numeric_limits<float>::infinity());
+    std::fill(state.total, state.total + query_tile, 0.0f);
+    for (std::int64_t s = 0; s < t0 + count; s += key_tile) {
+      detail::pack_rows(state.rows, width(), key, b, s, kv, key_tile);
+      detail::transpose_tile(state.keys, key_tile, state.rows, width(), key_tile, width());
+      detail::pack_rows(state.rows, width(), value, b, s, kv, key_tile);
+      for (int block = 0; block < blocks; ++block) attend(state, head, t0, block * tile_rows, s);
+    }
+    for (int r = 0; r < count; ++r) {
+      detail::unpack_row(out.row(b, t0 + r, h), state.sum + r * width(), shape.head_dim, 1.0f / state.total[r]);
+      lse[head * shape.sequence + t0 + r] = state.most[r] + Kokkos::log(state.total[r]);
+    }
+  }
+
+  /// tile_rows queries from row r0 of the tile against the keys from position s.
+  void attend(State& state, std::int64_t head, std::int64_t t0, int r0, std::int64_t s) const {
+    detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape.sequence);
+    if (span.keys <= 0) return;
+    alignas(64) float p[tile_rows * key_tile];
+    detail::multiply_rows<detail::Operand::plain>(p, key_tile, {state.q + r0 * width(), width()}, {state.keys, key_tile}, span.padded,
+                                                  width(), false);
+    for (int r = 0; r < tile_rows; ++r) {
+      std::int64_t const t = t0 + r0 + r;
+      int const seen = detail::keys_of_row(span, t0 + r0, r, s);
+      float* const row = p + r * key_tile;
+      float const correction = soften(row, seen, span.padded, state.most[r0 + r], state.total[r0 + r]);
+      if (correction != 1.0f) {
+        float* const sum = state.sum + (r0 + r) * width();
+        for (int c = 0; c < width(); ++c) sum[c] *= correction;
+      }
+      if (drop.active()) {
+        float factor[key_tile];
+        drop.fill(static_cast<std::uint64_t>((head * shape.sequence + t) * shape.sequence + s), seen, factor);
+        for (int c = 0; c < seen; ++c) row[c] *= factor[c];
+      }
+    }
+    detail::multiply_rows<detail::Operand::plain>(state.sum + r0 * width(), width(), {p, key_tile}, {state.rows, width()}, width(),
+                                                  span.keys, true);
+  }
+
+  /// row <- exp(row - maximum so far), 0 beyond the keys seen; returns the factor for what was summed with the old maximum.
+  static float soften(float* row, int seen, int padded_keys, float& most, float& total) {
+    for (int c = seen; c < padded_keys; ++c) row[c] = -std::numeric_limits<float>::infinity();
+    float largest = most, sum = 0.0f;
+#pragma omp simd reduction(max : largest)
+    for (int c = 0; c < padded_keys; ++c) largest = row[c] > largest ? row[c] : largest;
+#pragma omp simd reduction(+ : sum)
+    for (int c = 0; c < padded_keys; ++c) {
+      row[c] = fast_exp(row[c] - largest);
+      sum += row[c];
+    }
+    float const correction = fast_exp(most - largest);
+    most = largest;
+    total = total * correction + sum;
+    return correction;
+  }
+};
+
+template <class T, int Width>
+void launch(Queue& q, AttentionShape const& shape, TensorView out, TensorView lse, AttentionInput query, AttentionInput key,
+            AttentionInput value, Dropout const& drop) {
+  auto const rows = [&](AttentionInput const& in) {
+    return HeadRows<T const>{static_cast<T const*>(in.base), in.row_stride, shape.head_dim, shape.sequence};
+  };
+  std::int64_t const tiles = (shape.sequence + query_tile - 1) / query_tile;
+  AttentionTile<T, Width> const rule{shape,
+                                     {out.as<T>(), std::int64_t{shape.heads} * shape.head_dim, shape.head_dim, shape.sequence},
+                                     rows(query),
+                                     rows(key),
+                                     rows(value),
+                                     lse.as<float>(),
+                                     detail::DropoutFactors(drop),
+                                     tiles,
+                                     detail::padded_head(shape.head_dim)};
+  detail::parallel_for(q, "tessera::kernels::attention", shape.batch * shape.heads * tiles, rule);
+}
+
+}  // namespace
+
+void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse, AttentionInput query,
+               AttentionInput key, AttentionInput value, Dropout const& drop) {
+  detail::check_attention(shape);
+  TESSERA_EXPECT(out.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim);
+  TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
+  detail::with_type(dtype, "attention", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    switch (detail::padded_head(shape.head_dim)) {
+      case 64: return launch<T, 64>(q, shape, out, lse, query, key, value, drop);
+      case 128: return launch<T, 128>(q, shape, out, lse, query, key, value, drop);
+      default: return launch<T, 0>(q, shape, out, lse, query, key, value, drop);
+    }
+  });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,265 @@
+#include "detail/attention_tiles.hpp"
+#include "detail/fast_math.hpp"
+#include "detail/launch.hpp"
+#include "tessera/kernels/attention.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::fast_exp;
+using detail::HeadRows;
+using detail::key_tile;
+using detail::multiply_rows;
+using detail::Operand;
+using detail::tile_rows;
+
+/// The workspace, per (b, query head): sums of dq, delta; for shared key-value heads each query head's part of dk and dv.
+struct Workspace {
+  std::int64_t rows = 0;  ///< of a head, padded to whole tiles
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  bool shared = false;
+
+  explicit Workspace(AttentionShape const& shape)
+      : rows((shape.sequence + key_tile - 1) / key_tile * key_tile), width(detail::padded_head(shape.head_dim)),
+        heads(shape.batch * shape.heads), shared(shape.kv_heads != shape.heads) {}
+
+  std::int64_t numel() const { return heads * rows * (width + 1 + (shared ? 2 * width : 0)); }
+  float* dq(float* base, std::int64_t head) const { return base + head * rows * width; }
+  float* delta(float* base, std::int64_t head) const { return base + heads * rows * width + head * rows; }
+  float* dk(float* base, std::int64_t head) const { return base + heads * rows * (width + 1) + 2 * head * rows * width; }
+  float* dv(float* base, std::int64_t head) const { return dk(base, head) + rows * width; }
+};
+
+/// One query head. With P = softmax(scale q k), f its dropout factors, delta_t = dout_t . out_t:
+///   dv_s = sum_t (P f)[t,s] dout_t;  dP = dout v;  dS = P (dP f - delta);  dk_s = sum_t dS[t,s] scale q_t;  dq_t = scale sum_s dS[t,s] k_s
+/// P is computed again from lse, tile by tile. Key tiles run outside, query tiles inside, always in this order by one worker.
+template <class T, int Width>
+struct AttentionBackward {
+  static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
+
+  AttentionShape shape;
+  HeadRows<T> dquery, dkey, dvalue;
+  HeadRows<T const> dout, out, query, key, value;
+  float const* lse;
+  float* workspace;
+  Workspace layout;
+  detail::DropoutFactors drop;
+
+  int width() const { return Width > 0 ? Width : static_cast<int>(layout.width); }
+
+  struct State {
+    alignas(64) float k[key_tile * most_width];
+    alignas(64) float k_turned[most_width * key_tile];  ///< transposed
+    alignas(64) float v_turned[most_width * key_tile];
+    alignas(64) float q[key_tile * most_width];  ///< scale * q
+    alignas(64) float dout[key_tile * most_width];
+    alignas(64) float p[key_tile * key_tile];   ///< P f
+    alignas(64) float ds[key_tile * key_tile];
+    alignas(64) float dk[key_tile * most_width];
+    alignas(64) float dv[key_tile * most_width];
+  };
+  struct Place {
+    std::int64_t head, b;
+    int h, kv;
+  };
+
+  KOKKOS_FUNCTION void operator()(std::int64_t head) const {
+    int const h = static_cast<int>(head % shape.heads);
+    Place const at{head, head / shape.heads, h, h / (shape.heads / shape.kv_heads)};
+    State state;
+    sum_delta(at);
+    for (std::int64_t s = 0; s < shape.sequence; s += key_tile) {
+      load_keys(state, at, s);
+      for (std::int64_t t = s; t < shape.sequence; t += key_tile) {
+        detail::pack_rows(state.q, width(), query, at.b, t, at.h, key_tile, shape.scale);
+        detail::pack_rows(state.dout, width(), dout, at.b, t, at.h, key_tile);
+        int const blocks = static_cast<int>((std::min<std::int64_t>(key_tile, shape.sequence - t) + tile_rows - 1) / tile_rows);
+        for (int block = 0; block < blocks; ++block) differentiate(state, at, t, block * tile_rows, s);
+        add_products(state, at, t, s, blocks * tile_rows);
+      }
+      finish_keys(state, at, s);
+    }
+    float const* const dq = layout.dq(workspace, head);
+    for (std::int64_t t = 0; t < shape.sequence; ++t)
+      detail::unpack_row(dquery.row(at.b, t, at.h), dq + t * width(), shape.head_dim, shape.scale);
+  }
+
+  void sum_delta(Place const& at) const {
+    float* const delta = layout.delta(workspace, at.head);
+    for (std::int64_t t = 0; t < shape.sequence; ++t) {
+      T const *const a = dout.row(at.b, t, at.h), *const o = out.row(at.b, t, at.h);
+      float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+      for (int c = 0; c < shape.head_dim; ++c) sum += detail::load(a[c]) * detail::load(o[c]);
+      delta[t] = sum;
+    }
+  }
+
+  void load_keys(State& state, Place const& at, std::int64_t s) const {
+    detail::pack_rows(state.k, width(), value, at.b, s, at.kv, key_tile);
+    detail::transpose_tile(state.v_turned, key_tile, state.k, width(), key_tile, width());
+    detail::pack_rows(state.k, width(), key, at.b, s, at.kv, key_tile);
+    detail::transpose_tile(state.k_turned, key_tile, state.k, width(), key_tile, width());
+    std::fill(state.dk, state.dk + key_tile * width(), 0.0f);
+    std::fill(state.dv, state.dv + key_tile * width(), 0.0f);
+  }
+
+  /// P f and dS of tile_rows queries from row r0 of the query tile at t0. Rows beyond the sequence become 0.
+  void differentiate(State& state, Place const& at, std::int64_t t0, int r0, std::int64_t s) const {
+    detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape.sequence);
+    float *const p = state.p + r0 * key_tile, *const ds = state.ds + r0 * key_tile;
+    multiply_rows<Operand::plain>(p, key_tile, {state.q + r0 * width(), width()}, {state.k_turned, key_tile}, span.padded, width(), false);
+    multiply_rows<Operand::plain>(ds, key_tile, {state.dout + r0 * width(), width()}, {state.v_turned, key_tile}, span.padded, width(),
+                                  false);
+    float const *const log_sums = lse + at.head * shape.sequence, *const deltas = layout.delta(workspace, at.head);
+    for (int r = 0; r < tile_rows; ++r) {
+      std::int64_t const t = t0 + r0 + r;
+      float *const p_row = p + r * key_tile, *const ds_row = ds + r * key_tile;
+      if (t >= shape.sequence) {
+        std::fill(p_row, p_row + span.padded, 0.0f);
+        std::fill(ds_row, ds_row + span.padded, 0.0f);
+        continue;
+      }
+      int const seen = detail::keys_of_row(span, t0 + r0, r, s);
+      for (int c = seen; c < span.padded; ++c) p_row[c] = -std::numeric_limits<float>::infinity();
+      float const log_sum = log_sums[t], delta = deltas[t];
+      if (drop.active()) {
+        float factor[key_tile] = {};
+        drop.fill(static_cast<std::uint64_t>((at.head * shape.sequence + t) * shape.sequence + s), seen, factor);
+#pragma omp simd
+        for (int c = 0; c < span.padded; ++c) {
+          float const probability = fast_exp(p_row[c] - log_sum);
+          p_row[c] = probability * factor[c];
+          ds_row[c] = probability * (ds_row[c] * factor[c] - delta);
+        }
+      } else {
+#pragma omp simd
+        for (int c = 0; c < span.padded; ++c) {
+          p_row[c] = fast_exp(p_row[c] - log_sum);
+          ds_row[c] = p_row[c] * (ds_row[c] - delta);
+        }
+      }
+    }
+  }
+
+  /// dv += (P f)^T dout, dk += dS^T q, dq += dS k for the tile of queries at t and keys at s; only what the causal mask leaves.
+  void add_products(State& state, Place const& at, std::int64_t t, std::int64_t s, int queries) const {
+    int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape.sequence - s));
+    for (int key = 0; key < keys; key += tile_rows) {
+      int const first = t == s ? key : 0;  // queries before the key do not see it
+      int const corner = first * key_tile + key, row = first * width();
+      multiply_rows<Operand::transposed>(state.dv + key * width(), width(), {state.p + corner, key_tile}, {state.dout + row, width()},
+                                         width(), queries - first, true);
+      multiply_rows<Operand::transposed>(state.dk + key * width(), width(), {state.ds + corner, key_tile}, {state.q + row, width()},
+                                         width(), queries - first, true);
+    }
+    float* const dq = layout.dq(workspace, at.head) + t * width();
+    for (int r0 = 0; r0 < queries; r0 += tile_rows) {
+      detail::BlockSpan const span = detail::span_of(t + r0, s, shape.sequence);
+      multiply_rows<Operand::plain>(dq + r0 * width(), width(), {state.ds + r0 * key_tile, key_tile}, {state.k, width()}, width(),
+                                    span.keys, s > 0);
+    }
+  }
+
+  void finish_keys(State const& state, Place const& at, std::int64_t s) const {
+    int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape.sequence - s));
+    if (layout.shared) {
+      std::copy(state.dk, state.dk + keys * width(), layout.dk(workspace, at.head) + s * width());
+      std::copy(state.dv, state.dv + keys * width(), layout.dv(workspace, at.head) + s * width());
+      return;
+    }
+    for (int i = 0; i < keys; ++i) {
+      detail::unpack_row(dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape.head_dim, 1.0f);
+      detail::unpack_row(dvalue.row(at.b, s + i, at.kv), state.dv + i * width(), shape.head_dim, 1.0f);
+    }
+  }
+};
+
+/// dk and dv of a shared key-value head: its query heads' parts in their order. One (b, kv head, position) per index.
+template <class T>
+struct AddSharedHeads {
+  AttentionShape shape;
+  HeadRows<T> dkey, dvalue;
+  float* workspace;
+  Workspace layout;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    std::int64_t const t = index % shape.sequence, group = index / shape.sequence, b = group / shape.kv_heads;
+    int const kv = static_cast<int>(group % shape.kv_heads), each = shape.heads / shape.kv_heads;
+    float dk[detail::widest_head] = {}, dv[detail::widest_head] = {};
+    for (int i = 0; i < each; ++i) {
+      std::int64_t const head = b * shape.heads + kv * each + i;
+      float const *const k = layout.dk(workspace, head) + t * layout.width, *const v = layout.dv(workspace, head) + t * layout.width;
+      for (int c = 0; c < shape.head_dim; ++c) dk[c] += k[c];
+      for (int c = 0; c < shape.head_dim; ++c) dv[c] += v[c];
+    }
+    detail::unpack_row(dkey.row(b, t, kv), dk, shape.head_dim, 1.0f);
+    detail::unpack_row(dvalue.row(b, t, kv), dv, shape.head_dim, 1.0f);
+  }
+};
+
+/// What the launchers hand on.
+struct Call {
+  Queue& q;
+  AttentionShape const& shape;
+  AttentionOutput dquery, dkey, dvalue;
+  ConstTensorView dout, out, lse;
+  AttentionInput query, key, value;
+  Dropout const& drop;
+  float* workspace;
+};
+
+template <class T, int Width>
+void launch(Call const& c) {
+  auto const in = [&](void const* base, std::int64_t stride) {
+    return HeadRows<T const>{static_cast<T const*>(base), stride, c.shape.head_dim, c.shape.sequence};
+  };
+  auto const to = [&](AttentionOutput const& o) {
+    return HeadRows<T>{static_cast<T*>(o.base), o.row_stride, c.shape.head_dim, c.shape.sequence};
+  };
+  std::int64_t const row = std::int64_t{c.shape.heads} * c.shape.head_dim;
+  Workspace const layout(c.shape);
+  AttentionBackward<T, Width> const rule{c.shape,
+                                         to(c.dquery),
+                                         to(c.dkey),
+                                         to(c.dvalue),
+                                         in(c.dout.as<T>(), row),
+                                         in(c.out.as<T>(), row),
+                                         in(c.query.base, c.query.row_stride),
+                                         in(c.key.base, c.key.row_stride),
+                                         in(c.value.base, c.value.row_stride),
+                                         c.lse.as<float>(),
+                                         c.workspace,
+                                         layout,
+                                         detail::DropoutFactors(c.drop)};
+  detail::parallel_for(c.q, "tessera::kernels::attention_backward", layout.heads, rule);
+  if (layout.shared) {
+    detail::parallel_for(c.q, "tessera::kernels::attention_backward_shared_heads", c.shape.batch * c.shape.kv_heads * c.shape.sequence,
+                         AddSharedHeads<T>{c.shape, to(c.dkey), to(c.dvalue), c.workspace, layout});
+  }
+}
+
+}  // namespace
+
+std::int64_t attention_backward_workspace(AttentionShape const& shape) { return Workspace(shape).numel(); }
+
+void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery, AttentionOutput dkey,
+                        AttentionOutput dvalue, ConstTensorView dout, ConstTensorView out, ConstTensorView lse, AttentionInput query,
+                        AttentionInput key, AttentionInput value, Dropout const& drop, TensorView workspace) {
+  detail::check_attention(shape);
+  TESSERA_EXPECT(dout.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim && out.numel() == dout.numel());
+  TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
+  TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(shape));
+  Call const call{q, shape, dquery, dkey, dvalue, dout, out, lse, query, key, value, drop, workspace.as<float>()};
+  detail::with_type(dtype, "attention_backward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    switch (detail::padded_head(shape.head_dim)) {
+      case 64: return launch<T, 64>(call);
+      case 128: return launch<T, 128>(call);
+      default: return launch<T, 0>(call);
+    }
+  });
+}
+
+}  // namespace tessera::kernels

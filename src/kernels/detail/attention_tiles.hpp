@@ -1,0 +1,72 @@
+#pragma once
+/// What the forward and the backward pass of the host's attention share: rows of heads in memory, their fp32 tiles.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "detail/convert.hpp"
+#include "detail/dropout.hpp"
+#include "detail/tile_product.hpp"
+#include "tessera/kernels/attention.hpp"
+
+namespace tessera::kernels::detail {
+
+inline constexpr int key_tile = 64;
+inline constexpr int widest_head = 256;
+/// Heads are padded with zeros to whole vectors of any instruction set.
+constexpr int padded_head(int head_dim) { return (head_dim + 15) / 16 * 16; }
+
+/// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim.
+template <class T>
+struct HeadRows {
+  T* base;
+  std::int64_t row_stride;
+  int head_dim;
+  std::int64_t sequence;
+  T* row(std::int64_t b, std::int64_t t, int h) const { return base + (b * sequence + t) * row_stride + std::int64_t{h} * head_dim; }
+};
+
+/// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the rest of `count` rows and for the padding.
+template <class T>
+inline void pack_rows(float* tile, int width, HeadRows<T> const& rows, std::int64_t b, std::int64_t first, int h, int count,
+                      float factor = 1.0f) {
+  int const inside = static_cast<int>(std::clamp<std::int64_t>(rows.sequence - first, 0, count));
+  for (int i = 0; i < inside; ++i) {
+    T const* const from = rows.row(b, first + i, h);
+    float* const to = tile + i * width;
+#pragma omp simd
+    for (int c = 0; c < rows.head_dim; ++c) to[c] = load(from[c]) * factor;
+    for (int c = rows.head_dim; c < width; ++c) to[c] = 0.0f;
+  }
+  std::fill(tile + inside * width, tile + count * width, 0.0f);
+}
+
+template <class T>
+inline void unpack_row(T* out, float const* row, int head_dim, float factor) {
+#pragma omp simd
+  for (int c = 0; c < head_dim; ++c) store(out[c], row[c] * factor);
+}
+
+/// The run of keys that a block of tile_rows queries from position t sees in the key tile from position s.
+struct BlockSpan {
+  int keys;    ///< that any row of the block sees; <= 0: none
+  int padded;  ///< to whole vectors
+};
+inline BlockSpan span_of(std::int64_t t, std::int64_t s, std::int64_t sequence) {
+  std::int64_t const last = std::min(t + tile_rows, sequence) - 1;
+  int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, last - s + 1));
+  return {keys, (keys + tile_lanes - 1) / tile_lanes * tile_lanes};
+}
+/// Keys that row r of the block sees, at least one in a block that sees any.
+inline int keys_of_row(BlockSpan const& span, std::int64_t t, int r, std::int64_t s) {
+  return static_cast<int>(std::min<std::int64_t>(span.keys, t + r - s + 1));
+}
+
+inline void check_attention(AttentionShape const& shape) {
+  TESSERA_VALIDATE(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, ConfigError, "attention with ", shape.heads,
+                   " heads and ", shape.kv_heads, " key-value heads: the second number must divide the first");
+  TESSERA_VALIDATE(shape.head_dim > 0 && shape.head_dim <= widest_head, ConfigError, "attention heads are ", shape.head_dim,
+                   " wide; 1 to ", widest_head, " are supported, use more heads");
+}
+
+}  // namespace tessera::kernels::detail

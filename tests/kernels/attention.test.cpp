@@ -1,0 +1,203 @@
+#include "tessera/kernels/attention.hpp"
+
+#include "reference.hpp"
+
+namespace tessera::kernels::test {
+namespace {
+
+TESSERA_KERNEL_SUITE(Attention);
+
+/// Fused rows [B, T, (heads + 2 kv_heads) * head_dim]: queries, keys, values, as GPT-2's projection gives them.
+struct Problem {
+  AttentionShape shape;
+  Dtype dtype;
+  Dropout drop;
+  Array qkv, out, lse, dout, dqkv;
+
+  Problem(Dtype t, AttentionShape const& s, Dropout const& d = {})
+      : shape(s), dtype(t), drop(d), qkv(t, {s.batch, s.sequence, row()}), out(t, {s.batch, s.sequence, s.heads * s.head_dim}),
+        lse(Dtype::fp32, {s.batch, s.heads, s.sequence}), dout(t, {s.batch, s.sequence, s.heads * s.head_dim}),
+        dqkv(t, {s.batch, s.sequence, row()}) {
+    qkv.randomise(1, 1.5);
+    dout.randomise(2);
+    dqkv.randomise(3);
+  }
+  std::int64_t row() const { return std::int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim; }
+  std::int64_t key_at() const { return std::int64_t{shape.heads} * shape.head_dim; }
+  std::int64_t value_at() const { return key_at() + std::int64_t{shape.kv_heads} * shape.head_dim; }
+  template <class End, class Data>
+  End part(Data* base, std::int64_t offset) const {
+    using Byte = std::conditional_t<std::is_const_v<Data>, std::byte const, std::byte>;
+    return {static_cast<Byte*>(base) + static_cast<std::size_t>(offset) * size_of(dtype), row()};
+  }
+  AttentionInput in(std::int64_t offset) const { return part<AttentionInput>(qkv.data(), offset); }
+  AttentionOutput to(std::int64_t offset) { return part<AttentionOutput>(dqkv.data(), offset); }
+
+  void forward(Queue& q) { attention(q, dtype, shape, out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop); }
+  void backward(Queue& q) {
+    Array workspace(Dtype::fp32, {attention_backward_workspace(shape)});
+    workspace.randomise(4);
+    attention_backward(q, dtype, shape, to(0), to(key_at()), to(value_at()), dout.view(), out.view(), lse.view(), in(0), in(key_at()),
+                       in(value_at()), drop, workspace.view());
+  }
+};
+
+struct Reference {
+  Reals out, lse, dqkv;
+};
+
+/// One query row: probabilities, outputs, and with them its contributions to the gradients.
+struct Row {
+  Problem const& p;
+  Reals const &qkv, &factors;
+  std::int64_t b, t;
+  int h;
+
+  std::size_t at(std::int64_t position, std::int64_t offset, int head, int c) const {
+    return static_cast<std::size_t>((b * p.shape.sequence + position) * p.row() + offset + head * p.shape.head_dim + c);
+  }
+  std::size_t out_at(int c) const {
+    return static_cast<std::size_t>(((b * p.shape.sequence + t) * p.shape.heads + h) * p.shape.head_dim + c);
+  }
+  std::size_t index() const { return static_cast<std::size_t>((b * p.shape.heads + h) * p.shape.sequence + t); }
+  double factor(std::int64_t s) const { return factors[index() * static_cast<std::size_t>(p.shape.sequence) + static_cast<std::size_t>(s)]; }
+
+  void run(Reference& r, Reals const& dout) const {
+    int const kv = h / (p.shape.heads / p.shape.kv_heads), d = p.shape.head_dim;
+    Reals probability(static_cast<std::size_t>(t) + 1);
+    double most = -1e300, sum = 0;
+    for (std::int64_t s = 0; s <= t; ++s) {
+      double dot = 0;
+      for (int c = 0; c < d; ++c) dot += qkv[at(t, 0, h, c)] * qkv[at(s, p.key_at(), kv, c)];
+      probability[static_cast<std::size_t>(s)] = dot * p.shape.scale;
+      most = std::max(most, dot * p.shape.scale);
+    }
+    for (double& x : probability) sum += x = std::exp(x - most);
+    r.lse[index()] = most + std::log(sum);
+    double delta = 0;
+    Reals dp(probability.size());
+    for (std::int64_t s = 0; s <= t; ++s) {
+      double& x = probability[static_cast<std::size_t>(s)];
+      x /= sum;
+      for (int c = 0; c < d; ++c) {
+        double const v = qkv[at(s, p.value_at(), kv, c)];
+        r.out[out_at(c)] += x * factor(s) * v;
+        dp[static_cast<std::size_t>(s)] += dout[out_at(c)] * factor(s) * v;
+        r.dqkv[at(s, p.value_at(), kv, c)] += x * factor(s) * dout[out_at(c)];
+      }
+      delta += x * dp[static_cast<std::size_t>(s)];
+    }
+    for (std::int64_t s = 0; s <= t; ++s) {
+      double const ds = probability[static_cast<std::size_t>(s)] * (dp[static_cast<std::size_t>(s)] - delta) * p.shape.scale;
+      for (int c = 0; c < d; ++c) {
+        r.dqkv[at(t, 0, h, c)] += ds * qkv[at(s, p.key_at(), kv, c)];
+        r.dqkv[at(s, p.key_at(), kv, c)] += ds * qkv[at(t, 0, h, c)];
+      }
+    }
+  }
+};
+
+Reference reference(Problem const& p, Reals const& qkv) {
+  Reference r{Reals(static_cast<std::size_t>(p.out.numel())), Reals(static_cast<std::size_t>(p.lse.numel())),
+              Reals(static_cast<std::size_t>(p.qkv.numel()))};
+  Reals const dout = p.dout.values(), factors = dropout_factors(p.drop, p.lse.numel() * p.shape.sequence);
+  for (std::int64_t b = 0; b < p.shape.batch; ++b)
+    for (int h = 0; h < p.shape.heads; ++h)
+      for (std::int64_t t = 0; t < p.shape.sequence; ++t) Row{p, qkv, factors, b, t, h}.run(r, dout);
+  return r;
+}
+
+void check(Problem& p, Queue& q) {
+  SCOPED_TRACE(::testing::Message() << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads << " of "
+                                    << p.shape.head_dim << ", dropout " << p.drop.p);
+  Reference const want = reference(p, p.qkv.values());
+  p.forward(q);
+  expect_close(p.out, want.out, 2e-6);
+  expect_close(p.lse, want.lse, 1e-6);
+  p.backward(q);
+  // the rounding of the stored output reaches the gradients through delta
+  expect_close(p.dqkv, want.dqkv, 3e-6 + (p.dtype == Dtype::fp32 ? 0.0 : 4 * rounding(p.dtype)));
+}
+
+TEST_P(Attention, AnySequence) {
+  for (std::int64_t t : {1, 2, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200}) {
+    Problem p(dtype, {2, t, 2, 2, 16, 0.25f});
+    check(p, *queue);
+  }
+}
+
+TEST_P(Attention, AnyHead) {
+  for (int d : {1, 5, 16, 20, 48, 64, 80, 100, 128, 160, 256}) {
+    Problem p(dtype, {1, 75, 2, 2, d, 1.0f / std::sqrt(static_cast<float>(d))});
+    check(p, *queue);
+  }
+}
+
+TEST_P(Attention, SharedKeyValueHeads) {
+  for (int kv_heads : {1, 2, 3}) {
+    Problem p(dtype, {2, 70, 6, kv_heads, 24, 0.2f}, {0.1f, 3, 4, 5});
+    check(p, *queue);
+  }
+}
+
+TEST_P(Attention, WithDropout) {
+  for (std::int64_t t : {64, 67, 130}) {
+    Problem p(dtype, {2, t, 3, 3, 64, 0.125f}, {0.2f, 8, 9, 1001});
+    check(p, *queue);
+  }
+}
+
+TEST_P(Attention, DropoutOfABatchRowIsThatOfTheWhole) {
+  AttentionShape const one{1, 66, 2, 2, 32, 0.2f};
+  AttentionShape two = one;
+  two.batch = 2;
+  Problem whole(dtype, two, {0.3f, 1, 2, 40}), part(dtype, one, {0.3f, 1, 2, 40 + 2 * 66 * 66});
+  std::int64_t const half = part.qkv.numel();
+  for (std::int64_t i = 0; i < half; ++i) part.qkv.set(i, whole.qkv.get(half + i));
+  whole.forward(*queue);
+  part.forward(*queue);
+  for (std::int64_t i = 0; i < part.out.numel(); ++i) ASSERT_EQ(part.out.get(i), whole.out.get(part.out.numel() + i)) << i;
+}
+
+TEST_P(Attention, TwoRunsGiveTheSameBits) {
+  Problem a(dtype, {2, 150, 4, 2, 64, 0.125f}, {0.1f, 1, 2, 3}), b = a;
+  for (Problem* p : {&a, &b}) {
+    p->forward(*queue);
+    p->backward(*queue);
+  }
+  EXPECT_TRUE(a.out == b.out && a.lse == b.lse && a.dqkv == b.dqkv);
+}
+
+TEST_P(Attention, LargeScoresDoNotOverflow) {
+  Problem p(dtype, {1, 80, 1, 1, 32, 40.0f});
+  p.forward(*queue);
+  Reference const want = reference(p, p.qkv.values());
+  expect_close(p.out, want.out, 1e-3);  // scores of 2000 carry absolute errors of 1e-4
+  expect_close(p.lse, want.lse, 1e-6);
+}
+
+TEST(AttentionReference, AgreesWithFiniteDifferences) {
+  Problem p(Dtype::fp32, {1, 5, 2, 1, 3, 0.7f}, {0.2f, 1, 2, 3});
+  Reals const qkv = p.qkv.values(), dout = p.dout.values();
+  Reference const want = reference(p, qkv);
+  auto const loss = [&](std::size_t i, double shift) {
+    Reals moved = qkv;
+    moved[i] += shift;
+    Reals const out = reference(p, moved).out;
+    double sum = 0;
+    for (std::size_t k = 0; k < out.size(); ++k) sum += out[k] * dout[k];
+    return sum;
+  };
+  for (std::size_t i = 0; i < qkv.size(); ++i) EXPECT_NEAR(want.dqkv[i], (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5, 1e-8);
+}
+
+TEST(AttentionShape, IsChecked) {
+  auto const queue = memory::make_inline_queue("compute");
+  Problem heads(Dtype::fp32, {1, 4, 3, 2, 8, 1.0f});
+  EXPECT_THROW(heads.forward(*queue), ConfigError);
+  Problem wide(Dtype::fp32, {1, 4, 1, 1, 257, 1.0f});
+  EXPECT_THROW(wide.forward(*queue), ConfigError);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::test
