@@ -1,0 +1,135 @@
+#include "detail/block_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::data {
+namespace {
+
+constexpr char magic[8] = {'T', 'S', 'R', 'B', 'L', 'O', 'C', 'K'};
+constexpr std::uint32_t byte_order_mark = 0x01020304;
+
+std::uint64_t header_sum(BlockFileHeader const& header) { return detail::xxh3(&header, offsetof(BlockFileHeader, header_sum)); }
+
+/// A descriptor that is closed at the end of the scope; the mapping outlives it.
+struct Descriptor {
+  int fd;
+  ~Descriptor() { ::close(fd); }
+};
+
+std::shared_ptr<void const> map_file(std::filesystem::path const& file, std::size_t& bytes) {
+  Descriptor const in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+  TESSERA_VALIDATE(in.fd >= 0, IoError, with_errno("cannot read " + file.string(), errno));
+  struct stat about {};
+  TESSERA_VALIDATE(::fstat(in.fd, &about) == 0, IoError, with_errno("cannot read " + file.string(), errno));
+  bytes = static_cast<std::size_t>(about.st_size);
+  TESSERA_VALIDATE(bytes >= sizeof(BlockFileHeader), DataError, file.string(), " has only ", bytes, " bytes; it is not a file of blocks");
+  void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, in.fd, 0);
+  TESSERA_VALIDATE(start != MAP_FAILED, IoError, with_errno("cannot map " + file.string(), errno));
+  return {start, [bytes](void const* p) { ::munmap(const_cast<void*>(p), bytes); }};
+}
+
+/// What is wrong with the header, or nothing.
+std::string fault_of(BlockFileHeader const& h, std::size_t bytes, std::uint64_t request_key) {
+  if (std::memcmp(h.magic, magic, sizeof magic) != 0) return "is not a file of blocks";
+  if (h.version != BlockFile::version || h.byte_order != byte_order_mark) return "was written by another version of Tessera or another machine";
+  if (header_sum(h) != h.header_sum) return "is damaged: its header does not match its checksum";
+  if (h.request_key != request_key) return "was made for another text, tokenizer or block size";
+  if (h.block_size < 1 || h.count < 1 || (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.block_size) !=
+                                             static_cast<std::size_t>(h.count))
+    return concat("is cut short: ", bytes, " bytes are not ", h.count, " blocks of ", h.block_size);
+  return "";
+}
+
+}  // namespace
+
+TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t request_key, Check check) {
+  std::size_t bytes = 0;
+  TokenBlocks out;
+  out.mapping_ = map_file(file, bytes);
+  BlockFileHeader header;
+  std::memcpy(&header, out.mapping_.get(), sizeof header);
+  std::string const fault = fault_of(header, bytes, request_key);
+  TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
+  auto const* ids = static_cast<char const*>(out.mapping_.get()) + sizeof header;
+  TESSERA_VALIDATE(check == Check::header || detail::xxh3(ids, bytes - sizeof header) == header.ids_sum, DataError, file.string(),
+                   " is damaged: its ids do not match their checksum");
+  out.ids_ = reinterpret_cast<std::int32_t const*>(ids);
+  out.count_ = header.count;
+  out.block_size_ = header.block_size;
+  out.records_ = header.records;
+  out.tokens_ = header.tokens;
+  out.max_id_ = header.max_id;
+  out.fingerprint_ = header.fingerprint;
+  out.file_ = file;
+  return out;
+}
+
+BlockWriter::BlockWriter(std::filesystem::path file, std::int64_t block_size) : file_(std::move(file)) {
+  std::error_code error;
+  std::filesystem::create_directories(file_.parent_path(), error);
+  TESSERA_VALIDATE(!error, IoError, "cannot make the folder ", file_.parent_path().string(), ": ", error.message());
+  std::string name = file_.string() + ".XXXXXX";
+  int const fd = ::mkstemp(name.data());
+  TESSERA_VALIDATE(fd >= 0, IoError, with_errno("cannot write in " + file_.parent_path().string(), errno));
+  temporary_ = name;
+  ::fchmod(fd, 0644);
+  out_ = ::fdopen(fd, "wb");
+  std::memcpy(header_.magic, magic, sizeof magic);
+  header_.version = BlockFile::version;
+  header_.byte_order = byte_order_mark;
+  header_.block_size = block_size;
+  header_.max_id = -1;
+  write(&header_, sizeof header_);
+}
+
+BlockWriter::~BlockWriter() {
+  if (out_) std::fclose(out_);
+  std::error_code ignored;
+  if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
+}
+
+void BlockWriter::write(void const* bytes, std::size_t size) {
+  TESSERA_VALIDATE(out_ && std::fwrite(bytes, 1, size, out_) == size, IoError,
+                   with_errno(concat("cannot write ", size, " bytes to ", temporary_.string()), errno), "; free some space or choose another "
+                   "cache folder");
+}
+
+void BlockWriter::append(std::span<std::int32_t const> ids) {
+  if (ids.empty()) return;
+  write(ids.data(), ids.size_bytes());
+  ids_sum_.update(ids.data(), ids.size_bytes());
+  header_.count += static_cast<std::int64_t>(ids.size()) / header_.block_size;
+  header_.max_id = std::max(header_.max_id, *std::ranges::max_element(ids));
+}
+
+void BlockWriter::commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key, std::uint64_t fingerprint) {
+  header_.records = records;
+  header_.tokens = tokens;
+  header_.request_key = request_key;
+  header_.fingerprint = fingerprint;
+  header_.ids_sum = ids_sum_.digest();
+  header_.header_sum = header_sum(header_);
+  TESSERA_VALIDATE(std::fseek(out_, 0, SEEK_SET) == 0, IoError, with_errno("cannot write " + temporary_.string(), errno));
+  write(&header_, sizeof header_);
+  bool const on_disk = std::fflush(out_) == 0 && ::fsync(::fileno(out_)) == 0;
+  int const reason = errno;
+  bool const closed = std::fclose(std::exchange(out_, nullptr)) == 0;
+  TESSERA_VALIDATE(on_disk && closed, IoError, with_errno("cannot write " + temporary_.string(), on_disk ? errno : reason));
+  std::error_code error;
+  std::filesystem::rename(temporary_, file_, error);
+  TESSERA_VALIDATE(!error, IoError, "cannot rename ", temporary_.string(), " to ", file_.string(), ": ", error.message());
+  temporary_.clear();
+}
+
+}  // namespace tessera::data

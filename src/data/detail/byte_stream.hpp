@@ -1,0 +1,39 @@
+#pragma once
+/// A file's bytes in order, gzip-compressed or not (zlib tells by the first bytes).
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace tessera::data::detail {
+
+class ByteStream {
+ public:
+  /// @throws IoError if the file cannot be opened.
+  explicit ByteStream(std::filesystem::path file);
+
+  /// The next byte, or -1 at the end.
+  int get() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_++]) : -1; }
+  /// Like get() without moving on.
+  int peek() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_]) : -1; }
+  /// Bytes that are at hand: at least one unless the stream has ended.
+  std::string_view available() { return at_ < end_ || fill() ? std::string_view(buffer_.data() + at_, end_ - at_) : std::string_view(); }
+  void skip(std::size_t bytes) { at_ += bytes; }
+
+  std::filesystem::path const& file() const { return file_; }
+
+ private:
+  bool fill();
+
+  struct Close {
+    void operator()(void* handle) const noexcept;
+  };
+  std::filesystem::path file_;
+  std::unique_ptr<void, Close> handle_;
+  std::vector<char> buffer_;
+  std::size_t at_ = 0, end_ = 0;
+};
+
+}  // namespace tessera::data::detail

@@ -1,0 +1,164 @@
+#include "tessera/data/text_dataset.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "detail/block_file.hpp"
+#include "detail/hash.hpp"
+#include "detail/record_reader.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t records_per_batch = 1000;  // datasets' map(batched=True): group_texts sees that many at a time
+
+void check(BlockRequest const& request) {
+  TESSERA_VALIDATE(request.block_size >= 2, ConfigError, "block_size is ", request.block_size,
+                   "; a block needs at least 2 tokens, one to predict from and one to predict");
+  TESSERA_VALIDATE(request.part.percent >= 0 && request.part.percent <= 100, ConfigError, "validation_split_percentage is ",
+                   request.part.percent, "; it must be from 0 to 100");
+}
+
+/// All that decides the ids besides the text's bytes.
+std::string describe(BlockRequest const& r, Tokenizer const& tokenizer) {
+  return concat("blocks ", BlockFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size, ' ', static_cast<int>(r.part.kind), ' ',
+                r.part.percent, ' ', static_cast<int>(r.line_breaks), ' ', r.text.extension().string());
+}
+
+std::uint64_t request_key(BlockRequest const& request, Tokenizer const& tokenizer) {
+  return detail::xxh3(concat(describe(request, tokenizer), ' ', fs::absolute(request.text).lexically_normal().string()));
+}
+
+std::uint64_t fingerprint_of(BlockRequest const& request, Tokenizer const& tokenizer) {
+  return detail::xxh3(concat(describe(request, tokenizer), ' ', detail::xxh3_of_file(request.text)));
+}
+
+/// Records [begin, end) of the file.
+struct RecordRange {
+  std::int64_t begin, end;
+};
+
+RecordRange find_range(BlockRequest const& request) {
+  constexpr std::int64_t no_end = std::numeric_limits<std::int64_t>::max();
+  if (request.part.kind == RecordPart::Kind::all) return {0, no_end};
+  auto const reader = detail::open_records(request.text, request.line_breaks);
+  std::string record;
+  std::int64_t records = 0;
+  while (reader->next(record)) ++records;
+  std::int64_t const boundary = split_boundary(records, request.part.percent);
+  return request.part.kind == RecordPart::Kind::first ? RecordRange{0, boundary} : RecordRange{boundary, no_end};
+}
+
+/// Cuts batches of records into blocks.
+class Grouper {
+ public:
+  Grouper(Tokenizer const& tokenizer, BlockWriter& out, std::int64_t block_size)
+      : tokenizer_(tokenizer), out_(out), block_size_(static_cast<std::size_t>(block_size)) {}
+
+  void add(std::string const& record) {
+    tokenizer_.encode(record, batch_);
+    if (++records_ % records_per_batch == 0) end_batch();
+  }
+  void end_batch() {
+    tokens_ += static_cast<std::int64_t>(batch_.size());
+    largest_batch_ = std::max(largest_batch_, batch_.size());
+    out_.append(std::span(batch_).first(batch_.size() / block_size_ * block_size_));
+    batch_.clear();
+  }
+  std::int64_t records() const { return records_; }
+  std::int64_t tokens() const { return tokens_; }
+  std::size_t largest_batch() const { return largest_batch_; }
+
+ private:
+  Tokenizer const& tokenizer_;
+  BlockWriter& out_;
+  std::size_t block_size_, largest_batch_ = 0;
+  std::vector<std::int32_t> batch_;
+  std::int64_t records_ = 0, tokens_ = 0;
+};
+
+std::string name_of(RecordPart const& part) {
+  if (part.kind == RecordPart::Kind::all) return "";
+  return concat(part.kind == RecordPart::Kind::first ? " (the first " : " (what follows the first ", part.percent, " % of the records)");
+}
+
+void build(BlockRequest const& request, Tokenizer const& tokenizer, std::uint64_t fingerprint) {
+  RecordRange const range = find_range(request);
+  BlockWriter out(cache_file(request, tokenizer), request.block_size);
+  Grouper grouper(tokenizer, out, request.block_size);
+  auto const reader = detail::open_records(request.text, request.line_breaks);
+  std::string record;
+  for (std::int64_t i = 0; i < range.end && reader->next(record); ++i)
+    if (i >= range.begin) grouper.add(record);
+  grouper.end_batch();
+  std::string const name = request.text.string() + name_of(request.part);
+  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", grouper.records(), " records with ", grouper.tokens(),
+                   " tokens, which do not fill one block of ", request.block_size, " (each ", records_per_batch,
+                   " records are cut on their own); give more text, or a block_size of at most ", grouper.largest_batch());
+  if (reader->replacements() > 0)
+    log::warning(concat(request.text.string(), " is not UTF-8 in ", reader->replacements(), " places; U+FFFD stands for them"));
+  out.commit(grouper.records(), grouper.tokens(), request_key(request, tokenizer), fingerprint);
+  log::info(concat("tokenised ", name, ": ", grouper.records(), " records, ", grouper.tokens(), " tokens, ", out.count(), " blocks of ",
+                   request.block_size));
+}
+
+}  // namespace
+
+std::int64_t split_boundary(std::int64_t records, int percent) {
+  return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
+}
+
+fs::path cache_file(BlockRequest const& request, Tokenizer const& tokenizer) {
+  char name[64];
+  std::snprintf(name, sizeof name, "blocks_%016llx.tsrb", static_cast<unsigned long long>(request_key(request, tokenizer)));
+  return request.cache_folder / name;
+}
+
+TokenBlocks build_or_open_blocks(BlockRequest const& request, Tokenizer const& tokenizer) {
+  check(request);
+  std::uint64_t const fingerprint = fingerprint_of(request, tokenizer), key = request_key(request, tokenizer);
+  fs::path const file = cache_file(request, tokenizer);
+  if (fs::exists(file)) {
+    try {
+      TokenBlocks blocks = BlockFile::open(file, key, BlockFile::Check::ids_too);
+      if (blocks.fingerprint() == fingerprint) return blocks;
+      log::info(concat(request.text.string(), " has changed; its blocks are made anew"));
+    } catch (DataError const& e) {
+      log::warning(concat(e.what(), "; it is made anew"));
+    }
+  }
+  build(request, tokenizer, fingerprint);
+  return BlockFile::open(file, key, BlockFile::Check::header);
+}
+
+TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer) {
+  check(request);
+  return BlockFile::open(cache_file(request, tokenizer), request_key(request, tokenizer), BlockFile::Check::header);
+}
+
+void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer, std::int64_t model_vocabulary_size) {
+  TESSERA_VALIDATE(blocks.max_id() < model_vocabulary_size, DataError, "the text holds token ", blocks.max_id(), " ('",
+                   tokenizer.decode(std::vector{blocks.max_id()}), "') and the model has embeddings for ids below ", model_vocabulary_size,
+                   "; the tokenizer has ", tokenizer.vocabulary_size(), " tokens. Use the model's own tokenizer, or a vocab_size of at least ",
+                   tokenizer.max_id() + 1);
+}
+
+BlockSizeChoice choose_block_size(std::optional<std::int64_t> asked, std::int64_t model_max_length, std::int64_t model_positions) {
+  if (asked) {
+    TESSERA_VALIDATE(*asked >= 2, ConfigError, "block_size is ", *asked, "; it must be at least 2");
+    if (*asked <= model_max_length) return {*asked, ""};
+    return {model_max_length, concat("block_size ", *asked, " is larger than the tokenizer's model_max_length; using block_size=",
+                                     model_max_length)};
+  }
+  if (model_max_length <= model_positions) return {model_max_length, ""};
+  std::int64_t const size = model_positions > 0 ? std::min<std::int64_t>(1024, model_positions) : 1024;
+  return {size, concat("the tokenizer's model_max_length (", model_max_length, ") is larger than the model's ", model_positions,
+                       " positions; using block_size=", size, ". Choose another with --block_size")};
+}
+
+}  // namespace tessera::data
