@@ -7,10 +7,8 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "tessera/core/dtype.hpp"
 #include "tessera/memory/param_provider.hpp"
 
 namespace tessera::checkpoint {
@@ -45,33 +43,6 @@ class SafetensorsReader {
   struct State;
   std::unique_ptr<State> state_;
 };
-
-struct TensorHeader {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::int64_t numel() const;
-};
-
-/// Takes tensors one after the other as fp32 and writes them as `dtype`, converting in small blocks. The file appears under its
-/// name at finish(); without it nothing stays behind.
-class TensorWriter {
- public:
-  virtual ~TensorWriter() = default;
-  /// The next elements; tensors in the order they were announced, each in any number of parts.
-  virtual void write(float const* data, std::int64_t numel) = 0;
-  /// Makes the file durable and gives it its name. @throws IoError; InternalError when elements are missing.
-  virtual void finish() = 0;
-};
-
-/// One safetensors file. @param metadata goes to "__metadata__"; Hugging Face wants {"format": "pt"}
-std::unique_ptr<TensorWriter> make_safetensors_writer(std::filesystem::path const& file, std::vector<TensorHeader> const& tensors,
-                                                      Dtype dtype, std::map<std::string, std::string> const& metadata = {{"format", "pt"}});
-
-/// A Hugging Face weights directory: model.safetensors, or model-00001-of-0000N.safetensors with its index when the tensors are
-/// larger than @p max_shard_bytes together. Replaces weights that are there under these names.
-std::unique_ptr<TensorWriter> make_sharded_safetensors_writer(std::filesystem::path const& directory,
-                                                              std::vector<TensorHeader> const& tensors, Dtype dtype,
-                                                              std::int64_t max_shard_bytes);
 
 /// The weights of a Hugging Face model directory, looked up by parameter.
 class ModelWeights {

@@ -1,0 +1,86 @@
+#pragma once
+/// Files by their system calls: every result checked, interrupted and short transfers continued, names given only to whole files.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tessera::checkpoint::detail {
+
+/// An open file. The destructor closes without a check; close() checks.
+class File {
+ public:
+  File() = default;
+  /// A regular file; symbolic links are followed only with Links::follow. @throws IoError
+  enum class Links { follow, refuse };
+  static File open_read(std::filesystem::path const& path, Links links = Links::follow);
+  /// A new file; one that exists is an error.
+  static File create(std::filesystem::path const& path);
+  static File open_write(std::filesystem::path const& path);
+  ~File();
+  File(File&& other) noexcept;
+  File& operator=(File&& other) noexcept;
+
+  std::filesystem::path const& path() const { return path_; }
+  std::int64_t size() const;
+  bool is_open() const { return fd_ >= 0; }
+
+  /// Exactly @p bytes from @p offset. @throws IoError on failure, DataError when the file ends before
+  void read(void* out, std::int64_t bytes, std::int64_t offset) const;
+  void write(void const* data, std::int64_t bytes, std::int64_t offset);
+  /// Reserves space, so that a full file system shows itself before the work; where that is not supported nothing happens.
+  void reserve(std::int64_t bytes);
+  void truncate(std::int64_t bytes);
+  void sync();
+  void close();
+
+  /// Hints to the page cache; their failure is no error.
+  void expect_sequential() const;
+  void read_ahead(std::int64_t offset, std::int64_t bytes) const;
+  void start_writeback(std::int64_t offset, std::int64_t bytes) const;
+  void forget(std::int64_t offset, std::int64_t bytes) const;
+
+ private:
+  File(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
+  int fd_ = -1;
+  std::filesystem::path path_;
+};
+
+/// A file that is written beside its final name and renamed to it when it is whole; removed when it never was.
+class PendingFile {
+ public:
+  explicit PendingFile(std::filesystem::path final_path);
+  ~PendingFile();
+  PendingFile(PendingFile const&) = delete;
+  PendingFile& operator=(PendingFile const&) = delete;
+
+  File& file() { return file_; }
+  std::filesystem::path const& final_path() const { return final_path_; }
+  std::filesystem::path const& temporary_path() const { return temporary_; }
+  /// sync, close, rename, sync of the directory.
+  void commit();
+
+ private:
+  std::filesystem::path final_path_, temporary_;
+  File file_;
+  bool committed_ = false;
+};
+
+/// Flushes a directory's entries. @throws IoError
+void sync_directory(std::filesystem::path const& directory);
+void rename_path(std::filesystem::path const& from, std::filesystem::path const& to);
+/// Swaps two names in one step; false where the file system cannot.
+bool exchange_paths(std::filesystem::path const& a, std::filesystem::path const& b);
+void make_directories(std::filesystem::path const& path);
+/// The whole text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
+std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes);
+void write_text(std::filesystem::path const& path, std::string_view text);
+
+/// Bytes that this user may still write to the file system of @p path.
+std::int64_t free_bytes(std::filesystem::path const& path);
+std::string host_name();
+/// A file name without separator, NUL or leading dot: what an index or a manifest may name.
+bool is_plain_name(std::string_view name);
+
+}  // namespace tessera::checkpoint::detail
