@@ -142,10 +142,10 @@ void PendingFile::commit() {
   file_.close();
   rename_path(temporary_, final_path_);
   committed_ = true;
-  sync_directory(final_path_.has_parent_path() ? final_path_.parent_path() : fs::path("."));
+  flush_directory(final_path_.has_parent_path() ? final_path_.parent_path() : fs::path("."));
 }
 
-void sync_directory(fs::path const& directory) {
+void flush_directory(fs::path const& directory) {
   int const fd = open_checked(directory, O_RDONLY | O_DIRECTORY, "cannot open directory");
   int const result = ::fsync(fd), error = errno;
   ::close(fd);
@@ -175,12 +175,6 @@ std::string read_text(fs::path const& path, std::int64_t max_bytes) {
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), bytes, 0);
   return text;
-}
-
-void write_text(fs::path const& path, std::string_view text) {
-  PendingFile pending(path);
-  pending.file().write(text.data(), static_cast<std::int64_t>(text.size()), 0);
-  pending.commit();
 }
 
 std::int64_t free_bytes(fs::path const& path) {

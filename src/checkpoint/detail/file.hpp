@@ -68,14 +68,13 @@ class PendingFile {
 };
 
 /// Flushes a directory's entries. @throws IoError
-void sync_directory(std::filesystem::path const& directory);
+void flush_directory(std::filesystem::path const& directory);
 void rename_path(std::filesystem::path const& from, std::filesystem::path const& to);
 /// Swaps two names in one step; false where the file system cannot.
 bool exchange_paths(std::filesystem::path const& a, std::filesystem::path const& b);
 void make_directories(std::filesystem::path const& path);
 /// The whole text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
 std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes);
-void write_text(std::filesystem::path const& path, std::string_view text);
 
 /// Bytes that this user may still write to the file system of @p path.
 std::int64_t free_bytes(std::filesystem::path const& path);

@@ -1,0 +1,47 @@
+#pragma once
+/// A rank's shard file: the HDF5 structure first, then the data at the datasets' offsets.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/save.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// Root attributes, the same in all shards of a checkpoint.
+struct ShardIdentity {
+  std::string run_id;
+  std::int64_t step = 0;
+  int rank = 0;
+  int ranks = 0;
+  int zero_stage = 0;
+};
+
+/// What a shard holds: the file size and, for each piece of the plan, where each state lies and its checksums.
+struct WrittenShard {
+  std::int64_t bytes = 0;
+  std::vector<std::vector<StateExtent>> pieces;  ///< [piece][state]
+
+  /// As flat words, to send to another rank and back.
+  std::string pack() const;
+  static WrittenShard unpack(std::string const& bytes);
+};
+
+/// Writes and syncs @p file. @throws IoError
+WrittenShard write_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                         StateViews const& states, std::int64_t checksum_block);
+
+/// First element of a piece in a state view.
+float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan, zero::Piece const& piece);
+
+std::string shard_name(int rank);
+
+/// Compares what HDF5 says about shard @p index with the manifest. @return problems, empty when there are none
+std::vector<std::string> compare_structure(Manifest const& manifest, int index);
+
+/// view.h5: virtual datasets /<state>/<tensor> in their true shapes over all shards; file names are relative, holes read as NaN.
+void write_view(std::filesystem::path const& file, Manifest const& manifest);
+
+}  // namespace tessera::checkpoint::detail

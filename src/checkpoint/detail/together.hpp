@@ -1,0 +1,19 @@
+#pragma once
+/// A step that may fail on some ranks: all ranks go on, or all throw the same error.
+
+#include <functional>
+#include <string>
+
+#include "tessera/comm/collectives.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// Runs @p local on every rank, then agrees. When any rank failed, every rank throws the type of the lowest failed rank's error with
+/// the texts of all failed ranks (at most eight) and their hosts. Collective.
+/// @param failed run on every rank before that throw, for what must be undone
+void together(comm::Collectives& comm, std::function<void()> const& local, std::function<void()> const& failed = {});
+
+/// An error of the type that belongs to an exit code.
+[[noreturn]] void throw_as(int exit_code, std::string const& message);
+
+}  // namespace tessera::checkpoint::detail

@@ -1,0 +1,156 @@
+#include "tessera/checkpoint/directory.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+
+#include "detail/file.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The step of "step_00000100", or nothing.
+std::optional<std::int64_t> step_of(std::string const& name) {
+  constexpr std::string_view prefix = "step_";
+  if (name.size() <= prefix.size() || name.compare(0, prefix.size(), prefix) != 0) return std::nullopt;
+  std::int64_t step = 0;
+  auto const [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  if (error != std::errc{} || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return step;
+}
+
+/// "<output_dir>/checkpoints" of a run directory, else the directory itself.
+fs::path checkpoints_of(fs::path const& given) {
+  std::error_code error;
+  if (fs::is_directory(given / "checkpoints", error)) return given / "checkpoints";
+  return given;
+}
+
+/// What the file `latest` says, or nothing.
+std::string latest_name(fs::path const& checkpoints) {
+  std::error_code error;
+  if (!fs::exists(checkpoints / "latest", error)) return "";
+  std::string text = detail::read_text(checkpoints / "latest", 4096);
+  text.resize(std::min(text.find_first_of("\r\n \t"), text.size()));
+  return text;
+}
+
+std::int64_t bytes_of(fs::path const& directory) {
+  std::int64_t bytes = 0;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(directory, error))
+    if (auto const size = entry.is_regular_file(error) ? entry.file_size(error) : 0; !error) bytes += static_cast<std::int64_t>(size);
+  return bytes;
+}
+
+double age_of(fs::path const& file) {
+  std::error_code error;
+  auto const time = fs::last_write_time(file, error);
+  return error ? 0.0 : std::chrono::duration<double>(fs::file_time_type::clock::now() - time).count();
+}
+
+/// Checkpoint directories by step; temporary ones are not among them.
+std::vector<std::pair<std::int64_t, fs::path>> step_directories(fs::path const& checkpoints) {
+  std::vector<std::pair<std::int64_t, fs::path>> out;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(checkpoints, error))
+    if (auto const step = step_of(entry.path().filename().string()); step && entry.is_directory(error)) out.emplace_back(*step, entry.path());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+bool holds(std::vector<std::int64_t> const& list, std::int64_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
+
+}  // namespace
+
+std::string step_name(std::int64_t step) {
+  char name[40];
+  std::snprintf(name, sizeof name, "step_%08lld", static_cast<long long>(step));
+  return name;
+}
+
+std::string find_problem(fs::path const& step_directory) {
+  try {
+    std::error_code error;
+    if (!fs::exists(step_directory / "manifest.json", error)) return step_directory.string() + " has no manifest.json; its save never ended";
+    Manifest const manifest = read_manifest(step_directory);
+    for (auto const& shard : manifest.shards) {
+      auto const path = step_directory / shard.file;
+      auto const size = fs::file_size(path, error);
+      if (error) return concat(path.string(), ": ", error.message());
+      if (static_cast<std::int64_t>(size) != shard.bytes) return concat(path.string(), " has ", size, " bytes, ", shard.bytes, " were written");
+    }
+    return "";
+  } catch (Error const& e) {
+    return e.what();
+  }
+}
+
+std::optional<Found> find_latest(fs::path const& given, std::vector<std::int64_t> const& refused) {
+  fs::path const checkpoints = checkpoints_of(given);
+  std::string note;
+  std::string const latest = latest_name(checkpoints);
+  auto const named = step_of(latest);
+  if (named && !holds(refused, *named)) {
+    std::string const problem = find_problem(checkpoints / latest);
+    if (problem.empty()) return Found{checkpoints / latest, *named, ""};
+    note = concat("`latest` names ", latest, ", which is not whole (", problem, ")");
+  } else if (named) {
+    note = concat("`latest` names ", latest, ", which was refused");
+  } else {
+    note = latest.empty() ? concat(checkpoints.string(), " has no `latest`") : concat("`latest` names '", latest, "', which is no checkpoint");
+  }
+  auto const candidates = step_directories(checkpoints);
+  for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
+    if (holds(refused, it->first) || it->second.filename() == latest) continue;
+    if (find_problem(it->second).empty())
+      return Found{it->second, it->first, concat(note, "; the newest whole checkpoint, ", it->second.filename().string(), ", is used")};
+  }
+  return std::nullopt;
+}
+
+fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
+  std::error_code error;
+  TESSERA_VALIDATE(fs::is_directory(given, error), IoError, given.string(), " is not a directory; give a run directory, its checkpoints or one checkpoint");
+  if (tag.empty() && fs::exists(given / "manifest.json", error)) return given;
+  fs::path const checkpoints = checkpoints_of(given);
+  if (!tag.empty()) {
+    std::int64_t step = 0;
+    auto const [end, bad] = std::from_chars(tag.data(), tag.data() + tag.size(), step);
+    std::string const name = bad == std::errc{} && end == tag.data() + tag.size() ? step_name(step) : tag;
+    TESSERA_VALIDATE(detail::is_plain_name(name), UsageError, "'", tag, "' is no checkpoint's name; use step_00000100 or 100");
+    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError, "there is no checkpoint ", name, " in ", checkpoints.string());
+    return checkpoints / name;
+  }
+  auto const found = find_latest(given);
+  if (found) return found->directory;
+  auto const all = step_directories(checkpoints);
+  TESSERA_VALIDATE(all.empty(), DataError, "none of the ", all.size(), " checkpoints in ", checkpoints.string(), " is whole; the newest: ",
+                   find_problem(all.back().second));
+  throw IoError(concat("there is no checkpoint in ", checkpoints.string(), "; one is a directory step_<number> with a manifest.json"));
+}
+
+std::vector<Listed> list_checkpoints(fs::path const& given) {
+  fs::path const checkpoints = checkpoints_of(given);
+  std::string const latest = latest_name(checkpoints);
+  std::vector<Listed> out;
+  for (auto const& [step, path] : step_directories(checkpoints)) {
+    Listed one;
+    one.name = path.filename().string();
+    one.directory = path;
+    one.step = step;
+    one.bytes = bytes_of(path);
+    one.age_seconds = age_of(path / "manifest.json");
+    one.is_latest = one.name == latest;
+    one.problem = find_problem(path);
+    one.is_whole = one.problem.empty();
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace tessera::checkpoint
