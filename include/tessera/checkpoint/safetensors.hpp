@@ -58,7 +58,7 @@ class ModelWeights {
   SafetensorsReader const& reader() const { return reader_; }
 
  private:
-  std::string const* find_name(memory::ParameterSpec const& parameter) const;
+  std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there
   SafetensorsReader reader_;
 };
 

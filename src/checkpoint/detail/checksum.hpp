@@ -11,7 +11,7 @@ namespace tessera::checkpoint::detail {
 std::uint64_t xxh3(void const* data, std::int64_t bytes);
 
 constexpr std::int64_t smallest_block = std::int64_t{4} << 20;
-constexpr std::int64_t largest_block = std::int64_t{64} << 20;
+constexpr std::int64_t largest_block = std::int64_t{32} << 20;
 
 /// Bytes of a checksum block: 4 MiB, more when a checkpoint would need over a million checksums.
 std::int64_t checksum_block_for(std::int64_t total_bytes);

@@ -137,9 +137,19 @@ PendingFile::~PendingFile() {
   if (!committed_) ::unlink(temporary_.c_str());
 }
 
-void PendingFile::commit() {
+void PendingFile::give_name_away() {
+  file_.close();
+  if (::unlink(temporary_.c_str()) != 0) fail("cannot remove", temporary_, errno);
+}
+
+void PendingFile::reopen() { file_ = File::open_write(temporary_); }
+
+void PendingFile::seal() {
   file_.sync();
   file_.close();
+}
+
+void PendingFile::publish() {
   rename_path(temporary_, final_path_);
   committed_ = true;
   flush_directory(final_path_.has_parent_path() ? final_path_.parent_path() : fs::path("."));

@@ -58,8 +58,16 @@ class PendingFile {
   File& file() { return file_; }
   std::filesystem::path const& final_path() const { return final_path_; }
   std::filesystem::path const& temporary_path() const { return temporary_; }
-  /// sync, close, rename, sync of the directory.
-  void commit();
+  /// Another program part (HDF5) makes the file under the temporary name: between these two the name is free.
+  void give_name_away();
+  void reopen();
+  /// Durable, closed, still under the temporary name; then the rename. commit() does both.
+  void seal();
+  void publish();
+  void commit() {
+    seal();
+    publish();
+  }
 
  private:
   std::filesystem::path final_path_, temporary_;

@@ -1,0 +1,238 @@
+#include "tessera/checkpoint/consolidate.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "detail/block_reader.hpp"
+#include "detail/checksum.hpp"
+#include "detail/convert.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/tensor_writer.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Memory of all blocks on the way from the reader to the writer.
+constexpr std::int64_t buffer_bytes = std::int64_t{64} << 20;
+/// How far ahead of the reader the page cache is asked to fetch.
+constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
+
+struct Block {
+  std::vector<float> data;
+  std::int64_t numel = 0;
+};
+
+/// Blocks in order from one thread to another, through a fixed number of buffers. Either side may end it.
+class Pipe {
+ public:
+  Pipe(std::int64_t block_bytes, std::size_t buffers) {
+    for (std::size_t i = 0; i < buffers; ++i) free_.push_back({std::vector<float>(static_cast<std::size_t>(block_bytes / 4)), 0});
+  }
+  /// False when the other side has ended.
+  bool take_free(Block& block) { return take(free_, block, [] { return false; }); }
+  bool take_full(Block& block) { return take(full_, block, [this] { return finished_; }); }
+  void give_free(Block block) { give(free_, std::move(block)); }
+  void give_full(Block block) { give(full_, std::move(block)); }
+  void finish() {
+    std::lock_guard const lock(mutex_);
+    finished_ = true;
+    changed_.notify_all();
+  }
+  void fail(std::exception_ptr error) {
+    std::lock_guard const lock(mutex_);
+    if (!error_) error_ = error;
+    failed_ = true;
+    changed_.notify_all();
+  }
+  std::exception_ptr error() const { return error_; }
+
+ private:
+  template <class Ended>
+  bool take(std::deque<Block>& from, Block& block, Ended ended) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return failed_ || !from.empty() || ended(); });
+    if (failed_ || from.empty()) return false;
+    block = std::move(from.front());
+    from.pop_front();
+    return true;
+  }
+  void give(std::deque<Block>& to, Block block) {
+    std::lock_guard const lock(mutex_);
+    to.push_back(std::move(block));
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Block> free_, full_;
+  bool finished_ = false, failed_ = false;
+  std::exception_ptr error_;
+};
+
+/// One checksum block of the state that is read.
+struct Source {
+  detail::PieceState piece;
+  std::int64_t block = 0;
+};
+
+/// Blocks of all tensors in order, as an iteration: a list of them would grow with the model.
+class Sources {
+ public:
+  Sources(Manifest const& manifest, std::size_t state) : manifest_(manifest), state_(state) {}
+  bool next(Source& out) {
+    while (tensor_ < manifest_.tensors.size()) {
+      auto const& tensor = manifest_.tensors[tensor_];
+      if (piece_ == tensor.pieces.size()) {
+        ++tensor_, piece_ = 0;
+        continue;
+      }
+      auto const& piece = tensor.pieces[piece_];
+      if (block_ < detail::blocks_of(piece.numel * 4, manifest_.checksum_block)) {
+        out = {{&tensor, &piece, state_}, block_++};
+        return true;
+      }
+      ++piece_, block_ = 0;
+    }
+    return false;
+  }
+
+ private:
+  Manifest const& manifest_;
+  std::size_t state_, tensor_ = 0, piece_ = 0;
+  std::int64_t block_ = 0;
+};
+
+/// Asks for the blocks ahead, reads, checks, hands over.
+void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
+  detail::ShardFiles files(manifest);
+  Sources sources(manifest, state), ahead(manifest, state);
+  std::int64_t asked = 0, read = 0;
+  Source source, later;
+  Block block;
+  while (sources.next(source)) {
+    while (asked - read < read_ahead_bytes && ahead.next(later)) {
+      std::int64_t const first = later.block * manifest.checksum_block;
+      std::int64_t const bytes = std::min(manifest.checksum_block, later.piece.piece->numel * 4 - first);
+      files.open(later.piece.piece->shard).read_ahead(later.piece.piece->states[state].file_offset + first, bytes);
+      asked += bytes;
+    }
+    if (!pipe.take_free(block)) return;
+    std::int64_t const bytes = detail::read_block(manifest, files, source.piece, source.block, block.data.data());
+    read += bytes;
+    block.numel = bytes / 4;
+    pipe.give_full(std::move(block));
+  }
+  pipe.finish();
+}
+
+/// Reader and writer overlap; the first error of either ends both. @return bytes read
+std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& writer) {
+  Pipe pipe(manifest.checksum_block, static_cast<std::size_t>(std::max<std::int64_t>(2, buffer_bytes / manifest.checksum_block)));
+  std::thread reader([&] {
+    try {
+      read_all(manifest, state, pipe);
+    } catch (...) {
+      pipe.fail(std::current_exception());
+    }
+  });
+  std::int64_t bytes = 0;
+  try {
+    Block block;
+    while (pipe.take_full(block)) {
+      writer.write(block.data.data(), block.numel);
+      bytes += block.numel * 4;
+      pipe.give_free(std::move(block));
+    }
+  } catch (...) {
+    pipe.fail(std::current_exception());
+  }
+  reader.join();
+  if (pipe.error()) std::rethrow_exception(pipe.error());
+  return bytes;
+}
+
+std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options, Manifest const& manifest) {
+  std::vector<TensorHeader> tensors;
+  std::vector<TensorAlias> aliases;
+  for (auto const& tensor : manifest.tensors) {
+    for (auto const& alias : tensor.aliases) aliases.push_back({alias, tensors.size()});
+    tensors.push_back({tensor.name, tensor.shape});
+  }
+  auto const suffix = options.output.extension();
+  // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it loads
+  if (suffix == ".safetensors") return make_safetensors_writer(options.output, tensors, options.dtype);
+  if (suffix == ".bin") return make_torch_writer(options.output, tensors, aliases, options.dtype);
+  if (suffix == ".h5" || suffix == ".hdf5") return make_hdf5_writer(options.output, tensors, aliases, options.dtype);
+  return make_sharded_safetensors_writer(options.output, tensors, options.dtype, options.max_shard_bytes);
+}
+
+bool is_directory_output(fs::path const& output) {
+  for (auto const* suffix : {".safetensors", ".bin", ".h5", ".hdf5"})
+    if (output.extension() == suffix) return false;
+  return true;
+}
+
+/// config.json says which type the weights are in.
+fs::path write_config(ConsolidateOptions const& options, Manifest const& manifest) {
+  ConfigTree config = manifest.model_config;
+  for (auto const* key : {"torch_dtype", "dtype"})
+    if (config.contains(key))
+      config.set(key, options.dtype == Dtype::fp32 ? "float32" : options.dtype == Dtype::bf16 ? "bfloat16" : "float16");
+  write_file_atomically(options.output / "config.json", config.dump(2) + "\n");
+  return options.output / "config.json";
+}
+
+}  // namespace
+
+ConsolidateReport consolidate(ConsolidateOptions const& options) {
+  auto const start = Clock::now();
+  detail::check_model_dtype(options.dtype);
+  TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ", options.max_shard_bytes, " bytes; it must be positive");
+  ConsolidateReport report;
+  report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
+  Manifest const manifest = read_manifest(report.checkpoint);
+  std::size_t const state = manifest.state_index(options.state);
+  bool const directory = is_directory_output(options.output);
+  if (!directory && options.output.has_parent_path()) detail::make_directories(options.output.parent_path());
+  auto const writer = make_writer(options, manifest);
+  report.bytes_read = stream(manifest, state, *writer);
+  report.files = writer->finish();
+  if (directory && manifest.model_config.is_object()) report.files.push_back(write_config(options, manifest));
+  report.step = manifest.step;
+  report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
+  report.parameters = manifest.parameter_count();
+  for (auto const& file : report.files) report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+std::int64_t parse_size(std::string const& text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  static constexpr Unit units[] = {{"", 1},          {"B", 1},           {"KB", 1e3},          {"MB", 1e6},          {"GB", 1e9}, {"TB", 1e12},
+                                   {"KIB", 1024.0},  {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
+  double number = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (auto const& known : units)
+    if (error == std::errc{} && unit == known.name && number * known.bytes >= 1 && number * known.bytes < 9e18)
+      return static_cast<std::int64_t>(number * known.bytes);
+  throw UsageError(concat("'", text, "' is no size; write 5GB, 500MB, 2GiB or a number of bytes"));
+}
+
+}  // namespace tessera::checkpoint

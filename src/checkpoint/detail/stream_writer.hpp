@@ -1,0 +1,54 @@
+#pragma once
+/// What the writers of model files share: cutting the stream of elements into tensors and types, and files written front to back.
+
+#include <vector>
+
+#include "detail/file.hpp"
+#include "tessera/checkpoint/tensor_writer.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// A pending file written front to back: small parts are gathered into 1 MiB, large ones go straight to the system.
+class SequentialFile {
+ public:
+  explicit SequentialFile(std::filesystem::path path) : pending_(std::move(path)) {}
+  PendingFile& pending() { return pending_; }
+  std::int64_t position() const { return at_ + static_cast<std::int64_t>(gathered_.size()); }
+  void write(void const* data, std::int64_t bytes);
+  void write(std::string_view text) { write(text.data(), static_cast<std::int64_t>(text.size())); }
+  void flush();
+
+ private:
+  void put(void const* data, std::int64_t bytes);
+  PendingFile pending_;
+  std::int64_t at_ = 0;  ///< bytes handed to the system
+  std::vector<char> gathered_;
+};
+
+/// Calls begin, put (any number of times) and end for every tensor in order; elements arrive converted.
+class StreamWriter : public TensorWriter {
+ public:
+  StreamWriter(std::vector<TensorHeader> tensors, Dtype dtype);
+  void write(float const* data, std::int64_t numel) final;
+
+ protected:
+  virtual void begin(std::size_t) {}
+  virtual void put(void const* data, std::int64_t bytes) = 0;
+  virtual void end(std::size_t) {}
+
+  /// @throws InternalError unless every element has been written
+  void require_complete() const;
+  std::vector<TensorHeader> const& tensors() const { return tensors_; }
+  Dtype dtype() const { return dtype_; }
+  std::int64_t bytes_of(std::size_t tensor) const { return tensors_[tensor].numel() * static_cast<std::int64_t>(size_of(dtype_)); }
+
+ private:
+  void put_converted(float const* data, std::int64_t numel);
+  std::vector<TensorHeader> tensors_;
+  Dtype dtype_;
+  std::size_t tensor_ = 0;
+  std::int64_t written_ = 0;  ///< elements of the current tensor
+  std::vector<std::uint16_t> converted_;
+};
+
+}  // namespace tessera::checkpoint::detail
