@@ -40,7 +40,6 @@ class Bytes {
 /// Pickle protocol 2, only what a state dict needs; all opcodes are among those torch's weights_only reader knows.
 class Pickle {
  public:
-  Pickle() { out_ = "\x80\x02"; }
   void op(std::string_view opcodes) { out_ += opcodes; }
   void global(std::string_view module, std::string_view name) { out_ += concat('c', module, '\n', name, '\n'); }
   void string(std::string_view v) { out_ += Bytes().text("X").u32(v.size()).text(v).str(); }
@@ -63,7 +62,7 @@ class Pickle {
   std::string const& str() const { return out_; }
 
  private:
-  std::string out_;
+  std::string out_{"\x80\x02", 2};
 };
 
 char const* storage_class(Dtype dtype) {

@@ -14,9 +14,9 @@ namespace tessera::checkpoint {
 
 struct ConsolidateOptions {
   std::filesystem::path checkpoint;  ///< run directory, checkpoints directory or one checkpoint
-  std::string tag;                   ///< "step_00000100" or "100"; empty: the latest
+  std::string tag = "";                ///< "step_00000100" or "100"; empty: the latest
   /// By its suffix: .safetensors, .bin, .h5; else a directory that gets a Hugging Face model (config.json, safetensors).
-  std::filesystem::path output;
+  std::filesystem::path output = {};
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
   std::string state = "fp32";                    ///< which state to write; "exp_avg" for a look at the moments

@@ -1,0 +1,98 @@
+/// Saved with N ranks, restored with M: every element where it belongs, for any plan. One process plays all ranks.
+#include "fixture.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/restore.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+class Reshard : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(Reshard, EveryElementArrives) {
+  auto const [from, to] = GetParam();
+  ScratchDirectory dir;
+  auto const saved = save_toy(dir.path(), 30, from);
+  auto const manifest = checkpoint::read_manifest(saved.directory);
+  // another alignment: pieces start elsewhere, as they do with another precision
+  for (std::int64_t alignment : {32, 1, 128}) {
+    zero::PartitionPlan const plan(toy_units(), to, alignment);
+    for (int rank = 0; rank < to; ++rank) {
+      RankState state(plan, rank);
+      checkpoint::restore_rank(manifest, plan, rank, state.views());
+      EXPECT_EQ(state.wrong(30), 0) << "rank " << rank << " of " << to << ", alignment " << alignment;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Reshard,
+                         ::testing::Values(std::pair(1, 1), std::pair(4, 1), std::pair(4, 2), std::pair(4, 3), std::pair(1, 4), std::pair(3, 7),
+                                           std::pair(64, 5), std::pair(5, 200)));
+
+TEST(Restore, PaddingBecomesZero) {
+  ScratchDirectory dir;
+  auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 1, 2).directory);
+  zero::PartitionPlan const plan(toy_units(), 3);
+  for (int rank = 0; rank < 3; ++rank) {
+    RankState state(plan, rank);
+    checkpoint::restore_rank(manifest, plan, rank, state.views());
+    for (float v : state.memory(0)) EXPECT_NE(v, -1e30f);
+  }
+}
+
+TEST(Restore, LargePiecesAreReadBlockByBlock) {
+  ScratchDirectory dir;
+  std::int64_t const width = 1100;  // c_attn is 14.5 MB: several checksum blocks, cut in the middle by 3 ranks
+  auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 3, 2, 0, width).directory);
+  EXPECT_GT(manifest.find("transformer.h.0.attn.c_attn.weight")->pieces[0].states[0].xxh3.size(), 1u);
+  zero::PartitionPlan const plan(toy_units(width), 3);
+  for (int rank = 0; rank < 3; ++rank) {
+    RankState state(plan, rank);
+    checkpoint::restore_rank(manifest, plan, rank, state.views());
+    EXPECT_EQ(state.wrong(3), 0);
+  }
+}
+
+TEST(Restore, AnotherModelIsRefused) {
+  ScratchDirectory dir;
+  auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 1, 2).directory);
+  auto const refuse = [&](std::vector<memory::UnitSpec> const& units) {
+    zero::PartitionPlan const plan(units, 1);
+    RankState state(plan, 0);
+    return message_of<DataError>([&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); });
+  };
+  auto units = toy_units();
+  units[1].parameters[0].name = "transformer.h.0.ln_9.weight";
+  EXPECT_THAT(refuse(units), ::testing::HasSubstr("has no tensor transformer.h.0.ln_9.weight"));
+  EXPECT_THAT(refuse(toy_units(32)), ::testing::HasSubstr("has shape [101, 24], the model wants [101, 32]"));
+  units = toy_units();
+  units.pop_back();
+  EXPECT_THAT(refuse(units), ::testing::HasSubstr("has 8 tensors, the model 5 parameters"));
+}
+
+TEST(Restore, AMissingStateIsNamed) {
+  ScratchDirectory dir;
+  auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 1, 1).directory);
+  zero::PartitionPlan const plan(toy_units(), 1);
+  RankState state(plan, 0, {"fp32", "momentum"});
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); }),
+              ::testing::HasSubstr("has no state 'momentum', only [\"fp32\", \"exp_avg\", \"exp_avg_sq\"]"));
+}
+
+TEST(Save, TheManifestKeepsWhatItWasGiven) {
+  ScratchDirectory dir;
+  auto const m = checkpoint::read_manifest(save_toy(dir.path(), 12, 3).directory);
+  EXPECT_EQ(m.run_id, "run-7");
+  EXPECT_EQ(m.step, 12);
+  EXPECT_EQ(m.tokens, 12000);
+  EXPECT_EQ(m.samples, 96);
+  EXPECT_EQ(m.world_size, 3);
+  EXPECT_EQ(m.zero_stage, 2);
+  EXPECT_EQ(m.model_config.at("n_embd").as_int(), 24);
+  EXPECT_EQ(m.trainer_state.at("seed").as_int(), 42);
+  EXPECT_EQ(m.find("lm_head.weight"), m.find("transformer.wte.weight"));
+  EXPECT_EQ(m.parameter_count(), zero::PartitionPlan(toy_units(), 1).parameter_count());
+}
+
+}  // namespace
