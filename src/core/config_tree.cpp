@@ -78,37 +78,50 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Frame> stack_;
 };
 
-/// Turns # comments into blanks and drops commas before a closing bracket, keeping line numbers. Strings are left alone.
+/// Past the end of the comment that starts at @p at, or @p at when none does.
+std::size_t skip_comment(std::string_view text, std::size_t at) {
+  std::string_view const rest = text.substr(at);
+  if (rest.starts_with('#') || rest.starts_with("//")) return std::min(text.find('\n', at), text.size());
+  if (!rest.starts_with("/*")) return at;
+  auto const end = text.find("*/", at + 2);
+  return end == std::string_view::npos ? text.size() : end + 2;
+}
+
+/// Past the closing quote of the string that starts at @p at.
+std::size_t skip_string(std::string_view text, std::size_t at) {
+  for (++at; at < text.size() && text[at] != '"'; ++at)
+    if (text[at] == '\\') ++at;
+  return std::min(at + 1, text.size());
+}
+
+/// Strict JSON from relaxed: comments become blanks, commas before a closing bracket go, and a comma that is missing at the end of
+/// a line is put there. Line numbers stay; strings are left alone.
 std::string relax(std::string_view text) {
-  std::string out(text);
-  bool in_string = false;
-  std::size_t last_comma = std::string::npos;  // a comma followed so far only by blanks and comments
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    char const c = out[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+  std::string out;
+  out.reserve(text.size() + 16);
+  std::size_t end = 0;       // of the last token in out
+  bool new_line = false;     // since then
+  for (std::size_t i = 0; i < text.size();) {
+    if (std::size_t const next = skip_comment(text, i); next != i) {
+      for (; i < next; ++i) out += text[i] == '\n' ? '\n' : ' ', new_line |= text[i] == '\n';
       continue;
     }
-    bool const line_comment = c == '#' || (c == '/' && i + 1 < out.size() && out[i + 1] == '/');
-    if (line_comment) {
-      while (i < out.size() && out[i] != '\n') out[i++] = ' ';
-    } else if (c == '/' && i + 1 < out.size() && out[i + 1] == '*') {
-      std::size_t const end = std::min(out.find("*/", i + 2), out.size() - 2) + 2;
-      for (; i < end; ++i)
-        if (out[i] != '\n') out[i] = ' ';
-      --i;
-    } else if (c == '"') {
-      in_string = true;
-      last_comma = std::string::npos;
-    } else if (c == ',') {
-      last_comma = i;
-    } else if (c == '}' || c == ']') {
-      if (last_comma != std::string::npos) out[last_comma] = ' ';
-      last_comma = std::string::npos;
-    } else if (!std::isspace(static_cast<unsigned char>(c))) {
-      last_comma = std::string::npos;
+    char const c = text[i];
+    if (std::isspace(static_cast<unsigned char>(c))) {
+      new_line |= c == '\n';
+      out += c;
+      ++i;
+      continue;
     }
+    char const before = end > 0 ? out[end - 1] : '{';
+    bool const starts_value = std::string_view(",:}]").find(c) == std::string_view::npos;
+    if ((c == '}' || c == ']') && before == ',') out[end - 1] = ' ';
+    if (new_line && starts_value && std::string_view(",:{[").find(before) == std::string_view::npos) out.insert(end, 1, ',');
+    std::size_t const next = c == '"' ? skip_string(text, i) : i + 1;
+    out.append(text.substr(i, next - i));
+    i = next;
+    end = out.size();
+    new_line = false;
   }
   return out;
 }

@@ -49,6 +49,16 @@ TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
   EXPECT_EQ(tree.at("list").size(), 2u);
 }
 
+TEST(ConfigTree, RelaxedSyntaxPutsMissingCommasAtLineEnds) {
+  std::string const text = "{\n  \"a\": \"auto\" // why\n  \"b\": {\n \"c\": 1e3\n \"d\": [1\n 2]}\n  \"e\"\n: true\n}";
+  EXPECT_NE(error_of(text), "");
+  EXPECT_EQ(ConfigTree::parse(text, "t", Syntax::relaxed).dump(), R"({"a":"auto","b":{"c":1000.0,"d":[1,2]},"e":true})");
+  EXPECT_THAT(error_of("{\"a\": 1 \"b\": 2}", Syntax::relaxed), ::testing::HasSubstr("line 1"));
+  EXPECT_THAT(error_of("{\n\"enabled\": auto,   //true\n}", Syntax::relaxed), ::testing::HasSubstr("line 2"));
+  EXPECT_THAT(error_of("{\"a\": 1 /* open", Syntax::relaxed), ::testing::HasSubstr("line 1"));
+  EXPECT_NE(error_of("{\"a\\", Syntax::relaxed), "");
+}
+
 TEST(ConfigTree, RefusesDeepNesting) { EXPECT_THAT(error_of(std::string(100, '[')), ::testing::HasSubstr("nested deeper")); }
 
 TEST(ConfigTree, TypedReadsNameTheFoundType) {

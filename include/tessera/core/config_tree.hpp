@@ -33,7 +33,8 @@ class ConfigTree {
   static ConfigTree object() { return ConfigTree(Object{}); }
   static ConfigTree array() { return ConfigTree(Array{}); }
 
-  /// Parses strict JSON, or with `relaxed` also // /* */ # comments and trailing commas (what DeepSpeed's HJSON reader lets pass).
+  /// Parses strict JSON, or with `relaxed` also // /* */ # comments, trailing commas, and lines that end without their comma (what
+  /// DeepSpeed's HJSON reader lets pass).
   /// Refuses duplicate keys, more than 64 MiB, and nesting deeper than 64. @p source names the text in messages.
   /// @throws DataError with line and column.
   enum class Syntax { strict, relaxed };

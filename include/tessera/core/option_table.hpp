@@ -14,7 +14,8 @@
 
 namespace tessera {
 
-enum class OptionType { boolean, integer, real, string, path, choice, list, tree };
+/// `list`: words. `json`: any JSON value; as a flag, text that opens with { or [ is parsed and anything else stays text.
+enum class OptionType { boolean, integer, real, string, path, choice, list, json };
 
 /// How far Tessera follows an option. `hint`: accepted, its effect (often none) said in one line. `refused`: an error for every
 /// value but the default, with the reason and what to use instead.
@@ -39,8 +40,7 @@ struct Option {
   std::optional<double> least, most;
   bool least_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
-  bool has_other_type = false;           ///< the value may also have `other_type`
-  OptionType other_type = OptionType::string;
+  std::string label;                     ///< replaces the type's name in texts
   Support support = Support::full;
   std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
 
@@ -52,7 +52,7 @@ struct Option {
   Option& one_of(std::vector<std::string> names) { return choices = std::move(names), *this; }
   Option& except(std::string choice, std::string why) { return exceptions.emplace_back(std::move(choice), std::move(why)), *this; }
   Option& auto_is(std::string becomes) { return automatic = std::move(becomes), *this; }
-  Option& or_type(OptionType other) { return has_other_type = true, other_type = other, *this; }
+  Option& shown_as(std::string type_label) { return label = std::move(type_label), *this; }
   Option& hint(std::string effect) { return support = Support::hint, note = std::move(effect), *this; }
   Option& refuse(std::string why) { return support = Support::refused, note = std::move(why), *this; }
 };
@@ -97,7 +97,8 @@ struct OptionValues {
 };
 
 /// Checks a JSON value against its option: type, range, choices, support; returns it in the option's type (5e8 becomes an integer).
-/// "auto" comes back as the string "auto". Null and the default are always accepted.
+/// "auto" comes back as the string "auto". Null and the default are always accepted, also where the option is refused; so is a
+/// refused block that says {"enabled": false}.
 /// @param shown  the name to use in messages
 /// @throws UsageError or ConfigError, by @p audience
 ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown, Audience audience);

@@ -103,8 +103,8 @@ ConfigTree describe(TrainingArguments const& arguments);
 
 /// Steps between events: 0.1 of 1000 steps is 100 (rounded up), 25 is 25.
 std::int64_t step_interval(double value, std::int64_t total_steps);
-/// Warm-up steps: below 1 a share of all steps, rounded up.
-std::int64_t warmup_steps(TrainingArguments const& arguments, std::int64_t total_steps);
+/// Warm-up steps: a value below 1 is a share of all steps, rounded up.
+std::int64_t warmup_steps(double value, std::int64_t total_steps);
 
 /// Text of --help and of docs/options.md.
 std::string arguments_help();

@@ -1,0 +1,111 @@
+#include "tessera/core/option_table.hpp"
+
+#include <algorithm>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera {
+namespace {
+
+std::string normalized(std::string_view name) {
+  std::string out(name);
+  std::ranges::replace(out, '-', '_');
+  return out;
+}
+
+/// Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
+  for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i)
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::string_view name_of(Origin origin) {
+  switch (origin) {
+    case Origin::fallback: return "default";
+    case Origin::run_file: return "run file";
+    case Origin::flag: return "flag";
+    case Origin::deepspeed: return "deepspeed";
+    case Origin::derived: return "derived";
+  }
+  return "";
+}
+
+void OptionTable::group(std::string title) { group_ = std::move(title); }
+
+Option& OptionTable::add(OptionType type, std::string name, ConfigTree fallback, std::string meaning) {
+  TESSERA_EXPECT(!index_.contains(name), "option ", name, " stands twice in its table");
+  index_.emplace(name, options_.size());
+  Option option;
+  option.name = std::move(name);
+  option.type = type;
+  option.fallback = type == OptionType::real && fallback.is_number() ? ConfigTree(fallback.as_double()) : std::move(fallback);
+  option.meaning = std::move(meaning);
+  option.group = group_;
+  return options_.emplace_back(std::move(option));
+}
+
+Option const* OptionTable::find(std::string_view name) const {
+  std::string const key = normalized(name);
+  if (auto const found = index_.find(key); found != index_.end()) return &options_[found->second];
+  for (auto const& option : options_)
+    if (std::ranges::find(option.aliases, key) != option.aliases.end()) return &option;
+  return nullptr;
+}
+
+std::vector<std::string> OptionTable::names() const {
+  std::vector<std::string> out;
+  for (auto const& option : options_) {
+    out.push_back(option.name);
+    out.insert(out.end(), option.aliases.begin(), option.aliases.end());
+  }
+  return out;
+}
+
+Origin OptionValues::origin(std::string_view name) const {
+  auto const found = entries.find(name);
+  return found == entries.end() ? Origin::fallback : found->second.origin;
+}
+
+ConfigTree const& OptionValues::value(OptionTable const& table, std::string_view name) const {
+  if (auto const found = entries.find(name); found != entries.end()) return found->second.value;
+  auto const* option = table.find(name);
+  TESSERA_VALIDATE(option, InternalError, "the option table has no entry '", name, "'");
+  return option->fallback;
+}
+
+std::vector<std::string> OptionValues::hints(OptionTable const& table) const {
+  std::vector<std::string> out;
+  for (auto const& option : table.options()) {
+    auto const found = entries.find(option.name);
+    bool const spoken = found != entries.end() && found->second.value != option.fallback && found->second.value != ConfigTree("auto");
+    if (option.support == Support::hint && spoken)
+      out.push_back(option.name + ": " + option.note);
+  }
+  return out;
+}
+
+std::string nearest_name(std::string_view name, std::vector<std::string> const& names) {
+  std::string const wanted = normalized(name);
+  std::size_t const allowed = std::max<std::size_t>(1, wanted.size() / 3);
+  std::string best;
+  std::size_t best_distance = allowed + 1;
+  for (auto const& candidate : names) {
+    std::size_t const distance = edit_distance(wanted, candidate);
+    if (distance < best_distance) best = candidate, best_distance = distance;
+  }
+  if (best.empty() && wanted.size() >= 4)  // an abbreviation
+    for (auto const& candidate : names)
+      if (candidate.starts_with(wanted) && (best.empty() || candidate.size() < best.size())) best = candidate;
+  return best;
+}
+
+}  // namespace tessera

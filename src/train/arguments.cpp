@@ -1,0 +1,245 @@
+#include "tessera/train/arguments.hpp"
+
+#include <cmath>
+#include <cstdlib>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::train {
+namespace {
+
+template <class Visitor, class Arguments>
+void visit_inputs(Visitor&& visit, Arguments& a) {
+  visit("model_name_or_path", a.model_name_or_path);
+  visit("config_name", a.config_name);
+  visit("tokenizer_name", a.tokenizer_name);
+  visit("config_overrides", a.config_overrides);
+  visit("model_type", a.model_type);
+  visit("dtype", a.dtype);
+  visit("train_file", a.train_file);
+  visit("validation_file", a.validation_file);
+  visit("validation_split_percentage", a.validation_split_percentage);
+  visit("block_size", a.block_size);
+  visit("max_train_samples", a.max_train_samples);
+  visit("max_eval_samples", a.max_eval_samples);
+  visit("keep_linebreaks", a.keep_linebreaks);
+  visit("dataloader_drop_last", a.dataloader_drop_last);
+  visit("train_sampling_strategy", a.train_sampling_strategy);
+  visit("output_dir", a.output_dir);
+  visit("overwrite_output_dir", a.overwrite_output_dir);
+  visit("do_train", a.do_train);
+  visit("do_eval", a.do_eval);
+  visit("do_generate", a.do_generate);
+  visit("resume_from_checkpoint", a.resume_from_checkpoint);
+  visit("print_config", a.print_config);
+  visit("help", a.help);
+  visit("version", a.version);
+}
+
+template <class Visitor, class Arguments>
+void visit_training(Visitor&& visit, Arguments& a) {
+  visit("per_device_train_batch_size", a.per_device_train_batch_size);
+  visit("per_device_eval_batch_size", a.per_device_eval_batch_size);
+  visit("gradient_accumulation_steps", a.gradient_accumulation_steps);
+  visit("num_train_epochs", a.num_train_epochs);
+  visit("max_steps", a.max_steps);
+  visit("seed", a.seed);
+  visit("data_seed", a.data_seed);
+  visit("learning_rate", a.learning_rate);
+  visit("weight_decay", a.weight_decay);
+  visit("adam_beta1", a.adam_beta1);
+  visit("adam_beta2", a.adam_beta2);
+  visit("adam_epsilon", a.adam_epsilon);
+  visit("max_grad_norm", a.max_grad_norm);
+  visit("lr_scheduler_type", a.lr_scheduler_type);
+  visit("warmup_steps", a.warmup_steps);
+  visit("fp16", a.fp16);
+  visit("bf16", a.bf16);
+  visit("gradient_checkpointing", a.gradient_checkpointing);
+  visit("logging_steps", a.logging_steps);
+  visit("logging_first_step", a.logging_first_step);
+  visit("eval_on_start", a.eval_on_start);
+  visit("eval_strategy", a.eval_strategy);
+  visit("eval_steps", a.eval_steps);
+  visit("save_strategy", a.save_strategy);
+  visit("save_steps", a.save_steps);
+  visit("save_total_limit", a.save_total_limit);
+  visit("max_save_failures", a.max_save_failures);
+  visit("log_level", a.log_level);
+  visit("log_level_replica", a.log_level_replica);
+  visit("use_cpu", a.use_cpu);
+  visit("threads", a.threads);
+  visit("comm_timeout", a.comm_timeout_seconds);
+  visit("prompt", a.prompt);
+  visit("max_new_tokens", a.max_new_tokens);
+  visit("temperature", a.temperature);
+  visit("top_k", a.top_k);
+}
+
+/// Calls visit(name, field) for every option with a field of its own.
+template <class Visitor, class Arguments>
+void visit_fields(Visitor&& visit, Arguments& a) {
+  visit_inputs(visit, a);
+  visit_training(visit, a);
+}
+
+Interval interval_from(std::string const& name) {
+  return name == "steps" ? Interval::steps : name == "epoch" ? Interval::epoch : Interval::no;
+}
+char const* name_of_interval(Interval interval) {
+  return interval == Interval::steps ? "steps" : interval == Interval::epoch ? "epoch" : "no";
+}
+
+log::Level level_from(std::string const& name, log::Level passive) {
+  if (name == "debug") return log::Level::debug;
+  if (name == "info") return log::Level::info;
+  if (name == "warning") return log::Level::warning;
+  return name == "passive" ? passive : log::Level::error;
+}
+
+/// Writes the value of an option, or its default, into a field.
+struct Assign {
+  OptionValues const& values;
+
+  ConfigTree const& value(char const* name) const { return values.value(argument_table(), name); }
+  void operator()(char const* name, bool& field) const { field = value(name).as_bool(); }
+  void operator()(char const* name, std::int64_t& field) const { field = value(name).as_int(); }
+  void operator()(char const* name, double& field) const {
+    if (auto const& v = value(name); !v.is_null()) field = v.as_double();
+  }
+  void operator()(char const* name, std::string& field) const {
+    auto const& v = value(name);
+    field = v.is_string() ? v.as_string() : v.is_bool() && v.as_bool() ? "true" : "";
+  }
+  void operator()(char const* name, std::filesystem::path& field) const {
+    auto const& v = value(name);
+    field = v.is_string() ? v.as_string() : std::string();
+  }
+  void operator()(char const* name, std::optional<std::int64_t>& field) const {
+    if (auto const& v = value(name); !v.is_null()) field = v.as_int();
+  }
+  void operator()(char const* name, Interval& field) const { field = interval_from(value(name).as_string()); }
+  void operator()(char const* name, Sampling& field) const {
+    field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
+  }
+  void operator()(char const* name, log::Level& field) const { field = level_from(value(name).as_string(), field); }
+};
+
+/// The value of a field as JSON.
+struct ToTree {
+  static ConfigTree of(std::filesystem::path const& v) { return v.empty() ? ConfigTree() : ConfigTree(v.string()); }
+  static ConfigTree of(std::string const& v) { return v.empty() ? ConfigTree() : ConfigTree(v); }
+  static ConfigTree of(std::optional<std::int64_t> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
+  static ConfigTree of(Interval v) { return name_of_interval(v); }
+  static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }
+  static ConfigTree of(log::Level v) {
+    char const* const names[] = {"debug", "info", "warning", "error"};
+    return names[static_cast<int>(v)];
+  }
+  static ConfigTree of(bool v) { return v; }
+  static ConfigTree of(std::int64_t v) { return v; }
+  static ConfigTree of(double v) { return v; }
+};
+
+OptionValues merged(OptionValues lower, OptionValues const& upper) {
+  for (auto const& [name, entry] : upper.entries) lower.entries[name] = entry;
+  return lower;
+}
+
+OptionValues collect(std::vector<std::string> const& words) {
+  std::vector<std::string> positionals;
+  OptionValues const flags = parse_flags(argument_table(), words, positionals);
+  if (positionals.empty()) return flags;
+  TESSERA_VALIDATE(positionals.size() == 1, UsageError, "'", positionals[1], "' follows '", positionals[0],
+                   "'; only one run file is read, everything else is --name value");
+  std::string const& file = positionals.front();
+  TESSERA_VALIDATE(file.ends_with(".json"), UsageError, "'", file, "' is not an option; options are written --name value, and a run file ends in .json");
+  return merged(parse_flat(argument_table(), ConfigTree::read(file, ConfigTree::Syntax::relaxed), file), flags);
+}
+
+/// Options that set another one's field.
+void settle(TrainingArguments& a) {
+  auto const& v = a.values;
+  if (!a.given("eval_steps")) a.eval_steps = a.logging_steps;
+  if (a.warmup_steps == 0.0 && a.given("warmup_ratio")) {
+    double const ratio = v.value(argument_table(), "warmup_ratio").as_double();
+    a.warmup_steps = std::min(ratio, std::nextafter(1.0, 0.0));  // 1 would mean one step
+  }
+  if (!a.given("comm_timeout") && a.given("ddp_timeout"))
+    a.comm_timeout_seconds = static_cast<double>(v.value(argument_table(), "ddp_timeout").as_int());
+  if (v.value(argument_table(), "device").as_string() == "cpu") a.use_cpu = true;
+  if (a.eval_strategy != Interval::no) a.do_eval = true;
+  if (a.resume_from_checkpoint == "True") a.resume_from_checkpoint = "true";
+  if (a.resume_from_checkpoint == "False" || a.resume_from_checkpoint == "false") a.resume_from_checkpoint.clear();
+  std::string const output = a.output_dir.string();
+  if (char const* home = std::getenv("HOME"); home && (output == "~" || output.starts_with("~/"))) a.output_dir = home + output.substr(1);
+}
+
+void load_deepspeed(TrainingArguments& a) {
+  auto const& value = a.values.value(argument_table(), "deepspeed");
+  if (value.is_null()) return;
+  TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError, "deepspeed must be a path or a block {...}, found ", value.type_name(), " ", value.dump());
+  a.deepspeed_source = value.is_string() ? value.as_string() : "deepspeed";
+  a.deepspeed = value.is_string() ? ConfigTree::read(value.as_string(), ConfigTree::Syntax::relaxed) : value;
+  TESSERA_VALIDATE(a.deepspeed.is_object(), ConfigError, a.deepspeed_source, " must hold a JSON object {...}, found ", a.deepspeed.type_name());
+}
+
+void validate_model(TrainingArguments const& a) {
+  bool const from_path = !a.model_name_or_path.empty() || !a.config_name.empty();
+  TESSERA_VALIDATE(a.config_overrides.empty() || !from_path, UsageError,
+                   "--config_overrides changes the sizes of --model_type and cannot go with --config_name or --model_name_or_path; edit a copy "
+                   "of config.json instead");
+  TESSERA_VALIDATE(from_path || !a.model_type.empty(), UsageError,
+                   "no model: give --model_name_or_path DIR, or for random weights --config_name DIR or --model_type NAME");
+  TESSERA_VALIDATE(!a.tokenizer_name.empty() || !a.model_name_or_path.empty(), UsageError,
+                   "no tokenizer: give --tokenizer_name DIR (a directory with tokenizer.json)");
+}
+
+void validate(TrainingArguments const& a) {
+  TESSERA_VALIDATE(!(a.fp16 && a.bf16), UsageError, "--fp16 and --bf16 contradict each other; choose one");
+  TESSERA_VALIDATE(a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
+                   "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
+  validate_model(a);
+  TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError, "--do_train needs --train_file");
+  TESSERA_VALIDATE(!a.do_eval || !a.validation_file.empty() || !a.train_file.empty(), UsageError,
+                   "--do_eval needs --validation_file, or a --train_file of which validation_split_percentage is kept");
+  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty(), UsageError, "--do_generate needs --prompt TEXT");
+}
+
+}  // namespace
+
+TrainingArguments parse_arguments(std::vector<std::string> const& words) {
+  TrainingArguments a;
+  a.values = collect(words);
+  visit_fields(Assign{a.values}, a);
+  if (a.help || a.version) return a;
+  settle(a);
+  validate(a);
+  load_deepspeed(a);
+  a.hints = a.values.hints(argument_table());
+  return a;
+}
+
+ConfigTree describe(TrainingArguments const& arguments) {
+  auto out = ConfigTree::object();
+  visit_fields(
+      [&](char const* name, auto const& field) {
+        auto entry = ConfigTree::object();
+        entry.set("value", ToTree::of(field));
+        entry.set("origin", name_of(arguments.values.origin(name)));
+        out.set(name, std::move(entry));
+      },
+      arguments);
+  return out;
+}
+
+std::int64_t step_interval(double value, std::int64_t total_steps) {
+  double const steps = value < 1.0 ? std::ceil(value * static_cast<double>(total_steps)) : value;
+  return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
+}
+
+std::int64_t warmup_steps(double value, std::int64_t total_steps) {
+  return static_cast<std::int64_t>(value < 1.0 ? std::ceil(value * static_cast<double>(total_steps)) : value);
+}
+
+}  // namespace tessera::train

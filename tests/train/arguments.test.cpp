@@ -1,0 +1,190 @@
+#include "tessera/train/arguments.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "scratch_files.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+/// A command line that is complete, and then @p more.
+TrainingArguments parse(Words const& more) {
+  Words words{"--model_name_or_path", "gpt2", "--train_file", "a.txt", "--do_train"};
+  words.insert(words.end(), more.begin(), more.end());
+  return parse_arguments(words);
+}
+
+template <class E>
+std::string error_of(Words const& words) {
+  try {
+    parse_arguments(words);
+  } catch (E const& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Arguments, DefaultsAreThoseOfTransformers) {
+  auto const a = parse({});
+  EXPECT_EQ(a.per_device_train_batch_size, 8);
+  EXPECT_EQ(a.learning_rate, 5e-5);
+  EXPECT_EQ(a.num_train_epochs, 3.0);
+  EXPECT_EQ(a.output_dir, "trainer_output");
+  EXPECT_EQ(a.save_strategy, Interval::steps);
+  EXPECT_EQ(a.eval_strategy, Interval::no);
+  EXPECT_EQ(a.train_sampling_strategy, Sampling::random);
+  EXPECT_EQ(a.log_level, log::Level::info);
+  EXPECT_FALSE(a.data_seed || a.block_size || a.threads || a.do_eval);
+  EXPECT_TRUE(a.hints.empty());
+  EXPECT_TRUE(a.deepspeed.is_null());
+}
+
+/// Every argument of run_clm.py is in the table, with run_clm.py's default, and that default is never refused.
+TEST(Arguments, TableKnowsEveryArgumentOfRunClm) {
+  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_arguments.json");
+  // another default says the same here: null, where transformers fills in the value we name
+  std::set<std::string> const filled_later{"output_dir", "gradient_checkpointing", "activation_checkpointing", "report_to"};
+  std::size_t count = 0;
+  for (auto const& [name, value] : stored.as_object()) {
+    auto const* option = argument_table().find(name);
+    ASSERT_NE(option, nullptr) << name << " is missing";
+    EXPECT_NO_THROW(checked_value(*option, value, name, Audience::key)) << name;
+    ++count;
+    if (filled_later.contains(name)) continue;
+    bool const same = value.is_number() && option->fallback.is_number() ? value.as_double() == option->fallback.as_double() : value == option->fallback;
+    EXPECT_TRUE(same) << name << ": " << value.dump() << " in transformers, " << option->fallback.dump() << " here";
+  }
+  EXPECT_GT(count, 130u);
+}
+
+TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
+  std::set<std::string> reached;
+  ConfigTree const described = describe(TrainingArguments{});
+  for (auto const& [name, entry] : described.as_object()) reached.insert(name);
+  // these settle another option's field
+  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy"}) reached.insert(name);
+  for (auto const& option : argument_table().options()) {
+    bool const full = option.support == Support::full;
+    EXPECT_TRUE(!full || reached.contains(option.name)) << option.name << " is in the table but has no field";
+    EXPECT_TRUE(full || !option.note.empty()) << option.name << " does not say why";
+    EXPECT_LE(option.meaning.size(), 120u) << option.name;
+  }
+}
+
+TEST(Arguments, CommandLinesOfUsersParse) {
+  // gpt2-xl on one and two GPUs, as people run it
+  auto const a = parse_arguments({"--model_name_or_path", "gpt2-xl", "--train_file", "./data/data.json", "--output_dir", "./outputs",
+                                  "--overwrite_output_dir", "--do_train", "--do_eval", "--fp16", "--per_device_train_batch_size", "1",
+                                  "--per_device_eval_batch_size", "1", "--local_rank=0"});
+  EXPECT_TRUE(a.fp16 && a.do_eval && a.overwrite_output_dir);
+  EXPECT_EQ(a.per_device_eval_batch_size, 1);
+  auto const b = parse({"--gradient_checkpointing", "1", "--max_train_samples", "500", "--num_train_epochs", "1", "--log_level", "warning",
+                        "--log_level_replica", "error", "--log_on_each_node", "0", "--tf32", "0", "--no_tf32", "--report_to", "none",
+                        "--evaluation_strategy", "steps", "--ddp_timeout", "36000", "--preprocessing_num_workers", "8", "--optim", "adamw_torch",
+                        "--gradient_checkpointing_kwargs", R"({"use_reentrant": false})", "--fp16", "--fp16_backend", "apex", "--fp16_opt_level", "01",
+                        "--warmup_ratio", "0.03", "--resume_from_checkpoint", "True", "--torch_dtype", "float16"});
+  EXPECT_TRUE(b.gradient_checkpointing && b.do_eval);
+  EXPECT_EQ(*b.max_train_samples, 500);
+  EXPECT_EQ(b.log_level, log::Level::warning);
+  EXPECT_EQ(b.comm_timeout_seconds, 36000.0);
+  EXPECT_EQ(b.warmup_steps, 0.03);
+  EXPECT_EQ(b.resume_from_checkpoint, "true");
+  EXPECT_EQ(b.eval_steps, 500.0);
+  EXPECT_THAT(b.hints, Contains(HasSubstr("preprocessing_num_workers: no effect")));
+}
+
+struct Mistake {
+  Words words;
+  char const* part;
+};
+
+TEST(Arguments, MistakesEndInUsageErrors) {
+  Words const model{"--model_name_or_path", "gpt2"};
+  auto const with_model = [&](Words more) {
+    more.insert(more.begin(), model.begin(), model.end());
+    return more;
+  };
+  for (auto const& [words, part] : std::vector<Mistake>{
+           {{}, "nothing to do"},
+           {with_model({"--do_train"}), "--do_train needs --train_file"},
+           {with_model({"--do_eval"}), "--do_eval needs --validation_file"},
+           {with_model({"--do_generate"}), "--do_generate needs --prompt"},
+           {{"--do_train", "--train_file", "a.txt"}, "no model"},
+           {{"--do_train", "--train_file", "a.txt", "--config_name", "c"}, "no tokenizer"},
+           {with_model({"--do_train", "--train_file", "a.txt", "--config_overrides", "n_embd=8"}), "--config_overrides changes the sizes"},
+           {with_model({"--do_train", "--train_file", "a.txt", "--fp16", "--bf16"}), "--fp16 and --bf16 contradict"},
+           {{"--per_device_train_batchsize", "4"}, "did you mean --per_device_train_batch_size?"},
+           {{"--learning_rate", "fast"}, "it must be a number"},
+           {{"--per_device_train_batch_size", "0"}, "must be an integer of at least 1"},
+           {{"--validation_split_percentage", "100"}, "from 0 to 99"},
+           {{"--report_to", "tensorboard"}, "metrics.jsonl"},
+           {{"--fsdp", "full_shard auto_wrap"}, "zero_optimization.stage 3"},
+           {{"--optim", "adafactor"}, "use adamw_torch"},
+           {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
+           {{"--lr_scheduler_type", "warmup_stable_decay"}, "DeepSpeed scheduler section"},
+           {{"--dataset_name", "wikitext"}, "Use --train_file"},
+           {{"--save_strategy", "best"}, "use steps or epoch"},
+           {{"train.py", "--bf16"}, "a run file ends in .json"},
+           {{"a.json", "b.json"}, "only one run file"},
+       })
+    EXPECT_THAT(error_of<UsageError>(words), HasSubstr(part)) << part;
+}
+
+TEST(Arguments, HelpAndVersionNeedNothingElse) {
+  EXPECT_TRUE(parse_arguments({"--help"}).help);
+  EXPECT_TRUE(parse_arguments({"-h"}).help);
+  EXPECT_TRUE(parse_arguments({"--version"}).version);
+  EXPECT_THAT(arguments_help(), AllOf(HasSubstr("--per_device_train_batch_size N"), HasSubstr("in sequences; default: 8")));
+}
+
+TEST(Arguments, RunFileWithFlagsOverIt) {
+  ScratchFiles files;
+  auto const ds = files.write("ds.json", "{\"zero_optimization\": {\"stage\": 2}, // comment\n}");
+  auto const run = files.write("run.json", R"({"model_name_or_path": "gpt2", "train_file": "a.txt", "do_train": true, "learning_rate": 1e-4,
+      "max_steps": 10, "report_to": [], "fsdp": "", "block_size": null, "deepspeed": {"zero_optimization": {"stage": 3}}})");
+  auto const a = parse_arguments({run, "--max-steps", "20"});
+  EXPECT_EQ(a.max_steps, 20);
+  EXPECT_EQ(a.learning_rate, 1e-4);
+  EXPECT_EQ(a.values.origin("max_steps"), Origin::flag);
+  EXPECT_EQ(a.values.origin("learning_rate"), Origin::run_file);
+  EXPECT_EQ(a.deepspeed.at("zero_optimization").at("stage").as_int(), 3);
+  EXPECT_EQ(parse_arguments({run, "--deepspeed", ds}).deepspeed.at("zero_optimization").at("stage").as_int(), 2);
+  auto const described = describe(a);
+  EXPECT_EQ(described.at("max_steps").dump(), R"({"value":20,"origin":"flag"})");
+  EXPECT_EQ(described.at("seed").dump(), R"({"value":42,"origin":"default"})");
+}
+
+TEST(Arguments, RunFileMistakesAreConfigErrors) {
+  ScratchFiles files;
+  auto const error = [&](std::string const& text) { return error_of<ConfigError>({files.write("run.json", text)}); };
+  EXPECT_THAT(error(R"({"learning_rat": 1})"), AllOf(HasSubstr("run.json: unknown key learning_rat"), HasSubstr("did you mean learning_rate?")));
+  EXPECT_THAT(error(R"({"max_steps": "ten"})"), HasSubstr("it must be an integer"));
+  EXPECT_THAT(error(R"({"seed": -1})"), HasSubstr("at least 0"));
+  EXPECT_THAT(error(R"({"push_to_hub": true})"), HasSubstr("nothing is sent to a hub"));
+  EXPECT_THAT(error_of<DataError>({files.write("run.json", "{\"a\": ")}), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of<IoError>({(files.directory() / "none.json").string()}), HasSubstr("No such file"));
+}
+
+TEST(Arguments, StepShares) {
+  EXPECT_EQ(step_interval(25, 1000), 25);
+  EXPECT_EQ(step_interval(0.1, 1001), 101);
+  EXPECT_EQ(step_interval(0.001, 10), 1);
+  EXPECT_EQ(warmup_steps(0.03, 1000), 30);
+  EXPECT_EQ(warmup_steps(0.0, 1000), 0);
+  EXPECT_EQ(warmup_steps(7, 1000), 7);
+  EXPECT_EQ(parse({"--warmup_ratio", "0.5", "--warmup_steps", "3"}).warmup_steps, 3.0);
+  EXPECT_EQ(warmup_steps(parse({"--warmup_ratio", "1"}).warmup_steps, 1000), 1000);
+}
+
+}  // namespace
+}  // namespace tessera::train

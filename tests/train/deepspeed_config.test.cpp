@@ -1,0 +1,291 @@
+#include "tessera/train/deepspeed_config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+ResolvedConfig resolved(std::string const& json, Words const& flags = {}, int world = 1, std::int64_t hidden = 64) {
+  Words words{"--model_name_or_path", "gpt2", "--train_file", "a.txt", "--do_train"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  TrainingArguments a = parse_arguments(words);
+  if (!json.empty()) {
+    a.deepspeed = ConfigTree::parse(json, "ds.json", ConfigTree::Syntax::relaxed);
+    a.deepspeed_source = "ds.json";
+  }
+  return resolve(a, world, hidden);
+}
+
+std::string error_of(std::string const& json, Words const& flags = {}, int world = 1) {
+  try {
+    resolved(json, flags, world);
+  } catch (ConfigError const& e) {
+    EXPECT_EQ(e.code(), ExitCode::bad_config);
+    return e.what();
+  }
+  return "";
+}
+
+/// gpt2-xl under run_clm.py on one and two GPUs: everything "auto".
+char const* const gpt2_xl = R"({
+  "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
+  "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}},
+  "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "auto", "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+  "zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "sub_group_size": 1e9, "reduce_bucket_size": "auto",
+    "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
+    "stage3_max_reuse_distance": 1e9, "stage3_gather_16bit_weights_on_model_save": true},
+  "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})";
+
+TEST(DeepSpeedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
+  auto const c = resolved(gpt2_xl, {"--fp16", "--per_device_train_batch_size", "2", "--learning_rate", "3e-4", "--adam_beta2", "0.95",
+                                    "--weight_decay", "0.1", "--max_grad_norm", "0.5", "--warmup_steps", "10"}, 2, 1600);
+  EXPECT_EQ(c.dtype, Dtype::fp16);
+  EXPECT_TRUE(c.dynamic_loss_scale && c.skip_on_nonfinite && c.overlap_comm);
+  EXPECT_EQ(c.train_batch_size, 4);
+  EXPECT_EQ(c.micro_batch_size, 2);
+  EXPECT_EQ(c.accumulation_steps, 1);
+  EXPECT_EQ(c.stage, 3);
+  EXPECT_EQ(c.reduce_bucket_size, 1600 * 1600);
+  EXPECT_EQ(c.prefetch_bucket_size, 2304000);
+  EXPECT_EQ(c.param_persistence_threshold, 16000);
+  EXPECT_EQ(c.learning_rate, 3e-4);
+  EXPECT_EQ(c.beta2, 0.95);
+  EXPECT_EQ(c.weight_decay, 0.1);
+  EXPECT_EQ(c.max_grad_norm, 0.5);
+  EXPECT_FALSE(c.decay_groups);
+  EXPECT_EQ(c.communication_dtype, Dtype::fp16);
+  EXPECT_EQ(c.accumulation_dtype, Dtype::fp32);
+  EXPECT_EQ(scheduler_section(c, 500).dump(),
+            R"({"type":"WarmupLR","params":{"warmup_min_lr":0.0,"warmup_max_lr":0.0003,"warmup_num_steps":10}})");
+  EXPECT_EQ(scheduler_section(resolved(gpt2_xl), 500).at("params").at("warmup_num_steps").as_int(), 1);
+  EXPECT_EQ(scheduler_section(resolved(gpt2_xl, {"--warmup_ratio", "0.03"}), 501).at("params").at("warmup_num_steps").as_int(), 16);
+}
+
+struct Good {
+  char const* json;
+  Words flags;
+};
+
+TEST(DeepSpeedConfig, ConfigurationsOfUsersParse) {
+  for (auto const& [json, flags] : std::vector<Good>{
+           {gpt2_xl, {"--bf16"}},
+           {R"({"zero_optimization": {"stage": 0}})", {}},
+           {R"({"zero_optimization": {"stage": 1}})", {}},
+           {R"({"zero_optimization": {"stage": 2, "allgather_partitions": true, "allgather_bucket_size": 3e8, "overlap_comm": true,
+                "reduce_scatter": true, "reduce_bucket_size": 3e8, "contiguous_gradients": true}})", {}},
+           {R"({"fp16": {"enabled": true, "auto_cast": false, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
+                "hysteresis": 2, "consecutive_hysteresis": false, "min_loss_scale": 1}})", {}},
+           {R"({"bf16": {"enabled": true}})", {}},
+           {R"({"bfloat16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})", {"--bf16"}},
+           {R"({"communication_data_type": "fp32"})", {"--fp16"}},
+           {R"({"amp": {"enabled": "auto", "opt_level": "auto"}})", {}},
+           {R"({"zero_force_ds_cpu_optimizer": false})", {}},
+           {R"({"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": true}})", {}},
+           {R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.9, 0.95], "eps": "auto", "weight_decay": "auto"
+                "torch_adam": true, "adam_w_mode": true}}})", {"--adam_beta2", "0.95"}},
+           {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 5e-6, "warmup_max_lr": "auto",
+                "warmup_num_steps": "auto", "total_num_steps": "auto"}}})", {}},
+           {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0,      //auto
+                "warmup_max_lr": 0.001,  //auto
+                "warmup_num_steps": 1000 //auto
+                }}})", {}},
+           {R"({"optimizer": {"type": "AdamW", "params": {"lr": 11e-3, "betas": [0.8, 0.999],   //--adam_beta1 --adam_beta2
+                "eps": 1e-8, "weight_decay": 0.01}}})", {}},
+           {R"({"gradient_clipping": 1.0, "steps_per_print": 10, "wall_clock_breakdown": false, "dump_state":false})", {}},
+           {R"({"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1})", {}},
+       })
+    EXPECT_EQ(error_of(json, flags), "") << json;
+}
+
+TEST(DeepSpeedConfig, FilesOfTheProjectParse) {
+  std::size_t count = 0;
+  for (auto const& entry : std::filesystem::directory_iterator(std::string(TESSERA_TEST_DATA) + "/../configs")) {
+    if (!entry.path().filename().string().starts_with("ds_")) continue;
+    std::string const name = entry.path().stem().string();
+    auto const c = resolved("", {"--deepspeed", entry.path().string()}, 2);
+    EXPECT_EQ(c.stage, name[7] - '0') << name;
+    EXPECT_EQ(c.dtype, name.ends_with("fp16") ? Dtype::fp16 : name.ends_with("bf16") ? Dtype::bf16 : Dtype::fp32) << name;
+    EXPECT_EQ(c.train_batch_size, 16) << name;
+    ++count;
+  }
+  EXPECT_GE(count, 6u);
+}
+
+struct Bad {
+  char const* json;
+  char const* part;
+};
+
+TEST(DeepSpeedConfig, WhatIsRefusedSaysWhy) {
+  for (auto const& [json, part] : std::vector<Bad>{
+           {R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
+            "zero_optimization.offload_optimizer.device \"cpu\" is not supported: offloading is not supported yet"},
+           {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm", "buffer_count": 5, "buffer_size": 1e8,
+                "max_in_cpu": 1e9}}})", "offload_param.device \"nvme\" is not supported"},
+           {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload is not supported"},
+           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "OneBitAdam"}})", "optimizer.type \"OneBitAdam\" is not supported: only Adam and AdamW"},
+           {R"({"optimizer": {"type": "lamb"}})", "\"Lamb\" is not supported"},
+           {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
+           {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
+           {R"({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})", "use gradient_clipping"},
+           {R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 1.5]}}})", "two numbers from 0 to below 1"},
+           {R"({"scheduler": {"type": "StepLR"}})", "it must be one of WarmupLR"},
+           {R"({"zero_optimization": {"zero_quantized_weights": true}})", "two-level collectives are not supported"},
+           {R"({"zero_optimization": {"mics_shard_size": 4}})", "not supported"},
+           {R"({"elasticity": {"enabled": true}})", "elasticity is not supported: remove the block"},
+           {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},
+           {R"({"sparse_attention": {"mode": "fixed"}})", "attention is dense"},
+           {R"({"amp": {"enabled": true}})", "use fp16 or bf16"},
+           {R"({"gradient_cliping": 1.0})", "ds.json: unknown key gradient_cliping; did you mean gradient_clipping?"},
+           {R"({"zero_optimization": {"satge": 2}})", "did you mean zero_optimization.stage?"},
+           {R"({"fp16": {"enabled": true, "los_scale": 0}})", "did you mean fp16.loss_scale?"},
+           {R"({"stage": 2})", "did you mean zero_optimization.stage?"},
+           {R"({"zero_optimization": {"stage": 4}})", "it must be an integer from 0 to 3"},
+           {R"({"zero_optimization": {"stage": "2"}})", "(a string); it must be an integer"},
+           {R"({"zero_optimization": {"reduce_bucket_size": 0}})", "at least 1"},
+           {R"({"zero_optimization": {"prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 1}})", "two names of one key"},
+           {R"({"bf16": {"enabled": true}, "bfloat16": {"enabled": true}})", "two names of one block"},
+           {R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "both true"},
+           {R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})", "above the first scale"},
+           {R"({"train_batch_size": 0})", "at least 1"},
+           {R"({"steps_per_print": "auto"})", "it must be a number"},
+       })
+    EXPECT_THAT(error_of(json), HasSubstr(part)) << json;
+}
+
+TEST(DeepSpeedConfig, FlagsAndNumbersThatDisagreeAreErrors) {
+  struct Case {
+    char const* json;
+    Words flags;
+    char const* part;
+  };
+  for (auto const& [json, flags, part] : std::vector<Case>{
+           {R"({"gradient_clipping": 1.0})", {"--max_grad_norm", "0.5"}, "gradient_clipping is 1.0 but --max_grad_norm is 0.5 (flag)"},
+           {R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})", {"--learning_rate", "1e-4"}, "optimizer.params.lr is 0.001 but --learning_rate"},
+           {R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95]}}})", {"--adam_beta2", "0.98"}, "--adam_beta2 is 0.98"},
+           {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}})", {"--learning_rate", "1e-4"}, "warmup_max_lr is 0.001"},
+           {R"({"fp16": {"enabled": false}})", {"--fp16"}, "fp16.enabled is false but --fp16 is true"},
+           {R"({"bf16": {"enabled": true}})", {"--no_bf16"}, "bf16.enabled is true but --bf16 is false"},
+           {R"({"bf16": {"enabled": true}})", {"--fp16"}, "--fp16 and bf16.enabled are both true"},
+           {R"({"train_micro_batch_size_per_gpu": 4})", {"--per_device_train_batch_size", "2"}, "train_micro_batch_size_per_gpu is 4 but"},
+           {R"({"gradient_accumulation_steps": 4})", {"--gradient_accumulation_steps", "2"}, "gradient_accumulation_steps is 4 but"},
+       })
+    EXPECT_THAT(error_of(json, flags), HasSubstr(part)) << json;
+  auto const warm = resolved(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 100}}})", {"--warmup_steps", "10"});
+  EXPECT_THROW(scheduler_section(warm, 1000), ConfigError);
+}
+
+TEST(DeepSpeedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
+  auto const c = resolved(R"({"gradient_clipping": 0.3, "optimizer": {"type": "adam", "params": {"lr": 0.011, "betas": [0.8, 0.99], "eps": 1e-6,
+      "weight_decay": 0.01, "adam_w_mode": false, "bias_correction": false}}, "bf16": {"enabled": true, "check_grad_overflow": false},
+      "data_types": {"grad_accum_dtype": "bf16"}, "communication_data_type": "fp32"})");
+  EXPECT_EQ(c.max_grad_norm, 0.3);
+  EXPECT_EQ(c.learning_rate, 0.011);
+  EXPECT_EQ(c.beta1, 0.8);
+  EXPECT_EQ(c.epsilon, 1e-6);
+  EXPECT_TRUE(c.adam_l2);
+  EXPECT_FALSE(c.bias_correction || c.skip_on_nonfinite || c.decay_groups);
+  EXPECT_EQ(c.accumulation_dtype, Dtype::bf16);
+  EXPECT_EQ(c.communication_dtype, Dtype::fp32);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("biases and norms decay too")));
+  EXPECT_FALSE(resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})").adam_l2);
+}
+
+TEST(DeepSpeedConfig, WithoutAFileTheFlagsAreAll) {
+  auto const c = resolved("", {"--bf16", "--gradient_accumulation_steps", "3", "--max_grad_norm", "0"}, 4);
+  EXPECT_EQ(c.stage, 0);
+  EXPECT_EQ(c.train_batch_size, 96);
+  EXPECT_EQ(c.dtype, Dtype::bf16);
+  EXPECT_EQ(c.communication_dtype, Dtype::fp32);
+  EXPECT_TRUE(c.decay_groups && c.overlap_comm && c.skip_on_nonfinite);
+  EXPECT_EQ(c.max_grad_norm, 0.0);
+  EXPECT_TRUE(scheduler_section(c, 10).is_null());
+  EXPECT_EQ(resolved("", {"--dtype", "bfloat16"}).dtype, Dtype::bf16);
+  EXPECT_EQ(resolved("", {"--dtype", "float32", "--fp16"}).dtype, Dtype::fp16);
+  EXPECT_THROW(resolved("", {"--fp16_full_eval"}), UsageError);
+  EXPECT_NO_THROW(resolved("", {"--fp16", "--fp16_full_eval"}));
+}
+
+/// total = micro * steps * ranks; 0: absent.
+struct Triangle {
+  int total, micro, steps, world;
+  int want_total, want_micro, want_steps;  ///< 0: refused
+};
+
+TEST(DeepSpeedConfig, BatchTriangle) {
+  for (auto const& t : std::vector<Triangle>{
+           {32, 4, 2, 4, 32, 4, 2}, {32, 4, 0, 4, 32, 4, 2}, {32, 0, 2, 4, 32, 4, 2}, {0, 4, 2, 4, 32, 4, 2}, {32, 0, 0, 4, 32, 8, 1},
+           {0, 4, 0, 4, 16, 4, 1},  {0, 0, 2, 4, 64, 8, 2},  {0, 0, 0, 4, 32, 8, 1},  {32, 4, 3, 4, 0, 0, 0}, {30, 4, 0, 4, 0, 0, 0},
+           {2, 0, 0, 4, 0, 0, 0},   {1, 1, 3, 1, 0, 0, 0},   {1, 1, 0, 2, 0, 0, 0},   {33, 0, 2, 4, 0, 0, 0},
+       }) {
+    auto tree = ConfigTree::object();
+    if (t.total) tree.set("train_batch_size", t.total);
+    if (t.micro) tree.set("train_micro_batch_size_per_gpu", t.micro);
+    if (t.steps) tree.set("gradient_accumulation_steps", t.steps);
+    if (t.want_total == 0) {
+      EXPECT_THAT(error_of(tree.dump(), {}, t.world), AllOf(HasSubstr("train_micro_batch_size_per_gpu"), HasSubstr("* ranks"))) << tree.dump();
+      continue;
+    }
+    auto const c = resolved(tree.dump(), {}, t.world);
+    EXPECT_EQ(c.train_batch_size, t.want_total) << tree.dump();
+    EXPECT_EQ(c.micro_batch_size, t.want_micro) << tree.dump();
+    EXPECT_EQ(c.accumulation_steps, t.want_steps) << tree.dump();
+  }
+  EXPECT_EQ(resolved(R"({"train_batch_size": 64})", {"--per_device_train_batch_size", "4"}, 2).accumulation_steps, 8);
+}
+
+TEST(DeepSpeedConfig, OldAndEmptyForms) {
+  EXPECT_EQ(resolved(R"({"zero_optimization": true})").stage, 1);
+  EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": 2.0}, "bf16": null})").stage, 2);
+  EXPECT_FALSE(resolved(R"({"zero_optimization": {"stage": 2}})").overlap_comm);
+  EXPECT_TRUE(resolved(R"({"zero_optimization": {"stage": 3}})").overlap_comm);
+  EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": 2, "stage3_prefetch_bucket_size": "auto"}})").prefetch_bucket_size, 50'000'000);
+  EXPECT_NO_THROW(resolved(R"({"zero_optimization": {"offload_param": {"device": "none"}}, "wandb": {"enabled": false}})"));
+  EXPECT_THROW(resolved(R"({"zero_optimization": {"reduce_bucket_size": "auto"}})", {}, 1, 0), ConfigError);
+}
+
+TEST(DeepSpeedConfig, OriginsTellWhereEachValueCameFrom) {
+  auto const c = resolved(gpt2_xl, {"--learning_rate", "1e-4"}, 2);
+  auto const d = describe(c);
+  EXPECT_EQ(d.at("learning_rate").dump(), R"({"value":0.0001,"origin":"flag"})");
+  EXPECT_EQ(d.at("stage").dump(), R"({"value":3,"origin":"deepspeed"})");
+  EXPECT_EQ(d.at("reduce_bucket_size").dump(), R"({"value":4096,"origin":"derived"})");
+  EXPECT_EQ(d.at("beta1").at("origin").as_string(), "default");
+  EXPECT_EQ(d.at("train_batch_size").at("origin").as_string(), "derived");
+  EXPECT_EQ(d.at("scheduler").at("value").at("params").at("warmup_num_steps").as_string(), "auto");
+}
+
+TEST(DeepSpeedConfig, EngineReadsTheResolvedValues) {
+  auto const e = engine_config(resolved(R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
+      "reduce_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})", {"--weight_decay", "0.2"}));
+  EXPECT_EQ(e.stage, 3);
+  EXPECT_EQ(e.dtype, Dtype::fp16);
+  EXPECT_EQ(e.accumulation_steps, 5);
+  EXPECT_EQ(e.reduce_bucket_size, 7);
+  EXPECT_EQ(e.prefetch_bucket_size, 8);
+  EXPECT_EQ(e.max_live_parameters, 9);
+  EXPECT_FALSE(e.overlap_comm || e.loss_scaler.dynamic);
+  EXPECT_EQ(e.loss_scaler.static_scale, 128.0);
+  EXPECT_EQ(e.weight_decay, 0.2);
+  EXPECT_EQ(e.max_grad_norm, 1.0);
+}
+
+TEST(DeepSpeedConfig, EveryKeySaysWhatItMeansAndWhyItIsNotFollowed) {
+  for (auto const& option : deepspeed_table().options()) {
+    EXPECT_FALSE(option.meaning.empty()) << option.name;
+    EXPECT_FALSE(option.support != Support::full && option.note.empty()) << option.name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
