@@ -95,8 +95,13 @@ std::string range_text(Option const& option) {
 
 std::string support_text(Option const& option) {
   std::string out = option.support == Support::full ? "yes" : option.support == Support::hint ? "accepted, " + option.note : "no: " + option.note;
-  for (auto const& [choice, why] : option.exceptions) out += "; not `" + choice + "`: " + why;
-  return out;
+  std::string reason;
+  for (auto const& [choice, why] : option.exceptions) {  // one reason for the choices that share it
+    if (!reason.empty() && why != reason) out += ": " + reason;
+    out += (why == reason ? ", `" : "; not `") + choice + "`";
+    reason = why;
+  }
+  return reason.empty() ? out : out + ": " + reason;
 }
 
 std::string row(Option const& option) {
