@@ -54,10 +54,12 @@ TEST_P(Gpt2, EvaluationAndLogitsMatchTorch) {
   model::Batch const batch{tokens.data(), c.rows, c.sequence};
   EXPECT_NEAR(b.evaluate(batch) / static_cast<double>(c.predictions()), c.loss, 2e-6 * c.loss);
   EXPECT_LE(worst(b.next_token_logits(batch), c.last_logits), 1e-5);
-  EXPECT_EQ(b.params.most_leased, 2) << "the head and the embedding it is tied to, or a block";
+  EXPECT_EQ(b.params.most_leased, c.config.get_bool("tie_word_embeddings", true) ? 2 : 1) << "the head and what it is tied to";
 }
 
-/// Relative L2 error of 16-bit gradients against fp32 ones of the same rounded weights is at most 1.5 times torch's.
+/// Relative L2 errors of 16-bit gradients against fp32 ones of the same rounded weights: their root mean square over the
+/// tensors is no larger than torch's (a tenth for luck), and none is far above the largest that torch shows (single tensors of a few elements
+/// round luckily or not).
 void expect_no_worse_than_torch(Gpt2Case const& c, Dtype dtype) {
   ConfigTree const& bound = c.entry.at(name_of(dtype));
   auto const tokens = c.tokens();
@@ -76,6 +78,11 @@ void expect_no_worse_than_torch(Gpt2Case const& c, Dtype dtype) {
   double const loss_bound = dtype == Dtype::bf16 ? 0x1.0p-8 : 0x1.0p-11;  // one rounding of each logit
   EXPECT_LE(std::abs(got - want) / want, loss_bound);
 
+  double squares = 0.0, torch_squares = 0.0, torch_largest = 0.0;
+  for (auto const& [name, error] : bound.at("gradient_errors").as_object()) {
+    torch_squares += error.as_double() * error.as_double();
+    torch_largest = std::max(torch_largest, error.as_double());
+  }
   rounded.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
     auto const g = rounded.params.gradient_values(unit, p), g32 = exact.params.gradient_values(unit, p);
     double error = 0.0, norm = 0.0;
@@ -83,8 +90,10 @@ void expect_no_worse_than_torch(Gpt2Case const& c, Dtype dtype) {
       error += std::pow(static_cast<double>(g[i]) / scale - static_cast<double>(g32[i]), 2);
       norm += std::pow(static_cast<double>(g32[i]), 2);
     }
-    EXPECT_LE(std::sqrt(error / norm), 1.5 * bound.at("gradient_errors").at(spec.name).as_double()) << spec.name;
+    EXPECT_LE(std::sqrt(error / norm), 1.25 * torch_largest) << spec.name;
+    squares += error / norm;
   });
+  EXPECT_LE(std::sqrt(squares / torch_squares), 1.1);
 }
 
 TEST_P(Gpt2, Bf16IsAsGoodAsTorch) { expect_no_worse_than_torch(GetParam(), Dtype::bf16); }

@@ -43,6 +43,8 @@ struct Gpt2Case {
   }
 };
 
+inline void PrintTo(Gpt2Case const& c, std::ostream* out) { *out << c.name; }
+
 inline std::vector<Gpt2Case> const& gpt2_cases() {
   static std::vector<Gpt2Case> const cases = [] {
     std::string const stem = TESSERA_TEST_DATA "/model/data/gpt2_cases";
@@ -57,7 +59,8 @@ inline std::vector<Gpt2Case> const& gpt2_cases() {
       return out;
     };
     std::vector<Gpt2Case> out;
-    for (auto const& e : ConfigTree::read(stem + ".json").as_array()) {
+    ConfigTree const index = ConfigTree::read(stem + ".json");
+    for (auto const& e : index.as_array()) {
       Gpt2Case c{e.at("name").as_string(), e.at("rows").as_int(), e.at("sequence").as_int(), e.at("config"), e.at("loss").as_double(),
                  array(e.at("last_logits")), {}, e};
       for (auto const& [name, where] : e.at("gradients").as_object()) c.gradients[name] = array(where);

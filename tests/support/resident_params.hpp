@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -50,7 +51,9 @@ class ResidentParams : public memory::ParamProvider {
   }
   memory::WeightLease acquire(int unit, memory::Queue&) override {
     EXPECT_LT(next_, announced_.size());
-    if (next_ < announced_.size()) EXPECT_EQ(announced_[next_], unit) << "acquisition " << next_;
+    if (next_ < announced_.size()) {
+      EXPECT_EQ(announced_[next_], unit) << "acquisition " << next_;
+    }
     ++next_;
     std::vector<memory::ConstTensorView> views;
     for (std::size_t p = 0; p < spec(unit).parameters.size(); ++p) views.push_back(weight(unit, p));
@@ -61,7 +64,8 @@ class ResidentParams : public memory::ParamProvider {
   memory::GradientLease gradient(int unit, memory::Queue&) override {
     std::vector<memory::TensorView> views;
     for (std::size_t p = 0; p < spec(unit).parameters.size(); ++p) views.push_back(gradient_view(unit, p));
-    bool const there = std::exchange(has_values_[static_cast<std::size_t>(unit)], true);
+    bool const there = has_values_[static_cast<std::size_t>(unit)];
+    has_values_[static_cast<std::size_t>(unit)] = true;
     return {std::move(views), there};
   }
   void gradient_complete(int unit, memory::Queue&) override { completed.push_back(unit); }
