@@ -17,7 +17,11 @@ std::string joined(std::vector<std::string> const& words, char const* between) {
 std::string default_text(Option const& option) {
   if (option.fallback.is_null()) return "none";
   if (option.fallback.is_string()) return option.fallback.as_string().empty() ? "none" : option.fallback.as_string();
-  if (option.fallback.is_array() && option.fallback.size() == 0) return "none";
+  if (option.fallback.is_array()) {
+    std::string out;
+    for (auto const& item : option.fallback.as_array()) out += (out.empty() ? "" : ", ") + item.as_string();
+    return out.empty() ? "none" : out;
+  }
   if (!option.fallback.is_number()) return option.fallback.dump();
   std::ostringstream out;  // 5e-05, 500000000 and 0.9 as people write them
   if (option.fallback.is_int()) out << option.fallback.as_int();
@@ -75,10 +79,9 @@ void wrap(std::string& out, std::string const& text, std::size_t used, std::size
 
 std::string help_meaning(Option const& option) {
   std::string out = option.meaning;
-  if (option.type == OptionType::choice) out += ": " + joined(option.choices, ", ");
-  out += " (";
-  if (!option.unit_name.empty()) out += "in " + option.unit_name + "; ";
-  return out + "default: " + default_text(option) + ")";
+  if (option.type == OptionType::choice) out += " [" + joined(option.choices, ", ") + "]";
+  bool const plain = option.fallback.is_null() || option.fallback == ConfigTree(false) || option.fallback == ConfigTree("");
+  return plain ? out : out + " (default: " + default_text(option) + ")";
 }
 
 std::string cell(std::string text) {

@@ -52,6 +52,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("adam_epsilon", a.adam_epsilon);
   visit("max_grad_norm", a.max_grad_norm);
   visit("lr_scheduler_type", a.lr_scheduler_type);
+  visit("lr_scheduler_kwargs", a.lr_scheduler_kwargs);
   visit("warmup_steps", a.warmup_steps);
   visit("fp16", a.fp16);
   visit("bf16", a.bf16);
@@ -122,6 +123,7 @@ struct Assign {
   void operator()(char const* name, Sampling& field) const {
     field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
   }
+  void operator()(char const* name, ConfigTree& field) const { field = value(name); }
   void operator()(char const* name, log::Level& field) const { field = level_from(value(name).as_string(), field); }
 };
 
@@ -136,6 +138,7 @@ struct ToTree {
     char const* const names[] = {"debug", "info", "warning", "error"};
     return names[static_cast<int>(v)];
   }
+  static ConfigTree of(ConfigTree const& v) { return v; }
   static ConfigTree of(bool v) { return v; }
   static ConfigTree of(std::int64_t v) { return v; }
   static ConfigTree of(double v) { return v; }
@@ -200,6 +203,8 @@ void validate(TrainingArguments const& a) {
   TESSERA_VALIDATE(a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
                    "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
   validate_model(a);
+  TESSERA_VALIDATE(a.lr_scheduler_kwargs.is_null() || a.lr_scheduler_kwargs.is_object(), UsageError, "--lr_scheduler_kwargs is ",
+                   a.lr_scheduler_kwargs.dump(), "; it must be a JSON object like {\"num_cycles\": 2}");
   TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError, "--do_train needs --train_file");
   TESSERA_VALIDATE(!a.do_eval || !a.validation_file.empty() || !a.train_file.empty(), UsageError,
                    "--do_eval needs --validation_file, or a --train_file of which validation_split_percentage is kept");

@@ -20,7 +20,7 @@ void add_model(OptionTable& t) {
   t.add(string, "model_type", {}, "model family to train from random weights with its usual sizes: gpt2, gpt_bigcode, llama");
   t.add(string, "config_overrides", {}, "changes to the sizes of model_type: n_embd=64,n_layer=2");
   t.add(path, "tokenizer_name", {}, "directory with tokenizer.json, if it is not in model_name_or_path");
-  t.add(choice, "dtype", {}, "working precision when neither a flag nor the DeepSpeed configuration names one; auto: float32")
+  t.add(choice, "dtype", {}, "working precision when no flag and no DeepSpeed block names one; auto: float32")
       .one_of({"auto", "float32", "bfloat16", "float16"}).alias("torch_dtype");
   t.add(path, "cache_dir", {}, "where a hub client keeps its files").hint("no effect: nothing is fetched from a hub");
   t.add(boolean, "use_fast_tokenizer", true, "tokenizers library instead of Python code").hint("no effect: tokenizer.json is always used");
@@ -102,13 +102,13 @@ void add_optimizer(OptionTable& t) {
   t.add(real, "adam_epsilon", 1e-8, "added to the root of the mean square").at_least(0);
   t.add(real, "max_grad_norm", 1.0, "clip the global gradient norm to this; 0: do not").at_least(0);
   auto& schedule = t.add(choice, "lr_scheduler_type", "linear", "shape of the learning rate over the steps")
-      .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt"});
-  for (char const* name : {"reduce_lr_on_plateau", "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay", "greedy"})
-    schedule.except(name, "use cosine, linear, or a DeepSpeed scheduler section");
+      .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
+               "cosine_warmup_with_min_lr", "warmup_stable_decay"});
+  for (char const* name : {"reduce_lr_on_plateau", "greedy"})
+    schedule.except(name, "it follows evaluation results; use a schedule that depends on the step only");
   t.add(real, "warmup_steps", 0.0, "steps of linear warm-up from 0; below 1: a share of all steps").at_least(0).unit("steps");
   t.add(real, "warmup_ratio", 0.0, "share of all steps to warm up; warmup_steps wins").at_least(0).at_most(1);
-  t.add(json, "lr_scheduler_kwargs", {}, "more arguments of a schedule").shown_as("JSON object")
-      .refuse("the supported schedules take none; use a DeepSpeed scheduler section");
+  t.add(json, "lr_scheduler_kwargs", {}, "more arguments of a schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}").shown_as("JSON object");
   auto& optim = t.add(choice, "optim", "adamw_torch_fused", "optimizer; all of these are AdamW")
       .one_of({"adamw_torch_fused", "adamw_torch", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla", "adamw_torch_npu_fused"})
       .hint("the same AdamW kernel for all of these");

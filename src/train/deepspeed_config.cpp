@@ -285,6 +285,8 @@ void Resolver::resolve_betas() {
 
 void Resolver::resolve_schedule() {
   out_.lr_scheduler_type = args_.lr_scheduler_type;
+  out_.lr_scheduler_kwargs = args_.lr_scheduler_kwargs;
+  out_.origins["lr_scheduler_kwargs"] = args_.values.origin("lr_scheduler_kwargs");
   out_.warmup_steps = args_.warmup_steps;
   out_.origins["lr_scheduler_type"] = args_.values.origin("lr_scheduler_type");
   out_.origins["warmup_steps"] = args_.values.origin(args_.given("warmup_steps") ? "warmup_steps" : "warmup_ratio");
@@ -337,6 +339,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("max_grad_norm", c.max_grad_norm);
   visit("scheduler", c.scheduler);
   visit("lr_scheduler_type", c.lr_scheduler_type);
+  visit("lr_scheduler_kwargs", c.lr_scheduler_kwargs);
   visit("warmup_steps", c.warmup_steps);
 }
 

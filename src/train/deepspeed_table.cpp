@@ -67,10 +67,11 @@ void add_scheduler(OptionTable& t) {
   t.add(integer, p + "cycle_second_stair_count", {}, "OneCycle: stairs down; none: as many as up").at_least(0);
   t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays").at_least(0).unit("steps");
   char const* const momentum = "no effect: beta1 stays as the optimizer section says";
-  t.add(boolean, p + "cycle_momentum", true, "OneCycle: cycle beta1 too").hint(momentum);
+  t.add(boolean, p + "cycle_momentum", true, "OneCycle: write false; cycling beta1 is not supported");
   t.add(real, p + "cycle_min_mom", 0.8, "OneCycle: lowest beta1").hint(momentum);
   t.add(real, p + "cycle_max_mom", 0.9, "OneCycle: highest beta1").hint(momentum);
   t.add(real, p + "decay_mom_rate", 0.0, "OneCycle: decay of beta1").hint(momentum);
+  t.add(integer, p + "last_batch_iteration", -1, "where the schedule starts").refuse("a resumed run takes its position from the checkpoint; remove it");
   t.add(real, p + "lr_range_test_min_lr", 1e-3, "LRRangeTest: first rate").above(0);
   t.add(integer, p + "lr_range_test_step_size", 2000, "LRRangeTest: steps of a stair").at_least(1).unit("steps");
   t.add(real, p + "lr_range_test_step_rate", 1.0, "LRRangeTest: growth a stair").at_least(0);

@@ -131,7 +131,8 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {{"--fsdp", "full_shard auto_wrap"}, "zero_optimization.stage 3"},
            {{"--optim", "adafactor"}, "use adamw_torch"},
            {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
-           {{"--lr_scheduler_type", "warmup_stable_decay"}, "DeepSpeed scheduler section"},
+           {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "follows evaluation results"},
+           {with_model({"--do_eval", "--train_file", "a.txt", "--lr_scheduler_kwargs", "two"}), "must be a JSON object"},
            {{"--dataset_name", "wikitext"}, "Use --train_file"},
            {{"--save_strategy", "best"}, "use steps or epoch"},
            {{"train.py", "--bf16"}, "a run file ends in .json"},
@@ -144,7 +145,7 @@ TEST(Arguments, HelpAndVersionNeedNothingElse) {
   EXPECT_TRUE(parse_arguments({"--help"}).help);
   EXPECT_TRUE(parse_arguments({"-h"}).help);
   EXPECT_TRUE(parse_arguments({"--version"}).version);
-  EXPECT_THAT(arguments_help(), AllOf(HasSubstr("--per_device_train_batch_size N"), HasSubstr("in sequences; default: 8")));
+  EXPECT_THAT(arguments_help(), AllOf(HasSubstr("--per_device_train_batch_size N"), HasSubstr("(default: 8)")));
 }
 
 TEST(Arguments, RunFileWithFlagsOverIt) {

@@ -244,6 +244,95 @@ TEST(DeepSpeedConfig, BatchTriangle) {
   EXPECT_EQ(resolved(R"({"train_batch_size": 64})", {"--per_device_train_batch_size", "4"}, 2).accumulation_steps, 8);
 }
 
+Words flag_words(ConfigTree const& flags) {
+  Words words;
+  for (auto const& [name, value] : flags.as_object()) words.push_back("--" + name + "=" + value.dump());
+  return words;
+}
+
+double number(ConfigTree const& filled, std::string const& path) {
+  auto const dot = path.find('.');
+  return dot == std::string::npos ? filled.at(path).as_double() : number(filled.at(path.substr(0, dot)), path.substr(dot + 1));
+}
+
+/// transformers fills "auto" and refuses contradictions; stored by tests/oracles/hf_deepspeed_auto.py.
+TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
+  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
+  std::size_t refused = 0;
+  for (auto const& entry : stored.at("auto").as_array()) {
+    std::string const json = entry.at("config").dump();
+    auto const& filled = entry.at("filled");
+    int const ranks = static_cast<int>(entry.at("ranks").as_int());
+    if (filled.is_null()) {
+      EXPECT_NE(error_of(json, flag_words(entry.at("flags")), ranks), "") << json;
+      ++refused;
+      continue;
+    }
+    auto const c = resolved(json, flag_words(entry.at("flags")), ranks, entry.at("hidden_size").as_int());
+    auto const section = scheduler_section(c, entry.at("total_steps").as_int());
+    auto const expect = [&](char const* path, double value) {
+      if (filled.contains(std::string(path).substr(0, std::string(path).find('.')))) {
+        EXPECT_EQ(number(filled, path), value) << path << " of " << json;
+      }
+    };
+    expect("train_batch_size", static_cast<double>(c.train_batch_size));
+    expect("train_micro_batch_size_per_gpu", static_cast<double>(c.micro_batch_size));
+    expect("gradient_accumulation_steps", static_cast<double>(c.accumulation_steps));
+    expect("gradient_clipping", c.max_grad_norm);
+    expect("optimizer.params.lr", c.learning_rate);
+    expect("optimizer.params.eps", c.epsilon);
+    expect("optimizer.params.weight_decay", c.weight_decay);
+    if (filled.contains("optimizer")) {
+      EXPECT_EQ(filled.at("optimizer").at("params").at("betas"), ConfigTree(ConfigTree::Array{c.beta1, c.beta2}));
+    }
+    if (filled.contains("fp16")) {
+      EXPECT_EQ(filled.at("fp16").at("enabled").as_bool(), c.dtype == Dtype::fp16);
+    }
+    if (filled.contains("bf16")) {
+      EXPECT_EQ(filled.at("bf16").at("enabled").as_bool(), c.dtype == Dtype::bf16);
+    }
+    for (char const* name : {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "total_num_steps"})
+      if (filled.contains("scheduler")) expect((std::string("scheduler.params.") + name).c_str(), section.at("params").at(name).as_double());
+    if (c.stage < 2) continue;
+    expect("zero_optimization.reduce_bucket_size", static_cast<double>(c.reduce_bucket_size));
+    if (c.stage != 3) continue;
+    expect("zero_optimization.stage3_prefetch_bucket_size", static_cast<double>(c.prefetch_bucket_size));
+    expect("zero_optimization.stage3_param_persistence_threshold", static_cast<double>(c.param_persistence_threshold));
+  }
+  EXPECT_GE(refused, 4u);
+}
+
+/// DeepSpeed's own arithmetic over every combination of given and missing values.
+TEST(DeepSpeedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
+  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
+  char const* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
+  for (auto const& entry : stored.at("triangle").as_array()) {
+    auto const& given = entry.at("given").as_array();
+    auto tree = ConfigTree::object();
+    for (int i = 0; i < 3; ++i)
+      if (!given[i].is_null()) tree.set(keys[i], given[i]);
+    int const ranks = static_cast<int>(given[3].as_int());
+    if (entry.at("derived").is_null()) {
+      EXPECT_NE(error_of(tree.dump(), {}, ranks), "") << entry.dump();
+      continue;
+    }
+    ASSERT_EQ(error_of(tree.dump(), {}, ranks), "") << entry.dump();
+    auto const c = resolved(tree.dump(), {}, ranks);
+    EXPECT_EQ(entry.at("derived"), ConfigTree(ConfigTree::Array{c.train_batch_size, c.micro_batch_size, c.accumulation_steps})) << entry.dump();
+  }
+}
+
+TEST(DeepSpeedConfig, LearningRateFollowsTheSectionOrTheFlag) {
+  auto const section = resolved(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto",
+      "total_num_steps": "auto", "warmup_type": "linear"}}})", {"--learning_rate", "0.5", "--warmup_steps", "10"});
+  EXPECT_DOUBLE_EQ(learning_rate_schedule(section, 100)(12), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_schedule(section, 100)(57), 0.25);
+  auto const flag = resolved("", {"--learning_rate", "0.5", "--warmup_steps", "0.1", "--lr_scheduler_type", "cosine_with_min_lr",
+                                  "--lr_scheduler_kwargs", R"({"min_lr_rate": 0.1})"});
+  EXPECT_DOUBLE_EQ(learning_rate_schedule(flag, 100)(11), 0.5);
+  EXPECT_NEAR(learning_rate_schedule(flag, 100)(101), 0.05, 1e-15);
+}
+
 TEST(DeepSpeedConfig, OldAndEmptyForms) {
   EXPECT_EQ(resolved(R"({"zero_optimization": true})").stage, 1);
   EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": 2.0}, "bf16": null})").stage, 2);

@@ -55,6 +55,7 @@ struct ResolvedConfig {
   /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null: --lr_scheduler_type holds.
   ConfigTree scheduler;
   std::string lr_scheduler_type = "linear";
+  ConfigTree lr_scheduler_kwargs;  ///< null: none
   double warmup_steps = 0.0;  ///< below 1: a share of all steps
 
   std::map<std::string, Origin, std::less<>> origins;  ///< by field name; absent: default
