@@ -14,9 +14,11 @@ namespace tessera::comm::detail {
 namespace {
 
 /// Elements per pass: the accumulator stays in the first-level cache while the sources stream by.
-constexpr std::int64_t pass = 2048;
-/// From this many bytes on the result is stored past the caches: whoever reads it will not find all of it there anyway.
-constexpr std::size_t large = std::size_t{4} << 20;
+constexpr std::int64_t pass = 1024;
+/// From these sizes on stores go past the caches: memory traffic falls from 4 to 3 bytes a byte of a reduction's result, and from
+/// 3 to 2 of a copy's. Smaller results may still be in a cache when they are read. Measured with tests/bench/collectives_bench.
+constexpr std::size_t large_copy = std::size_t{4} << 20;
+constexpr std::size_t large_result = std::size_t{16} << 20;
 
 struct Sum {
   template <class T>
@@ -51,6 +53,13 @@ template <class Acc, class T>
 void load(Acc* acc, std::byte const* from, std::int64_t n) {
   T const* const in = typed<T>(from);
   for (std::int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(in[i]);
+}
+
+/// Two sources at once: more reads under way at the same time than one source after the other.
+template <class Acc, class T, class Op>
+void load_pair(Acc* acc, std::byte const* from, std::byte const* from_other, std::int64_t n) {
+  T const *const in = typed<T>(from), *const other = typed<T>(from_other);
+  for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::apply(static_cast<Acc>(in[i]), static_cast<Acc>(other[i]));
 }
 
 template <class Acc, class T, class Op>
@@ -98,14 +107,15 @@ void finish_streaming() {
 template <class Acc>
 struct Input {
   void (*load)(Acc*, std::byte const*, std::int64_t);
+  void (*load_pair)(Acc*, std::byte const*, std::byte const*, std::int64_t);
   void (*combine)(Acc*, std::byte const*, std::int64_t);
 };
 template <class Acc, class T>
 Input<Acc> input(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return {load<Acc, T>, combine<Acc, T, Sum>};
-    case ReduceOp::max: return {load<Acc, T>, combine<Acc, T, Max>};
-    case ReduceOp::min: return {load<Acc, T>, combine<Acc, T, Min>};
+    case ReduceOp::sum: return {load<Acc, T>, load_pair<Acc, T, Sum>, combine<Acc, T, Sum>};
+    case ReduceOp::max: return {load<Acc, T>, load_pair<Acc, T, Max>, combine<Acc, T, Max>};
+    case ReduceOp::min: return {load<Acc, T>, load_pair<Acc, T, Min>, combine<Acc, T, Min>};
   }
   return {};
 }
@@ -119,25 +129,33 @@ Output<Acc> output() {
   return {combine<Acc, T, Sum>, store<Acc, T>};
 }
 
+/// Elements [first, first + n) of all sources into the accumulator.
+template <class Acc>
+void accumulate(Input<Acc> const& in, std::span<std::byte const* const> sources, std::size_t at, std::int64_t n, Acc* acc) {
+  if (sources.size() == 1) return in.load(acc, sources[0] + at, n);
+  in.load_pair(acc, sources[0] + at, sources[1] + at, n);
+  for (auto const* source : sources.subspan(2)) in.combine(acc, source + at, n);
+}
+
 template <class Acc>
 void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* const> sources, std::int64_t numel,
          Output<Acc> const& out, Target const& target) {
   std::size_t const out_size = size_of(target.dtype);
-  bool const streams = static_cast<std::size_t>(numel) * out_size >= large;
+  bool const streams = static_cast<std::size_t>(numel) * out_size >= large_result;
+  bool const packs = out_size != sizeof(Acc);  // else the accumulator has the output's type
   alignas(64) Acc acc[pass];
   alignas(64) std::byte packed[pass * sizeof(Acc)];
   for (std::int64_t first = 0; first < numel; first += pass) {
     std::int64_t const n = std::min(pass, numel - first);
-    in.load(acc, sources[0] + static_cast<std::size_t>(first) * in_size, n);
-    for (auto const* source : sources.subspan(1)) in.combine(acc, source + static_cast<std::size_t>(first) * in_size, n);
+    accumulate(in, sources, static_cast<std::size_t>(first) * in_size, n, acc);
     std::byte* const to = target.data + static_cast<std::size_t>(first) * out_size;
     if (target.accumulate) out.add(acc, to, n);
-    if (streams) {
-      out.store(packed, acc, n);
-      stream_bytes(to, packed, static_cast<std::size_t>(n) * out_size);
-    } else {
+    if (!streams) {
       out.store(to, acc, n);
+      continue;
     }
+    if (packs) out.store(packed, acc, n);
+    stream_bytes(to, packs ? packed : reinterpret_cast<std::byte const*>(acc), static_cast<std::size_t>(n) * out_size);
   }
   if (streams) finish_streaming();
 }
@@ -174,7 +192,7 @@ void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sour
 
 void copy_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
   if (bytes == 0 || to == from) return;
-  if (bytes < large) {
+  if (bytes < large_copy) {
     std::memcpy(to, from, bytes);
     return;
   }
