@@ -79,7 +79,8 @@ void Wait::check(int missing) {
   if (now < next_look_ && now - start_ < deadline_) return;
   next_look_ = now + look_interval;
   if (transport_.abandoned()) lost(-1, "was given up by this rank");
-  int const dead = missing < 0 ? peers_.first_dead() : peers_.alive(missing) ? -1 : missing;
+  // the one seen first stays the suspect: those who end because of it come later
+  int const dead = missing >= 0 ? (peers_.alive(missing) ? -1 : missing) : dead_ >= 0 && !peers_.alive(dead_) ? dead_ : peers_.first_dead();
   if (dead >= 0 && dead == dead_)
     lost(dead, concat(peers_.describe(dead), " has ended; see its output and the node's log for the reason, then restart from the last checkpoint"));
   dead_ = dead;
