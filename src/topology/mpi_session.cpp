@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "tessera/core/error.hpp"
 
@@ -71,6 +72,17 @@ CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
 CommHandle MpiSession::node() const { return node_; }
 
 void MpiSession::leave_without_finalize() { skip_finalize = true; }
+
+bool MpiSession::all_arrive(std::chrono::milliseconds deadline) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+  auto const end = std::chrono::steady_clock::now() + deadline;
+  for (int arrived = 0;; std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+    if (MPI_Test(&request, &arrived, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (arrived) return true;
+    if (std::chrono::steady_clock::now() > end) return false;
+  }
+}
 
 void MpiSession::abort(int exit_code) {
   MPI_Abort(MPI_COMM_WORLD, exit_code);

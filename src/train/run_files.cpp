@@ -79,6 +79,14 @@ void StatusFile::write() {
   }
 }
 
+bool run_has_failed(fs::path const& run_directory) {
+  try {
+    return ConfigTree::read(run_directory / "status.json").get_string("state", "") == "failed";
+  } catch (Error const&) {
+    return false;
+  }
+}
+
 MetricsFile::MetricsFile(fs::path const& run_directory, std::int64_t first_step) : file_(run_directory / "metrics.jsonl") {
   std::string kept;
   if (first_step > 1) {

@@ -1,6 +1,7 @@
 #pragma once
 /// Starting and ending MPI, and what it says about where this rank runs. No MPI type appears in this header.
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class MpiSession {
   CommHandle node() const;   ///< the ranks of this node
   /// Host name of every rank, gathered once at start.
   std::vector<std::string> const& hosts() const { return hosts_; }
+  /// Whether every rank comes here within @p deadline: ranks that fail together can then end in order, without abort().
+  bool all_arrive(std::chrono::milliseconds deadline);
   /// Ends all ranks with this exit code; does not return.
   [[noreturn]] static void abort(int exit_code);
   /// After a peer was lost MPI_Finalize could wait for it for ever: the session then ends without it.

@@ -40,6 +40,9 @@ class StatusFile {
   std::chrono::steady_clock::time_point last_write_{};
 };
 
+/// True when status.json says already why the run has failed: a rank that loses its peers afterwards must not hide that reason.
+bool run_has_failed(std::filesystem::path const& run_directory);
+
 /// metrics.jsonl: one JSON object a line, appended by one writer. After a resume the lines of steps that are run again are dropped.
 class MetricsFile {
  public:

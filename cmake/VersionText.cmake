@@ -1,0 +1,22 @@
+# version_config.hpp for --version. The commit comes from git, or from TESSERA_COMMIT for builds from an archive.
+set(TESSERA_COMMIT "" CACHE STRING "Commit that --version names, for builds without a git checkout")
+set(commit "${TESSERA_COMMIT}")
+find_package(Git QUIET)
+if(NOT commit AND Git_FOUND AND EXISTS "${PROJECT_SOURCE_DIR}/.git")
+  execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty --abbrev=12 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+if(NOT commit)
+  set(commit "unknown")
+endif()
+
+set(TESSERA_CUDA_TEXT "absent")
+set(TESSERA_NCCL_TEXT "absent")
+set(TESSERA_CUDNN_TEXT "absent")
+if(TESSERA_ENABLE_CUDA)
+  set(TESSERA_CUDA_TEXT "${CUDAToolkit_VERSION}")
+endif()
+block(SCOPE_FOR VARIABLES)
+  set(TESSERA_COMMIT "${commit}")
+  configure_file("${PROJECT_SOURCE_DIR}/src/train/version_config.hpp.in" "${CMAKE_CURRENT_BINARY_DIR}/version/version_config.hpp" @ONLY)
+endblock()

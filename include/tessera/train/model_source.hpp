@@ -1,0 +1,30 @@
+#pragma once
+/// Where a run's model comes from: a Hugging Face directory with weights, a configuration alone, or a model type's defaults.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "tessera/core/config_tree.hpp"
+#include "tessera/memory/param_provider.hpp"
+#include "tessera/train/arguments.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+/// run_clm's rules: --model_name_or_path gives configuration and weights; --config_name another configuration; without both
+/// --model_type's defaults with --config_overrides, from random weights.
+struct ModelSource {
+  ConfigTree config;                         ///< Hugging Face config.json, overrides applied
+  std::filesystem::path weights_directory;   ///< empty: random initial weights
+  std::filesystem::path tokenizer_directory; ///< of --tokenizer_name, else of the model; empty: none given
+};
+
+/// @throws UsageError when nothing names a model, IoError / DataError for files, ConfigError for --config_overrides without effect
+ModelSource find_model(TrainingArguments const& arguments);
+
+/// Writes initial values of any run of a parameter: from the directory's safetensors, or random by (seed, name, element).
+/// @throws DataError when a tensor is missing or its shape differs from the configuration's
+zero::Engine::Fill initial_weights(ModelSource const& source, std::vector<memory::UnitSpec> const& units, std::uint64_t seed);
+
+}  // namespace tessera::train

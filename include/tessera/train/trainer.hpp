@@ -1,0 +1,98 @@
+#pragma once
+/// The job of tessera-train: data, model, engine and checkpoints brought together; train, evaluate, generate.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/comm/collectives.hpp"
+#include "tessera/data/sampler.hpp"
+#include "tessera/data/text_dataset.hpp"
+#include "tessera/data/tokenizer.hpp"
+#include "tessera/memory/queue.hpp"
+#include "tessera/model/causal_lm.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/train/arguments.hpp"
+#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/train/model_source.hpp"
+#include "tessera/train/run_files.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+/// How a job ended; errors are thrown.
+struct Outcome {
+  ExitCode code = ExitCode::done;
+  std::string reason = "finished";
+};
+
+class Trainer {
+ public:
+  /// Collective over all ranks of @p comm; the referenced objects outlive the trainer.
+  Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status);
+  ~Trainer();
+  Outcome run();
+
+ private:
+  struct Losses;
+  struct StepOutcome;
+
+  void load_data();
+  void plan_steps();
+  void build_model();
+  void start_weights();
+  void say_what_runs() const;
+
+  Outcome train();
+  StepOutcome train_step(std::int64_t step);
+  double train_micro_batch(data::MicroBatch const& micro, model::PassSettings const& settings);
+  void after_step(std::int64_t step, StepOutcome const& outcome);
+  void check_loss(std::int64_t step, StepOutcome const& outcome) const;
+  bool due(Interval strategy, double every, std::int64_t step) const;
+  void evaluate(std::int64_t step);
+  void generate();
+
+  void save_checkpoint(std::int64_t step);
+  ConfigTree trainer_state(std::int64_t step) const;
+  void restore_checkpoint(std::filesystem::path const& directory);
+  void write_model();
+  void write_train_results(double seconds);
+  double epoch_of(std::int64_t step) const;
+
+  bool is_root() const { return comm_.rank() == 0; }
+
+  TrainingArguments const& arguments_;
+  topology::MpiSession const& session_;
+  comm::Collectives& comm_;
+  StatusFile& status_;
+  std::unique_ptr<memory::Queue> compute_;
+
+  ModelSource source_;
+  ResolvedConfig config_;
+  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::optional<data::TokenBlocks> train_blocks_, eval_blocks_;
+  std::optional<data::Sampler> sampler_;
+  std::unique_ptr<model::CausalLm> model_;
+  std::unique_ptr<zero::Engine> engine_;
+  optim::Schedule schedule_;
+  std::vector<std::int32_t> tokens_;  ///< of the micro-batch at hand
+
+  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<Progress> progress_;
+  std::int64_t first_step_ = 1;       ///< to run, after a resume
+  std::int64_t last_saved_step_ = -1;
+  std::int64_t applied_steps_ = 0;    ///< not skipped: where the learning-rate schedule stands
+  std::int64_t save_failures_ = 0;    ///< in a row
+  std::int64_t tokens_seen_ = 0, samples_seen_ = 0;
+  double loss_since_line_ = 0.0;      ///< sum of step losses since the last line
+  std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
+  double loss_of_run_ = 0.0;          ///< sum of step losses of this attempt
+  std::chrono::steady_clock::time_point line_started_;
+};
+
+}  // namespace tessera::train

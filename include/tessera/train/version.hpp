@@ -1,0 +1,15 @@
+#pragma once
+/// What this program was built from and with.
+
+#include <string>
+
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::train {
+
+/// {"tessera": "0.1.0", "commit": ..., "compiler": ..., "mpi": ..., "hdf5": ..., "kokkos": ..., "blas": ..., "cuda": "absent", ...}
+ConfigTree versions_tree();
+/// The same as lines for --version.
+std::string version_text(std::string const& program);
+
+}  // namespace tessera::train

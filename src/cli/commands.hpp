@@ -1,0 +1,14 @@
+#pragma once
+/// The subcommands of `tessera`. Each adds its options to an App and does its work in the App's callback; errors are thrown.
+
+#include <CLI/CLI.hpp>
+
+namespace tessera::cli {
+
+void add_consolidate(CLI::App& app);
+void add_checkpoint_commands(CLI::App& app);
+void add_plot(CLI::App& app);
+void add_config_commands(CLI::App& app);
+void add_tokenize(CLI::App& app);
+
+}  // namespace tessera::cli

@@ -1,0 +1,63 @@
+// tessera: what runs on a login node. Called as zero-to-fp32 it is the consolidation alone, with the arguments of DeepSpeed's script.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "commands.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/train/version.hpp"
+
+namespace {
+
+using namespace tessera;
+
+int report(std::string const& program, Error const& error) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+  return static_cast<int>(error.code());
+}
+
+/// CLI11's own refusals (unknown option, missing argument) end with 64; --help and --version with 0.
+int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& program) {
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (CLI::CallForHelp const& e) {
+    return app.exit(e);
+  } catch (CLI::CallForAllHelp const& e) {
+    return app.exit(e);
+  } catch (CLI::CallForVersion const& e) {
+    return app.exit(e);
+  } catch (CLI::ParseError const& e) {
+    std::fprintf(stderr, "%s: %s; see %s --help\n", program.c_str(), e.what(), program.c_str());
+    return static_cast<int>(ExitCode::usage);
+  } catch (Error const& e) {
+    return report(program, e);
+  } catch (std::exception const& e) {
+    return report(program, InternalError(concat("unexpected: ", e.what())));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string const program = std::filesystem::path(argc > 0 ? argv[0] : "tessera").filename().string();
+  bool const consolidates = program == "zero-to-fp32" || program == "zero_to_fp32";
+  CLI::App app(consolidates ? "Consolidates a ZeRO checkpoint into one set of fp32 weights, streaming (at most 256 MiB of memory)."
+                            : "Tessera's tools for login nodes: no MPI, no GPU.",
+               consolidates ? program : "tessera");
+  app.set_version_flag("--version", [program] { return train::version_text(program); });
+  if (consolidates) {
+    cli::add_consolidate(app);
+  } else {
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(34);
+    cli::add_checkpoint_commands(app);
+    cli::add_consolidate(*app.add_subcommand("zero-to-fp32", "Consolidate a checkpoint into fp32 weights (also its own program)"));
+    cli::add_plot(app);
+    cli::add_config_commands(app);
+    cli::add_tokenize(app);
+  }
+  return parse_and_run(app, argc, argv, program);
+}

@@ -1,0 +1,114 @@
+// tessera-train: what runs on the compute nodes, one process per rank.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/memory/runtime.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/train/arguments.hpp"
+#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/train/stop_request.hpp"
+#include "tessera/train/trainer.hpp"
+#include "tessera/train/version.hpp"
+
+namespace {
+
+using namespace tessera;
+using train::StatusFile;
+
+/// Rank according to the launcher, before MPI has started: only to let one rank of many print usage errors.
+bool launcher_says_replica() {
+  for (char const* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (char const* value = std::getenv(variable)) return std::string(value) != "0";
+  return false;
+}
+
+ConfigTree identity_of(topology::RankInfo const& info) {
+  ConfigTree identity;
+  identity.set("schema", 1).set("world_size", info.world_size).set("nodes", info.node_count).set("host", info.host);
+  for (char const* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"})
+    if (char const* value = std::getenv(variable)) identity.set(variable, value);
+  return identity;
+}
+
+/// A failure of this rank becomes the end of the job: status.json has the reason, one rank says it, all ranks end.
+int end_with_error(topology::MpiSession& session, train::TrainingArguments const& arguments, StatusFile& status, Error const& error) {
+  auto const& info = session.info();
+  int const code = static_cast<int>(error.code());
+  auto const* lost = dynamic_cast<PeerLostError const*>(&error);
+  bool const together = !lost && session.all_arrive(std::chrono::seconds(2));
+  if (info.rank == 0 || !together) {
+    log::error(error.what());
+    if (!train::run_has_failed(arguments.output_dir)) {
+      status.take_over(arguments.output_dir);
+      bool const named = lost && lost->rank >= 0;
+      status.finish({StatusFile::State::failed, code, error.what(), named ? lost->rank : -1,
+                     named ? session.hosts()[static_cast<std::size_t>(lost->rank)] : ""});
+    }
+  }
+  if (!together) topology::MpiSession::abort(code);
+  return code;
+}
+
+int run(topology::MpiSession& session, train::TrainingArguments const& arguments) {
+  auto const& info = session.info();
+  StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(), identity_of(info));
+  try {
+    memory::RuntimeOptions runtime_options;
+    runtime_options.threads = arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
+    memory::Runtime const runtime(runtime_options);
+    auto const comm = comm::make_mpi(session, std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000)));
+    train::Trainer trainer(arguments, session, *comm, status);
+    auto const outcome = trainer.run();
+    if (info.rank == 0 && outcome.code != ExitCode::done) log::info(outcome.reason);
+    bool const early = outcome.code == ExitCode::stopped_early;
+    status.finish({early ? StatusFile::State::stopped_early : StatusFile::State::done, static_cast<int>(outcome.code), outcome.reason, -1, ""});
+    return static_cast<int>(outcome.code);
+  } catch (Error const& error) {
+    return end_with_error(session, arguments, status, error);
+  } catch (std::bad_alloc const&) {
+    return end_with_error(session, arguments, status, OutOfMemoryError("out of memory; use a smaller batch, a higher ZeRO stage or more ranks"));
+  } catch (std::exception const& error) {
+    return end_with_error(session, arguments, status, InternalError(concat("unexpected: ", error.what())));
+  }
+}
+
+/// Launchers report the highest or the first code; so that a planned one arrives, other ranks end with 0 and rank 0 ends last.
+int exit_code_of_rank(int code, topology::RankInfo const& info) {
+  if (code == 0 || info.world_size == 1) return code;
+  if (info.rank != 0) return 0;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  train::StopRequest::install();
+  train::TrainingArguments arguments;
+  try {
+    arguments = train::parse_arguments({argv + 1, argv + argc});
+  } catch (Error const& error) {
+    if (!launcher_says_replica()) std::fprintf(stderr, "tessera-train: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+  if (arguments.help || arguments.version) {
+    if (!launcher_says_replica()) std::fputs((arguments.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(), stdout);
+    return 0;
+  }
+  int code = 0;
+  topology::RankInfo info;
+  {
+    topology::MpiSession session(argc, argv);
+    info = session.info();
+    log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host});
+    code = run(session, arguments);
+  }
+  return exit_code_of_rank(code, info);
+}

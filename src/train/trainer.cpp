@@ -1,0 +1,248 @@
+#include "tessera/train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "detail/text.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/runtime.hpp"
+#include "tessera/train/results.hpp"
+#include "tessera/train/run_directory.hpp"
+#include "tessera/train/stop_request.hpp"
+
+namespace tessera::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::int64_t hidden_size_of(ConfigTree const& config) {
+  for (char const* key : {"n_embd", "hidden_size"})
+    if (config.contains(key)) return config.at(key).as_int();
+  return 0;
+}
+
+}  // namespace
+
+/// What all ranks know about a step once it is done.
+struct Trainer::StepOutcome {
+  double loss = 0.0;  ///< token mean over the global batch
+  std::int64_t tokens = 0, samples = 0;
+  double learning_rate = 0.0;
+  zero::StepResult update;
+  int stop_signal = 0;  ///< the highest signal number any rank has seen
+};
+
+Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status)
+    : arguments_(arguments), session_(session), comm_(comm), status_(status), compute_(memory::make_inline_queue("compute")) {}
+
+Trainer::~Trainer() = default;
+
+Outcome Trainer::run() {
+  auto const start = prepare_run_directory(arguments_, comm_);
+  source_ = find_model(arguments_);
+  config_ = resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
+  if (is_root())
+    for (auto const* notes : {&arguments_.hints, &config_.notes})
+      for (auto const& note : *notes) log::info("note: " + note);
+  load_data();
+  build_model();
+  plan_steps();
+  say_what_runs();
+  if (start.checkpoint.empty()) start_weights();
+  else restore_checkpoint(start.checkpoint);
+  if (!start.note.empty() && is_root()) log::info(start.note);
+  if (is_root() && arguments_.do_train && start.checkpoint.empty() && arguments_.overwrite_output_dir) remove_former_run(arguments_.output_dir);
+  if (is_root() && (arguments_.do_train || arguments_.do_eval))
+    metrics_ = std::make_unique<MetricsFile>(arguments_.output_dir, arguments_.do_train ? first_step_ : INT64_MAX);
+
+  Outcome outcome;
+  if (arguments_.do_train) outcome = train();
+  if (outcome.code != ExitCode::done) return outcome;
+  if (arguments_.do_eval && eval_blocks_) evaluate(sampler_ ? sampler_->total_steps() : 0);
+  if (arguments_.do_generate) generate();
+  return outcome;
+}
+
+void Trainer::build_model() {
+  model_ = model::make_model(source_.config, config_.dtype);
+  if (tokenizer_)
+    TESSERA_VALIDATE(tokenizer_->max_id() < model_->vocabulary_size(), DataError, "the tokenizer's largest id is ", tokenizer_->max_id(),
+                     " but the model's vocab_size is ", model_->vocabulary_size(),
+                     "; use the tokenizer of this model, or a config.json with a larger vocab_size");
+  engine_ = zero::make_engine(engine_config(config_), model_->units(), comm_, *compute_);
+}
+
+void Trainer::plan_steps() {
+  if (!arguments_.do_train) return;
+  data::SamplerConfig plan;
+  plan.samples = train_blocks_->count();
+  plan.ranks = comm_.size();
+  plan.micro_batch = config_.micro_batch_size;
+  plan.accumulation_steps = config_.accumulation_steps;
+  plan.epochs = arguments_.num_train_epochs;
+  plan.max_steps = arguments_.max_steps;
+  plan.order = arguments_.train_sampling_strategy == Sampling::random ? data::SampleOrder::random : data::SampleOrder::sequential;
+  plan.seed = static_cast<std::uint64_t>(arguments_.data_seed.value_or(arguments_.seed));
+  plan.drop_last = arguments_.dataloader_drop_last;
+  sampler_.emplace(plan);
+  schedule_ = learning_rate_schedule(config_, sampler_->total_steps());
+}
+
+void Trainer::start_weights() {
+  engine_->initialize(initial_weights(source_, model_->units(), static_cast<std::uint64_t>(arguments_.seed)));
+}
+
+void Trainer::say_what_runs() const {
+  if (!is_root()) return;
+  auto const& info = session_.info();
+  log::info(fmt::format("{} {}: {} parameters, {} weights; ZeRO stage {} on {} {} ({} {}), {}", model_->family(), source_.weights_directory.empty() ? "from random weights" : "from " + source_.weights_directory.string(),
+                        detail::with_commas(engine_->plan().parameter_count()), name_of(config_.dtype), config_.stage, info.world_size,
+                        detail::plural(info.world_size, "rank"), info.node_count, detail::plural(info.node_count, "node"), memory::Runtime::description()));
+  if (sampler_)
+    log::info(fmt::format("{} samples of {} tokens, {} a step ({} x {} x {}), {} steps", detail::with_commas(train_blocks_->count()),
+                          train_blocks_->block_size(), config_.train_batch_size, config_.micro_batch_size, config_.accumulation_steps,
+                          comm_.size(), detail::with_commas(sampler_->total_steps())));
+  auto const m = engine_->memory();
+  log::info(fmt::format("model states of a rank: {} (weights {}, gradients {}, masters {}, optimizer {}; stage formula {}), buffers {}",
+                        detail::human_bytes(m.weights + m.gradients + m.masters + m.optimizer_state), detail::human_bytes(m.weights),
+                        detail::human_bytes(m.gradients), detail::human_bytes(m.masters), detail::human_bytes(m.optimizer_state),
+                        detail::human_bytes(m.formula), detail::human_bytes(m.buffers)));
+}
+
+Outcome Trainer::train() {
+  std::int64_t const total = sampler_->total_steps();
+  progress_ = std::make_unique<Progress>(is_root(), total);
+  if (arguments_.eval_on_start && first_step_ == 1 && eval_blocks_) evaluate(0);
+  if (first_step_ > total && is_root()) log::info(fmt::format("all {} steps are done already", total));
+  auto const started = Clock::now();
+  line_started_ = started;
+  std::int64_t step = first_step_;
+  for (; step <= total; ++step) {
+    status_.update(StatusFile::State::running, step - 1, total);
+    StepOutcome const outcome = train_step(step);
+    check_loss(step, outcome);
+    after_step(step, outcome);
+    if (outcome.stop_signal != 0 && step < total) {
+      progress_->clear();
+      if (last_saved_step_ != step) save_checkpoint(step);
+      return {ExitCode::stopped_early, concat("stopped by ", StopRequest::signal_name(outcome.stop_signal), " after step ", step, " of ", total,
+                                              "; run the same command again to go on")};
+    }
+  }
+  progress_->clear();
+  if (first_step_ <= total) write_train_results(seconds_since(started));
+  write_model();
+  return {};
+}
+
+Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
+  StepOutcome outcome;
+  auto const micro_batches = sampler_->micro_batches(step, comm_.rank());
+  outcome.samples = sampler_->samples_of_step(step);
+  outcome.tokens = outcome.samples * (train_blocks_->block_size() - 1);
+  outcome.learning_rate = schedule_(applied_steps_ + 1);
+
+  model::PassSettings settings;
+  settings.dropout_seed = static_cast<std::uint64_t>(arguments_.seed);
+  settings.step = static_cast<std::uint64_t>(step);
+  settings.gradient_scale = static_cast<float>(engine_->loss_scale() / static_cast<double>(outcome.tokens));
+  settings.gradient_checkpointing = arguments_.gradient_checkpointing;
+
+  engine_->begin_step();
+  double loss_sum = 0.0;
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    engine_->begin_micro_step(static_cast<int>(i), static_cast<int>(micro_batches.size()));
+    loss_sum += train_micro_batch(micro_batches[i], settings);
+  }
+  outcome.update = engine_->finish_step(outcome.learning_rate);
+  if (!outcome.update.skipped) ++applied_steps_;
+
+  std::vector<double> sums{loss_sum};
+  std::vector<double> highest{static_cast<double>(StopRequest::signal())};
+  comm::all_reduce_values(comm_, sums, comm::ReduceOp::sum);
+  comm::all_reduce_values(comm_, highest, comm::ReduceOp::max);
+  outcome.loss = sums[0] / static_cast<double>(outcome.tokens);
+  outcome.stop_signal = static_cast<int>(highest[0]);
+  return outcome;
+}
+
+double Trainer::train_micro_batch(data::MicroBatch const& micro, model::PassSettings const& settings) {
+  std::int64_t const length = train_blocks_->block_size();
+  tokens_.clear();
+  for (std::int64_t const sample : micro.samples) {
+    auto const block = train_blocks_->block(sample);
+    tokens_.insert(tokens_.end(), block.begin(), block.end());
+  }
+  model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(micro.samples.size()), length, micro.first_global_row};
+  return model_->train(batch, settings, *engine_, *compute_);
+}
+
+/// A loss that is no number ends the run before another checkpoint could be written; fp16 with dynamic scaling has its own remedy.
+void Trainer::check_loss(std::int64_t step, StepOutcome const& outcome) const {
+  if (std::isfinite(outcome.loss) || (config_.dtype == Dtype::fp16 && outcome.update.skipped)) return;
+  std::string const saved = last_saved_step_ > 0 ? concat("; the checkpoint of step ", last_saved_step_, " is whole") : "; there is no checkpoint yet";
+  throw ConfigError(concat("the loss of step ", step, " is ", outcome.loss, " (gradient norm ", outcome.update.grad_norm, ", learning rate ",
+                           outcome.learning_rate, "): training has diverged. Try a lower --learning_rate, more --warmup_steps, or --max_grad_norm 1",
+                           config_.dtype == Dtype::fp32 ? "" : ", or fp32", saved));
+}
+
+bool Trainer::due(Interval strategy, double every, std::int64_t step) const {
+  std::int64_t const total = sampler_->total_steps();
+  switch (strategy) {
+    case Interval::no: return false;
+    case Interval::steps: return step % step_interval(every, total) == 0 || step == total;
+    case Interval::epoch: return step % sampler_->steps_per_epoch() == 0 || step == total;
+  }
+  return false;
+}
+
+double Trainer::epoch_of(std::int64_t step) const { return static_cast<double>(step) / static_cast<double>(sampler_->steps_per_epoch()); }
+
+void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
+  std::int64_t const total = sampler_->total_steps();
+  tokens_seen_ += outcome.samples * train_blocks_->block_size();
+  samples_seen_ += outcome.samples;
+  tokens_since_line_ += outcome.samples * train_blocks_->block_size();
+  loss_since_line_ += outcome.loss;
+  loss_of_run_ += outcome.loss;
+  ++steps_since_line_;
+  double const rate = static_cast<double>(tokens_since_line_) / seconds_since(line_started_);
+  if (metrics_) {
+    ConfigTree record;
+    record.set("step", step).set("epoch", epoch_of(step)).set("loss", outcome.loss).set("grad_norm", outcome.update.grad_norm);
+    record.set("learning_rate", outcome.learning_rate).set("loss_scale", outcome.update.loss_scale).set("skipped", outcome.update.skipped);
+    record.set("tokens_per_second", rate).set("tokens", tokens_seen_);
+    metrics_->write(record);
+  }
+  bool const line = step % step_interval(arguments_.logging_steps, total) == 0 || (step == 1 && arguments_.logging_first_step) || step == total;
+  if (line) {
+    progress_->line({step, loss_since_line_ / static_cast<double>(steps_since_line_), outcome.update.grad_norm, outcome.learning_rate, rate,
+                     outcome.update.loss_scale, config_.dtype == Dtype::fp16});
+    loss_since_line_ = 0.0;
+    steps_since_line_ = tokens_since_line_ = 0;
+  } else {
+    progress_->live(step);
+  }
+  if (eval_blocks_ && due(arguments_.eval_strategy, arguments_.eval_steps, step) && step < total) evaluate(step);
+  if (due(arguments_.save_strategy, arguments_.save_steps, step)) save_checkpoint(step);
+  if (line) line_started_ = Clock::now();
+}
+
+void Trainer::write_train_results(double seconds) {
+  if (!is_root()) return;
+  std::int64_t const steps = sampler_->total_steps() - first_step_ + 1;
+  ConfigTree results;
+  results.set("epoch", epoch_of(sampler_->total_steps())).set("train_loss", loss_of_run_ / static_cast<double>(steps));
+  results.set("train_runtime", seconds).set("train_samples", train_blocks_->count());
+  results.set("train_samples_per_second", static_cast<double>(steps * config_.train_batch_size) / seconds);
+  results.set("train_steps_per_second", static_cast<double>(steps) / seconds);
+  write_results(arguments_.output_dir, "train", results);
+}
+
+}  // namespace tessera::train
