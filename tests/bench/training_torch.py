@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Peer of bench.training: the same GPT-2 step in PyTorch (transformers' GPT2LMHeadModel, SDPA attention, fused AdamW, clipping).
+
+    training_torch.py [--rows 4 --length 256 --dtype fp32 --steps 7 --threads 2]
+
+Prints one JSON line. Start it with MALLOC_CONF-free glibc settings that favour it: run_training.sh pins the malloc thresholds."""
+import argparse
+import json
+import time
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+p = argparse.ArgumentParser()
+p.add_argument("--rows", type=int, default=4)
+p.add_argument("--length", type=int, default=256)
+p.add_argument("--dtype", default="fp32")
+p.add_argument("--steps", type=int, default=7)
+p.add_argument("--threads", type=int, default=2)
+p.add_argument("--compile", action="store_true")
+a = p.parse_args()
+
+torch.set_num_threads(a.threads)
+torch.manual_seed(1)
+config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+model = GPT2LMHeadModel(config)
+model.loss_type = "ForCausalLM"
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+tokens = torch.randint(0, config.vocab_size, (a.rows, a.length))
+run = torch.compile(model) if a.compile else model
+
+seconds = []
+for step in range(a.steps + 1):
+    start = time.perf_counter()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.dtype == "bf16"):
+        loss = run(tokens, labels=tokens).loss
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    if step > 0:
+        seconds.append(time.perf_counter() - start)
+seconds.sort()
+median = seconds[len(seconds) // 2]
+print(json.dumps({"bench": "training_torch", "torch": torch.__version__, "threads": a.threads, "dtype": a.dtype, "compiled": a.compile, "seconds": round(median, 5),
+                  "fastest": round(seconds[0], 5), "tokens_per_second": round(a.rows * a.length / median, 2), "loss": round(loss.item(), 5)}))

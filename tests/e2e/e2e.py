@@ -1,0 +1,464 @@
+#!/usr/bin/env python3
+"""End-to-end scenarios: the real programs on small models. Usage: e2e.py SCENARIO --bin DIR --work DIR --source DIR --mpiexec PROGRAM
+
+A scenario is a function below; it fails by an AssertionError. Needs nothing but Python's standard library."""
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+TINY = "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=64,resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0"
+
+
+class Bench:
+    """Where programs, sources and the scenario's own files are."""
+
+    def __init__(self, arguments):
+        self.bin = pathlib.Path(arguments.bin)
+        self.work = pathlib.Path(arguments.work)
+        self.source = pathlib.Path(arguments.source)
+        self.mpiexec = arguments.mpiexec
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        self.text = self.work / "text.txt"
+        self.text.write_text(corpus(4000))
+
+    def config(self, name, document):
+        path = self.work / name
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    def common(self, output, **flags):
+        """The flags of a small training; None removes one."""
+        chosen = dict(model_type="gpt2", config_overrides=TINY, tokenizer_name=str(self.source / "configs/gpt2-8m"), train_file=str(self.text),
+                      block_size=32, output_dir=str(self.work / output), do_train=True, per_device_train_batch_size=8, max_steps=6,
+                      learning_rate=1e-2, logging_steps=1, save_strategy="no", seed=7, train_sampling_strategy="sequential")
+        chosen.update(flags)
+        words = []
+        for name, value in chosen.items():
+            if value is True:
+                words.append("--" + name)
+            elif value is not None and value is not False:
+                words += ["--" + name, str(value)]
+        return words
+
+    def command(self, ranks, words):
+        launch = [self.mpiexec, "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]
+        return launch + [str(self.bin / "tessera-train")] + words
+
+    def environment(self):
+        return dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
+
+    def train(self, ranks, words, expect=0, **options):
+        done = subprocess.run(self.command(ranks, words), env=self.environment(), capture_output=True, text=True, timeout=240, **options)
+        assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def tool(self, words, expect=0, program="tessera"):
+        done = subprocess.run([str(self.bin / program)] + [str(w) for w in words], env=self.environment(), capture_output=True, text=True, timeout=120)
+        assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def metrics(self, output):
+        with open(self.work / output / "metrics.jsonl") as lines:
+            return [json.loads(line) for line in lines]
+
+    def losses(self, output):
+        return [m["loss"] for m in self.metrics(output) if "loss" in m]
+
+    def status(self, output):
+        return json.loads((self.work / output / "status.json").read_text())
+
+
+def corpus(lines):
+    """English-like text that a small model can learn: sentences from a fixed grammar, the same on every machine."""
+    subjects = ["the hacker", "a system", "the old kernel", "every user", "some daemon"]
+    verbs = ["reads", "breaks", "rewrites", "forgets", "compiles"]
+    objects = ["the manual", "a large file", "its own code", "the network", "nothing at all"]
+    state, out = 12345, []
+    for _ in range(lines):
+        words = []
+        for choice in (subjects, verbs, objects):
+            state = (state * 1103515245 + 12345) % 2**31
+            words.append(choice[(state >> 16) % len(choice)])
+        out.append(" ".join(words) + ".")
+    return "\n".join(out) + "\n"
+
+
+def close(a, b, relative, what):
+    assert len(a) == len(b) and a, f"{what}: {len(a)} and {len(b)} values"
+    worst = max(abs(x - y) / max(abs(y), 1e-30) for x, y in zip(a, b))
+    print(f"{what}: largest relative difference {worst:.2e}, allowed {relative:.0e}")
+    assert worst <= relative, f"{what}: {worst:.3e} > {relative:.0e}\n{a}\n{b}"
+
+
+def zero(stage, **more):
+    return dict({"zero_optimization": {"stage": stage}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+                 "gradient_clipping": "auto"}, **more)
+
+
+def safetensors(path):
+    """{name: (dtype, shape, bytes)} by the format's definition."""
+    data = pathlib.Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {n: (e["dtype"], e["shape"], data[8 + size + e["data_offsets"][0]:8 + size + e["data_offsets"][1]]) for n, e in header.items()}
+
+
+# --- training ---------------------------------------------------------------------------------------------------------------------
+
+def stages_agree(b):
+    reference = None
+    for stage in range(4):
+        config = b.config(f"ds{stage}.json", zero(stage))
+        b.train(2, b.common(f"s{stage}", per_device_train_batch_size=4, deepspeed=config))
+        losses = b.losses(f"s{stage}")
+        reference = reference or losses
+        close(losses, reference, 1e-6, f"stage {stage} against stage 0")
+    assert reference[-1] < reference[0] - 0.5, "the model learns nothing"
+
+
+def rank_counts_agree(b):
+    for stage in (2, 3):
+        config = b.config(f"ds{stage}.json", zero(stage))
+        for ranks in (1, 2, 3, 4):
+            b.train(ranks, b.common(f"n{ranks}", per_device_train_batch_size=12 // ranks, deepspeed=config))
+            close(b.losses(f"n{ranks}"), b.losses("n1"), 1e-6, f"stage {stage}: {ranks} ranks against one")
+            if ranks > 1:
+                shutil.rmtree(b.work / f"n{ranks}")
+        shutil.rmtree(b.work / "n1")
+
+
+def batch_layouts_agree(b):
+    for sampling in ("sequential", "random"):
+        for ranks, rows, accumulation in ((1, 8, 1), (2, 4, 1), (4, 1, 2), (1, 2, 4)):
+            name = f"{sampling}_{ranks}_{rows}_{accumulation}"
+            b.train(ranks, b.common(name, per_device_train_batch_size=rows, gradient_accumulation_steps=accumulation, train_sampling_strategy=sampling))
+            close(b.losses(name), b.losses(f"{sampling}_1_8_1"), 2e-6, name)
+
+
+def mixed_precision(b):
+    b.train(1, b.common("fp32"))
+    for dtype in ("bf16", "fp16"):
+        for stage in (0, 2, 3):
+            section = {"enabled": True} if dtype == "bf16" else {"enabled": True, "initial_scale_power": 12}
+            config = b.config(f"{dtype}{stage}.json", zero(stage, **{dtype: section}))
+            name = f"{dtype}_{stage}"
+            b.train(2, b.common(name, per_device_train_batch_size=4, deepspeed=config, **{dtype: True}))
+            close(b.losses(name), b.losses("fp32"), 2e-2, f"{dtype} stage {stage} against fp32")
+
+
+def checkpointed_activations(b):
+    for name, on in (("plain", None), ("recomputed", True)):
+        b.train(2, b.common(name, per_device_train_batch_size=4, gradient_checkpointing=on, config_overrides=TINY.replace("pdrop=0.0", "pdrop=0.1")))
+    assert b.losses("plain") == b.losses("recomputed"), "activation checkpointing changes the losses"
+
+
+def learns(b):
+    b.train(2, b.common("run", per_device_train_batch_size=4, max_steps=60, do_eval=True, eval_on_start=True, eval_strategy="steps", eval_steps=30))
+    evals = [m["eval_loss"] for m in b.metrics("run") if "eval_loss" in m]
+    print("evaluation losses", evals)
+    assert len(evals) == 3 and evals[-1] < 2.0 < evals[0]
+    results = json.loads((b.work / "run/all_results.json").read_text())
+    assert math.isclose(results["perplexity"], math.exp(results["eval_loss"]), rel_tol=1e-9) and "train_loss" in results
+    assert b.status("run")["state"] == "done" and b.status("run")["exit_code"] == 0
+    b.tool(["plot", b.work / "run"])
+    assert "<polyline" in (b.work / "run/loss.svg").read_text()
+
+
+def evaluation_is_exact(b):
+    values = []
+    for ranks in (1, 2, 3, 4):
+        b.train(ranks, b.common(f"e{ranks}", do_train=None, do_eval=True, per_device_eval_batch_size=5))
+        values.append(json.loads((b.work / f"e{ranks}/eval_results.json").read_text())["eval_loss"])
+    close(values, values[:1] * 4, 1e-6, "evaluation on 1, 2, 3 and 4 ranks")
+
+
+def memory_follows_the_formula(b):
+    for stage in range(4):
+        config = b.config(f"ds{stage}.json", zero(stage, bf16={"enabled": True}))
+        done = b.train(2, b.common(f"m{stage}", config_overrides=TINY.replace("n_embd=32", "n_embd=128"), per_device_train_batch_size=4,
+                                   deepspeed=config, bf16=True, max_steps=1))
+        assert "stage formula" in done.stderr, done.stderr
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------------------
+
+def resume_is_bit_identical(b):
+    for stage in (0, 2, 3):
+        config = b.config("ds.json", zero(stage))
+        dropout = TINY.replace("pdrop=0.0", "pdrop=0.1")
+        whole = b.common("whole", max_steps=8, save_strategy="steps", save_steps=4, per_device_train_batch_size=4, deepspeed=config,
+                         config_overrides=dropout, train_sampling_strategy="random")
+        b.train(2, whole)
+        shutil.copytree(b.work / "whole", b.work / "again")
+        shutil.rmtree(b.work / "again/checkpoints/step_00000008")
+        words = [w.replace(str(b.work / "whole"), str(b.work / "again")) for w in whole]
+        done = b.train(2, words)
+        assert "step_00000004" in done.stderr, done.stderr
+        assert b.losses("again") == b.losses("whole"), f"stage {stage}: losses differ after the resume"
+        first, second = (safetensors(b.work / d / "model.safetensors") for d in ("whole", "again"))
+        assert first == second, f"stage {stage}: weights differ after the resume"
+        shutil.rmtree(b.work / "whole")
+        shutil.rmtree(b.work / "again")
+
+
+def resume_on_other_ranks(b):
+    b.train(1, b.common("whole", max_steps=8, per_device_train_batch_size=12))
+    for ranks, stage, later_ranks, later_stage in ((2, 2, 3, 3), (4, 3, 1, 0), (3, 1, 2, 2)):
+        words = dict(max_steps=8, save_strategy="steps", save_steps=4)
+        name = f"r{ranks}{stage}{later_ranks}{later_stage}"
+        b.train(ranks, b.common(name, per_device_train_batch_size=12 // ranks, deepspeed=b.config("a.json", zero(stage)), **words))
+        shutil.rmtree(b.work / name / "checkpoints/step_00000008")
+        b.train(later_ranks, b.common(name, per_device_train_batch_size=12 // later_ranks, deepspeed=b.config("b.json", zero(later_stage)), **words))
+        close(b.losses(name), b.losses("whole"), 1e-6, name)
+
+
+def stop_and_go_on(b):
+    b.train(2, b.common("whole", max_steps=400, per_device_train_batch_size=4))
+    words = b.common("stopped", max_steps=400, per_device_train_batch_size=4)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: (b.work / "stopped/metrics.jsonl").exists() and len(b.losses("stopped")) > 3 + seen(b), 60)
+        for pid in ranks_of(started.pid):
+            os.kill(pid, number)
+        _, stderr = started.communicate(timeout=60)
+        assert started.returncode == 75, f"exit {started.returncode} after {number}\n{stderr}"
+        status = b.status("stopped")
+        assert status["state"] == "stopped_early" and status["exit_code"] == 75 and signal.Signals(number).name in status["reason"], status
+        b.stopped_at = status["step"]
+    b.train(2, words)
+    assert b.losses("stopped") == b.losses("whole"), "losses differ after three stops"
+
+
+def seen(b):
+    return getattr(b, "stopped_at", 0)
+
+
+def ranks_of(launcher):
+    """Process ids of tessera-train below an mpiexec."""
+    out = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+                name, parent = stat[stat.index("(") + 1:stat.rindex(")")], int(stat[stat.rindex(")") + 2:].split()[1])
+            except (OSError, ValueError):
+                continue
+            if parent == launcher and name.startswith("tessera-train"):
+                out.append(int(entry.name))
+    return sorted(out)
+
+
+def wait_for(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def second_start_does_nothing(b):
+    words = b.common("run", save_strategy="steps", save_steps=3)
+    b.train(2, words)
+    before = b.losses("run")
+    done = b.train(2, words)
+    assert "are done already" in done.stderr and b.losses("run") == before, done.stderr
+
+
+def consolidation(b):
+    b.train(3, b.common("run", per_device_train_batch_size=2, save_strategy="steps", save_steps=3))
+    for suffix in ("safetensors", "bin", "h5"):
+        b.tool([b.work / "run", b.work / f"all.{suffix}"], program="zero-to-fp32")
+        assert (b.work / f"all.{suffix}").stat().st_size > 4 * 100_000
+    b.tool([b.work / "run", b.work / "early", "--tag", "step_00000003", "--max_shard_size", "200KB"], program="zero-to-fp32")
+    assert (b.work / "early/model.safetensors.index.json").exists()
+    whole, model = safetensors(b.work / "all.safetensors"), safetensors(b.work / "run/model.safetensors")
+    assert whole == model and whole["transformer.wte.weight"][:2] == ("F32", [4096, 32])
+    listed = b.tool(["checkpoint", "ls", b.work / "run"]).stdout
+    assert "step_00000003" in listed and "step_00000006" in listed and "latest" in listed, listed
+    b.tool(["checkpoint", "verify", b.work / "run"])
+    shard = b.work / "run/checkpoints/step_00000006/shard_00001.h5"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    assert "shard_00001.h5" in b.tool(["checkpoint", "verify", b.work / "run"], expect=65).stderr
+    b.tool([b.work / "run", b.work / "bad.safetensors"], expect=65, program="zero-to-fp32")
+    assert not (b.work / "bad.safetensors").exists()
+    b.tool([b.work / "nowhere", b.work / "x.bin"], expect=74, program="zero-to-fp32")
+
+
+def huggingface_round_trip(b):
+    b.train(2, b.common("run", per_device_train_batch_size=4, max_steps=20))
+    evaluate = dict(model_type=None, config_overrides=None, do_train=None, do_eval=True)
+    b.train(2, b.common("eval", model_name_or_path=str(b.work / "run"), tokenizer_name=None, **evaluate))
+    b.tool([b.work / "run/config.json", "x"], expect=74, program="zero-to-fp32")
+    trained = b.losses("run")[-1]
+    loss = json.loads((b.work / "eval/eval_results.json").read_text())["eval_loss"]
+    assert abs(loss - trained) < 0.5, (loss, trained)
+    config = json.loads((b.work / "run/config.json").read_text())
+    assert config["architectures"] == ["GPT2LMHeadModel"] and config["n_embd"] == 32
+
+
+def generation(b):
+    words = b.common("run", max_steps=80, do_generate=True, prompt="the hacker", max_new_tokens=12, temperature=0, deepspeed=b.config("ds.json", zero(3)))
+    texts = [b.train(ranks, words + ["--overwrite_output_dir"]).stdout for ranks in (1, 2)]
+    print(texts)
+    assert texts[0].startswith("the hacker ") and any(v in texts[0] for v in ("reads", "breaks", "rewrites", "forgets", "compiles"))
+
+
+def run_file(b):
+    document = dict(model_type="gpt2", config_overrides=TINY, tokenizer_name=str(b.source / "configs/gpt2-8m"), train_file=str(b.text), block_size=32,
+                    output_dir=str(b.work / "file"), do_train=True, per_device_train_batch_size=8, max_steps=3, learning_rate=1e-2, seed=7,
+                    save_strategy="no", train_sampling_strategy="sequential", deepspeed=zero(1))
+    b.train(1, [b.config("run.json", document)])
+    b.train(1, b.common("flags", max_steps=3, deepspeed=b.config("ds.json", zero(1))))
+    assert b.losses("file") == b.losses("flags")
+    b.train(1, [b.config("run.json", document), "--max-steps", "2", "--output-dir=" + str(b.work / "override")])
+    assert len(b.losses("override")) == 2
+
+
+# --- trouble ----------------------------------------------------------------------------------------------------------------------
+
+def refused(b, code, words, *parts):
+    done = b.train(2, words, expect=code)
+    for part in parts:
+        assert part in done.stderr, f"'{part}' is not said:\n{done.stderr}"
+
+
+def wrong_arguments(b):
+    refused(b, 64, b.common("x") + ["--learning_rat", "1"], "learning_rat", "learning_rate")
+    refused(b, 64, b.common("x", learning_rate="fast"), "fast")
+    refused(b, 64, b.common("x", per_device_train_batch_size=-1), "-1")
+    refused(b, 64, b.common("x", model_type=None, config_overrides=None), "--model_name_or_path")
+    refused(b, 64, b.common("x", tokenizer_name=None), "--tokenizer_name")
+    assert not (b.work / "x/checkpoints").exists()
+
+
+def wrong_files(b):
+    refused(b, 74, b.common("x", train_file=str(b.work / "missing.txt")), "missing.txt")
+    short = b.work / "short.txt"
+    short.write_text("too short\n")
+    refused(b, 65, b.common("x", train_file=str(short), overwrite_output_dir=True), "block")
+    refused(b, 74, b.common("x", tokenizer_name=str(b.work / "no_tokenizer"), overwrite_output_dir=True), "no_tokenizer")
+    broken = b.work / "broken"
+    broken.mkdir()
+    (broken / "tokenizer.json").write_text('{"model": ')
+    refused(b, 65, b.common("x", tokenizer_name=str(broken), overwrite_output_dir=True), "tokenizer.json")
+    refused(b, 74, b.common("x", model_type=None, config_overrides=None, config_name=str(b.work / "no_config"), overwrite_output_dir=True), "no_config")
+    refused(b, 74, b.common("x", deepspeed=str(b.work / "no_ds.json"), overwrite_output_dir=True), "no_ds.json")
+    if os.geteuid() != 0:
+        (b.work / "locked").mkdir(mode=0o500)
+        refused(b, 74, b.common("locked/x"), "locked")
+    refused(b, 74, b.common("text.txt/x"), "text.txt")
+    model = b.work / "model"
+    b.train(1, b.common("model", max_steps=1))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(dict(config, n_embd=64)))
+    refused(b, 65, b.common("x", model_type=None, config_overrides=None, model_name_or_path=str(model), overwrite_output_dir=True), "wte", "64")
+    tensors = bytearray((model / "model.safetensors").read_bytes())
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "model.safetensors").write_bytes(tensors[:len(tensors) // 2])
+    refused(b, 65, b.common("x", model_type=None, config_overrides=None, model_name_or_path=str(model), overwrite_output_dir=True), "model.safetensors")
+
+
+def wrong_configurations(b):
+    refused(b, 65, b.common("x", config_overrides=TINY.replace("vocab_size=4096", "vocab_size=500")), "500")
+    refused(b, 78, b.common("x", config_overrides=TINY.replace("n_head=2", "n_head=5"), overwrite_output_dir=True), "n_head")
+    refused(b, 78, b.common("x", deepspeed=b.config("a.json", zero(2, gradient_cliping=1.0)), overwrite_output_dir=True), "gradient_cliping", "gradient_clipping")
+    refused(b, 78, b.common("x", deepspeed=b.config("b.json", zero(2, train_batch_size=17)), overwrite_output_dir=True), "17")
+    refused(b, 78, b.common("x", deepspeed=b.config("c.json", zero(7)), overwrite_output_dir=True), "7")
+    broken = b.work / "broken.json"
+    broken.write_text('{"zero_optimization": {')
+    refused(b, 65, b.common("x", deepspeed=str(broken), overwrite_output_dir=True), "broken.json")
+    refused(b, 78, b.common("x", block_size=100, overwrite_output_dir=True), "100", "64")
+
+
+def occupied_directory(b):
+    occupied = b.work / "occupied"
+    occupied.mkdir()
+    (occupied / "thesis.txt").write_text("mine")
+    refused(b, 64, b.common("occupied"), "occupied", "--overwrite_output_dir")
+    b.train(1, b.common("occupied", overwrite_output_dir=True))
+    assert (occupied / "thesis.txt").read_text() == "mine"
+
+
+def diverging_loss(b):
+    words = b.common("run", learning_rate=1e30, max_grad_norm=0, max_steps=12, save_strategy="steps", save_steps=1)
+    done = b.train(2, words, expect=78)
+    assert "diverged" in done.stderr and "learning_rate" in done.stderr, done.stderr
+    status = b.status("run")
+    assert status["state"] == "failed" and status["exit_code"] == 78
+    b.tool(["checkpoint", "verify", b.work / "run"])
+
+
+def full_disk(b):
+    """A file system of its own that is too small for the second checkpoint; needs the right to mount."""
+    if os.geteuid() != 0:
+        raise SystemExit("full_disk needs root to mount a small file system")
+    script = r'''
+mount -t tmpfs -o size=6m tmpfs "$1" || exit 99
+cd "$1" && shift && "$@" >out 2>err; code=$?
+cat err >&2; cat status.json; ls checkpoints
+exit $code'''
+    small = b.work / "small"
+    small.mkdir()
+    words = b.common("small", overwrite_output_dir=True, max_steps=4, save_strategy="steps", save_steps=1, max_save_failures=1)
+    done = subprocess.run(["unshare", "-m", "bash", "-c", script, "bash", str(small)] + b.command(2, words), env=b.environment(), capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 74, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "No space left" in done.stderr or "free" in done.stderr, done.stderr
+    assert '"exit_code": 74' in done.stdout and "step_00000001" in done.stdout and ".tmp." not in done.stdout, done.stdout
+
+
+def lost_rank(b):
+    for victim in (1, 0):
+        name = f"run{victim}"
+        words = b.common(name, max_steps=100000, save_strategy="steps", save_steps=5, per_device_train_batch_size=1)
+        started = subprocess.Popen(b.command(3, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: (b.work / name / "checkpoints/latest").exists(), 60)
+        pids = ranks_of(started.pid)
+        rank_pid = next(p for p in pids if f"OMPI_COMM_WORLD_RANK={victim}\0".encode() in pathlib.Path(f"/proc/{p}/environ").read_bytes())
+        killed = time.monotonic()
+        os.kill(rank_pid, signal.SIGKILL)
+        _, stderr = started.communicate(timeout=60)
+        seconds = time.monotonic() - killed
+        print(f"rank {victim} killed: the job ended {seconds:.1f} s later with {started.returncode}")
+        assert seconds < 30 and started.returncode != 0
+        status = b.status(name)
+        assert status["state"] == "failed" and status["exit_code"] == 69 and status["suspect_rank"] == victim, status
+        b.tool(["checkpoint", "verify", b.work / name])
+
+
+def help_texts(b):
+    text = b.tool(["--help"], program="tessera-train").stdout
+    for name in ("--per_device_train_batch_size", "--deepspeed", "--resume_from_checkpoint", "--block_size"):
+        assert name in text, f"{name} is not in --help"
+    assert max(len(line) for line in text.splitlines()) <= 110
+    for program, words in (("tessera", ["--help"]), ("zero-to-fp32", ["--help"]), ("tessera", ["checkpoint", "--help"]), ("tessera-train", ["--version"])):
+        assert len(b.tool(words, program=program).stdout) > 40
+    b.tool(["checkpoint", "list"], expect=64)
+    b.tool([], expect=64)
+    b.tool(["onlyone"], expect=64, program="zero-to-fp32")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("scenario")
+    for name in ("bin", "work", "source", "mpiexec"):
+        parser.add_argument("--" + name, required=True)
+    arguments = parser.parse_args()
+    scenario = globals()[arguments.scenario]
+    scenario(Bench(arguments))
+    print(f"{arguments.scenario}: holds")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
