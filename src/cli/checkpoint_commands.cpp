@@ -8,25 +8,17 @@
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/train/run_files.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
-
-std::string human_bytes(std::int64_t bytes) {
-  double value = static_cast<double>(bytes);
-  std::size_t u = 0;
-  char const* const units[] = {"B", "kB", "MB", "GB", "TB"};
-  while (value >= 1000.0 && u < 4) value /= 1000.0, ++u;
-  return fmt::format(u == 0 ? "{:.0f} {}" : "{:.2f} {}", value, units[u]);
-}
 
 void list(std::string const& directory) {
   auto const listed = checkpoint::list_checkpoints(directory);
   TESSERA_VALIDATE(!listed.empty(), IoError, "no checkpoint in ", directory, "; give a run's output_dir or its checkpoints directory");
   fmt::print("{:<20} {:>10} {:>12} {:>10}  {}\n", "name", "step", "size", "age", "state");
   for (auto const& c : listed)
-    fmt::print("{:<20} {:>10} {:>12} {:>10}  {}{}\n", c.name, c.step, human_bytes(c.bytes), train::human_duration(c.age_seconds),
+    fmt::print("{:<20} {:>10} {:>12} {:>10}  {}{}\n", c.name, c.step, human_bytes(c.bytes), human_duration(c.age_seconds),
                c.is_whole ? "whole" : "damaged: " + c.problem, c.is_latest ? ", latest" : "");
 }
 

@@ -41,6 +41,17 @@ Runtime::~Runtime() {
 
 int Runtime::threads() { return Kokkos::DefaultHostExecutionSpace().concurrency(); }
 
+std::string Runtime::kokkos_version() {
+  std::string backends;
+#ifdef KOKKOS_ENABLE_CUDA
+  backends += "CUDA, ";
+#endif
+#ifdef KOKKOS_ENABLE_OPENMP
+  backends += "OpenMP, ";
+#endif
+  return concat(KOKKOS_VERSION_MAJOR, ".", KOKKOS_VERSION_MINOR, ".", KOKKOS_VERSION_PATCH, " (", backends, "Serial)");
+}
+
 std::string Runtime::description() {
   return concat(Kokkos::DefaultHostExecutionSpace::name(), ", ", threads(), threads() == 1 ? " thread" : " threads");
 }

@@ -11,6 +11,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -113,15 +114,6 @@ void MetricsFile::write(ConfigTree const& record) {
   } catch (IoError const& e) {
     log::warning(concat("metrics are being lost: ", e.what()));
   }
-}
-
-std::string human_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  auto const s = static_cast<std::int64_t>(std::llround(seconds));
-  if (s >= 86400) return fmt::format("{}d {:02}h", s / 86400, s % 86400 / 3600);
-  if (s >= 3600) return fmt::format("{}h {:02}m", s / 3600, s % 3600 / 60);
-  if (s >= 60) return fmt::format("{}m {:02}s", s / 60, s % 60);
-  return fmt::format("{}s", s);
 }
 
 Progress::Progress(bool enabled, std::int64_t total_steps)

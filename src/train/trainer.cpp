@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cmath>
 
-#include "detail/text.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/train/results.hpp"
@@ -102,17 +102,17 @@ void Trainer::say_what_runs() const {
   if (!is_root()) return;
   auto const& info = session_.info();
   log::info(fmt::format("{} {}: {} parameters, {} weights; ZeRO stage {} on {} {} ({} {}), {}", model_->family(), source_.weights_directory.empty() ? "from random weights" : "from " + source_.weights_directory.string(),
-                        detail::with_commas(engine_->plan().parameter_count()), name_of(config_.dtype), config_.stage, info.world_size,
-                        detail::plural(info.world_size, "rank"), info.node_count, detail::plural(info.node_count, "node"), memory::Runtime::description()));
+                        with_commas(engine_->plan().parameter_count()), name_of(config_.dtype), config_.stage, info.world_size,
+                        plural(info.world_size, "rank"), info.node_count, plural(info.node_count, "node"), memory::Runtime::description()));
   if (sampler_)
-    log::info(fmt::format("{} samples of {} tokens, {} a step ({} x {} x {}), {} steps", detail::with_commas(train_blocks_->count()),
+    log::info(fmt::format("{} samples of {} tokens, {} a step ({} x {} x {}), {} steps", with_commas(train_blocks_->count()),
                           train_blocks_->block_size(), config_.train_batch_size, config_.micro_batch_size, config_.accumulation_steps,
-                          comm_.size(), detail::with_commas(sampler_->total_steps())));
+                          comm_.size(), with_commas(sampler_->total_steps())));
   auto const m = engine_->memory();
+  auto const bytes = [](std::size_t count) { return human_bytes(static_cast<std::int64_t>(count)); };
   log::info(fmt::format("model states of a rank: {} (weights {}, gradients {}, masters {}, optimizer {}; stage formula {}), buffers {}",
-                        detail::human_bytes(m.weights + m.gradients + m.masters + m.optimizer_state), detail::human_bytes(m.weights),
-                        detail::human_bytes(m.gradients), detail::human_bytes(m.masters), detail::human_bytes(m.optimizer_state),
-                        detail::human_bytes(m.formula), detail::human_bytes(m.buffers)));
+                        bytes(m.weights + m.gradients + m.masters + m.optimizer_state), bytes(m.weights), bytes(m.gradients), bytes(m.masters),
+                        bytes(m.optimizer_state), bytes(m.formula), bytes(m.buffers)));
 }
 
 Outcome Trainer::train() {

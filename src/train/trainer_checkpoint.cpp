@@ -1,13 +1,13 @@
 // The trainer's checkpoints and the model it leaves behind.
 #include <fmt/format.h>
 
-#include "detail/text.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/restore.hpp"
 #include "tessera/checkpoint/save.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/version.hpp"
 
@@ -62,7 +62,7 @@ void Trainer::save_checkpoint(std::int64_t step) {
     if (!is_root()) return;
     status_.checkpoint_saved(saved.directory.filename().string());
     if (progress_) progress_->clear();
-    log::info(fmt::format("saved {} ({}, {:.2f} s)", saved.directory.string(), detail::human_bytes(static_cast<std::size_t>(saved.bytes)), saved.seconds));
+    log::info(fmt::format("saved {} ({}, {:.2f} s)", saved.directory.string(), human_bytes(saved.bytes), saved.seconds));
   } catch (IoError const& e) {
     ++save_failures_;
     if (save_failures_ > arguments_.max_save_failures) throw;

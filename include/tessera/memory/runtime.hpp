@@ -18,6 +18,7 @@ class Runtime {
   Runtime(Runtime const&) = delete;
   Runtime& operator=(Runtime const&) = delete;
   static int threads();
+  static std::string kokkos_version();  ///< "5.0.2 (OpenMP, Serial)"
   static std::string description();  ///< "OpenMP, 2 threads" for logs and --version
 };
 

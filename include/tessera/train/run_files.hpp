@@ -86,7 +86,4 @@ class Progress {
   std::chrono::steady_clock::time_point started_;
 };
 
-/// "1h 02m", "3m 20s", "12s".
-std::string human_duration(double seconds);
-
 }  // namespace tessera::train

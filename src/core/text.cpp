@@ -1,0 +1,36 @@
+#include "tessera/core/text.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace tessera {
+
+std::string with_commas(std::int64_t value) {
+  std::string digits = std::to_string(value);
+  std::ptrdiff_t const first = value < 0 ? 1 : 0;
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > first; at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+std::string plural(std::int64_t count, std::string const& noun) { return count == 1 ? noun : noun + "s"; }
+
+std::string human_bytes(std::int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  char const* const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  while (value >= 1024.0 && unit < 5) value /= 1024.0, ++unit;
+  return fmt::format("{:.1f} {}", value, names[unit]);
+}
+
+std::string human_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0) return "?";
+  auto const s = static_cast<std::int64_t>(std::llround(seconds));
+  if (s >= 86400) return fmt::format("{}d {:02}h", s / 86400, s % 86400 / 3600);
+  if (s >= 3600) return fmt::format("{}h {:02}m", s / 3600, s % 3600 / 60);
+  if (s >= 60) return fmt::format("{}m {:02}s", s / 60, s % 60);
+  return fmt::format("{}s", s);
+}
+
+}  // namespace tessera

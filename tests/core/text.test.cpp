@@ -1,0 +1,33 @@
+#include "tessera/core/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace tessera {
+namespace {
+
+TEST(Text, Commas) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(1000), "1,000");
+  EXPECT_EQ(with_commas(124439808), "124,439,808");
+  EXPECT_EQ(with_commas(-123456), "-123,456");
+}
+
+TEST(Text, Bytes) {
+  EXPECT_EQ(human_bytes(1023), "1023 B");
+  EXPECT_EQ(human_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(human_bytes(std::int64_t{3} << 40), "3.0 TiB");
+}
+
+TEST(Text, Durations) {
+  EXPECT_EQ(human_duration(12.4), "12s");
+  EXPECT_EQ(human_duration(200), "3m 20s");
+  EXPECT_EQ(human_duration(3720), "1h 02m");
+  EXPECT_EQ(human_duration(100000), "1d 03h");
+  EXPECT_EQ(human_duration(NAN), "?");
+}
+
+}  // namespace
+}  // namespace tessera
