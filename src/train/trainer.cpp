@@ -50,8 +50,9 @@ Outcome Trainer::run() {
   if (is_root())
     for (auto const* notes : {&arguments_.hints, &config_.notes})
       for (auto const& note : *notes) log::info("note: " + note);
+  model_ = model::make_model(source_.config, config_.dtype);
   load_data();
-  build_model();
+  build_engine();
   plan_steps();
   say_what_runs();
   if (start.checkpoint.empty()) start_weights();
@@ -69,12 +70,7 @@ Outcome Trainer::run() {
   return outcome;
 }
 
-void Trainer::build_model() {
-  model_ = model::make_model(source_.config, config_.dtype);
-  if (tokenizer_)
-    TESSERA_VALIDATE(tokenizer_->max_id() < model_->vocabulary_size(), DataError, "the tokenizer's largest id is ", tokenizer_->max_id(),
-                     " but the model's vocab_size is ", model_->vocabulary_size(),
-                     "; use the tokenizer of this model, or a config.json with a larger vocab_size");
+void Trainer::build_engine() {
   engine_ = zero::make_engine(engine_config(config_), model_->units(), comm_, *compute_);
 }
 
@@ -89,7 +85,7 @@ void Trainer::plan_steps() {
   plan.max_steps = arguments_.max_steps;
   plan.order = arguments_.train_sampling_strategy == Sampling::random ? data::SampleOrder::random : data::SampleOrder::sequential;
   plan.seed = static_cast<std::uint64_t>(arguments_.data_seed.value_or(arguments_.seed));
-  plan.drop_last = arguments_.dataloader_drop_last;
+  plan.last_round = arguments_.dataloader_drop_last ? data::LastRound::drop : data::LastRound::fill;
   sampler_.emplace(plan);
   schedule_ = learning_rate_schedule(config_, sampler_->total_steps());
 }
@@ -143,8 +139,8 @@ Outcome Trainer::train() {
 
 Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   StepOutcome outcome;
-  auto const micro_batches = sampler_->micro_batches(step, comm_.rank());
-  outcome.samples = sampler_->samples_of_step(step);
+  auto const micro_batches = sampler_->micro_batches(step - 1, comm_.rank());
+  outcome.samples = sampler_->rows(step - 1);
   outcome.tokens = outcome.samples * (train_blocks_->block_size() - 1);
   outcome.learning_rate = schedule_(applied_steps_ + 1);
 
@@ -158,7 +154,8 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   double loss_sum = 0.0;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     engine_->begin_micro_step(static_cast<int>(i), static_cast<int>(micro_batches.size()));
-    loss_sum += train_micro_batch(micro_batches[i], settings);
+    std::int64_t const first_row = (static_cast<std::int64_t>(i) * comm_.size() + comm_.rank()) * config_.micro_batch_size;
+    loss_sum += train_micro_batch(micro_batches[i], first_row, settings);
   }
   outcome.update = engine_->finish_step(outcome.learning_rate);
   if (!outcome.update.skipped) ++applied_steps_;
@@ -172,14 +169,14 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   return outcome;
 }
 
-double Trainer::train_micro_batch(data::MicroBatch const& micro, model::PassSettings const& settings) {
+double Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings) {
   std::int64_t const length = train_blocks_->block_size();
   tokens_.clear();
-  for (std::int64_t const sample : micro.samples) {
+  for (std::int64_t const sample : samples) {
     auto const block = train_blocks_->block(sample);
     tokens_.insert(tokens_.end(), block.begin(), block.end());
   }
-  model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(micro.samples.size()), length, micro.first_global_row};
+  model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(samples.size()), length, first_global_row};
   return model_->train(batch, settings, *engine_, *compute_);
 }
 
@@ -202,7 +199,7 @@ bool Trainer::due(Interval strategy, double every, std::int64_t step) const {
   return false;
 }
 
-double Trainer::epoch_of(std::int64_t step) const { return static_cast<double>(step) / static_cast<double>(sampler_->steps_per_epoch()); }
+double Trainer::epoch_of(std::int64_t step) const { return step > 0 ? sampler_->place(step - 1).epochs_done : 0.0; }
 
 void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
   std::int64_t const total = sampler_->total_steps();

@@ -91,6 +91,18 @@ void Trainer::restore_checkpoint(fs::path const& directory) {
                                directory.string(), now));
 }
 
+/// The files the tokenizer was read from, beside the model that was trained with it.
+void Trainer::copy_tokenizer() const {
+  if (!tokenizer_) return;
+  for (auto const& file : tokenizer_->files()) {
+    fs::path const copy = arguments_.output_dir / file.filename();
+    std::error_code failed;
+    if (fs::equivalent(file, copy, failed)) continue;
+    fs::copy_file(file, copy, fs::copy_options::overwrite_existing, failed);
+    TESSERA_VALIDATE(!failed, IoError, "cannot copy ", file.string(), " to ", copy.string(), ": ", failed.message());
+  }
+}
+
 /// The trained model as a Hugging Face directory, streamed from the shards of the last checkpoint (or, without one for this step,
 /// from shards written for this purpose and removed afterwards): no rank ever holds the model.
 void Trainer::write_model() {
@@ -113,7 +125,7 @@ void Trainer::write_model() {
       options.checkpoint = shards;
       options.output = arguments_.output_dir;
       checkpoint::consolidate(options);
-      if (tokenizer_) tokenizer_->copy_files(arguments_.output_dir);
+      copy_tokenizer();
       log::info("wrote the model to " + arguments_.output_dir.string() + " (config.json, safetensors, tokenizer)");
       std::error_code ignored;
       fs::remove_all(scratch, ignored);

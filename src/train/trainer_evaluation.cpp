@@ -46,10 +46,12 @@ void Trainer::evaluate(std::int64_t step) {
   auto const started = std::chrono::steady_clock::now();
   std::int64_t const length = eval_blocks_->block_size(), batch_rows = arguments_.per_device_eval_batch_size;
   auto const mine = data::evaluation_range(eval_blocks_->count(), comm_.size(), comm_.rank());
-  std::int64_t const most = data::evaluation_range(eval_blocks_->count(), comm_.size(), 0).size();
+  auto const size = [](data::SampleRange const& range) { return range.end - range.begin; };
+  std::int64_t most = 0;
+  for (int r = 0; r < comm_.size(); ++r) most = std::max(most, size(data::evaluation_range(eval_blocks_->count(), comm_.size(), r)));
   double sum = 0.0;
   for (std::int64_t offset = 0; offset < most; offset += batch_rows) {
-    std::int64_t const have = std::clamp<std::int64_t>(mine.size() - offset, 0, batch_rows);
+    std::int64_t const have = std::clamp<std::int64_t>(size(mine) - offset, 0, batch_rows);
     tokens_.clear();
     for (std::int64_t i = 0; i < std::max<std::int64_t>(have, 1); ++i) {
       auto const block = eval_blocks_->block(have > 0 ? mine.begin + offset + i : 0);

@@ -1,6 +1,7 @@
 #pragma once
 /// The job of tessera-train: data, model, engine and checkpoints brought together; train, evaluate, generate.
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -43,14 +44,15 @@ class Trainer {
   struct StepOutcome;
 
   void load_data();
+  data::TokenBlocks blocks_of(data::BlockRequest const& request) const;
   void plan_steps();
-  void build_model();
+  void build_engine();
   void start_weights();
   void say_what_runs() const;
 
   Outcome train();
   StepOutcome train_step(std::int64_t step);
-  double train_micro_batch(data::MicroBatch const& micro, model::PassSettings const& settings);
+  double train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings);
   void after_step(std::int64_t step, StepOutcome const& outcome);
   void check_loss(std::int64_t step, StepOutcome const& outcome) const;
   bool due(Interval strategy, double every, std::int64_t step) const;
@@ -61,6 +63,7 @@ class Trainer {
   ConfigTree trainer_state(std::int64_t step) const;
   void restore_checkpoint(std::filesystem::path const& directory);
   void write_model();
+  void copy_tokenizer() const;
   void write_train_results(double seconds);
   double epoch_of(std::int64_t step) const;
 
@@ -74,7 +77,7 @@ class Trainer {
 
   ModelSource source_;
   ResolvedConfig config_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
+  std::shared_ptr<data::Tokenizer> tokenizer_;
   std::optional<data::TokenBlocks> train_blocks_, eval_blocks_;
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<model::CausalLm> model_;
