@@ -84,4 +84,11 @@ VerifyReport verify(std::filesystem::path const& step_directory) {
   return report;
 }
 
+std::string hdf5_version() {
+  h5::start();  // must come before any other call of the library
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return concat(major, ".", minor, ".", release);
+}
+
 }  // namespace tessera::checkpoint

@@ -48,7 +48,7 @@ Outcome Trainer::run() {
   source_ = find_model(arguments_);
   config_ = resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
   if (is_root())
-    for (auto const* notes : {&arguments_.hints, &config_.notes})
+    for (auto const* notes : {&arguments_.hints, &std::as_const(config_).notes})
       for (auto const& note : *notes) log::info("note: " + note);
   model_ = model::make_model(source_.config, config_.dtype);
   load_data();

@@ -55,4 +55,7 @@ struct VerifyReport {
 /// their places with the manifest. Never throws for damage: it is reported.
 VerifyReport verify(std::filesystem::path const& step_directory);
 
+/// "1.10.8" of the HDF5 library that is loaded, for --version.
+std::string hdf5_version();
+
 }  // namespace tessera::checkpoint
