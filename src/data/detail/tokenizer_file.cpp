@@ -41,55 +41,55 @@ class Sources {
   Xxh3Stream hash_;
 };
 
-std::int32_t checked_id(ConfigTree const& value, std::string const& where) {
-  TESSERA_VALIDATE(value.is_int() && value.as_int() >= 0 && value.as_int() <= max_token_id, DataError, where, " is ", value.dump(),
-                   "; a token id is an integer from 0 to ", max_token_id);
-  return static_cast<std::int32_t>(value.as_int());
-}
+bool is_token_id(ConfigTree const& value) { return value.is_int() && value.as_int() >= 0 && value.as_int() <= max_token_id; }
 
+/// Messages are put together only when they are needed: a vocabulary has hundreds of thousands of places to name.
 void read_vocabulary(ConfigTree const& tree, std::string const& where, TokenizerFile& out) {
   auto const& members = tree.as_object();
   TESSERA_VALIDATE(!members.empty(), DataError, where, " is empty");
   out.vocabulary.reserve(members.size() * 2);
   std::vector<bool> used;
   for (auto const& [token, value] : members) {
-    std::int32_t const id = checked_id(value, concat(where, "['", token, "']"));
-    if (static_cast<std::size_t>(id) >= used.size()) used.resize(static_cast<std::size_t>(id) * 2 + 1);
-    TESSERA_VALIDATE(!used[static_cast<std::size_t>(id)], DataError, where, "['", token, "'] has the id ", id, ", which another token has");
-    used[static_cast<std::size_t>(id)] = true;
-    out.vocabulary.emplace(token, id);
+    TESSERA_VALIDATE(is_token_id(value), DataError, where, "['", token, "'] is ", value.dump(), "; a token id is an integer from 0 to ",
+                     max_token_id);
+    auto const id = static_cast<std::size_t>(value.as_int());
+    if (id >= used.size()) used.resize(id * 2 + 1);
+    TESSERA_VALIDATE(!used[id], DataError, where, "['", token, "'] has the id ", id, ", which another token has");
+    used[id] = true;
+    out.vocabulary.emplace(token, static_cast<std::int32_t>(id));
   }
 }
 
-std::int32_t id_in(TokenizerFile const& file, std::string const& token, std::string const& where) {
-  auto const found = file.vocabulary.find(token);
-  TESSERA_VALIDATE(found != file.vocabulary.end(), DataError, where, " names '", token, "', which is not in the vocabulary");
-  return found->second;
+/// Adds the merge of two tokens; @returns what is wrong with it, or nothing.
+std::string add_merge(std::string const& left, std::string const& right, TokenizerFile& out) {
+  Merge merge{};
+  std::string const whole = left + right;
+  for (auto const& [token, id] : {std::pair{&left, &merge.left}, {&right, &merge.right}, {&whole, &merge.result}}) {
+    auto const found = out.vocabulary.find(*token);
+    if (found == out.vocabulary.end()) return concat("names '", *token, "', which is not in the vocabulary");
+    *id = found->second;
+  }
+  out.bpe.merges.push_back(merge);
+  return "";
 }
 
-void add_merge(std::string const& left, std::string const& right, std::string const& where, TokenizerFile& out) {
-  out.bpe.merges.push_back({id_in(out, left, where), id_in(out, right, where), id_in(out, left + right, where)});
-}
-
-/// "a b": the two tokens; neither holds a space, which the byte alphabet writes as another character.
-void add_merge_line(std::string const& line, std::string const& where, TokenizerFile& out) {
+/// "a b": neither token holds a space, which the byte alphabet writes as another character.
+std::string add_merge_line(std::string const& line, TokenizerFile& out) {
   std::size_t const space = line.find(' ');
-  TESSERA_VALIDATE(space != std::string::npos && line.find(' ', space + 1) == std::string::npos, DataError, where, " is '", line,
-                   "'; expected two tokens with a space between them");
-  add_merge(line.substr(0, space), line.substr(space + 1), where, out);
+  if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
+    return concat("is '", line, "'; expected two tokens with a space between them");
+  return add_merge(line.substr(0, space), line.substr(space + 1), out);
 }
 
 void read_merges(ConfigTree const& tree, std::string const& where, TokenizerFile& out) {
   auto const& merges = tree.as_array();
   out.bpe.merges.reserve(merges.size());
   for (std::size_t i = 0; i < merges.size(); ++i) {
-    std::string const at = concat(where, "[", i, "]");
-    if (merges[i].is_string()) {
-      add_merge_line(merges[i].as_string(), at, out);
-      continue;
-    }
-    TESSERA_VALIDATE(merges[i].is_array() && merges[i].size() == 2, DataError, at, " is ", merges[i].dump(), "; expected two tokens");
-    add_merge(merges[i].as_array()[0].as_string(), merges[i].as_array()[1].as_string(), at, out);
+    bool const is_pair = merges[i].is_array() && merges[i].size() == 2;
+    TESSERA_VALIDATE(is_pair || merges[i].is_string(), DataError, where, "[", i, "] is ", merges[i].dump(), "; expected two tokens");
+    std::string const fault = is_pair ? add_merge(merges[i].as_array()[0].as_string(), merges[i].as_array()[1].as_string(), out)
+                                      : add_merge_line(merges[i].as_string(), out);
+    TESSERA_VALIDATE(fault.empty(), DataError, where, "[", i, "] ", fault);
   }
 }
 
@@ -102,7 +102,8 @@ void read_merges_text(std::string const& text, std::string const& where, Tokeniz
     ++line_number;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || line.starts_with("#version")) continue;
-    add_merge_line(line, concat(where, " line ", line_number), out);
+    std::string const fault = add_merge_line(line, out);
+    TESSERA_VALIDATE(fault.empty(), DataError, where, " line ", line_number, " ", fault);
   }
 }
 
@@ -118,8 +119,11 @@ void read_bytes(ConfigTree const& model, std::string const& where, TokenizerFile
   if (missing == 0) return;
   TESSERA_VALIDATE(!model.get_bool("byte_fallback", false), ConfigError, where,
                    ".byte_fallback is true and ", missing, " of the 256 byte tokens are missing; Tessera reads byte-level BPE only");
-  if (std::string const unknown = model.get_string("unk_token", ""); !unknown.empty())
-    out.bpe.unknown_id = id_in(out, unknown, where + ".unk_token");
+  if (std::string const unknown = model.get_string("unk_token", ""); !unknown.empty()) {
+    auto const found = out.vocabulary.find(unknown);
+    TESSERA_VALIDATE(found != out.vocabulary.end(), DataError, where, ".unk_token is '", unknown, "', which is not in the vocabulary");
+    out.bpe.unknown_id = found->second;
+  }
   out.bpe.fuse_unknown = model.get_bool("fuse_unk", false);
 }
 
@@ -280,7 +284,8 @@ void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
       auto const& entry = list->as_array()[i];
       std::string const at = concat(where, "added_tokens[", i, "]");
       AddedToken token;
-      token.id = checked_id(entry.at("id"), at + ".id");
+      TESSERA_VALIDATE(is_token_id(entry.at("id")), DataError, at, ".id is ", entry.at("id").dump());
+      token.id = static_cast<std::int32_t>(entry.at("id").as_int());
       added.add(read_added_token(entry, token), at);
     }
   }
