@@ -143,9 +143,9 @@ TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer)
 
 void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer, std::int64_t model_vocabulary_size) {
   TESSERA_VALIDATE(blocks.max_id() < model_vocabulary_size, DataError, "the text holds token ", blocks.max_id(), " ('",
-                   tokenizer.decode(std::vector{blocks.max_id()}), "') and the model has embeddings for ids below ", model_vocabulary_size,
-                   "; the tokenizer has ", tokenizer.vocabulary_size(), " tokens. Use the model's own tokenizer, or a vocab_size of at least ",
-                   tokenizer.max_id() + 1);
+                   tokenizer.decode(std::vector{blocks.max_id()}), "') and the model has embeddings for ids below ",
+                   model_vocabulary_size, "; the tokenizer has ", tokenizer.vocabulary_size(),
+                   " tokens. Use the model's own tokenizer, or a vocab_size of at least ", tokenizer.max_id() + 1);
 }
 
 BlockSizeChoice choose_block_size(std::optional<std::int64_t> asked, std::int64_t model_max_length, std::int64_t model_positions) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Token ids by Hugging Face's tokenizers and transformers for small tokenizers of every kind that Tessera reads.
 
-    python tests/oracles/tokenizer.py tests/data/vectors/tokenizer
+    python tests/oracles/tokenizer.py tests/data/vectors/tokenizer configs/gpt2-8m
 
-Trains byte-level BPE on a few sentences in many scripts, writes the tokenizers' files and cases.json:
+Trains byte-level BPE on a few sentences in many scripts, writes the tokenizers' files and cases.json (which also has the shipped one):
 {"texts": [string or {"hex": bytes that are not UTF-8}], "ids": {tokenizer: [ids of each text]}, "facts": {tokenizer: {...}}}.
 Needs tokenizers and transformers.
 """
@@ -165,9 +165,9 @@ def write_two_files(folder, tok, config=None):
             json.dump(config, f)
 
 
-def main(out):
+def main(out, shipped):
     os.environ["HF_HUB_OFFLINE"] = "1"
-    from transformers import GPT2Tokenizer, PreTrainedTokenizerFast
+    from transformers import AutoTokenizer, GPT2Tokenizer, PreTrainedTokenizerFast
     shutil.rmtree(out, ignore_errors=True)
     os.makedirs(out)
     texts = TEXTS + random_texts(120)
@@ -184,9 +184,11 @@ def main(out):
                     {"add_bos_token": True, "add_prefix_space": True, "eos_token": "<eos>", "model_max_length": 77,
                      "additional_special_tokens": ["<left>"]})
 
-    for name in [*made, "two_files", "two_files_config"]:
+    for name in [*made, "two_files", "two_files_config", "gpt2_8m"]:
         if name.startswith("two_files"):
             tok = GPT2Tokenizer.from_pretrained(f"{out}/{name}")
+        elif name == "gpt2_8m":
+            tok = AutoTokenizer.from_pretrained(shipped)
         else:
             tok = PreTrainedTokenizerFast.from_pretrained(f"{out}/{name}")
         cases["ids"][name] = [tok(t)["input_ids"] for t in decoded]
@@ -198,4 +200,4 @@ def main(out):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

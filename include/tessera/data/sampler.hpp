@@ -11,7 +11,7 @@ enum class SampleOrder { sequential, random };
 
 /// What happens when the samples do not fill the last round of micro-batches of an epoch.
 enum class LastRound {
-  fill,   ///< on several ranks: filled up with samples from the start of the epoch's order, which then count twice (accelerate's even_batches)
+  fill,   ///< on several ranks: filled up from the start of the epoch's order; those samples count twice (accelerate's even_batches)
   drop,   ///< left out (dataloader_drop_last)
   exact,  ///< each sample once: the last micro-batches are shorter, some ranks may get empty ones
 };

@@ -42,7 +42,8 @@ std::shared_ptr<void const> map_file(std::filesystem::path const& file, std::siz
 /// What is wrong with the header, or nothing.
 std::string fault_of(BlockFileHeader const& h, std::size_t bytes, std::uint64_t request_key) {
   if (std::memcmp(h.magic, magic, sizeof magic) != 0) return "is not a file of blocks";
-  if (h.version != BlockFile::version || h.byte_order != byte_order_mark) return "was written by another version of Tessera or another machine";
+  if (h.version != BlockFile::version || h.byte_order != byte_order_mark)
+    return "was written by another version of Tessera or another machine";
   if (header_sum(h) != h.header_sum) return "is damaged: its header does not match its checksum";
   if (h.request_key != request_key) return "was made for another text, tokenizer or block size";
   if (h.block_size < 1 || h.count < 1 || (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.block_size) !=
@@ -101,8 +102,8 @@ BlockWriter::~BlockWriter() {
 
 void BlockWriter::write(void const* bytes, std::size_t size) {
   TESSERA_VALIDATE(out_ && std::fwrite(bytes, 1, size, out_) == size, IoError,
-                   with_errno(concat("cannot write ", size, " bytes to ", temporary_.string()), errno), "; free some space or choose another "
-                   "cache folder");
+                   with_errno(concat("cannot write ", size, " bytes to ", temporary_.string()), errno),
+                   "; free some space or choose another cache folder");
 }
 
 void BlockWriter::append(std::span<std::int32_t const> ids) {

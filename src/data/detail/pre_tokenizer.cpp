@@ -48,7 +48,8 @@ void append_rules(ConfigTree const& tree, std::string const& where, std::vector<
 std::vector<std::int32_t> template_ids(ConfigTree const& processor, std::string const& name, std::string const& where) {
   std::vector<std::int32_t> out;
   for (auto const& id : processor.at("special_tokens").at(name).at("ids").as_array()) {
-    TESSERA_VALIDATE(id.as_int() >= 0 && id.as_int() <= INT32_MAX, DataError, where, ".special_tokens.", name, ".ids holds ", id.as_int());
+    TESSERA_VALIDATE(id.as_int() >= 0 && id.as_int() <= INT32_MAX, DataError, where, ".special_tokens.", name, ".ids holds ",
+                     id.as_int());
     out.push_back(static_cast<std::int32_t>(id.as_int()));
   }
   return out;
@@ -63,7 +64,8 @@ TemplateIds read_template(ConfigTree const& tree, std::string const& where) {
       auto& side = after_text ? out.suffix : out.prefix;
       side.insert(side.end(), ids.begin(), ids.end());
     } else {
-      TESSERA_VALIDATE(piece.contains("Sequence") && !after_text, DataError, where, ".single must hold the text once; found ", piece.dump());
+      TESSERA_VALIDATE(piece.contains("Sequence") && !after_text, DataError, where, ".single must hold the text once; found ",
+                       piece.dump());
       after_text = true;
     }
   }
