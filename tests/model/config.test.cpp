@@ -122,8 +122,9 @@ TEST(Config, InitialisationAndDecayFollowTransformers) {
     bool const norm = name.find(".ln_") != std::string::npos, bias = name.ends_with(".bias");
     EXPECT_EQ(spec.decays, !norm && !bias) << name;
     EXPECT_EQ(spec.init.kind, bias ? Kind::zeros : norm ? Kind::ones : Kind::normal) << name;
-    if (spec.init.kind == Kind::normal)  // residual projections shrink with depth: 0.02 / sqrt(2 * 2 layers)
-      EXPECT_DOUBLE_EQ(spec.init.stddev, name.ends_with("c_proj.weight") ? 0.01 : 0.02) << name;
+    if (spec.init.kind != Kind::normal) continue;
+    // residual projections shrink with depth: 0.02 / sqrt(2 * 2 layers)
+    EXPECT_DOUBLE_EQ(spec.init.stddev, name.ends_with("c_proj.weight") ? 0.01 : 0.02) << name;
   }
 }
 
