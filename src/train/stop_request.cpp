@@ -1,46 +1,56 @@
 #include "tessera/train/stop_request.hpp"
 
+#include <pthread.h>
 #include <signal.h>
-#include <time.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 namespace tessera::train {
 namespace {
 
 std::atomic<int> requested{0};
-std::atomic<long> requested_at{0};
-static_assert(std::atomic<int>::is_always_lock_free && std::atomic<long>::is_always_lock_free, "used in a signal handler");
 
-long now_milliseconds() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1000 + t.tv_nsec / 1'000'000;
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGXCPU, SIGHUP}) sigaddset(&set, s);
+  return set;
 }
 
-/// Async-signal-safe: atomics and clock_gettime only. Slurm and mpirun often send the same signal twice within milliseconds, hence
-/// the second of grace before a repeat counts as impatience.
-void on_signal(int signal_number) {
-  int expected = 0;
-  if (requested.compare_exchange_strong(expected, signal_number)) {
-    requested_at.store(now_milliseconds());
-    return;
-  }
-  bool const insists = signal_number == SIGINT || signal_number == SIGTERM;
-  if (insists && now_milliseconds() - requested_at.load() > 1000) {
-    ::signal(signal_number, SIG_DFL);
-    ::raise(signal_number);
+/// The default action after all: unblocked in this thread, the signal ends the process.
+void end_at_once(int signal_number) {
+  ::signal(signal_number, SIG_DFL);
+  sigset_t const set = stop_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::kill(::getpid(), signal_number);
+}
+
+/// Slurm and mpirun often send the same signal twice within milliseconds, hence the second of grace before a repeat counts as insisting.
+void watch() {
+  sigset_t const set = stop_signals();
+  std::chrono::steady_clock::time_point first;
+  for (int signal_number = 0; sigwait(&set, &signal_number) == 0;) {
+    auto const now = std::chrono::steady_clock::now();
+    if (requested.load() == 0) {
+      first = now;
+      requested.store(signal_number);
+    } else if ((signal_number == SIGINT || signal_number == SIGTERM) && now - first > std::chrono::seconds(1)) {
+      end_at_once(signal_number);
+    }
   }
 }
 
 }  // namespace
 
+/// A thread waits for the signals and every other thread blocks them (threads inherit the mask), so that no handler ever runs on top
+/// of a kernel: with ordinary handlers a signal during a just-in-time compiled matrix product (oneDNN 2.6.3) corrupted its memory.
 void StopRequest::install() {
-  struct sigaction action = {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGXCPU, SIGHUP}) sigaction(s, &action, nullptr);
+  sigset_t const set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread(watch).detach();
   ::signal(SIGPIPE, SIG_IGN);  // a closed log must not end the run
 }
 

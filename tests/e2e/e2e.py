@@ -21,9 +21,9 @@ class Bench:
     """Where programs, sources and the scenario's own files are."""
 
     def __init__(self, arguments):
-        self.bin = pathlib.Path(arguments.bin)
-        self.work = pathlib.Path(arguments.work)
-        self.source = pathlib.Path(arguments.source)
+        self.bin = pathlib.Path(arguments.bin).resolve()
+        self.work = pathlib.Path(arguments.work).resolve()
+        self.source = pathlib.Path(arguments.source).resolve()
         self.mpiexec = arguments.mpiexec
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
@@ -285,9 +285,11 @@ def consolidation(b):
     listed = b.tool(["checkpoint", "ls", b.work / "run"]).stdout
     assert "step_00000003" in listed and "step_00000006" in listed and "latest" in listed, listed
     b.tool(["checkpoint", "verify", b.work / "run"])
-    shard = b.work / "run/checkpoints/step_00000006/shard_00001.h5"
+    step = b.work / "run/checkpoints/step_00000006"
+    piece = json.loads((step / "manifest.json").read_text())["tensors"][0]["pieces"][1]
+    shard = step / "shard_00001.h5"
     data = bytearray(shard.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[piece["file_offsets"][0] + 40] ^= 1
     shard.write_bytes(data)
     assert "shard_00001.h5" in b.tool(["checkpoint", "verify", b.work / "run"], expect=65).stderr
     b.tool([b.work / "run", b.work / "bad.safetensors"], expect=65, program="zero-to-fp32")

@@ -9,7 +9,7 @@ namespace tessera::train {
 /// least one second after the first: end at once with the default action of the signal.
 class StopRequest {
  public:
-  /// Installs the handlers; call first thing in main, before MPI starts, so that an early signal is not lost.
+  /// Starts listening; call first thing in main, before any other thread exists, so that no other thread ever takes these signals.
   static void install();
   /// Number of the first signal that asked to stop, or 0.
   static int signal();
