@@ -1,0 +1,180 @@
+/// Saving and restoring over real ranks: the round trip, and what a failure on one rank leaves behind.
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "fixture.hpp"
+#include "mpi_test.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/restore.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace {
+
+/// Writing past this size fails with EFBIG in this process, for a scope.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit const now{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+class Save : public ::testing::Test {
+ protected:
+  Save()
+      : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
+        units(toy_units()),
+        plan(units, comm->size()),
+        // one directory for all ranks: its name comes from rank 0
+        dir(comm::broadcast_bytes(*comm, concat("mpi-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
+    comm->barrier();
+  }
+  ~Save() override { comm->barrier(); }
+
+  checkpoint::SavedCheckpoint save(std::int64_t step, int keep = 0) {
+    RankState state(plan, comm->rank());
+    auto request = request_for(dir / "checkpoints", step, plan, units);
+    request.keep = keep;
+    return checkpoint::save(request, state.fill(step).views(), *comm);
+  }
+  std::int64_t wrong_after_restore(fs::path const& checkpoint, std::int64_t step) {
+    RankState state(plan, comm->rank());
+    checkpoint::restore(checkpoint::read_manifest(checkpoint, *comm), plan, state.views(), *comm);
+    return state.wrong(step);
+  }
+  /// Names in the checkpoints directory, sorted; the same moment on all ranks.
+  std::vector<std::string> names() {
+    comm->barrier();
+    std::vector<std::string> out;
+    for (auto const& entry : fs::directory_iterator(dir / "checkpoints")) out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    comm->barrier();
+    return out;
+  }
+
+  static int count;
+  std::unique_ptr<comm::Collectives> comm;
+  std::vector<memory::UnitSpec> units;
+  zero::PartitionPlan plan;
+  ScratchDirectory dir;
+};
+int Save::count = 0;
+
+TEST_F(Save, RoundTrip) {
+  auto const saved = save(100);
+  EXPECT_EQ(saved.directory, dir / "checkpoints/step_00000100");
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000100"}));
+  EXPECT_EQ(read_file(dir / "checkpoints/latest"), "step_00000100\n");
+  EXPECT_TRUE(checkpoint::verify(saved.directory).ok());
+  EXPECT_EQ(wrong_after_restore(saved.directory, 100), 0);
+  std::int64_t bytes = 0;
+  for (auto const& entry : fs::directory_iterator(saved.directory)) bytes += static_cast<std::int64_t>(entry.file_size());
+  EXPECT_EQ(saved.bytes, bytes);
+}
+
+TEST_F(Save, TheSameStepAgainReplacesIt) {
+  save(5);
+  RankState state(plan, comm->rank());
+  auto const request = request_for(dir / "checkpoints", 5, plan, units);
+  checkpoint::save(request, state.fill(77).views(), *comm);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000005"}));
+  EXPECT_EQ(wrong_after_restore(dir / "checkpoints/step_00000005", 77), 0);
+}
+
+TEST_F(Save, KeepRemovesTheOldest) {
+  for (std::int64_t step : {1, 2, 3, 10}) save(step, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000003", "step_00000010"}));
+}
+
+TEST_F(Save, DamagedCheckpointsDoNotCountAsKept) {
+  save(1);
+  save(2);
+  if (comm->rank() == 0) fs::remove(dir / "checkpoints/step_00000002/shard_00000.h5");
+  save(3, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001", "step_00000002", "step_00000003"}));
+}
+
+TEST_F(Save, AFailureOnOneRankEndsItOnAll) {
+  save(1);
+  int const victim = comm->size() - 1;
+  std::string const message = message_of<IoError>([&] {
+    std::unique_ptr<FileSizeLimit> limit;
+    if (comm->rank() == victim) limit = std::make_unique<FileSizeLimit>(20000);
+    save(2);
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")), HasSubstr("File too large")));
+  if (comm->size() > 1) {
+    EXPECT_THAT(message, HasSubstr(concat("rank ", victim, " (host ")));
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001"}));
+  EXPECT_EQ(wrong_after_restore(checkpoint::find_latest(dir.path())->directory, 1), 0);
+  save(3);
+  EXPECT_EQ(wrong_after_restore(dir / "checkpoints/step_00000003", 3), 0);
+}
+
+TEST_F(Save, EveryPointOfFailureOfRankZeroLeavesTheOldOne) {
+  save(1);
+  bool succeeded = false;
+  int failures = 0;
+  // ever later writes fail: HDF5 metadata, data, view, manifest
+  for (rlim_t bytes = 512; !succeeded; bytes = bytes * 5 / 4) {
+    try {
+      std::unique_ptr<FileSizeLimit> limit;
+      if (comm->rank() == 0) limit = std::make_unique<FileSizeLimit>(bytes);
+      save(2);
+      succeeded = true;
+    } catch (IoError const&) {
+      ++failures;
+      EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001"})) << bytes;
+      EXPECT_EQ(read_file(dir / "checkpoints/latest"), "step_00000001\n");
+    }
+    comm->barrier();
+  }
+  EXPECT_GT(failures, 5);
+  EXPECT_TRUE(checkpoint::verify(dir / "checkpoints/step_00000001").ok());
+  EXPECT_EQ(wrong_after_restore(dir / "checkpoints/step_00000002", 2), 0);
+}
+
+TEST_F(Save, ADamagedShardIsRefusedOnAllRanks) {
+  auto const saved = save(4);
+  auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
+  comm->barrier();
+  if (comm->rank() == 0) flip_bit(manifest.shard_path(0), manifest.tensors[0].pieces[0].states[1].file_offset + 5);
+  comm->barrier();
+  std::string const message = message_of<DataError>([&] { wrong_after_restore(saved.directory, 4); });
+  EXPECT_THAT(message, AllOf(HasSubstr("shard_00000.h5"), HasSubstr("exp_avg of tensor transformer.wte.weight")));
+}
+
+TEST_F(Save, AMissingManifestIsReportedOnAllRanks) {
+  std::string const message = message_of<IoError>([&] { checkpoint::read_manifest(dir / "nothing", *comm); });
+  EXPECT_THAT(message, HasSubstr("nothing/manifest.json"));
+}
+
+TEST_F(Save, LeftoversAreRemovedAndAFinishedOneIsKept) {
+  auto const saved = save(6);
+  comm->barrier();
+  if (comm->rank() == 0) {
+    fs::create_directory(dir / "checkpoints/step_00000007.tmp.1");
+    write_file(dir / "checkpoints/step_00000007.tmp.1/shard_00000.h5", "half");
+    fs::create_directory(dir / "checkpoints/.trash.step_00000002.1");
+    write_file(dir / "checkpoints/latest.tmp.123", "step");
+    fs::rename(saved.directory, dir / "checkpoints/step_00000006.tmp.3");  // killed between the last two renames
+    EXPECT_EQ(checkpoint::remove_abandoned(dir / "checkpoints"),
+              (std::vector<std::string>{".trash.step_00000002.1", "latest.tmp.123", "step_00000007.tmp.1"}));
+  }
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000006"}));
+  EXPECT_EQ(wrong_after_restore(saved.directory, 6), 0);
+}
+
+}  // namespace
