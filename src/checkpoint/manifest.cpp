@@ -179,10 +179,10 @@ void check_consistency(Manifest& m, std::string const& source) {
     TESSERA_VALIDATE(files.insert(shard.file).second, DataError, source, ": shard file ", shard.file, " stands twice");
   std::unordered_set<std::string> names;
   for (auto& tensor : m.tensors) {
-    std::string const where = concat(source, ", tensor ", tensor.name);
+    std::string const where = concat(source, ", tensor ", detail::printable(tensor.name));
     TESSERA_VALIDATE(!tensor.name.empty() && names.insert(tensor.name).second, DataError, where, ": the name is empty or stands twice");
     for (auto const& alias : tensor.aliases)
-      TESSERA_VALIDATE(!alias.empty() && names.insert(alias).second, DataError, where, ": the alias '", alias, "' is empty or stands twice");
+      TESSERA_VALIDATE(!alias.empty() && names.insert(alias).second, DataError, where, ": the alias '", detail::printable(alias), "' is empty or stands twice");
     std::sort(tensor.pieces.begin(), tensor.pieces.end(), [](auto const& a, auto const& b) { return a.offset < b.offset; });
     std::int64_t covered = 0;
     for (auto const& piece : tensor.pieces) {

@@ -96,7 +96,7 @@ void check_coverage(std::vector<Entry>& entries, std::int64_t data_bytes, std::s
   std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   std::int64_t at = 0;
   for (auto const& entry : entries) {
-    TESSERA_VALIDATE(entry.begin == at, DataError, source, ": tensor ", entry.name, " starts at byte ", entry.begin, " of the data where ", at,
+    TESSERA_VALIDATE(entry.begin == at, DataError, source, ": tensor ", detail::printable(entry.name), " starts at byte ", entry.begin, " of the data where ", at,
                      " was due; tensors overlap or leave a hole");
     at = entry.end;
   }
@@ -162,7 +162,7 @@ struct SafetensorsReader::State {
     paths.push_back(path);
     for (auto& entry : read_header(files.back())) {
       entry.value.file = static_cast<int>(files.size()) - 1;
-      TESSERA_VALIDATE(entries.emplace(entry.name, entry.value).second, DataError, path.string(), ": tensor ", entry.name,
+      TESSERA_VALIDATE(entries.emplace(entry.name, entry.value).second, DataError, path.string(), ": tensor ", detail::printable(entry.name),
                        " stands in ", paths[static_cast<std::size_t>(entries[entry.name].file)].string(), " too");
     }
   }
@@ -175,7 +175,7 @@ struct SafetensorsReader::State {
     for (auto const& [tensor, file] : weight_map) {
       auto const it = entries.find(tensor);
       TESSERA_VALIDATE(it != entries.end() && paths[static_cast<std::size_t>(it->second.file)].filename() == file, DataError, index.string(),
-                       ": tensor ", tensor, " is not in ", file);
+                       ": tensor ", detail::printable(tensor), " is not in ", file);
     }
   }
 };

@@ -38,7 +38,7 @@ void JsonReader::fail(std::string const& what) const {
   auto const line = 1 + std::count(until.begin(), until.end(), '\n');
   auto const line_start = until.rfind('\n');
   auto const column = until.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
-  throw DataError(concat(source_, ", line ", line, ", column ", column, ": ", what));
+  throw DataError(concat(source_, ", line ", line, ", column ", column, ": ", printable(what)));
 }
 
 void JsonReader::skip_space() {
@@ -188,6 +188,12 @@ bool is_utf8(std::string_view text) {
     i += length;
   }
   return true;
+}
+
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+  return text;
 }
 
 std::string json_quote(std::string_view text) { return ConfigTree(text).dump(); }

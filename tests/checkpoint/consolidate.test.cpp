@@ -1,0 +1,185 @@
+#include "tessera/checkpoint/consolidate.hpp"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <zip.h>
+
+#include <cstring>
+#include <csignal>
+
+#include "fixture.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/core/config_tree.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+using checkpoint::SafetensorsReader;
+using ::testing::HasSubstr;
+
+namespace {
+
+void expect_tensors(SafetensorsReader const& reader, std::int64_t step, std::string const& state = "fp32", float tolerance = 0) {
+  std::size_t count = 0;
+  for (auto const& unit : toy_units())
+    for (auto const& p : unit.parameters) {
+      ASSERT_NE(reader.find(p.name), nullptr) << p.name;
+      EXPECT_EQ(reader.find(p.name)->shape, p.shape);
+      std::vector<float> values(static_cast<std::size_t>(p.numel()));
+      reader.read_as_fp32(p.name, 0, p.numel(), values.data());
+      for (std::int64_t i = 0; i < p.numel(); ++i) {
+        float const expected = element(p.name, state, i, step);
+        ASSERT_NEAR(values[static_cast<std::size_t>(i)], expected, tolerance * std::abs(expected)) << p.name << " " << i;
+      }
+      ++count;
+    }
+  EXPECT_EQ(reader.entries().size(), count);
+}
+
+TEST(Consolidate, IntoAHuggingFaceDirectory) {
+  ScratchDirectory dir;
+  save_toy(dir / "checkpoints", 5, 3);
+  auto const report = checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "model"});
+  EXPECT_EQ(report.step, 5);
+  EXPECT_EQ(report.tensors, 8);
+  EXPECT_EQ(report.files, (std::vector<fs::path>{dir / "model/model.safetensors", dir / "model/config.json"}));
+  expect_tensors(SafetensorsReader(dir / "model"), 5);
+  EXPECT_EQ(ConfigTree::read(dir / "model/config.json").at("dtype").as_string(), "float32");
+}
+
+TEST(Consolidate, InShardsAndSixteenBits) {
+  ScratchDirectory dir;
+  save_toy(dir.path(), 5, 3);
+  checkpoint::consolidate({.checkpoint = dir.path(), .tag = "5", .output = dir / "model", .max_shard_bytes = 4000, .dtype = Dtype::bf16});
+  EXPECT_TRUE(fs::exists(dir / "model/model.safetensors.index.json"));
+  expect_tensors(SafetensorsReader(dir / "model"), 5, "fp32", 1.0f / 256);
+  EXPECT_EQ(ConfigTree::read(dir / "model/config.json").at("dtype").as_string(), "bfloat16");
+}
+
+TEST(Consolidate, IntoOneFileAndOfAMoment) {
+  ScratchDirectory dir;
+  save_toy(dir.path(), 5, 4);
+  checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "deep/er/m.safetensors", .state = "exp_avg_sq"});
+  expect_tensors(SafetensorsReader(dir / "deep/er/m.safetensors"), 5, "exp_avg_sq");
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "x.bin", .state = "momentum"}); }),
+              HasSubstr("has no state 'momentum'"));
+}
+
+TEST(Consolidate, TheTorchArchiveIsAWholeZip) {
+  ScratchDirectory dir;
+  save_toy(dir.path(), 5, 2);
+  checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "pytorch_model.bin"});
+  int error = 0;
+  zip_t* const archive = zip_open((dir / "pytorch_model.bin").c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
+  ASSERT_NE(archive, nullptr) << error;
+  auto const content = [&](std::string const& name) {
+    zip_stat_t info;
+    if (zip_stat(archive, ("pytorch_model/" + name).c_str(), 0, &info) != 0) return std::string("absent");
+    EXPECT_EQ(info.comp_method, ZIP_CM_STORE);
+    std::string text(info.size + 1, '\0');
+    zip_file_t* const file = zip_fopen_index(archive, info.index, 0);
+    // the read that meets the end of the entry checks its CRC
+    EXPECT_EQ(zip_fread(file, text.data(), text.size()), static_cast<zip_int64_t>(info.size)) << name;
+    zip_fclose(file);
+    text.resize(info.size);
+    return text;
+  };
+  EXPECT_EQ(content("version"), "3\n");
+  EXPECT_EQ(content("byteorder"), "little");
+  EXPECT_THAT(content("data.pkl"), HasSubstr("lm_head.weight"));
+  std::string const storage = content("data/1");
+  ASSERT_EQ(storage.size(), 16u * 24 * 4);
+  for (std::size_t i = 0; i < 16 * 24; ++i) {
+    float value = 0;
+    std::memcpy(&value, storage.data() + 4 * i, 4);
+    EXPECT_EQ(value, element("transformer.wpe.weight", "fp32", static_cast<std::int64_t>(i), 5));
+  }
+  EXPECT_EQ(content("data/8"), "absent");
+  zip_close(archive);
+  // torch maps storages: each starts at a multiple of 64 bytes
+  std::string const bytes = read_file(dir / "pytorch_model.bin");
+  EXPECT_EQ(bytes.find(storage) % 64, 0u);
+}
+
+TEST(Consolidate, AFullDiskLeavesNothing) {
+  ScratchDirectory dir;
+  save_toy(dir.path(), 5, 2);
+  for (auto const* name : {"m.safetensors", "m.bin", "m.h5", "model"}) {
+    pid_t const child = fork();
+    if (child == 0) {
+      std::signal(SIGXFSZ, SIG_IGN);
+      rlimit const limit{3000, 3000};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      try {
+        checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "out" / name});
+      } catch (IoError const& e) {
+        _exit(std::string(e.what()).find("File too large") != std::string::npos ? 0 : 2);
+      }
+      _exit(1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << name << ": " << status;
+    for (auto const& entry : fs::recursive_directory_iterator(dir / "out")) EXPECT_TRUE(entry.is_directory()) << entry.path();
+  }
+}
+
+/// Peak resident memory of a process that does @p work, in MiB.
+template <class Work>
+double peak_mib(Work&& work) {
+  pid_t const child = fork();
+  if (child == 0) {
+    try {
+      work();
+    } catch (std::exception const& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      _exit(1);
+    }
+    _exit(0);
+  }
+  int status = 0;
+  rusage usage{};
+  wait4(child, &status, 0, &usage);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+/// 300 MB of weights in one tensor of 240 MB and many small ones; the bound holds for any size because all buffers are fixed.
+TEST(Consolidate, MemoryStaysBelow256MiB) {
+  ScratchDirectory dir;
+  memory::UnitSpec unit{"all", {}};
+  auto const add = [&](std::string name, std::int64_t rows) {
+    memory::ParameterSpec spec;
+    spec.name = std::move(name);
+    spec.shape = {rows, 1000};
+    unit.parameters.push_back(std::move(spec));
+  };
+  add("embedding", 60000);
+  for (int i = 0; i < 300; ++i) add(concat("h.", i), 50);
+  std::vector<memory::UnitSpec> const units{unit};
+  zero::PartitionPlan const plan(units, 2);
+  peak_mib([&] {
+    std::vector<RankState> states;
+    std::vector<checkpoint::StateViews> views;
+    for (int r = 0; r < 2; ++r) states.emplace_back(plan, r, std::vector<std::string>{"fp32"});
+    for (auto& state : states) views.push_back(state.views());
+    checkpoint::save_all(request_for(dir.path(), 1, plan, units), views);
+  });
+  ASSERT_TRUE(checkpoint::find_latest(dir.path()));
+  for (auto const* name : {"m.safetensors", "m.bin", "m.h5", "model"}) {
+    double const mib = peak_mib([&] { checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / name}); });
+    EXPECT_LT(mib, 256) << name;
+    EXPECT_GE(fs::is_directory(dir / name) ? fs::file_size(dir / name / "model.safetensors") : fs::file_size(dir / name), 300'000'000u);
+    fs::remove_all(dir / name);
+  }
+}
+
+TEST(ParseSize, KnowsTheUsualUnits) {
+  EXPECT_EQ(checkpoint::parse_size("5GB"), 5'000'000'000);
+  EXPECT_EQ(checkpoint::parse_size("2GiB"), std::int64_t{2} << 30);
+  EXPECT_EQ(checkpoint::parse_size("1.5 mb"), 1'500'000);
+  EXPECT_EQ(checkpoint::parse_size("4096"), 4096);
+  for (auto const* bad : {"", "GB", "5XB", "-1GB", "0", "nan", "1e300GB"}) EXPECT_THROW(checkpoint::parse_size(bad), UsageError) << bad;
+}
+
+}  // namespace
