@@ -1,6 +1,8 @@
 #include "tessera/zero/engine.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <exception>
 #include <limits>
 
 #include "detail/gradient_flow.hpp"
@@ -48,10 +50,15 @@ class StagedEngine final : public Engine {
 
   void initialize(Fill const& fill) override {
     weights_->prepare_update();
-    for (auto const& p : plan_.pieces(context_.ownership.rank)) {
-      std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
-      fill(p.unit, p.parameter, p.parameter_offset, p.numel, optimizer_.master_shard(p.unit) + in_shard);
+    std::exception_ptr failed;
+    try {
+      fill_masters(fill);
+    } catch (...) {
+      failed = std::current_exception();
     }
+    bool const all_have_weights = comm::agree(context_.comm, !failed);
+    if (failed) std::rethrow_exception(failed);
+    if (!all_have_weights) throw PeerLostError(-1, "another rank could not provide its initial weights; its own message says why");
     spread(OptimizerState::What::masters);
   }
 
@@ -146,6 +153,13 @@ class StagedEngine final : public Engine {
     TESSERA_VALIDATE(unit >= 0 && unit < unit_count(), InternalError, "unit ", unit, " does not exist; the model has ", unit_count());
   }
 
+  void fill_masters(Fill const& fill) {
+    for (auto const& p : plan_.pieces(context_.ownership.rank)) {
+      std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
+      fill(p.unit, p.parameter, p.parameter_offset, p.numel, optimizer_.master_shard(p.unit) + in_shard);
+    }
+  }
+
   /// After the masters' shards were written: weights and replicas follow.
   void spread(OptimizerState::What what) {
     for (int u = 0; u < unit_count(); ++u) {
@@ -199,7 +213,18 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config, std::vector<memo
                                     memory::Queue& compute) {
   validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
-  return std::make_unique<StagedEngine>(config, units, comm, compute);
+  std::unique_ptr<Engine> engine;
+  std::string refusal;
+  try {
+    engine = std::make_unique<StagedEngine>(config, units, comm, compute);
+  } catch (OutOfMemoryError const& error) {
+    refusal = error.what();
+  }
+  bool const all_have_memory = comm::agree(comm, refusal.empty());
+  TESSERA_VALIDATE(refusal.empty(), OutOfMemoryError, refusal);
+  TESSERA_VALIDATE(all_have_memory, OutOfMemoryError,
+                   "another rank has no memory for its model states; use a higher ZeRO stage, more ranks, or fewer ranks on a node");
+  return engine;
 }
 
 }  // namespace tessera::zero

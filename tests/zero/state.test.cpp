@@ -94,6 +94,18 @@ TEST(EngineState, MovesToAnotherRankCount) {
   }
 }
 
+/// No rank is left waiting when one cannot read its weights.
+TEST(EngineState, RanksFailTogetherWhenOneHasNoWeights) {
+  Training training(config_of(2));
+  int const bad = training.ranks() - 1;
+  auto const fill = [&](int, int, std::int64_t, std::int64_t, float*) {
+    if (training.rank() == bad) throw IoError("cannot read model.safetensors");
+  };
+  if (training.rank() == bad) EXPECT_THROW(training.engine->initialize(fill), IoError);
+  else EXPECT_THROW(training.engine->initialize(fill), PeerLostError);
+  EXPECT_FALSE(training.step(1e-2).skipped) << "the engine stays usable";
+}
+
 class Memory : public ::testing::TestWithParam<int> {};
 
 /// A model without padding needs exactly what the formula says; what the ledger counted is what the report says.
