@@ -82,7 +82,7 @@ namespace detail {
 #define TESSERA_CONTRACT_(kind, condition, ...)                                                                   \
   do {                                                                                                            \
     if (!(condition))                                                                                             \
-      ::tessera::detail::contract_failed(kind, #condition, __FILE__, __LINE__, ::tessera::concat("" __VA_ARGS__)); \
+      ::tessera::detail::contract_failed(kind, #condition, __FILE__, __LINE__, ::tessera::concat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 #else
 #define TESSERA_CONTRACT_(kind, condition, ...) \

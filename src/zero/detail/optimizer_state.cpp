@@ -48,7 +48,7 @@ std::vector<kernels::AdamWSegment> OptimizerState::segments_of(int unit) const {
     s.weights_out = rules_.separate_master ? offset(weights_.region(unit), context_.config.dtype, o) : nullptr;
     s.numel = run.numel;
     bool const decays = run.decays || !context_.config.decay_groups;
-    s.weight_decay = decays ? static_cast<float>(context_.config.weight_decay) : 0.0f;
+    s.weight_decay = decays ? context_.config.weight_decay : 0.0;
     out.push_back(s);
   }
   return out;
@@ -68,18 +68,18 @@ void OptimizerState::update(int unit, std::int64_t t, double learning_rate, doub
   auto const& c = context_.config;
   kernels::AdamWStep step;
   step.segments = segments_[static_cast<std::size_t>(unit)];
-  for (auto& s : step.segments) s.learning_rate = static_cast<float>(learning_rate);
+  for (auto& s : step.segments) s.learning_rate = learning_rate;
   step.gradient_dtype = rules_.gradient_dtype;
   step.weights_dtype = c.dtype;
-  step.beta1 = static_cast<float>(c.beta1);
-  step.beta2 = static_cast<float>(c.beta2);
-  step.epsilon = static_cast<float>(c.epsilon);
+  step.beta1 = c.beta1;
+  step.beta2 = c.beta2;
+  step.epsilon = c.epsilon;
   if (c.bias_correction) {
     step.bias_correction1 = 1.0 - std::pow(c.beta1, static_cast<double>(t));
     step.bias_correction2 = 1.0 - std::pow(c.beta2, static_cast<double>(t));
   }
   step.adam_l2 = c.adam_l2;
-  step.gradient_factor = static_cast<float>(gradient_factor);
+  step.gradient_factor = gradient_factor;
   if (!step.segments.empty()) kernels::adamw(context_.compute, step);
 }
 
