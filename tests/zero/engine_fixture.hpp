@@ -139,7 +139,8 @@ inline double weight_difference(Training& training, SerialTraining const& serial
   std::size_t k = 0;
   double worst = 0.0;
   training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) {
-    double const difference = std::abs(value - static_cast<double>(rounded(static_cast<float>(serial.elements()[k++].weight), training.engine->config().dtype)));
+    float const want = rounded(static_cast<float>(serial.elements()[k++].weight), training.engine->config().dtype);
+    double const difference = std::abs(static_cast<double>(value) - want);
     worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
   });
   return worst;

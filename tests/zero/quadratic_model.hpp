@@ -57,7 +57,9 @@ class QuadraticModel {
   std::vector<memory::UnitSpec> const& units() const { return units_; }
   int head() const { return blocks_ + 1; }
 
-  static float initial(int unit, int parameter, std::int64_t i) { return 2.0f * Philox{7, stream(unit, parameter)}.uniform(static_cast<std::uint64_t>(i)) - 1.0f; }
+  static float initial(int unit, int parameter, std::int64_t i) {
+    return 2.0f * Philox{7, stream(unit, parameter)}.uniform(static_cast<std::uint64_t>(i)) - 1.0f;
+  }
 
   /// d loss / d w of samples [begin, begin + count) at weight @p w.
   static double gradient(int unit, int parameter, std::int64_t i, int begin, int count, double w) {
@@ -128,11 +130,14 @@ class QuadraticModel {
  private:
   static std::uint64_t stream(int unit, int parameter) { return static_cast<std::uint64_t>(16 * unit + parameter); }
 
-  void contribute(int unit, memory::WeightLease const& weights, memory::GradientLease const& gradients, int begin, int count, double scale) const {
-    for (std::size_t p = 0; p < weights.size(); ++p) write(unit, static_cast<int>(p), weights[p], gradients[p], gradients.accumulate(), begin, count, scale);
+  void contribute(int unit, memory::WeightLease const& weights, memory::GradientLease const& gradients, int begin, int count,
+                  double scale) const {
+    for (std::size_t p = 0; p < weights.size(); ++p)
+      write(unit, static_cast<int>(p), weights[p], gradients[p], gradients.accumulate(), begin, count, scale);
   }
 
-  void write(int unit, int parameter, memory::ConstTensorView weights, memory::TensorView out, bool accumulate, int begin, int count, double scale) const {
+  void write(int unit, int parameter, memory::ConstTensorView weights, memory::TensorView out, bool accumulate, int begin, int count,
+             double scale) const {
     for (std::int64_t i = 0; i < out.numel(); ++i) {
       auto g = static_cast<float>(scale * gradient(unit, parameter, i, begin, count, load(weights, i)));
       if (spoil) g = spoil(unit, parameter, i, g);

@@ -104,7 +104,8 @@ TEST(Traffic, BucketsBoundEveryOperation) {
     config.allgather_bucket_size = 128;
     Training training(config, QuadraticModel(blocks, true));
     training.step(1e-2);
-    for (auto const& r : training.recording->records()) EXPECT_LE(r.numel, r.operation == "all_gather" ? 128 : 256) << r.operation << ", stage " << stage;
+    for (auto const& r : training.recording->records())
+      EXPECT_LE(r.numel, r.operation == "all_gather" ? 128 : 256) << r.operation << ", stage " << stage;
   }
 }
 

@@ -1,5 +1,6 @@
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "detail/comm_buffer.hpp"
 #include "detail/slot_pool.hpp"

@@ -33,8 +33,10 @@ class GradientFlow {
 };
 
 /// Stages 0, 1: whole gradients, reduced in the last micro-step while its backward goes on.
-std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context, StageRules const& rules, std::vector<memory::UnitSpec> const& units);
+std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context, StageRules const& rules,
+                                                      std::vector<memory::UnitSpec> const& units);
 /// Stages 2, 3: a buffer for the units in work, reduce-scattered into shards in every micro-step.
-std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context, StageRules const& rules, std::vector<memory::UnitSpec> const& units);
+std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context, StageRules const& rules,
+                                                     std::vector<memory::UnitSpec> const& units);
 
 }  // namespace tessera::zero::detail

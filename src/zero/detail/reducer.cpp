@@ -1,6 +1,7 @@
 #include "detail/reducer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "detail/unit_views.hpp"
 #include "tessera/kernels/elementwise.hpp"

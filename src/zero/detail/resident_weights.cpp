@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "detail/comm_buffer.hpp"
 #include "detail/unit_views.hpp"
 #include "detail/weight_store.hpp"

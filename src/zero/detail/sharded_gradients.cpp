@@ -1,4 +1,5 @@
 #include <optional>
+#include <utility>
 
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"

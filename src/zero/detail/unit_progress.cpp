@@ -1,6 +1,7 @@
 #include "detail/unit_progress.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/core/error.hpp"
 
