@@ -1,8 +1,7 @@
 #include "tessera/kernels/attention.hpp"
 
+#include "detail/attention_rows.hpp"
 #include "detail/attention_tiles.hpp"
-#include "detail/fast_math.hpp"
-#include "detail/launch.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -20,15 +19,12 @@ template <class T, int Width>
 struct AttentionTile {
   static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
 
-  AttentionShape shape;
+  detail::AttentionRows<T> in;
   HeadRows<T> out;
-  HeadRows<T const> query, key, value;
   float* lse;
-  detail::DropoutFactors drop;
   std::int64_t tiles;
-  int padded;
 
-  int width() const { return Width > 0 ? Width : padded; }
+  int width() const { return Width > 0 ? Width : detail::padded_head(in.shape.head_dim); }
 
   struct State {
     alignas(64) float q[query_tile * most_width];    ///< scale * q
@@ -38,20 +34,21 @@ struct AttentionTile {
     alignas(64) float keys[most_width * key_tile];   ///< transposed
   };
 
-  KOKKOS_FUNCTION void operator()(std::int64_t task) const {
+  void operator()(std::int64_t task) const {
+    AttentionShape const& shape = in.shape;
     std::int64_t const head = task / tiles, t0 = task % tiles * query_tile, b = head / shape.heads;
-    int const h = static_cast<int>(head % shape.heads), kv = h / (shape.heads / shape.kv_heads);
+    int const h = static_cast<int>(head % shape.heads), kv = h / in.group();
     int const count = static_cast<int>(std::min<std::int64_t>(query_tile, shape.sequence - t0));
     int const blocks = (count + tile_rows - 1) / tile_rows;
     State state;
-    detail::pack_rows(state.q, width(), query, b, t0, h, blocks * tile_rows, shape.scale);
+    detail::pack_rows(state.q, width(), in.query, b, t0, h, blocks * tile_rows, shape.scale);
     std::fill(state.sum, state.sum + blocks * tile_rows * width(), 0.0f);
     std::fill(state.most, state.most + query_tile, -std::numeric_limits<float>::infinity());
     std::fill(state.total, state.total + query_tile, 0.0f);
     for (std::int64_t s = 0; s < t0 + count; s += key_tile) {
-      detail::pack_rows(state.rows, width(), key, b, s, kv, key_tile);
+      detail::pack_rows(state.rows, width(), in.key, b, s, kv, key_tile);
       detail::transpose_tile(state.keys, key_tile, state.rows, width(), key_tile, width());
-      detail::pack_rows(state.rows, width(), value, b, s, kv, key_tile);
+      detail::pack_rows(state.rows, width(), in.value, b, s, kv, key_tile);
       for (int block = 0; block < blocks; ++block) attend(state, head, t0, block * tile_rows, s);
     }
     for (int r = 0; r < count; ++r) {
@@ -62,7 +59,8 @@ struct AttentionTile {
 
   /// tile_rows queries from row r0 of the tile against the keys from position s.
   void attend(State& state, std::int64_t head, std::int64_t t0, int r0, std::int64_t s) const {
-    detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape.sequence);
+    std::int64_t const sequence = in.shape.sequence;
+    detail::BlockSpan const span = detail::span_of(t0 + r0, s, sequence);
     if (span.keys <= 0) return;
     alignas(64) float p[tile_rows * key_tile];
     detail::multiply_rows<detail::Operand::plain>(p, key_tile, {state.q + r0 * width(), width()}, {state.keys, key_tile}, span.padded,
@@ -76,9 +74,9 @@ struct AttentionTile {
         float* const sum = state.sum + (r0 + r) * width();
         for (int c = 0; c < width(); ++c) sum[c] *= correction;
       }
-      if (drop.active()) {
+      if (in.drop.active()) {
         float factor[key_tile];
-        drop.fill(static_cast<std::uint64_t>((head * shape.sequence + t) * shape.sequence + s), seen, factor);
+        in.drop.fill(static_cast<std::uint64_t>((head * sequence + t) * sequence + s), seen, factor);
         for (int c = 0; c < seen; ++c) row[c] *= factor[c];
       }
     }
@@ -105,22 +103,10 @@ struct AttentionTile {
 };
 
 template <class T, int Width>
-void launch(Queue& q, AttentionShape const& shape, TensorView out, TensorView lse, AttentionInput query, AttentionInput key,
-            AttentionInput value, Dropout const& drop) {
-  auto const rows = [&](AttentionInput const& in) {
-    return HeadRows<T const>{static_cast<T const*>(in.base), in.row_stride, shape.head_dim, shape.sequence};
-  };
-  std::int64_t const tiles = (shape.sequence + query_tile - 1) / query_tile;
-  AttentionTile<T, Width> const rule{shape,
-                                     {out.as<T>(), std::int64_t{shape.heads} * shape.head_dim, shape.head_dim, shape.sequence},
-                                     rows(query),
-                                     rows(key),
-                                     rows(value),
-                                     lse.as<float>(),
-                                     detail::DropoutFactors(drop),
-                                     tiles,
-                                     detail::padded_head(shape.head_dim)};
-  detail::parallel_for(q, "tessera::kernels::attention", shape.batch * shape.heads * tiles, rule);
+void launch_tiles(Queue& q, detail::AttentionRows<T> const& in, HeadRows<T> const& out, float* lse) {
+  std::int64_t const tiles = (in.shape.sequence + query_tile - 1) / query_tile;
+  detail::launch_on_host(q, "tessera::kernels::attention", in.shape.batch * in.shape.heads * tiles,
+                         AttentionTile<T, Width>{in, out, lse, tiles});
 }
 
 }  // namespace
@@ -130,12 +116,17 @@ void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView ou
   detail::check_attention(shape);
   TESSERA_EXPECT(out.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim);
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
+  if (out.empty()) return;
   detail::with_type(dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
+    detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
+    HeadRows<T> const to = operands.rows(out.data(), operands.packed_stride());
+    float* const log_sums = lse.as<float>();
+    if (q.kind() == memory::QueueKind::stream) return detail::attention_rows_forward(q, operands.in, to, log_sums);
     switch (detail::padded_head(shape.head_dim)) {
-      case 64: return launch<T, 64>(q, shape, out, lse, query, key, value, drop);
-      case 128: return launch<T, 128>(q, shape, out, lse, query, key, value, drop);
-      default: return launch<T, 0>(q, shape, out, lse, query, key, value, drop);
+      case 64: return launch_tiles<T, 64>(q, operands.in, to, log_sums);
+      case 128: return launch_tiles<T, 128>(q, operands.in, to, log_sums);
+      default: return launch_tiles<T, 0>(q, operands.in, to, log_sums);
     }
   });
 }

@@ -1,6 +1,5 @@
+#include "detail/attention_rows.hpp"
 #include "detail/attention_tiles.hpp"
-#include "detail/fast_math.hpp"
-#include "detail/launch.hpp"
 #include "tessera/kernels/attention.hpp"
 
 namespace tessera::kernels {
@@ -38,13 +37,10 @@ template <class T, int Width>
 struct AttentionBackward {
   static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
 
-  AttentionShape shape;
+  detail::AttentionRowsBackward<T> from;
   HeadRows<T> dquery, dkey, dvalue;
-  HeadRows<T const> dout, out, query, key, value;
-  float const* lse;
   float* workspace;
   Workspace layout;
-  detail::DropoutFactors drop;
 
   int width() const { return Width > 0 ? Width : static_cast<int>(layout.width); }
 
@@ -64,42 +60,44 @@ struct AttentionBackward {
     int h, kv;
   };
 
-  KOKKOS_FUNCTION void operator()(std::int64_t head) const {
-    int const h = static_cast<int>(head % shape.heads);
-    Place const at{head, head / shape.heads, h, h / (shape.heads / shape.kv_heads)};
+  AttentionShape const& shape() const { return from.in.shape; }
+
+  void operator()(std::int64_t head) const {
+    int const h = static_cast<int>(head % shape().heads);
+    Place const at{head, head / shape().heads, h, h / from.in.group()};
     State state;
     sum_delta(at);
-    for (std::int64_t s = 0; s < shape.sequence; s += key_tile) {
+    for (std::int64_t s = 0; s < shape().sequence; s += key_tile) {
       load_keys(state, at, s);
-      for (std::int64_t t = s; t < shape.sequence; t += key_tile) {
-        detail::pack_rows(state.q, width(), query, at.b, t, at.h, key_tile, shape.scale);
-        detail::pack_rows(state.dout, width(), dout, at.b, t, at.h, key_tile);
-        int const blocks = static_cast<int>((std::min<std::int64_t>(key_tile, shape.sequence - t) + tile_rows - 1) / tile_rows);
+      for (std::int64_t t = s; t < shape().sequence; t += key_tile) {
+        detail::pack_rows(state.q, width(), from.in.query, at.b, t, at.h, key_tile, shape().scale);
+        detail::pack_rows(state.dout, width(), from.dout, at.b, t, at.h, key_tile);
+        int const blocks = static_cast<int>((std::min<std::int64_t>(key_tile, shape().sequence - t) + tile_rows - 1) / tile_rows);
         for (int block = 0; block < blocks; ++block) differentiate(state, at, t, block * tile_rows, s);
         add_products(state, at, t, s, blocks * tile_rows);
       }
       finish_keys(state, at, s);
     }
     float const* const dq = layout.dq(workspace, head);
-    for (std::int64_t t = 0; t < shape.sequence; ++t)
-      detail::unpack_row(dquery.row(at.b, t, at.h), dq + t * width(), shape.head_dim, shape.scale);
+    for (std::int64_t t = 0; t < shape().sequence; ++t)
+      detail::unpack_row(dquery.row(at.b, t, at.h), dq + t * width(), shape().head_dim, shape().scale);
   }
 
   void sum_delta(Place const& at) const {
     float* const delta = layout.delta(workspace, at.head);
-    for (std::int64_t t = 0; t < shape.sequence; ++t) {
-      T const *const a = dout.row(at.b, t, at.h), *const o = out.row(at.b, t, at.h);
+    for (std::int64_t t = 0; t < shape().sequence; ++t) {
+      T const *const a = from.dout.row(at.b, t, at.h), *const o = from.out.row(at.b, t, at.h);
       float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
-      for (int c = 0; c < shape.head_dim; ++c) sum += detail::load(a[c]) * detail::load(o[c]);
+      for (int c = 0; c < shape().head_dim; ++c) sum += detail::load(a[c]) * detail::load(o[c]);
       delta[t] = sum;
     }
   }
 
   void load_keys(State& state, Place const& at, std::int64_t s) const {
-    detail::pack_rows(state.k, width(), value, at.b, s, at.kv, key_tile);
+    detail::pack_rows(state.k, width(), from.in.value, at.b, s, at.kv, key_tile);
     detail::transpose_tile(state.v_turned, key_tile, state.k, width(), key_tile, width());
-    detail::pack_rows(state.k, width(), key, at.b, s, at.kv, key_tile);
+    detail::pack_rows(state.k, width(), from.in.key, at.b, s, at.kv, key_tile);
     detail::transpose_tile(state.k_turned, key_tile, state.k, width(), key_tile, width());
     std::fill(state.dk, state.dk + key_tile * width(), 0.0f);
     std::fill(state.dv, state.dv + key_tile * width(), 0.0f);
@@ -107,16 +105,16 @@ struct AttentionBackward {
 
   /// P f and dS of tile_rows queries from row r0 of the query tile at t0. Rows beyond the sequence become 0.
   void differentiate(State& state, Place const& at, std::int64_t t0, int r0, std::int64_t s) const {
-    detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape.sequence);
+    detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape().sequence);
     float *const p = state.p + r0 * key_tile, *const ds = state.ds + r0 * key_tile;
     multiply_rows<Operand::plain>(p, key_tile, {state.q + r0 * width(), width()}, {state.k_turned, key_tile}, span.padded, width(), false);
     multiply_rows<Operand::plain>(ds, key_tile, {state.dout + r0 * width(), width()}, {state.v_turned, key_tile}, span.padded, width(),
                                   false);
-    float const *const log_sums = lse + at.head * shape.sequence, *const deltas = layout.delta(workspace, at.head);
+    float const *const log_sums = from.lse + at.head * shape().sequence, *const deltas = layout.delta(workspace, at.head);
     for (int r = 0; r < tile_rows; ++r) {
       std::int64_t const t = t0 + r0 + r;
       float *const p_row = p + r * key_tile, *const ds_row = ds + r * key_tile;
-      if (t >= shape.sequence) {
+      if (t >= shape().sequence) {
         std::fill(p_row, p_row + span.padded, 0.0f);
         std::fill(ds_row, ds_row + span.padded, 0.0f);
         continue;
@@ -124,9 +122,9 @@ struct AttentionBackward {
       int const seen = detail::keys_of_row(span, t0 + r0, r, s);
       for (int c = seen; c < span.padded; ++c) p_row[c] = -std::numeric_limits<float>::infinity();
       float const log_sum = log_sums[t], delta = deltas[t];
-      if (drop.active()) {
+      if (from.in.drop.active()) {
         float factor[key_tile] = {};
-        drop.fill(static_cast<std::uint64_t>((at.head * shape.sequence + t) * shape.sequence + s), seen, factor);
+        from.in.drop.fill(static_cast<std::uint64_t>((at.head * shape().sequence + t) * shape().sequence + s), seen, factor);
 #pragma omp simd
         for (int c = 0; c < span.padded; ++c) {
           float const probability = fast_exp(p_row[c] - log_sum);
@@ -145,7 +143,7 @@ struct AttentionBackward {
 
   /// dv += (P f)^T dout, dk += dS^T q, dq += dS k for the tile of queries at t and keys at s; only what the causal mask leaves.
   void add_products(State& state, Place const& at, std::int64_t t, std::int64_t s, int queries) const {
-    int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape.sequence - s));
+    int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape().sequence - s));
     for (int key = 0; key < keys; key += tile_rows) {
       int const first = t == s ? key : 0;  // queries before the key do not see it
       int const corner = first * key_tile + key, row = first * width();
@@ -156,22 +154,22 @@ struct AttentionBackward {
     }
     float* const dq = layout.dq(workspace, at.head) + t * width();
     for (int r0 = 0; r0 < queries; r0 += tile_rows) {
-      detail::BlockSpan const span = detail::span_of(t + r0, s, shape.sequence);
+      detail::BlockSpan const span = detail::span_of(t + r0, s, shape().sequence);
       multiply_rows<Operand::plain>(dq + r0 * width(), width(), {state.ds + r0 * key_tile, key_tile}, {state.k, width()}, width(),
                                     span.keys, s > 0);
     }
   }
 
   void finish_keys(State const& state, Place const& at, std::int64_t s) const {
-    int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape.sequence - s));
+    int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape().sequence - s));
     if (layout.shared) {
       std::copy(state.dk, state.dk + keys * width(), layout.dk(workspace, at.head) + s * width());
       std::copy(state.dv, state.dv + keys * width(), layout.dv(workspace, at.head) + s * width());
       return;
     }
     for (int i = 0; i < keys; ++i) {
-      detail::unpack_row(dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape.head_dim, 1.0f);
-      detail::unpack_row(dvalue.row(at.b, s + i, at.kv), state.dv + i * width(), shape.head_dim, 1.0f);
+      detail::unpack_row(dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape().head_dim, 1.0f);
+      detail::unpack_row(dvalue.row(at.b, s + i, at.kv), state.dv + i * width(), shape().head_dim, 1.0f);
     }
   }
 };
@@ -184,7 +182,7 @@ struct AddSharedHeads {
   float* workspace;
   Workspace layout;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+  void operator()(std::int64_t index) const {
     std::int64_t const t = index % shape.sequence, group = index / shape.sequence, b = group / shape.kv_heads;
     int const kv = static_cast<int>(group % shape.kv_heads), each = shape.heads / shape.kv_heads;
     float dk[detail::widest_head] = {}, dv[detail::widest_head] = {};
@@ -199,45 +197,20 @@ struct AddSharedHeads {
   }
 };
 
-/// What the launchers hand on.
-struct Call {
-  Queue& q;
-  AttentionShape const& shape;
-  AttentionOutput dquery, dkey, dvalue;
-  ConstTensorView dout, out, lse;
-  AttentionInput query, key, value;
-  Dropout const& drop;
-  float* workspace;
+template <class T>
+struct Outputs {
+  HeadRows<T> dquery, dkey, dvalue;
 };
 
 template <class T, int Width>
-void launch(Call const& c) {
-  auto const in = [&](void const* base, std::int64_t stride) {
-    return HeadRows<T const>{static_cast<T const*>(base), stride, c.shape.head_dim, c.shape.sequence};
-  };
-  auto const to = [&](AttentionOutput const& o) {
-    return HeadRows<T>{static_cast<T*>(o.base), o.row_stride, c.shape.head_dim, c.shape.sequence};
-  };
-  std::int64_t const row = std::int64_t{c.shape.heads} * c.shape.head_dim;
-  Workspace const layout(c.shape);
-  AttentionBackward<T, Width> const rule{c.shape,
-                                         to(c.dquery),
-                                         to(c.dkey),
-                                         to(c.dvalue),
-                                         in(c.dout.as<T>(), row),
-                                         in(c.out.as<T>(), row),
-                                         in(c.query.base, c.query.row_stride),
-                                         in(c.key.base, c.key.row_stride),
-                                         in(c.value.base, c.value.row_stride),
-                                         c.lse.as<float>(),
-                                         c.workspace,
-                                         layout,
-                                         detail::DropoutFactors(c.drop)};
-  detail::parallel_for(c.q, "tessera::kernels::attention_backward", layout.heads, rule);
-  if (layout.shared) {
-    detail::parallel_for(c.q, "tessera::kernels::attention_backward_shared_heads", c.shape.batch * c.shape.kv_heads * c.shape.sequence,
-                         AddSharedHeads<T>{c.shape, to(c.dkey), to(c.dvalue), c.workspace, layout});
-  }
+void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from, Outputs<T> const& to, float* workspace) {
+  AttentionShape const& shape = from.in.shape;
+  Workspace const layout(shape);
+  detail::launch_on_host(q, "tessera::kernels::attention_backward", layout.heads,
+                         AttentionBackward<T, Width>{from, to.dquery, to.dkey, to.dvalue, workspace, layout});
+  if (!layout.shared) return;
+  detail::launch_on_host(q, "tessera::kernels::attention_backward_shared_heads", shape.batch * shape.kv_heads * shape.sequence,
+                         AddSharedHeads<T>{shape, to.dkey, to.dvalue, workspace, layout});
 }
 
 }  // namespace
@@ -251,13 +224,20 @@ void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, Atte
   TESSERA_EXPECT(dout.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim && out.numel() == dout.numel());
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(shape));
-  Call const call{q, shape, dquery, dkey, dvalue, dout, out, lse, query, key, value, drop, workspace.as<float>()};
+  if (out.empty()) return;
   detail::with_type(dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
+    detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
+    detail::AttentionRowsBackward<T> const from{operands.in, operands.rows(dout.data(), operands.packed_stride()),
+                                                operands.rows(out.data(), operands.packed_stride()), lse.as<float>()};
+    Outputs<T> const to{operands.rows(dquery.base, dquery.row_stride), operands.rows(dkey.base, dkey.row_stride),
+                        operands.rows(dvalue.base, dvalue.row_stride)};
+    if (q.kind() == memory::QueueKind::stream) return detail::attention_rows_backward(q, from, to.dquery, to.dkey, to.dvalue);
+    float* const sums = workspace.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
-      case 64: return launch<T, 64>(call);
-      case 128: return launch<T, 128>(call);
-      default: return launch<T, 0>(call);
+      case 64: return launch_tiles<T, 64>(q, from, to, sums);
+      case 128: return launch_tiles<T, 128>(q, from, to, sums);
+      default: return launch_tiles<T, 0>(q, from, to, sums);
     }
   });
 }

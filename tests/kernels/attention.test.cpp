@@ -1,5 +1,6 @@
 #include "tessera/kernels/attention.hpp"
 
+#include "detail/attention_rows.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -107,6 +108,18 @@ Reference reference(Problem const& p, Reals const& qkv) {
   return r;
 }
 
+/// The rules that streams run, on the host.
+template <class T>
+void run_rows(Problem& p, Queue& q) {
+  detail::AttentionOperands<T> const o(p.shape, p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop);
+  void const *const dout = p.dout.data(), *const out = p.out.data();
+  auto const to = [&](std::int64_t offset) { return o.rows(p.to(offset).base, p.row()); };
+  detail::attention_rows_forward(q, o.in, o.rows(p.out.data(), o.packed_stride()), p.lse.view().as<float>());
+  detail::AttentionRowsBackward<T> const rule{o.in, o.rows(dout, o.packed_stride()), o.rows(out, o.packed_stride()),
+                                              p.lse.view().as<float>()};
+  detail::attention_rows_backward(q, rule, to(0), to(p.key_at()), to(p.value_at()));
+}
+
 void check(Problem& p, Queue& q) {
   SCOPED_TRACE(::testing::Message() << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads << " of "
                                     << p.shape.head_dim << ", dropout " << p.drop.p);
@@ -157,6 +170,17 @@ TEST_P(Attention, DropoutOfABatchRowIsThatOfTheWhole) {
   whole.forward(*queue);
   part.forward(*queue);
   for (std::int64_t i = 0; i < part.out.numel(); ++i) ASSERT_EQ(part.out.get(i), whole.out.get(part.out.numel() + i)) << i;
+}
+
+TEST_P(Attention, RowByRowAsOnAStream) {
+  for (int d : {3, 64, 256}) {
+    Problem p(dtype, {2, 37, 4, 2, d, 1.0f / std::sqrt(static_cast<float>(d))}, {0.1f, 3, 4, 5});
+    Reference const want = reference(p, p.qkv.values());
+    detail::with_type(dtype, "test", [&](auto tag) { run_rows<typename decltype(tag)::type>(p, *queue); });
+    expect_close(p.out, want.out, 2e-6);
+    expect_close(p.lse, want.lse, 1e-6);
+    expect_close(p.dqkv, want.dqkv, 3e-6 + (dtype == Dtype::fp32 ? 0.0 : 4 * rounding(dtype)));
+  }
 }
 
 TEST_P(Attention, TwoRunsGiveTheSameBits) {

@@ -19,11 +19,13 @@ constexpr int padded_head(int head_dim) { return (head_dim + 15) / 16 * 16; }
 /// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim.
 template <class T>
 struct HeadRows {
-  T* base;
-  std::int64_t row_stride;
-  int head_dim;
-  std::int64_t sequence;
-  T* row(std::int64_t b, std::int64_t t, int h) const { return base + (b * sequence + t) * row_stride + std::int64_t{h} * head_dim; }
+  T* base = nullptr;
+  std::int64_t row_stride = 0;
+  int head_dim = 0;
+  std::int64_t sequence = 0;
+  TESSERA_FUNCTION T* row(std::int64_t b, std::int64_t t, int h) const {
+    return base + (b * sequence + t) * row_stride + std::int64_t{h} * head_dim;
+  }
 };
 
 /// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the rest of `count` rows and for the padding.

@@ -27,10 +27,11 @@ struct DropoutFactors {
     std::uint64_t const block = (first + begin) >> 2;
     int const shift = static_cast<int>((first + begin) & 3);
     philox_blocks(random, block, (shift + count + 3) >> 2, bits);
+    float const limit = p, kept = keep;  // a member read under a condition would keep the loop scalar
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
       float const uniform = static_cast<float>(static_cast<std::int32_t>(bits[shift + i] >> 8)) * 0x1.0p-24f;
-      out[i] = uniform < p ? 0.0f : keep;
+      out[i] = uniform < limit ? 0.0f : kept;
     }
   }
 };
