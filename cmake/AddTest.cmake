@@ -29,6 +29,6 @@ function(tessera_add_test file)
     target_link_libraries(test.${name} PRIVATE tessera_test_main)
     add_test(NAME ${name} COMMAND test.${name})
     set_tests_properties(${name} PROPERTIES LABELS "${layer};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-                         ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false")
+                         ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;OMP_WAIT_POLICY=passive")
   endif()
 endfunction()

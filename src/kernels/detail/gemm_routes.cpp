@@ -3,6 +3,8 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 
 #include "detail/gemm_cblas.hpp"
 #include "detail/gemm_onednn.hpp"
@@ -14,24 +16,139 @@
 namespace tessera::kernels::detail {
 namespace {
 
-/// Largest blocks of the panel route: the fp32 copies of op(a) [rows, depth] and op(b) [depth, columns] stay in the caches, and an
-/// element is converted once per 2048 operations or more.
-constexpr std::int64_t panel_rows = 2048, panel_columns = 1024, panel_depth = 1024;
+/// Largest blocks of the panel route: the fp32 copies of op(a) [rows, depth] and op(b) [depth, columns] of a thread stay in its
+/// second-level cache. An element is converted once per 512 operations or more.
+constexpr std::int64_t panel_rows = 256, panel_columns = 384, panel_depth = 768;
 
 struct Block {
   std::int64_t begin, size;
 };
-Block block_at(std::int64_t begin, std::int64_t largest, std::int64_t end) { return {begin, std::min(largest, end - begin)}; }
 
+/// Inside a parallel region both libraries use the calling thread alone, oneDNN by itself, CBLAS after set_library_threads(1).
 void sgemm(Sgemm const& s, SgemmLibrary library) {
 #ifdef TESSERA_HAVE_ONEDNN
   if (library == SgemmLibrary::onednn) return onednn_sgemm(s);
 #endif
 #ifdef TESSERA_HAVE_CBLAS
-  if (library == SgemmLibrary::cblas) return blas_sgemm(s, omp_get_max_threads());
+  if (library == SgemmLibrary::cblas) return blas_sgemm(s);
 #endif
   throw InternalError("this build lacks the matrix library that was asked for");
 }
+void set_library_threads([[maybe_unused]] SgemmLibrary library, [[maybe_unused]] int threads) {
+#ifdef TESSERA_HAVE_CBLAS
+  if (library == SgemmLibrary::cblas) blas_set_threads(threads);
+#endif
+}
+
+/// Part @p i of @p parts nearly equal ones of @p range; their borders are multiples of @p unit, the end excepted.
+Block part_of(Block range, std::int64_t i, std::int64_t parts, std::int64_t unit) {
+  std::int64_t const units = (range.size + unit - 1) / unit;
+  std::int64_t const begin = std::min(range.size, units * i / parts * unit), end = std::min(range.size, units * (i + 1) / parts * unit);
+  return {range.begin + begin, end - begin};
+}
+std::int64_t pieces(std::int64_t size, std::int64_t largest) { return (size + largest - 1) / largest; }
+
+/// How the threads share c: rows x columns of them, such that a thread's part is nearly square.
+struct Grid {
+  std::int64_t rows, columns;
+};
+Grid grid_of(std::int64_t m, std::int64_t n, std::int64_t threads) {
+  Grid best{1, threads};
+  double least = -1.0;
+  for (std::int64_t rows = 1; rows <= threads; ++rows) {
+    if (threads % rows != 0) continue;
+    Grid const grid{rows, threads / rows};
+    double const edge = static_cast<double>(m) / static_cast<double>(rows) + static_cast<double>(n) / static_cast<double>(grid.columns);
+    if (least < 0.0 || edge < least) best = grid, least = edge;
+  }
+  return best;
+}
+
+/// The first error of a parallel region, which no exception may leave.
+class FirstError {
+ public:
+  void keep(std::exception_ptr error) {
+    std::lock_guard const lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+/// A thread's fp32 copies.
+struct Panels {
+  float *a, *b, *c;
+};
+
+/// The share of one thread in a product of 16-bit matrices T. Sums run in fp32, block of depth after block of depth: their order
+/// depends on k only. c is summed in place when it is fp32, else in a panel that is rounded once.
+template <class T>
+struct PanelProduct {
+  GemmProblem p;
+  SgemmLibrary library;
+  Grid grid;
+  float* workspace;
+  std::int64_t per_thread;  ///< floats of the workspace
+  FirstError* error;
+
+  static std::int64_t panel_c(GemmProblem const& p, Grid grid) {
+    return p.out == Dtype::fp32 ? 0 : (p.m / grid.rows + 2 * unit) * panel_columns;
+  }
+  static std::int64_t floats_per_thread(GemmProblem const& p, Grid grid) {
+    return (panel_rows + panel_columns) * panel_depth + panel_c(p, grid);
+  }
+
+  void operator()(std::int64_t thread) const try {
+    Block const rows = part_of({0, p.m}, thread / grid.columns, grid.rows, unit);
+    Block const columns = part_of({0, p.n}, thread % grid.columns, grid.columns, unit);
+    if (rows.size == 0 || columns.size == 0) return;
+    float* const a = workspace + thread * per_thread;
+    float* const b = a + panel_rows * panel_depth;
+    Panels const panels{a, b, b + panel_columns * panel_depth};
+    std::int64_t const strips = pieces(columns.size, panel_columns);
+    for (std::int64_t j = 0; j < strips; ++j) strip(panels, rows, part_of(columns, j, strips, unit));
+  } catch (...) {
+    error->keep(std::current_exception());
+  }
+
+ private:
+  static constexpr std::int64_t unit = 16;
+
+  void strip(Panels const& panels, Block rows, Block columns) const {
+    bool const in_place = p.out == Dtype::fp32;
+    std::int64_t const ld = in_place ? p.n : columns.size, depths = pieces(p.k, panel_depth), heights = pieces(rows.size, panel_rows);
+    for (std::int64_t l = 0; l < depths; ++l) {
+      Block const depth = part_of({0, p.k}, l, depths, unit);
+      to_panel(panels.b, p.b, p.transpose_b, p.transpose_b ? p.k : p.n, depth, columns);
+      for (std::int64_t i = 0; i < heights; ++i) {
+        Block const height = part_of(rows, i, heights, unit);
+        to_panel(panels.a, p.a, p.transpose_a, p.transpose_a ? p.m : p.k, height, depth);
+        float* const sum = in_place ? static_cast<float*>(p.c) + height.begin * p.n + columns.begin
+                                    : panels.c + (height.begin - rows.begin) * columns.size;
+        bool const add = l > 0 || (in_place && (p.accumulate || p.bias));
+        sgemm({height.size, columns.size, depth.size, p.transpose_a, p.transpose_b, p.alpha, add ? 1.0f : 0.0f, panels.a,
+               p.transpose_a ? height.size : depth.size, panels.b, p.transpose_b ? depth.size : columns.size, sum, ld},
+              library);
+      }
+    }
+    if (in_place) return;
+    FromPanel<T> const store{static_cast<T*>(p.c) + rows.begin * p.n + columns.begin, panels.c,
+                             p.bias ? static_cast<T const*>(p.bias) + columns.begin : nullptr, columns.size, p.n, p.accumulate};
+    for (std::int64_t r = 0; r < rows.size; ++r) store(r);
+  }
+
+  /// The fp32 copy of rows x columns of op(x); it keeps x's own orientation.
+  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Block rows, Block columns) {
+    if (transposed) std::swap(rows, columns);
+    ToPanel<T> const rule{panel, static_cast<T const*>(x) + rows.begin * ld + columns.begin, columns.size, ld};
+    for (std::int64_t r = 0; r < rows.size; ++r) rule(r);
+  }
+};
 
 }  // namespace
 
@@ -73,27 +190,19 @@ GemmRoute choose_route(GemmProblem const& p) {
 }
 
 struct GemmEngine::Impl {
-  memory::Buffer a, b, c;
+  memory::Buffer workspace;
 #ifdef TESSERA_HAVE_ONEDNN
   OnednnMatmul matmul;
 #endif
   SgemmLibrary const library = choose_library(memory::Runtime::threads());
 
-  static float* reserve(memory::Buffer& buffer, char const* name, std::int64_t numel) {
+  float* reserve(std::int64_t numel) {
     auto const bytes = static_cast<std::size_t>(numel) * sizeof(float);
-    if (buffer.bytes() < bytes) {
-      buffer = memory::Buffer();
-      buffer = memory::Buffer(name, memory::Purpose::workspace, bytes);
+    if (workspace.bytes() < bytes) {
+      workspace = memory::Buffer();
+      workspace = memory::Buffer("matrix product panels", memory::Purpose::workspace, bytes);
     }
-    return static_cast<float*>(buffer.data());
-  }
-
-  /// The fp32 copy of rows x columns elements of op(x) at (row, column); the copy keeps x's own orientation.
-  template <class T>
-  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Block rows, Block columns) {
-    if (transposed) std::swap(rows, columns);
-    ToPanel<T> const rule{panel, static_cast<T const*>(x) + rows.begin * ld + columns.begin, columns.size, ld};
-    launch_range(HostSpace(), "tessera::kernels::gemm_to_panel", rows.size, rule);
+    return static_cast<float*>(workspace.data());
   }
 
   template <class TC, class T>
@@ -103,6 +212,7 @@ struct GemmEngine::Impl {
   }
 
   void direct(GemmProblem const& p, SgemmLibrary with) {
+    set_library_threads(with, omp_get_max_threads());
     if (p.bias) begin_with_bias<float, float>(p);
     sgemm({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.alpha, p.accumulate || p.bias ? 1.0f : 0.0f,
            static_cast<float const*>(p.a), p.transpose_a ? p.m : p.k, static_cast<float const*>(p.b), p.transpose_b ? p.k : p.n,
@@ -110,43 +220,17 @@ struct GemmEngine::Impl {
           with);
   }
 
-  /// One block of c: the sum over depth in fp32, in a panel or in c itself when c is fp32.
-  template <class T>
-  void block(GemmProblem const& p, Block rows, Block columns, float* sum, std::int64_t ld_sum, bool add_first, SgemmLibrary with) {
-    for (std::int64_t at = 0; at < p.k; at += panel_depth) {
-      Block const depth = block_at(at, panel_depth, p.k);
-      float* const pa = static_cast<float*>(a.data());
-      float* const pb = static_cast<float*>(b.data());
-      to_panel<T>(pa, p.a, p.transpose_a, p.transpose_a ? p.m : p.k, rows, depth);
-      to_panel<T>(pb, p.b, p.transpose_b, p.transpose_b ? p.k : p.n, depth, columns);
-      sgemm({rows.size, columns.size, depth.size, p.transpose_a, p.transpose_b, p.alpha, add_first || at > 0 ? 1.0f : 0.0f, pa,
-             p.transpose_a ? rows.size : depth.size, pb, p.transpose_b ? depth.size : columns.size, sum, ld_sum},
-            with);
-    }
-  }
-
   template <class T>
   void panels(GemmProblem const& p, SgemmLibrary with) {
-    bool const in_place = p.out == Dtype::fp32;
-    std::int64_t const m = std::min(p.m, panel_rows), n = std::min(p.n, panel_columns), k = std::min(p.k, panel_depth);
-    reserve(a, "matrix product panel a", m * k);
-    reserve(b, "matrix product panel b", k * n);
-    float* const pc = in_place ? nullptr : reserve(c, "matrix product panel c", m * n);
-    if (in_place && p.bias) begin_with_bias<float, T>(p);
-    for (std::int64_t j = 0; j < p.n; j += panel_columns) {
-      for (std::int64_t i = 0; i < p.m; i += panel_rows) {
-        Block const rows = block_at(i, panel_rows, p.m), columns = block_at(j, panel_columns, p.n);
-        std::int64_t const at = i * p.n + j;
-        if (in_place) {
-          block<T>(p, rows, columns, static_cast<float*>(p.c) + at, p.n, p.accumulate || p.bias, with);
-          continue;
-        }
-        block<T>(p, rows, columns, pc, columns.size, false, with);
-        FromPanel<T> const rule{static_cast<T*>(p.c) + at, pc, p.bias ? static_cast<T const*>(p.bias) + j : nullptr,
-                                columns.size, p.n, p.accumulate};
-        launch_range(HostSpace(), "tessera::kernels::gemm_from_panel", rows.size, rule);
-      }
-    }
+    if (p.out == Dtype::fp32 && p.bias) begin_with_bias<float, T>(p);
+    std::int64_t const threads = omp_get_max_threads();
+    Grid const grid = grid_of(p.m, p.n, threads);
+    std::int64_t const each = PanelProduct<T>::floats_per_thread(p, grid);
+    FirstError error;
+    PanelProduct<T> const product{p, with, grid, reserve(each * threads), each, &error};
+    set_library_threads(with, 1);
+    launch_range(HostSpace(), "tessera::kernels::gemm_panels", threads, product);
+    error.rethrow();
   }
 
   /// k = 0: the sum is empty.

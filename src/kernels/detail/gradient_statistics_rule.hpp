@@ -3,33 +3,54 @@
 
 #include <Kokkos_Core.hpp>
 #include <cstdint>
+#include <type_traits>
 
 namespace tessera::kernels::detail {
 
-/// partial[block] = sum over the block of in[i]^2 in double. Sixteen running sums, element i goes to sum i mod 16, added pairwise
-/// at the end: the order is fixed and the loop vectorises. The square of any finite fp32 is finite in double, and so is the
+/// partial[block] = sum over the block of in[i]^2 in double. Thirty-two running sums, element i goes to sum i mod 32, added
+/// pairwise at the end: the order is fixed and the loop vectorises. The square of any finite fp32 is finite in double, and so is the
 /// sum of 2^63 of them: the sum is finite exactly when every element is.
 template <class T>
 struct SumOfSquares {
-  static constexpr int lanes = 16;
+  static constexpr int lanes = 32;
+  static constexpr int chunk = 512;  ///< 16-bit elements widened at a time: widening and summing in one loop vectorises badly
   double* partial;
   T const* in;
+
   KOKKOS_FUNCTION void operator()(std::int64_t block, std::int64_t begin, std::int64_t end) const {
     double sum[lanes] = {};
-    T const* const __restrict x = in + begin;
-    std::int64_t const count = end - begin, whole = count / lanes * lanes;
-    for (std::int64_t i = 0; i < whole; i += lanes)
-      for (int j = 0; j < lanes; ++j) {
-        double const v = static_cast<double>(static_cast<float>(x[i + j]));
-        sum[j] += v * v;
+    std::int64_t at = begin;
+    if constexpr (std::is_same_v<T, float>) {
+      add(sum, in + at, (end - at) / lanes * lanes);
+      at += (end - at) / lanes * lanes;
+    } else {
+      for (; at + chunk <= end; at += chunk) {
+        float wide[chunk];
+        T const* const __restrict x = in + at;
+        for (int i = 0; i < chunk; ++i) wide[i] = static_cast<float>(x[i]);
+        add(sum, wide, chunk);
       }
-    for (std::int64_t i = whole; i < count; ++i) {
-      double const v = static_cast<double>(static_cast<float>(x[i]));
-      sum[i - whole] += v * v;
+    }
+    for (std::int64_t i = at; i < end; ++i) {
+      double const v = static_cast<double>(static_cast<float>(in[i]));
+      sum[(i - at) % lanes] += v * v;
     }
     for (int half = lanes / 2; half > 0; half /= 2)
       for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
     partial[block] = sum[0];
+  }
+
+ private:
+  /// @pre count is a multiple of lanes
+  static KOKKOS_FUNCTION void add(double* __restrict sum, float const* __restrict x, std::int64_t count) {
+    double s[lanes];
+    for (int j = 0; j < lanes; ++j) s[j] = sum[j];
+    for (std::int64_t i = 0; i < count; i += lanes)
+      for (int j = 0; j < lanes; ++j) {
+        double const v = static_cast<double>(x[i + j]);
+        s[j] += v * v;
+      }
+    for (int j = 0; j < lanes; ++j) sum[j] = s[j];
   }
 };
 

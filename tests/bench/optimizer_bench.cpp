@@ -1,0 +1,172 @@
+/// The fused AdamW step against STREAM in the same process; one JSON line a metric.
+///
+///   OMP_NUM_THREADS=2 build/host/bin/bench.optimizer [elements = 100000000] [rounds = 7]
+///
+/// value = (bytes the step must move / its time) / (12 or 8 bytes an element / time of triad or copy with non-temporal stores, the
+/// faster of both). In-place updates read before they write, so 1 is what memory gives; seconds are medians of interleaved rounds.
+#include <Kokkos_Core.hpp>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#if defined(__AVX512F__) || defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#include "interleaved.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/kernels/adamw.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace {
+
+using namespace tessera;
+using memory::Buffer;
+using memory::Purpose;
+
+/// Stores past the caches where the processor can. @pre 64-byte aligned
+void stream_16(float* to, float const* values) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(to, _mm512_load_ps(values));
+#elif defined(__AVX__)
+  _mm256_stream_ps(to, _mm256_load_ps(values));
+  _mm256_stream_ps(to + 8, _mm256_load_ps(values + 8));
+#else
+  for (int j = 0; j < 16; ++j) to[j] = values[j];
+#endif
+}
+
+constexpr std::int64_t tile = 16384;
+
+/// a = b + 3 c
+struct Triad {
+  float* a;
+  float const *b, *c;
+  void operator()(std::int64_t index) const {
+    for (std::int64_t i = index * tile; i < (index + 1) * tile; i += 16) {
+      alignas(64) float v[16];
+      for (int j = 0; j < 16; ++j) v[j] = b[i + j] + 3.0f * c[i + j];
+      stream_16(a + i, v);
+    }
+  }
+};
+/// a = b
+struct Copy {
+  float* a;
+  float const* b;
+  void operator()(std::int64_t index) const {
+    for (std::int64_t i = index * tile; i < (index + 1) * tile; i += 16) stream_16(a + i, b + i);
+  }
+};
+/// First touch by the thread that will use the tile, with values no optimizer minds.
+struct Fill {
+  float *a, *b, *c, *p, *m, *v, *g;
+  bfloat16 *g16, *w16;
+  void operator()(std::int64_t index) const {
+    for (std::int64_t i = index * tile; i < (index + 1) * tile; ++i) {
+      float const x = static_cast<float>(i % 1009) * 1e-3f - 0.5f;
+      a[i] = b[i] = c[i] = p[i] = g[i] = x;
+      m[i] = 0.1f * x;
+      v[i] = x * x;
+      g16[i] = bfloat16(x);
+      w16[i] = bfloat16(0.0f);
+    }
+  }
+};
+
+template <class Rule>
+void over_tiles(std::int64_t n, Rule const& rule) {
+  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>, Kokkos::Schedule<Kokkos::Static>>;
+  Kokkos::parallel_for("tessera::bench", Policy(0, n / tile), rule);
+}
+
+struct Arrays {
+  std::int64_t n;
+  std::vector<Buffer> owned;
+  Fill all{};
+
+  explicit Arrays(std::int64_t numel) : n(numel) {
+    for (float** field : {&all.a, &all.b, &all.c, &all.p, &all.m, &all.v, &all.g}) *field = static_cast<float*>(make(4));
+    all.g16 = static_cast<bfloat16*>(make(2));
+    all.w16 = static_cast<bfloat16*>(make(2));
+    over_tiles(n, all);
+  }
+  void* make(std::size_t size) {
+    owned.emplace_back("benchmark array", Purpose::workspace, static_cast<std::size_t>(n) * size);
+    return owned.back().data();
+  }
+  kernels::AdamWStep step(Dtype dtype) const {
+    kernels::AdamWStep s;
+    s.bias_correction1 = 0.1;
+    s.bias_correction2 = 0.001;
+    s.gradient_factor = 0.5;
+    s.gradient_dtype = s.weights_dtype = dtype;
+    bool const narrow = dtype == Dtype::bf16;
+    s.segments = {{all.p, all.m, all.v, narrow ? static_cast<void const*>(all.g16) : all.g, narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
+    return s;
+  }
+};
+
+/// The update of a spread of elements equals the formula in double: a step that skips work must not score.
+bool is_correct(Arrays& x, memory::Queue& q) {
+  auto const s = x.step(Dtype::fp32);
+  std::vector<double> expected;
+  for (std::int64_t i = 0; i < x.n; i += 99991) {
+    double const g = 0.5 * x.all.g[i], m = 0.9 * x.all.m[i] + 0.1 * g, v = 0.999 * x.all.v[i] + 0.001 * g * g, p = x.all.p[i];
+    expected.push_back(p - 1e-6 * 0.1 * p - 1e-6 * (m / s.bias_correction1) / (std::sqrt(v / s.bias_correction2) + 1e-8));
+  }
+  kernels::adamw(q, s);
+  for (std::size_t k = 0; k < expected.size(); ++k)
+    if (std::abs(x.all.p[k * 99991] - expected[k]) > 1e-6) return false;
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::int64_t const n = (argc > 1 ? static_cast<std::int64_t>(std::atof(argv[1])) : 100'000'000) / tile * tile;
+  int const rounds = argc > 2 ? std::atoi(argv[2]) : 7;
+  memory::Runtime const runtime{{}};
+  auto const q = memory::make_inline_queue("compute");
+  Arrays x(n);
+  kernels::GradientStatistics statistics;
+  auto const adamw = [&](Dtype dtype) { kernels::adamw(*q, x.step(dtype)); };
+  auto const measure_gradient = [&](Dtype dtype) {
+    void const* g = dtype == Dtype::bf16 ? static_cast<void const*>(x.all.g16) : x.all.g;
+    kernels::gradient_statistics(*q, statistics, {{g, n}}, dtype);
+  };
+  struct Metric {
+    char const* name;
+    double bytes;  ///< an element
+    std::function<void()> work;
+  };
+  std::vector<Metric> const metrics{
+      {"triad", 12, [&] { over_tiles(n, Triad{x.all.a, x.all.b, x.all.c}); }},
+      {"copy", 8, [&] { over_tiles(n, Copy{x.all.a, x.all.b}); }},
+      {"adamw_fp32", 28, [&] { adamw(Dtype::fp32); }},
+      {"adamw_bf16_in_out", 28, [&] { adamw(Dtype::bf16); }},
+      {"gradient_statistics_fp32", 4, [&] { measure_gradient(Dtype::fp32); }},
+      {"gradient_statistics_bf16", 2, [&] { measure_gradient(Dtype::bf16); }},
+      {"optimizer_step_fp32", 32, [&] { measure_gradient(Dtype::fp32), adamw(Dtype::fp32); }},
+      {"optimizer_step_bf16", 30, [&] { measure_gradient(Dtype::bf16), adamw(Dtype::bf16); }},
+  };
+  std::vector<std::function<void()>> alternatives;
+  for (auto const& metric : metrics) alternatives.push_back(metric.work);
+  auto const timings = bench::interleaved(alternatives, rounds);
+  auto const rate = [&](std::size_t i) { return metrics[i].bytes * static_cast<double>(n) / timings[i].median * 1e-9; };
+  double const limit = std::max(rate(0), rate(1));
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    ConfigTree line = ConfigTree::object();
+    line.set("metric", metrics[i].name).set("value", rate(i) / limit).set("num", rate(i)).set("den", limit);
+    line.set("over_triad", rate(i) / rate(0)).set("seconds", timings[i].median).set("bytes", metrics[i].bytes * static_cast<double>(n));
+    line.set("spread", (timings[i].worst - timings[i].best) / timings[i].median).set("elements", n);
+    line.set("threads", memory::Runtime::threads());
+    std::printf("%s\n", line.dump().c_str());
+  }
+  if (is_correct(x, *q)) return 0;
+  std::fprintf(stderr, "the measured step gives wrong weights\n");
+  return 1;
+}
