@@ -1,8 +1,10 @@
 #pragma once
 /// Times alternatives in turns (A B C A B C ...), so that what else the machine does hits all of them alike, and reports medians.
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,10 +15,19 @@ struct Timing {
   double median = 0.0, best = 0.0, worst = 0.0;  ///< seconds
 };
 
+/// Wall time; or with TESSERA_BENCH_CLOCK=cpu processor time, which with one thread is fair on a machine that others use too.
+inline double now() {
+  static char const* const wanted = std::getenv("TESSERA_BENCH_CLOCK");
+  static bool const cpu = wanted && std::string(wanted) == "cpu";
+  timespec t{};
+  clock_gettime(cpu ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 inline double seconds_of(std::function<void()> const& work) {
-  auto const begin = std::chrono::steady_clock::now();
+  double const begin = now();
   work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return now() - begin;
 }
 
 inline Timing summary(std::vector<double> samples) {

@@ -3,10 +3,10 @@
 
 #include <Kokkos_Core.hpp>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "detail/prefetch.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::kernels::detail {
@@ -87,11 +87,11 @@ struct AdamWTiles {
                                      G const* g, W* weights_out, std::int64_t begin) {
     std::int64_t at = 0;
     for (; at + chunk <= count; at += chunk) {
-      prefetch(p + at + ahead);
-      prefetch(m + at + ahead);
-      prefetch(v + at + ahead);
-      prefetch(g + at + ahead);
-      if constexpr (!std::is_void_v<W>) prefetch(weights_out + begin + at + ahead);
+      prefetch<chunk>(p + at + ahead);
+      prefetch<chunk>(m + at + ahead);
+      prefetch<chunk>(v + at + ahead);
+      prefetch<chunk>(g + at + ahead);
+      if constexpr (!std::is_void_v<W>) prefetch<chunk>(weights_out + begin + at + ahead);
       update_chunk(c, r, chunk, p + at, m + at, v + at, g + at, weights_out, begin + at);
     }
     update_chunk(c, r, count - at, p + at, m + at, v + at, g + at, weights_out, begin + at);
@@ -99,15 +99,6 @@ struct AdamWTiles {
 
  private:
   static constexpr std::int64_t chunk = 64, ahead = 512;
-
-  /// The cache lines of a chunk; an address past the end of an array is no error.
-  template <class T>
-  static KOKKOS_FUNCTION void prefetch([[maybe_unused]] T* first) {
-#if defined(__GNUC__) && !defined(__CUDA_ARCH__)
-    char const* const line = reinterpret_cast<char const*>(first);
-    for (std::size_t i = 0; i < chunk * sizeof(T); i += 64) __builtin_prefetch(line + i, !std::is_const_v<T>);
-#endif
-  }
 
   /// Coefficients by value and pointers restrict: the loop then runs in registers and vectorises.
   static KOKKOS_FUNCTION void update_chunk(AdamWCoefficients const c, AdamWRates const r, std::int64_t count, float* __restrict p,
