@@ -66,6 +66,7 @@ class SerialTraining {
     double weight, m, v;
   };
   std::vector<Element> const& elements() const { return elements_; }
+  int steps() const { return t_; }
 
   /// Returns the norm before clipping.
   double step(double learning_rate) {

@@ -72,7 +72,8 @@ TEST_P(Overflow, Fp16SkipsEvenSo) {
 }
 
 /// Window 2, hysteresis 2, first scale 2^4: grows at iteration 2, absorbs one overflow, halves at the next, grows again after a
-/// window. Gradients are always divided by the scale that produced them: every norm is the serial training's.
+/// window. Gradients are always divided by the scale that produced them: every norm and
+/// every moment is the serial training's.
 TEST_P(Overflow, ScaleFollowsTheDynamicRules) {
   auto config = config_of(GetParam(), Dtype::fp16);
   config.loss_scaler = {.dynamic = true, .initial_scale_power = 4, .window = 2, .hysteresis = 2};
@@ -91,6 +92,7 @@ TEST_P(Overflow, ScaleFollowsTheDynamicRules) {
     if (row.overflow) continue;
     double const norm = serial.step(1e-3);
     EXPECT_NEAR(result.grad_norm, norm, 1e-3 * norm);
+    for (std::size_t which = 0; which < 3; ++which) EXPECT_LT(state_difference(training, which, serial), 1e-4) << "after " << serial.steps() << " steps";
   }
   EXPECT_EQ(training.engine->optimizer_steps(), 7);
   EXPECT_EQ(training.engine->scaler_state().iteration, 9);
