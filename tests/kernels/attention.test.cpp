@@ -61,7 +61,9 @@ struct Row {
     return static_cast<std::size_t>(((b * p.shape.sequence + t) * p.shape.heads + h) * p.shape.head_dim + c);
   }
   std::size_t index() const { return static_cast<std::size_t>((b * p.shape.heads + h) * p.shape.sequence + t); }
-  double factor(std::int64_t s) const { return factors[index() * static_cast<std::size_t>(p.shape.sequence) + static_cast<std::size_t>(s)]; }
+  double factor(std::int64_t s) const {
+    return factors[index() * static_cast<std::size_t>(p.shape.sequence) + static_cast<std::size_t>(s)];
+  }
 
   void run(Reference& r, Reals const& dout) const {
     int const kv = h / (p.shape.heads / p.shape.kv_heads), d = p.shape.head_dim;
