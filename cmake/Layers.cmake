@@ -33,6 +33,7 @@ function(tessera_add_layer layer)
   set_target_properties(tessera_${layer} PROPERTIES EXPORT_NAME ${layer} LINKER_LANGUAGE CXX)
   target_include_directories(tessera_${layer} PUBLIC "$<BUILD_INTERFACE:${view}>" "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>"
                                               PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/${layer}")
+  target_compile_features(tessera_${layer} PUBLIC cxx_std_20)
   list(TRANSFORM arg_USES PREPEND tessera_)
   target_link_libraries(tessera_${layer} PUBLIC ${arg_USES} PRIVATE $<BUILD_INTERFACE:tessera_flags> ${arg_PRIVATE_LIBS})
   target_compile_definitions(tessera_${layer} PRIVATE ${arg_DEFINITIONS})
