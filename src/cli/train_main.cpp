@@ -10,6 +10,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/arguments.hpp"
 #include "tessera/train/deepspeed_config.hpp"
@@ -22,17 +23,17 @@ namespace {
 using namespace tessera;
 using train::StatusFile;
 
-/// Rank according to the launcher, before MPI has started: only to let one rank of many print usage errors.
-bool launcher_says_replica() {
-  for (char const* variable : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (char const* value = std::getenv(variable)) return std::string(value) != "0";
-  return false;
+/// Says once, on the first process, why starting makes no sense. True: every process ends with 64.
+bool refuse(topology::LauncherFacts const& facts, std::string const& problem) {
+  if (problem.empty()) return false;
+  if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", problem.c_str());
+  return true;
 }
 
 ConfigTree identity_of(topology::RankInfo const& info) {
   ConfigTree identity;
   identity.set("schema", 1).set("world_size", info.world_size).set("nodes", info.node_count).set("host", info.host);
-  for (char const* variable : {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"})
+  for (char const* variable : {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"})
     if (char const* value = std::getenv(variable)) identity.set(variable, value);
   return identity;
 }
@@ -91,22 +92,25 @@ int exit_code_of_rank(int code, topology::RankInfo const& info) {
 
 int main(int argc, char** argv) {
   train::StopRequest::install();
+  auto const facts = topology::launcher_facts(topology::process_environment());
   train::TrainingArguments arguments;
   try {
     arguments = train::parse_arguments({argv + 1, argv + argc});
   } catch (Error const& error) {
-    if (!launcher_says_replica()) std::fprintf(stderr, "tessera-train: %s\n", error.what());
+    if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", error.what());
     return static_cast<int>(error.code());
   }
   if (arguments.help || arguments.version) {
-    if (!launcher_says_replica()) std::fputs((arguments.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(), stdout);
+    if (!topology::is_replica(facts)) std::fputs((arguments.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(), stdout);
     return 0;
   }
+  if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version()))) return static_cast<int>(ExitCode::usage);
   int code = 0;
   topology::RankInfo info;
   {
     topology::MpiSession session(argc, argv);
     info = session.info();
+    if (refuse(facts, topology::disagreement(facts, info.world_size))) return static_cast<int>(ExitCode::usage);
     log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host});
     code = run(session, arguments);
   }

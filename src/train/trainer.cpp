@@ -45,6 +45,7 @@ Trainer::~Trainer() = default;
 
 Outcome Trainer::run() {
   auto const start = prepare_run_directory(arguments_, comm_);
+  status_.update(StatusFile::State::starting, 0, 0);
   source_ = find_model(arguments_);
   config_ = resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
   if (is_root())

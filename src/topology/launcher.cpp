@@ -1,0 +1,110 @@
+#include "tessera/topology/launcher.hpp"
+
+#include <charconv>
+#include <ctime>
+
+#include "tessera/core/error.hpp"
+#include "detail/run_program.hpp"
+
+extern char** environ;
+
+namespace tessera::topology {
+namespace {
+
+std::string text_of(Environment const& environment, std::string_view name) {
+  auto const found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+template <class Integer>
+std::optional<Integer> number_of(Environment const& environment, std::string_view name) {
+  std::string const text = text_of(environment, name);
+  Integer value = 0;
+  auto const [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+struct Variables {
+  Launcher launcher;
+  char const *size, *rank, *local_rank, *local_size;
+};
+
+/// Innermost first. Slurm's are those of a step: the SLURM_NTASKS of a batch script counts tasks that are not started yet.
+constexpr Variables variables_of[] = {
+    {Launcher::mpirun, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {Launcher::srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", ""},
+    {Launcher::hydra, "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+};
+
+constexpr char const* srun_advice =
+    "Use `srun --mpi=pmix`, or what the machine's documentation names (`srun --mpi=list` shows what there is), or mpirun inside the job";
+
+}  // namespace
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry; ++entry) {
+    std::string const text = *entry;
+    std::size_t const equals = text.find('=');
+    if (equals != std::string::npos) environment[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return environment;
+}
+
+LauncherFacts launcher_facts(Environment const& environment) {
+  LauncherFacts facts;
+  for (auto const& names : variables_of) {
+    auto const size = number_of<int>(environment, names.size);
+    if (!size) continue;
+    facts.launcher = names.launcher;
+    facts.size = size;
+    facts.rank = number_of<int>(environment, names.rank);
+    facts.local_rank = number_of<int>(environment, names.local_rank);
+    facts.local_size = number_of<int>(environment, names.local_size);
+    break;
+  }
+  facts.pmix = environment.contains("PMIX_RANK");
+  facts.unchecked = text_of(environment, "TESSERA_LAUNCHER_CHECK") == "0";
+  facts.pmi = text_of(environment, "SLURM_MPI_TYPE");
+  facts.job_id = text_of(environment, "SLURM_JOB_ID");
+  facts.slurm = !facts.job_id.empty();
+  if (!facts.slurm) facts.job_id = text_of(environment, "PBS_JOBID");
+  facts.array_task = text_of(environment, "SLURM_ARRAY_TASK_ID");
+  facts.restart_count = number_of<int>(environment, "SLURM_RESTART_COUNT").value_or(0);
+  facts.end_time = number_of<std::int64_t>(environment, "SLURM_JOB_END_TIME");
+  return facts;
+}
+
+bool is_replica(LauncherFacts const& facts) { return facts.rank.value_or(0) != 0; }
+
+std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library) {
+  bool const affected = facts.launcher == Launcher::srun && !facts.pmix && mpi_library.starts_with("Open MPI");
+  if (!affected || facts.unchecked) return "";
+  return concat("srun started this program without PMIx", facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", by which ",
+                mpi_library, " finds its ranks. ", srun_advice, ". (An Open MPI that was built for PMI-2: set TESSERA_LAUNCHER_CHECK=0)");
+}
+
+std::string disagreement(LauncherFacts const& facts, int mpi_size) {
+  if (mpi_size != 1 || facts.size.value_or(1) == 1) return "";
+  return concat("the launcher started ", *facts.size, " processes, but MPI sees one rank: each would train alone in the same directory. ",
+                facts.launcher == Launcher::srun ? srun_advice
+                                                 : "The launcher belongs to another MPI than the one Tessera was built with; `tessera-train --version` names it");
+}
+
+std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
+  std::size_t const at = scontrol_text.find(" EndTime=");
+  if (at == std::string::npos) return std::nullopt;
+  std::tm when{};
+  if (!::strptime(scontrol_text.c_str() + at + 9, "%Y-%m-%dT%H:%M:%S", &when)) return std::nullopt;
+  when.tm_isdst = -1;
+  std::time_t const seconds = std::mktime(&when);
+  return seconds < 0 ? std::nullopt : std::optional<std::int64_t>(seconds);
+}
+
+std::optional<std::int64_t> job_end_time(LauncherFacts const& facts) {
+  if (facts.end_time || !facts.slurm) return facts.end_time;
+  return end_time_in(detail::output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
+}
+
+}  // namespace tessera::topology

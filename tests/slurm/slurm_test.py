@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Scenarios under a real Slurm of two emulated nodes. Usage: slurm_test.py SCENARIO --cluster DIR --bin DIR --work DIR --source DIR --mpiexec PROGRAM
+
+A scenario is a function below; it fails by an AssertionError. Without a cluster (cluster.sh says why in DIR.skip) it ends with 125.
+Needs nothing but Python's standard library."""
+import argparse
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+from e2e import Bench, close, wait_for, zero  # noqa: E402
+
+
+class Cluster(Bench):
+    """The e2e bench with srun and sbatch instead of mpiexec."""
+
+    def __init__(self, arguments):
+        super().__init__(arguments)
+        self.cluster = pathlib.Path(arguments.cluster).resolve()
+        self.script = pathlib.Path(__file__).resolve().parent / "cluster.sh"
+
+    def environment(self, **more):
+        kept = {k: v for k, v in super().environment().items() if not k.startswith(("SLURM_", "SBATCH_", "PMIX_", "OMPI_"))}
+        return dict(kept, SLURM_CONF=str(self.cluster / "slurm.conf"), PATH=f"{self.bin}:{os.environ['PATH']}", **more)
+
+    def run(self, words, expect=0, timeout=120, **more):
+        done = subprocess.run([str(w) for w in words], env=self.environment(**more), cwd=self.work, capture_output=True, text=True, timeout=timeout)
+        assert expect is None or done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def srun(self, nodes, ranks, words, expect=0, options=(), **more):
+        return self.run(["srun", f"-N{nodes}", f"-n{ranks}", *options, "tessera-train", *words], expect, **more)
+
+    def sbatch(self, words, **more):
+        """Submits; the job's id."""
+        done = self.run(["sbatch", "--parsable", *words], **more)
+        return done.stdout.strip().split(";")[0]
+
+    def field(self, job, name):
+        """A field of `scontrol show job`; the empty string when there is no such job any more."""
+        done = self.run(["scontrol", "show", "job", "-o", job], expect=None)
+        found = re.search(rf"(?:^| ){name}=(\S*)", done.stdout)
+        return found.group(1) if found else ""
+
+    def wait_for_end(self, job, seconds=120):
+        """State and exit code of the job's batch script: ("COMPLETED", 0)."""
+        over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY")
+        wait_for(lambda: self.field(job, "JobState") in over, seconds)
+        code, number = self.field(job, "ExitCode").split(":")
+        return self.field(job, "JobState"), int(code) or (128 + int(number) if int(number) else 0)
+
+    def output(self, job):
+        return "\n".join(p.read_text(errors="replace") for p in sorted(self.work.glob(f"*{job}.out")))
+
+    def wait_for_losses(self, output, count, seconds=60):
+        wait_for(lambda: (self.work / output / "metrics.jsonl").exists() and len(self.losses(output)) >= count, seconds)
+
+    def script_of(self, name, text):
+        path = self.work / name
+        path.write_text("#!/bin/bash\n" + text)
+        return str(path)
+
+    def node_processes(self, node):
+        """Every process inside a node's namespaces, its slurmd included."""
+        daemon = int((self.cluster / f"slurmd.{node}.pid").read_text())
+        inside = os.readlink(f"/proc/{daemon}/ns/uts")
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.readlink(entry / "ns/uts") == inside:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+
+# --- starting ---------------------------------------------------------------------------------------------------------------------
+
+def two_nodes_train_as_one(b):
+    words = dict(per_device_train_batch_size=2, deepspeed=b.config("ds.json", zero(2)))
+    done = b.srun(2, 4, b.common("nodes", **words))
+    assert "on 4 ranks (2 nodes)" in done.stderr, done.stderr
+    b.train(4, b.common("alone", **words))
+    close(b.losses("nodes"), b.losses("alone"), 1e-6, "two nodes of two ranks against mpirun -np 4")
+    assert b.status("nodes")["nodes"] == 2 and b.status("nodes")["SLURM_JOB_ID"].isdigit()
+
+
+def mpirun_inside_a_job(b):
+    words = b.common("mpirun", per_device_train_batch_size=2)
+    script = b.script_of("job.sh", 'exec mpirun --allow-run-as-root --bind-to none tessera-train "$@"\n')
+    job = b.sbatch(["-N2", "--ntasks-per-node=2", "-o", "job-%j.out", script, *words])
+    state = b.wait_for_end(job)
+    assert state == ("COMPLETED", 0), (state, b.output(job))
+    assert "on 4 ranks (2 nodes)" in b.output(job)
+    b.srun(2, 4, b.common("srun", per_device_train_batch_size=2))
+    close(b.losses("mpirun"), b.losses("srun"), 1e-6, "mpirun inside a job against srun")
+
+
+def wrong_mpi(b):
+    for kind in ("none", "pmi2"):
+        done = b.srun(2, 4, b.common("x"), expect=64, options=[f"--mpi={kind}"])
+        assert done.stderr.count("tessera-train:") == 1 and "--mpi=pmix" in done.stderr, done.stderr
+        assert not (b.work / "x").exists()
+    done = b.run(["tessera-train", *b.common("x")], expect=64, PMI_SIZE="4", PMI_RANK="0")
+    assert "4 processes" in done.stderr and "one rank" in done.stderr, done.stderr
+    b.srun(1, 1, b.common("x"), expect=64, options=["--mpi=none"])
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------------------
+
+def cancelled_job_saves(b):
+    words = b.common("run", max_steps=100000, per_device_train_batch_size=2)
+    script = b.script_of("job.sh", 'srun tessera-train "$@"\n')
+    job = b.sbatch(["-N2", "-n4", "-o", "job-%j.out", script, *words])
+    b.wait_for_losses("run", 5)
+    b.run(["scancel", job])
+    b.wait_for_end(job)
+    wait_for(lambda: b.status("run")["state"] == "stopped_early", 20)
+    status = b.status("run")
+    assert status["exit_code"] == 75 and "SIGTERM" in status["reason"], status
+    b.tool(["checkpoint", "verify", b.work / "run"])
+
+
+def other_rank_counts_go_on(b):
+    """A job's checkpoints from 4 ranks on two nodes, resumed by 2 ranks on one, then by 3 on two."""
+    b.srun(1, 1, b.common("whole", max_steps=12, per_device_train_batch_size=12))
+    words = dict(max_steps=12, save_strategy="steps", save_steps=4)
+    for nodes, ranks, stage, kept in ((2, 4, 3, 4), (1, 2, 2, 8), (2, 3, 3, 12)):
+        b.srun(nodes, ranks, b.common("run", per_device_train_batch_size=12 // ranks, deepspeed=b.config("ds.json", zero(stage)), **words))
+        for later in range(kept + 4, 13, 4):
+            subprocess.run(["rm", "-r", b.work / f"run/checkpoints/step_{later:08d}"], check=True)
+    close(b.losses("run"), b.losses("whole"), 1e-6, "4, 2 and 3 ranks in turn against one")
+
+
+def dead_node(b):
+    """After --comm_timeout: slurmd, stepd and tasks of one node die at once: the other node's ranks end by themselves and name it."""
+    words = b.common("run", max_steps=100000, per_device_train_batch_size=2, save_strategy="steps", save_steps=20, save_total_limit=2, comm_timeout=5)
+    step = subprocess.Popen(["srun", "-N2", "-n4", "tessera-train", *words], env=b.environment(), cwd=b.work, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
+        started = time.monotonic()
+        for pid in b.node_processes("n2"):
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: b.status("run")["state"] == "failed", 60)
+        seconds = time.monotonic() - started
+        status = b.status("run")
+        print(f"status.json named the loss {seconds:.1f} s after the node's death: {status['reason']}")
+        assert status["exit_code"] == 69 and status.get("suspect_rank", 2) in (2, 3), status
+        _, stderr = step.communicate(timeout=90)
+        print(f"srun ended {time.monotonic() - started:.1f} s after it with {step.returncode}")
+        assert step.returncode != 0, stderr
+        b.tool(["checkpoint", "verify", b.work / "run"])
+    finally:
+        step.kill()
+        b.run([b.script, "node-up", b.cluster, "n2"])
+
+
+SCENARIOS = [two_nodes_train_as_one, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, other_rank_counts_go_on, dead_node]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("scenario", choices=[s.__name__ for s in SCENARIOS])
+    for name in ("cluster", "bin", "work", "source", "mpiexec"):
+        parser.add_argument("--" + name, required=True)
+    arguments = parser.parse_args()
+    if not os.path.exists(os.path.join(arguments.cluster, "slurm.conf")):
+        reason = pathlib.Path(arguments.cluster + ".skip")
+        print("skipped:", reason.read_text().strip() if reason.exists() else "the cluster is not up")
+        return 125 if reason.exists() else 1
+    globals()[arguments.scenario](Cluster(arguments))
+    print(f"{arguments.scenario}: holds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
