@@ -1,5 +1,7 @@
 #include "tessera/memory/queue.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -7,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory {
@@ -112,6 +115,8 @@ class WorkerQueue final : public Queue {
     changed_.notify_one();
   }
   void run() {
+    use_allowed_cores();
+    pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());  // for debuggers and top; 15 characters are the system's limit
     std::exception_ptr failed;
     std::unique_lock lock(mutex_);
     for (;;) {

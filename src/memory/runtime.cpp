@@ -1,27 +1,20 @@
 #include "tessera/memory/runtime.hpp"
 
-#include <sched.h>
-
 #include <Kokkos_Core.hpp>
 #include <cstdlib>
 
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory {
 namespace {
-
-int cores_in_affinity_mask() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  return sched_getaffinity(0, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 1;
-}
 
 int default_threads() {
   if (char const* wanted = std::getenv("OMP_NUM_THREADS")) {
     int const n = std::atoi(wanted);
     if (n > 0) return n;
   }
-  return cores_in_affinity_mask();
+  return static_cast<int>(allowed_cores().size());
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <mpi.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
@@ -8,17 +7,18 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "tessera/core/affinity.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::topology {
 namespace {
 
-/// Affinity mask of up to 8192 cores, what the kernel supports today.
+/// Set of cores, up to 8192.
 using Mask = std::array<std::uint64_t, 128>;
 
 Mask own_mask() {
   Mask mask{};
-  if (sched_getaffinity(0, sizeof mask, reinterpret_cast<cpu_set_t*>(mask.data())) != 0) mask[0] = 1;
+  for (int const c : allowed_cores()) mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);
   return mask;
 }
 

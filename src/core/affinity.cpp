@@ -1,0 +1,56 @@
+#include "tessera/core/affinity.hpp"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tessera {
+namespace {
+
+/// Bits of an affinity mask: more than any kernel supports today.
+constexpr int most_cores = 8192;
+struct Mask {
+  alignas(cpu_set_t) unsigned char bits[most_cores / 8] = {};
+  cpu_set_t* get() { return reinterpret_cast<cpu_set_t*>(bits); }
+};
+
+std::vector<int> cores_of_thread() {
+  Mask mask;
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof mask.bits, mask.get()) == 0)
+    for (int c = 0; c < most_cores; ++c)
+      if (CPU_ISSET_S(static_cast<std::size_t>(c), sizeof mask.bits, mask.get())) cores.push_back(c);
+  if (cores.empty()) cores.push_back(0);
+  return cores;
+}
+
+std::vector<int> cores_of_places() {
+  std::vector<int> cores;
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    cores.insert(cores.end(), ids.begin(), ids.end());
+  }
+  std::sort(cores.begin(), cores.end());
+  cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
+  return cores;
+}
+
+}  // namespace
+
+std::vector<int> allowed_cores() {
+  auto const places = cores_of_places();
+  return places.empty() ? cores_of_thread() : places;
+}
+
+void use_allowed_cores() {
+  auto const cores = allowed_cores();
+  if (cores == cores_of_thread()) return;
+  Mask mask;
+  for (int const c : cores) CPU_SET_S(static_cast<std::size_t>(c), sizeof mask.bits, mask.get());
+  sched_setaffinity(0, sizeof mask.bits, mask.get());
+}
+
+}  // namespace tessera
