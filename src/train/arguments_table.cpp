@@ -9,7 +9,7 @@ using enum OptionType;
 
 char const* const no_effect = "no effect";
 char const* const local_files_only = "nothing is fetched from a hub; every model, tokenizer and text is a local path";
-char const* const one_reader = "no effect: each rank reads its own samples from the tokenized text in memory";
+char const* const one_reader = "no effect: each rank reads its own samples from the tokenized text, mapped into memory";
 char const* const no_hub = "nothing is sent to a hub; output_dir is a Hugging Face directory that can be uploaded afterwards";
 char const* const use_metrics = "not written yet; metrics.jsonl in output_dir has every value";
 
@@ -32,7 +32,7 @@ void add_model(OptionTable& t) {
 
 void add_data(OptionTable& t) {
   t.group("Data");
-  t.add(path, "train_file", {}, "text (.txt), JSON (.json, .jsonl) or CSV (.csv) to train on");
+  t.add(path, "train_file", {}, "text (.txt) or JSON (.json, .jsonl) to train on, also gzip-compressed (.gz)");
   t.add(path, "validation_file", {}, "the same to evaluate on");
   t.add(integer, "validation_split_percentage", 5, "share of train_file kept for evaluation when there is no validation_file")
       .at_least(0).at_most(99).unit("%");
@@ -44,8 +44,8 @@ void add_data(OptionTable& t) {
   t.add(choice, "train_sampling_strategy", "random", "order of the training sequences").one_of({"random", "sequential"})
       .except("group_by_length", "all sequences have block_size tokens; use random")
       .except("batch_rebalance", "all sequences have block_size tokens; use random");
-  t.add(boolean, "overwrite_cache", false, "prepare the texts again").hint("no effect: no prepared texts are kept between runs");
-  t.add(integer, "preprocessing_num_workers", {}, "processes that tokenize").hint("no effect: tokenizing uses the threads a rank has");
+  t.add(boolean, "overwrite_cache", false, "prepare the texts again").hint("no effect: prepared texts are known by checksums of text, tokenizer and settings, and made anew when one changes");
+  t.add(integer, "preprocessing_num_workers", {}, "processes that tokenize").hint("no effect: one rank of each node tokenizes, once");
   t.add(string, "dataset_name", {}, "data set on the hub").refuse(std::string(local_files_only) + ". Use --train_file");
   t.add(string, "dataset_config_name", {}, "its configuration").refuse(std::string(local_files_only) + ". Use --train_file");
   t.add(boolean, "streaming", false, "read the texts while training").refuse("texts are tokenized once at the start; leave it out");

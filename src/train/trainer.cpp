@@ -35,6 +35,7 @@ struct Trainer::StepOutcome {
   std::int64_t tokens = 0, samples = 0;
   double learning_rate = 0.0;
   zero::StepResult update;
+  double seconds = 0.0;
   int stop_signal = 0;  ///< the highest signal number any rank has seen
 };
 
@@ -139,6 +140,7 @@ Outcome Trainer::train() {
 }
 
 Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
+  auto const started = Clock::now();
   StepOutcome outcome;
   auto const micro_batches = sampler_->micro_batches(step - 1, comm_.rank());
   outcome.samples = sampler_->rows(step - 1);
@@ -167,6 +169,7 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   comm::all_reduce_values(comm_, highest, comm::ReduceOp::max);
   outcome.loss = sums[0] / static_cast<double>(outcome.tokens);
   outcome.stop_signal = static_cast<int>(highest[0]);
+  outcome.seconds = seconds_since(started);
   return outcome;
 }
 
@@ -215,7 +218,7 @@ void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
     ConfigTree record;
     record.set("step", step).set("epoch", epoch_of(step)).set("loss", outcome.loss).set("grad_norm", outcome.update.grad_norm);
     record.set("learning_rate", outcome.learning_rate).set("loss_scale", outcome.update.loss_scale).set("skipped", outcome.update.skipped);
-    record.set("tokens_per_second", rate).set("tokens", tokens_seen_);
+    record.set("seconds", outcome.seconds).set("tokens_per_second", rate).set("tokens", tokens_seen_);
     metrics_->write(record);
   }
   bool const line = step % step_interval(arguments_.logging_steps, total) == 0 || (step == 1 && arguments_.logging_first_step) || step == total;

@@ -401,6 +401,10 @@ def diverging_loss(b):
     b.tool(["checkpoint", "verify", b.work / "run"])
 
 
+def out_of_memory(b):
+    refused(b, 70, b.common("x", config_overrides=TINY.replace("n_embd=32", "n_embd=65536").replace("n_layer=2", "n_layer=96")), "bytes", "ZeRO stage")
+
+
 def full_disk(b):
     """A file system of its own that is too small for the second checkpoint; needs the right to mount."""
     if os.geteuid() != 0:
