@@ -7,6 +7,7 @@
 #include "detail/checksum.hpp"
 #include "detail/file.hpp"
 #include "detail/json_reader.hpp"
+#include "detail/text.hpp"
 #include "detail/together.hpp"
 #include "tessera/core/error.hpp"
 
@@ -202,18 +203,6 @@ void check_seal(std::string_view text, std::string const& seal, std::string cons
                    ", the text has ", detail::to_hex({sum}), "); it was damaged or edited");
 }
 
-std::string text_of(std::vector<std::string> const& strings) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < strings.size(); ++i) out += (i ? ", " : "") + detail::json_quote(strings[i]);
-  return out + "]";
-}
-
-std::string text_of(std::vector<std::int64_t> const& numbers) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < numbers.size(); ++i) out += (i ? ", " : "") + std::to_string(numbers[i]);
-  return out + "]";
-}
-
 void append_piece(std::string& out, PieceRecord const& piece) {
   std::vector<std::int64_t> offsets;
   std::string sums;
@@ -222,12 +211,12 @@ void append_piece(std::string& out, PieceRecord const& piece) {
     sums += (sums.empty() ? "\"" : ", \"") + detail::to_hex(state.xxh3) + "\"";
   }
   out += concat("    {\"shard\": ", piece.shard, ", \"offset\": ", piece.offset, ", \"numel\": ", piece.numel,
-                ", \"file_offsets\": ", text_of(offsets), ", \"xxh3\": [", sums, "]}");
+                ", \"file_offsets\": ", detail::list_text(offsets), ", \"xxh3\": [", sums, "]}");
 }
 
 void append_tensor(std::string& out, TensorRecord const& tensor) {
-  out += "  {\"name\": " + detail::json_quote(tensor.name) + ", \"shape\": " + text_of(tensor.shape) +
-         ", \"aliases\": " + text_of(tensor.aliases) + ", \"dtype\": \"" + std::string(name_of(tensor.dtype)) + "\", \"pieces\": [\n";
+  out += "  {\"name\": " + detail::json_quote(tensor.name) + ", \"shape\": " + detail::list_text(tensor.shape) +
+         ", \"aliases\": " + detail::list_text(tensor.aliases) + ", \"dtype\": \"" + std::string(name_of(tensor.dtype)) + "\", \"pieces\": [\n";
   for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
     append_piece(out, tensor.pieces[i]);
     out += i + 1 < tensor.pieces.size() ? ",\n" : "]}";
@@ -244,7 +233,7 @@ std::int64_t TensorRecord::numel() const {
 
 std::size_t Manifest::state_index(std::string const& name) const {
   auto const it = std::find(states.begin(), states.end(), name);
-  TESSERA_VALIDATE(it != states.end(), DataError, file().string(), " has no state '", name, "', only ", text_of(states));
+  TESSERA_VALIDATE(it != states.end(), DataError, file().string(), " has no state '", name, "', only ", detail::list_text(states));
   return static_cast<std::size_t>(it - states.begin());
 }
 
@@ -311,7 +300,7 @@ std::string manifest_text(Manifest const& m) {
                 m.world_size, ",\n\"zero_stage\": ", m.zero_stage, ",\n");
   out += "\"model_config\": " + m.model_config.dump(1) + ",\n\"resolved_config\": " + m.resolved_config.dump(1) +
          ",\n\"trainer_state\": " + m.trainer_state.dump(1) + ",\n\"versions\": " + m.versions.dump(1) + ",\n";
-  out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_block, ",\n\"states\": ", text_of(m.states), ",\n");
+  out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_block, ",\n\"states\": ", detail::list_text(m.states), ",\n");
   out += "\"shards\": [\n";
   for (std::size_t i = 0; i < m.shards.size(); ++i)
     out += concat("  {\"file\": ", detail::json_quote(m.shards[i].file), ", \"bytes\": ", m.shards[i].bytes, "}",

@@ -1,3 +1,4 @@
+#include "detail/text.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/core/error.hpp"
 
@@ -16,12 +17,6 @@ fs::path const& check_directory(fs::path const& directory) {
                    "convert it where you trust it, with Hugging Face transformers: "
                    "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW_DIR, safe_serialization=True)");
   throw IoError(concat(directory.string(), " has neither model.safetensors nor model.safetensors.index.json; give a Hugging Face model directory"));
-}
-
-std::string text_of(std::vector<std::int64_t> const& shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + "]";
 }
 
 }  // namespace
@@ -53,7 +48,7 @@ void ModelWeights::require(std::vector<memory::UnitSpec> const& units) const {
       if (found && reader_.find(name)->shape == parameter.shape) continue;
       if (++count > 10) continue;
       problems += (problems.empty() ? "" : "; ") + parameter.name +
-                  (found ? " has shape " + text_of(reader_.find(name)->shape) + ", the model wants " + text_of(parameter.shape) : " is missing");
+                  (found ? " has shape " + detail::list_text(reader_.find(name)->shape) + ", the model wants " + detail::list_text(parameter.shape) : " is missing");
     }
   if (count > 10) problems += concat("; and ", count - 10, " more");
   TESSERA_VALIDATE(count == 0, DataError, reader_.files()[0].string(), " does not fit config.json: ", problems);

@@ -6,6 +6,7 @@
 
 #include "detail/block_reader.hpp"
 #include "detail/shard_file.hpp"
+#include "detail/text.hpp"
 #include "detail/together.hpp"
 #include "tessera/core/error.hpp"
 
@@ -18,12 +19,6 @@ struct Transfer {
   std::int64_t first = 0, numel = 0;  ///< elements of the piece
   float* out = nullptr;
 };
-
-std::string text_of(std::vector<std::int64_t> const& shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? ", " : "") + std::to_string(shape[i]);
-  return out + "]";
-}
 
 /// The manifest's tensor of every parameter of the plan, [unit][parameter].
 std::vector<std::vector<TensorRecord const*>> match(Manifest const& manifest, zero::PartitionPlan const& plan) {
@@ -38,7 +33,7 @@ std::vector<std::vector<TensorRecord const*>> match(Manifest const& manifest, ze
       TESSERA_VALIDATE(it != by_name.end(), DataError, manifest.file().string(), " has no tensor ", slot.name,
                        "; the checkpoint is of another model: compare its model_config with yours");
       TESSERA_VALIDATE(it->second->shape == slot.shape, DataError, manifest.file().string(), ": tensor ", slot.name, " has shape ",
-                       text_of(it->second->shape), ", the model wants ", text_of(slot.shape),
+                       detail::list_text(it->second->shape), ", the model wants ", detail::list_text(slot.shape),
                        "; the checkpoint is of another model: compare its model_config with yours");
       row.push_back(it->second);
       ++parameters;

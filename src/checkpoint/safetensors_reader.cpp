@@ -6,6 +6,7 @@
 #include "detail/convert.hpp"
 #include "detail/file.hpp"
 #include "detail/json_reader.hpp"
+#include "detail/text.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <set>
 
-#include "detail/json_reader.hpp"
 #include "detail/stream_writer.hpp"
+#include "detail/text.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 
@@ -15,29 +15,23 @@ using Metadata = std::map<std::string, std::string>;
 
 char const* safetensors_name(Dtype dtype) { return dtype == Dtype::fp32 ? "F32" : dtype == Dtype::bf16 ? "BF16" : "F16"; }
 
-std::string shape_text(std::vector<std::int64_t> const& shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += (i ? "," : "") + std::to_string(shape[i]);
-  return out + "]";
-}
-
 /// u64 length and JSON, padded with blanks so that the data starts at a multiple of 64 bytes.
 std::string header_of(std::vector<TensorHeader> const& tensors, std::size_t first, std::size_t last, Dtype dtype, Metadata const& metadata) {
-  std::string json = "{";
+  std::string json(1, '{');
   if (!metadata.empty()) {
     json += "\"__metadata__\":{";
     for (auto const& [key, value] : metadata)
-      json += (json.back() == '{' ? "" : ",") + detail::json_quote(key) + ":" + detail::json_quote(value);
-    json += "}";
+      json += concat(json.back() == '{' ? "" : ",", detail::json_quote(key), ":", detail::json_quote(value));
+    json.push_back('}');
   }
   std::int64_t at = 0;
   for (std::size_t i = first; i < last; ++i) {
     std::int64_t const end = at + tensors[i].numel() * static_cast<std::int64_t>(size_of(dtype));
     json += concat(json.size() > 1 ? "," : "", detail::json_quote(tensors[i].name), ":{\"dtype\":\"", safetensors_name(dtype),
-                   "\",\"shape\":", shape_text(tensors[i].shape), ",\"data_offsets\":[", at, ",", end, "]}");
+                   "\",\"shape\":", detail::list_text(tensors[i].shape), ",\"data_offsets\":[", at, ",", end, "]}");
     at = end;
   }
-  json += "}";
+  json.push_back('}');
   json.resize((json.size() + 8 + 63) / 64 * 64 - 8, ' ');
   std::string out;
   for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(json.size() >> (8 * i)));

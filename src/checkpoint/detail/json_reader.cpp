@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "tessera/core/config_tree.hpp"
+#include "detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -189,13 +189,5 @@ bool is_utf8(std::string_view text) {
   }
   return true;
 }
-
-std::string printable(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  return text;
-}
-
-std::string json_quote(std::string_view text) { return ConfigTree(text).dump(); }
 
 }  // namespace tessera::checkpoint::detail

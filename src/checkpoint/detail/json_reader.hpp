@@ -58,9 +58,5 @@ class JsonReader {
 
 /// Well-formed UTF-8 without surrogates or overlong forms.
 bool is_utf8(std::string_view text);
-/// For messages: control characters, which a hostile file may put into a name, become '?'.
-std::string printable(std::string text);
-/// The text as a JSON string with its quotes.
-std::string json_quote(std::string_view text);
 
 }  // namespace tessera::checkpoint::detail
