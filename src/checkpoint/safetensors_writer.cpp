@@ -41,7 +41,7 @@ std::string header_of(std::vector<TensorHeader> const& tensors, std::size_t firs
 class SingleWriter final : public detail::StreamWriter {
  public:
   SingleWriter(fs::path const& path, std::vector<TensorHeader> const& tensors, Dtype dtype, Metadata const& metadata)
-      : StreamWriter(tensors, dtype), file_(path) {
+      : StreamWriter(tensors, dtype), file_(path, bytes_of(0, tensors.size())) {
     file_.write(header_of(tensors, 0, tensors.size(), dtype, metadata));
   }
   std::vector<fs::path> finish() override {
@@ -103,7 +103,7 @@ class ShardedWriter final : public detail::StreamWriter {
     std::size_t const shard = files_.size();
     if (shard >= first_.size() || tensor != first_[shard]) return;
     std::size_t const last = shard + 1 < first_.size() ? first_[shard + 1] : tensors().size();
-    files_.push_back(std::make_unique<detail::SequentialFile>(directory_ / name(shard)));
+    files_.push_back(std::make_unique<detail::SequentialFile>(directory_ / name(shard), bytes_of(tensor, last)));
     files_.back()->write(header_of(tensors(), tensor, last, dtype(), {{"format", "pt"}}));
   }
   void put(void const* data, std::int64_t bytes) override { files_.back()->write(data, bytes); }

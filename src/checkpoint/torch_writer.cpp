@@ -119,7 +119,7 @@ struct ZipEntry {
 class TorchWriter final : public detail::StreamWriter {
  public:
   TorchWriter(fs::path const& path, std::vector<TensorHeader> const& tensors, std::vector<TensorAlias> const& aliases, Dtype dtype)
-      : StreamWriter(tensors, dtype), root_(path.stem().string()), file_(path) {
+      : StreamWriter(tensors, dtype), root_(path.stem().string()), file_(path, bytes_of(0, tensors.size())) {
     add("data.pkl", pickle_of(tensors, aliases, dtype));
     add(".format_version", "1");
     add(".storage_alignment", std::to_string(alignment));

@@ -80,6 +80,16 @@ TEST(Restore, AMissingStateIsNamed) {
               ::testing::HasSubstr("has no state 'momentum', only [\"fp32\", \"exp_avg\", \"exp_avg_sq\"]"));
 }
 
+TEST(Save, TheViewIsMadeOnDemand) {
+  ScratchDirectory dir;
+  auto const step = save_toy(dir.path(), 1, 2).directory;
+  EXPECT_TRUE(fs::exists(step / "view.h5"));
+  fs::remove(step / "view.h5");
+  EXPECT_EQ(checkpoint::make_view(step), step / "view.h5");
+  EXPECT_TRUE(fs::exists(step / "view.h5"));
+  EXPECT_TRUE(checkpoint::verify(step).ok());
+}
+
 TEST(Save, TheManifestKeepsWhatItWasGiven) {
   ScratchDirectory dir;
   auto const m = checkpoint::read_manifest(save_toy(dir.path(), 12, 3).directory);

@@ -100,7 +100,7 @@ void File::write(void const* data, std::int64_t bytes, std::int64_t offset) {
 
 void File::reserve(std::int64_t bytes) {
   int result = 0;
-  do result = ::fallocate(fd_, 0, 0, bytes);
+  do result = ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, bytes);
   while (result != 0 && errno == EINTR);
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail(concat("cannot reserve ", bytes, " bytes for"), path_, errno);
 }

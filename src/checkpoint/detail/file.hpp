@@ -29,7 +29,8 @@ class File {
   /// Exactly @p bytes from @p offset. @throws IoError on failure, DataError when the file ends before
   void read(void* out, std::int64_t bytes, std::int64_t offset) const;
   void write(void const* data, std::int64_t bytes, std::int64_t offset);
-  /// Reserves space, so that a full file system shows itself before the work; where that is not supported nothing happens.
+  /// Reserves space without changing the size, so that a full file system shows itself before the work and the data lies in one
+  /// run; where that is not supported nothing happens.
   void reserve(std::int64_t bytes);
   void truncate(std::int64_t bytes);
   void sync();

@@ -11,7 +11,10 @@ namespace tessera::checkpoint::detail {
 /// A pending file written front to back: small parts are gathered into 1 MiB, large ones go straight to the system.
 class SequentialFile {
  public:
-  explicit SequentialFile(std::filesystem::path path) : pending_(std::move(path)) {}
+  /// @param expected_bytes reserved at once; more may be written
+  SequentialFile(std::filesystem::path path, std::int64_t expected_bytes) : pending_(std::move(path)) {
+    pending_.file().reserve(expected_bytes);
+  }
   PendingFile& pending() { return pending_; }
   std::int64_t position() const { return at_ + static_cast<std::int64_t>(gathered_.size()); }
   void write(void const* data, std::int64_t bytes);
@@ -41,6 +44,11 @@ class StreamWriter : public TensorWriter {
   std::vector<TensorHeader> const& tensors() const { return tensors_; }
   Dtype dtype() const { return dtype_; }
   std::int64_t bytes_of(std::size_t tensor) const { return tensors_[tensor].numel() * static_cast<std::int64_t>(size_of(dtype_)); }
+  std::int64_t bytes_of(std::size_t first, std::size_t last) const {
+    std::int64_t bytes = 0;
+    for (std::size_t i = first; i < last; ++i) bytes += bytes_of(i);
+    return bytes;
+  }
 
  private:
   void put_converted(float const* data, std::int64_t numel);

@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <limits>
 
 #include "detail/hdf5.hpp"
@@ -78,6 +78,12 @@ void write_virtual(hid_t file, Manifest const& manifest, TensorRecord const& ten
 }
 
 }  // namespace
+
+bool view_is_quick(Manifest const& manifest) {
+  std::int64_t copies = 0;
+  for (auto const& tensor : manifest.tensors) copies += static_cast<std::int64_t>(tensor.pieces.size() * tensor.pieces.size());
+  return copies * static_cast<std::int64_t>(manifest.states.size()) <= 4'000'000;
+}
 
 void write_view(std::filesystem::path const& path, Manifest const& manifest) {
   h5::Id file = h5::create_file(path, static_cast<std::int64_t>(manifest.tensors.size() * manifest.states.size()));

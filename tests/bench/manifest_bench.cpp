@@ -1,0 +1,55 @@
+/// What a checkpoint of many ranks costs besides its data: writing view.h5, writing and reading the manifest.
+///   bench.manifest [RANKS=1000] [UNITS=40] [DIRECTORY=.]      one JSON line; no data is written
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "detail/shard_file.hpp"
+#include "interleaved.hpp"
+#include "tessera/core/error.hpp"
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  int const ranks = argc > 1 ? std::atoi(argv[1]) : 1000, units = argc > 2 ? std::atoi(argv[2]) : 40;
+  std::filesystem::path const view = std::filesystem::path(argc > 3 ? argv[3] : ".") / concat("bench.manifest.", ::getpid(), ".h5");
+  constexpr int parameters = 8;
+  std::vector<memory::UnitSpec> specs;
+  for (int u = 0; u < units; ++u) {
+    specs.push_back({concat("h.", u), {}});
+    for (int p = 0; p < parameters; ++p) {
+      memory::ParameterSpec spec;
+      spec.name = concat("h.", u, ".weight", p);
+      spec.shape = {512, 1000};
+      specs.back().parameters.push_back(std::move(spec));
+    }
+  }
+  zero::PartitionPlan const plan(specs, ranks);
+  checkpoint::Manifest m;
+  m.states = {"fp32", "exp_avg", "exp_avg_sq"};
+  m.run_id = "bench";
+  m.world_size = ranks;
+  m.checksum_block = std::int64_t{4} << 20;
+  for (auto const& unit : specs)
+    for (auto const& p : unit.parameters) m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}});
+  std::size_t pieces = 0;
+  for (int r = 0; r < ranks; ++r) {
+    m.shards.push_back({checkpoint::detail::shard_name(r), std::int64_t{1} << 40});
+    for (auto const& p : plan.pieces(r)) {
+      m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].pieces.push_back(
+          {r, p.parameter_offset, p.numel, std::vector<checkpoint::StateExtent>(3, {4096, {0x0123456789abcdefu}})});
+      ++pieces;
+    }
+  }
+  std::string text;
+  checkpoint::Manifest read;
+  double const view_s = bench::seconds_of([&] { checkpoint::detail::write_view(view, m); });
+  double const write_s = bench::seconds_of([&] { text = checkpoint::manifest_text(m); });
+  double const read_s = bench::seconds_of([&] { read = checkpoint::parse_manifest(text, "."); });
+  std::filesystem::remove(view);
+  std::printf("{\"benchmark\": \"manifest\", \"ranks\": %d, \"tensors\": %zu, \"pieces\": %zu, \"view_s\": %.3f, \"manifest_bytes\": %zu, "
+              "\"manifest_write_s\": %.3f, \"manifest_read_s\": %.3f}\n",
+              ranks, m.tensors.size(), pieces, view_s, text.size(), write_s, read_s);
+  return read.tensors == m.tensors ? 0 : 1;
+}
