@@ -3,7 +3,7 @@
 
     training_torch.py [--rows 4 --length 256 --dtype fp32 --steps 7 --threads 2]
 
-Prints one JSON line. Start it with MALLOC_CONF-free glibc settings that favour it: run_training.sh pins the malloc thresholds."""
+Prints one JSON line. run_training.py starts it with glibc's malloc thresholds pinned, which favours it."""
 import argparse
 import json
 import time
@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 p = argparse.ArgumentParser()
 p.add_argument("--rows", type=int, default=4)
 p.add_argument("--length", type=int, default=256)
-p.add_argument("--dtype", default="fp32")
+p.add_argument("--dtype", default="fp32", help="fp32, bf16 (autocast) or bf16-model (all weights bf16, as DeepSpeed casts them)")
 p.add_argument("--steps", type=int, default=7)
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--compile", action="store_true")
@@ -25,6 +25,8 @@ torch.manual_seed(1)
 config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
 model = GPT2LMHeadModel(config)
 model.loss_type = "ForCausalLM"
+if a.dtype == "bf16-model":
+    model = model.to(torch.bfloat16)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 tokens = torch.randint(0, config.vocab_size, (a.rows, a.length))
 run = torch.compile(model) if a.compile else model
