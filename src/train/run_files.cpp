@@ -71,7 +71,7 @@ void StatusFile::take_over(fs::path const& run_directory) {
 
 /// A status that cannot be written must not end a training that can go on: said once, then silent.
 void StatusFile::write() {
-  if (file_.empty()) return;
+  if (file_.empty() || !fs::exists(file_.parent_path())) return;  // a run refused before it had a directory leaves none
   document_["updated"] = utc_timestamp();
   try {
     write_file_atomically(file_, document_.dump(2) + "\n");

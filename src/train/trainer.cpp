@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/save.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -45,10 +47,14 @@ Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const&
 Trainer::~Trainer() = default;
 
 Outcome Trainer::run() {
-  auto const start = prepare_run_directory(arguments_, comm_);
-  status_.update(StatusFile::State::starting, 0, 0);
   source_ = find_model(arguments_);
   config_ = resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
+  if (arguments_.print_config) {
+    if (is_root()) std::printf("%s\n", describe(config_).dump(2).c_str());
+    return {};
+  }
+  auto const start = prepare_run_directory(arguments_, comm_);
+  status_.update(StatusFile::State::starting, 0, 0);
   if (is_root())
     for (auto const* notes : {&arguments_.hints, &std::as_const(config_).notes})
       for (auto const& note : *notes) log::info("note: " + note);
@@ -60,9 +66,7 @@ Outcome Trainer::run() {
   if (start.checkpoint.empty()) start_weights();
   else restore_checkpoint(start.checkpoint);
   if (!start.note.empty() && is_root()) log::info(start.note);
-  if (is_root() && arguments_.do_train && start.checkpoint.empty() && arguments_.overwrite_output_dir) remove_former_run(arguments_.output_dir);
-  if (is_root() && (arguments_.do_train || arguments_.do_eval))
-    metrics_ = std::make_unique<MetricsFile>(arguments_.output_dir, arguments_.do_train ? first_step_ : INT64_MAX);
+  if (is_root()) open_run_files(start.checkpoint.empty() && arguments_.overwrite_output_dir);
 
   Outcome outcome;
   if (arguments_.do_train) outcome = train();
@@ -70,6 +74,17 @@ Outcome Trainer::run() {
   if (arguments_.do_eval && eval_blocks_) evaluate(sampler_ ? sampler_->total_steps() : 0);
   if (arguments_.do_generate) generate();
   return outcome;
+}
+
+/// Once model and data are in place and nothing more can be refused: clears what is in the way and opens metrics.jsonl.
+void Trainer::open_run_files(bool starts_anew) {
+  if (arguments_.do_train) {
+    if (starts_anew) remove_former_run(arguments_.output_dir);
+    for (auto const& name : checkpoint::remove_abandoned(arguments_.output_dir / "checkpoints"))
+      log::info("removed " + name + ", left by an interrupted save");
+  }
+  if (arguments_.do_train || arguments_.do_eval)
+    metrics_ = std::make_unique<MetricsFile>(arguments_.output_dir, arguments_.do_train ? first_step_ : INT64_MAX);
 }
 
 void Trainer::build_engine() {

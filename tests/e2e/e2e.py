@@ -316,6 +316,13 @@ def generation(b):
     assert texts[0].startswith("the hacker ") and any(v in texts[0] for v in ("reads", "breaks", "rewrites", "forgets", "compiles"))
 
 
+def printed_config(b):
+    done = b.train(2, b.common("none", deepspeed=b.config("ds.json", zero(2)), per_device_train_batch_size=4) + ["--print_config"])
+    shown = json.loads(done.stdout)
+    assert shown["stage"] == {"value": 2, "origin": "deepspeed"} and shown["train_batch_size"]["value"] == 8, shown
+    assert not (b.work / "none").exists(), "printing the configuration makes an output directory"
+
+
 def run_file(b):
     document = dict(model_type="gpt2", config_overrides=TINY, tokenizer_name=str(b.source / "configs/gpt2-8m"), train_file=str(b.text), block_size=32,
                     output_dir=str(b.work / "file"), do_train=True, per_device_train_batch_size=8, max_steps=3, learning_rate=1e-2, seed=7,

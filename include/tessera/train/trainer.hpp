@@ -48,6 +48,7 @@ class Trainer {
   void plan_steps();
   void build_engine();
   void start_weights();
+  void open_run_files(bool starts_anew);
   void say_what_runs() const;
 
   Outcome train();
