@@ -21,7 +21,7 @@ usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' quickstart.sh; }
 die() { echo "quickstart: $2" >&2; exit "$1"; }
 say() { echo "== $*"; }
 
-goal=run install=1 jobs=$(nproc) build=build/quickstart output=out/quickstart text='' steps=600
+goal=run install=1 jobs=$(nproc) build=build/quickstart output=out/quickstart text='' steps=300
 while [[ $# -gt 0 ]]; do
   case $1 in
     test) goal='test' ;;
