@@ -14,5 +14,8 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 
+if(TESSERA_ENABLE_CUDA)
+  include(Cuda)                      # nvcc, NCCL, cuBLASLt, cuDNN
+endif()
 include(Kokkos)                      # an installed Kokkos, else its source built once into the build tree
 find_package(TesseraGemm REQUIRED)   # oneDNN and CBLAS for the matrix products of the host

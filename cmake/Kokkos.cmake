@@ -1,37 +1,109 @@
 # Kokkos >= 5.0: an installed package first (a centre's module, Spack, CMAKE_PREFIX_PATH); else the source of 5.0.2, built with
 # Tessera. Where the source comes from: TESSERA_KOKKOS_SOURCE (directory or tarball), else cmake/get-kokkos.sh (the project's
 # release page, then the machine's own Debian mirror), always checked by SHA-256.
+#
+# Layers link TESSERA_KOKKOS_LIBS. In a CUDA build Kokkos' own compile options ask for nvcc in the place of the host compiler; they are
+# left out, and the sources that include Kokkos are named to tessera_compile_for_device() instead.
 set(TESSERA_KOKKOS_SHA256 188817bb452ca805ee8701f1c5adbbb4fb83dc8d1c50624566a18a719ba0fa5e)
 
-find_package(Kokkos 5.0 QUIET)
-if(Kokkos_FOUND)
-  message(STATUS "Tessera: Kokkos ${Kokkos_VERSION} from ${Kokkos_DIR}")
-  return()
-endif()
+# Marks sources of the current directory that include Kokkos. Nothing to do on the host.
+function(tessera_compile_for_device)
+  if(TESSERA_ENABLE_CUDA)
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
+  endif()
+endfunction()
 
-set(kokkos_tarball "${PROJECT_BINARY_DIR}/kokkos-5.0.2.tar.gz")
-set(kokkos_dir "${PROJECT_BINARY_DIR}/kokkos-5.0.2")
-if(IS_DIRECTORY "${TESSERA_KOKKOS_SOURCE}")
-  set(kokkos_dir "${TESSERA_KOKKOS_SOURCE}")
-elseif(NOT EXISTS "${kokkos_dir}/CMakeLists.txt")
+# Sets `directory` to the unpacked source.
+function(tessera_kokkos_source directory)
+  if(IS_DIRECTORY "${TESSERA_KOKKOS_SOURCE}")
+    set(${directory} "${TESSERA_KOKKOS_SOURCE}" PARENT_SCOPE)
+    return()
+  endif()
+  set(unpacked "${PROJECT_BINARY_DIR}/kokkos-5.0.2")
+  set(${directory} "${unpacked}" PARENT_SCOPE)
+  if(EXISTS "${unpacked}/CMakeLists.txt")
+    return()
+  endif()
+  set(tarball "${PROJECT_BINARY_DIR}/kokkos-5.0.2.tar.gz")
   if(TESSERA_KOKKOS_SOURCE)
-    set(kokkos_tarball "${TESSERA_KOKKOS_SOURCE}")
+    set(tarball "${TESSERA_KOKKOS_SOURCE}")
   else()
-    execute_process(COMMAND "${PROJECT_SOURCE_DIR}/cmake/get-kokkos.sh" "${kokkos_tarball}" RESULT_VARIABLE failed)
+    execute_process(COMMAND "${PROJECT_SOURCE_DIR}/cmake/get-kokkos.sh" "${tarball}" RESULT_VARIABLE failed)
     if(failed)
       message(FATAL_ERROR "Kokkos 5.0.2 could not be had; give its source with -DTESSERA_KOKKOS_SOURCE=DIR_OR_TARBALL "
                           "or an installed Kokkos with -DKokkos_ROOT=PREFIX")
     endif()
   endif()
-  file(SHA256 "${kokkos_tarball}" kokkos_sum)
-  if(NOT kokkos_sum STREQUAL TESSERA_KOKKOS_SHA256)
-    message(FATAL_ERROR "${kokkos_tarball} has SHA-256 ${kokkos_sum}, expected ${TESSERA_KOKKOS_SHA256} (Kokkos 5.0.2)")
+  file(SHA256 "${tarball}" sum)
+  if(NOT sum STREQUAL TESSERA_KOKKOS_SHA256)
+    message(FATAL_ERROR "${tarball} has SHA-256 ${sum}, expected ${TESSERA_KOKKOS_SHA256} (Kokkos 5.0.2)")
   endif()
-  file(ARCHIVE_EXTRACT INPUT "${kokkos_tarball}" DESTINATION "${PROJECT_BINARY_DIR}")
+  file(ARCHIVE_EXTRACT INPUT "${tarball}" DESTINATION "${PROJECT_BINARY_DIR}")
+endfunction()
+
+# Kokkos with CUDA needs another compiler than the project (its nvcc_wrapper), so it is built in a tree of its own and installed
+# into `prefix`, once.
+function(tessera_build_cuda_kokkos prefix)
+  if(EXISTS "${prefix}/built")
+    return()
+  endif()
+  tessera_kokkos_source(source)
+  set(names 75 TURING75 80 AMPERE80 86 AMPERE86 89 ADA89 90 HOPPER90 100 BLACKWELL100 120 BLACKWELL120)
+  list(FIND names "${TESSERA_CUDA_ARCHITECTURES}" at)
+  if(at LESS 0)
+    message(FATAL_ERROR "TESSERA_CUDA_ARCHITECTURES is '${TESSERA_CUDA_ARCHITECTURES}'; Kokkos is built for one of "
+                        "75 80 86 89 90 100 120. For several, give an installed Kokkos with -DKokkos_ROOT=PREFIX")
+  endif()
+  math(EXPR at "${at} + 1")
+  list(GET names ${at} name)
+  message(STATUS "Tessera: building Kokkos 5.0.2 with CUDA for ${name} once, some minutes; see ${prefix}.log")
+  cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -S "${source}" -B "${prefix}-build" -G "${CMAKE_GENERATOR}" -DCMAKE_BUILD_TYPE=Release
+            "-DCMAKE_CXX_COMPILER=${source}/bin/nvcc_wrapper" -DCMAKE_CXX_STANDARD=20 -DCMAKE_CXX_EXTENSIONS=OFF
+            -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON
+            -DKokkos_ARCH_${name}=ON -DKokkos_ENABLE_DEPRECATED_CODE_4=OFF "-DCMAKE_INSTALL_PREFIX=${prefix}"
+    OUTPUT_FILE "${prefix}.log" ERROR_FILE "${prefix}.log" RESULT_VARIABLE failed)
+  if(NOT failed)
+    execute_process(COMMAND "${CMAKE_COMMAND}" --build "${prefix}-build" --target install --parallel ${cores}
+                    OUTPUT_FILE "${prefix}.log" ERROR_FILE "${prefix}.log" RESULT_VARIABLE failed)
+  endif()
+  if(failed)
+    message(FATAL_ERROR "building Kokkos with CUDA failed; the reason is in ${prefix}.log")
+  endif()
+  file(TOUCH "${prefix}/built")
+endfunction()
+
+if(NOT TARGET Kokkos::kokkos)
+  find_package(Kokkos 5.0 QUIET COMPONENTS separable_compilation)
+endif()
+if(Kokkos_FOUND)
+  message(STATUS "Tessera: Kokkos ${Kokkos_VERSION} from ${Kokkos_DIR}")
+elseif(TESSERA_ENABLE_CUDA)
+  tessera_build_cuda_kokkos("${PROJECT_BINARY_DIR}/kokkos-cuda")
+  find_package(Kokkos 5.0 REQUIRED COMPONENTS separable_compilation PATHS "${PROJECT_BINARY_DIR}/kokkos-cuda" NO_DEFAULT_PATH)
+else()
+  tessera_kokkos_source(kokkos_dir)
+  set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
+  set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
+  set(Kokkos_ENABLE_DEPRECATED_CODE_4 OFF CACHE BOOL "")
+  add_subdirectory("${kokkos_dir}" "${PROJECT_BINARY_DIR}/kokkos" SYSTEM)
 endif()
 
-set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
-set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
-set(Kokkos_ENABLE_DEPRECATED_CODE_4 OFF CACHE BOOL "")
-set(Kokkos_ENABLE_CUDA ${TESSERA_ENABLE_CUDA} CACHE BOOL "")
-add_subdirectory("${kokkos_dir}" "${PROJECT_BINARY_DIR}/kokkos" SYSTEM)
+if(TESSERA_ENABLE_CUDA)
+  if(NOT "CUDA" IN_LIST Kokkos_DEVICES)
+    message(FATAL_ERROR "${Kokkos_DIR} was built without CUDA (it has ${Kokkos_DEVICES}); give one that has it with -DKokkos_ROOT=PREFIX, "
+                        "or none, then it is built here")
+  endif()
+  # Its link options are for nvcc as the linker, and its libraries are the driver's, which a machine may lack, and the shared runtime.
+  set_target_properties(Kokkos::kokkoscore PROPERTIES INTERFACE_LINK_OPTIONS "")
+  if(TARGET Kokkos::CUDA)
+    set_target_properties(Kokkos::CUDA PROPERTIES INTERFACE_LINK_LIBRARIES tessera_cuda_driver)
+  endif()
+  add_library(tessera_kokkos_headers INTERFACE)
+  target_include_directories(tessera_kokkos_headers SYSTEM INTERFACE
+    "$<TARGET_PROPERTY:Kokkos::kokkoscore,INTERFACE_INCLUDE_DIRECTORIES>" ${CUDAToolkit_INCLUDE_DIRS})
+  set(TESSERA_KOKKOS_LIBS $<LINK_ONLY:Kokkos::kokkos> $<BUILD_INTERFACE:tessera_kokkos_headers>)
+else()
+  set(TESSERA_KOKKOS_LIBS Kokkos::kokkos)
+endif()

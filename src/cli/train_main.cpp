@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "tessera/comm/device_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -14,6 +16,7 @@
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/arguments.hpp"
 #include "tessera/train/deepspeed_config.hpp"
+#include "tessera/train/device_choice.hpp"
 #include "tessera/train/stop_request.hpp"
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/version.hpp"
@@ -61,10 +64,13 @@ int run(topology::MpiSession& session, train::TrainingArguments const& arguments
   auto const& info = session.info();
   StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(), identity_of(info));
   try {
+    auto const deadline = std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
+    auto comm = comm::make_mpi(session, deadline);
     memory::RuntimeOptions runtime_options;
+    runtime_options.device = train::choose_device(arguments, session, *comm);
     runtime_options.threads = arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
-    auto const comm = comm::make_mpi(session, std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000)));
+    if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
     train::Trainer trainer(arguments, session, *comm, status);
     auto const outcome = trainer.run();
     if (info.rank == 0 && outcome.code != ExitCode::done) log::info(outcome.reason);

@@ -1,7 +1,11 @@
 #include "tessera/kernels/attention.hpp"
 
-#include "detail/attention_rows.hpp"
+#include <cmath>
+
+#include "detail/attention_on_stream.hpp"
 #include "detail/attention_tiles.hpp"
+#include "detail/element_types.hpp"
+#include "detail/host_tasks.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -53,7 +57,7 @@ struct AttentionTile {
     }
     for (int r = 0; r < count; ++r) {
       detail::unpack_row(out.row(b, t0 + r, h), state.sum + r * width(), shape.head_dim, 1.0f / state.total[r]);
-      lse[head * shape.sequence + t0 + r] = state.most[r] + Kokkos::log(state.total[r]);
+      lse[head * shape.sequence + t0 + r] = state.most[r] + std::log(state.total[r]);
     }
   }
 
@@ -105,7 +109,7 @@ struct AttentionTile {
 template <class T, int Width>
 void launch_tiles(Queue& q, detail::AttentionRows<T> const& in, HeadRows<T> const& out, float* lse) {
   std::int64_t const tiles = (in.shape.sequence + query_tile - 1) / query_tile;
-  detail::launch_on_host(q, "tessera::kernels::attention", in.shape.batch * in.shape.heads * tiles,
+  detail::launch_tasks(q, "tessera::kernels::attention", in.shape.batch * in.shape.heads * tiles,
                          AttentionTile<T, Width>{in, out, lse, tiles});
 }
 
@@ -117,12 +121,12 @@ void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView ou
   TESSERA_EXPECT(out.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim);
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   if (out.empty()) return;
+  if (q.kind() == memory::QueueKind::stream) return detail::attention_on_stream(q, dtype, shape, out, lse, query, key, value, drop);
   detail::with_type(dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
     HeadRows<T> const to = operands.rows(out.data(), operands.packed_stride());
     float* const log_sums = lse.as<float>();
-    if (q.kind() == memory::QueueKind::stream) return detail::attention_rows_forward(q, operands.in, to, log_sums);
     switch (detail::padded_head(shape.head_dim)) {
       case 64: return launch_tiles<T, 64>(q, operands.in, to, log_sums);
       case 128: return launch_tiles<T, 128>(q, operands.in, to, log_sums);

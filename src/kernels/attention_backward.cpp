@@ -1,5 +1,7 @@
-#include "detail/attention_rows.hpp"
+#include "detail/attention_on_stream.hpp"
 #include "detail/attention_tiles.hpp"
+#include "detail/element_types.hpp"
+#include "detail/host_tasks.hpp"
 #include "tessera/kernels/attention.hpp"
 
 namespace tessera::kernels {
@@ -206,10 +208,10 @@ template <class T, int Width>
 void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from, Outputs<T> const& to, float* workspace) {
   AttentionShape const& shape = from.in.shape;
   Workspace const layout(shape);
-  detail::launch_on_host(q, "tessera::kernels::attention_backward", layout.heads,
+  detail::launch_tasks(q, "tessera::kernels::attention_backward", layout.heads,
                          AttentionBackward<T, Width>{from, to.dquery, to.dkey, to.dvalue, workspace, layout});
   if (!layout.shared) return;
-  detail::launch_on_host(q, "tessera::kernels::attention_backward_shared_heads", shape.batch * shape.kv_heads * shape.sequence,
+  detail::launch_tasks(q, "tessera::kernels::attention_backward_shared_heads", shape.batch * shape.kv_heads * shape.sequence,
                          AddSharedHeads<T>{shape, to.dkey, to.dvalue, workspace, layout});
 }
 
@@ -225,6 +227,8 @@ void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, Atte
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(shape));
   if (out.empty()) return;
+  if (q.kind() == memory::QueueKind::stream)
+    return detail::attention_backward_on_stream(q, dtype, shape, {dquery, dkey, dvalue}, {dout, out, lse}, query, key, value, drop);
   detail::with_type(dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
@@ -232,7 +236,6 @@ void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, Atte
                                                 operands.rows(out.data(), operands.packed_stride()), lse.as<float>()};
     Outputs<T> const to{operands.rows(dquery.base, dquery.row_stride), operands.rows(dkey.base, dkey.row_stride),
                         operands.rows(dvalue.base, dvalue.row_stride)};
-    if (q.kind() == memory::QueueKind::stream) return detail::attention_rows_backward(q, from, to.dquery, to.dkey, to.dvalue);
     float* const sums = workspace.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
       case 64: return launch_tiles<T, 64>(q, from, to, sums);

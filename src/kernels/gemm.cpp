@@ -1,10 +1,9 @@
 #include "tessera/kernels/gemm.hpp"
 
-#include <omp.h>
-
 #include <mutex>
 
 #include "detail/gemm_cblas.hpp"
+#include "detail/gemm_cublaslt.hpp"
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_routes.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -72,28 +71,15 @@ class HostProducts {
 }  // namespace
 
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, ConstTensorView bias) {
-  TESSERA_VALIDATE(q.kind() != memory::QueueKind::stream, InternalError, "queue ", q.name(),
-                   " is a device stream, and this build multiplies matrices on the host only");
   GemmProblem const p = make_problem(how, c, a, b, bias);
+#ifdef TESSERA_HAVE_CUDA
+  if (q.kind() == memory::QueueKind::stream) return detail::cublaslt_product(p, q.native_stream());
+#endif
   if (q.kind() == memory::QueueKind::inline_host) {
     HostProducts::of_process().run(p);
   } else {
     q.submit([p] { HostProducts::of_process().run(p); });
   }
-}
-
-std::string gemm_library() {
-  std::string out;
-#ifdef TESSERA_HAVE_ONEDNN
-  if (detail::choose_library(omp_get_max_threads()) == detail::SgemmLibrary::onednn) out = detail::onednn_description();
-#endif
-#ifdef TESSERA_HAVE_CBLAS
-  if (out.empty()) out = detail::blas_description();
-#endif
-  detail::GemmProblem p;
-  p.k = 1;
-  p.in = p.out = Dtype::bf16;
-  return out + (detail::choose_route(p) == detail::GemmRoute::native ? ", bf16 native" : ", bf16 through fp32");
 }
 
 }  // namespace tessera::kernels

@@ -3,10 +3,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <utility>
 
+#include "detail/device_api.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/limits.hpp"
 
@@ -39,6 +42,63 @@ void* map_pages(std::string const& name, std::size_t bytes) {
 
 void unmap_pages(void* data, std::size_t bytes) noexcept { munmap(data, round_up(bytes, bytes >= huge_page ? huge_page : 4096)); }
 
+/// "weights 812 MiB, activations 3021 MiB", largest first.
+std::string holdings(Ledger const& ledger) {
+  std::vector<std::pair<std::size_t, Purpose>> held;
+  for (int p = 0; p < purposes; ++p)
+    if (auto const bytes = ledger.current(static_cast<Purpose>(p)); bytes > 0) held.emplace_back(bytes, static_cast<Purpose>(p));
+  std::sort(held.rbegin(), held.rend());
+  std::string out;
+  for (auto const& [bytes, purpose] : held) out += concat(out.empty() ? "" : ", ", name_of(purpose), " ", bytes >> 20, " MiB");
+  return out.empty() ? "nothing" : out;
+}
+
+void* allocate_on_device(std::string const& name, std::size_t bytes) {
+  auto& api = detail::device_api();
+  void* const data = api.allocate(bytes);
+  if (!data) {
+    auto const room = api.room();
+    throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, " on the device: ", room.free, " of its ", room.total,
+                                  " bytes are free, this process holds ", holdings(Ledger::of_device()),
+                                  "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO stage or more ranks"));
+  }
+  auto const stream = api.make_stream(StreamPriority::normal);
+  auto const zeroed = api.make_event();
+  api.zero(stream, data, bytes);
+  api.record(zeroed, stream);
+  while (!api.happened(zeroed)) std::this_thread::yield();
+  api.drop_event(zeroed);
+  api.drop_stream(stream);
+  return data;
+}
+
+void* allocate_pinned(std::string const& name, std::size_t bytes) {
+  require_available(name, bytes);
+  void* const data = detail::device_api().allocate_pinned(bytes);
+  TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", bytes, " bytes of host memory for ", name, "; this process holds ",
+                   holdings(Ledger::of_process()), "; the limit on locked memory (ulimit -l) may be too low");
+  std::memset(data, 0, bytes);
+  return data;
+}
+
+void* allocate(Tier tier, std::string const& name, std::size_t bytes) {
+  switch (tier) {
+    case Tier::device: return allocate_on_device(name, bytes);
+    case Tier::pinned: return allocate_pinned(name, bytes);
+    case Tier::host: break;
+  }
+  return map_pages(name, bytes);
+}
+
+void give_back(Tier tier, void* data, std::size_t bytes) noexcept {
+  switch (tier) {
+    case Tier::device: return detail::device_api_or_null()->free(data);
+    case Tier::pinned: return detail::device_api_or_null()->free_pinned(data);
+    case Tier::host: break;
+  }
+  unmap_pages(data, bytes);
+}
+
 }  // namespace
 
 std::string_view name_of(Purpose purpose) {
@@ -64,6 +124,10 @@ struct Ledger::Impl {
 Ledger::Ledger() : impl_(std::make_shared<Impl>()) {}
 Ledger& Ledger::of_process() {
   static Ledger& ledger = *new Ledger;  // outlives every static owner of memory
+  return ledger;
+}
+Ledger& Ledger::of_device() {
+  static Ledger& ledger = *new Ledger;
   return ledger;
 }
 void Ledger::add(Purpose purpose, std::string const& name, std::size_t bytes) {
@@ -108,8 +172,8 @@ std::vector<LedgerEntry> Ledger::entries() const {
 Buffer::Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier)
     : name_(std::move(name)), purpose_(purpose), tier_(tier), bytes_(bytes) {
   if (bytes_ == 0) return;
-  data_ = map_pages(name_, bytes_);
-  Ledger::of_process().add(purpose_, name_, bytes_);
+  data_ = allocate(tier_, name_, bytes_);
+  Ledger::of(tier_).add(purpose_, name_, bytes_);
 }
 Buffer::Buffer(Buffer&& other) noexcept
     : name_(std::move(other.name_)), purpose_(other.purpose_), tier_(other.tier_),
@@ -128,8 +192,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() { release(); }
 void Buffer::release() noexcept {
   if (!data_) return;
-  unmap_pages(data_, bytes_);
-  Ledger::of_process().remove(purpose_, name_, bytes_);
+  give_back(tier_, data_, bytes_);
+  Ledger::of(tier_).remove(purpose_, name_, bytes_);
   data_ = nullptr;
 }
 TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims, std::size_t offset) const {
@@ -150,7 +214,7 @@ struct Arena::Impl {
   std::vector<Block> blocks;
   std::size_t position = 0;  ///< next free byte in the address line
   std::size_t peak = 0;
-  static constexpr std::size_t alignment = 64;
+  std::size_t alignment() const { return tier == Tier::device ? 256 : 64; }
   static constexpr std::size_t smallest_block = std::size_t{8} << 20;
 };
 
@@ -164,7 +228,7 @@ Arena::Arena(Arena&&) noexcept = default;
 
 TensorView Arena::allocate(Dtype dtype, std::initializer_list<std::int64_t> dims) {
   TensorView const wanted(nullptr, dtype, dims);
-  std::size_t const bytes = round_up(std::max<std::size_t>(wanted.bytes(), 1), Impl::alignment);
+  std::size_t const bytes = round_up(std::max<std::size_t>(wanted.bytes(), 1), impl_->alignment());
   auto& a = *impl_;
   for (auto& block : a.blocks) {
     std::size_t const at = std::max(a.position, block.start);

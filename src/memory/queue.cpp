@@ -9,56 +9,49 @@
 #include <mutex>
 #include <thread>
 
+#include "detail/event_state.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory {
 
-/// A clock's end lies this side of "forever": longer waits would overflow it.
-constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
+void Event::State::wait() const {
+  while (!wait_for(detail::longest_wait)) {
+  }
+  rethrow();
+}
 
-/// Shared between the queue that reaches the point and whoever waits for it.
-class Event::State {
- public:
-  void finish(std::exception_ptr error) {
-    {
-      std::lock_guard lock(mutex_);
-      done_ = true;
-      error_ = std::move(error);
-    }
-    changed_.notify_all();
-  }
-  bool done() const {
-    std::lock_guard lock(mutex_);
-    return done_;
-  }
-  bool wait_for(std::chrono::milliseconds time) const {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::min(time, longest_wait), [&] { return done_; });
-  }
-  void wait(std::string_view what, std::chrono::milliseconds deadline) const {
-    if (!wait_for(deadline)) throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
-    std::lock_guard lock(mutex_);
-    if (error_) std::rethrow_exception(error_);
-  }
-  /// Waits without a deadline: for lanes, whose own work carries the deadlines.
-  void wait() const {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return done_; });
-    if (error_) std::rethrow_exception(error_);
-  }
+namespace detail {
 
- private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  bool done_ = false;
-  std::exception_ptr error_;
-};
+void HostPoint::finish(std::exception_ptr error) {
+  {
+    std::lock_guard lock(mutex_);
+    done_ = true;
+    error_ = std::move(error);
+  }
+  changed_.notify_all();
+}
+bool HostPoint::done() const {
+  std::lock_guard lock(mutex_);
+  return done_;
+}
+bool HostPoint::wait_for(std::chrono::milliseconds time) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::min(time, longest_wait), [&] { return done_; });
+}
+void HostPoint::rethrow() const {
+  std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+}  // namespace detail
 
 bool Event::wait_for(std::chrono::milliseconds time) const { return !state_ || state_->wait_for(time); }
 bool Event::done() const { return !state_ || state_->done(); }
 void Event::wait(std::string_view what, std::chrono::milliseconds deadline) const {
-  if (state_) state_->wait(what, deadline);
+  if (!state_) return;
+  if (!state_->wait_for(deadline)) throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
+  state_->rethrow();
 }
 
 namespace {
@@ -93,7 +86,7 @@ class WorkerQueue final : public Queue {
   std::string_view name() const override { return name_; }
   void submit(std::function<void()> task) override { add({std::move(task), nullptr}); }
   Event record() override {
-    auto state = std::make_shared<Event::State>();
+    auto state = std::make_shared<detail::HostPoint>();
     add({nullptr, state});
     return Event(std::move(state));
   }
@@ -105,7 +98,7 @@ class WorkerQueue final : public Queue {
  private:
   struct Entry {
     std::function<void()> task;          ///< work, or
-    std::shared_ptr<Event::State> point; ///< a recorded event
+    std::shared_ptr<detail::HostPoint> point; ///< a recorded event
   };
   void add(Entry entry) {
     {

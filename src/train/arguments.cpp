@@ -170,7 +170,10 @@ void settle(TrainingArguments& a) {
   }
   if (!a.given("comm_timeout") && a.given("ddp_timeout"))
     a.comm_timeout_seconds = static_cast<double>(v.value(argument_table(), "ddp_timeout").as_int());
-  if (v.value(argument_table(), "device").as_string() == "cpu") a.use_cpu = true;
+  std::string const device = v.value(argument_table(), "device").as_string();
+  a.use_cpu = a.use_cpu || device == "cpu";
+  a.needs_cuda = device == "cuda";
+  TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError, "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
   if (a.resume_from_checkpoint == "True") a.resume_from_checkpoint = "true";
   if (a.resume_from_checkpoint == "False" || a.resume_from_checkpoint == "false") a.resume_from_checkpoint.clear();

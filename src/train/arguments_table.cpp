@@ -134,7 +134,7 @@ void add_precision(OptionTable& t) {
       .hint("no effect: every block is checkpointed");
   t.add(boolean, "fp16_full_eval", false, "evaluate in float16").hint("evaluation uses the training precision; an error when that is another one");
   t.add(boolean, "bf16_full_eval", false, "evaluate in bfloat16").hint("evaluation uses the training precision; an error when that is another one");
-  t.add(boolean, "tf32", {}, "TF32 matrix products on a GPU").hint("no effect on the host");
+  t.add(boolean, "tf32", {}, "TF32 matrix products on a GPU").hint("no effect: fp32 products keep all bits of their operands");
   t.add(string, "half_precision_backend", "auto", "who does mixed precision").alias("fp16_backend").hint("no effect: there is one way");
   t.add(string, "fp16_opt_level", "O1", "apex optimization level").hint("no effect: there is one way");
   t.add(boolean, "torch_compile", false, "compile the model").hint("no effect: all kernels are compiled when Tessera is built");
@@ -214,7 +214,7 @@ void add_save(OptionTable& t) {
 
 void add_machine(OptionTable& t) {
   t.group("Machine");
-  t.add(choice, "device", "auto", "where to compute: the GPU if this build and node have one, or the host (Tessera's own)").one_of({"auto", "cpu"});
+  t.add(choice, "device", "auto", "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse without (Tessera's own)").one_of({"auto", "cuda", "cpu"});
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(integer, "threads", {}, "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)").at_least(1).unit("threads");
   t.add(real, "comm_timeout", 300.0, "longest wait for other ranks before the run ends with exit code 69 (Tessera's own)").above(0).unit("seconds");

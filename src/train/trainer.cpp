@@ -11,6 +11,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/train/results.hpp"
 #include "tessera/train/run_directory.hpp"
@@ -42,7 +43,8 @@ struct Trainer::StepOutcome {
 };
 
 Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status)
-    : arguments_(arguments), session_(session), comm_(comm), status_(status), compute_(memory::make_inline_queue("compute")) {}
+    : arguments_(arguments), session_(session), comm_(comm), status_(status),
+      compute_(memory::Runtime::device() >= 0 ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute")) {}
 
 Trainer::~Trainer() = default;
 

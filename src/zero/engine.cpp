@@ -1,6 +1,7 @@
 #include "tessera/zero/engine.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -17,6 +18,10 @@ namespace tessera::zero {
 namespace {
 
 using namespace detail;
+
+constexpr std::array<std::pair<char const*, OptimizerState::Part>, 3> state_parts{{{"fp32", OptimizerState::Part::master},
+                                                                                   {"exp_avg", OptimizerState::Part::exp_avg},
+                                                                                   {"exp_avg_sq", OptimizerState::Part::exp_avg_sq}}};
 
 /// Verdict on the gradients of a step; the same bits on every rank.
 struct Verdict {
@@ -116,17 +121,18 @@ class StagedEngine final : public Engine {
 
   std::vector<StateView> state() override {
     weights_->settle();
-    std::vector<StateView> out{{"fp32", {}}, {"exp_avg", {}}, {"exp_avg_sq", {}}};
-    for (int u = 0; u < unit_count(); ++u) {
-      out[0].unit_shards.push_back(optimizer_.master_shard(u));
-      out[1].unit_shards.push_back(optimizer_.exp_avg_shard(u));
-      out[2].unit_shards.push_back(optimizer_.exp_avg_sq_shard(u));
+    std::vector<StateView> out;
+    for (auto const& [name, part] : state_parts) {
+      optimizer_.copy_shards(part, OptimizerState::Direction::to_host);
+      auto const shards = optimizer_.host_shards(part);
+      out.push_back({name, {shards.begin(), shards.end()}});
     }
     return out;
   }
 
   void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     weights_->prepare_update();
+    for (auto const& [name, part] : state_parts) optimizer_.copy_shards(part, OptimizerState::Direction::to_device);
     spread(OptimizerState::What::masters_and_moments);
     steps_ = optimizer_steps;
     scaler_.restore(scaler);
@@ -154,10 +160,12 @@ class StagedEngine final : public Engine {
   }
 
   void fill_masters(Fill const& fill) {
+    auto const shards = optimizer_.host_shards(OptimizerState::Part::master);
     for (auto const& p : plan_.pieces(context_.ownership.rank)) {
       std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
-      fill(p.unit, p.parameter, p.parameter_offset, p.numel, optimizer_.master_shard(p.unit) + in_shard);
+      fill(p.unit, p.parameter, p.parameter_offset, p.numel, shards[static_cast<std::size_t>(p.unit)] + in_shard);
     }
+    optimizer_.copy_shards(OptimizerState::Part::master, OptimizerState::Direction::to_device);
   }
 
   /// After the masters' shards were written: weights and replicas follow.

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "comm_test.hpp"
+#include "fake_device.hpp"
 
 namespace tessera::comm::test {
 namespace {
@@ -22,18 +23,28 @@ std::map<Implementation, std::unique_ptr<Collectives>>& implementations() {
   return all;
 }
 
+/// What the staged implementation runs on; outlives it.
+std::unique_ptr<tessera::test::FakeDevice>& fake_device() {
+  static std::unique_ptr<tessera::test::FakeDevice> device;
+  return device;
+}
+
 class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override {
     if (std::get<0>(GetParam()) == Implementation::loopback && tessera::test::session().info().world_size > 1)
       GTEST_SKIP() << "loopback is for one rank";
     auto& slot = implementations()[std::get<0>(GetParam())];
+    if (std::get<0>(GetParam()) == Implementation::staged && !fake_device()) fake_device() = std::make_unique<tessera::test::FakeDevice>();
     if (!slot) slot = make(std::get<0>(GetParam()));
     comm_ = slot.get();
     rank_ = comm_->rank();
     ranks_ = comm_->size();
   }
-  static void TearDownTestSuite() { implementations().clear(); }
+  static void TearDownTestSuite() {
+    implementations().clear();
+    fake_device().reset();
+  }
 
   Dtype dtype() const { return std::get<1>(GetParam()); }
   bool is_float() const { return dtype() == Dtype::fp32 || dtype() == Dtype::fp16 || dtype() == Dtype::bf16; }
@@ -213,6 +224,8 @@ auto const dtypes = ::testing::Values(Dtype::fp32, Dtype::fp16, Dtype::bf16, Dty
 auto const placements = ::testing::Values(Placement::allocated, Placement::ordinary);
 INSTANTIATE_TEST_SUITE_P(All, CollectivesSuite,
                          ::testing::Combine(::testing::Values(Implementation::loopback, Implementation::automatic, Implementation::mpi_only), dtypes, placements), name);
+INSTANTIATE_TEST_SUITE_P(Staged, CollectivesSuite,
+                         ::testing::Combine(::testing::Values(Implementation::staged), ::testing::Values(Dtype::bf16), placements), name);
 INSTANTIATE_TEST_SUITE_P(Recording, CollectivesSuite,
                          ::testing::Combine(::testing::Values(Implementation::recording), ::testing::Values(Dtype::bf16), placements), name);
 

@@ -8,13 +8,14 @@
 
 #include "mpi_test.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/recording.hpp"
 
 namespace tessera::comm::test {
 
 using namespace std::chrono_literals;
 
-enum class Implementation { loopback, automatic, mpi_only, recording };
+enum class Implementation { loopback, automatic, mpi_only, recording, staged };
 
 inline std::string name_of(Implementation which) {
   switch (which) {
@@ -22,6 +23,7 @@ inline std::string name_of(Implementation which) {
     case Implementation::automatic: return "Automatic";
     case Implementation::mpi_only: return "MpiOnly";
     case Implementation::recording: return "Recording";
+    case Implementation::staged: return "Staged";
   }
   return {};
 }
@@ -33,6 +35,7 @@ inline std::unique_ptr<Collectives> make(Implementation which) {
     case Implementation::automatic: return make_mpi(session, 60s);
     case Implementation::mpi_only: return make_mpi(session, 60s, NodeTransport::mpi_only);
     case Implementation::recording: return make_recording(make_mpi(session, 60s));
+    case Implementation::staged: return make_device(make_mpi(session, 60s), 60s, DeviceTransport::staged);  // on a fake device
   }
   return nullptr;
 }

@@ -13,14 +13,14 @@
 
 namespace tessera::memory {
 
-/// Where memory lives. The host build has one: `host`.
+/// Where memory lives. `device` and `pinned` (host memory that a device reads and writes at full speed) need a device.
 enum class Tier { device, host, pinned };
 
 /// What memory is for; the first four are the model states that the ZeRO formulas speak of.
 enum class Purpose { weights, gradients, master_weights, optimizer_state, communication, activations, workspace, data };
 std::string_view name_of(Purpose purpose);
 
-/// Bytes now and at most, by purpose, of this process. Entries of the same purpose and name add up.
+/// Bytes now and at most, by purpose, of this process: one ledger for the host's memory, one for the device's. Entries of the same purpose and name add up.
 struct LedgerEntry {
   Purpose purpose;
   std::string name;
@@ -28,7 +28,9 @@ struct LedgerEntry {
 };
 class Ledger {
  public:
-  static Ledger& of_process();
+  static Ledger& of_process();  ///< host memory, pinned or not
+  static Ledger& of_device();
+  static Ledger& of(Tier tier) { return tier == Tier::device ? of_device() : of_process(); }
   void add(Purpose purpose, std::string const& name, std::size_t bytes);
   void remove(Purpose purpose, std::string const& name, std::size_t bytes);
   std::size_t current(Purpose purpose) const;
@@ -43,11 +45,11 @@ class Ledger {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large) memory.
+/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large; 256-byte-aligned on the device) memory.
 class Buffer {
  public:
   Buffer() = default;
-  /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node.
+  /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node, or what is held on the device and for what.
   Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier = Tier::host);
   Buffer(Buffer&&) noexcept;
   Buffer& operator=(Buffer&&) noexcept;
@@ -56,6 +58,7 @@ class Buffer {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   std::string const& name() const { return name_; }
+  Tier tier() const { return tier_; }
   /// View from byte @p offset.
   TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims, std::size_t offset = 0) const;
 
@@ -77,7 +80,7 @@ class Arena {
   ~Arena();
   Arena(Arena&&) noexcept;
 
-  /// Uninitialised, 64-byte-aligned.
+  /// Uninitialised, 64-byte-aligned (256 on the device).
   TensorView allocate(Dtype dtype, std::initializer_list<std::int64_t> dims);
   Mark mark() const;
   /// Frees everything allocated after @p mark.

@@ -2,8 +2,7 @@
 /// Attention row by row: the lanes share a head's elements, every score is one sum over the lanes. It runs in any execution space
 /// and needs no workspace; the host has the faster tiles, a CUDA stream without a vendor's attention runs this.
 
-#include "detail/attention_tiles.hpp"
-#include "detail/fast_math.hpp"
+#include "detail/attention_operands.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels::detail {
@@ -43,20 +42,6 @@ struct LaneRow {
   }
 };
 
-template <class T>
-struct AttentionRows {
-  AttentionShape shape;
-  HeadRows<T const> query, key, value;
-  DropoutFactors drop;
-
-  KOKKOS_FUNCTION float factor(std::int64_t head, std::int64_t t, std::int64_t s) const {
-    if (!drop.active()) return 1.0f;
-    std::uint64_t const element = static_cast<std::uint64_t>((head * shape.sequence + t) * shape.sequence + s);
-    return drop.random.uniform(drop.first + element) < drop.p ? 0.0f : drop.keep;
-  }
-  KOKKOS_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
-};
-
 /// One (b, h, t) per row.
 template <class T>
 struct AttentionRowForward {
@@ -86,25 +71,6 @@ struct AttentionRowForward {
     }
     sum.write(lanes, out.row(b, t, h), shape.head_dim, 1.0f / total);
     if (lanes.rank() == 0) lse[row] = most + Kokkos::log(total);
-  }
-};
-
-/// What both backward rules need about one pair of positions.
-template <class T>
-struct AttentionRowsBackward {
-  AttentionRows<T> in;
-  HeadRows<T const> dout, out;
-  float const* lse;
-
-  struct Pair {
-    float p_dropped;  ///< P f
-    float ds;         ///< P (dP f - delta)
-  };
-  template <class Row, class Lanes>
-  KOKKOS_FUNCTION Pair pair(Lanes const& lanes, std::int64_t head, std::int64_t t, std::int64_t s, Row const& q, Row const& k,
-                            Row const& d, Row const& v, float delta) const {
-    float const p = fast_exp(q.dot(lanes, k) - lse[head * in.shape.sequence + t]), f = in.factor(head, t, s);
-    return {p * f, p * (d.dot(lanes, v) * f - delta)};
   }
 };
 
@@ -181,26 +147,5 @@ void attention_rows_backward(Queue& q, AttentionRowsBackward<T> const& rule, Hea
   parallel_rows(q, "tessera::kernels::attention_backward_keys", shape.batch * shape.kv_heads * shape.sequence,
                 AttentionRowKeyBackward<T>{rule, dkey, dvalue});
 }
-
-/// The operands of a call as typed rows.
-template <class T>
-struct AttentionOperands {
-  AttentionRows<T> in;
-  HeadRows<T> rows(void* base, std::int64_t stride) const {
-    return {static_cast<T*>(base), stride, in.shape.head_dim, in.shape.sequence};
-  }
-  HeadRows<T const> rows(void const* base, std::int64_t stride) const {
-    return {static_cast<T const*>(base), stride, in.shape.head_dim, in.shape.sequence};
-  }
-  /// Of out and dout, [B, T, heads * head_dim].
-  std::int64_t packed_stride() const { return std::int64_t{in.shape.heads} * in.shape.head_dim; }
-
-  AttentionOperands(AttentionShape const& shape, AttentionInput query, AttentionInput key, AttentionInput value, Dropout const& drop)
-      : in{shape, {}, {}, {}, DropoutFactors(drop)} {
-    in.query = rows(query.base, query.row_stride);
-    in.key = rows(key.base, key.row_stride);
-    in.value = rows(value.base, value.row_stride);
-  }
-};
 
 }  // namespace tessera::kernels::detail

@@ -4,29 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "detail/convert.hpp"
-#include "detail/dropout.hpp"
+#include "detail/attention_operands.hpp"
 #include "detail/tile_product.hpp"
-#include "tessera/kernels/attention.hpp"
 
 namespace tessera::kernels::detail {
 
 inline constexpr int key_tile = 64;
-inline constexpr int widest_head = 256;
 /// Heads are padded with zeros to whole vectors of any instruction set.
 constexpr int padded_head(int head_dim) { return (head_dim + 15) / 16 * 16; }
-
-/// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim.
-template <class T>
-struct HeadRows {
-  T* base = nullptr;
-  std::int64_t row_stride = 0;
-  int head_dim = 0;
-  std::int64_t sequence = 0;
-  TESSERA_FUNCTION T* row(std::int64_t b, std::int64_t t, int h) const {
-    return base + (b * sequence + t) * row_stride + std::int64_t{h} * head_dim;
-  }
-};
 
 /// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the rest of `count` rows and for the padding.
 template <class T>

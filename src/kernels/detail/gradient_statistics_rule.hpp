@@ -58,4 +58,24 @@ struct SumOfSquares {
   }
 };
 
+/// The same sums with the lanes of a team sharing a block: lane l of L adds elements l, l + L, ... The order is fixed, another than above.
+template <class T>
+struct SumOfSquaresRows {
+  double* partial;
+  T const* in;
+  std::int64_t numel, block;
+
+  template <class Lanes>
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
+    std::int64_t const begin = row * block, end = begin + block < numel ? begin + block : numel;
+    double sum = 0.0;
+    for (std::int64_t i = begin + lanes.rank(); i < end; i += lanes.size()) {
+      double const v = static_cast<double>(static_cast<float>(in[i]));
+      sum += v * v;
+    }
+    sum = lanes.sum(sum);
+    if (lanes.rank() == 0) partial[row] = sum;
+  }
+};
+
 }  // namespace tessera::kernels::detail

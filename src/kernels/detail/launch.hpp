@@ -10,8 +10,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "tessera/core/dtype.hpp"
-#include "tessera/core/error.hpp"
+#include "detail/element_types.hpp"
 #include "tessera/memory/queue.hpp"
 
 namespace tessera::kernels::detail {
@@ -27,31 +26,15 @@ inline constexpr std::int64_t device_range = 8;
 /// Threads that share one row on the device.
 inline constexpr int device_lanes = 128;
 
-/// Names a type in a call: `with_type(dtype, "gelu_new", [&](auto tag) { launch<typename decltype(tag)::type>(...); })`.
-template <class T>
-struct Tag {
-  using type = T;
-};
-
-/// Calls @p f with the Tag of a floating-point element type.
-/// @throws InternalError for any other dtype, naming @p kernel
-template <class F>
-void with_type(Dtype dtype, char const* kernel, F&& f) {
-  switch (dtype) {
-    case Dtype::fp32: f(Tag<float>{}); return;
-    case Dtype::fp16: f(Tag<float16>{}); return;
-    case Dtype::bf16: f(Tag<bfloat16>{}); return;
-    default: break;
-  }
-  throw InternalError(concat("kernel ", kernel, " got elements of type ", name_of(dtype), "; it handles fp32, fp16 and bf16"));
-}
-
 /// The worker that has a whole row for itself: on the host, one thread and its vector unit.
 struct SingleLane {
   static constexpr int chunk = 256;  ///< neighbouring elements that a lane takes at a time
   static constexpr std::int64_t rank() { return 0; }
   static constexpr std::int64_t size() { return 1; }
-  KOKKOS_FUNCTION float sum(float value) const { return value; }
+  template <class T>
+  KOKKOS_FUNCTION T sum(T value) const {
+    return value;
+  }
   KOKKOS_FUNCTION float max(float value) const { return value; }
 };
 
@@ -63,8 +46,9 @@ struct TeamLanes {
   KOKKOS_FUNCTION std::int64_t rank() const { return member.team_rank(); }
   KOKKOS_FUNCTION std::int64_t size() const { return member.team_size(); }
   /// Of all lanes, known to all lanes.
-  KOKKOS_FUNCTION float sum(float value) const {
-    member.team_reduce(Kokkos::Sum<float>(value));
+  template <class T>
+  KOKKOS_FUNCTION T sum(T value) const {
+    member.team_reduce(Kokkos::Sum<T>(value));
     return value;
   }
   KOKKOS_FUNCTION float max(float value) const {

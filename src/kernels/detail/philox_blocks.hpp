@@ -12,7 +12,9 @@
 
 namespace tessera::kernels::detail {
 
+// The two variants have names of their own: a CUDA build has sources of both kinds, and an inline function must be the same in all.
 #ifdef TESSERA_WIDE_PHILOX
+inline namespace wide_philox {
 
 /// One block per 64-bit lane. Only the low halves are the generator's state: the 32 x 32 -> 64 bit product reads nothing else, so
 /// what the shifts and exclusive ors leave above them does no harm. (Compilers take the slower 64 x 64 bit product.)
@@ -74,6 +76,7 @@ inline void philox_group(Philox const& random, std::uint64_t first, std::uint32_
 inline constexpr int philox_group_blocks = 2 * philox_lanes;
 
 #else
+inline namespace plain_philox {
 
 inline constexpr int philox_group_blocks = 1;
 TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t first, std::uint32_t* bits) {
@@ -94,4 +97,5 @@ TESSERA_FUNCTION inline void philox_blocks(Philox const& random, std::uint64_t f
   for (int b = 0; b < blocks; b += philox_group_blocks) philox_group(random, first + static_cast<std::uint64_t>(b), bits + 4 * b);
 }
 
+}  // inline namespace
 }  // namespace tessera::kernels::detail

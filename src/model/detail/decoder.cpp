@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 namespace tessera::model::detail {
 namespace {
@@ -29,21 +28,29 @@ HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embeddin
   return out;
 }
 
+/// To host memory. Waits for the queue.
+std::vector<float> read_back(Queue& compute, TensorView from, std::string_view what) {
+  std::vector<float> out(static_cast<std::size_t>(from.numel()));
+  memory::copy(compute, out.data(), from.as<float>(), from.bytes());
+  compute.record().wait(what, micro_batch_deadline);
+  return out;
+}
+
 /// Sum in double, in order. Waits for the queue.
 double sum_of(Queue& compute, TensorView losses) {
   double sum = 0.0;
-  compute.submit([&sum, losses] {
-    auto const* const loss = losses.as<float>();
-    for (std::int64_t i = 0; i < losses.numel(); ++i) sum += static_cast<double>(loss[i]);
-  });
-  compute.record().wait("the losses of a micro-batch", micro_batch_deadline);
+  for (float const loss : read_back(compute, losses, "the losses of a micro-batch")) sum += static_cast<double>(loss);
   return sum;
 }
 
 }  // namespace
 
-Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)), arena_(parts_.family + " activations", memory::Purpose::activations) {
-  kept_.reserve(parts_.blocks.size());
+Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) { kept_.reserve(parts_.blocks.size()); }
+
+Arena& Decoder::arena_of(Queue const& compute) {
+  auto& arena = memory::tier_of(compute) == memory::Tier::device ? device_arena_ : host_arena_;
+  if (!arena) arena.emplace(parts_.family + " activations", memory::Purpose::activations, memory::tier_of(compute));
+  return *arena;
 }
 
 std::vector<int> Decoder::acquisitions(memory::Pass kind) const {
@@ -68,25 +75,24 @@ void Decoder::check(Batch const& batch) const {
 }
 
 Pass Decoder::begin(Batch const& batch, Queue& compute) {
-  return {.compute = compute, .arena = arena_, .dtype = parts_.dtype, .batch = batch.rows, .sequence = batch.sequence};
+  return {.compute = compute, .arena = arena_of(compute), .dtype = parts_.dtype, .batch = batch.rows, .sequence = batch.sequence};
 }
 
 Decoder::Inputs Decoder::stage(Pass const& pass, Batch const& batch) const {
   Inputs const inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
                       .targets = pass.arena.allocate(Dtype::int32, {pass.positions()})};
-  pass.compute.submit([inputs, batch] {
-    auto* const tokens = inputs.tokens.as<std::int32_t>();
-    auto* const targets = inputs.targets.as<std::int32_t>();
-    std::int64_t const count = batch.rows * batch.sequence;
-    std::memcpy(tokens, batch.tokens, static_cast<std::size_t>(count) * sizeof(std::int32_t));
-    for (std::int64_t i = 0; i < count; ++i) targets[i] = (i + 1) % batch.sequence == 0 ? -1 : tokens[i + 1];
-  });
+  std::int64_t const count = batch.rows * batch.sequence;
+  std::vector<std::int32_t> targets(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) targets[static_cast<std::size_t>(i)] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
+  memory::copy(pass.compute, inputs.tokens.as<std::int32_t>(), batch.tokens, inputs.tokens.bytes());
+  memory::copy(pass.compute, inputs.targets.as<std::int32_t>(), targets.data(), inputs.targets.bytes());
+  pass.compute.record().wait("the tokens of a micro-batch", micro_batch_deadline);
   return inputs;
 }
 
 double Decoder::train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  ArenaScope const scope(arena_);
+  ArenaScope const scope(arena_of(compute));
   Pass pass = begin(batch, compute);
   pass.dropout_on = true;
   pass.dropout_seed = settings.dropout_seed;
@@ -169,7 +175,7 @@ TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs, memory::
 
 double Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  ArenaScope const scope(arena_);
+  ArenaScope const scope(arena_of(compute));
   Pass const pass = begin(batch, compute);
   Inputs const inputs = stage(pass, batch);
   TensorView const losses = pass.allocate_fp32(pass.positions());
@@ -183,7 +189,7 @@ double Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queu
 
 std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  ArenaScope const scope(arena_);
+  ArenaScope const scope(arena_of(compute));
   Pass const pass = begin(batch, compute);
   Inputs const inputs = stage(pass, batch);
   TensorView const last = pass.allocate(pass.batch, parts_.width);
@@ -195,10 +201,7 @@ std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamP
     HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
     parts_.head.logits(pass, weights.own, weights.projection, logits, last);
   }
-  std::vector<float> out(static_cast<std::size_t>(logits.numel()));
-  compute.submit([&out, logits] { std::memcpy(out.data(), logits.data(), logits.bytes()); });
-  compute.record().wait("the logits of the next token", micro_batch_deadline);
-  return out;
+  return read_back(compute, logits, "the logits of the next token");
 }
 
 }  // namespace tessera::model::detail

@@ -2,12 +2,14 @@
 /// Decoder-only language model: embedding, blocks, head. Families differ in how they fill in the parts.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "detail/block.hpp"
 #include "detail/embedding.hpp"
 #include "detail/lm_head.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/model/causal_lm.hpp"
 
 namespace tessera::model::detail {
@@ -56,6 +58,7 @@ class Decoder final : public CausalLm {
   int head_unit() const { return static_cast<int>(parts_.blocks.size()) + 1; }
   std::vector<int> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
+  Arena& arena_of(Queue const& compute);
   Pass begin(Batch const& batch, Queue& compute);
   Inputs stage(Pass const& pass, Batch const& batch) const;
 
@@ -68,7 +71,7 @@ class Decoder final : public CausalLm {
   void backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const;
 
   DecoderParts parts_;
-  Arena arena_;
+  std::optional<Arena> host_arena_, device_arena_;  ///< made for the first queue of their kind
   std::vector<Kept> kept_;
 };
 

@@ -10,8 +10,8 @@ namespace {
 /// Longer than any kernel: a compute queue that takes this long is stuck.
 constexpr std::chrono::minutes compute_deadline{30};
 
-memory::Buffer state_buffer(std::string name, memory::Purpose purpose, std::int64_t numel) {
-  return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float)};
+memory::Buffer state_buffer(std::string name, memory::Purpose purpose, std::int64_t numel, memory::Tier tier) {
+  return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float), tier};
 }
 
 void* offset(void* base, Dtype dtype, std::int64_t elements) {
@@ -25,9 +25,10 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
       rules_(rules),
       weights_(weights),
       gradients_(gradients),
-      master_(state_buffer("master weights", memory::Purpose::master_weights, rules.separate_master ? context.ownership.state_numel() : 0)),
-      exp_avg_(state_buffer("exp_avg", memory::Purpose::optimizer_state, context.ownership.state_numel())),
-      exp_avg_sq_(state_buffer("exp_avg_sq", memory::Purpose::optimizer_state, context.ownership.state_numel())) {
+      tier_(memory::tier_of(context.compute)),
+      master_(state_buffer("master weights", memory::Purpose::master_weights, rules.separate_master ? context.ownership.state_numel() : 0, tier_)),
+      exp_avg_(state_buffer("exp_avg", memory::Purpose::optimizer_state, context.ownership.state_numel(), tier_)),
+      exp_avg_sq_(state_buffer("exp_avg_sq", memory::Purpose::optimizer_state, context.ownership.state_numel(), tier_)) {
   for (int u = 0; u < static_cast<int>(context.plan.units().size()); ++u) segments_.push_back(segments_of(u));
 }
 
@@ -88,6 +89,38 @@ void OptimizerState::round_weights(int unit) const {
   std::int64_t const n = context_.plan.unit(unit).shard_numel;
   void* const weights = offset(weights_.region(unit), context_.config.dtype, context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}}, memory::TensorView{master_shard(unit), Dtype::fp32, {n}});
+}
+
+float* OptimizerState::shard(Part part, int unit) const {
+  switch (part) {
+    case Part::master: return master_shard(unit);
+    case Part::exp_avg: return exp_avg_shard(unit);
+    case Part::exp_avg_sq: return exp_avg_sq_shard(unit);
+  }
+  return nullptr;
+}
+
+std::vector<float*> OptimizerState::host_shards(Part part) {
+  auto& mirror = mirrors_[static_cast<std::size_t>(part)];
+  bool const mirrored = tier_ == memory::Tier::device;
+  if (mirrored && mirror.bytes() == 0)
+    mirror = state_buffer("host copy of a shard", memory::Purpose::data, context_.plan.partition_numel(), memory::Tier::host);
+  std::vector<float*> out;
+  for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u)
+    out.push_back(mirrored ? static_cast<float*>(mirror.data()) + context_.plan.unit(u).partition_offset : shard(part, u));
+  return out;
+}
+
+void OptimizerState::copy_shards(Part part, Direction direction) {
+  if (tier_ != memory::Tier::device) return;
+  auto const host = host_shards(part);
+  for (std::size_t u = 0; u < host.size(); ++u) {
+    auto const bytes = static_cast<std::size_t>(context_.plan.units()[u].shard_numel) * sizeof(float);
+    float* const device = shard(part, static_cast<int>(u));
+    if (direction == Direction::to_host) memory::copy(context_.compute, host[u], device, bytes);
+    else memory::copy(context_.compute, device, host[u], bytes);
+  }
+  context_.compute.record().wait("copies of the optimizer state", compute_deadline);
 }
 
 void OptimizerState::replicate(What what) const {

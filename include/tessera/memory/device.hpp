@@ -1,0 +1,49 @@
+#pragma once
+/// The GPU of this process as the layers above see it. A build without CUDA has the same functions and finds no device.
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/queue.hpp"
+
+namespace tessera::memory {
+
+bool built_with_cuda();
+
+struct DeviceSearch {
+  int count = 0;
+  std::string reason;  ///< why there is none: "this build has no CUDA", what the driver said
+};
+/// The devices that this process may use (after CUDA_VISIBLE_DEVICES). Never throws.
+DeviceSearch find_devices();
+
+struct DeviceInfo {
+  int ordinal = -1;
+  std::string name;                 ///< "NVIDIA H200"
+  int major = 0, minor = 0;         ///< compute capability
+  int driver = 0, runtime = 0;      ///< CUDA versions, 13000 for 13.0
+  std::string bus;                  ///< PCI address, the same for every process that sees this device
+  std::size_t total_bytes = 0, free_bytes = 0;
+};
+DeviceInfo describe_device(int ordinal);
+
+enum class StreamPriority { normal, high };
+
+/// A queue on the device of this process (RuntimeOptions::device). Host work added by submit() must not call the device.
+/// wait() on an event of a host lane blocks the caller; on another stream's it does not.
+std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority = StreamPriority::normal);
+
+/// Copies between any two places in the queue's order. On a stream both must stay as they are until the queue has come past;
+/// pageable host memory is read before the call returns.
+void copy(Queue& q, void* to, void const* from, std::size_t bytes);
+void zero(Queue& q, void* data, std::size_t bytes);
+
+/// Whether the address lies in device memory.
+bool on_device(void const* data);
+
+/// Where kernels on this queue find their operands.
+inline Tier tier_of(Queue const& q) { return q.kind() == QueueKind::stream ? Tier::device : Tier::host; }
+
+}  // namespace tessera::memory

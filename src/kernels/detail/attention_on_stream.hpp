@@ -1,0 +1,21 @@
+#pragma once
+/// Attention on a CUDA stream; arguments as in the public header.
+
+#include "tessera/kernels/attention.hpp"
+
+namespace tessera::kernels::detail {
+
+void attention_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse, AttentionInput query,
+                         AttentionInput key, AttentionInput value, Dropout const& drop);
+
+struct AttentionGradients {
+  AttentionOutput query, key, value;
+};
+struct AttentionSaved {
+  ConstTensorView dout, out, lse;
+};
+void attention_backward_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionGradients const& gradients,
+                                  AttentionSaved const& saved, AttentionInput query, AttentionInput key, AttentionInput value,
+                                  Dropout const& drop);
+
+}  // namespace tessera::kernels::detail

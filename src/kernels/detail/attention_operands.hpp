@@ -1,0 +1,83 @@
+#pragma once
+/// The operands of attention as typed rows of heads: shared by the host's tiles and by the rows that run anywhere. No Kokkos here,
+/// so that the tiles' vector code stays with the host compiler.
+
+#include <cstdint>
+
+#include "detail/convert.hpp"
+#include "detail/dropout.hpp"
+#include "detail/fast_math.hpp"
+#include "tessera/kernels/attention.hpp"
+#include "tessera/memory/queue.hpp"
+
+namespace tessera::kernels::detail {
+
+inline constexpr int widest_head = 256;
+
+/// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim.
+template <class T>
+struct HeadRows {
+  T* base = nullptr;
+  std::int64_t row_stride = 0;
+  int head_dim = 0;
+  std::int64_t sequence = 0;
+  TESSERA_FUNCTION T* row(std::int64_t b, std::int64_t t, int h) const {
+    return base + (b * sequence + t) * row_stride + std::int64_t{h} * head_dim;
+  }
+};
+
+template <class T>
+struct AttentionRows {
+  AttentionShape shape;
+  HeadRows<T const> query, key, value;
+  DropoutFactors drop;
+
+  TESSERA_FUNCTION float factor(std::int64_t head, std::int64_t t, std::int64_t s) const {
+    if (!drop.active()) return 1.0f;
+    std::uint64_t const element = static_cast<std::uint64_t>((head * shape.sequence + t) * shape.sequence + s);
+    return drop.random.uniform(drop.first + element) < drop.p ? 0.0f : drop.keep;
+  }
+  TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
+};
+
+/// What both backward rules need about one pair of positions.
+template <class T>
+struct AttentionRowsBackward {
+  AttentionRows<T> in;
+  HeadRows<T const> dout, out;
+  float const* lse;
+
+  struct Pair {
+    float p_dropped;  ///< P f
+    float ds;         ///< P (dP f - delta)
+  };
+  template <class Row, class Lanes>
+  TESSERA_FUNCTION Pair pair(Lanes const& lanes, std::int64_t head, std::int64_t t, std::int64_t s, Row const& q, Row const& k,
+                            Row const& d, Row const& v, float delta) const {
+    float const p = fast_exp(q.dot(lanes, k) - lse[head * in.shape.sequence + t]), f = in.factor(head, t, s);
+    return {p * f, p * (d.dot(lanes, v) * f - delta)};
+  }
+};
+
+/// The operands of a call as typed rows.
+template <class T>
+struct AttentionOperands {
+  AttentionRows<T> in;
+  HeadRows<T> rows(void* base, std::int64_t stride) const {
+    return {static_cast<T*>(base), stride, in.shape.head_dim, in.shape.sequence};
+  }
+  HeadRows<T const> rows(void const* base, std::int64_t stride) const {
+    return {static_cast<T const*>(base), stride, in.shape.head_dim, in.shape.sequence};
+  }
+  /// Of out and dout, [B, T, heads * head_dim].
+  std::int64_t packed_stride() const { return std::int64_t{in.shape.heads} * in.shape.head_dim; }
+
+  AttentionOperands(AttentionShape const& shape, AttentionInput query, AttentionInput key, AttentionInput value, Dropout const& drop)
+      : in{shape, {}, {}, {}, DropoutFactors(drop)} {
+    in.query = rows(query.base, query.row_stride);
+    in.key = rows(key.base, key.row_stride);
+    in.value = rows(value.base, value.row_stride);
+  }
+};
+
+}  // namespace tessera::kernels::detail

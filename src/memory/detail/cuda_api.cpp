@@ -1,0 +1,185 @@
+// The CUDA runtime API behind DeviceApi. Sections are those of the "CUDA Runtime API" reference manual, chapter 6 "Modules".
+#include "detail/device_api.hpp"
+
+#ifdef TESSERA_HAVE_CUDA
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::memory::detail {
+namespace {
+
+/// 6.3 "Error Handling". An error of earlier work may be reported by any later call; the message names both.
+void check(cudaError_t status, char const* call) {
+  if (status == cudaSuccess) return;
+  throw InternalError(concat("CUDA: ", call, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+                             "). It may come from earlier work of this process; dmesg names device faults (Xid), "
+                             "compute-sanitizer finds the kernel at fault"));
+}
+#define TESSERA_CUDA_CALL(call) check(call, #call)
+
+class CudaApi final : public DeviceApi {
+ public:
+  /// 6.1 "Device Management": cudaGetDeviceCount fails without a driver, with too old a driver, and without a device.
+  DeviceSearch find() override {
+    int count = 0;
+    cudaError_t const status = cudaGetDeviceCount(&count);
+    if (status == cudaSuccess && count > 0) return {count, ""};
+    cudaGetLastError();
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    cudaGetLastError();
+    if (driver == 0) return {0, "there is no NVIDIA driver on this machine"};
+    if (status == cudaErrorInsufficientDriver)
+      return {0, concat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10, ", older than this build's CUDA ", CUDART_VERSION / 1000,
+                        ".", CUDART_VERSION % 1000 / 10)};
+    return {0, concat("the driver offers no device: ", cudaGetErrorString(status), "; look at CUDA_VISIBLE_DEVICES and what the job was given")};
+  }
+  DeviceInfo describe(int ordinal) override {
+    cudaDeviceProp properties{};
+    TESSERA_CUDA_CALL(cudaGetDeviceProperties(&properties, ordinal));
+    DeviceInfo info;
+    info.ordinal = ordinal;
+    info.name = properties.name;
+    info.major = properties.major;
+    info.minor = properties.minor;
+    TESSERA_CUDA_CALL(cudaDriverGetVersion(&info.driver));
+    TESSERA_CUDA_CALL(cudaRuntimeGetVersion(&info.runtime));
+    char bus[32] = "";
+    TESSERA_CUDA_CALL(cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal));
+    info.bus = bus;
+    info.total_bytes = properties.totalGlobalMem;
+    return info;
+  }
+  void use(int ordinal) override {
+    ordinal_ = ordinal;
+    TESSERA_CUDA_CALL(cudaSetDevice(ordinal));
+  }
+
+  /// 6.9 "Memory Management". cudaFree waits for the device; buffers are freed when a run ends or changes its shape, not in a step.
+  void* allocate(std::size_t bytes) override {
+    current();
+    void* data = nullptr;
+    return granted(cudaMalloc(&data, bytes), "cudaMalloc") ? data : nullptr;
+  }
+  void* allocate_pinned(std::size_t bytes) override {
+    current();
+    void* data = nullptr;
+    return granted(cudaMallocHost(&data, bytes), "cudaMallocHost") ? data : nullptr;
+  }
+  void free(void* data) noexcept override { cudaFree(data); }
+  void free_pinned(void* data) noexcept override { cudaFreeHost(data); }
+  Room room() override {
+    current();
+    Room out;
+    TESSERA_CUDA_CALL(cudaMemGetInfo(&out.free, &out.total));
+    return out;
+  }
+  /// 6.11 "Unified Addressing".
+  bool on_device(void const* data) override {
+    cudaPointerAttributes attributes{};
+    TESSERA_CUDA_CALL(cudaPointerGetAttributes(&attributes, data));
+    return attributes.type == cudaMemoryTypeDevice;
+  }
+
+  /// 6.4 "Stream Management": non-blocking streams do not wait for the legacy default stream; lower numbers are higher priorities.
+  Stream make_stream(StreamPriority priority) override {
+    {
+      std::lock_guard const lock(mutex_);
+      auto& kept = kept_streams_[priority == StreamPriority::high];
+      if (!kept.empty()) {
+        auto* const stream = kept.back();
+        kept.pop_back();
+        return stream;
+      }
+    }
+    current();
+    int lowest = 0, highest = 0;
+    TESSERA_CUDA_CALL(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    cudaStream_t stream = nullptr;
+    TESSERA_CUDA_CALL(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == StreamPriority::high ? highest : lowest));
+    std::lock_guard const lock(mutex_);
+    priorities_[stream] = priority;
+    return stream;
+  }
+  /// Streams are kept for the next queue and never destroyed: execution spaces and workspaces are made once per stream.
+  void drop_stream(Stream stream) noexcept override {
+    std::lock_guard const lock(mutex_);
+    kept_streams_[priorities_[stream] == StreamPriority::high].push_back(stream);
+  }
+  void wait(Stream stream, Event event) override {
+    TESSERA_CUDA_CALL(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
+  }
+
+  /// 6.5 "Event Management".
+  Event make_event() override {
+    current();
+    cudaEvent_t event = nullptr;
+    TESSERA_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    return event;
+  }
+  void drop_event(Event event) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+  void record(Event event, Stream stream) override {
+    TESSERA_CUDA_CALL(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
+  }
+  bool happened(Event event) override {
+    cudaError_t const status = cudaEventQuery(static_cast<cudaEvent_t>(event));
+    if (status == cudaErrorNotReady) return false;
+    check(status, "cudaEventQuery");
+    return true;
+  }
+
+  void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
+    TESSERA_CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
+  }
+  void zero(Stream stream, void* data, std::size_t bytes) override {
+    TESSERA_CUDA_CALL(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));
+  }
+  /// 6.22 "Execution Control", cudaLaunchHostFunc.
+  void call_host(Stream stream, void (*function)(void*), void* argument) override {
+    TESSERA_CUDA_CALL(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), function, argument));
+  }
+
+ private:
+  /// The current device is a property of each thread.
+  void current() {
+    thread_local int mine = -1;
+    int const wanted = ordinal_;
+    if (wanted < 0 || mine == wanted) return;
+    TESSERA_CUDA_CALL(cudaSetDevice(wanted));
+    mine = wanted;
+  }
+  static bool granted(cudaError_t status, char const* call) {
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return false;
+    }
+    check(status, call);
+    return true;
+  }
+
+  std::atomic<int> ordinal_{-1};
+  std::mutex mutex_;
+  std::map<Stream, StreamPriority> priorities_;
+  std::vector<Stream> kept_streams_[2];  ///< of normal and of high priority
+};
+
+}  // namespace
+
+DeviceApi* cuda_api() {
+  static CudaApi& api = *new CudaApi;  // outlives every static owner of memory
+  return &api;
+}
+
+}  // namespace tessera::memory::detail
+
+#else
+
+tessera::memory::detail::DeviceApi* tessera::memory::detail::cuda_api() { return nullptr; }
+
+#endif

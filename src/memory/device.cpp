@@ -1,0 +1,56 @@
+#include "tessera/memory/device.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "detail/device_api.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::memory {
+namespace detail {
+namespace {
+DeviceApi* replacement = nullptr;
+}
+
+DeviceApi* device_api_or_null() { return replacement ? replacement : cuda_api(); }
+DeviceApi* replace_device_api(DeviceApi* api) { return std::exchange(replacement, api); }
+DeviceApi& device_api() {
+  DeviceApi* const api = device_api_or_null();
+  TESSERA_VALIDATE(api, ConfigError, "a device was asked for, and this build has no CUDA; configure with TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
+  return *api;
+}
+
+}  // namespace detail
+
+bool built_with_cuda() { return detail::cuda_api() != nullptr; }
+
+DeviceSearch find_devices() {
+  auto* const api = detail::device_api_or_null();
+  return api ? api->find() : DeviceSearch{0, "this build has no CUDA (TESSERA_ENABLE_CUDA is off)"};
+}
+
+DeviceInfo describe_device(int ordinal) {
+  auto& api = detail::device_api();
+  DeviceInfo info = api.describe(ordinal);
+  info.free_bytes = api.room().free;
+  return info;
+}
+
+void copy(Queue& q, void* to, void const* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (q.kind() == QueueKind::stream) return detail::device_api().copy(q.native_stream(), to, from, bytes);
+  q.submit([to, from, bytes] { std::memcpy(to, from, bytes); });
+}
+
+void zero(Queue& q, void* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  if (q.kind() == QueueKind::stream) return detail::device_api().zero(q.native_stream(), data, bytes);
+  q.submit([data, bytes] { std::memset(data, 0, bytes); });
+}
+
+bool on_device(void const* data) {
+  auto* const api = detail::device_api_or_null();
+  return api && data && api->on_device(data);
+}
+
+}  // namespace tessera::memory

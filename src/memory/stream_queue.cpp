@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "detail/device_api.hpp"
+#include "detail/event_state.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::memory {
+namespace {
+
+using detail::DeviceApi;
+
+/// Events of the device runtime, made once and used again.
+class EventPool {
+ public:
+  explicit EventPool(DeviceApi& api) : api_(api) {}
+  ~EventPool() {
+    for (auto event : free_) api_.drop_event(event);
+  }
+  DeviceApi::Event take() {
+    std::lock_guard lock(mutex_);
+    if (free_.empty()) return api_.make_event();
+    auto const event = free_.back();
+    free_.pop_back();
+    return event;
+  }
+  void give_back(DeviceApi::Event event) {
+    std::lock_guard lock(mutex_);
+    free_.push_back(event);
+  }
+  DeviceApi& api() const { return api_; }
+
+ private:
+  DeviceApi& api_;
+  std::mutex mutex_;
+  std::vector<DeviceApi::Event> free_;
+};
+
+/// What the host tasks of a stream have thrown; the first error stays.
+class Failure {
+ public:
+  void set(std::exception_ptr error) {
+    std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::move(error);
+  }
+  std::exception_ptr get() const {
+    std::lock_guard lock(mutex_);
+    return error_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+class StreamPoint final : public Event::State {
+ public:
+  StreamPoint(std::shared_ptr<EventPool> pool, std::shared_ptr<Failure> failure)
+      : pool_(std::move(pool)), failure_(std::move(failure)), event_(pool_->take()) {}
+  ~StreamPoint() override { pool_->give_back(event_); }
+  bool done() const override { return pool_->api().happened(event_); }
+  /// Looks again and again: at once for what is nearly done, then at intervals that leave the core to others.
+  bool wait_for(std::chrono::milliseconds time) const override {
+    auto const start = std::chrono::steady_clock::now();
+    auto const limit = std::min(time, detail::longest_wait);
+    while (!done()) {
+      auto const waited = std::chrono::steady_clock::now() - start;
+      if (waited >= limit) return false;
+      if (waited < std::chrono::microseconds(200)) std::this_thread::yield();
+      else std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return true;
+  }
+  void rethrow() const override {
+    if (auto const error = failure_->get()) std::rethrow_exception(error);
+  }
+  void* native() const override { return event_; }
+
+ private:
+  std::shared_ptr<EventPool> pool_;
+  std::shared_ptr<Failure> failure_;
+  DeviceApi::Event event_;
+};
+
+class StreamQueue final : public Queue {
+ public:
+  StreamQueue(std::string name, StreamPriority priority)
+      : name_(std::move(name)),
+        api_(detail::device_api()),
+        pool_(std::make_shared<EventPool>(api_)),
+        failure_(std::make_shared<Failure>()),
+        stream_(api_.make_stream(priority)) {}
+  ~StreamQueue() override { api_.drop_stream(stream_); }
+
+  QueueKind kind() const override { return QueueKind::stream; }
+  std::string_view name() const override { return name_; }
+  void* native_stream() const override { return stream_; }
+
+  void submit(std::function<void()> task) override {
+    auto call = std::make_unique<HostCall>(HostCall{std::move(task), failure_});
+    api_.call_host(stream_, &run_host_call, call.get());
+    call.release();  // the stream has it now; run_host_call deletes it
+  }
+  Event record() override {
+    auto point = std::make_shared<StreamPoint>(pool_, failure_);
+    api_.record(point->native(), stream_);
+    return Event(std::move(point));
+  }
+  void wait(Event const& event) override {
+    if (!event.state()) return;
+    if (void* const native = event.state()->native()) return api_.wait(stream_, native);
+    event.state()->wait();
+  }
+
+ private:
+  struct HostCall {
+    std::function<void()> task;
+    std::shared_ptr<Failure> failure;
+  };
+  static void run_host_call(void* argument) {
+    std::unique_ptr<HostCall> const call(static_cast<HostCall*>(argument));
+    if (call->failure->get()) return;
+    try {
+      call->task();
+    } catch (...) {
+      call->failure->set(std::current_exception());
+    }
+  }
+
+  std::string name_;
+  DeviceApi& api_;
+  std::shared_ptr<EventPool> pool_;
+  std::shared_ptr<Failure> failure_;
+  DeviceApi::Stream stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority) {
+  return std::make_unique<StreamQueue>(std::move(name), priority);
+}
+
+}  // namespace tessera::memory

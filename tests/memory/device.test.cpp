@@ -1,0 +1,163 @@
+#include "tessera/memory/device.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "fake_device.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::memory {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+constexpr auto soon = 30s;
+
+std::string refusal_of(auto&& call) {
+  try {
+    call();
+  } catch (OutOfMemoryError const& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(StreamQueue, RunsInOrderAndStartsAfterAnotherStreamsEvent) {
+  test::FakeDevice device;
+  auto const first = make_stream_queue("first"), second = make_stream_queue("second", StreamPriority::high);
+  EXPECT_EQ(first->kind(), QueueKind::stream);
+  EXPECT_NE(first->native_stream(), nullptr);
+  EXPECT_EQ(tier_of(*first), Tier::device);
+  std::vector<int> seen;
+  first->submit([&] {
+    std::this_thread::sleep_for(20ms);
+    seen.push_back(1);
+  });
+  first->submit([&] { seen.push_back(2); });
+  second->wait(first->record());
+  second->submit([&] { seen.push_back(3); });
+  second->record().wait("test", soon);
+  EXPECT_EQ(seen, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(StreamQueue, AHostLaneWaitsForAStreamAndAStreamForAHostLane) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  auto const lane = make_worker_queue("lane");
+  int value = 0;
+  stream->submit([&] {
+    std::this_thread::sleep_for(20ms);
+    value = 1;
+  });
+  lane->wait(stream->record());
+  lane->submit([&] { value *= 10; });
+  stream->wait(lane->record());
+  stream->submit([&] { value += 5; });
+  stream->record().wait("test", soon);
+  EXPECT_EQ(value, 15);
+}
+
+TEST(StreamQueue, AnErrorOfHostWorkDropsLaterHostWorkAndReachesEveryLaterEvent) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  bool ran = false;
+  stream->submit([] { throw DataError("broken"); });
+  stream->submit([&] { ran = true; });
+  auto const event = stream->record();
+  EXPECT_THROW(event.wait("test", soon), DataError);
+  EXPECT_THROW(stream->record().wait("test", soon), DataError);
+  EXPECT_FALSE(ran);
+}
+
+TEST(StreamQueue, EventsAreUsedAgain) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  for (int i = 0; i < 100; ++i) stream->record().wait("test", soon);
+  EXPECT_LE(device.events_made, 2);
+}
+
+TEST(StreamQueue, AnEventThatDoesNotComeMeetsItsDeadline) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  stream->submit([] { std::this_thread::sleep_for(100ms); });
+  auto const event = stream->record();
+  EXPECT_THROW(event.wait("a kernel", 5ms), PeerLostError);
+  event.wait("a kernel", soon);
+}
+
+TEST(DeviceBuffer, IsZeroedCountedInItsOwnLedgerAndGivenBack) {
+  test::FakeDevice device;
+  std::size_t const host = Ledger::of_process().current(Purpose::weights), before = Ledger::of_device().current(Purpose::weights);
+  {
+    Buffer const buffer("device.zeroed", Purpose::weights, 1000, Tier::device);
+    EXPECT_TRUE(on_device(buffer.data()));
+    EXPECT_FALSE(on_device(&host));
+    EXPECT_EQ(Ledger::of_device().current(Purpose::weights), before + 1000);
+    EXPECT_EQ(Ledger::of_process().current(Purpose::weights), host);
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(static_cast<unsigned char const*>(buffer.data())[i], 0) << i;
+  }
+  EXPECT_EQ(device.held, 0u);
+  EXPECT_EQ(Ledger::of_device().current(Purpose::weights), before);
+}
+
+TEST(DeviceBuffer, ARefusalNamesWhatWasAskedAndWhatIsHeldForWhat) {
+  test::FakeDevice device;
+  Buffer const weights("device.weights", Purpose::weights, std::size_t{40} << 20, Tier::device);
+  Buffer const states("device.states", Purpose::optimizer_state, std::size_t{8} << 20, Tier::device);
+  std::string const text = refusal_of([] { Buffer("device.activations", Purpose::activations, std::size_t{32} << 20, Tier::device); });
+  EXPECT_THAT(text, AllOf(HasSubstr("33554432 bytes for device.activations"), HasSubstr("16777216 of its 67108864 bytes are free"),
+                          HasSubstr("weights 40 MiB, optimizer_state 8 MiB"), HasSubstr("--per_device_train_batch_size")));
+}
+
+TEST(DeviceBuffer, PinnedMemoryIsHostMemory) {
+  test::FakeDevice device;
+  std::size_t const before = Ledger::of_process().current(Purpose::data);
+  Buffer const buffer("pinned", Purpose::data, 4096, Tier::pinned);
+  EXPECT_EQ(device.pinned, 4096u);
+  EXPECT_EQ(Ledger::of_process().current(Purpose::data), before + 4096);
+  EXPECT_EQ(static_cast<unsigned char const*>(buffer.data())[4095], 0);
+}
+
+TEST(DeviceArena, KeepsItsBlocksBetweenSteps) {
+  test::FakeDevice device;
+  Arena arena("device.arena", Purpose::activations, Tier::device);
+  for (int step = 0; step < 5; ++step) {
+    auto const mark = arena.mark();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.allocate(Dtype::bf16, {3}).data()) % 256, 0u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.allocate(Dtype::fp32, {1000, 1000}).data()) % 256, 0u);
+    arena.rollback(mark);
+  }
+  EXPECT_EQ(device.allocations, 1);
+}
+
+TEST(Copies, RunInTheQueuesOrderBetweenAnyPlaces) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  Buffer const there("there", Purpose::data, 64, Tier::device), elsewhere("elsewhere", Purpose::data, 64, Tier::device);
+  std::vector<unsigned char> const sent(64, 7);
+  std::vector<unsigned char> received(64, 0);
+  copy(*stream, there.data(), sent.data(), 64);
+  copy(*stream, elsewhere.data(), there.data(), 64);
+  zero(*stream, there.data(), 32);
+  copy(*stream, received.data(), elsewhere.data(), 64);
+  stream->record().wait("test", soon);
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(static_cast<unsigned char const*>(there.data())[31], 0);
+  EXPECT_EQ(static_cast<unsigned char const*>(there.data())[32], 7);
+}
+
+TEST(Devices, ABuildWithoutCudaSaysSo) {
+  if (built_with_cuda()) GTEST_SKIP() << "this build has CUDA";
+  EXPECT_EQ(find_devices().count, 0);
+  EXPECT_THAT(find_devices().reason, HasSubstr("this build has no CUDA"));
+  EXPECT_THROW(make_stream_queue("stream"), ConfigError);
+  EXPECT_THROW(Buffer("device", Purpose::data, 64, Tier::device), ConfigError);
+}
+
+}  // namespace
+}  // namespace tessera::memory
