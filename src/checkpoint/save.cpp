@@ -29,19 +29,29 @@ std::int64_t data_bytes(SaveRequest const& request, std::size_t states) {
   return request.plan.parameter_count() * 4 * static_cast<std::int64_t>(states);
 }
 
-void check_request(SaveRequest const& request, StateViews const& states) {
+std::vector<std::string> names_of(StateViews const& states) {
+  std::vector<std::string> names;
+  for (auto const& state : states) names.push_back(state.name);
+  return names;
+}
+
+void check_units(SaveRequest const& request) {
   auto const& units = request.plan.units();
-  TESSERA_VALIDATE(request.step >= 0 && !states.empty(), InternalError, "nothing to save at step ", request.step);
   TESSERA_VALIDATE(request.units.size() == units.size(), InternalError, "the plan has ", units.size(), " units, the model ", request.units.size());
-  for (auto const& state : states)
-    TESSERA_VALIDATE(state.unit_shards.size() == units.size(), InternalError, "state ", state.name, " has ", state.unit_shards.size(),
-                     " unit shards, the plan ", units.size());
   for (std::size_t u = 0; u < units.size(); ++u) {
     TESSERA_VALIDATE(request.units[u].parameters.size() == units[u].parameters.size(), InternalError, "unit ", units[u].name,
                      " has other parameters in the plan than in the model");
     for (auto const& slot : units[u].parameters)
       TESSERA_VALIDATE(slot.name.find('/') == std::string::npos, InternalError, "parameter name ", slot.name, " has a '/'");
   }
+}
+
+void check_request(SaveRequest const& request, StateViews const& states) {
+  TESSERA_VALIDATE(request.step >= 0 && !states.empty(), InternalError, "nothing to save at step ", request.step);
+  check_units(request);
+  for (auto const& state : states)
+    TESSERA_VALIDATE(state.unit_shards.size() == request.units.size(), InternalError, "state ", state.name, " has ", state.unit_shards.size(),
+                     " unit shards, the plan ", request.units.size());
 }
 
 /// Rank 0: room for the save and an empty directory of its own.
@@ -72,10 +82,14 @@ void wait_until_visible(fs::path const& directory) {
   }
 }
 
-detail::WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank, StateViews const& states) {
+std::size_t count_of(StateViews const& states) { return states.size(); }
+std::size_t count_of(StreamedStates const& states) { return states.names.size(); }
+
+template <class States>
+detail::WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank, States const& states) {
   detail::ShardIdentity const identity{request.run_id, request.step, rank, request.plan.ranks(), request.zero_stage};
   return detail::write_shard(directory / detail::shard_name(rank), identity, request.plan, states,
-                             detail::checksum_block_for(data_bytes(request, states.size())));
+                             detail::checksum_block_for(data_bytes(request, count_of(states))));
 }
 
 std::vector<TensorRecord> make_tensors(SaveRequest const& request, std::vector<detail::WrittenShard> const& shards) {
@@ -96,7 +110,7 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request, std::vector<d
   return tensors;
 }
 
-Manifest make_manifest(SaveRequest const& request, StateViews const& states, fs::path const& directory,
+Manifest make_manifest(SaveRequest const& request, std::vector<std::string> const& states, fs::path const& directory,
                        std::vector<detail::WrittenShard> const& shards) {
   Manifest m;
   m.directory = directory;
@@ -112,7 +126,7 @@ Manifest make_manifest(SaveRequest const& request, StateViews const& states, fs:
   m.trainer_state = request.trainer_state;
   m.versions = request.versions;
   m.checksum_block = detail::checksum_block_for(data_bytes(request, states.size()));
-  for (auto const& state : states) m.states.push_back(state.name);
+  m.states = states;
   for (int rank = 0; rank < m.world_size; ++rank) m.shards.push_back({detail::shard_name(rank), shards[static_cast<std::size_t>(rank)].bytes});
   m.tensors = make_tensors(request, shards);
   return m;
@@ -162,7 +176,7 @@ std::vector<std::string> prune(fs::path const& checkpoints, int keep) {
 }
 
 /// Rank 0: everything after the shards.
-SavedCheckpoint publish(SaveRequest const& request, StateViews const& states, fs::path const& temporary,
+SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states, fs::path const& temporary,
                         std::vector<detail::WrittenShard> const& shards) {
   Manifest const manifest = make_manifest(request, states, temporary, shards);
   if (detail::view_is_quick(manifest)) {
@@ -223,7 +237,7 @@ SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm:
         if (!leads) return;
         std::vector<detail::WrittenShard> shards;
         for (auto const& one : packed) shards.push_back(detail::WrittenShard::unpack(one));
-        saved = publish(request, states, temporary, shards);
+        saved = publish(request, names_of(states), temporary, shards);
       },
       undo(temporary, leads));
   saved.seconds = seconds_since(start);
@@ -233,17 +247,17 @@ SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm:
   return saved;
 }
 
-SavedCheckpoint save_all(SaveRequest const& request, std::vector<StateViews> const& states_of_ranks) {
+namespace {
+
+/// @p write makes the shard of a rank in a directory.
+template <class Write>
+SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> const& names, Write const& write) {
   auto const start = Clock::now();
-  TESSERA_VALIDATE(static_cast<int>(states_of_ranks.size()) == request.plan.ranks(), InternalError, "states of ", states_of_ranks.size(),
-                   " ranks for a plan of ", request.plan.ranks());
-  for (auto const& states : states_of_ranks) check_request(request, states);
-  fs::path const temporary = prepare(request, states_of_ranks[0].size());
+  fs::path const temporary = prepare(request, names.size());
   try {
     std::vector<detail::WrittenShard> shards;
-    for (int rank = 0; rank < request.plan.ranks(); ++rank)
-      shards.push_back(write_rank(request, temporary, rank, states_of_ranks[static_cast<std::size_t>(rank)]));
-    SavedCheckpoint saved = publish(request, states_of_ranks[0], temporary, shards);
+    for (int rank = 0; rank < request.plan.ranks(); ++rank) shards.push_back(write(temporary, rank));
+    SavedCheckpoint saved = publish(request, names, temporary, shards);
     saved.seconds = seconds_since(start);
     saved.pruned = prune(request.directory, request.keep);
     return saved;
@@ -251,6 +265,23 @@ SavedCheckpoint save_all(SaveRequest const& request, std::vector<StateViews> con
     undo(temporary, true)();
     throw;
   }
+}
+
+}  // namespace
+
+SavedCheckpoint save_all(SaveRequest const& request, std::vector<StateViews> const& states_of_ranks) {
+  TESSERA_VALIDATE(static_cast<int>(states_of_ranks.size()) == request.plan.ranks(), InternalError, "states of ", states_of_ranks.size(),
+                   " ranks for a plan of ", request.plan.ranks());
+  for (auto const& states : states_of_ranks) check_request(request, states);
+  return save_alone(request, names_of(states_of_ranks[0]), [&](fs::path const& directory, int rank) {
+    return write_rank(request, directory, rank, states_of_ranks[static_cast<std::size_t>(rank)]);
+  });
+}
+
+SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states) {
+  TESSERA_VALIDATE(request.step >= 0 && !states.names.empty(), InternalError, "nothing to save at step ", request.step);
+  check_units(request);
+  return save_alone(request, states.names, [&](fs::path const& directory, int rank) { return write_rank(request, directory, rank, states); });
 }
 
 std::vector<std::string> remove_abandoned(fs::path const& checkpoints) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,13 @@
 namespace tessera::checkpoint {
 
 using StateViews = std::vector<zero::Engine::StateView>;
+
+/// States whose elements are made as they are written; memory does not grow with the model.
+struct StreamedStates {
+  std::vector<std::string> names;  ///< "fp32", "exp_avg", "exp_avg_sq"
+  /// Writes elements [first, first + numel) of a piece; pieces come in the plan's order, state after state.
+  std::function<void(std::string const& state, zero::Piece const& piece, std::int64_t first, std::int64_t numel, float* out)> read;
+};
 
 /// What is the same on all ranks of a save.
 struct SaveRequest {
@@ -44,6 +52,8 @@ SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm:
 
 /// The same from one process that holds the state of every rank of the plan, one after the other (conversions, tests).
 SavedCheckpoint save_all(SaveRequest const& request, std::vector<StateViews> const& states_of_ranks);
+/// The same from a stream: shards of all ranks of the plan, one after the other.
+SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states);
 
 /// Removes what interrupted saves left behind ("step_*.tmp.*", ".trash.*"). For the start of a run, on rank 0, before any save.
 /// @return their names

@@ -25,10 +25,10 @@ void set_identity(hid_t file, ShardIdentity const& identity) {
 
 /// Makes every dataset; returns the place of each [piece][state].
 std::vector<std::vector<StateExtent>> lay_out(hid_t file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                                              std::vector<zero::Piece> const& pieces, StateViews const& states) {
+                                              std::vector<zero::Piece> const& pieces, std::vector<std::string> const& states) {
   std::vector<std::vector<StateExtent>> extents(pieces.size(), std::vector<StateExtent>(states.size()));
   for (std::size_t s = 0; s < states.size(); ++s) {
-    std::string const root = "/" + states[s].name;
+    std::string const root = "/" + states[s];
     // a rank of a tiny model may own nothing; the group is there all the same
     h5::Id group(H5Gcreate2(file, root.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "cannot create HDF5 group " + root);
     group.close("cannot close HDF5 group " + root);
@@ -48,16 +48,40 @@ std::vector<std::vector<StateExtent>> lay_out(hid_t file, ShardIdentity const& i
   return extents;
 }
 
-/// Checksums and writes a run of elements block by block: a block is still in the cache when it is handed to the system.
-void write_blocks(File& file, float const* data, std::int64_t numel, std::int64_t block, StateExtent& extent) {
-  auto const* bytes = reinterpret_cast<char const*>(data);
-  std::int64_t const total = numel * 4;
+/// Elements [first, first + numel) of a piece: where they are, or in the writer's buffer.
+using Elements = std::function<float const*(std::size_t state, zero::Piece const& piece, std::int64_t first, std::int64_t numel)>;
+
+/// Checksums and writes a piece block by block: a block is still in the cache when it is handed to the system.
+void write_blocks(File& file, Elements const& elements, std::size_t state, zero::Piece const& piece, std::int64_t block, StateExtent& extent) {
+  std::int64_t const total = piece.numel * 4;
   for (std::int64_t at = 0; at < total; at += block) {
     std::int64_t const count = std::min(block, total - at);
-    extent.xxh3.push_back(xxh3(bytes + at, count));
-    file.write(bytes + at, count, extent.file_offset + at);
+    float const* data = elements(state, piece, at / 4, count / 4);
+    extent.xxh3.push_back(xxh3(data, count));
+    file.write(data, count, extent.file_offset + at);
     file.start_writeback(extent.file_offset + at, count);
   }
+}
+
+WrittenShard write(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                   std::vector<std::string> const& states, Elements const& elements, std::int64_t checksum_block) {
+  auto const pieces = plan.pieces(identity.rank);
+  h5::Id structure = h5::create_file(path, static_cast<std::int64_t>(pieces.size() * states.size()));
+  set_identity(structure, identity);
+  WrittenShard shard;
+  shard.pieces = lay_out(structure, identity, plan, pieces, states);
+  structure.close("cannot close HDF5 file " + path.string());
+
+  File file = File::open_write(path);
+  shard.bytes = file.size();
+  file.reserve(shard.bytes);
+  for (std::size_t s = 0; s < states.size(); ++s)
+    for (std::size_t i = 0; i < pieces.size(); ++i) write_blocks(file, elements, s, pieces[i], checksum_block, shard.pieces[i][s]);
+  TESSERA_VALIDATE(file.size() == shard.bytes, InternalError, path.string(), " grew from ", shard.bytes, " to ", file.size(),
+                   " bytes while its data was written");
+  file.sync();
+  file.close();
+  return shard;
 }
 
 }  // namespace
@@ -74,24 +98,22 @@ float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const
 
 WrittenShard write_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
                          StateViews const& states, std::int64_t checksum_block) {
-  auto const pieces = plan.pieces(identity.rank);
-  h5::Id structure = h5::create_file(path, static_cast<std::int64_t>(pieces.size() * states.size()));
-  set_identity(structure, identity);
-  WrittenShard shard;
-  shard.pieces = lay_out(structure, identity, plan, pieces, states);
-  structure.close("cannot close HDF5 file " + path.string());
+  std::vector<std::string> names;
+  for (auto const& state : states) names.push_back(state.name);
+  return write(path, identity, plan, names,
+               [&](std::size_t s, zero::Piece const& piece, std::int64_t first, std::int64_t) { return piece_data(states[s], plan, piece) + first; },
+               checksum_block);
+}
 
-  File file = File::open_write(path);
-  shard.bytes = file.size();
-  file.reserve(shard.bytes);
-  for (std::size_t s = 0; s < states.size(); ++s)
-    for (std::size_t i = 0; i < pieces.size(); ++i)
-      write_blocks(file, piece_data(states[s], plan, pieces[i]), pieces[i].numel, checksum_block, shard.pieces[i][s]);
-  TESSERA_VALIDATE(file.size() == shard.bytes, InternalError, path.string(), " grew from ", shard.bytes, " to ", file.size(),
-                   " bytes while its data was written");
-  file.sync();
-  file.close();
-  return shard;
+WrittenShard write_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                         StreamedStates const& states, std::int64_t checksum_block) {
+  std::vector<float> buffer;
+  auto const elements = [&](std::size_t s, zero::Piece const& piece, std::int64_t first, std::int64_t numel) {
+    buffer.resize(static_cast<std::size_t>(numel));
+    states.read(states.names[s], piece, first, numel, buffer.data());
+    return buffer.data();
+  };
+  return write(path, identity, plan, states.names, elements, checksum_block);
 }
 
 std::string WrittenShard::pack() const {

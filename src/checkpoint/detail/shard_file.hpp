@@ -2,6 +2,7 @@
 /// A rank's shard file: the HDF5 structure first, then the data at the datasets' offsets.
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct WrittenShard {
 /// Writes and syncs @p file. @throws IoError
 WrittenShard write_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
                          StateViews const& states, std::int64_t checksum_block);
+/// The same with elements that are made as they are written, a checksum block at a time: what is larger than memory.
+WrittenShard write_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                         StreamedStates const& states, std::int64_t checksum_block);
 
 /// First element of a piece in a state view.
 float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan, zero::Piece const& piece);

@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Small checkpoints written by DeepSpeed itself, with what they hold according to the live engine, and how training went on.
+
+    DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 python tests/oracles/deepspeed_checkpoints.py tests/checkpoint/data/deepspeed
+
+Per case a directory: what save_checkpoint wrote, config.json, ds_config.json, expected.safetensors ("fp32/<parameter>",
+"exp_avg/<parameter>", "exp_avg_sq/<parameter>", gathered over the ranks from the running optimizer; its masters are compared here with
+DeepSpeed's zero_to_fp32 where that accepts the files) and expected.json (counters, loss scale, losses before and after the save).
+The universal cases are made from others by DeepSpeed's ds_to_universal. Needs torch, deepspeed 0.19, transformers, safetensors, tokenizers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOKENIZER = HERE.parent / "data/vectors/tokenizer/narrow/tokenizer.json"
+ROWS, LENGTH, STEPS_BEFORE, STEPS_AFTER = 6, 16, 3, 2
+BF16, FP16 = {"bf16": {"enabled": True}}, {"fp16": {"enabled": True, "initial_scale_power": 8, "hysteresis": 3}}
+
+# name: (ranks, stage, configuration, zero section, traits)
+CASES = {
+    "z1_w1": (1, 1, {}, {}, ()),
+    "z1_w2_bf16_wrapper": (2, 1, {**BF16, "data_types": {"grad_accum_dtype": "fp32"}}, {}, ("groups",)),
+    "z1_w2_frozen": (2, 1, {}, {"round_robin_gradients": True}, ("frozen",)),
+    "z2_w3_groups": (3, 2, {}, {"round_robin_gradients": True}, ("groups", "frozen")),
+    "z2_w2_fp16": (2, 2, FP16, {}, ()),
+    "z2_w2_elastic": (2, 2, {}, {"elastic_checkpoint": True}, ()),
+    "z2_w2_legacy": (2, 2, {"checkpoint": {"checkpoint_serialization": False}}, {}, ("legacy",)),
+    "z3_w2_bf16": (2, 3, BF16, {"sub_group_size": 400}, ("groups", "frozen")),
+    "z3_w3": (3, 3, {}, {"sub_group_size": 1000}, ()),
+}
+
+
+def corpus(lines):
+    subjects, verbs = ["the hacker", "a system", "the old kernel", "every user"], ["reads", "breaks", "rewrites", "forgets"]
+    objects = ["the manual", "a large file", "its own code", "the network", "nothing at all"]
+    state, out = 4711, []
+    for _ in range(lines):
+        words = []
+        for choice in (subjects, verbs, objects):
+            state = (state * 1103515245 + 12345) % 2**31
+            words.append(choice[(state >> 16) % len(choice)])
+        out.append(" ".join(words) + ".")
+    return "\n".join(out) + "\n"
+
+
+def blocks(text):
+    from tokenizers import Tokenizer
+    tokenizer = Tokenizer.from_file(str(TOKENIZER))
+    ids = [i for line in text.splitlines() for i in tokenizer.encode(line).ids]
+    return [ids[k:k + LENGTH] for k in range(0, len(ids) - LENGTH + 1, LENGTH)]
+
+
+def make_model(traits):
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+    torch.manual_seed(1)
+    config = GPT2Config(vocab_size=331, n_positions=32, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+                        bos_token_id=0, eos_token_id=0)
+    model = GPT2LMHeadModel(config)
+    if "frozen" in traits:
+        model.transformer.wpe.weight.requires_grad_(False)
+        model.transformer.h[0].ln_2.bias.requires_grad_(False)
+    return model
+
+
+def gathered(engine, stage, names):
+    """{state/name: tensor} from the live optimizer: flat partitions of all ranks side by side, cut in the order of the group."""
+    import torch
+    import torch.distributed as dist
+    from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
+    out = {}
+    if stage == 3:
+        for parameter in engine.module.parameters():
+            if parameter.requires_grad:
+                out["fp32/" + names[parameter]] = safe_get_full_fp32_param(parameter)
+                for state in ("exp_avg", "exp_avg_sq"):
+                    out[f"{state}/{names[parameter]}"] = safe_get_full_optimizer_state(parameter, state)
+        return {k: v.clone().contiguous() for k, v in out.items()}
+    z = engine.optimizer
+    wrapper = hasattr(z, "bf16_groups")
+    groups = z.bf16_groups if wrapper else z.round_robin_bit16_groups
+    masters = z.fp32_groups_flat_partition if wrapper else z.single_partition_of_fp32_groups
+    for group, master in zip(groups, masters):
+        for state, part in (("fp32", master), *((s, z.optimizer.state[master][s]) for s in ("exp_avg", "exp_avg_sq"))):
+            parts = [torch.empty_like(part.data) for _ in range(dist.get_world_size())]
+            dist.all_gather(parts, part.data.contiguous())
+            flat, at = torch.cat(parts), 0
+            for parameter in group:
+                out[f"{state}/{names[parameter]}"] = flat[at:at + parameter.numel()].view(parameter.shape).clone()
+                at += parameter.numel()
+    return out
+
+
+def optimizer_of(model, traits):
+    import torch
+    if "groups" not in traits:
+        return None
+    decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
+    others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
+    return torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=5e-3)
+
+
+def run_case(out, name, text_blocks):
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+    ranks, stage, more, zero, traits = CASES[name]
+    rank, rows = dist.get_rank(), ROWS // ranks
+    config = {"train_micro_batch_size_per_gpu": rows, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
+              "zero_optimization": {"stage": stage, **zero}, **more}
+    model = make_model(traits)
+    optimizer = optimizer_of(model, traits)
+    if optimizer is None:
+        config["optimizer"] = {"type": "AdamW", "params": {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}}
+    else:
+        config["zero_allow_untested_optimizer"] = True
+        config["zero_force_ds_cpu_optimizer"] = False
+    hf_config = model.config
+    engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=json.loads(json.dumps(config)),
+                                           model_parameters=[p for p in model.parameters() if p.requires_grad])
+    names = {p: n for n, p in engine.module.named_parameters()}
+    losses = []
+
+    def step(index):
+        first = index * ROWS + rank * rows
+        batch = torch.tensor(text_blocks[first:first + rows])
+        loss = engine(input_ids=batch, labels=batch).loss
+        engine.backward(loss)
+        engine.step()
+        mean = loss.detach().double()
+        dist.all_reduce(mean)
+        losses.append(mean.item() / ranks)
+
+    for index in range(STEPS_BEFORE):
+        step(index)
+    directory = out / name
+    if rank == 0:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+    dist.barrier()
+    states = gathered(engine, stage, names)
+    engine.save_checkpoint(str(directory), tag="step3")
+    dist.barrier()
+    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    facts = {"ranks": ranks, "stage": stage, "global_steps": engine.global_steps, "skipped_steps": engine.skipped_steps,
+             "global_samples": engine.global_samples, "adam_step": STEPS_BEFORE - engine.skipped_steps, "loss_scale": getattr(scaler, "loss_scale", 1.0)}
+    if hasattr(scaler, "cur_iter"):
+        facts["scaler"] = {"scale": scaler.cur_scale, "iteration": scaler.cur_iter, "last_overflow": scaler.last_overflow_iter, "hysteresis": scaler.cur_hysteresis}
+    frozen = {}
+    for n, p in engine.module.named_parameters():
+        if not p.requires_grad:
+            with deepspeed.zero.GatheredParameters([p], enabled=stage == 3):
+                frozen["fp32/" + n] = p.data.float().clone()
+    for index in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
+        step(index)
+    facts.update(losses_before=losses[:STEPS_BEFORE], losses_after=losses[STEPS_BEFORE:], versions={"deepspeed": deepspeed.__version__, "torch": torch.__version__})
+    if rank == 0:
+        finish_case(directory, states | frozen, facts, config, hf_config, "wrapper" not in name and "legacy" not in name)
+    dist.barrier()
+
+
+def finish_case(directory, tensors, facts, config, hf_config, by_script):
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    from safetensors.torch import save_file
+    facts["zero_to_fp32_agrees"] = False
+    if by_script:
+        recovered = get_fp32_state_dict_from_zero_checkpoint(str(directory))
+        for name, tensor in recovered.items():
+            wanted = tensors.get("fp32/" + ("transformer.wte.weight" if name == "lm_head.weight" else name))
+            assert torch.equal(tensor, wanted), f"{directory.name}: zero_to_fp32 has another {name}"
+        facts["zero_to_fp32_agrees"] = True
+        facts["zero_to_fp32_names"] = sorted(recovered)
+    save_file({k: v.contiguous() for k, v in tensors.items()}, str(directory / "expected.safetensors"))
+    (directory / "expected.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (directory / "ds_config.json").write_text(json.dumps(config, indent=1) + "\n")
+    hf_config.save_pretrained(directory)
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    for script in directory.glob("zero_to_*.py"):
+        script.unlink()
+
+
+def run_world(out, ranks):
+    import deepspeed
+    import torch
+    import torch.distributed as dist
+    torch.set_num_threads(1)
+    deepspeed.init_distributed("gloo")
+    # the guard looks for native fp16 arithmetic; torch emulates it well enough for these sizes
+    accelerator = deepspeed.accelerator.get_accelerator()
+    dtypes = accelerator.supported_dtypes()
+    accelerator.supported_dtypes = lambda: dtypes + [torch.float16]
+    accelerator.is_fp16_supported = lambda: True
+    text_blocks = blocks((out / "text.txt").read_text())
+    for name, case in CASES.items():
+        if case[0] == ranks and (not os.environ.get("CASE") or os.environ["CASE"] == name):
+            run_case(out, name, text_blocks)
+    dist.barrier()
+
+
+def universal(out, source, name):
+    """A case converted by DeepSpeed's ds_to_universal."""
+    directory = out / name
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    for file in ("config.json", "ds_config.json", "expected.json", "expected.safetensors"):
+        shutil.copy(out / source / file, directory / file)
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder", str(out / source / "step3"), "--output_folder",
+                    str(directory / "step3_universal"), "--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"], check=True)
+    (directory / "latest_universal").write_text("step3_universal")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("--rank-of", type=int)
+    arguments = parser.parse_args()
+    out = arguments.out.resolve()
+    if arguments.rank_of:
+        return run_world(out, arguments.rank_of)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "text.txt").write_text(corpus(80))
+    for ranks in sorted({case[0] for case in CASES.values()}):
+        environment = dict(os.environ, OMP_NUM_THREADS="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(29600 + ranks), WORLD_SIZE=str(ranks))
+        processes = [subprocess.Popen([sys.executable, __file__, str(out), "--rank-of", str(ranks)],
+                                      env=dict(environment, RANK=str(r), LOCAL_RANK=str(r))) for r in range(ranks)]
+        assert not any([p.wait() for p in processes]), f"{ranks} ranks failed"
+    universal(out, "z2_w2_fp16", "universal_z2")
+    universal(out, "z3_w3", "universal_z3")
+
+
+if __name__ == "__main__":
+    main()
