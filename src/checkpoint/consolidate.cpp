@@ -11,7 +11,9 @@
 #include "detail/block_reader.hpp"
 #include "detail/checksum.hpp"
 #include "detail/convert.hpp"
+#include "detail/training_source.hpp"
 #include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/import.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/checkpoint/tensor_writer.hpp"
 #include "tessera/core/error.hpp"
@@ -193,26 +195,67 @@ fs::path write_config(ConsolidateOptions const& options, Manifest const& manifes
   return options.output / "config.json";
 }
 
+void finish(ConsolidateOptions const& options, Manifest const& manifest, TensorWriter& writer, ConsolidateReport& report) {
+  report.files = writer.finish();
+  if (is_directory_output(options.output) && manifest.model_config.is_object()) report.files.push_back(write_config(options, manifest));
+  report.step = manifest.step;
+  report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
+  report.parameters = manifest.parameter_count();
+  for (auto const& file : report.files) report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
+}
+
+ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
+  ConsolidateReport report;
+  report.format = "Tessera";
+  report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
+  Manifest const manifest = read_manifest(report.checkpoint);
+  std::size_t const state = manifest.state_index(options.state);
+  auto const writer = make_writer(options, manifest);
+  report.bytes_read = stream(manifest, state, *writer);
+  finish(options, manifest, *writer, report);
+  return report;
+}
+
+/// DeepSpeed's files: buffers and frozen parameters have weights only.
+ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options, fs::path const& directory) {
+  using Kind = detail::SourceTensor::Kind;
+  auto const state = static_cast<std::size_t>(std::find(detail::state_names.begin(), detail::state_names.end(), options.state) - detail::state_names.begin());
+  TESSERA_VALIDATE(state < detail::state_names.size(), DataError, directory.string(), " has no state '", options.state, "'; it has fp32, exp_avg and exp_avg_sq");
+  auto const wanted = state == 0 ? detail::Wanted::weights : detail::Wanted::training_state;
+  auto source = detail::read_deepspeed(directory, wanted, detail::CrcCheck::everything);
+  std::erase_if(source.tensors, [&](auto const& tensor) {
+    return (state > 0 && tensor.kind != Kind::trained) || (options.frozen == FrozenParameters::exclude && tensor.kind == Kind::frozen);
+  });
+  Manifest manifest;
+  manifest.step = source.global_steps;
+  for (auto const& tensor : source.tensors) manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}});
+  if (auto const config = find_model_config(directory)) manifest.model_config = ConfigTree::read(*config);
+  auto const writer = make_writer(options, manifest);
+  ConsolidateReport report;
+  report.format = source.format;
+  report.checkpoint = directory;
+  std::vector<float> block(std::size_t{1} << 20);
+  for (std::size_t t = 0; t < source.tensors.size(); ++t)
+    for (std::int64_t done = 0; done < source.tensors[t].numel;) {
+      std::int64_t const count = std::min(static_cast<std::int64_t>(block.size()), source.tensors[t].numel - done);
+      source.read(t, state, done, count, block.data());
+      writer->write(block.data(), count);
+      done += count;
+      report.bytes_read += count * 4;
+    }
+  finish(options, manifest, *writer, report);
+  return report;
+}
+
 }  // namespace
 
 ConsolidateReport consolidate(ConsolidateOptions const& options) {
   auto const start = Clock::now();
   detail::check_model_dtype(options.dtype);
   TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ", options.max_shard_bytes, " bytes; it must be positive");
-  ConsolidateReport report;
-  report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
-  Manifest const manifest = read_manifest(report.checkpoint);
-  std::size_t const state = manifest.state_index(options.state);
-  bool const directory = is_directory_output(options.output);
-  if (!directory && options.output.has_parent_path()) detail::make_directories(options.output.parent_path());
-  auto const writer = make_writer(options, manifest);
-  report.bytes_read = stream(manifest, state, *writer);
-  report.files = writer->finish();
-  if (directory && manifest.model_config.is_object()) report.files.push_back(write_config(options, manifest));
-  report.step = manifest.step;
-  report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
-  report.parameters = manifest.parameter_count();
-  for (auto const& file : report.files) report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
+  if (!is_directory_output(options.output) && options.output.has_parent_path()) detail::make_directories(options.output.parent_path());
+  auto const deepspeed = detail::find_deepspeed(options.checkpoint, options.tag);
+  ConsolidateReport report = deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;
 }

@@ -44,9 +44,14 @@ RankFiles list_ranks(fs::path const& directory) {
   return out;
 }
 
-bool has_states(fs::path const& directory) {
+bool is_universal(fs::path const& directory) {
   std::error_code error;
-  if (fs::is_directory(directory / "zero", error)) return true;
+  if (!fs::is_directory(directory / "zero", error)) return false;
+  return fs::exists(directory / "mp_rank_00_model_states.pt", error) || fs::exists(directory / "zero_pp_rank_0_mp_rank_00_model_states.pt", error);
+}
+
+bool has_states(fs::path const& directory) {
+  if (is_universal(directory)) return true;
   auto const ranks = list_ranks(directory);
   return !ranks.optim.empty() || ranks.model_parallel;
 }
@@ -297,8 +302,7 @@ std::optional<fs::path> find_deepspeed(fs::path const& given, std::string const&
 }
 
 TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck check) {
-  std::error_code error;
-  if (fs::is_directory(directory / "zero", error)) return read_universal(directory, check);
+  if (is_universal(directory)) return read_universal(directory, check);
   auto const listed = list_ranks(directory);
   TESSERA_VALIDATE(!listed.model_parallel, DataError, directory.string(), " is a model-parallel checkpoint (mp_rank_01 and higher); one of mp_rank_00 alone is read: ",
                    "convert it with DeepSpeed's ds_to_universal.py first");

@@ -10,5 +10,7 @@ void add_checkpoint_commands(CLI::App& app);
 void add_plot(CLI::App& app);
 void add_config_commands(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_import(CLI::App& app);
+void add_export(CLI::App& app);
 
 }  // namespace tessera::cli

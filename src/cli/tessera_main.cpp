@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
     app.get_formatter()->column_width(34);
     cli::add_checkpoint_commands(app);
     cli::add_consolidate(*app.add_subcommand("zero-to-fp32", "Consolidate a checkpoint into fp32 weights (also its own program)"));
+    cli::add_import(app);
+    cli::add_export(app);
     cli::add_plot(app);
     cli::add_config_commands(app);
     cli::add_tokenize(app);

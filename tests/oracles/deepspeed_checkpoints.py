@@ -3,10 +3,12 @@
 
     DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 python tests/oracles/deepspeed_checkpoints.py tests/checkpoint/data/deepspeed
 
-Per case a directory: what save_checkpoint wrote, config.json, ds_config.json, expected.safetensors ("fp32/<parameter>",
-"exp_avg/<parameter>", "exp_avg_sq/<parameter>", gathered over the ranks from the running optimizer; its masters are compared here with
-DeepSpeed's zero_to_fp32 where that accepts the files) and expected.json (counters, loss scale, losses before and after the save).
-The universal cases are made from others by DeepSpeed's ds_to_universal. Needs torch, deepspeed 0.19, transformers, safetensors, tokenizers.
+Per case a directory: what save_checkpoint wrote, config.json, ds_config.json and expected.json: counters, loss scaler, losses before and
+after the save, and the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>", "exp_avg/<parameter>", "exp_avg_sq/<parameter>",
+gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
+The universal cases are made from others by DeepSpeed's ds_to_universal. torch_files has tensors of all kinds in both formats of
+torch.save, bin_model a Hugging Face directory with pytorch_model.bin in two shards and z1_w1's weights.
+Needs torch, deepspeed 0.19, transformers, tokenizers, xxhash.
 """
 import argparse
 import json
@@ -29,6 +31,7 @@ CASES = {
     "z2_w3_groups": (3, 2, {}, {"round_robin_gradients": True}, ("groups", "frozen")),
     "z2_w2_fp16": (2, 2, FP16, {}, ()),
     "z2_w2_elastic": (2, 2, {}, {"elastic_checkpoint": True}, ()),
+    "z2_w2_aligned": (2, 2, BF16, {"parameter_alignment": True, "round_robin_gradients": True}, ()),
     "z2_w2_legacy": (2, 2, {"checkpoint": {"checkpoint_serialization": False}}, {}, ("legacy",)),
     "z3_w2_bf16": (2, 3, BF16, {"sub_group_size": 400}, ("groups", "frozen")),
     "z3_w3": (3, 3, {}, {"sub_group_size": 1000}, ()),
@@ -167,7 +170,7 @@ def run_case(out, name, text_blocks):
 def finish_case(directory, tensors, facts, config, hf_config, by_script):
     import torch
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-    from safetensors.torch import save_file
+    import xxhash
     facts["zero_to_fp32_agrees"] = False
     if by_script:
         recovered = get_fp32_state_dict_from_zero_checkpoint(str(directory))
@@ -176,7 +179,7 @@ def finish_case(directory, tensors, facts, config, hf_config, by_script):
             assert torch.equal(tensor, wanted), f"{directory.name}: zero_to_fp32 has another {name}"
         facts["zero_to_fp32_agrees"] = True
         facts["zero_to_fp32_names"] = sorted(recovered)
-    save_file({k: v.contiguous() for k, v in tensors.items()}, str(directory / "expected.safetensors"))
+    facts["xxh3"] = {k: xxhash.xxh3_64_hexdigest(v.contiguous().numpy().tobytes()) for k, v in tensors.items()}
     (directory / "expected.json").write_text(json.dumps(facts, indent=1) + "\n")
     (directory / "ds_config.json").write_text(json.dumps(config, indent=1) + "\n")
     hf_config.save_pretrained(directory)
@@ -208,11 +211,39 @@ def universal(out, source, name):
     directory = out / name
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    for file in ("config.json", "ds_config.json", "expected.json", "expected.safetensors"):
+    for file in ("config.json", "ds_config.json", "expected.json"):
         shutil.copy(out / source / file, directory / file)
     subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder", str(out / source / "step3"), "--output_folder",
                     str(directory / "step3_universal"), "--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"], check=True)
     (directory / "latest_universal").write_text("step3_universal")
+
+
+def torch_files(directory):
+    import torch
+    directory.mkdir(exist_ok=True)
+    count = torch.arange(24)
+    shared = count.float() * 0.5
+    values = {"fp32": shared.view(4, 6), "view": shared[5:11], "transposed": shared.view(4, 6).t(), "sliced": shared.view(4, 6)[1::2, ::3],
+              "parameter": torch.nn.Parameter(shared.view(2, 12)), "fp16": count.half(), "bf16": count.bfloat16(), "fp64": count.double() / 3,
+              "int64": count - 7, "int32": count.int() - 7, "int16": count.short() - 7, "int8": count.to(torch.int8) - 7, "uint8": count.to(torch.uint8),
+              "bool": count % 3 == 0, "scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "expanded": torch.tensor([1.5]).expand(3, 2)}
+    torch.save(values, directory / "zip.pt")
+    torch.save(values, directory / "legacy.pt", _use_new_zipfile_serialization=False)
+
+
+def bin_model(directory, case):
+    """The weights of a case as transformers wrote them before safetensors."""
+    import torch
+    directory.mkdir(exist_ok=True)
+    shutil.copy(case / "config.json", directory)
+    module = torch.load(case / "step3/mp_rank_00_model_states.pt", weights_only=False)["module"]
+    names = [n for n in module if n != "lm_head.weight"]
+    files = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    parts = [names[:1], names[1:]]
+    for file, part in zip(files, parts):
+        torch.save({n: module[n].clone() for n in part}, directory / file)
+    index = {"metadata": {"total_size": sum(module[n].nbytes for n in names)}, "weight_map": {n: f for f, part in zip(files, parts) for n in part}}
+    (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
 
 def main():
@@ -232,6 +263,8 @@ def main():
         assert not any([p.wait() for p in processes]), f"{ranks} ranks failed"
     universal(out, "z2_w2_fp16", "universal_z2")
     universal(out, "z3_w3", "universal_z3")
+    torch_files(out / "torch_files")
+    bin_model(out / "bin_model", out / "z1_w1")
 
 
 if __name__ == "__main__":

@@ -12,18 +12,24 @@
 
 namespace tessera::checkpoint {
 
+/// Parameters that a DeepSpeed run did not train.
+enum class FrozenParameters { keep, exclude };
+
 struct ConsolidateOptions {
-  std::filesystem::path checkpoint;  ///< run directory, checkpoints directory or one checkpoint
-  std::string tag = "";                ///< "step_00000100" or "100"; empty: the latest
+  /// Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir or one of its tags (docs/import.md).
+  std::filesystem::path checkpoint;
+  std::string tag = "";                ///< "step_00000100" or "100", or DeepSpeed's; empty: the latest
   /// By its suffix: .safetensors, .bin, .h5; else a directory that gets a Hugging Face model (config.json, safetensors).
   std::filesystem::path output = {};
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
+  FrozenParameters frozen = FrozenParameters::keep;
   std::string state = "fp32";                    ///< which state to write; "exp_avg" for a look at the moments
 };
 
 struct ConsolidateReport {
   std::filesystem::path checkpoint;          ///< that was read
+  std::string format;                        ///< "Tessera", "DeepSpeed ZeRO stage 2 of 4 ranks"
   std::int64_t step = 0;
   std::int64_t tensors = 0, parameters = 0;
   std::int64_t bytes_read = 0, bytes_written = 0;

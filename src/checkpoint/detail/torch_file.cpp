@@ -246,14 +246,23 @@ TorchFile::Storage TorchFile::storage_of(PickleValue reference) const {
 }
 
 std::optional<TensorPlace> TorchFile::find_tensor(PickleValue value) const {
-  for (int level = 0; level < 4; ++level) {
-    bool const parameter = value.is_call("torch._utils", "_rebuild_parameter") || value.is_call("torch._utils", "_rebuild_parameter_with_state");
-    if (!parameter) break;
-    value = value.arguments()[0];
+  if (value.kind() != Pickle::Kind::object) return std::nullopt;
+  PickleValue function = value.callable(), arguments = value.arguments();
+  // wrappers around the tensor: a parameter (tensor, ...), a tensor with attributes (function, class, its arguments, attributes)
+  for (int level = 0; level < 8; ++level) {
+    if (function.is_global("torch._tensor", "_rebuild_from_type_v2")) {
+      function = arguments[0];
+      arguments = arguments[2];
+    } else if (function.is_global("torch._utils", "_rebuild_parameter") || function.is_global("torch._utils", "_rebuild_parameter_with_state")) {
+      PickleValue const inner = arguments[0];
+      if (inner.kind() != Pickle::Kind::object) return std::nullopt;
+      function = inner.callable();
+      arguments = inner.arguments();
+    } else {
+      break;
+    }
   }
-  bool const v2 = value.is_call("torch._utils", "_rebuild_tensor_v2");
-  if (!v2 && !value.is_call("torch._utils", "_rebuild_tensor")) return std::nullopt;
-  PickleValue const arguments = value.arguments();
+  if (!function.is_global("torch._utils", "_rebuild_tensor_v2") && !function.is_global("torch._utils", "_rebuild_tensor")) return std::nullopt;
   if (arguments.size() < 4) value.fail("a tensor lacks storage, offset, shape or strides");
   Storage const storage = storage_of(arguments[0]);
   std::int64_t const offset = arguments[1].as_int();

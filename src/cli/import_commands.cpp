@@ -1,0 +1,88 @@
+// tessera import and tessera export.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.hpp"
+#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/import.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/model/causal_lm.hpp"
+#include "tessera/train/version.hpp"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ImportArguments {
+  std::string source, checkpoints, config, tag, max_shard_size = "4GiB";
+  bool no_crc = false;
+};
+
+ConfigTree read_config(ImportArguments const& a) {
+  if (!a.config.empty()) return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json" : fs::path(a.config));
+  auto const found = checkpoint::find_model_config(a.source);
+  TESSERA_VALIDATE(found, IoError, "there is no config.json in or beside ", a.source, "; name the Hugging Face model directory with --config DIR");
+  return ConfigTree::read(*found);
+}
+
+void run_import(ImportArguments const& a) {
+  checkpoint::ImportOptions options;
+  options.source = a.source;
+  options.tag = a.tag;
+  options.checkpoints = a.checkpoints;
+  options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
+  options.versions = train::versions_tree();
+  auto const model = model::make_model(read_config(a), Dtype::fp32);
+  options.model_config = model->config();
+  options.units = model->units();
+  auto const r = checkpoint::import_checkpoint(options);
+  fmt::print("{}: {}, step {}, {} tensors, {} parameters{}, {} written in {:.2f} s\n  {}\n", r.source.string(), r.format, r.step, r.tensors, r.parameters,
+             r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "", human_bytes(r.bytes), r.seconds, r.checkpoint.string());
+  for (auto const& note : r.notes) fmt::print("  note: {}\n", note);
+}
+
+struct ExportArguments {
+  checkpoint::ExportOptions options;
+  std::string checkpoint, output, max_shard_size = "5GB";
+};
+
+void run_export(ExportArguments& a) {
+  a.options.checkpoint = a.checkpoint;
+  a.options.output = a.output;
+  a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  auto const r = checkpoint::export_model(a.options);
+  fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n", r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
+             human_bytes(r.bytes_written), r.seconds);
+  for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+}
+
+}  // namespace
+
+void add_import(CLI::App& app) {
+  auto const a = std::make_shared<ImportArguments>();
+  auto* command = app.add_subcommand("import", "DeepSpeed checkpoint or Hugging Face model into a checkpoint that tessera-train goes on from");
+  command->add_option("source", a->source, "DeepSpeed's save_dir or one tag of it (ZeRO 1, 2, 3, universal), or a Hugging Face model directory")->required();
+  command->add_option("checkpoint_dir", a->checkpoints, "Gets step_<N> and latest; for --resume_from_checkpoint, or OUTPUT_DIR/checkpoints")->required();
+  command->add_option("--config", a->config, "config.json or its directory (default: in the source or beside it)");
+  command->add_option("-t,--tag", a->tag, "Which DeepSpeed checkpoint (default: the latest)");
+  command->add_option("--max_shard_size", a->max_shard_size, "About the size of one shard file")->capture_default_str();
+  command->add_flag("--no_crc", a->no_crc, "Compare the CRC-32 of pickles only, not of all data");
+  command->callback([a] { run_import(*a); });
+}
+
+void add_export(CLI::App& app) {
+  auto const a = std::make_shared<ExportArguments>();
+  auto* command = app.add_subcommand("export", "Checkpoint into a Hugging Face model directory: config.json, safetensors, tokenizer");
+  command->add_option("checkpoint_dir", a->checkpoint, "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir")->required();
+  command->add_option("output_dir", a->output, "Gets the model")->required();
+  command->add_option("-t,--tag", a->options.tag, "Which checkpoint (default: the latest)");
+  command->add_option("--dtype", a->options.dtype, "fp32, bf16 or fp16")->capture_default_str();
+  command->add_option("--max_shard_size", a->max_shard_size, "Largest safetensors file, e.g. 5GB, 500MB")->capture_default_str();
+  command->callback([a] { run_export(*a); });
+}
+
+}  // namespace tessera::cli
