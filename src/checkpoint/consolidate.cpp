@@ -189,7 +189,7 @@ bool is_directory_output(fs::path const& output) {
 fs::path write_config(ConsolidateOptions const& options, Manifest const& manifest) {
   ConfigTree config = manifest.model_config;
   for (auto const* key : {"torch_dtype", "dtype"})
-    if (config.contains(key))
+    if (config.contains(key) || (std::string_view(key) == "dtype" && !config.contains("torch_dtype")))
       config.set(key, options.dtype == Dtype::fp32 ? "float32" : options.dtype == Dtype::bf16 ? "bfloat16" : "float16");
   write_file_atomically(options.output / "config.json", config.dump(2) + "\n");
   return options.output / "config.json";

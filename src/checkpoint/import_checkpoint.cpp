@@ -5,6 +5,7 @@
 #include <chrono>
 #include <unordered_map>
 
+#include "detail/text.hpp"
 #include "detail/training_source.hpp"
 #include "tessera/checkpoint/import.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -21,8 +22,6 @@ using detail::TrainingSource;
 /// DeepSpeed's starting point of a dynamic scaler (docs/loss-scaling.md), for sources without one: a run in fp32 or bf16 ignores it,
 /// one in fp16 starts as it would from random weights.
 optim::LossScalerState const fresh_scaler{65536.0, 0, -1, 2};
-
-std::string text_of(std::vector<std::int64_t> const& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 /// The source's tensor of every parameter of the model, [unit][parameter], by any of its names. Trained tensors that the model does
 /// not have are an error: it would be another model.
@@ -51,7 +50,7 @@ std::vector<std::vector<std::size_t>> match(TrainingSource const& source, std::v
           if (found == by_name.end()) found = by_name.find(variant);
       if (found == by_name.end()) complain(parameter.name + " is missing");
       else if (source.tensors[found->second].shape != parameter.shape)
-        complain(concat(parameter.name, " has shape ", text_of(source.tensors[found->second].shape), ", the model wants ", text_of(parameter.shape)));
+        complain(concat(parameter.name, " has shape ", detail::list_text(source.tensors[found->second].shape), ", the model wants ", detail::list_text(parameter.shape)));
       row.push_back(found == by_name.end() ? 0 : found->second);
       if (found != by_name.end()) used[found->second] = true;
     }

@@ -126,6 +126,10 @@ void read_optimizer(TorchFile const& file, PickleValue optimizer, RankStates& ra
 
 RankStates read_rank(fs::path const& path, Wanted wanted, CrcCheck check) {
   TorchFile const file(path, check);
+  std::smatch saved, named;
+  std::string const saved_as = file.saved_name() + ".pt", name = path.filename().string();
+  bool const renamed = std::regex_match(saved_as, saved, optim_pattern) && std::regex_match(name, named, optim_pattern) && saved[1] != named[1];
+  TESSERA_VALIDATE(!renamed, DataError, path.string(), " was saved as ", saved_as, "; give the files of the ranks their names back");
   PickleValue const root = file.root().at("optimizer_state_dict");
   RankStates rank;
   auto const stage3 = root.find("fp32_flat_groups");
@@ -146,10 +150,11 @@ RankStates read_rank(fs::path const& path, Wanted wanted, CrcCheck check) {
 
 /// All ranks' files, and that they belong together.
 std::vector<RankStates> read_ranks(fs::path const& directory, std::map<int, fs::path> const& paths, Wanted wanted, CrcCheck check) {
+  int next = 0;
+  for (auto const& [rank, path] : paths)
+    TESSERA_VALIDATE(rank == next++, DataError, directory.string(), " has no optimizer file of rank ", next - 1, "; copy the files of all ranks into one directory");
   std::vector<RankStates> ranks;
   for (auto const& [rank, path] : paths) {
-    TESSERA_VALIDATE(rank == static_cast<int>(ranks.size()), DataError, directory.string(), " has no optimizer file of rank ", ranks.size(),
-                     "; copy the files of all ranks into one directory");
     ranks.push_back(read_rank(path, wanted, check));
     auto const& one = ranks.back();
     for (auto const count : one.partition_count)

@@ -1,4 +1,5 @@
 #include "detail/text.hpp"
+#include "detail/weight_files.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/core/error.hpp"
 
@@ -7,21 +8,36 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path const& check_directory(fs::path const& directory) {
+class SafetensorsWeights final : public detail::WeightFiles {
+ public:
+  explicit SafetensorsWeights(fs::path const& directory) : reader_(directory) {}
+  std::vector<std::int64_t> const* find(std::string const& name) const override {
+    auto const* entry = reader_.find(name);
+    return entry == nullptr ? nullptr : &entry->shape;
+  }
+  void read(std::string const& name, std::int64_t first, std::int64_t numel, float* out) const override { reader_.read_as_fp32(name, first, numel, out); }
+  fs::path const& file() const override { return reader_.files()[0]; }
+
+ private:
+  SafetensorsReader reader_;
+};
+
+/// safetensors first, as transformers does.
+std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
   std::error_code error;
   TESSERA_VALIDATE(fs::is_directory(directory, error), IoError, directory.string(), " is not a directory; give a Hugging Face model directory");
-  bool const safetensors = fs::exists(directory / "model.safetensors", error) || fs::exists(directory / "model.safetensors.index.json", error);
-  if (safetensors) return directory;
-  bool const pickled = fs::exists(directory / "pytorch_model.bin", error) || fs::exists(directory / "pytorch_model.bin.index.json", error);
-  TESSERA_VALIDATE(!pickled, DataError, directory.string(), " has its weights as pytorch_model.bin only, a pickle that may run code when it is read; ",
-                   "convert it where you trust it, with Hugging Face transformers: "
-                   "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW_DIR, safe_serialization=True)");
-  throw IoError(concat(directory.string(), " has neither model.safetensors nor model.safetensors.index.json; give a Hugging Face model directory"));
+  auto const has = [&](char const* name) { return fs::exists(directory / name, error); };
+  if (has("model.safetensors") || has("model.safetensors.index.json")) return std::make_unique<SafetensorsWeights>(directory);
+  if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) return detail::open_torch_weights(directory);
+  throw IoError(concat(directory.string(), " has neither model.safetensors nor pytorch_model.bin, nor an index of either; give a Hugging Face model directory"));
 }
 
 }  // namespace
 
-ModelWeights::ModelWeights(fs::path const& model_directory) : reader_(check_directory(model_directory)) {}
+ModelWeights::ModelWeights(fs::path const& model_directory) : files_(open_weights(model_directory)) {}
+ModelWeights::~ModelWeights() = default;
+ModelWeights::ModelWeights(ModelWeights&&) noexcept = default;
+ModelWeights& ModelWeights::operator=(ModelWeights&&) noexcept = default;
 
 std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) const {
   // Weights saved from the bare model lack the head class's prefix ("wte.weight"), others have it where we do not
@@ -29,10 +45,10 @@ std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) cons
   auto names = parameter.aliases;
   names.insert(names.begin(), parameter.name);
   for (auto const& name : names) {
-    if (reader_.find(name)) return name;
+    if (files_->find(name)) return name;
     for (auto const& prefix : prefixes) {
-      if (name.rfind(prefix, 0) == 0 && reader_.find(name.substr(prefix.size()))) return name.substr(prefix.size());
-      if (reader_.find(prefix + name)) return prefix + name;
+      if (name.rfind(prefix, 0) == 0 && files_->find(name.substr(prefix.size()))) return name.substr(prefix.size());
+      if (files_->find(prefix + name)) return prefix + name;
     }
   }
   return "";
@@ -45,19 +61,19 @@ void ModelWeights::require(std::vector<memory::UnitSpec> const& units) const {
     for (auto const& parameter : unit.parameters) {
       std::string const name = find_name(parameter);
       bool const found = !name.empty();
-      if (found && reader_.find(name)->shape == parameter.shape) continue;
+      if (found && *files_->find(name) == parameter.shape) continue;
       if (++count > 10) continue;
       problems += (problems.empty() ? "" : "; ") + parameter.name +
-                  (found ? " has shape " + detail::list_text(reader_.find(name)->shape) + ", the model wants " + detail::list_text(parameter.shape) : " is missing");
+                  (found ? " has shape " + detail::list_text(*files_->find(name)) + ", the model wants " + detail::list_text(parameter.shape) : " is missing");
     }
   if (count > 10) problems += concat("; and ", count - 10, " more");
-  TESSERA_VALIDATE(count == 0, DataError, reader_.files()[0].string(), " does not fit config.json: ", problems);
+  TESSERA_VALIDATE(count == 0, DataError, files_->file().string(), " does not fit config.json: ", problems);
 }
 
 void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel, float* out) const {
   std::string const name = find_name(parameter);
-  TESSERA_VALIDATE(!name.empty(), DataError, reader_.files()[0].string(), " has no tensor ", parameter.name);
-  reader_.read_as_fp32(name, first, numel, out);
+  TESSERA_VALIDATE(!name.empty(), DataError, files_->file().string(), " has no tensor ", parameter.name);
+  files_->read(name, first, numel, out);
 }
 
 }  // namespace tessera::checkpoint

@@ -44,22 +44,29 @@ class SafetensorsReader {
   std::unique_ptr<State> state_;
 };
 
-/// The weights of a Hugging Face model directory, looked up by parameter.
+namespace detail {
+class WeightFiles;
+}
+
+/// The weights of a Hugging Face model directory, looked up by parameter: safetensors, else pytorch_model.bin (read as data, nothing
+/// in it is executed), each single or sharded.
 class ModelWeights {
  public:
-  /// @throws DataError when the directory has a pytorch_model.bin only (says how to convert it), IoError when it has neither
+  /// @throws DataError when files are malformed, IoError when the directory has neither
   explicit ModelWeights(std::filesystem::path const& model_directory);
+  ~ModelWeights();
+  ModelWeights(ModelWeights&&) noexcept;
+  ModelWeights& operator=(ModelWeights&&) noexcept;
 
   /// Checks that every parameter is there (under its name, an alias, or either without or with the leading "transformer." or
   /// "model.") with its shape. @throws DataError listing what is missing or has another shape
   void require(std::vector<memory::UnitSpec> const& units) const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
   void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel, float* out) const;
-  SafetensorsReader const& reader() const { return reader_; }
 
  private:
   std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there
-  SafetensorsReader reader_;
+  std::unique_ptr<detail::WeightFiles> files_;
 };
 
 }  // namespace tessera::checkpoint

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "detail/json_reader.hpp"
+#include "detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "detail/convert.hpp"
-#include "detail/json_reader.hpp"
+#include "detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
 
-constexpr std::int64_t largest_read = std::int64_t{4} << 20;
+constexpr std::int64_t largest_read = std::int64_t{4} << 20, largest_expanded = std::int64_t{1} << 20;
 constexpr std::string_view legacy_magic{"\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 10};
 
 struct StorageClass {
@@ -157,12 +157,12 @@ void TorchFile::open_zip(CrcCheck check) {
     if (slash == std::string::npos || member.name.find('/') != slash || member.name.substr(slash) != "/data.pkl") continue;
     TESSERA_VALIDATE(pickle == nullptr, DataError, path().string(), " has more than one data.pkl");
     pickle = &member;
-    root_name_ = member.name.substr(0, slash);
+    saved_name_ = member.name.substr(0, slash);
   }
   TESSERA_VALIDATE(pickle != nullptr, DataError, path().string(), " is a zip archive without a data.pkl; this is no file of torch.save");
   TESSERA_VALIDATE(pickle->bytes <= static_cast<std::int64_t>(Pickle::largest), DataError, path().string(), ": data.pkl has ", pickle->bytes, " bytes; at most ",
                    Pickle::largest, " are read");
-  if (auto const* order = zip_->find(root_name_ + "/byteorder")) {
+  if (auto const* order = zip_->find(saved_name_ + "/byteorder")) {
     std::string text(static_cast<std::size_t>(std::min<std::int64_t>(order->bytes, 16)), '\0');
     file_.read(text.data(), static_cast<std::int64_t>(text.size()), order->offset);
     TESSERA_VALIDATE(text == "little", DataError, path().string(), " is in byte order '", printable(text), "'; little-endian files are read");
@@ -218,7 +218,7 @@ void TorchFile::open_legacy() {
 TorchFile::Storage TorchFile::zip_storage(PickleValue arguments, ElementType type) const {
   auto const key = arguments[2].as_text();
   std::int64_t const numel = arguments[4].as_int(), size = bytes_of(type);
-  ZipMember const* member = zip_->find(concat(root_name_, "/data/", key));
+  ZipMember const* member = zip_->find(concat(saved_name_, "/data/", key));
   if (member == nullptr) arguments.fail(concat("storage ", printable(key), " is not in the file"));
   if (numel < 0 || numel > member->bytes / size) arguments.fail(concat("storage ", printable(key), " of ", numel, " elements has ", member->bytes, " bytes"));
   return {type, numel, member->offset};
@@ -283,6 +283,8 @@ std::optional<TensorPlace> TorchFile::find_tensor(PickleValue value) const {
   }
   if (offset < 0 || offset > storage.numel || (place.numel > 0 && last >= storage.numel - offset))
     value.fail(concat("a tensor reaches element ", last, " behind element ", offset, " of a storage of ", storage.numel));
+  // an expanded tensor (stride 0) may be larger than its file; a small one is all that occurs in practice
+  if (place.numel > std::max(storage.numel, largest_expanded)) value.fail(concat("a tensor of ", place.numel, " elements stands in a storage of ", storage.numel));
   if (contiguous || place.numel == 0) place.strides.clear();
   place.storage = static_cast<std::uint64_t>(storage.file_offset);
   place.file_offset = storage.file_offset + offset * bytes_of(storage.type);

@@ -46,7 +46,10 @@ class TorchFile {
 
   /// The saved object.
   PickleValue root() const;
+  Pickle const& pickle() const { return *pickle_; }
   File const& file() const { return file_; }
+  /// Folder in the archive: the stem of the name that torch.save was given, or "archive"; empty for the legacy format.
+  std::string const& saved_name() const { return saved_name_; }
   std::filesystem::path const& path() const { return file_.path(); }
   /// A tensor or parameter; nothing for other values. @throws DataError when it is a tensor of a kind that is not read, or a broken one
   std::optional<TensorPlace> find_tensor(PickleValue value) const;
@@ -67,7 +70,7 @@ class TorchFile {
 
   File file_;
   std::unique_ptr<ZipReader> zip_;
-  std::string root_name_;                          ///< folder in the archive
+  std::string saved_name_;
   std::map<std::string, Storage> legacy_storages_;
   std::unique_ptr<Pickle> pickle_;
 };

@@ -6,7 +6,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "detail/json_reader.hpp"
+#include "detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "detail/json_reader.hpp"
+#include "detail/text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

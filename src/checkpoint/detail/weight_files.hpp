@@ -1,0 +1,26 @@
+#pragma once
+/// The tensors of a Hugging Face model directory, whatever files they are in.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::checkpoint::detail {
+
+class WeightFiles {
+ public:
+  virtual ~WeightFiles() = default;
+  /// The shape of a tensor, or null.
+  virtual std::vector<std::int64_t> const* find(std::string const& name) const = 0;
+  /// Elements [first, first + numel) as fp32. Positional: threads may share it. @pre the tensor is there
+  virtual void read(std::string const& name, std::int64_t first, std::int64_t numel, float* out) const = 0;
+  /// The first file, for messages.
+  virtual std::filesystem::path const& file() const = 0;
+};
+
+/// pytorch_model.bin, or its shards by pytorch_model.bin.index.json; nothing in them is executed.
+std::unique_ptr<WeightFiles> open_torch_weights(std::filesystem::path const& directory);
+
+}  // namespace tessera::checkpoint::detail

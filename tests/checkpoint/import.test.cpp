@@ -1,0 +1,182 @@
+// Checkpoints that DeepSpeed 0.19.8 wrote (tests/oracles/deepspeed_checkpoints.py): every element of masters and moments is what the
+// running engine had.
+#include <xxhash.h>
+
+#include "fixture.hpp"
+#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/import.hpp"
+#include "tessera/checkpoint/restore.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/model/causal_lm.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+using test::ScratchDirectory;
+using testing::HasSubstr;
+
+fs::path const data = fs::path(TESSERA_TEST_DATA) / "checkpoint/data/deepspeed";
+
+std::string hash(float const* values, std::int64_t numel) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits(values, static_cast<std::size_t>(numel) * 4)));
+  return text;
+}
+
+ImportOptions options_for(fs::path const& source, fs::path const& checkpoints) {
+  ImportOptions options;
+  options.source = source;
+  options.checkpoints = checkpoints;
+  options.model_config = ConfigTree::read(*find_model_config(source));
+  options.units = model::make_model(options.model_config, Dtype::fp32)->units();
+  return options;
+}
+
+/// "state/tensor" -> hash of what a checkpoint restores to.
+std::map<std::string, std::string> restored(fs::path const& checkpoint, std::vector<memory::UnitSpec> const& units) {
+  zero::PartitionPlan const plan(units, 1);
+  test::RankState state(plan, 0);
+  restore_rank(read_manifest(checkpoint), plan, 0, state.views());
+  std::map<std::string, std::string> out;
+  char const* const names[] = {"fp32", "exp_avg", "exp_avg_sq"};
+  for (std::size_t s = 0; s < 3; ++s)
+    for (auto const& piece : plan.pieces(0)) {
+      auto const& slot = plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
+      out[concat(names[s], "/", slot.name)] = hash(state.memory(s).data() + piece.partition_offset, piece.numel);
+    }
+  return out;
+}
+
+class DeepSpeed : public testing::TestWithParam<char const*> {
+ protected:
+  fs::path source_ = data / GetParam();
+  ConfigTree expected_ = ConfigTree::read(source_ / "expected.json");
+  ScratchDirectory scratch_;
+};
+
+TEST_P(DeepSpeed, EveryElementIsImported) {
+  auto options = options_for(source_, scratch_ / "checkpoints");
+  options.max_shard_bytes = 20'000;  // several shards
+  auto const report = import_checkpoint(options);
+  EXPECT_EQ(report.step, expected_.at("global_steps").as_int());
+  auto const manifest = read_manifest(report.checkpoint);
+  EXPECT_GE(manifest.shards.size(), 3u);
+  EXPECT_TRUE(verify(report.checkpoint).ok());
+  auto const got = restored(report.checkpoint, options.units);
+  std::size_t compared = 0;
+  for (auto const& [name, sum] : expected_.at("xxh3").as_object()) {
+    ASSERT_TRUE(got.contains(name)) << name;
+    EXPECT_EQ(got.at(name), sum.as_string()) << name;
+    ++compared;
+  }
+  std::size_t const frozen = report.notes.empty() ? 0 : 2;
+  EXPECT_EQ(compared, 3 * 16 - 2 * frozen);
+}
+
+TEST_P(DeepSpeed, CountersAndScalerAreImported) {
+  auto const options = options_for(source_, scratch_ / "checkpoints");
+  auto const report = import_checkpoint(options);
+  auto const manifest = read_manifest(report.checkpoint);
+  EXPECT_EQ(manifest.samples, expected_.at("global_samples").as_int());
+  ConfigTree const& state = manifest.trainer_state;
+  EXPECT_EQ(state.at("optimizer_steps").as_int(), expected_.at("adam_step").as_int());
+  EXPECT_EQ(state.at("applied_steps").as_int(), expected_.at("global_steps").as_int() - expected_.at("skipped_steps").as_int());
+  if (auto const* scaler = expected_.find("scaler")) {
+    for (auto const* key : {"scale", "iteration", "last_overflow", "hysteresis"})
+      EXPECT_EQ(state.at("loss_scaler").at(key).as_double(), scaler->at(key).as_double()) << key;
+  }
+}
+
+TEST_P(DeepSpeed, ConsolidationHasTheTensorsOfZeroToFp32) {
+  ConsolidateOptions options;
+  options.checkpoint = source_;
+  options.output = scratch_ / "model.safetensors";
+  auto const report = consolidate(options);
+  EXPECT_THAT(report.format, HasSubstr("DeepSpeed"));
+  SafetensorsReader const model(options.output);
+  std::size_t weights = 0;
+  for (auto const& [name, sum] : expected_.at("xxh3").as_object()) {
+    if (name.rfind("fp32/", 0) != 0) continue;
+    auto const* entry = model.find(name.substr(5));
+    ASSERT_NE(entry, nullptr) << name;
+    std::vector<float> values(static_cast<std::size_t>(entry->numel));
+    model.read_as_fp32(name.substr(5), 0, entry->numel, values.data());
+    EXPECT_EQ(hash(values.data(), entry->numel), sum.as_string()) << name;
+    ++weights;
+  }
+  EXPECT_EQ(model.entries().size(), weights);
+  if (auto const* names = expected_.find("zero_to_fp32_names")) {
+    for (auto const& name : names->as_array()) EXPECT_TRUE(name.as_string() == "lm_head.weight" || model.find(name.as_string())) << name.as_string();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeed,
+                         testing::Values("z1_w1", "z1_w2_bf16_wrapper", "z1_w2_frozen", "z2_w3_groups", "z2_w2_fp16", "z2_w2_elastic", "z2_w2_aligned",
+                                         "z2_w2_legacy", "z3_w2_bf16", "z3_w3", "universal_z2", "universal_z3"),
+                         [](auto const& info) { return std::string(info.param); });
+
+TEST(Import, FrozenParametersCanBeLeftOutOfTheWeights) {
+  ScratchDirectory const scratch;
+  for (auto const* name : {"z1_w2_frozen", "z2_w3_groups", "z3_w2_bf16"}) {
+    ConsolidateOptions options;
+    options.checkpoint = data / name;
+    options.output = scratch / concat(name, ".safetensors");
+    options.frozen = FrozenParameters::exclude;
+    consolidate(options);
+    EXPECT_EQ(SafetensorsReader(options.output).entries().size(), 14u) << name;
+  }
+}
+
+TEST(Import, HuggingFaceWeightsInBothForms) {
+  ScratchDirectory const scratch;
+  auto const options = options_for(data / "bin_model", scratch / "from_bin");
+  auto const report = import_checkpoint(options);
+  EXPECT_EQ(report.step, 0);
+  auto const weights = restored(report.checkpoint, options.units);
+  for (auto const& [name, sum] : ConfigTree::read(data / "z1_w1/expected.json").at("xxh3").as_object())
+    if (name.rfind("fp32/", 0) == 0) {
+      EXPECT_EQ(weights.at(name), sum.as_string()) << name;
+    }
+  ExportOptions exported;
+  exported.checkpoint = report.checkpoint;
+  exported.output = scratch / "model";
+  EXPECT_EQ(export_model(exported).step, 0);
+  auto const again = import_checkpoint(options_for(scratch / "model", scratch / "from_safetensors"));
+  EXPECT_EQ(restored(again.checkpoint, options.units), weights);
+}
+
+TEST(Import, ExportWritesTypeAndTokenizer) {
+  ScratchDirectory const scratch;
+  auto const options = options_for(data / "z3_w3", scratch / "checkpoints");
+  import_checkpoint(options);
+  std::ofstream(scratch / "tokenizer.json") << "{}";
+  ExportOptions exported;
+  exported.checkpoint = scratch / "checkpoints";
+  exported.output = scratch / "model";
+  exported.dtype = "bf16";
+  export_model(exported);
+  auto const config = ConfigTree::read(scratch / "model/config.json");
+  EXPECT_EQ(config.get_string("dtype", config.get_string("torch_dtype", "")), "bfloat16");
+  EXPECT_TRUE(fs::exists(scratch / "model/tokenizer.json"));
+  EXPECT_EQ(SafetensorsReader(scratch / "model").entries().begin()->second.dtype, "BF16");
+  exported.output = scratch / "model.bin";
+  EXPECT_THROW(export_model(exported), UsageError);
+}
+
+TEST(Import, AnotherModelIsRefused) {
+  ScratchDirectory const scratch;
+  auto options = options_for(data / "z2_w2_fp16", scratch / "checkpoints");
+  options.model_config.set("n_embd", 16);
+  options.units = model::make_model(options.model_config, Dtype::fp32)->units();
+  EXPECT_THAT([&] { import_checkpoint(options); }, testing::ThrowsMessage<DataError>(testing::AllOf(HasSubstr("wte"), HasSubstr("[331, 16]"))));
+  options.model_config.set("n_embd", 8).set("n_layer", 2);
+  options.units = model::make_model(options.model_config, Dtype::fp32)->units();
+  EXPECT_THAT([&] { import_checkpoint(options); }, testing::ThrowsMessage<DataError>(HasSubstr("transformer.h.1")));
+  EXPECT_FALSE(fs::exists(scratch / "checkpoints/latest"));
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint
