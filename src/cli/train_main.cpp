@@ -11,6 +11,7 @@
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
@@ -60,7 +61,21 @@ int end_with_error(topology::MpiSession& session, train::TrainingArguments const
   return code;
 }
 
-int run(topology::MpiSession& session, train::TrainingArguments const& arguments) {
+/// Asked on rank 0 alone: thousands of ranks must not call Slurm's controller.
+train::Deadline deadline_of(train::TrainingArguments const& arguments, topology::LauncherFacts const& facts) {
+  auto const now = train::Deadline::Clock::now();
+  if (arguments.time_limit_minutes > 0.0) {
+    std::chrono::duration<double, std::ratio<60>> const limit(arguments.time_limit_minutes);
+    return {now, now + std::chrono::duration_cast<train::Deadline::Clock::duration>(limit)};
+  }
+  auto const end = arguments.do_train ? topology::job_end_time(facts) : std::nullopt;
+  if (!end) return {};
+  std::chrono::sys_seconds const time{std::chrono::seconds(*end)};
+  log::info(concat("the job's time limit ends it in ", human_duration(std::chrono::duration<double>(time - now).count()), "; the run saves and stops before"));
+  return {now, time};
+}
+
+int run(topology::MpiSession& session, train::TrainingArguments const& arguments, topology::LauncherFacts const& facts) {
   auto const& info = session.info();
   StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(), identity_of(info));
   try {
@@ -72,6 +87,7 @@ int run(topology::MpiSession& session, train::TrainingArguments const& arguments
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
     train::Trainer trainer(arguments, session, *comm, status);
+    if (info.rank == 0) trainer.set_deadline(deadline_of(arguments, facts));
     auto const outcome = trainer.run();
     if (info.rank == 0 && outcome.code != ExitCode::done) log::info(outcome.reason);
     bool const early = outcome.code == ExitCode::stopped_early;
@@ -118,7 +134,7 @@ int main(int argc, char** argv) {
     info = session.info();
     if (refuse(facts, topology::disagreement(facts, info.world_size))) return static_cast<int>(ExitCode::usage);
     log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host});
-    code = run(session, arguments);
+    code = run(session, arguments, facts);
   }
   return exit_code_of_rank(code, info);
 }

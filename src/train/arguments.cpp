@@ -70,6 +70,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("log_level_replica", a.log_level_replica);
   visit("use_cpu", a.use_cpu);
   visit("threads", a.threads);
+  visit("time_limit", a.time_limit_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);
   visit("prompt", a.prompt);
   visit("max_new_tokens", a.max_new_tokens);

@@ -217,6 +217,8 @@ void add_machine(OptionTable& t) {
   t.add(choice, "device", "auto", "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse without (Tessera's own)").one_of({"auto", "cuda", "cpu"});
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(integer, "threads", {}, "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)").at_least(1).unit("threads");
+  t.add(real, "time_limit", 0.0, "save and end with exit code 75 before this time is over; 0: the time limit of a Slurm job (Tessera's own)")
+      .at_least(0).unit("minutes");
   t.add(real, "comm_timeout", 300.0, "longest wait for other ranks before the run ends with exit code 69 (Tessera's own)").above(0).unit("seconds");
   t.add(integer, "ddp_timeout", 1800, "longest wait for other ranks, when comm_timeout is not given").above(0).unit("seconds");
   t.add(integer, "local_rank", -1, "rank on this node, passed by launchers").hint("no effect: MPI knows the ranks");

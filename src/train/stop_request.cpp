@@ -12,11 +12,12 @@ namespace tessera::train {
 namespace {
 
 std::atomic<int> requested{0};
+std::atomic<bool> save_requested{false};
 
 sigset_t stop_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGXCPU, SIGHUP}) sigaddset(&set, s);
+  for (int s : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP}) sigaddset(&set, s);
   return set;
 }
 
@@ -34,7 +35,9 @@ void watch() {
   std::chrono::steady_clock::time_point first;
   for (int signal_number = 0; sigwait(&set, &signal_number) == 0;) {
     auto const now = std::chrono::steady_clock::now();
-    if (requested.load() == 0) {
+    if (signal_number == SIGUSR2) {
+      save_requested.store(true);
+    } else if (requested.load() == 0) {
       first = now;
       requested.store(signal_number);
     } else if ((signal_number == SIGINT || signal_number == SIGTERM) && now - first > std::chrono::seconds(1)) {
@@ -56,14 +59,17 @@ void StopRequest::install() {
 
 int StopRequest::signal() { return requested.load(); }
 
-std::string StopRequest::signal_name(int signal_number) {
-  switch (signal_number) {
+bool StopRequest::take_save() { return save_requested.exchange(false); }
+
+std::string StopRequest::name(int request) {
+  switch (request) {
+    case time_limit: return "the time limit";
     case SIGTERM: return "SIGTERM";
     case SIGINT: return "SIGINT";
     case SIGUSR1: return "SIGUSR1";
     case SIGXCPU: return "SIGXCPU";
     case SIGHUP: return "SIGHUP";
-    default: return "signal " + std::to_string(signal_number);
+    default: return "signal " + std::to_string(request);
   }
 }
 

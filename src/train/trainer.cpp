@@ -39,7 +39,8 @@ struct Trainer::StepOutcome {
   double learning_rate = 0.0;
   zero::StepResult update;
   double seconds = 0.0;
-  int stop_signal = 0;  ///< the highest signal number any rank has seen
+  int stop = 0;             ///< 0: go on; else the highest StopRequest number any rank has seen
+  bool save_asked = false;  ///< some rank has been asked to save
 };
 
 Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status)
@@ -140,15 +141,19 @@ Outcome Trainer::train() {
   std::int64_t step = first_step_;
   for (; step <= total; ++step) {
     status_.update(StatusFile::State::running, step - 1, total);
+    auto const step_started = Clock::now();
+    auto const saving_before = saving_;
     StepOutcome const outcome = train_step(step);
     check_loss(step, outcome);
     after_step(step, outcome);
-    if (outcome.stop_signal != 0 && step < total) {
+    if ((outcome.stop != 0 || outcome.save_asked) && step < total) {
       progress_->clear();
       if (last_saved_step_ != step) save_checkpoint(step);
-      return {ExitCode::stopped_early, concat("stopped by ", StopRequest::signal_name(outcome.stop_signal), " after step ", step, " of ", total,
-                                              "; run the same command again to go on")};
+      if (outcome.stop != 0)
+        return {ExitCode::stopped_early, concat("stopped by ", StopRequest::name(outcome.stop), " after step ", step, " of ", total,
+                                                "; run the same command again to go on")};
     }
+    deadline_.step_took(Clock::now() - step_started - (saving_ - saving_before));
   }
   progress_->clear();
   if (first_step_ <= total) write_train_results(seconds_since(started));
@@ -181,13 +186,21 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   if (!outcome.update.skipped) ++applied_steps_;
 
   std::vector<double> sums{loss_sum};
-  std::vector<double> highest{static_cast<double>(StopRequest::signal())};
   comm::all_reduce_values(comm_, sums, comm::ReduceOp::sum);
-  comm::all_reduce_values(comm_, highest, comm::ReduceOp::max);
   outcome.loss = sums[0] / static_cast<double>(outcome.tokens);
-  outcome.stop_signal = static_cast<int>(highest[0]);
+  share_requests(outcome);
   outcome.seconds = seconds_since(started);
   return outcome;
+}
+
+/// Signals reach ranks at different steps, and only rank 0 knows the time limit: all act on what any has seen.
+void Trainer::share_requests(StepOutcome& outcome) {
+  int stop = StopRequest::signal();
+  if (stop == 0 && is_root() && deadline_.due(Deadline::Clock::now())) stop = StopRequest::time_limit;
+  std::vector<double> highest{static_cast<double>(stop), StopRequest::take_save() ? 1.0 : 0.0};
+  comm::all_reduce_values(comm_, highest, comm::ReduceOp::max);
+  outcome.stop = static_cast<int>(highest[0]);
+  outcome.save_asked = highest[1] != 0.0;
 }
 
 double Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings) {

@@ -55,8 +55,12 @@ void Trainer::save_checkpoint(std::int64_t step) {
     request.trainer_state = trainer_state(step);
     request.versions = versions_tree();
   }
+  auto const started = std::chrono::steady_clock::now();
   try {
     auto const saved = checkpoint::save(request, views_of(*engine_), comm_);
+    std::chrono::duration<double> const took = std::chrono::steady_clock::now() - started;
+    saving_ += took;
+    deadline_.save_took(took);
     save_failures_ = 0;
     last_saved_step_ = step;
     if (!is_root()) return;

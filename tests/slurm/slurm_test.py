@@ -127,6 +127,32 @@ def cancelled_job_saves(b):
     b.tool(["checkpoint", "verify", b.work / "run"])
 
 
+def save_on_request(b):
+    """SIGUSR2 from scancel: a checkpoint between the planned ones, and the job goes on to its end."""
+    words = b.common("run", max_steps=100000, per_device_train_batch_size=2, save_strategy="no")
+    job = b.sbatch(["-N2", "-n4", "-o", "job-%j.out", b.script_of("job.sh", 'srun tessera-train "$@"\n'), *words])
+    b.wait_for_losses("run", 5)
+    assert not (b.work / "run/checkpoints/latest").exists()
+    b.run(["scancel", "--signal=USR2", job])
+    wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 20)
+    saved = len(b.losses("run"))
+    b.wait_for_losses("run", saved + 5)
+    assert b.field(job, "JobState") == "RUNNING"
+    b.run(["scancel", job])
+    b.wait_for_end(job)
+
+
+def time_limit_is_known(b):
+    """No --signal: the run reads the job's end from Slurm, saves before it and ends with 75."""
+    words = b.common("run", max_steps=10000000, per_device_train_batch_size=2, save_strategy="no")
+    job = b.sbatch(["-N2", "-n4", "--time=1", "-o", "job-%j.out", b.script_of("job.sh", 'srun tessera-train "$@"\n'), *words])
+    state, code = b.wait_for_end(job, 100)
+    assert (state, code) == ("FAILED", 75), (state, code, b.output(job))
+    status = b.status("run")
+    assert status["exit_code"] == 75 and "the time limit" in status["reason"], status
+    b.tool(["checkpoint", "verify", b.work / "run"])
+
+
 def other_rank_counts_go_on(b):
     """A job's checkpoints from 4 ranks on two nodes, resumed by 2 ranks on one, then by 3 on two."""
     b.srun(1, 1, b.common("whole", max_steps=12, per_device_train_batch_size=12))
@@ -161,7 +187,7 @@ def dead_node(b):
         b.run([b.script, "node-up", b.cluster, "n2"])
 
 
-SCENARIOS = [two_nodes_train_as_one, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, other_rank_counts_go_on, dead_node]
+SCENARIOS = [two_nodes_train_as_one, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request, time_limit_is_known, other_rank_counts_go_on, dead_node]
 
 
 def main():

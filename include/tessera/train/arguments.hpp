@@ -73,6 +73,7 @@ struct TrainingArguments {
   bool use_cpu = false;                  ///< --device cpu
   bool needs_cuda = false;               ///< --device cuda: a run without a GPU is refused
   std::optional<std::int64_t> threads;   ///< a rank's OpenMP threads; none: what the launcher gave
+  double time_limit_minutes = 0.0;       ///< 0: what the batch system says
   double comm_timeout_seconds = 300.0;   ///< of every wait for other ranks
 
   // generation from the trained weights

@@ -19,6 +19,7 @@
 #include "tessera/model/causal_lm.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/arguments.hpp"
+#include "tessera/train/deadline.hpp"
 #include "tessera/train/deepspeed_config.hpp"
 #include "tessera/train/model_source.hpp"
 #include "tessera/train/run_files.hpp"
@@ -37,6 +38,8 @@ class Trainer {
   /// Collective over all ranks of @p comm; the referenced objects outlive the trainer.
   Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status);
   ~Trainer();
+  /// When the job's time is up; the run saves and ends with 75 before. Rank 0's counts.
+  void set_deadline(Deadline deadline) { deadline_ = deadline; }
   Outcome run();
 
  private:
@@ -53,6 +56,7 @@ class Trainer {
 
   Outcome train();
   StepOutcome train_step(std::int64_t step);
+  void share_requests(StepOutcome& outcome);
   double train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings);
   void after_step(std::int64_t step, StepOutcome const& outcome);
   void check_loss(std::int64_t step, StepOutcome const& outcome) const;
@@ -97,6 +101,8 @@ class Trainer {
   std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
   double loss_of_run_ = 0.0;          ///< sum of step losses of this attempt
   std::chrono::steady_clock::time_point line_started_;
+  Deadline deadline_;
+  std::chrono::duration<double> saving_{0};  ///< time spent in saves of this attempt
 };
 
 }  // namespace tessera::train
