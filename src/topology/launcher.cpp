@@ -4,7 +4,7 @@
 #include <ctime>
 
 #include "tessera/core/error.hpp"
-#include "detail/run_program.hpp"
+#include "tessera/topology/run_program.hpp"
 
 extern char** environ;
 
@@ -104,7 +104,7 @@ std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
 
 std::optional<std::int64_t> job_end_time(LauncherFacts const& facts) {
   if (facts.end_time || !facts.slurm) return facts.end_time;
-  return end_time_in(detail::output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
+  return end_time_in(output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
 }
 
 }  // namespace tessera::topology
