@@ -91,8 +91,7 @@ class WorkerQueue final : public Queue {
     return Event(std::move(state));
   }
   void wait(Event const& event) override {
-    if (event.done()) return;
-    submit([state = event.state()] { state->wait(); });
+    if (event.state()) submit([state = event.state()] { state->wait(); });  // also when it has happened: it may carry an error
   }
 
  private:
