@@ -7,12 +7,14 @@ import json
 import math
 import os
 import pathlib
+import pickle
 import shutil
 import signal
 import struct
 import subprocess
 import sys
 import time
+import zipfile
 
 TINY = "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=64,resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0"
 
@@ -332,6 +334,96 @@ def run_file(b):
     assert b.losses("file") == b.losses("flags")
     b.train(1, [b.config("run.json", document), "--max-steps", "2", "--output-dir=" + str(b.work / "override")])
     assert len(b.losses("override")) == 2
+
+
+# --- other programs' files --------------------------------------------------------------------------------------------------------
+
+def goes_on(b, case, ranks, stage, **more):
+    """Imports one of DeepSpeed's checkpoints and trains on with its data; the stored losses are those of DeepSpeed going on itself."""
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    expected = json.loads((data / case / "expected.json").read_text())
+    config = json.loads((data / case / "ds_config.json").read_text())
+    config["train_micro_batch_size_per_gpu"] = 6 // ranks
+    config["zero_optimization"] = {"stage": stage}
+    run = f"{case}_{ranks}_{stage}"
+    done = b.tool(["import", data / case, b.work / run / "checkpoints"])
+    assert "step 3" in done.stdout, done.stdout
+    b.tool(["checkpoint", "verify", b.work / run])
+    b.train(ranks, b.common(run, model_type=None, config_overrides=None, config_name=str(data / case), train_file=str(data / "text.txt"), validation_file=str(data / "text.txt"),
+                            tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), block_size=16, max_steps=5, keep_linebreaks="false",
+                            per_device_train_batch_size=6 // ranks, learning_rate=5e-3, adam_beta2=0.95, weight_decay=0.01,
+                            lr_scheduler_type="constant", deepspeed=b.config(f"{run}.json", config), **more))
+    losses = [m["loss"] for m in b.metrics(run) if "loss" in m and m["step"] > 3]
+    return losses, expected["losses_after"]
+
+
+def imported_training_goes_on(b):
+    for case, ranks, stage in (("z1_w1", 1, 1), ("z1_w1", 2, 3), ("z3_w3", 3, 3), ("z3_w3", 1, 0), ("z2_w2_elastic", 2, 2), ("universal_z3", 2, 2)):
+        losses, expected = goes_on(b, case, ranks, stage)
+        close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed going on")
+
+
+def imported_mixed_precision_goes_on(b):
+    losses, expected = goes_on(b, "z2_w2_fp16", 2, 2, fp16=True)
+    close(losses, expected, 2e-5, "fp16 against DeepSpeed going on")
+    losses, expected = goes_on(b, "universal_z2", 1, 0, fp16=True)
+    close(losses, expected, 2e-5, "fp16 from the universal form against DeepSpeed going on")
+    losses, expected = goes_on(b, "z2_w2_aligned", 2, 2, bf16=True)
+    close(losses, expected, 2e-4, "bf16 against DeepSpeed going on")
+
+
+def exported_models_load(b):
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    b.train(1, b.common("run", max_steps=3, save_strategy="steps", save_steps=3))
+    b.tool(["export", b.work / "run", b.work / "bf16", "--dtype", "bf16", "--max_shard_size", "200KB"])
+    config = json.loads((b.work / "bf16/config.json").read_text())
+    assert config.get("dtype", config.get("torch_dtype")) == "bfloat16", config
+    assert (b.work / "bf16/tokenizer.json").exists() and (b.work / "bf16/model.safetensors.index.json").exists()
+    evaluate = dict(model_type=None, config_overrides=None, do_train=None, do_eval=True, tokenizer_name=None)
+    losses = []
+    for name in ("run", "bf16"):
+        b.train(2, b.common(f"eval_{name}", model_name_or_path=str(b.work / name), **evaluate))
+        losses.append(json.loads((b.work / f"eval_{name}/eval_results.json").read_text())["eval_loss"])
+    close(losses[1:], losses[:1], 1e-2, "bf16 weights against fp32 weights")
+    b.tool(["import", data / "bin_model", b.work / "imported"])
+    b.tool(["export", b.work / "imported", b.work / "from_bin"])
+    losses = []
+    evaluate.update(tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), train_file=str(data / "text.txt"), block_size=16)
+    for model in (data / "bin_model", b.work / "from_bin"):
+        b.train(2, b.common(f"eval_{model.name}", model_name_or_path=str(model), **evaluate))
+        losses.append(json.loads((b.work / f"eval_{model.name}/eval_results.json").read_text())["eval_loss"])
+    assert losses[0] == losses[1], "pytorch_model.bin and the safetensors made of it differ"
+    b.tool(["zero-to-fp32", data / "z3_w2_bf16", b.work / "weights", "--tag", "step3", "--exclude_frozen_parameters", "--safe_serialization", "--debug"])
+    assert len(safetensors(b.work / "weights/model.safetensors")) == 14
+
+
+class Evil:
+    """Unpickled by Python, this makes a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+def hostile_pickles(b):
+    marker = b.work / "it_ran"
+    model = b.work / "model"
+    model.mkdir()
+    shutil.copy(b.source / "tests/checkpoint/data/deepspeed/bin_model/config.json", model)
+    for payload in (Evil(marker), {"transformer.wte.weight": Evil(marker)}):
+        with zipfile.ZipFile(model / "pytorch_model.bin", "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(payload, protocol=2))
+        refused(b, 65, b.common("x", model_type=None, config_overrides=None, model_name_or_path=str(model), overwrite_output_dir=True,
+                                tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow")), "pytorch_model.bin")
+        b.tool(["import", model, b.work / "checkpoints"], expect=65)
+    assert not marker.exists(), "a pickle ran a command"
+    with zipfile.ZipFile(model / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}, protocol=2))
+    assert "compressed" in b.tool(["import", model, b.work / "checkpoints"], expect=65).stderr
+    b.tool(["import", b.work / "nowhere", b.work / "checkpoints"], expect=74)
+    assert not (b.work / "checkpoints/latest").exists()
 
 
 # --- trouble ----------------------------------------------------------------------------------------------------------------------
