@@ -12,5 +12,10 @@ void add_config_commands(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_import(CLI::App& app);
 void add_export(CLI::App& app);
+void add_run_commands(CLI::App& app);
+void add_submit(CLI::App& app);
+void add_launch(CLI::App& app);
+void add_selftest(CLI::App& app);
+void add_manual(CLI::App& app);
 
 }  // namespace tessera::cli

@@ -60,7 +60,7 @@ JobRequeue=1
 LaunchParameters=use_interactive_step
 NodeName=n1 NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=17001 CPUs=4 RealMemory=1000
 NodeName=n2 NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=17002 CPUs=4 RealMemory=1000
-PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=60 State=UP
+PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=UNLIMITED State=UP
 PartitionName=debug Nodes=n1,n2 MaxTime=5 PriorityTier=10 State=UP
 CONF
 }

@@ -48,7 +48,7 @@ class Cluster(Bench):
         found = re.search(rf"(?:^| ){name}=(\S*)", done.stdout)
         return found.group(1) if found else ""
 
-    def wait_for_end(self, job, seconds=120):
+    def wait_for_end(self, job, seconds=60):
         """State and exit code of the job's batch script: ("COMPLETED", 0)."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY")
         wait_for(lambda: self.field(job, "JobState") in over, seconds)
@@ -187,7 +187,128 @@ def dead_node(b):
         b.run([b.script, "node-up", b.cluster, "n2"])
 
 
-SCENARIOS = [two_nodes_train_as_one, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request, time_limit_is_known, other_rank_counts_go_on, dead_node]
+# --- the shipped templates ----------------------------------------------------------------------------------------------------------
+
+def submit(b, template, words, *options):
+    """A job from `tessera submit`; its id. A login shell (bash -l) sets PATH anew, so that a site profile says where the programs are."""
+    site = b.work / "here.conf"
+    site.write_text(f"export PATH={b.environment()['PATH']}\n")
+    done = b.run(["tessera", "submit", template, f"--site={site}", f"--output={b.work}/{template}-%j.out", *options, "--", *words])
+    return re.search(r"Submitted batch job (\d+)", done.stdout).group(1)
+
+
+def ends_well(b, job):
+    state = b.wait_for_end(job)
+    assert state == ("COMPLETED", 0), (state, b.output(job))
+
+
+def templates_train(b):
+    words = dict(per_device_train_batch_size=4, deepspeed=b.config("ds.json", zero(2)))
+    b.train(2, b.common("reference", **words))
+    for template, options in (("single-node", ["--ntasks-per-node=2"]), ("multi-node", ["--nodes=2", "--ntasks-per-node=1"]), ("cpu-only", [])):
+        ends_well(b, submit(b, template, b.common(template, **words), *options))
+        close(b.losses(template), b.losses("reference"), 1e-6, f"{template} against mpirun -np 2")
+    job = submit(b, "debug", b.common("untouched", **words))
+    ends_well(b, job)
+    assert b.field(job, "Partition") == "debug" and not (b.work / "untouched").exists()
+    assert len(b.losses(f"tessera-debug-{job}")) == 20 and "SLURM_JOB_ID=" in b.output(job) and "compiler" in b.output(job)
+
+
+def requeue_stops_where_it_must(b):
+    """Only 75 (and a lost peer) go back into the queue: a wrong argument and a finished run do not."""
+    job = submit(b, "requeue", b.common("wrong", learning_rate="fast"), "--nodes=1", "--ntasks-per-node=2")
+    assert b.wait_for_end(job) == ("FAILED", 64) and b.field(job, "Restarts") == "0"
+    words = b.common("done", per_device_train_batch_size=4, save_strategy="steps", save_steps=3)
+    for _ in range(2):
+        job = submit(b, "requeue", words, "--nodes=1", "--ntasks-per-node=2")
+        ends_well(b, job)
+        assert b.field(job, "Restarts") == "0"
+
+
+def time_limit_requeue_finish(b):
+    """A real time limit: USR1 before it, saved, back in the queue, resumed, done; the losses are those of one uninterrupted run."""
+    common = dict(per_device_train_batch_size=2, gradient_accumulation_steps=16, lr_scheduler_type="constant", max_steps=10000000)
+    file = b.work / "run.json"
+    document = {name.lstrip("-"): value for name, value in pairs(b.common("run", **common))}
+    file.write_text(json.dumps(document))
+    job = submit(b, "requeue", [str(file)], "--nodes=2", "--ntasks-per-node=2", "--time=1", "--signal=USR1@10")
+    wait_for(lambda: b.field(job, "Restarts") == "1", 100)
+    status = b.status("run")
+    assert status["exit_code"] == 75 and "SIGUSR1" in status["reason"], status
+    steps = status["step"] + 20
+    file.write_text(json.dumps(dict(document, max_steps=steps)))
+    ends_well(b, job)
+    assert "attempt 2 of job" in b.output(job) and "going on from" in b.output(job), b.output(job)
+    assert b.status("run")["SLURM_RESTART_COUNT"] == "1" and len(b.losses("run")) == steps
+    b.train(4, b.common("whole", **dict(common, max_steps=steps)))
+    assert b.losses("run") == b.losses("whole"), "the losses of the requeued run differ from those of an uninterrupted one"
+
+
+def pairs(words):
+    """--name value and --flag words as (name, value)."""
+    out = []
+    for word in words:
+        if word.startswith("--"):
+            out.append([word, True])
+        else:
+            try:
+                out[-1][1] = json.loads(word)
+            except ValueError:
+                out[-1][1] = word
+    return out
+
+
+def array_and_consolidation(b):
+    """Two experiments as an array; a job that depends on them makes an fp32 file of each run's checkpoint."""
+    (b.work / "experiments").mkdir()
+    for rate in (1, 2):
+        words = b.common(f"rate{rate}", per_device_train_batch_size=4, learning_rate=f"{rate}e-2", save_strategy="steps", save_steps=6)
+        (b.work / f"experiments/{rate}.json").write_text(json.dumps({n.lstrip("-"): v for n, v in pairs(words)}))
+    job = submit(b, "array", [b.work / "experiments"])
+    after = submit(b, "consolidate", [b.work / "rate2", b.work / "fp32.safetensors"], f"--after={job}")
+    ends_well(b, after)
+    assert b.losses("rate1")[-1] != b.losses("rate2")[-1] and b.status("rate2")["SLURM_ARRAY_TASK_ID"] == "1"
+    assert (b.work / "fp32.safetensors").read_bytes() == (b.work / "rate2/model.safetensors").read_bytes()
+
+
+def words_arrive_as_they_are(b):
+    """Quotes, blanks and shell characters in arguments reach the program, and nothing is executed on the way."""
+    nasty = ["a b", "it's", "$(touch x)", "`touch y`", "; touch z", '"q"', "", "*"]
+    template = b.script_of("show.sh", 'printf "<%s>\\n" "$@"\n')
+    done = b.run(["tessera", "submit", template, "--output=show-%j.out", "--job-name=words", "--", *nasty])
+    job = re.search(r"Submitted batch job (\d+)", done.stdout).group(1)
+    ends_well(b, job)
+    assert b.output(job).split("\n")[:-1] == [f"<{w}>" for w in nasty], b.output(job)
+    assert not any((b.work / name).exists() for name in "xyz")
+    b.run(["tessera", "submit", template, "--job-name=a b"], expect=64)
+
+
+def launcher_of_deepspeed(b):
+    """tessera launch inside a job starts srun, outside mpirun; doctor explains a run that was killed."""
+    words = b.common("launched", per_device_train_batch_size=2)
+    script = b.script_of("job.sh", 'tessera launch --num_nodes 2 --num_gpus 2 --master_port 29500 run_clm.py "$@"\n')
+    job = b.sbatch(["-N2", "--ntasks-per-node=2", "-o", "job-%j.out", script, *words])
+    ends_well(b, job)
+    assert "srun --nodes=2 --ntasks=4 --ntasks-per-node=2" in b.output(job) and "on 4 ranks (2 nodes)" in b.output(job)
+    done = b.run(["tessera", "launch", "--num_gpus", "2", "--", *b.common("local", per_device_train_batch_size=4)])
+    assert "mpirun" in done.stderr and "on 2 ranks" in done.stderr, done.stderr
+    endless = b.common("killed", max_steps=100000, per_device_train_batch_size=4, save_strategy="steps", save_steps=5, save_total_limit=2)
+    job = b.sbatch(["-N1", "-n2", "-o", "job-%j.out", b.script_of("job.sh", 'srun tessera-train "$@"\n'), *endless])
+    wait_for(lambda: (b.work / "killed/checkpoints/latest").exists(), 60)
+    ranks = [p for n in ("n1", "n2") for p in b.node_processes(n) if pathlib.Path(f"/proc/{p}/comm").read_text().startswith("tessera-train")]
+    assert len(ranks) == 2, ranks
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none may see the other die and say so
+        for pid in ranks:
+            os.kill(pid, number)
+    b.wait_for_end(job)
+    told = b.run(["tessera", "doctor", "--why", b.work / "killed"]).stdout
+    print(told)
+    assert "without a word" in told and "it was killed" in told and "FAILED" in told and "run the same command again" in told, told
+    b.run(["tessera", "status", "--code", b.work / "killed"], expect=74)
+
+
+SCENARIOS = [templates_train, requeue_stops_where_it_must, time_limit_requeue_finish, array_and_consolidation, words_arrive_as_they_are,
+             launcher_of_deepspeed, two_nodes_train_as_one, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request, time_limit_is_known, other_rank_counts_go_on, dead_node]
 
 
 def main():

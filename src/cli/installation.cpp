@@ -1,0 +1,33 @@
+#include "installation.hpp"
+
+#include <fstream>
+#include <iterator>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::cli {
+namespace fs = std::filesystem;
+
+fs::path sibling_program(std::string const& name) {
+  fs::path const file = fs::read_symlink("/proc/self/exe").parent_path() / name;
+  TESSERA_VALIDATE(fs::exists(file), IoError, "there is no ", file.string(), "; the installation is not whole");
+  return file;
+}
+
+fs::path shipped_file(fs::path const& relative) {
+  fs::path directory = fs::read_symlink("/proc/self/exe").parent_path();
+  for (int up = 0; up < 4 && directory.has_relative_path(); ++up) {
+    directory = directory.parent_path();
+    for (fs::path const& file : {directory / "share/tessera" / relative, directory / relative})
+      if (fs::exists(file)) return file;
+  }
+  return {};
+}
+
+std::string read_text(fs::path const& file) {
+  std::ifstream in(file, std::ios::binary);
+  TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, with_errno("cannot read " + file.string(), errno));
+  return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+}
+
+}  // namespace tessera::cli

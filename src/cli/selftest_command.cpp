@@ -1,0 +1,157 @@
+// tessera selftest: does this installation work on this machine and this file system? Seconds; no test framework needed.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <memory>
+
+#include "commands.hpp"
+#include "installation.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+#include "tessera/topology/run_program.hpp"
+#include "tessera/train/version.hpp"
+
+namespace tessera::cli {
+namespace fs = std::filesystem;
+namespace {
+
+using namespace std::chrono_literals;
+using Words = std::vector<std::string>;
+
+/// A directory of its own below the one to be tested, removed at the end.
+class Scratch {
+ public:
+  explicit Scratch(fs::path const& parent) {
+    std::string name = (fs::absolute(parent) / "tessera-selftest.XXXXXX").string();
+    TESSERA_VALIDATE(::mkdtemp(name.data()), IoError, with_errno("cannot make a directory in " + parent.string(), errno), "; choose another --dir");
+    path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Scratch(Scratch const&) = delete;
+  Scratch& operator=(Scratch const&) = delete;
+  fs::path const& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+/// The tiny training that all checks share: a GPT-2 of two narrow layers on text written here.
+class Trainings {
+ public:
+  explicit Trainings(fs::path directory) : directory_(std::move(directory)), tokenizer_(shipped_file("configs/gpt2-8m")) {
+    TESSERA_VALIDATE(!tokenizer_.empty(), IoError, "share/tessera/configs/gpt2-8m is missing; the installation is not whole");
+    std::ofstream text(directory_ / "text.txt");
+    for (int line = 0; line < 400; ++line) text << "record " << line * 7919 % 1000 << " of the self test follows record " << line << ".\n";
+  }
+
+  /// @param launcher  words in front of the program, empty: none
+  void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every) const {
+    Words words = launcher;
+    words.insert(words.end(), {sibling_program("tessera-train").string(), "--model_type", "gpt2", "--config_overrides",
+                               "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=32", "--tokenizer_name", tokenizer_.string(), "--train_file",
+                               (directory_ / "text.txt").string(), "--block_size", "32", "--do_train", "--output_dir", (directory_ / output).string(),
+                               "--per_device_train_batch_size", std::to_string(4 / ranks), "--max_steps", std::to_string(steps), "--save_steps",
+                               std::to_string(save_every), "--learning_rate", "1e-2", "--threads", "1", "--device", "cpu"});
+    auto const done = topology::run_program(words, 120s, topology::Capture::both);
+    TESSERA_VALIDATE(done.code == 0, InternalError, done.code < 0 ? "did not end within 120 s" : concat("ended with ", done.code), ":\n", done.output);
+  }
+
+  std::vector<double> losses(std::string const& output) const {
+    std::vector<double> values;
+    std::ifstream in(directory_ / output / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) values.push_back(ConfigTree::parse(line, "metrics.jsonl").at("loss").as_double());
+    return values;
+  }
+
+  fs::path const& directory() const { return directory_; }
+
+ private:
+  fs::path directory_, tokenizer_;
+};
+
+void expect_close(std::vector<double> const& a, std::vector<double> const& b, double relative, std::string const& what) {
+  TESSERA_VALIDATE(a.size() == b.size() && !a.empty(), InternalError, what, ": ", a.size(), " and ", b.size(), " losses");
+  for (std::size_t i = 0; i < a.size(); ++i)
+    TESSERA_VALIDATE(std::abs(a[i] - b[i]) <= relative * std::abs(b[i]), InternalError, what, ": the loss of step ", i + 1, " is ", a[i], " and ", b[i]);
+}
+
+void check_files(fs::path const& directory) {
+  std::string const text(1 << 20, 'x');
+  write_file_atomically(directory / "probe", text);
+  TESSERA_VALIDATE(read_text(directory / "probe") == text, IoError, directory.string(), ": what was written is not what is read");
+  fs::rename(directory / "probe", directory / "renamed");
+  TESSERA_VALIDATE(fs::file_size(directory / "renamed") == text.size() && !fs::exists(directory / "probe"), IoError, "rename does not work as it must in ",
+                   directory.string());
+  fs::remove(directory / "renamed");
+}
+
+void check_round_trip(Trainings const& t) {
+  t.run({}, "whole", 1, 4, 2);
+  t.run({}, "resumed", 1, 2, 2);
+  auto const saved = checkpoint::resolve_checkpoint((t.directory() / "resumed").string());
+  auto const report = checkpoint::verify(saved);
+  TESSERA_VALIDATE(report.ok(), DataError, saved.string(), ": ", report.problems.empty() ? "" : report.problems.front());
+  // the learning rate depends on the planned length, so that the comparison is of two runs resumed at the same place
+  fs::remove_all(t.directory() / "whole/checkpoints/step_00000004");
+  auto const before = t.losses("whole");
+  t.run({}, "whole", 1, 4, 2);
+  expect_close(t.losses("whole"), before, 0.0, "resumed against uninterrupted");
+}
+
+void check_two_ranks(Trainings const& t) {
+  Words launcher{"mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"};
+  if (::geteuid() == 0) launcher.push_back("--allow-run-as-root");
+  t.run(launcher, "two", 2, 4, 4);
+  expect_close(t.losses("two"), t.losses("whole"), 1e-5, "two ranks against one");
+}
+
+/// Runs a check and says how it went. @returns whether it passed
+bool report(std::string const& name, std::function<std::string()> const& check) {
+  auto const start = std::chrono::steady_clock::now();
+  try {
+    std::string const note = check();
+    double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    fmt::print("{:<58} ok   {:.1f} s{}\n", name, seconds, note.empty() ? "" : "  (" + note + ")");
+    return true;
+  } catch (std::exception const& e) {
+    fmt::print("{:<58} FAILED\n    {}\n", name, e.what());
+    return false;
+  }
+}
+
+void selftest(std::string const& given) {
+  fs::path const parent = given.empty() ? fs::temp_directory_path() : fs::path(given);
+  fmt::print("{}\n", train::version_text("tessera"));
+  Scratch const scratch(parent);
+  fmt::print("testing in {}\n", scratch.path().string());
+  Trainings const trainings(scratch.path());
+  int failures = 0;
+  auto const run = [&](std::string const& name, std::function<std::string()> const& check) { failures += report(name, check) ? 0 : 1; };
+  run("file system: write, sync, read back, rename", [&] { return check_files(scratch.path()), ""; });
+  run("one rank: train, save (HDF5), verify, resume to the same bits", [&] { return check_round_trip(trainings), ""; });
+  run("two ranks by mpirun: the losses of one rank", [&]() -> std::string {
+    if (topology::run_program({"mpirun", "--version"}, 20s).code != 0) return "left out: there is no mpirun here";
+    return check_two_ranks(trainings), "";
+  });
+  TESSERA_VALIDATE(failures == 0, InternalError, failures, " of 3 checks failed on this machine");
+  fmt::print("this installation works here\n");
+}
+
+}  // namespace
+
+void add_selftest(CLI::App& app) {
+  auto const directory = std::make_shared<std::string>();
+  auto* test = app.add_subcommand("selftest", "Check this installation on this machine and file system (seconds)");
+  test->add_option("--dir", *directory, "Where to write, for example on the file system of the runs (default: the temporary directory)");
+  test->callback([directory] { selftest(*directory); });
+}
+
+}  // namespace tessera::cli
