@@ -75,10 +75,14 @@ function(tessera_build_cuda_kokkos prefix)
 endfunction()
 
 if(NOT TARGET Kokkos::kokkos)
-  find_package(Kokkos 5.0 QUIET COMPONENTS separable_compilation)
+  find_package(Kokkos 5.0 QUIET COMPONENTS separable_compilation NO_CMAKE_PACKAGE_REGISTRY)  # no build trees of other projects
 endif()
 if(Kokkos_FOUND)
   message(STATUS "Tessera: Kokkos ${Kokkos_VERSION} from ${Kokkos_DIR}")
+  if(NOT TESSERA_ENABLE_CUDA AND "CUDA" IN_LIST Kokkos_DEVICES)
+    message(FATAL_ERROR "${Kokkos_DIR} was built with CUDA, which the host build cannot use; configure with --preset cuda, or name another "
+                        "Kokkos with -DKokkos_ROOT=PREFIX (without any, its source is built along)")
+  endif()
 elseif(TESSERA_ENABLE_CUDA)
   tessera_build_cuda_kokkos("${PROJECT_BINARY_DIR}/kokkos-cuda")
   find_package(Kokkos 5.0 REQUIRED COMPONENTS separable_compilation PATHS "${PROJECT_BINARY_DIR}/kokkos-cuda" NO_DEFAULT_PATH)
