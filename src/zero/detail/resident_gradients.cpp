@@ -1,7 +1,6 @@
-#include <optional>
-
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"
+#include "detail/gradients_in_work.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
 
@@ -17,9 +16,8 @@ class ResidentGradients final : public GradientFlow {
         rules_(rules),
         progress_(context.plan, units),
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype, context.plan.padded_count()),
-        slots_("gradients of a unit", context.config.dtype, context.comm),
-        reducer_(context),
-        open_(units.size()) {}
+        in_work_(context, progress_, units.size()),
+        reducer_(context) {}
 
   void begin_micro_step(MicroStep micro) override {
     if (!micro.first) progress_.expect_all_complete();
@@ -29,19 +27,9 @@ class ResidentGradients final : public GradientFlow {
 
   memory::GradientLease lease(int unit) override {
     bool const first = progress_.open(unit);
-    auto const& layout = context_.plan.unit(unit);
-    if (direct()) {
-      if (first && micro_.first) progress_.clear_untied(context_.compute, unit, whole(unit));
-      return {parameter_views(layout, whole(unit).data(), flat_.dtype()), !(first && micro_.first)};
-    }
-    auto& slot = open_[static_cast<std::size_t>(unit)];
-    if (first) {
-      slot = slots_.take(layout.padded_numel);
-      context_.compute.wait(slot->ready);
-      progress_.clear_untied(context_.compute, unit, slot->data);
-      progress_.clear_padding(context_.compute, unit, slot->data);
-    }
-    return {parameter_views(layout, slot->data.data(), slot->data.dtype()), !first};
+    if (!direct()) return in_work_.lend(unit, first);
+    if (first && micro_.first) progress_.clear_untied(context_.compute, unit, whole(unit));
+    return {parameter_views(context_.plan.unit(unit), whole(unit).data(), flat_.dtype()), !(first && micro_.first)};
   }
 
   void complete(int unit) override {
@@ -60,7 +48,7 @@ class ResidentGradients final : public GradientFlow {
 
   void* region(int unit) const override { return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit)); }
   std::size_t gradient_bytes() const override { return flat_.bytes(); }
-  std::size_t buffer_bytes() const override { return slots_.bytes() + reducer_.buffer_bytes(); }
+  std::size_t buffer_bytes() const override { return in_work_.bytes() + reducer_.buffer_bytes(); }
 
  private:
   bool direct() const { return flat_.dtype() == context_.config.dtype; }
@@ -70,20 +58,18 @@ class ResidentGradients final : public GradientFlow {
   }
 
   void add_slot(int unit) {
-    auto& slot = open_[static_cast<std::size_t>(unit)];
-    if (micro_.first) kernels::cast(context_.compute, whole(unit), slot->data);
-    else kernels::add(context_.compute, whole(unit), slot->data);
-    slots_.give_back(*slot, context_.compute.record());
-    slot.reset();
+    auto const lent = in_work_.take(unit);
+    if (micro_.first) kernels::cast(context_.compute, whole(unit), lent.data);
+    else kernels::add(context_.compute, whole(unit), lent.data);
+    in_work_.give_back(lent, context_.compute.record());
   }
 
   StoreContext context_;
   StageRules rules_;
   UnitProgress progress_;
   CommBuffer flat_;
-  SlotPool slots_;
+  GradientsInWork in_work_;
   Reducer reducer_;
-  std::vector<std::optional<SlotPool::Slot>> open_;
   MicroStep micro_;
 };
 

@@ -1,8 +1,8 @@
-#include <optional>
 #include <utility>
 
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"
+#include "detail/gradients_in_work.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
 
@@ -15,9 +15,8 @@ class ShardedGradients final : public GradientFlow {
       : context_(context),
         progress_(context.plan, units),
         shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype, context.plan.partition_numel()),
-        slots_("gradients of a unit", context.config.dtype, context.comm),
-        reducer_(context),
-        open_(units.size()) {}
+        in_work_(context, progress_, units.size()),
+        reducer_(context) {}
 
   void begin_micro_step(MicroStep micro) override {
     if (!micro.first) progress_.expect_all_complete();
@@ -26,25 +25,14 @@ class ShardedGradients final : public GradientFlow {
     reducer_.retire_all();
   }
 
-  memory::GradientLease lease(int unit) override {
-    bool const first = progress_.open(unit);
-    auto const& layout = context_.plan.unit(unit);
-    auto& slot = open_[static_cast<std::size_t>(unit)];
-    if (first) {
-      slot = slots_.take(layout.padded_numel);
-      context_.compute.wait(slot->ready);
-      progress_.clear_untied(context_.compute, unit, slot->data);
-      progress_.clear_padding(context_.compute, unit, slot->data);
-    }
-    return {parameter_views(layout, slot->data.data(), slot->data.dtype()), !first};
-  }
+  memory::GradientLease lease(int unit) override { return in_work_.lend(unit, progress_.open(unit)); }
 
   void complete(int unit) override {
     progress_.complete(unit);
     auto const& layout = context_.plan.unit(unit);
-    auto const lent = *std::exchange(open_[static_cast<std::size_t>(unit)], std::nullopt);
+    auto const lent = in_work_.take(unit);
     reducer_.reduce_scatter(unit, lent.data, shards_.view(layout.partition_offset, layout.shard_numel), !micro_.first,
-                            [this, lent](memory::Event done) { slots_.give_back(lent, std::move(done)); });
+                            [this, lent](memory::Event done) { in_work_.give_back(lent, std::move(done)); });
   }
 
   void finish() override {
@@ -55,15 +43,14 @@ class ShardedGradients final : public GradientFlow {
 
   void* region(int unit) const override { return shards_.at(context_.plan.unit(unit).partition_offset); }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
-  std::size_t buffer_bytes() const override { return slots_.bytes() + reducer_.buffer_bytes(); }
+  std::size_t buffer_bytes() const override { return in_work_.bytes() + reducer_.buffer_bytes(); }
 
  private:
   StoreContext context_;
   UnitProgress progress_;
   CommBuffer shards_;
-  SlotPool slots_;
+  GradientsInWork in_work_;
   Reducer reducer_;
-  std::vector<std::optional<SlotPool::Slot>> open_;  ///< buffers of the units in work
   MicroStep micro_;
 };
 
