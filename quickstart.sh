@@ -2,7 +2,7 @@
 # Tessera's first steps on a Debian machine (root, or a user with sudo).
 #
 #   ./quickstart.sh [OPTIONS]          install what is missing, build, train a small GPT-2 on two ranks, consolidate, generate
-#   ./quickstart.sh test [OPTIONS]     install what is missing, build everything, run all tests
+#   ./quickstart.sh test [OPTIONS]     install what is missing, build everything, run all tests; where nvcc is, build for GPUs too
 #
 # Options
 #   --train_file FILE   train on this text instead of the Jargon File (Debian package jargon-text)
@@ -82,7 +82,21 @@ build_targets() {   # TARGET ...
 
 show() { printf '\n$'; printf ' %q' "$@"; printf '\n'; "$@"; }   # prints a command as a user would type it, then runs it
 
+# The CUDA build compiles and links, for one architecture, wherever its compiler is; no driver is needed.
+test_cuda_build() {
+  local nvcc log=$build-cuda.log
+  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: the build for GPUs is not tried"; return 0; }
+  echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: the build for GPUs is not tried"; return 0; }
+  say "building for GPUs (${TESSERA_CUDA_ARCHITECTURES:-90})"
+  cmake -S . -B "$build-cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=ON -DTESSERA_BUILD_BENCH=OFF -DTESSERA_ENABLE_CUDA=ON \
+    -DCMAKE_CUDA_COMPILER="$nvcc" -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
+    { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the whole text is in $log"; }
+  cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite
+  ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --no-tests=error
+}
+
 run_tests() {
+  test_cuda_build
   say "building everything"
   build_targets all
   say "testing"

@@ -1,6 +1,6 @@
 # The device path's compiler and libraries. Device code is CMake's own CUDA language: only the sources that see Kokkos go through
 # nvcc (tessera_compile_for_device), everything else stays with the host compiler.
-set(CMAKE_CUDA_ARCHITECTURES "${TESSERA_CUDA_ARCHITECTURES}")
+set(CMAKE_CUDA_ARCHITECTURES OFF)   # chosen below, and by cmake/Kokkos.cmake
 set(CMAKE_CUDA_HOST_COMPILER "${CMAKE_CXX_COMPILER}")
 set(CMAKE_CUDA_RUNTIME_LIBRARY "${TESSERA_CUDA_RUNTIME}")
 enable_language(CUDA)
@@ -13,6 +13,8 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)   # CMake 3.25.1 does not know yet 
 endif()
 set(CMAKE_CUDA_STANDARD 20)
 find_package(CUDAToolkit 12.4 REQUIRED)
+include(CudaArchitectures)
+tessera_wanted_architectures(TESSERA_CUDA_ARCHITECTURES_USED)
 
 # NCCL and cuDNN lie beside the toolkit, in the distribution's directories, or where NCCL_ROOT and CUDNN_ROOT say.
 find_path(TESSERA_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -30,9 +32,11 @@ endif()
 add_library(tessera_cuda_headers INTERFACE)
 target_include_directories(tessera_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} "${TESSERA_NCCL_INCLUDE}")
 
-# What a layer that calls a library links. The headers are needed for building only.
+# What a layer that calls the runtime links. The headers are needed for building only; cuBLASLt is loaded when it is first used.
 if(TESSERA_CUDA_RUNTIME STREQUAL "Shared")
   set(TESSERA_CUDA_LIBS CUDA::cudart)
+elseif(NOT TESSERA_CUDA_RUNTIME STREQUAL "Static")
+  message(FATAL_ERROR "TESSERA_CUDA_RUNTIME is '${TESSERA_CUDA_RUNTIME}'; it must be Static or Shared")
 else()
   set(TESSERA_CUDA_LIBS CUDA::cudart_static)
 endif()
@@ -40,13 +44,9 @@ add_library(tessera_cuda_driver STATIC "${PROJECT_SOURCE_DIR}/src/cuda_driver/cu
 target_include_directories(tessera_cuda_driver SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tessera_cuda_driver PUBLIC ${TESSERA_CUDA_LIBS} ${CMAKE_DL_LIBS})
 list(APPEND TESSERA_CUDA_LIBS $<BUILD_INTERFACE:tessera_cuda_headers>)
-set(TESSERA_CUDA_DEFINITIONS TESSERA_HAVE_CUDA)
-if(TESSERA_CUDA_ARCHITECTURES MATCHES "^[0-9]+$")   # then a device is checked before a kernel fails on it
-  list(APPEND TESSERA_CUDA_DEFINITIONS TESSERA_CUDA_ARCHITECTURE=${TESSERA_CUDA_ARCHITECTURES})
-endif()
-set(TESSERA_CUBLASLT_LIBS CUDA::cublasLt)
+set(TESSERA_CUDA_DEFINITIONS TESSERA_HAVE_CUDA "TESSERA_CUDA_LIBRARY_DIR=\"${CUDAToolkit_LIBRARY_DIR}\"")
 set(TESSERA_NCCL_LIBS "${TESSERA_NCCL_LIBRARY}")
-message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION} for architecture ${TESSERA_CUDA_ARCHITECTURES}, NCCL ${TESSERA_NCCL_VERSION}")
+message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION}, ${TESSERA_CUDA_RUNTIME} runtime, NCCL ${TESSERA_NCCL_VERSION}")
 
 # Flags of device code. No extended lambdas anywhere; relaxed constexpr for std::bit_cast and numeric_limits.
 set(tessera_cuda_flags --expt-relaxed-constexpr)

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "detail/architectures.hpp"
 #include "detail/device_api.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
@@ -48,12 +49,8 @@ void use_device(int ordinal) {
   auto const found = api.find();
   TESSERA_VALIDATE(ordinal < found.count, ConfigError, "device ", ordinal, " was asked for, and this process sees ", found.count, " devices",
                    found.reason.empty() ? "" : " (" + found.reason + ")", "; look at CUDA_VISIBLE_DEVICES and what the job was given");
-#ifdef TESSERA_CUDA_ARCHITECTURE
-  auto const info = api.describe(ordinal);
-  int const built_for = TESSERA_CUDA_ARCHITECTURE;
-  TESSERA_VALIDATE(info.major == built_for / 10 && info.minor >= built_for % 10, ConfigError, "device ", ordinal, " (", info.name,
-                   ") has compute capability ", info.major, ".", info.minor, ", and this build has kernels for ", built_for / 10, ".",
-                   built_for % 10, "; configure with -DTESSERA_CUDA_ARCHITECTURES=", info.major, info.minor);
+#ifdef TESSERA_CUDA_ARCHITECTURES
+  detail::require_architecture(api.describe(ordinal), TESSERA_CUDA_ARCHITECTURES);
 #endif
   api.use(ordinal);
   device_of_runtime = ordinal;

@@ -2,14 +2,13 @@
 #include "detail/gemm_cublaslt.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
-#include <cublasLt.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include "detail/cublaslt_library.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
 
@@ -19,6 +18,8 @@ namespace {
 /// What NVIDIA recommends for Hopper (manual, 2.4.8 cublasSetWorkspace): enough for split-K of any shape.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
+CublasLt const& lt() { return CublasLt::of_process(); }
+
 std::string text_of(GemmProblem const& p) {
   return concat("matrix product [", p.m, ", ", p.n, "] ", name_of(p.out), " of depth ", p.k, " in ", name_of(p.in), p.transpose_a ? ", a^T" : "",
                 p.transpose_b ? ", b^T" : "", p.bias ? ", bias" : "", p.accumulate ? ", accumulating" : "");
@@ -26,7 +27,7 @@ std::string text_of(GemmProblem const& p) {
 
 void check(cublasStatus_t status, char const* call, GemmProblem const& p) {
   TESSERA_VALIDATE(status == CUBLAS_STATUS_SUCCESS, InternalError, "cuBLASLt: ", call, " for the ", text_of(p), ": ",
-                   cublasLtGetStatusString(status));
+                   lt().cublasLtGetStatusString(status));
 }
 #define TESSERA_CUBLASLT_CALL(problem, call) check(call, #call, problem)
 
@@ -54,29 +55,29 @@ using Preference = Owner<cublasLtMatmulPreference_t>;
 /// Section 3.4, cublasLtMatrixLayoutCreate: column-major. A row-major [rows, columns] matrix is the column-major [columns, rows] one.
 Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int64_t columns) {
   cublasLtMatrixLayout_t out = nullptr;
-  TESSERA_CUBLASLT_CALL(p, cublasLtMatrixLayoutCreate(&out, type_of(dtype), static_cast<std::uint64_t>(columns),
+  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatrixLayoutCreate(&out, type_of(dtype), static_cast<std::uint64_t>(columns),
                                                       static_cast<std::uint64_t>(rows), columns));
-  return {out, cublasLtMatrixLayoutDestroy};
+  return {out, lt().cublasLtMatrixLayoutDestroy};
 }
 
 /// The product in column-major terms: c^T = op(b)^T op(a)^T, so b is the left operand and the bias runs along the rows.
 struct Plan {
-  Descriptor product{nullptr, cublasLtMatmulDescDestroy};
-  Layout left{nullptr, cublasLtMatrixLayoutDestroy}, right{nullptr, cublasLtMatrixLayoutDestroy}, out{nullptr, cublasLtMatrixLayoutDestroy};
+  Descriptor product{nullptr, lt().cublasLtMatmulDescDestroy};
+  Layout left{nullptr, lt().cublasLtMatrixLayoutDestroy}, right{nullptr, lt().cublasLtMatrixLayoutDestroy}, out{nullptr, lt().cublasLtMatrixLayoutDestroy};
   cublasLtMatmulAlgo_t algorithm{};
 };
 
 template <class Value>
 void set(GemmProblem const& p, Plan const& plan, cublasLtMatmulDescAttributes_t attribute, Value const& value) {
-  TESSERA_CUBLASLT_CALL(p, cublasLtMatmulDescSetAttribute(plan.product.get(), attribute, &value, sizeof value));
+  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescSetAttribute(plan.product.get(), attribute, &value, sizeof value));
 }
 
 void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan) {
   cublasLtMatmulPreference_t raw = nullptr;
-  TESSERA_CUBLASLT_CALL(p, cublasLtMatmulPreferenceCreate(&raw));
-  Preference const preference(raw, cublasLtMatmulPreferenceDestroy);
+  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceCreate(&raw));
+  Preference const preference(raw, lt().cublasLtMatmulPreferenceDestroy);
   auto const prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto const& value) {
-    TESSERA_CUBLASLT_CALL(p, cublasLtMatmulPreferenceSetAttribute(raw, attribute, &value, sizeof value));
+    TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceSetAttribute(raw, attribute, &value, sizeof value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b));
@@ -85,17 +86,17 @@ void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan)
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.c));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  auto const status = cublasLtMatmulAlgoGetHeuristic(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(),
+  auto const status = lt().cublasLtMatmulAlgoGetHeuristic(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(),
                                                      plan.out.get(), raw, 1, &best, &found);
   TESSERA_VALIDATE(status == CUBLAS_STATUS_SUCCESS && found > 0, InternalError, "cuBLASLt has no algorithm for the ", text_of(p), ": ",
-                   cublasLtGetStatusString(status));
+                   lt().cublasLtGetStatusString(status));
   plan.algorithm = best.algo;
 }
 
 Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   Plan plan;
   cublasLtMatmulDesc_t raw = nullptr;
-  TESSERA_CUBLASLT_CALL(p, cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   plan.product.reset(raw);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -133,14 +134,14 @@ class Products {
     Plan const& plan = found->second;
     if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     float const alpha = p.alpha, beta = p.accumulate ? 1.0f : 0.0f;
-    TESSERA_CUBLASLT_CALL(p, cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a, plan.right.get(), &beta, p.c,
+    TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a, plan.right.get(), &beta, p.c,
                                             plan.out.get(), p.c, plan.out.get(), &plan.algorithm, workspace(stream), workspace_bytes,
                                             static_cast<cudaStream_t>(stream)));
   }
 
  private:
   cublasLtHandle_t handle(GemmProblem const& p) {
-    if (!handle_) TESSERA_CUBLASLT_CALL(p, cublasLtCreate(&handle_));
+    if (!handle_) TESSERA_CUBLASLT_CALL(p, lt().cublasLtCreate(&handle_));
     return handle_;
   }
   void* workspace(void* stream) {
@@ -165,7 +166,7 @@ void cublaslt_product(GemmProblem const& p, void* stream) {
 }
 
 std::string cublaslt_description() {
-  auto const version = cublasLtGetVersion();
+  auto const version = lt().cublasLtGetVersion();
   return concat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
