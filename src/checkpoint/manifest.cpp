@@ -231,6 +231,16 @@ std::int64_t TensorRecord::numel() const {
   return n;
 }
 
+std::vector<DatasetRun> TensorRecord::runs() const {
+  std::vector<DatasetRun> runs;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (runs.empty() || runs.back().shard != pieces[i].shard) runs.push_back({pieces[i].shard, pieces[i].offset, 0, i, 0});
+    runs.back().numel += pieces[i].numel;
+    ++runs.back().pieces;
+  }
+  return runs;
+}
+
 std::size_t Manifest::state_index(std::string const& name) const {
   auto const it = std::find(states.begin(), states.end(), name);
   TESSERA_VALIDATE(it != states.end(), DataError, file().string(), " has no state '", name, "', only ", detail::list_text(states));

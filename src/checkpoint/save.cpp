@@ -179,11 +179,9 @@ std::vector<std::string> prune(fs::path const& checkpoints, int keep) {
 SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states, fs::path const& temporary,
                         std::vector<detail::WrittenShard> const& shards) {
   Manifest const manifest = make_manifest(request, states, temporary, shards);
-  if (detail::view_is_quick(manifest)) {
-    fs::path const view = temporary / "view.h5";
-    detail::write_view(view, manifest);
-    detail::File::open_write(view).sync();
-  }
+  fs::path const view = temporary / "view.h5";
+  detail::write_view(view, manifest);
+  detail::File::open_write(view).sync();
   write_file_atomically(manifest.file(), manifest_text(manifest));
   detail::flush_directory(temporary);
   SavedCheckpoint saved;

@@ -62,16 +62,6 @@ std::vector<std::string> compare_structure(Manifest const& manifest, int index) 
 
 }  // namespace detail
 
-std::filesystem::path make_view(std::filesystem::path const& step_directory) {
-  Manifest const manifest = read_manifest(step_directory);
-  detail::PendingFile pending(step_directory / "view.h5");
-  pending.give_name_away();
-  detail::write_view(pending.temporary_path(), manifest);
-  pending.reopen();
-  pending.commit();
-  return pending.final_path();
-}
-
 VerifyReport verify(std::filesystem::path const& step_directory) {
   VerifyReport report;
   try {

@@ -98,6 +98,7 @@ void add_checkpoint_commands(CLI::App& app) {
   info->add_flag("--tensors", a->tensors, "One line a tensor");
   info->callback([a] { show(a->directory, a->tag, a->tensors); });
   check->callback([a] { verify(a->directory, a->tag); });
+  add_checkpoint_view(*group);
 }
 
 }  // namespace tessera::cli

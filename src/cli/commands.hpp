@@ -7,6 +7,7 @@ namespace tessera::cli {
 
 void add_consolidate(CLI::App& app);
 void add_checkpoint_commands(CLI::App& app);
+void add_checkpoint_view(CLI::App& group);
 void add_plot(CLI::App& app);
 void add_config_commands(CLI::App& app);
 void add_tokenize(CLI::App& app);

@@ -28,6 +28,13 @@ struct PieceRecord {
   bool operator==(PieceRecord const&) const = default;
 };
 
+/// Pieces of one tensor that follow each other in one shard: one dataset of that file.
+struct DatasetRun {
+  int shard = 0;
+  std::int64_t offset = 0, numel = 0;      ///< elements of the tensor
+  std::size_t first_piece = 0, pieces = 0;  ///< in TensorRecord::pieces
+};
+
 struct TensorRecord {
   std::string name;                  ///< Hugging Face name
   std::vector<std::int64_t> shape;
@@ -35,6 +42,7 @@ struct TensorRecord {
   Dtype dtype = Dtype::fp32;         ///< of the stored elements
   std::vector<PieceRecord> pieces;   ///< by offset; they cover the tensor without hole or overlap
   std::int64_t numel() const;
+  std::vector<DatasetRun> runs() const;  ///< by offset
   bool operator==(TensorRecord const&) const = default;
 };
 

@@ -46,9 +46,7 @@ std::string shard_name(int rank);
 std::vector<std::string> compare_structure(Manifest const& manifest, int index);
 
 /// view.h5: virtual datasets /<state>/<tensor> in their true shapes over all shards; file names are relative, holes read as NaN.
+/// Long lists of sources are written as bytes (virtual_sources.hpp) and read back through HDF5; should that fail, HDF5 writes them.
 void write_view(std::filesystem::path const& file, Manifest const& manifest);
-/// HDF5 copies a virtual dataset's mappings at every one that is added: with hundreds of ranks a view takes longer than the data
-/// (bench.manifest). False when it would take more than about a second; make_view() then writes it on demand.
-bool view_is_quick(Manifest const& manifest);
 
 }  // namespace tessera::checkpoint::detail
