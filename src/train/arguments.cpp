@@ -65,6 +65,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("save_strategy", a.save_strategy);
   visit("save_steps", a.save_steps);
   visit("save_total_limit", a.save_total_limit);
+  visit("async_save", a.async_save);
   visit("max_save_failures", a.max_save_failures);
   visit("log_level", a.log_level);
   visit("log_level_replica", a.log_level_replica);
@@ -124,6 +125,10 @@ struct Assign {
   void operator()(char const* name, Sampling& field) const {
     field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
   }
+  void operator()(char const* name, AsyncSave& field) const {
+    std::string const given = value(name).as_string();
+    field = given == "on" ? AsyncSave::on : given == "off" ? AsyncSave::off : AsyncSave::automatic;
+  }
   void operator()(char const* name, ConfigTree& field) const { field = value(name); }
   void operator()(char const* name, log::Level& field) const { field = level_from(value(name).as_string(), field); }
 };
@@ -135,6 +140,7 @@ struct ToTree {
   static ConfigTree of(std::optional<std::int64_t> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
   static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }
+  static ConfigTree of(AsyncSave v) { return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto"; }
   static ConfigTree of(log::Level v) {
     char const* const names[] = {"debug", "info", "warning", "error"};
     return names[static_cast<int>(v)];

@@ -193,6 +193,8 @@ void add_save(OptionTable& t) {
       .except("best", "use steps or epoch");
   t.add(real, "save_steps", 500.0, "steps between checkpoints; below 1: a share of all steps").above(0).unit("steps");
   t.add(integer, "save_total_limit", {}, "keep the newest so many checkpoints; none: all").at_least(1).unit("checkpoints");
+  t.add(choice, "async_save", "auto", "write checkpoints while training goes on; auto: where host memory has room for a copy of the state (Tessera's own)")
+      .one_of({"auto", "on", "off"});
   t.add(integer, "max_save_failures", 3, "failed saves in a row that are survived (Tessera's own)").at_least(0).unit("saves");
   t.add(boolean, "save_only_model", false, "checkpoints without optimizer state")
       .refuse("a checkpoint can always be resumed; --save_strategy no writes only the final model");

@@ -41,6 +41,7 @@ struct Trainer::StepOutcome {
   double seconds = 0.0;
   int stop = 0;             ///< 0: go on; else the highest StopRequest number any rank has seen
   bool save_asked = false;  ///< some rank has been asked to save
+  bool disks_rest = false;  ///< no rank's disk is at work for a save
 };
 
 Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status)
@@ -92,6 +93,9 @@ void Trainer::open_run_files(bool starts_anew) {
 
 void Trainer::build_engine() {
   engine_ = zero::make_engine(engine_config(config_), model_->units(), comm_, *compute_);
+  saver_ = std::make_unique<checkpoint::Saver>(comm_, memory::Runtime::threads());
+  if (arguments_.do_train && arguments_.async_save == AsyncSave::on && !engine_->state_is_copied())
+    saver_->reserve(engine_->plan(), checkpoint_states);  // what was asked for must not be missing at the first save
 }
 
 void Trainer::plan_steps() {
@@ -144,21 +148,27 @@ Outcome Trainer::train() {
     auto const step_started = Clock::now();
     auto const saving_before = saving_;
     StepOutcome const outcome = train_step(step);
+    if (outcome.disks_rest) advance_save();
     check_loss(step, outcome);
     after_step(step, outcome);
-    if ((outcome.stop != 0 || outcome.save_asked) && step < total) {
-      progress_->clear();
-      if (last_saved_step_ != step) save_checkpoint(step);
-      if (outcome.stop != 0)
-        return {ExitCode::stopped_early, concat("stopped by ", StopRequest::name(outcome.stop), " after step ", step, " of ", total,
-                                                "; run the same command again to go on")};
-    }
+    if (outcome.stop != 0 && step < total) return stop_after(step, outcome.stop);
+    if (outcome.save_asked && step < total && last_saved_step_ != step && saver_->step() != step) save_checkpoint(step, SaveMode::go_on);
     deadline_.step_took(Clock::now() - step_started - (saving_ - saving_before));
   }
   progress_->clear();
+  finish_save();
   if (first_step_ <= total) write_train_results(seconds_since(started));
   write_model();
   return {};
+}
+
+Outcome Trainer::stop_after(std::int64_t step, int request) {
+  progress_->clear();
+  finish_save();
+  if (last_saved_step_ != step) save_checkpoint(step, SaveMode::wait);
+  std::string reason = concat("stopped by ", StopRequest::name(request), " after step ", step, " of ", sampler_->total_steps());
+  if (last_saved_step_ != step) reason += concat("; its checkpoint could not be written, ", last_saved_step_ > 0 ? concat("the newest is of step ", last_saved_step_) : std::string("and there is none"));
+  return {ExitCode::stopped_early, reason + "; run the same command again to go on"};
 }
 
 Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
@@ -197,10 +207,11 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
 void Trainer::share_requests(StepOutcome& outcome) {
   int stop = StopRequest::signal();
   if (stop == 0 && is_root() && deadline_.due(Deadline::Clock::now())) stop = StopRequest::time_limit;
-  std::vector<double> highest{static_cast<double>(stop), StopRequest::take_save() ? 1.0 : 0.0};
+  std::vector<double> highest{static_cast<double>(stop), StopRequest::take_save() ? 1.0 : 0.0, saver_->disk_works() ? 1.0 : 0.0};
   comm::all_reduce_values(comm_, highest, comm::ReduceOp::max);
   outcome.stop = static_cast<int>(highest[0]);
   outcome.save_asked = highest[1] != 0.0;
+  outcome.disks_rest = highest[2] == 0.0;
 }
 
 double Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings) {
@@ -214,9 +225,10 @@ double Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t 
   return model_->train(batch, settings, *engine_, *compute_);
 }
 
-/// A loss that is no number ends the run before another checkpoint could be written; fp16 with dynamic scaling has its own remedy.
-void Trainer::check_loss(std::int64_t step, StepOutcome const& outcome) const {
+/// A loss that is no number ends the run before another checkpoint could be begun; fp16 with dynamic scaling has its own remedy.
+void Trainer::check_loss(std::int64_t step, StepOutcome const& outcome) {
   if (std::isfinite(outcome.loss) || (config_.dtype == Dtype::fp16 && outcome.update.skipped)) return;
+  finish_save();
   std::string const saved = last_saved_step_ > 0 ? concat("; the checkpoint of step ", last_saved_step_, " is whole") : "; there is no checkpoint yet";
   throw ConfigError(concat("the loss of step ", step, " is ", outcome.loss, " (gradient norm ", outcome.update.grad_norm, ", learning rate ",
                            outcome.learning_rate, "): training has diverged. Try a lower --learning_rate, more --warmup_steps, or --max_grad_norm 1",
@@ -261,7 +273,7 @@ void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
     progress_->live(step);
   }
   if (eval_blocks_ && due(arguments_.eval_strategy, arguments_.eval_steps, step) && step < total) evaluate(step);
-  if (due(arguments_.save_strategy, arguments_.save_steps, step)) save_checkpoint(step);
+  if (due(arguments_.save_strategy, arguments_.save_steps, step)) save_checkpoint(step, step < total ? SaveMode::go_on : SaveMode::wait);
   if (line) line_started_ = Clock::now();
 }
 

@@ -1,4 +1,4 @@
-// The trainer's checkpoints and the model it leaves behind.
+// How a run goes on from a checkpoint, and the model it leaves behind.
 #include <fmt/format.h>
 
 #include "tessera/checkpoint/consolidate.hpp"
@@ -15,12 +15,6 @@ namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
 
-ConfigTree to_tree(optim::LossScalerState const& state) {
-  ConfigTree tree;
-  tree.set("scale", state.scale).set("iteration", state.iteration).set("last_overflow", state.last_overflow).set("hysteresis", state.hysteresis);
-  return tree;
-}
-
 optim::LossScalerState scaler_from(ConfigTree const& tree) {
   optim::LossScalerState state;
   state.scale = tree.at("scale").as_double();
@@ -30,55 +24,11 @@ optim::LossScalerState scaler_from(ConfigTree const& tree) {
   return state;
 }
 
-checkpoint::StateViews views_of(zero::Engine& engine) { return engine.state(); }
-
 }  // namespace
-
-ConfigTree Trainer::trainer_state(std::int64_t step) const {
-  ConfigTree state;
-  state.set("step", step).set("applied_steps", applied_steps_).set("optimizer_steps", engine_->optimizer_steps());
-  state.set("epoch", epoch_of(step)).set("seed", arguments_.seed).set("data_seed", arguments_.data_seed.value_or(arguments_.seed));
-  state.set("train_batch_size", config_.train_batch_size).set("loss_scaler", to_tree(engine_->scaler_state()));
-  return state;
-}
-
-/// A save that fails leaves the run and the older checkpoints as they are; too many in a row end it.
-void Trainer::save_checkpoint(std::int64_t step) {
-  status_.update(StatusFile::State::saving, step, sampler_->total_steps());
-  checkpoint::SaveRequest request{.directory = arguments_.output_dir / "checkpoints", .step = step, .tokens = tokens_seen_,
-                                  .samples = samples_seen_, .zero_stage = static_cast<int>(config_.stage), .run_id = "", .plan = engine_->plan(),
-                                  .units = model_->units(), .keep = static_cast<int>(arguments_.save_total_limit.value_or(0)),
-                                  .model_config = {}, .resolved_config = {}, .trainer_state = {}, .versions = {}};
-  if (is_root()) {
-    request.model_config = model_->config();
-    request.resolved_config = describe(config_);
-    request.trainer_state = trainer_state(step);
-    request.versions = versions_tree();
-  }
-  auto const started = std::chrono::steady_clock::now();
-  try {
-    auto const saved = checkpoint::save(request, views_of(*engine_), comm_);
-    std::chrono::duration<double> const took = std::chrono::steady_clock::now() - started;
-    saving_ += took;
-    deadline_.save_took(took);
-    save_failures_ = 0;
-    last_saved_step_ = step;
-    if (!is_root()) return;
-    status_.checkpoint_saved(saved.directory.filename().string());
-    if (progress_) progress_->clear();
-    log::info(fmt::format("saved {} ({}, {:.2f} s)", saved.directory.string(), human_bytes(saved.bytes), saved.seconds));
-  } catch (IoError const& e) {
-    ++save_failures_;
-    if (save_failures_ > arguments_.max_save_failures) throw;
-    if (is_root())
-      log::error(concat(e.what(), "; training goes on, older checkpoints are as they were (failure ", save_failures_, " of at most ",
-                        arguments_.max_save_failures, " in a row)"));
-  }
-}
 
 void Trainer::restore_checkpoint(fs::path const& directory) {
   auto const manifest = checkpoint::read_manifest(directory, comm_);
-  checkpoint::restore(manifest, engine_->plan(), views_of(*engine_), comm_);
+  checkpoint::restore(manifest, engine_->plan(), engine_->state(), comm_);
   ConfigTree const& state = manifest.trainer_state;
   engine_->restored(state.at("optimizer_steps").as_int(), scaler_from(state.at("loss_scaler")));
   applied_steps_ = state.at("applied_steps").as_int();
@@ -114,11 +64,10 @@ void Trainer::write_model() {
   fs::path shards = arguments_.output_dir / "checkpoints" / checkpoint::step_name(sampler_->total_steps());
   fs::path const scratch = arguments_.output_dir / ".model-shards";
   if (!checkpointed) {
-    checkpoint::SaveRequest request{.directory = scratch, .step = sampler_->total_steps(), .tokens = tokens_seen_, .samples = samples_seen_,
-                                    .zero_stage = static_cast<int>(config_.stage), .run_id = "", .plan = engine_->plan(), .units = model_->units(),
-                                    .keep = 1, .model_config = model_->config(), .resolved_config = {}, .trainer_state = trainer_state(sampler_->total_steps()),
-                                    .versions = versions_tree()};
-    auto views = views_of(*engine_);
+    auto request = save_request(sampler_->total_steps());
+    request.directory = scratch;
+    request.keep = 1;
+    auto views = engine_->state();
     std::erase_if(views, [](auto const& view) { return view.name != "fp32"; });
     shards = checkpoint::save(request, views, comm_).directory;
   }

@@ -130,6 +130,8 @@ class StagedEngine final : public Engine {
     return out;
   }
 
+  bool state_is_copied() const override { return optimizer_.has_mirrors(); }
+
   void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     weights_->prepare_update();
     for (auto const& [name, part] : state_parts) optimizer_.copy_shards(part, OptimizerState::Direction::to_device);

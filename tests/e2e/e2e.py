@@ -213,6 +213,26 @@ def resume_is_bit_identical(b):
         shutil.rmtree(b.work / "again")
 
 
+def background_saves_change_nothing(b):
+    """Losses, checkpoints and model are the same bit by bit, whether a save waits or goes on while training does."""
+    manifests = {}
+    for stage, extra in ((0, {}), (2, {"bf16": True}), (3, {})):
+        config = b.config("ds.json", zero(stage, **({"bf16": {"enabled": True}} if extra else {})))
+        for mode in ("off", "on"):
+            name = f"{mode}{stage}"
+            b.train(2, b.common(name, max_steps=12, save_strategy="steps", save_steps=4, per_device_train_batch_size=4, deepspeed=config, async_save=mode, **extra))
+            manifests[mode] = [json.loads((b.work / name / f"checkpoints/step_{step:08}/manifest.json").read_text()) for step in (4, 8, 12)]
+            save = b.status(name)["save"]
+            assert save["state"] == "done" and save["step"] == 12 and 0 < save["stall_seconds"] <= save["seconds"], save
+            records = [m for m in b.metrics(name) if "checkpoint" in m]
+            assert [m["step"] for m in records] == [4, 8, 12] and all(m["save_bytes"] > 4 * 100_000 for m in records), records
+        assert b.losses(f"on{stage}") == b.losses(f"off{stage}"), f"stage {stage}: saves in the background change the losses"
+        for on, off in zip(manifests["on"], manifests["off"]):
+            for field in ("step", "tensors", "shards", "trainer_state", "tokens_seen"):
+                assert on[field] == off[field], f"stage {stage}, step {on['step']}: {field} differs"
+        assert safetensors(b.work / f"on{stage}/model.safetensors") == safetensors(b.work / f"off{stage}/model.safetensors")
+
+
 def resume_on_other_ranks(b):
     b.train(1, b.common("whole", max_steps=8, per_device_train_batch_size=12))
     for ranks, stage, later_ranks, later_stage in ((2, 2, 3, 3), (4, 3, 1, 0), (3, 1, 2, 2)):

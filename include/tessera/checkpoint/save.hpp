@@ -41,11 +41,13 @@ struct SaveRequest {
 struct SavedCheckpoint {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"
   std::int64_t bytes = 0;           ///< of all files
-  double seconds = 0;               ///< of this rank, until the checkpoint was durable
+  double seconds = 0;               ///< from the start until all ranks knew that it is durable
+  double stall_seconds = 0;         ///< of these, what the calling thread spent in the save
+  double work_seconds = 0;          ///< of the phases in a row, each as long as on its slowest rank
   std::vector<std::string> pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
 };
 
-/// Writes this rank's @p states (plan().pieces(rank) of each) and commits with all ranks. Collective.
+/// Writes this rank's @p states (plan().pieces(rank) of each) and commits with all ranks: the phases of a Saver in a row. Collective.
 /// A failure on any rank ends this save on all: its temporary directory is removed, older checkpoints and `latest` stay as they were.
 /// @throws IoError on every rank, naming the failed ranks with host, path and reason
 SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);

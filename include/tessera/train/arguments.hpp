@@ -16,6 +16,7 @@ namespace tessera::train {
 
 enum class Interval { no, steps, epoch };
 enum class Sampling { random, sequential };
+enum class AsyncSave { automatic, on, off };
 
 /// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed configuration: resolve()
 /// (deepspeed_config.hpp) says what holds; a program reads those from ResolvedConfig.
@@ -66,6 +67,7 @@ struct TrainingArguments {
   Interval save_strategy = Interval::steps;
   double save_steps = 500.0;
   std::optional<std::int64_t> save_total_limit;
+  AsyncSave async_save = AsyncSave::automatic;
   std::int64_t max_save_failures = 3;  ///< failed saves in a row before the run ends; 0: the first one ends it
   log::Level log_level = log::Level::info, log_level_replica = log::Level::warning;
 

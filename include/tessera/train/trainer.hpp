@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/saver.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
@@ -32,6 +33,9 @@ struct Outcome {
   ExitCode code = ExitCode::done;
   std::string reason = "finished";
 };
+
+/// States that a checkpoint has of each parameter: fp32, exp_avg, exp_avg_sq.
+inline constexpr std::size_t checkpoint_states = 3;
 
 class Trainer {
  public:
@@ -55,16 +59,30 @@ class Trainer {
   void say_what_runs() const;
 
   Outcome train();
+  Outcome stop_after(std::int64_t step, int request);
   StepOutcome train_step(std::int64_t step);
   void share_requests(StepOutcome& outcome);
   double train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings);
   void after_step(std::int64_t step, StepOutcome const& outcome);
-  void check_loss(std::int64_t step, StepOutcome const& outcome) const;
+  void check_loss(std::int64_t step, StepOutcome const& outcome);
   bool due(Interval strategy, double every, std::int64_t step) const;
   void evaluate(std::int64_t step);
   void generate();
 
-  void save_checkpoint(std::int64_t step);
+  enum class SaveMode {
+    wait,       ///< until the checkpoint is durable
+    go_on,      ///< in the background, where the memory for that is there
+  };
+  void save_checkpoint(std::int64_t step, SaveMode mode);
+  bool saves_in_background();
+  checkpoint::SaveRequest save_request(std::int64_t step) const;
+  /// When no rank's disk is at work: the next phase of the save in flight.
+  void advance_save();
+  /// Waits for the save in flight, if there is one.
+  void finish_save();
+  /// Runs a part of a save; a failure is counted and, when there are too many, thrown.
+  void survive(std::int64_t step, std::function<void()> const& part);
+  void checkpoint_done(checkpoint::SavedCheckpoint const& saved, std::int64_t step);
   ConfigTree trainer_state(std::int64_t step) const;
   void restore_checkpoint(std::filesystem::path const& directory);
   void write_model();
@@ -87,6 +105,8 @@ class Trainer {
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<model::CausalLm> model_;
   std::unique_ptr<zero::Engine> engine_;
+  std::unique_ptr<checkpoint::Saver> saver_;  ///< reads engine_ and model_
+  std::optional<bool> background_saves_;      ///< once decided
   optim::Schedule schedule_;
   std::vector<std::int32_t> tokens_;  ///< of the micro-batch at hand
 
@@ -102,7 +122,7 @@ class Trainer {
   double loss_of_run_ = 0.0;          ///< sum of step losses of this attempt
   std::chrono::steady_clock::time_point line_started_;
   Deadline deadline_;
-  std::chrono::duration<double> saving_{0};  ///< time spent in saves of this attempt
+  std::chrono::duration<double> saving_{0};  ///< time that training stood still for saves in this attempt
 };
 
 }  // namespace tessera::train

@@ -73,6 +73,8 @@ class Engine : public memory::ParamProvider {
     std::vector<float*> unit_shards;
   };
   virtual std::vector<StateView> state() = 0;
+  /// True when state() gives copies that training leaves alone until the next call (the state is on a device).
+  virtual bool state_is_copied() const = 0;
   /// After a restore wrote into state(): brings weights (and replicas of the state in stage 0) in place. Collective.
   virtual void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) = 0;
   virtual std::int64_t optimizer_steps() const = 0;  ///< applied (not skipped) steps, the t of Adam

@@ -7,19 +7,13 @@
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {
-namespace {
 
-struct Failure {
-  int code = 0;  ///< exit code; 0: none
-  std::string text;
-};
-
-Failure run(std::function<void()> const& local) {
+Failure attempt(std::function<void()> const& local) {
   try {
     local();
     return {};
   } catch (PeerLostError const&) {
-    throw;  // the collectives are broken: nothing can be agreed any more
+    throw;
   } catch (Error const& e) {
     return {static_cast<int>(e.code()), e.what()};
   } catch (std::bad_alloc const&) {
@@ -28,8 +22,6 @@ Failure run(std::function<void()> const& local) {
     return {static_cast<int>(ExitCode::internal), e.what()};
   }
 }
-
-}  // namespace
 
 void throw_as(int exit_code, std::string const& message) {
   switch (static_cast<ExitCode>(exit_code)) {
@@ -42,7 +34,10 @@ void throw_as(int exit_code, std::string const& message) {
 }
 
 void together(comm::Collectives& comm, std::function<void()> const& local, std::function<void()> const& failed) {
-  Failure const mine = run(local);
+  settle(comm, attempt(local), failed);
+}
+
+void settle(comm::Collectives& comm, Failure const& mine, std::function<void()> const& failed) {
   if (comm::agree(comm, mine.code == 0)) return;
   std::string report;
   if (mine.code != 0)

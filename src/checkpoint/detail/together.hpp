@@ -8,6 +8,16 @@
 
 namespace tessera::checkpoint::detail {
 
+/// What went wrong in a step on this rank, if anything.
+struct Failure {
+  int code = 0;  ///< exit code; 0: nothing
+  std::string text;
+};
+/// Runs @p local and keeps its error. A PeerLostError goes on: nothing can be agreed any more.
+Failure attempt(std::function<void()> const& local);
+/// The agreement of together() about a step that has run already, on whichever thread.
+void settle(comm::Collectives& comm, Failure const& mine, std::function<void()> const& failed = {});
+
 /// Runs @p local on every rank, then agrees. When any rank failed, every rank throws the type of the lowest failed rank's error with
 /// the texts of all failed ranks (at most eight) and their hosts. Collective.
 /// @param failed run on every rank before that throw, for what must be undone

@@ -26,6 +26,7 @@ class OptimizerState {
   enum class Part { master, exp_avg, exp_avg_sq };
   enum class Direction { to_host, to_device };
   std::vector<float*> host_shards(Part part);
+  bool has_mirrors() const { return tier_ == memory::Tier::device; }
   /// Blocks the host; nothing to do when the state is on the host.
   void copy_shards(Part part, Direction direction);
 

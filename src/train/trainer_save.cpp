@@ -1,0 +1,134 @@
+// The trainer's checkpoints: when a save waits, when it goes on in the background, and what is said about it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/limits.hpp"
+#include "tessera/train/trainer.hpp"
+#include "tessera/train/version.hpp"
+
+namespace tessera::train {
+namespace {
+
+ConfigTree to_tree(optim::LossScalerState const& state) {
+  ConfigTree tree;
+  tree.set("scale", state.scale).set("iteration", state.iteration).set("last_overflow", state.last_overflow).set("hysteresis", state.hysteresis);
+  return tree;
+}
+
+std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
+}  // namespace
+
+ConfigTree Trainer::trainer_state(std::int64_t step) const {
+  ConfigTree state;
+  state.set("step", step).set("applied_steps", applied_steps_).set("optimizer_steps", engine_->optimizer_steps());
+  state.set("epoch", epoch_of(step)).set("seed", arguments_.seed).set("data_seed", arguments_.data_seed.value_or(arguments_.seed));
+  state.set("train_batch_size", config_.train_batch_size).set("loss_scaler", to_tree(engine_->scaler_state()));
+  return state;
+}
+
+checkpoint::SaveRequest Trainer::save_request(std::int64_t step) const {
+  checkpoint::SaveRequest request{.directory = arguments_.output_dir / "checkpoints", .step = step, .tokens = tokens_seen_,
+                                  .samples = samples_seen_, .zero_stage = static_cast<int>(config_.stage), .run_id = "", .plan = engine_->plan(),
+                                  .units = model_->units(), .keep = static_cast<int>(arguments_.save_total_limit.value_or(0)),
+                                  .model_config = {}, .resolved_config = {}, .trainer_state = {}, .versions = {}};
+  if (!is_root()) return request;
+  request.model_config = model_->config();
+  request.resolved_config = describe(config_);
+  request.trainer_state = trainer_state(step);
+  request.versions = versions_tree();
+  return request;
+}
+
+/// Decided at the first save, when activations and buffers have their memory: the copies of all ranks of a node may take half of what
+/// is left then. State on a device is copied to the host for any save, so that nothing more is needed. Collective.
+bool Trainer::saves_in_background() {
+  if (background_saves_) return *background_saves_;
+  bool fits = arguments_.async_save != AsyncSave::off;
+  if (fits && !engine_->state_is_copied()) {
+    std::size_t const bytes = checkpoint::Saver::snapshot_bytes(engine_->plan(), checkpoint_states);
+    auto const left = memory::available_memory();
+    auto const ranks = static_cast<std::size_t>(session_.info().local_size);
+    fits = arguments_.async_save == AsyncSave::on || bytes <= left.bytes / ranks / 2;
+    std::string const room = fmt::format("a copy of the state takes {} on each of {} {} of host {}, where {} are left ({})", bytes_text(bytes), ranks,
+                                         plural(session_.info().local_size, "rank"), session_.info().host, bytes_text(left.bytes), left.limited_by);
+    log::debug(room);
+    bool const all_fit = comm::agree(comm_, fits);
+    if (!fits || (is_root() && !all_fit)) log::warning("checkpoints are written while training waits: " + (fits ? "another host has no room for copies of the state" : room));
+    fits = all_fit;
+  }
+  background_saves_ = fits;
+  return fits;
+}
+
+/// A save that fails leaves the run and the older checkpoints as they are; too many in a row end it.
+void Trainer::survive(std::int64_t step, std::function<void()> const& part) {
+  auto const started = std::chrono::steady_clock::now();
+  try {
+    part();
+  } catch (IoError const& e) {
+    ++save_failures_;
+    status_.save_stands(ConfigTree::object().set("state", "failed").set("step", step).set("failures_in_a_row", save_failures_).set("reason", e.what()));
+    if (save_failures_ > arguments_.max_save_failures) throw;
+    if (progress_) progress_->clear();
+    if (is_root())
+      log::error(concat("the save of step ", step, " failed: ", e.what(), "; training goes on, older checkpoints are as they were (failure ", save_failures_,
+                        " of at most ", arguments_.max_save_failures, " in a row)"));
+  }
+  saving_ += std::chrono::steady_clock::now() - started;
+}
+
+void Trainer::save_checkpoint(std::int64_t step, SaveMode mode) {
+  if (saver_->in_flight()) {
+    if (progress_) progress_->clear();
+    if (is_root()) log::info(fmt::format("the save of step {} waits until that of step {} is written; --save_steps is small for this disk", step, saver_->step()));
+    finish_save();
+  }
+  bool const background = mode == SaveMode::go_on && saves_in_background();
+  if (!background) status_.update(StatusFile::State::saving, step, sampler_->total_steps());
+  status_.save_stands(ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
+  survive(step, [&] {
+    auto const source = background && !engine_->state_is_copied() ? checkpoint::Saver::Source::snapshot : checkpoint::Saver::Source::in_place;
+    saver_->begin(save_request(step), engine_->state(), source);
+    if (!background) checkpoint_done(saver_->finish(), step);
+  });
+}
+
+void Trainer::advance_save() {
+  if (!saver_->in_flight()) return;
+  std::int64_t const step = saver_->step();
+  survive(step, [&] {
+    if (auto const saved = saver_->advance()) checkpoint_done(*saved, step);
+  });
+}
+
+void Trainer::finish_save() {
+  if (!saver_->in_flight()) return;
+  std::int64_t const step = saver_->step();
+  status_.update(StatusFile::State::saving, step, sampler_->total_steps());
+  survive(step, [&] { checkpoint_done(saver_->finish(), step); });
+}
+
+void Trainer::checkpoint_done(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
+  save_failures_ = 0;
+  last_saved_step_ = step;
+  deadline_.save_took(std::chrono::duration<double>(saved.work_seconds));
+  if (!is_root()) return;
+  std::string const name = saved.directory.filename().string();
+  ConfigTree times;
+  times.set("step", step).set("seconds", saved.seconds).set("stall_seconds", saved.stall_seconds).set("bytes", saved.bytes);
+  status_.save_stands(ConfigTree(times).set("state", "done"));
+  status_.checkpoint_saved(name);
+  if (metrics_)
+    metrics_->write(ConfigTree().set("step", step).set("checkpoint", name).set("save_seconds", saved.seconds)
+                        .set("save_stall_seconds", saved.stall_seconds).set("save_bytes", saved.bytes));
+  if (progress_) progress_->clear();
+  log::info(fmt::format("saved {} ({}, {:.2f} s, training stood still for {:.2f} s)", saved.directory.string(), human_bytes(saved.bytes), saved.seconds,
+                        saved.stall_seconds));
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,159 @@
+/// Saves in phases over real ranks: what a snapshot holds, and where a failure shows.
+#include <sys/resource.h>
+
+#include <csignal>
+#include <thread>
+
+#include "fixture.hpp"
+#include "mpi_test.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/restore.hpp"
+#include "tessera/checkpoint/saver.hpp"
+#include "tessera/memory/buffer.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+using checkpoint::Saver;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace {
+
+class SaverOverRanks : public ::testing::Test {
+ protected:
+  SaverOverRanks()
+      : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
+        units(toy_units()),
+        plan(units, comm->size()),
+        dir(comm::broadcast_bytes(*comm, concat("saver-", comm->size(), "-", ::getpid(), "-", ++count), 0)),
+        state(plan, comm->rank()),
+        saver(*comm, 2) {
+    comm->barrier();
+  }
+  ~SaverOverRanks() override { comm->barrier(); }
+
+  checkpoint::SaveRequest request(std::string const& name, std::int64_t step) { return request_for(dir / name, step, plan, units); }
+  checkpoint::SavedCheckpoint save_and_wait(std::string const& name, std::int64_t step) {
+    saver.begin(request(name, step), state.fill(step).views(), Saver::Source::in_place);
+    return saver.finish();
+  }
+  bool rest() { return comm::all_reduce_value(*comm, std::int64_t{saver.disk_works()}, comm::ReduceOp::max) == 0; }
+  /// As a training does it: a look at all disks after each of its steps. @return looks until the outcome
+  int train_until_done(checkpoint::SavedCheckpoint& saved) {
+    for (int looks = 1;; ++looks) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (!rest()) continue;
+      if (auto const done = saver.advance()) {
+        saved = *done;
+        return looks;
+      }
+    }
+  }
+  std::vector<std::string> names(std::string const& name) {
+    comm->barrier();
+    std::vector<std::string> out;
+    for (auto const& entry : fs::directory_iterator(dir / name)) out.push_back(entry.path().filename().string());
+    std::sort(out.begin(), out.end());
+    comm->barrier();
+    return out;
+  }
+
+  static int count;
+  std::unique_ptr<comm::Collectives> comm;
+  std::vector<memory::UnitSpec> units;
+  zero::PartitionPlan plan;
+  ScratchDirectory dir;
+  RankState state;
+  Saver saver;
+};
+int SaverOverRanks::count = 0;
+
+TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
+  auto const waited = save_and_wait("waiting", 9);
+  saver.begin(request("background", 9), state.views(), Saver::Source::snapshot);
+  state.fill(1234);  // the training goes on
+  EXPECT_TRUE(saver.in_flight());
+  EXPECT_EQ(saver.step(), 9);
+  checkpoint::SavedCheckpoint saved;
+  EXPECT_GE(train_until_done(saved), 2) << "a look after the writes and one after the publication";
+  EXPECT_FALSE(saver.in_flight());
+  EXPECT_EQ(saved.bytes, waited.bytes);
+  EXPECT_LE(saved.stall_seconds, saved.seconds);
+  auto const one = checkpoint::read_manifest(waited.directory), other = checkpoint::read_manifest(saved.directory);
+  EXPECT_EQ(one.tensors, other.tensors) << "places or checksums differ";
+  EXPECT_EQ(one.shards, other.shards);
+  EXPECT_EQ(names("background"), (std::vector<std::string>{"latest", "step_00000009"}));
+  EXPECT_TRUE(checkpoint::verify(saved.directory).ok());
+}
+
+TEST_F(SaverOverRanks, SnapshotMemoryIsNamedAndUsedAgain) {
+  auto const held = [] {
+    std::size_t bytes = 0;
+    for (auto const& entry : memory::Ledger::of_process().entries())
+      if (entry.name == "checkpoint snapshot") bytes += entry.bytes;
+    return bytes;
+  };
+  EXPECT_EQ(held(), 0u);
+  for (std::int64_t step : {1, 2, 3}) {
+    saver.begin(request("checkpoints", step), state.fill(step).views(), Saver::Source::snapshot);
+    saver.finish();
+    EXPECT_EQ(held(), Saver::snapshot_bytes(plan, 3));
+  }
+  EXPECT_TRUE(checkpoint::verify(dir / "checkpoints/step_00000003").ok());
+}
+
+TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
+  save_and_wait("checkpoints", 1);
+  int const victim = comm->size() - 1;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit const small{20000, before.rlim_max};
+  if (comm->rank() == victim) setrlimit(RLIMIT_FSIZE, &small);
+  saver.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
+  while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::string const message = message_of<IoError>([&] { (void)saver.advance(); });
+  EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")), HasSubstr("File too large")));
+  EXPECT_FALSE(saver.in_flight());
+  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001"}));
+  EXPECT_EQ(read_file(dir / "checkpoints/latest"), "step_00000001\n");
+  EXPECT_EQ(save_and_wait("checkpoints", 3).directory, dir / "checkpoints/step_00000003");
+}
+
+TEST_F(SaverOverRanks, AFailedPublicationLeavesTheOldCheckpoint) {
+  save_and_wait("checkpoints", 1);
+  saver.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
+  while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  if (comm->rank() == 0) fs::create_directories(dir / "checkpoints/step_00000002.tmp.1/manifest.json/in the way");
+  comm->barrier();
+  EXPECT_FALSE(saver.advance().has_value());
+  std::string const message = message_of<IoError>([&] { saver.finish(); });
+  EXPECT_THAT(message, HasSubstr("manifest.json"));
+  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001"}));
+  EXPECT_TRUE(checkpoint::verify(dir / "checkpoints/step_00000001").ok());
+}
+
+TEST_F(SaverOverRanks, AnAbandonedSaveIsRemovedLater) {
+  save_and_wait("checkpoints", 1);
+  {
+    Saver leaving(*comm);
+    leaving.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
+  }
+  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001", "step_00000002.tmp.1"}));
+  if (comm->rank() == 0) checkpoint::remove_abandoned(dir / "checkpoints");
+  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001"}));
+}
+
+TEST_F(SaverOverRanks, OldOnesArePrunedInTheBackground) {
+  for (std::int64_t step : {1, 2, 3, 4}) {
+    auto asked = request("checkpoints", step);
+    asked.keep = 2;
+    saver.begin(asked, state.fill(step).views(), Saver::Source::snapshot);
+    checkpoint::SavedCheckpoint saved;
+    train_until_done(saved);
+  }
+  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000003", "step_00000004"}));
+}
+
+}  // namespace
