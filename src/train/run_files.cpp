@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <fstream>
 
 #include "tessera/core/error.hpp"
@@ -119,7 +118,7 @@ void MetricsFile::write(ConfigTree const& record) {
 }
 
 Progress::Progress(bool enabled, std::int64_t total_steps)
-    : enabled_(enabled), terminal_(::isatty(STDERR_FILENO) == 1), total_steps_(total_steps), started_(std::chrono::steady_clock::now()) {}
+    : enabled_(enabled), total_steps_(total_steps), started_(std::chrono::steady_clock::now()) {}
 
 double Progress::seconds_left(std::int64_t step) const {
   double const elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
@@ -139,18 +138,10 @@ void Progress::line(Sample const& s) {
 
 void Progress::live(std::int64_t step) {
   if (first_step_ < 0) first_step_ = step - 1;
-  if (!enabled_ || !terminal_) return;
-  std::fprintf(stderr, "\r  step %lld/%lld, left %s \033[K", static_cast<long long>(step), static_cast<long long>(total_steps_),
-               human_duration(seconds_left(step)).c_str());
-  std::fflush(stderr);
-  live_shown_ = true;
+  if (!enabled_) return;
+  live_.show(fmt::format("  step {}/{}, left {} ", step, total_steps_, human_duration(seconds_left(step))));
 }
 
-void Progress::clear() {
-  if (!live_shown_) return;
-  std::fputs("\r\033[K", stderr);
-  std::fflush(stderr);
-  live_shown_ = false;
-}
+void Progress::clear() { live_.clear(); }
 
 }  // namespace tessera::train

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
+#include "tessera/core/live_line.hpp"
 
 namespace tessera::train {
 
@@ -81,8 +82,7 @@ class Progress {
  private:
   double seconds_left(std::int64_t step) const;
   bool enabled_;
-  bool terminal_;
-  bool live_shown_ = false;
+  LiveLine live_;
   std::int64_t total_steps_;
   std::int64_t first_step_ = -1;
   std::chrono::steady_clock::time_point started_;

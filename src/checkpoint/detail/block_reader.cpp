@@ -25,7 +25,7 @@ File const& ShardFiles::open(int shard) {
   }
   File opened = File::open_read(path, File::Links::refuse);
   std::int64_t const expected = manifest_.shards[static_cast<std::size_t>(shard)].bytes, found = opened.size();
-  TESSERA_VALIDATE(found == expected, DataError, "shard ", path.string(), " has ", found, " bytes, ", expected, " were written; it is ",
+  TESSERA_VALIDATE(found == expected || sizes_ == Sizes::any, DataError, "shard ", path.string(), " has ", found, " bytes, ", expected, " were written; it is ",
                    found < expected ? "truncated" : "changed", ": restore the file or use another checkpoint");
   opened.expect_sequential();
   file = std::move(opened);

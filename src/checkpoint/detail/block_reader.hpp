@@ -13,12 +13,15 @@ namespace tessera::checkpoint::detail {
 /// Shards of a checkpoint, opened when first needed; at most a fixed number is open at a time.
 class ShardFiles {
  public:
-  explicit ShardFiles(Manifest const& manifest) : manifest_(manifest), files_(manifest.shards.size()) {}
+  /// Sizes::any: shards of another size are opened too, to see what of them is left.
+  enum class Sizes { exact, any };
+  explicit ShardFiles(Manifest const& manifest, Sizes sizes = Sizes::exact) : manifest_(manifest), sizes_(sizes), files_(manifest.shards.size()) {}
   /// @throws DataError when the shard is missing or has another size than the manifest says
   File const& open(int shard);
 
  private:
   Manifest const& manifest_;
+  Sizes sizes_;
   std::vector<File> files_;
   std::vector<int> open_;  ///< oldest first
 };

@@ -42,8 +42,10 @@ float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const
 
 std::string shard_name(int rank);
 
-/// Compares what HDF5 says about shard @p index with the manifest. @return problems, empty when there are none
-std::vector<std::string> compare_structure(Manifest const& manifest, int index);
+/// Compares what HDF5 says about shard @p index, or about view.h5, with the manifest. Call it through run_isolated().
+/// @return problems, at most @p most
+std::vector<std::string> compare_structure(Manifest const& manifest, int index, std::size_t most);
+std::vector<std::string> compare_view(Manifest const& manifest, std::size_t most);
 
 /// view.h5: virtual datasets /<state>/<tensor> in their true shapes over all shards; file names are relative, holes read as NaN.
 /// Long lists of sources are written as bytes (virtual_sources.hpp) and read back through HDF5; should that fail, HDF5 writes them.

@@ -1,0 +1,41 @@
+#pragma once
+/// The last line of a terminal while something goes on: written over again and again, and gone before other output.
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace tessera {
+
+/// Writes to stderr when that is a terminal; else nothing.
+class LiveLine {
+ public:
+  LiveLine();
+  ~LiveLine() { clear(); }
+  LiveLine(LiveLine const&) = delete;
+  LiveLine& operator=(LiveLine const&) = delete;
+  void show(std::string const& text);
+  void clear();
+  bool on_terminal() const { return terminal_; }
+
+ private:
+  bool terminal_ = false, shown_ = false;
+};
+
+/// "verify [=======>            ]  38 %  1.9 of 5.0 GiB, 1.2 GiB/s, left 3s", at most ten times a second.
+std::string progress_text(std::string const& label, std::int64_t done_bytes, std::int64_t total_bytes, double seconds);
+
+class ByteProgress {
+ public:
+  explicit ByteProgress(std::string label) : label_(std::move(label)), start_(Clock::now()) {}
+  void operator()(std::int64_t done_bytes, std::int64_t total_bytes);
+  void clear() { line_.clear(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string label_;
+  Clock::time_point start_, last_ = {};
+  LiveLine line_;
+};
+
+}  // namespace tessera
