@@ -217,7 +217,10 @@ void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from, Output
 
 }  // namespace
 
-std::int64_t attention_backward_workspace(AttentionShape const& shape) { return Workspace(shape).numel(); }
+std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape) {
+  if (q.kind() == memory::QueueKind::stream) return shape.batch * shape.heads * shape.sequence;
+  return Workspace(shape).numel();
+}
 
 void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery, AttentionOutput dkey,
                         AttentionOutput dvalue, ConstTensorView dout, ConstTensorView out, ConstTensorView lse, AttentionInput query,
@@ -225,10 +228,11 @@ void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, Atte
   detail::check_attention(shape);
   TESSERA_EXPECT(dout.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim && out.numel() == dout.numel());
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
-  TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(shape));
+  TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
-    return detail::attention_backward_on_stream(q, dtype, shape, {dquery, dkey, dvalue}, {dout, out, lse}, query, key, value, drop);
+    return detail::attention_backward_on_stream(q, dtype, shape, {dquery, dkey, dvalue}, {dout, out, lse}, query, key, value, drop,
+                                                workspace.as<float>());
   detail::with_type(dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(shape, query, key, value, drop);

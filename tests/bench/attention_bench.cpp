@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   float *const qkv = random_rows(arena, rows, stride).as<float>(), *const dqkv = random_rows(arena, rows, stride).as<float>();
   auto const out = random_rows(arena, rows, columns), dout = random_rows(arena, rows, columns);
   auto const lse = arena.allocate(Dtype::fp32, {shape.batch, shape.heads, shape.sequence});
-  auto const workspace = arena.allocate(Dtype::fp32, {kernels::attention_backward_workspace(shape)});
+  auto const workspace = arena.allocate(Dtype::fp32, {kernels::attention_backward_workspace(*queue, shape)});
 
   double forward = 1e9, backward = 1e9;
   for (int i = 0; i < static_cast<int>(argument(6, 40)); ++i) {

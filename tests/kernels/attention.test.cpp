@@ -1,6 +1,9 @@
 #include "tessera/kernels/attention.hpp"
 
-#include "detail/attention_rows.hpp"
+#include <barrier>
+#include <thread>
+
+#include "detail/attention_flash_run.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -36,7 +39,7 @@ struct Problem {
 
   void forward(Queue& q) { attention(q, dtype, shape, out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop); }
   void backward(Queue& q) {
-    Array workspace(Dtype::fp32, {attention_backward_workspace(shape)});
+    Array workspace(Dtype::fp32, {attention_backward_workspace(q, shape)});
     workspace.randomise(4);
     attention_backward(q, dtype, shape, to(0), to(key_at()), to(value_at()), dout.view(), out.view(), lse.view(), in(0), in(key_at()),
                        in(value_at()), drop, workspace.view());
@@ -110,16 +113,62 @@ Reference reference(Problem const& p, Reals const& qkv) {
   return r;
 }
 
-/// The rules that streams run, on the host.
-template <class T>
-void run_rows(Problem& p, Queue& q) {
-  detail::AttentionOperands<T> const o(p.shape, p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop);
-  void const *const dout = p.dout.data(), *const out = p.out.data();
-  auto const to = [&](std::int64_t offset) { return o.rows(p.to(offset).base, p.row()); };
-  detail::attention_rows_forward(q, o.in, o.rows(p.out.data(), o.packed_stride()), p.lse.view().as<float>());
-  detail::AttentionRowsBackward<T> const rule{o.in, o.rows(dout, o.packed_stride()), o.rows(out, o.packed_stride()),
-                                              p.lse.view().as<float>()};
-  detail::attention_rows_backward(q, rule, to(0), to(p.key_at()), to(p.value_at()));
+/// The rules that streams run, on the host's teams of one thread.
+void run_flash(Problem& p, Queue& q) {
+  Array delta(Dtype::fp32, {p.lse.numel()});
+  detail::attention_on_stream(q, p.dtype, p.shape, p.out.view(), p.lse.view(), p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop);
+  detail::attention_backward_on_stream(q, p.dtype, p.shape, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, {p.dout.view(), p.out.view(), p.lse.view()},
+                                       p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop, delta.view().as<float>());
+}
+
+/// A block of a device as threads of the host: the same instance of the rules, the same barriers.
+template <int Threads>
+struct BlockOfThreads {
+  struct Team {
+    int number;
+    std::barrier<>& meeting;
+    float* memory;
+    int rank() const { return number; }
+    void barrier() const { meeting.arrive_and_wait(); }
+    float* scratch() const { return memory; }
+  };
+  template <class Rule>
+  void operator()(char const*, Rule const& rule) const {
+    std::barrier<> meeting(Threads);
+    std::vector<detail::Four> memory(Rule::scratch_floats / 4 + 1, detail::Four{{NAN, NAN, NAN, NAN}});
+    std::vector<std::thread> threads;
+    for (int i = 0; i < Threads; ++i)
+      threads.emplace_back([&, i] {
+        for (std::int64_t index = 0; index < rule.teams(); ++index) {
+          rule(Team{i, meeting, memory[0].v}, index);
+          meeting.arrive_and_wait();
+        }
+      });
+    for (auto& thread : threads) thread.join();
+  }
+};
+
+void run_flash_as_a_block(Problem& p) {
+  constexpr int threads = 128;
+  Array delta(Dtype::fp32, {p.lse.numel()});
+  detail::FlashCall const call{p.dtype, p.shape, p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop};
+  detail::AttentionSaved const saved{p.dout.view(), p.out.view(), p.lse.view()};
+  detail::with_flash_width(p.shape.head_dim, [&](auto width) {
+    constexpr int w = decltype(width)::value;
+    detail::flash_forward<w, threads>(call, p.out.data(), p.lse.view().as<float>(), BlockOfThreads<threads>());
+    auto const rule = detail::flash_delta(call, saved, delta.view().as<float>());
+    for (std::int64_t i = 0; i < p.lse.numel(); ++i) rule(i);
+    detail::flash_backward<w, threads>(call, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, saved, delta.view().as<float>(), BlockOfThreads<threads>());
+  });
+}
+
+void expect_reference(Problem const& p) {
+  SCOPED_TRACE(::testing::Message() << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads << " of "
+                                    << p.shape.head_dim << ", dropout " << p.drop.p);
+  Reference const want = reference(p, p.qkv.values());
+  expect_close(p.out, want.out, 2e-6);
+  expect_close(p.lse, want.lse, 1e-6);
+  expect_close(p.dqkv, want.dqkv, 3e-6 + (p.dtype == Dtype::fp32 ? 0.0 : 4 * rounding(p.dtype)));
 }
 
 void check(Problem& p, Queue& q) {
@@ -174,15 +223,40 @@ TEST_P(Attention, DropoutOfABatchRowIsThatOfTheWhole) {
   for (std::int64_t i = 0; i < part.out.numel(); ++i) ASSERT_EQ(part.out.get(i), whole.out.get(part.out.numel() + i)) << i;
 }
 
-TEST_P(Attention, RowByRowAsOnAStream) {
-  for (int d : {3, 64, 256}) {
-    Problem p(dtype, {2, 37, 4, 2, d, 1.0f / std::sqrt(static_cast<float>(d))}, {0.1f, 3, 4, 5});
-    Reference const want = reference(p, p.qkv.values());
-    detail::with_type(dtype, "test", [&](auto tag) { run_rows<typename decltype(tag)::type>(p, *queue); });
-    expect_close(p.out, want.out, 2e-6);
-    expect_close(p.lse, want.lse, 1e-6);
-    expect_close(p.dqkv, want.dqkv, 3e-6 + (dtype == Dtype::fp32 ? 0.0 : 4 * rounding(dtype)));
+TEST_P(Attention, DeviceRulesAnySequence) {
+  for (std::int64_t t : {1, 5, 31, 32, 33, 63, 64, 65, 130}) {
+    Problem p(dtype, {2, t, 2, 2, 16, 0.25f});
+    run_flash(p, *queue);
+    expect_reference(p);
   }
+}
+
+TEST_P(Attention, DeviceRulesAnyHead) {
+  for (int d : {1, 3, 20, 64, 80, 128, 130, 256}) {
+    Problem p(dtype, {1, 75, 2, 1, d, 1.0f / std::sqrt(static_cast<float>(d))}, {0.1f, 3, 4, 5});
+    run_flash(p, *queue);
+    expect_reference(p);
+  }
+}
+
+TEST_P(Attention, DeviceRulesInABlockOfThreads) {
+  for (int d : {24, 64, 100, 256}) {
+    Problem p(dtype, {1, 71, 2, 1, d, 1.0f / std::sqrt(static_cast<float>(d))}, {0.1f, 3, 4, 5});
+    run_flash_as_a_block(p);
+    expect_reference(p);
+    Problem again = p;
+    again.dqkv.randomise(5);
+    run_flash_as_a_block(again);
+    EXPECT_TRUE(p.out == again.out && p.lse == again.lse && p.dqkv == again.dqkv) << "two runs give the same bits";
+  }
+}
+
+TEST_P(Attention, DeviceRulesOfLargeScoresDoNotOverflow) {
+  Problem p(dtype, {1, 80, 1, 1, 32, 40.0f});
+  run_flash(p, *queue);
+  Reference const want = reference(p, p.qkv.values());
+  expect_close(p.out, want.out, 1e-3);
+  expect_close(p.lse, want.lse, 1e-6);
 }
 
 TEST_P(Attention, TwoRunsGiveTheSameBits) {

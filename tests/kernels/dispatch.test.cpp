@@ -85,7 +85,7 @@ class Everything {
     attention(q, dtype_, shape, out, lse, {query.data(), 192}, {key.data(), 96}, {value.data(), 96}, drop_);
     attention_backward(q, dtype_, shape, {matrix("dquery").data(), 192}, {dkey.data(), 96}, {dvalue.data(), 96}, matrix("b"), out, lse,
                        {query.data(), 192}, {key.data(), 96}, {value.data(), 96}, drop_,
-                       array("sums", Dtype::fp32, {attention_backward_workspace(shape)}).view());
+                       array("sums", Dtype::fp32, {attention_backward_workspace(q, shape)}).view());
   }
   void step(Queue& q) {
     AdamWStep step;

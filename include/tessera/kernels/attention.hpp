@@ -36,6 +36,7 @@ void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView ou
 void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery, AttentionOutput dkey,
                         AttentionOutput dvalue, ConstTensorView dout, ConstTensorView out, ConstTensorView lse, AttentionInput query,
                         AttentionInput key, AttentionInput value, Dropout const& drop, TensorView workspace);
-std::int64_t attention_backward_workspace(AttentionShape const& shape);
+/// Device kernels need one number a row of a head, the host's tiles whole rows.
+std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape);
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
 #pragma once
-/// Attention on a CUDA stream; arguments as in the public header.
+/// Attention on a CUDA stream; arguments as in the public header. On other queues it runs too, slower than the host's own tiles.
 
 #include "tessera/kernels/attention.hpp"
 
@@ -14,8 +14,9 @@ struct AttentionGradients {
 struct AttentionSaved {
   ConstTensorView dout, out, lse;
 };
+/// @p delta [B, heads, T] fp32, overwritten.
 void attention_backward_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionGradients const& gradients,
                                   AttentionSaved const& saved, AttentionInput query, AttentionInput key, AttentionInput value,
-                                  Dropout const& drop);
+                                  Dropout const& drop, float* delta);
 
 }  // namespace tessera::kernels::detail

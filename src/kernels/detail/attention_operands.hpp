@@ -1,5 +1,5 @@
 #pragma once
-/// The operands of attention as typed rows of heads: shared by the host's tiles and by the rows that run anywhere. No Kokkos here,
+/// The operands of attention as typed rows of heads: for the host's tiles. No Kokkos here,
 /// so that the tiles' vector code stays with the host compiler.
 
 #include <cstdint>
@@ -32,31 +32,15 @@ struct AttentionRows {
   HeadRows<T const> query, key, value;
   DropoutFactors drop;
 
-  TESSERA_FUNCTION float factor(std::int64_t head, std::int64_t t, std::int64_t s) const {
-    if (!drop.active()) return 1.0f;
-    std::uint64_t const element = static_cast<std::uint64_t>((head * shape.sequence + t) * shape.sequence + s);
-    return drop.random.uniform(drop.first + element) < drop.p ? 0.0f : drop.keep;
-  }
   TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
 };
 
-/// What both backward rules need about one pair of positions.
+/// What the backward pass reads.
 template <class T>
 struct AttentionRowsBackward {
   AttentionRows<T> in;
   HeadRows<T const> dout, out;
   float const* lse;
-
-  struct Pair {
-    float p_dropped;  ///< P f
-    float ds;         ///< P (dP f - delta)
-  };
-  template <class Row, class Lanes>
-  TESSERA_FUNCTION Pair pair(Lanes const& lanes, std::int64_t head, std::int64_t t, std::int64_t s, Row const& q, Row const& k,
-                            Row const& d, Row const& v, float delta) const {
-    float const p = fast_exp(q.dot(lanes, k) - lse[head * in.shape.sequence + t]), f = in.factor(head, t, s);
-    return {p * f, p * (d.dot(lanes, v) * f - delta)};
-  }
 };
 
 /// The operands of a call as typed rows.

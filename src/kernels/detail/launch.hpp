@@ -8,6 +8,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "detail/element_types.hpp"
@@ -93,6 +94,30 @@ struct CallWithTeam {
   }
 };
 
+/// A team with scratch memory of its own, for rules that are called as rule(team, index).
+template <class Member>
+class ScratchTeam {
+ public:
+  KOKKOS_FUNCTION ScratchTeam(Member const& member, int level, std::size_t bytes)
+      : member_(member), scratch_(static_cast<float*>(member.team_scratch(level).get_shmem_aligned(static_cast<std::ptrdiff_t>(bytes), 16))) {}
+  KOKKOS_FUNCTION int rank() const { return member_.team_rank(); }
+  KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
+  KOKKOS_FUNCTION float* scratch() const { return scratch_; }
+
+ private:
+  Member const& member_;
+  float* scratch_;
+};
+template <class Rule>
+struct CallWithScratch {
+  Rule rule;
+  int level;
+  template <class Member>
+  KOKKOS_FUNCTION void operator()(Member const& member) const {
+    rule(ScratchTeam<Member>(member, level, Rule::scratch_floats * sizeof(float)), static_cast<std::int64_t>(member.league_rank()));
+  }
+};
+
 #ifdef KOKKOS_ENABLE_CUDA
 /// The Kokkos instance of a stream; made once per stream, dropped when Kokkos ends.
 Kokkos::Cuda const& device_space(void* native_stream);
@@ -147,6 +172,35 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   }
 #endif
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
+}
+
+/// rule(team, index) for index in [0, teams): teams of `Threads` threads with Rule::scratch_floats of scratch each, in level 0 (a block's
+/// shared memory) on a device, in level 1 on the host, where level 0 is small. Four blocks share a multiprocessor: 128 registers a thread.
+template <int Threads, class Space, class Rule>
+void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
+  constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
+  using Policy = Kokkos::TeamPolicy<Space, Kokkos::LaunchBounds<Threads, (Threads > 1 ? 4 : 1)>>;
+  constexpr std::size_t bytes = Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
+  Policy policy(space, static_cast<int>(teams), Threads);
+  Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)), CallWithScratch<Rule>{rule, level});
+}
+template <int Threads, class Rule>
+void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
+  if (teams <= 0) return;
+#ifdef KOKKOS_ENABLE_CUDA
+  if constexpr (Threads > 1) return launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
+#endif
+  if (q.kind() == QueueKind::inline_host) return launch_teams<Threads>(HostSpace(), name, teams, rule);
+  q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
+}
+/// call(threads) with the size of a team on this queue as a compile-time constant: on the host every thread is a team of its own.
+template <class Call>
+void with_team_size(Queue& q, Call const& call) {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (q.kind() == QueueKind::stream) return call(std::integral_constant<int, device_lanes>());
+#endif
+  (void)q;
+  call(std::integral_constant<int, 1>());
 }
 
 }  // namespace tessera::kernels::detail

@@ -61,7 +61,7 @@ void CausalSelfAttention::backward(Pass const& pass, WeightLease const& weights,
   auto const how = shape(pass);
   TensorView const dqkv = pass.allocate(pass.positions(), qkv_width());
   TensorView const dmixed = pass.allocate(pass.positions(), mixed_width());
-  TensorView const workspace = pass.allocate_fp32(kernels::attention_backward_workspace(how));
+  TensorView const workspace = pass.allocate_fp32(kernels::attention_backward_workspace(pass.compute, how));
 
   output_.backward(pass, weights, gradients, dmixed, dout, saved.mixed);
   InputParts const parts(saved.qkv, how);
