@@ -104,11 +104,14 @@ std::optional<Found> find_latest(fs::path const& given, std::vector<std::int64_t
   } else {
     note = latest.empty() ? concat(checkpoints.string(), " has no `latest`") : concat("`latest` names '", latest, "', which is no checkpoint");
   }
-  auto const candidates = step_directories(checkpoints);
-  for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
-    if (holds(refused, it->first) || it->second.filename() == latest) continue;
-    if (find_problem(it->second).empty())
-      return Found{it->second, it->first, concat(note, "; the newest whole checkpoint, ", it->second.filename().string(), ", is used")};
+  // newest first; those beyond the named one come last: the run went back behind them once
+  auto candidates = step_directories(checkpoints);
+  std::reverse(candidates.begin(), candidates.end());
+  if (named) std::stable_partition(candidates.begin(), candidates.end(), [&](auto const& one) { return one.first <= *named; });
+  for (auto const& [step, directory] : candidates) {
+    if (holds(refused, step) || directory.filename() == latest) continue;
+    if (find_problem(directory).empty())
+      return Found{directory, step, concat(note, "; the newest whole checkpoint, ", directory.filename().string(), ", is used")};
   }
   return std::nullopt;
 }

@@ -112,7 +112,7 @@ struct Assign {
   }
   void operator()(char const* name, std::string& field) const {
     auto const& v = value(name);
-    field = v.is_string() ? v.as_string() : v.is_bool() && v.as_bool() ? "true" : "";
+    field = v.is_string() ? v.as_string() : v.is_bool() && v.as_bool() ? "true" : v.is_int() ? std::to_string(v.as_int()) : "";
   }
   void operator()(char const* name, std::filesystem::path& field) const {
     auto const& v = value(name);
@@ -183,6 +183,7 @@ void settle(TrainingArguments& a) {
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError, "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
   if (a.resume_from_checkpoint == "True") a.resume_from_checkpoint = "true";
+  if (a.resume_from_checkpoint == "Auto" || a.resume_from_checkpoint == "AUTO") a.resume_from_checkpoint = "auto";
   if (a.resume_from_checkpoint == "False" || a.resume_from_checkpoint == "false") a.resume_from_checkpoint.clear();
   std::string const output = a.output_dir.string();
   if (char const* home = std::getenv("HOME"); home && (output == "~" || output.starts_with("~/"))) a.output_dir = home + output.substr(1);

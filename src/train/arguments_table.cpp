@@ -70,7 +70,8 @@ void add_work(OptionTable& t) {
   t.add(boolean, "do_train", false, "train");
   t.add(boolean, "do_eval", false, "evaluate: loss and perplexity; on when eval_strategy is not no");
   t.add(boolean, "do_generate", false, "continue the prompt with the trained weights (Tessera's own)");
-  t.add(json, "resume_from_checkpoint", {}, "checkpoint directory to go on from; true: the latest one of output_dir").shown_as("path or true");
+  t.add(json, "resume_from_checkpoint", {}, "what to go on from; auto or none: the newest whole checkpoint of output_dir, if any; true: there must be one")
+      .shown_as("auto, true, false, never, step or path");
   t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file it may stand there as an object").shown_as("path or JSON object");
   t.add(boolean, "print_config", false, "print every resolved value with its origin and end (Tessera's own)");
   t.add(boolean, "help", false, "print this text and end").alias("h");

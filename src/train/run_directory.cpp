@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+#include <functional>
+#include <random>
+
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
@@ -26,41 +30,54 @@ bool holds_other_files(fs::path const& directory) {
   return false;
 }
 
-bool asks_for_latest(std::string const& given) { return given == "true" || given == "True" || given == "latest" || given == "auto"; }
+bool asks_for_latest(std::string const& given) { return given == "true" || given == "latest"; }
+bool asks_for_none(std::string const& given) { return given == "false" || given == "never"; }
+
+/// "100" or "step_00000100": a checkpoint of this run.
+bool is_step(std::string const& given) {
+  std::string const digits = given.starts_with("step_") ? given.substr(5) : given;
+  return !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// What was asked for by name is used or refused, never replaced.
+StartingPoint named_checkpoint(TrainingArguments const& arguments, std::string const& given) {
+  bool const step = is_step(given) && !fs::exists(given);
+  auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given) : checkpoint::resolve_checkpoint(given);
+  std::string const problem = checkpoint::find_problem(directory);
+  TESSERA_VALIDATE(problem.empty(), DataError, "--resume_from_checkpoint ", given, ": ", problem,
+                   "; `tessera checkpoint ls ", arguments.output_dir.string(), "` lists the others, --resume_from_checkpoint auto takes the newest whole one");
+  return {directory, "going on from " + directory.string(), false};
+}
 
 StartingPoint choose(TrainingArguments const& arguments) {
   fs::path const& directory = arguments.output_dir;
   make_writable(directory);
   if (!arguments.do_train) return {};
   std::string const& given = arguments.resume_from_checkpoint;
-  bool const named = !given.empty() && !asks_for_latest(given) && given != "false" && given != "never";
-  if (named) return {checkpoint::resolve_checkpoint(given), ""};
-  if (given == "never" || given == "false" || (arguments.overwrite_output_dir && given.empty())) {
+  if (asks_for_none(given) || (arguments.overwrite_output_dir && given.empty())) {
     TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError, "the output directory ",
                      directory.string(), " is not empty; use --overwrite_output_dir, or another --output_dir");
     return {};
   }
+  if (!given.empty() && !asks_for_latest(given) && given != "auto") return named_checkpoint(arguments, given);
   if (auto const found = checkpoint::find_latest(directory)) {
     std::string note = concat("going on from ", found->directory.string());
     if (!found->note.empty()) note += concat(" (", found->note, ")");
-    return {found->directory, note};
+    return {found->directory, note, true};
   }
-  TESSERA_VALIDATE(given != "true" && given != "True" && given != "latest", IoError, "--resume_from_checkpoint ", given,
-                   ": there is no whole checkpoint in ", directory.string());
-  TESSERA_VALIDATE(!holds_other_files(directory), UsageError, "the output directory ", directory.string(),
+  TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given, ": there is no whole checkpoint in ", directory.string());
+  TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError, "the output directory ", directory.string(),
                    " is not empty and holds no checkpoint to go on from; use --overwrite_output_dir, or another --output_dir");
   return {};
 }
 
-}  // namespace
-
-StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm) {
-  // rank 0 looks, the others learn: one rank's view of a shared directory, and one error for all
+/// Rank 0 looks, the others learn: one rank's view of a shared directory, and one error for all.
+StartingPoint decide_on_root(comm::Collectives& comm, std::function<StartingPoint()> const& decide) {
   std::string answer;
   if (comm.rank() == 0) {
     try {
-      auto const start = choose(arguments);
-      answer = "+" + start.checkpoint.string() + "\n" + start.note;
+      auto const start = decide();
+      answer = concat(start.may_fall_back ? '+' : '=', start.checkpoint.string(), "\n", start.note);
     } catch (Error const& e) {
       answer = concat("-", static_cast<int>(e.code()), " ", e.what());
     }
@@ -71,7 +88,32 @@ StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Co
     throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))), answer.substr(space + 1));
   }
   std::size_t const newline = answer.find('\n');
-  return {answer.substr(1, newline - 1), answer.substr(newline + 1)};
+  return {answer.substr(1, newline - 1), answer.substr(newline + 1), answer[0] == '+'};
+}
+
+}  // namespace
+
+StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm) {
+  return decide_on_root(comm, [&] { return choose(arguments); });
+}
+
+StartingPoint fall_back(TrainingArguments const& arguments, std::vector<std::int64_t> const& refused, comm::Collectives& comm) {
+  return decide_on_root(comm, [&]() -> StartingPoint {
+    auto const found = checkpoint::find_latest(arguments.output_dir, refused);
+    if (!found) return {};
+    return {found->directory, concat("going on from ", found->directory.string()), true};
+  });
+}
+
+std::string new_run_id() {
+  std::string const time = utc_timestamp();  // 2026-01-31T12:00:00Z
+  std::string digits;
+  for (char const c : time)
+    if (c >= '0' && c <= '9') digits += c;
+  std::random_device source;
+  char random[16];
+  std::snprintf(random, sizeof random, "%08x%04x", static_cast<unsigned>(source()), static_cast<unsigned>(source()) & 0xffffu);
+  return concat(digits.substr(0, 8), "-", digits.substr(8), "-", random);
 }
 
 void remove_former_run(fs::path const& directory) {

@@ -47,8 +47,6 @@ void StatusFile::update(State state, std::int64_t step, std::int64_t total_steps
   write();
 }
 
-void StatusFile::save_stands(ConfigTree save) { document_["save"] = std::move(save); }
-
 void StatusFile::checkpoint_saved(std::string const& name) {
   document_["last_checkpoint"] = name;
   write();

@@ -67,9 +67,7 @@ Outcome Trainer::run() {
   build_engine();
   plan_steps();
   say_what_runs();
-  if (start.checkpoint.empty()) start_weights();
-  else restore_checkpoint(start.checkpoint);
-  if (!start.note.empty() && is_root()) log::info(start.note);
+  start_from(start);
   if (is_root()) open_run_files(start.checkpoint.empty() && arguments_.overwrite_output_dir);
 
   Outcome outcome;

@@ -26,9 +26,47 @@ optim::LossScalerState scaler_from(ConfigTree const& tree) {
 
 }  // namespace
 
-void Trainer::restore_checkpoint(fs::path const& directory) {
-  auto const manifest = checkpoint::read_manifest(directory, comm_);
+/// Weights and state of the first step. Damage that only reading the data shows sends a run that may choose to an older checkpoint.
+void Trainer::start_from(StartingPoint const& start) {
+  if (start.checkpoint.empty()) {
+    start_weights();
+    return name_run(nullptr);
+  }
+  std::vector<std::int64_t> refused;
+  for (StartingPoint at = start;;) {
+    auto const manifest = checkpoint::read_manifest(at.checkpoint, comm_);
+    checkpoint::check_model(manifest, engine_->plan());
+    try {
+      restore(manifest);
+      if (!at.note.empty() && is_root()) log::info(at.note);
+      return;
+    } catch (DataError const& e) {
+      if (!at.may_fall_back) throw;
+      refused.push_back(manifest.step);
+      StartingPoint const next = fall_back(arguments_, refused, comm_);
+      if (next.checkpoint.empty()) throw DataError(concat(e.what(), "; there is no other whole checkpoint in ", arguments_.output_dir.string()));
+      if (is_root()) log::warning(concat(at.checkpoint.string(), " is damaged (", e.what(), "); an older checkpoint is tried"));
+      at = next;
+    }
+  }
+}
+
+/// A run keeps its name as long as it goes on in its directory.
+void Trainer::name_run(checkpoint::Manifest const* resumed) {
+  if (is_root()) {
+    bool const own = resumed && fs::weakly_canonical(resumed->directory).parent_path() == fs::weakly_canonical(arguments_.output_dir / "checkpoints");
+    bool const named = own && !resumed->run_id.empty() && resumed->run_id != "imported";
+    run_id_ = named ? resumed->run_id : new_run_id();
+    if (resumed) resumed_from_.set("run_id", resumed->run_id).set("step", resumed->step).set("checkpoint", resumed->directory.string());
+    status_.set("run_id", run_id_);
+    if (resumed) status_.set("resumed_from", resumed_from_);
+  }
+  run_id_ = comm::broadcast_bytes(comm_, run_id_, 0);
+}
+
+void Trainer::restore(checkpoint::Manifest const& manifest) {
   checkpoint::restore(manifest, engine_->plan(), engine_->state(), comm_);
+  name_run(&manifest);
   ConfigTree const& state = manifest.trainer_state;
   engine_->restored(state.at("optimizer_steps").as_int(), scaler_from(state.at("loss_scaler")));
   applied_steps_ = state.at("applied_steps").as_int();
@@ -42,7 +80,7 @@ void Trainer::restore_checkpoint(fs::path const& directory) {
                                  {"train_batch_size", config_.train_batch_size}})
     if (state.get_int(key, now) != now)
       log::warning(fmt::format("{} was {} when {} was saved and is {} now: the data order goes on differently", key, state.get_int(key, now),
-                               directory.string(), now));
+                               manifest.directory.string(), now));
 }
 
 /// The files the tokenizer was read from, beside the model that was trained with it.

@@ -7,6 +7,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/runtime.hpp"
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/version.hpp"
 
@@ -23,22 +24,41 @@ std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::
 
 }  // namespace
 
+/// What going on needs, and what a person wants to know of it. Random numbers are functions of seed, step and place (core/random.hpp),
+/// so that seeds and the step are their whole state.
 ConfigTree Trainer::trainer_state(std::int64_t step) const {
-  ConfigTree state;
+  std::int64_t const data_seed = arguments_.data_seed.value_or(arguments_.seed);
+  ConfigTree state, random, data, schedule;
+  random.set("generator", "philox4x32-10").set("seed", arguments_.seed).set("step", step);
+  auto const& order = sampler_->config();
+  auto const place = step > 0 ? sampler_->place(step - 1) : data::StepPlace{};
+  data.set("seed", data_seed).set("order", order.order == data::SampleOrder::random ? "random" : "sequential").set("samples", order.samples);
+  data.set("epoch", place.epoch).set("rounds_done", place.first_round + place.rounds).set("rounds_per_epoch", sampler_->rounds_per_epoch());
+  schedule.set("applied_steps", applied_steps_).set("total_steps", sampler_->total_steps()).set("next_learning_rate", schedule_(applied_steps_ + 1));
   state.set("step", step).set("applied_steps", applied_steps_).set("optimizer_steps", engine_->optimizer_steps());
-  state.set("epoch", epoch_of(step)).set("seed", arguments_.seed).set("data_seed", arguments_.data_seed.value_or(arguments_.seed));
-  state.set("train_batch_size", config_.train_batch_size).set("loss_scaler", to_tree(engine_->scaler_state()));
+  state.set("epoch", epoch_of(step)).set("seed", arguments_.seed).set("data_seed", data_seed).set("train_batch_size", config_.train_batch_size);
+  state.set("loss_scaler", to_tree(engine_->scaler_state())).set("random", random).set("data", data).set("schedule", schedule);
+  if (!resumed_from_.is_null()) state.set("resumed_from", resumed_from_);
   return state;
+}
+
+/// Every option with its value and origin, what was made of it, and the DeepSpeed configuration as written.
+ConfigTree Trainer::resolved_config() const {
+  auto const& info = session_.info();
+  ConfigTree machine;
+  machine.set("ranks", info.world_size).set("nodes", info.node_count).set("threads", memory::Runtime::threads());
+  machine.set("device", memory::Runtime::description());
+  return ConfigTree().set("arguments", describe(arguments_)).set("engine", describe(config_)).set("deepspeed", arguments_.deepspeed).set("machine", machine);
 }
 
 checkpoint::SaveRequest Trainer::save_request(std::int64_t step) const {
   checkpoint::SaveRequest request{.directory = arguments_.output_dir / "checkpoints", .step = step, .tokens = tokens_seen_,
-                                  .samples = samples_seen_, .zero_stage = static_cast<int>(config_.stage), .run_id = "", .plan = engine_->plan(),
+                                  .samples = samples_seen_, .zero_stage = static_cast<int>(config_.stage), .run_id = run_id_, .plan = engine_->plan(),
                                   .units = model_->units(), .keep = static_cast<int>(arguments_.save_total_limit.value_or(0)),
                                   .model_config = {}, .resolved_config = {}, .trainer_state = {}, .versions = {}};
   if (!is_root()) return request;
   request.model_config = model_->config();
-  request.resolved_config = describe(config_);
+  request.resolved_config = resolved_config();
   request.trainer_state = trainer_state(step);
   request.versions = versions_tree();
   return request;
@@ -72,7 +92,7 @@ void Trainer::survive(std::int64_t step, std::function<void()> const& part) {
     part();
   } catch (IoError const& e) {
     ++save_failures_;
-    status_.save_stands(ConfigTree::object().set("state", "failed").set("step", step).set("failures_in_a_row", save_failures_).set("reason", e.what()));
+    status_.set("save", ConfigTree::object().set("state", "failed").set("step", step).set("failures_in_a_row", save_failures_).set("reason", e.what()));
     if (save_failures_ > arguments_.max_save_failures) throw;
     if (progress_) progress_->clear();
     if (is_root())
@@ -90,7 +110,7 @@ void Trainer::save_checkpoint(std::int64_t step, SaveMode mode) {
   }
   bool const background = mode == SaveMode::go_on && saves_in_background();
   if (!background) status_.update(StatusFile::State::saving, step, sampler_->total_steps());
-  status_.save_stands(ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
+  status_.set("save", ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
   survive(step, [&] {
     auto const source = background && !engine_->state_is_copied() ? checkpoint::Saver::Source::snapshot : checkpoint::Saver::Source::in_place;
     saver_->begin(save_request(step), engine_->state(), source);
@@ -121,7 +141,7 @@ void Trainer::checkpoint_done(checkpoint::SavedCheckpoint const& saved, std::int
   std::string const name = saved.directory.filename().string();
   ConfigTree times;
   times.set("step", step).set("seconds", saved.seconds).set("stall_seconds", saved.stall_seconds).set("bytes", saved.bytes);
-  status_.save_stands(ConfigTree(times).set("state", "done"));
+  status_.set("save", ConfigTree(times).set("state", "done"));
   status_.checkpoint_saved(name);
   if (metrics_)
     metrics_->write(ConfigTree().set("step", step).set("checkpoint", name).set("save_seconds", saved.seconds)

@@ -97,6 +97,16 @@ TEST_F(Save, KeepRemovesTheOldest) {
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000003", "step_00000010"}));
 }
 
+TEST_F(Save, CheckpointsThatTheRunWentBackBehindDoNotCountAsKept) {
+  for (std::int64_t step : {1, 8, 9}) save(step);
+  save(2);
+  save(3, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000002", "step_00000003", "step_00000008", "step_00000009"}));
+  if (comm->rank() == 0) fs::remove(dir / "checkpoints/step_00000003/manifest.json");
+  comm->barrier();
+  EXPECT_EQ(checkpoint::find_latest(dir / "checkpoints")->step, 2) << "8 and 9 are of the branch that was left";
+}
+
 TEST_F(Save, DamagedCheckpointsDoNotCountAsKept) {
   save(1);
   save(2);

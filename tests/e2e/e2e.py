@@ -233,6 +233,68 @@ def background_saves_change_nothing(b):
         assert safetensors(b.work / f"on{stage}/model.safetensors") == safetensors(b.work / f"off{stage}/model.safetensors")
 
 
+def damage(b, run, step, kind, rank=1):
+    """Flips a bit of, cuts, or removes a shard. Returns its name."""
+    directory = b.work / run / f"checkpoints/step_{step:08}"
+    shard = directory / f"shard_{rank:05}.h5"
+    if kind == "removed":
+        shard.unlink()
+    elif kind == "truncated":
+        os.truncate(shard, shard.stat().st_size - 100)
+    else:
+        piece = next(p for t in json.loads((directory / "manifest.json").read_text())["tensors"] for p in t["pieces"] if p["shard"] == rank)
+        data = bytearray(shard.read_bytes())
+        data[piece["file_offsets"][1] + 7] ^= 16
+        shard.write_bytes(data)
+    return shard.name
+
+
+def resume_passes_over_damage(b):
+    """auto goes on from the newest whole checkpoint, also when only reading shows the damage; what was asked for by name is refused."""
+    words = b.common("run", max_steps=9, save_strategy="steps", save_steps=3, per_device_train_batch_size=4)
+    b.train(2, words)
+    losses = b.losses("run")
+    for step, kind, given in ((9, "flipped", "9"), (6, "truncated", str(b.work / "run/checkpoints/step_00000006"))):
+        shard = damage(b, "run", step, kind)
+        refused(b, 65, words + ["--resume_from_checkpoint", given], shard, f"step_{step:08}")
+    done = b.train(2, words + ["--resume_from_checkpoint", "auto"])
+    assert "step_00000009 is damaged" in done.stderr and "exp_avg of tensor" in done.stderr, done.stderr
+    assert "going on from" in done.stderr and "step_00000003" in done.stderr, done.stderr
+    assert b.losses("run") == losses, "losses differ after going on from an older checkpoint"
+    b.tool(["checkpoint", "verify", b.work / "run"])
+    damage(b, "run", 9, "removed", rank=0)
+    done = b.train(2, words + ["--resume_from_checkpoint", "true"])
+    assert "`latest` names step_00000009, which is not whole" in done.stderr and "shard_00000.h5" in done.stderr, done.stderr
+    assert b.losses("run") == losses
+    for step in (3, 6, 9):
+        damage(b, "run", step, "flipped")
+    refused(b, 65, words, "there is no other whole checkpoint", "shard_00001.h5")
+    refused(b, 74, words + ["--resume_from_checkpoint", "4"], "step_00000004")
+    refused(b, 65, b.common("run", config_overrides=TINY.replace("n_embd=32", "n_embd=64")), "another model")
+
+
+def a_run_keeps_its_name(b):
+    words = b.common("run", max_steps=4, save_strategy="steps", save_steps=2, per_device_train_batch_size=4, deepspeed=b.config("ds.json", zero(2)))
+    b.train(2, words)
+    manifest = lambda run, step: json.loads((b.work / run / f"checkpoints/step_{step:08}/manifest.json").read_text())
+    first = manifest("run", 4)
+    assert len(first["run_id"]) > 20 and b.status("run")["run_id"] == first["run_id"], first["run_id"]
+    assert first["resolved_config"]["arguments"]["max_steps"] == {"value": 4, "origin": "flag"}
+    assert first["resolved_config"]["engine"]["stage"]["value"] == 2 and first["resolved_config"]["deepspeed"]["zero_optimization"] == {"stage": 2}
+    state = first["trainer_state"]
+    assert state["random"]["seed"] == 7 and state["data"]["rounds_done"] == 4 and state["schedule"]["total_steps"] == 4, state
+    words[words.index("--max_steps") + 1] = "6"
+    b.train(2, words)
+    assert manifest("run", 6)["run_id"] == first["run_id"]
+    assert b.status("run")["resumed_from"]["step"] == 4
+    b.train(2, b.common("other", max_steps=6, save_strategy="steps", save_steps=3, per_device_train_batch_size=4,
+                        resume_from_checkpoint=str(b.work / "run/checkpoints/step_00000002")))
+    other = manifest("other", 6)
+    assert other["run_id"] != first["run_id"] and other["trainer_state"]["resumed_from"]["run_id"] == first["run_id"]
+    b.train(2, b.common("other", max_steps=2, save_strategy="steps", save_steps=2, per_device_train_batch_size=4, overwrite_output_dir=True))
+    assert manifest("other", 2)["run_id"] not in (first["run_id"], other["run_id"])
+
+
 def resume_on_other_ranks(b):
     b.train(1, b.common("whole", max_steps=8, per_device_train_batch_size=12))
     for ranks, stage, later_ranks, later_stage in ((2, 2, 3, 3), (4, 3, 1, 0), (3, 1, 2, 2)):

@@ -6,6 +6,9 @@
 
 namespace tessera::checkpoint {
 
+/// @throws DataError naming the tensor when the checkpoint is of another model than the plan
+void check_model(Manifest const& manifest, zero::PartitionPlan const& plan);
+
 /// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against its checksum; a block that is
 /// needed in part is read as a whole for that. Collective; all ranks throw when one fails.
 /// @throws DataError naming file and tensor: damage, missing or truncated shard, tensors or shapes other than the plan's

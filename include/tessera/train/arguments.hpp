@@ -39,7 +39,7 @@ struct TrainingArguments {
   std::filesystem::path output_dir = "trainer_output";
   bool overwrite_output_dir = false;
   bool do_train = false, do_eval = false, do_generate = false;
-  std::string resume_from_checkpoint;  ///< "": none; a path, "latest" or "true": the latest of output_dir
+  std::string resume_from_checkpoint;  ///< "" or "auto": the newest if any; "true", "latest": there must be one; "never"; a step; a path
   bool print_config = false, help = false, version = false;
 
   // length and batches

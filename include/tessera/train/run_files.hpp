@@ -21,8 +21,8 @@ class StatusFile {
   enum class State { starting, running, saving, stopped_early, done, failed };
   /// Throttled to one write a second, except when the state changes.
   void update(State state, std::int64_t step, std::int64_t total_steps);
-  /// How the save at hand or the last one stands; goes out with the next write.
-  void save_stands(ConfigTree save);
+  /// A field that goes out with the next write.
+  void set(std::string const& key, ConfigTree value) { document_.set(key, std::move(value)); }
   void checkpoint_saved(std::string const& name);
   struct Ending {
     State state = State::failed;

@@ -23,6 +23,7 @@
 #include "tessera/train/deadline.hpp"
 #include "tessera/train/deepspeed_config.hpp"
 #include "tessera/train/model_source.hpp"
+#include "tessera/train/run_directory.hpp"
 #include "tessera/train/run_files.hpp"
 #include "tessera/zero/engine.hpp"
 
@@ -84,7 +85,10 @@ class Trainer {
   void survive(std::int64_t step, std::function<void()> const& part);
   void checkpoint_done(checkpoint::SavedCheckpoint const& saved, std::int64_t step);
   ConfigTree trainer_state(std::int64_t step) const;
-  void restore_checkpoint(std::filesystem::path const& directory);
+  ConfigTree resolved_config() const;
+  void start_from(StartingPoint const& start);
+  void restore(checkpoint::Manifest const& manifest);
+  void name_run(checkpoint::Manifest const* resumed);
   void write_model();
   void copy_tokenizer() const;
   void write_train_results(double seconds);
@@ -112,6 +116,8 @@ class Trainer {
 
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<Progress> progress_;
+  std::string run_id_;                ///< kept over resumes
+  ConfigTree resumed_from_;           ///< {"run_id", "step", "checkpoint"}; null: from the beginning
   std::int64_t first_step_ = 1;       ///< to run, after a resume
   std::int64_t last_saved_step_ = -1;
   std::int64_t applied_steps_ = 0;    ///< not skipped: where the learning-rate schedule stands

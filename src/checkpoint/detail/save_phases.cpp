@@ -171,12 +171,12 @@ SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> con
   return saved;
 }
 
-std::vector<std::string> prune(fs::path const& checkpoints, int keep) {
+std::vector<std::string> prune(fs::path const& checkpoints, int keep, std::int64_t step) {
   std::vector<std::string> pruned;
   if (keep <= 0) return pruned;
   std::vector<Listed> whole;
   for (auto& one : list_checkpoints(checkpoints))
-    if (one.is_whole) whole.push_back(std::move(one));
+    if (one.is_whole && one.step <= step) whole.push_back(std::move(one));
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < whole.size(); ++i) {
     if (whole[i].is_latest) continue;
     discard(whole[i].directory);
