@@ -18,6 +18,7 @@
 #include "tessera/train/arguments.hpp"
 #include "tessera/train/deepspeed_config.hpp"
 #include "tessera/train/device_choice.hpp"
+#include "tessera/train/run_lock.hpp"
 #include "tessera/train/stop_request.hpp"
 #include "tessera/train/trainer.hpp"
 #include "tessera/train/version.hpp"
@@ -50,7 +51,8 @@ int end_with_error(topology::MpiSession& session, train::TrainingArguments const
   bool const together = !lost && session.all_arrive(std::chrono::seconds(2));
   if (info.rank == 0 || !together) {
     log::error(error.what());
-    if (!train::run_has_failed(arguments.output_dir)) {
+    bool const others = dynamic_cast<train::DirectoryInUse const*>(&error);  // whose status.json is
+    if (!others && !train::run_has_failed(arguments.output_dir)) {
       status.take_over(arguments.output_dir);
       bool const named = lost && lost->rank >= 0;
       status.finish({StatusFile::State::failed, code, error.what(), named ? lost->rank : -1,

@@ -51,7 +51,6 @@ StartingPoint named_checkpoint(TrainingArguments const& arguments, std::string c
 
 StartingPoint choose(TrainingArguments const& arguments) {
   fs::path const& directory = arguments.output_dir;
-  make_writable(directory);
   if (!arguments.do_train) return {};
   std::string const& given = arguments.resume_from_checkpoint;
   if (asks_for_none(given) || (arguments.overwrite_output_dir && given.empty())) {
@@ -78,11 +77,14 @@ StartingPoint decide_on_root(comm::Collectives& comm, std::function<StartingPoin
     try {
       auto const start = decide();
       answer = concat(start.may_fall_back ? '+' : '=', start.checkpoint.string(), "\n", start.note);
+    } catch (DirectoryInUse const& e) {
+      answer = concat("!", e.what());
     } catch (Error const& e) {
       answer = concat("-", static_cast<int>(e.code()), " ", e.what());
     }
   }
   answer = comm::broadcast_bytes(comm, answer, 0);
+  if (answer[0] == '!') throw DirectoryInUse(answer.substr(1));
   if (answer[0] == '-') {
     std::size_t const space = answer.find(' ');
     throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))), answer.substr(space + 1));
@@ -93,8 +95,12 @@ StartingPoint decide_on_root(comm::Collectives& comm, std::function<StartingPoin
 
 }  // namespace
 
-StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm) {
-  return decide_on_root(comm, [&] { return choose(arguments); });
+StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm, std::unique_ptr<RunLock>& lock) {
+  return decide_on_root(comm, [&] {
+    make_writable(arguments.output_dir);
+    lock = std::make_unique<RunLock>(arguments.output_dir);
+    return choose(arguments);
+  });
 }
 
 StartingPoint fall_back(TrainingArguments const& arguments, std::vector<std::int64_t> const& refused, comm::Collectives& comm) {

@@ -57,8 +57,9 @@ Outcome Trainer::run() {
     if (is_root()) std::printf("%s\n", describe(config_).dump(2).c_str());
     return {};
   }
-  auto const start = prepare_run_directory(arguments_, comm_);
+  auto const start = prepare_run_directory(arguments_, comm_, lock_);
   status_.update(StatusFile::State::starting, 0, 0);
+  if (lock_ && !lock_->replaced().empty()) log::info("the former job in " + arguments_.output_dir.string() + " is gone: " + lock_->replaced());
   if (is_root())
     for (auto const* notes : {&arguments_.hints, &std::as_const(config_).notes})
       for (auto const& note : *notes) log::info("note: " + note);
@@ -205,11 +206,13 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
 void Trainer::share_requests(StepOutcome& outcome) {
   int stop = StopRequest::signal();
   if (stop == 0 && is_root() && deadline_.due(Deadline::Clock::now())) stop = StopRequest::time_limit;
-  std::vector<double> highest{static_cast<double>(stop), StopRequest::take_save() ? 1.0 : 0.0, saver_->disk_works() ? 1.0 : 0.0};
+  std::vector<double> highest{static_cast<double>(stop), StopRequest::take_save() ? 1.0 : 0.0, saver_->disk_works() ? 1.0 : 0.0, lock_ && !lock_->held() ? 1.0 : 0.0};
   comm::all_reduce_values(comm_, highest, comm::ReduceOp::max);
   outcome.stop = static_cast<int>(highest[0]);
   outcome.save_asked = highest[1] != 0.0;
   outcome.disks_rest = highest[2] == 0.0;
+  TESSERA_VALIDATE(highest[3] == 0.0, train::DirectoryInUse, "another job has taken over the output directory ", arguments_.output_dir.string(),
+                   " while this one stood still; this one ends and leaves everything to it");
 }
 
 double Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings) {

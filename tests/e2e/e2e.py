@@ -295,6 +295,22 @@ def a_run_keeps_its_name(b):
     assert manifest("other", 2)["run_id"] not in (first["run_id"], other["run_id"])
 
 
+def one_job_at_a_time(b):
+    words = b.common("run", max_steps=100000, save_strategy="steps", save_steps=5, per_device_train_batch_size=1)
+    started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
+    refused(b, 64, words, "in use by process", str(b.work / "run"), "--output_dir")
+    status = b.status("run")
+    assert status["state"] in ("running", "saving") and "exit_code" not in status, status
+    for pid in ranks_of(started.pid):
+        os.kill(pid, signal.SIGKILL)
+    started.communicate(timeout=60)
+    assert (b.work / "run/.lock").exists()
+    words[words.index("--max_steps") + 1] = str(b.metrics("run")[-1]["step"] + 5)
+    done = b.train(2, words)
+    assert "the former job" in done.stderr and not (b.work / "run/.lock").exists(), done.stderr
+
+
 def resume_on_other_ranks(b):
     b.train(1, b.common("whole", max_steps=8, per_device_train_batch_size=12))
     for ranks, stage, later_ranks, later_stage in ((2, 2, 3, 3), (4, 3, 1, 0), (3, 1, 2, 2)):

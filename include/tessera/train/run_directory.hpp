@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/train/arguments.hpp"
+#include "tessera/train/run_lock.hpp"
 
 namespace tessera::train {
 
@@ -23,7 +25,8 @@ struct StartingPoint {
 /// Makes the directory, proves by a file that it can be written, and applies run_clm's rules: a directory with a checkpoint is
 /// resumed; one with other contents is refused unless --overwrite_output_dir. The same answer on every rank. Collective.
 /// @throws IoError (74) cannot be made or written, UsageError (64) not empty, DataError (65) the checkpoint asked for is damaged
-StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm);
+/// Rank 0 gets the directory's @p lock. @throws DirectoryInUse (64) on every rank when another job works there
+StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm, std::unique_ptr<RunLock>& lock);
 
 /// The next older whole checkpoint of the run when one of @p refused steps could not be read. The same answer on every rank. Collective.
 /// @return without a checkpoint when there is none

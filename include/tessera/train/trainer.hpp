@@ -102,6 +102,8 @@ class Trainer {
   StatusFile& status_;
   std::unique_ptr<memory::Queue> compute_;
 
+  std::unique_ptr<RunLock> lock_;  ///< of the output directory, rank 0
+
   ModelSource source_;
   ResolvedConfig config_;
   std::shared_ptr<data::Tokenizer> tokenizer_;
