@@ -11,6 +11,7 @@
 #include "detail/block_reader.hpp"
 #include "detail/checksum.hpp"
 #include "detail/convert.hpp"
+#include "detail/output_place.hpp"
 #include "detail/training_source.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/import.hpp"
@@ -139,7 +140,7 @@ void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
 }
 
 /// Reader and writer overlap; the first error of either ends both. @return bytes read
-std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& writer) {
+std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& writer, ProgressCall const& progress) {
   Pipe pipe(manifest.checksum_block, static_cast<std::size_t>(std::max<std::int64_t>(2, buffer_bytes / manifest.checksum_block)));
   std::thread reader([&] {
     try {
@@ -148,12 +149,14 @@ std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& w
       pipe.fail(std::current_exception());
     }
   });
+  std::int64_t const total = manifest.parameter_count() * 4;
   std::int64_t bytes = 0;
   try {
     Block block;
     while (pipe.take_full(block)) {
       writer.write(block.data.data(), block.numel);
       bytes += block.numel * 4;
+      if (progress) progress(bytes, total);
       pipe.give_free(std::move(block));
     }
   } catch (...) {
@@ -164,7 +167,8 @@ std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& w
   return bytes;
 }
 
-std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options, Manifest const& manifest) {
+std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options, Manifest const& manifest, ConsolidateReport& report) {
+  report.leftovers = detail::prepare_output(options.output, report.checkpoint, manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)));
   std::vector<TensorHeader> tensors;
   std::vector<TensorAlias> aliases;
   for (auto const& tensor : manifest.tensors) {
@@ -179,12 +183,6 @@ std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options, Man
   return make_sharded_safetensors_writer(options.output, tensors, options.dtype, options.max_shard_bytes);
 }
 
-bool is_directory_output(fs::path const& output) {
-  for (auto const* suffix : {".safetensors", ".bin", ".h5", ".hdf5"})
-    if (output.extension() == suffix) return false;
-  return true;
-}
-
 /// config.json says which type the weights are in.
 fs::path write_config(ConsolidateOptions const& options, Manifest const& manifest) {
   ConfigTree config = manifest.model_config;
@@ -197,7 +195,7 @@ fs::path write_config(ConsolidateOptions const& options, Manifest const& manifes
 
 void finish(ConsolidateOptions const& options, Manifest const& manifest, TensorWriter& writer, ConsolidateReport& report) {
   report.files = writer.finish();
-  if (is_directory_output(options.output) && manifest.model_config.is_object()) report.files.push_back(write_config(options, manifest));
+  if (!detail::is_model_file(options.output) && manifest.model_config.is_object()) report.files.push_back(write_config(options, manifest));
   report.step = manifest.step;
   report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
   report.parameters = manifest.parameter_count();
@@ -210,8 +208,8 @@ ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
   report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
   Manifest const manifest = read_manifest(report.checkpoint);
   std::size_t const state = manifest.state_index(options.state);
-  auto const writer = make_writer(options, manifest);
-  report.bytes_read = stream(manifest, state, *writer);
+  auto const writer = make_writer(options, manifest, report);
+  report.bytes_read = stream(manifest, state, *writer, options.progress);
   finish(options, manifest, *writer, report);
   return report;
 }
@@ -230,10 +228,11 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options, fs::p
   manifest.step = source.global_steps;
   for (auto const& tensor : source.tensors) manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}});
   if (auto const config = find_model_config(directory)) manifest.model_config = ConfigTree::read(*config);
-  auto const writer = make_writer(options, manifest);
   ConsolidateReport report;
   report.format = source.format;
   report.checkpoint = directory;
+  auto const writer = make_writer(options, manifest, report);
+  std::int64_t const total = manifest.parameter_count() * 4;
   std::vector<float> block(std::size_t{1} << 20);
   for (std::size_t t = 0; t < source.tensors.size(); ++t)
     for (std::int64_t done = 0; done < source.tensors[t].numel;) {
@@ -242,6 +241,7 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options, fs::p
       writer->write(block.data(), count);
       done += count;
       report.bytes_read += count * 4;
+      if (options.progress) options.progress(report.bytes_read, total);
     }
   finish(options, manifest, *writer, report);
   return report;
@@ -253,7 +253,6 @@ ConsolidateReport consolidate(ConsolidateOptions const& options) {
   auto const start = Clock::now();
   detail::check_model_dtype(options.dtype);
   TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ", options.max_shard_bytes, " bytes; it must be positive");
-  if (!is_directory_output(options.output) && options.output.has_parent_path()) detail::make_directories(options.output.parent_path());
   auto const deepspeed = detail::find_deepspeed(options.checkpoint, options.tag);
   ConsolidateReport report = deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -63,6 +63,18 @@ std::vector<std::pair<std::int64_t, fs::path>> step_directories(fs::path const& 
   return out;
 }
 
+/// Directories there, for messages; the last of many.
+std::string names_in(fs::path const& directory) {
+  std::vector<std::string> all;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(directory, error))
+    if (entry.is_directory(error)) all.push_back(entry.path().filename().string());
+  std::sort(all.begin(), all.end());
+  std::string names = all.empty() ? "no directory" : all.size() > 8 ? "..." : "";
+  for (std::size_t i = all.size() > 8 ? all.size() - 8 : 0; i < all.size(); ++i) names += (names.empty() ? "" : ", ") + all[i];
+  return names;
+}
+
 bool holds(std::vector<std::int64_t> const& list, std::int64_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
 
 }  // namespace
@@ -126,7 +138,7 @@ fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
     auto const [end, bad] = std::from_chars(tag.data(), tag.data() + tag.size(), step);
     std::string const name = bad == std::errc{} && end == tag.data() + tag.size() ? step_name(step) : tag;
     TESSERA_VALIDATE(detail::is_plain_name(name), UsageError, "'", tag, "' is no checkpoint's name; use step_00000100 or 100");
-    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError, "there is no checkpoint ", name, " in ", checkpoints.string());
+    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError, "there is no checkpoint ", name, " in ", checkpoints.string(), "; there is ", names_in(checkpoints));
     return checkpoints / name;
   }
   auto const found = find_latest(given);
@@ -134,7 +146,7 @@ fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
   auto const all = step_directories(checkpoints);
   TESSERA_VALIDATE(all.empty(), DataError, "none of the ", all.size(), " checkpoints in ", checkpoints.string(), " is whole; the newest: ",
                    find_problem(all.back().second));
-  throw IoError(concat("there is no checkpoint in ", checkpoints.string(), "; one is a directory step_<number> with a manifest.json"));
+  throw IoError(concat("there is no checkpoint in ", checkpoints.string(), "; one is a directory step_<number> with a manifest.json, or DeepSpeed's with *_optim_states.pt"));
 }
 
 std::vector<Listed> list_checkpoints(fs::path const& given) {

@@ -79,6 +79,7 @@ class ShardedWriter final : public detail::StreamWriter {
   std::vector<fs::path> finish() override {
     require_complete();
     std::vector<fs::path> written;
+    if (first_.size() > 1) remove_index();
     for (auto& file : files_) {
       file->pending().publish();
       written.push_back(file->pending().final_path());
@@ -112,6 +113,12 @@ class ShardedWriter final : public detail::StreamWriter {
     if (!last) return;
     files_.back()->flush();
     files_.back()->pending().seal();
+  }
+
+  /// Shards of two models under the index of one would be half a model: between here and the new index there is none.
+  void remove_index() {
+    std::error_code error;
+    if (fs::remove(directory_ / "model.safetensors.index.json", error)) detail::flush_directory(directory_);
   }
 
   /// The weights of an earlier model must not stay beside the new ones: a loader might take them.

@@ -2,10 +2,15 @@
 /// The subcommands of `tessera`. Each adds its options to an App and does its work in the App's callback; errors are thrown.
 
 #include <CLI/CLI.hpp>
+#include <string>
+
+#include "tessera/core/dtype.hpp"
 
 namespace tessera::cli {
 
 void add_consolidate(CLI::App& app);
+/// "fp32", "bf16", "float16", ... @throws UsageError
+Dtype model_dtype(std::string const& name);
 void add_checkpoint_commands(CLI::App& app);
 void add_checkpoint_view(CLI::App& group);
 void add_plot(CLI::App& app);

@@ -1,10 +1,12 @@
 // zero-to-fp32: the arguments of DeepSpeed's script, and a data type.
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 
 #include "commands.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/live_line.hpp"
 #include "tessera/core/text.hpp"
 
@@ -22,9 +24,13 @@ void consolidate(ConsolidateArguments& a) {
   a.options.output = a.output;
   a.options.tag = a.tag;
   a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
-  a.options.dtype = dtype_from_name(a.dtype);
+  a.options.dtype = model_dtype(a.dtype);
   if (a.exclude_frozen_parameters) a.options.frozen = checkpoint::FrozenParameters::exclude;
+  ByteProgress progress("consolidate");
+  a.options.progress = std::ref(progress);
   auto const r = checkpoint::consolidate(a.options);
+  progress.clear();
+  for (auto const& name : r.leftovers) fmt::print("removed {}, left unfinished by an earlier run\n", name);
   if (a.debug) fmt::print("read {}: {}, {} of elements\n", r.checkpoint.string(), r.format, human_bytes(r.bytes_read));
   fmt::print("{}: step {}, {} tensors, {} parameters, {} written in {:.2f} s\n", r.checkpoint.string(), r.step, r.tensors, r.parameters,
              human_bytes(r.bytes_written), r.seconds);
@@ -32,6 +38,12 @@ void consolidate(ConsolidateArguments& a) {
 }
 
 }  // namespace
+
+Dtype model_dtype(std::string const& name) {
+  for (auto const& [known, dtype] : {std::pair("fp32", Dtype::fp32), {"float32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"bfloat16", Dtype::bf16}, {"fp16", Dtype::fp16}, {"float16", Dtype::fp16}})
+    if (name == known) return dtype;
+  throw UsageError(concat("--dtype is '", name, "'; models are written in fp32, bf16 or fp16"));
+}
 
 void add_consolidate(CLI::App& app) {
   auto const a = std::make_shared<ConsolidateArguments>();

@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "fixture.hpp"
+#include "processes.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -124,24 +125,66 @@ TEST(Consolidate, AFullDiskLeavesNothing) {
   }
 }
 
-/// Peak resident memory of a process that does @p work, in MiB.
-template <class Work>
-double peak_mib(Work&& work) {
-  pid_t const child = fork();
-  if (child == 0) {
-    try {
-      work();
-    } catch (std::exception const& e) {
-      std::fprintf(stderr, "%s\n", e.what());
-      _exit(1);
+/// Whether all tensors' elements of the step stand in a file, each in one run.
+bool holds_tensors(std::string const& file, std::int64_t step) {
+  for (auto const& unit : toy_units())
+    for (auto const& p : unit.parameters) {
+      std::string bytes;
+      for (std::int64_t i = 0; i < p.numel(); ++i) {
+        float const value = element(p.name, "fp32", i, step);
+        bytes.append(reinterpret_cast<char const*>(&value), sizeof value);
+      }
+      if (file.find(bytes) == std::string::npos) return false;
     }
-    _exit(0);
+  return true;
+}
+
+/// What a loader finds: the step of the model at @p output, 0 when there is none. Fails when it is part of one.
+std::int64_t step_of_model(fs::path const& output) {
+  if (output.extension() == ".bin" || output.extension() == ".h5") {
+    if (!fs::exists(output)) return 0;
+    std::string const file = read_file(output);
+    std::int64_t const step = holds_tensors(file, 5) ? 5 : 6;
+    EXPECT_TRUE(step == 5 || holds_tensors(file, 6));
+    return step;
   }
-  int status = 0;
-  rusage usage{};
-  wait4(child, &status, 0, &usage);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
+  bool const there = fs::is_directory(output) ? fs::exists(output / "model.safetensors") || fs::exists(output / "model.safetensors.index.json") : fs::exists(output);
+  if (!there) return 0;
+  SafetensorsReader const reader(output);
+  float first = 0;
+  reader.read_as_fp32("transformer.wte.weight", 0, 1, &first);
+  std::int64_t const step = first == element("transformer.wte.weight", "fp32", 0, 5) ? 5 : 6;
+  expect_tensors(reader, step);
+  return step;
+}
+
+std::size_t files_in(fs::path const& directory) {
+  return static_cast<std::size_t>(std::distance(fs::recursive_directory_iterator(directory), fs::recursive_directory_iterator()));
+}
+
+/// Killed at any call, the model under the final name is the old one, the new one or none; the next run removes what is left.
+TEST(Consolidate, AKilledRunLeavesNoHalfModel) {
+  ScratchDirectory dir;
+  for (int step : {5, 6}) save_toy(dir / concat("run", step), step, 2);
+  for (auto const* name : {"m.safetensors", "m.bin", "m.h5", "shards"}) {
+    fs::path const place = dir / "out", output = place / name;
+    auto const write = [&](int step) { checkpoint::consolidate({.checkpoint = dir / concat("run", step), .output = output, .max_shard_bytes = 8000}); };
+    fs::remove_all(place);
+    write(5);
+    std::size_t const files = files_in(place);
+    bool seen[7] = {};
+    int const stride = fs::is_directory(output) ? 1 : 3;  // several files that become visible together: every moment
+    for (int call = 1;; call += stride) {
+      End const end = run_until_call(call, [&] { write(6); });
+      if (end == End::not_allowed) GTEST_SKIP() << "tracing a child process is not allowed here";
+      seen[step_of_model(output)] = true;
+      write(5);
+      EXPECT_EQ(step_of_model(output), 5) << name << ", killed at call " << call;
+      EXPECT_EQ(files_in(place), files) << name << ", killed at call " << call;
+      if (end == End::finished) break;
+    }
+    EXPECT_TRUE(seen[5] && seen[6]) << name;
+  }
 }
 
 /// 300 MB of weights in one tensor of 240 MB and many small ones; the bound holds for any size because all buffers are fixed.

@@ -2,14 +2,13 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/ptrace.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 
 #include "fixture.hpp"
+#include "processes.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/restore.hpp"
 
@@ -24,54 +23,6 @@ bool holds_step(fs::path const& directory, std::int64_t step) {
   RankState state(plan, 0);
   checkpoint::restore_rank(checkpoint::read_manifest(directory), plan, 0, state.views());
   return state.wrong(step) == 0;
-}
-
-/// System calls that change files; the moments between any two others are the same to whoever looks at the directory.
-bool changes_files(std::uint64_t call) {
-  for (long known : {SYS_openat, SYS_mkdirat, SYS_write, SYS_pwrite64, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_renameat2, SYS_unlinkat,
-#ifdef SYS_rename
-                     SYS_open, SYS_mkdir, SYS_rename, SYS_unlink, SYS_rmdir,
-#endif
-                     SYS_renameat})
-    if (call == static_cast<std::uint64_t>(known)) return true;
-  return false;
-}
-
-enum class End { killed, finished, not_allowed };
-
-/// Runs @p body in a process that is killed as it enters its @p fatal-th call that changes files.
-template <class Body>
-End run_until_call(int fatal, Body&& body) {
-  pid_t const child = fork();
-  if (child == 0) {
-    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(99);
-    raise(SIGSTOP);
-    body();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (!WIFSTOPPED(status)) return End::not_allowed;
-  ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-  for (int calls = 0;;) {
-    ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
-    waitpid(child, &status, 0);
-    if (!WIFSTOPPED(status)) break;
-    if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
-    __ptrace_syscall_info info = {};
-    if (ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info) <= 0) break;
-    if (info.op != PTRACE_SYSCALL_INFO_ENTRY || !changes_files(info.entry.nr) || ++calls < fatal) continue;
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return End::killed;
-  }
-  if (WIFSTOPPED(status)) {
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return End::not_allowed;
-  }
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the saving process ended with status " << status;
-  return End::finished;
 }
 
 /// Step 1 is there; the process saves step 2, prunes step 1, and saves step 2 once more over itself.

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::checkpoint {
@@ -25,6 +25,7 @@ struct ConsolidateOptions {
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
   FrozenParameters frozen = FrozenParameters::keep;
   std::string state = "fp32";                    ///< which state to write; "exp_avg" for a look at the moments
+  ProgressCall progress = {};                    ///< bytes of elements read
 };
 
 struct ConsolidateReport {
@@ -35,6 +36,7 @@ struct ConsolidateReport {
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;
   std::vector<std::filesystem::path> files;  ///< written
+  std::vector<std::string> leftovers;        ///< unfinished files of killed runs that were removed first
 };
 
 /// Every block is checked against its checksum before it is written. Output appears under its final names when it is complete.

@@ -9,6 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
@@ -18,6 +21,11 @@ namespace tessera::checkpoint::detail {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// ".model.bin.tmp.host-4711-1": between the final name and who writes it.
+constexpr char pending_mark[] = ".tmp.";
+/// A file of another host's process is taken for abandoned when nothing was written to it for this long.
+constexpr std::chrono::hours abandoned_after{1};
 
 /// One system call moves less than 2 GiB; larger transfers are cut here.
 constexpr std::int64_t largest_transfer = std::int64_t{1} << 30;
@@ -128,13 +136,44 @@ void File::forget(std::int64_t offset, std::int64_t bytes) const { (void)posix_f
 
 PendingFile::PendingFile(fs::path final_path) : final_path_(std::move(final_path)) {
   static std::atomic<int> count{0};
-  std::string const name = concat(".", final_path_.filename().string(), ".tmp.", ::getpid(), "-", ++count);
+  std::string const name = concat(".", final_path_.filename().string(), pending_mark, host_name(), "-", ::getpid(), "-", ++count);
   temporary_ = final_path_.has_parent_path() ? final_path_.parent_path() / name : fs::path(name);
   file_ = File::create(temporary_);
 }
 
 PendingFile::~PendingFile() {
   if (!committed_) ::unlink(temporary_.c_str());
+}
+
+namespace {
+
+/// "host-4711-1" is of a process that is gone; without host and process, or of another host: by its age.
+bool is_abandoned(fs::path const& path, std::string const& writer) {
+  auto const second = writer.rfind('-'), first = second == std::string::npos || second == 0 ? std::string::npos : writer.rfind('-', second - 1);
+  int process = 0;
+  if (first != std::string::npos && writer.substr(0, first) == host_name()) {
+    auto const [end, error] = std::from_chars(writer.data() + first + 1, writer.data() + second, process);
+    if (error == std::errc{} && end == writer.data() + second && process > 0) return ::kill(process, 0) != 0 && errno == ESRCH;
+  }
+  std::error_code error;
+  auto const written = fs::last_write_time(path, error);
+  return !error && fs::file_time_type::clock::now() - written > abandoned_after;
+}
+
+}  // namespace
+
+std::vector<std::string> remove_leftovers(fs::path const& directory, std::function<bool(std::string const&)> const& is_ours) {
+  std::vector<std::string> removed;
+  std::error_code error;
+  for (auto const& entry : fs::directory_iterator(directory, error)) {
+    std::string const name = entry.path().filename().string();
+    auto const mark = name.rfind(pending_mark);
+    if (mark == std::string::npos || !entry.is_regular_file(error)) continue;
+    std::size_t const first = name.front() == '.' ? 1 : 0;  // write_file_atomically leaves the dot out
+    if (mark <= first || !is_ours(name.substr(first, mark - first)) || !is_abandoned(entry.path(), name.substr(mark + sizeof pending_mark - 1))) continue;
+    if (fs::remove(entry.path(), error)) removed.push_back(name);
+  }
+  return removed;
 }
 
 void PendingFile::give_name_away() {
@@ -190,6 +229,7 @@ std::string read_text(fs::path const& path, std::int64_t max_bytes) {
 std::int64_t free_bytes(fs::path const& path) {
   struct statvfs info = {};
   if (::statvfs(path.c_str(), &info) != 0) fail("cannot ask for the free space of", path, errno);
+  if (info.f_blocks == 0) return INT64_MAX;  // a file system that tells nothing
   return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
 }
 

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::checkpoint::detail {
 
@@ -75,6 +77,10 @@ class PendingFile {
   File file_;
   bool committed_ = false;
 };
+
+/// Removes pending files that processes which no longer live left in a directory, where @p is_ours knows their final name.
+/// @return their names
+std::vector<std::string> remove_leftovers(std::filesystem::path const& directory, std::function<bool(std::string const& final_name)> const& is_ours);
 
 /// Flushes a directory's entries. @throws IoError
 void flush_directory(std::filesystem::path const& directory);
