@@ -53,7 +53,7 @@ std::vector<std::string> read_strings(JsonReader& json) {
   return out;
 }
 
-/// {"file": "shard_00000.h5", "bytes": 4096}
+/// {"file": "shard_00000.h5", "bytes": 4096, "first_rank": 0, "ranks": 1}
 ShardRecord read_shard(JsonReader& json) {
   ShardRecord shard;
   Members members(json, "a shard");
@@ -61,6 +61,8 @@ ShardRecord read_shard(JsonReader& json) {
     members.once(key);
     if (key == "file") shard.file = json.string();
     else if (key == "bytes") shard.bytes = read_count(json, key);
+    else if (key == "first_rank") shard.first_rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+    else if (key == "ranks") shard.ranks = static_cast<int>(std::min<std::int64_t>(read_count(json, key, 1), INT32_MAX));
     else (void)json.raw();
   });
   members.require({"file", "bytes"});
@@ -116,7 +118,7 @@ TensorRecord read_tensor(JsonReader& json) {
     else (void)json.raw();
   });
   members.require({"name", "shape", "dtype", "pieces"});
-  if (dtype != "fp32") json.fail(concat("tensor ", tensor.name, " has dtype '", dtype, "'; version 1 knows fp32"));
+  if (dtype != "fp32") json.fail(concat("tensor ", tensor.name, " has dtype '", dtype, "'; this program reads fp32"));
   return tensor;
 }
 
@@ -169,6 +171,21 @@ void check_piece(Manifest const& m, TensorRecord const& tensor, PieceRecord cons
   }
 }
 
+/// A tensor has one run in a shard, and its pieces follow each other there as they do in the tensor: they are one dataset.
+void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const& where) {
+  std::set<int> shards;
+  for (auto const& run : tensor.runs()) {
+    auto const& file = m.shards[static_cast<std::size_t>(run.shard)].file;
+    TESSERA_VALIDATE(shards.insert(run.shard).second, DataError, where, ": ", file, " has two separate parts of it");
+    for (std::size_t i = run.first_piece + 1; i < run.first_piece + run.pieces; ++i)
+      for (std::size_t s = 0; s < m.states.size(); ++s) {
+        auto const& before = tensor.pieces[i - 1];
+        TESSERA_VALIDATE(tensor.pieces[i].states[s].file_offset == before.states[s].file_offset + before.numel * 4, DataError, where, ": the pieces at ",
+                         before.offset, " and ", tensor.pieces[i].offset, " do not follow each other in ", file);
+      }
+  }
+}
+
 /// Names are unique; pieces cover each tensor once.
 void check_consistency(Manifest& m, std::string const& source) {
   TESSERA_VALIDATE(m.checksum_block % 4 == 0 && m.checksum_block <= detail::largest_block, DataError, source, ": checksum_block_bytes is ",
@@ -193,6 +210,7 @@ void check_consistency(Manifest& m, std::string const& source) {
       covered += piece.numel;
     }
     TESSERA_VALIDATE(covered == tensor.numel(), DataError, where, ": the pieces hold ", covered, " of ", tensor.numel(), " elements");
+    check_runs(m, tensor, where);
   }
 }
 
@@ -259,6 +277,13 @@ std::int64_t Manifest::parameter_count() const {
   return n;
 }
 
+std::int64_t Manifest::needed_version() const {
+  for (auto const& tensor : tensors)
+    for (auto const& run : tensor.runs())
+      if (run.pieces > 1) return 2;
+  return 1;
+}
+
 std::int64_t Manifest::shard_bytes() const {
   std::int64_t n = 0;
   for (auto const& shard : shards) n += shard.bytes;
@@ -304,7 +329,7 @@ Manifest read_manifest(std::filesystem::path const& step_directory, comm::Collec
 }
 
 std::string manifest_text(Manifest const& m) {
-  std::string out = concat("{\n\"format\": \"", format_name, "\",\n\"version\": ", Manifest::current_version, ",\n");
+  std::string out = concat("{\n\"format\": \"", format_name, "\",\n\"version\": ", m.needed_version(), ",\n");
   out += "\"run_id\": " + detail::json_quote(m.run_id) + ",\n\"created_utc\": " + detail::json_quote(m.created_utc) + ",\n";
   out += concat("\"step\": ", m.step, ",\n\"tokens_seen\": ", m.tokens, ",\n\"samples_seen\": ", m.samples, ",\n\"world_size\": ",
                 m.world_size, ",\n\"zero_stage\": ", m.zero_stage, ",\n");
@@ -313,7 +338,8 @@ std::string manifest_text(Manifest const& m) {
   out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_block, ",\n\"states\": ", detail::list_text(m.states), ",\n");
   out += "\"shards\": [\n";
   for (std::size_t i = 0; i < m.shards.size(); ++i)
-    out += concat("  {\"file\": ", detail::json_quote(m.shards[i].file), ", \"bytes\": ", m.shards[i].bytes, "}",
+    out += concat("  {\"file\": ", detail::json_quote(m.shards[i].file), ", \"bytes\": ", m.shards[i].bytes,
+                  m.shards[i].ranks > 0 ? concat(", \"first_rank\": ", m.shards[i].first_rank, ", \"ranks\": ", m.shards[i].ranks) : "", "}",
                   i + 1 < m.shards.size() ? ",\n" : "");
   out += "],\n\"tensors\": [\n";
   for (std::size_t i = 0; i < m.tensors.size(); ++i) {

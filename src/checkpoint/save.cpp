@@ -24,6 +24,7 @@ SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> 
   fs::path const temporary = detail::prepare(request, names.size());
   try {
     std::vector<detail::WrittenShard> shards;
+    for (int rank = 0; detail::shares_files(request) && rank < request.plan.ranks(); ++rank) detail::lay_out(request, temporary, rank, names);
     for (int rank = 0; rank < request.plan.ranks(); ++rank) shards.push_back(write(temporary, rank));
     SavedCheckpoint saved = detail::publish(request, names, temporary, shards);
     saved.seconds = seconds_since(start);
@@ -56,6 +57,20 @@ SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& state
   TESSERA_VALIDATE(request.step >= 0 && !states.names.empty(), InternalError, "nothing to save at step ", request.step);
   detail::check_units(request);
   return save_alone(request, states.names, [&](fs::path const& directory, int rank) { return detail::write_rank(request, directory, rank, states); });
+}
+
+std::vector<int> starts_by_count(int ranks, int ranks_per_file) {
+  TESSERA_EXPECT(ranks_per_file > 0, "a shard file of ", ranks_per_file, " ranks");
+  std::vector<int> starts;
+  for (int rank = 0; rank < ranks; rank += ranks_per_file) starts.push_back(rank);
+  return starts;
+}
+
+std::vector<int> starts_by_host(std::vector<std::string> const& hosts) {
+  std::vector<int> starts;
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank)
+    if (rank == 0 || hosts[rank] != hosts[rank - 1]) starts.push_back(static_cast<int>(rank));
+  return starts;
 }
 
 std::vector<std::string> remove_abandoned(fs::path const& checkpoints) {

@@ -70,7 +70,7 @@ void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
 struct Saver::Impl {
   /// A save between begin() and its outcome. The disk's thread owns `disk` while disk_works(), the caller's thread everything else.
   struct Flight {
-    enum class Phase { writing, publishing };
+    enum class Phase { laying_out, writing, publishing };
     Flight(SaveRequest const& what, StateViews const& states) : request(what), names(detail::names_of(states)), views(states) {}
     SaveRequest request;
     std::vector<std::string> names;  ///< of the states
@@ -124,19 +124,35 @@ struct Saver::Impl {
     f->done = disk->record();
   }
 
-  void start_write() {
+  /// Files that several ranks write into need their structure first.
+  void start_layout() {
+    flight->phase = Flight::Phase::laying_out;
     start([rank = comm.rank()](Flight& f) {
-      detail::wait_until_visible(f.temporary);
+      detail::wait_until_visible(f.temporary, 0);
+      detail::lay_out(f.request, f.temporary, rank, f.names);
+    });
+  }
+
+  void start_write() {
+    flight->phase = Flight::Phase::writing;
+    start([rank = comm.rank()](Flight& f) {
+      detail::wait_until_visible(f.temporary, 0);
       f.disk.shard = detail::write_rank(f.request, f.temporary, rank, f.views);
     });
   }
 
-  /// Records to rank 0, whose disk queue does the rest.
-  void start_publish() {
+  /// The end of a phase on all ranks.
+  void settle() {
     Flight& f = *flight;
     detail::settle(comm, f.disk.failure, detail::undo(f.temporary, leads()));
     f.work_seconds += comm::all_reduce_value(comm, f.disk.seconds, comm::ReduceOp::max);
     f.disk.seconds = 0.0;
+  }
+
+  /// Records to rank 0, whose disk queue does the rest.
+  void start_publish() {
+    settle();
+    Flight& f = *flight;
     auto packed = comm::gather_bytes(comm, f.disk.shard.pack(), 0);
     f.phase = Flight::Phase::publishing;
     if (!leads()) return;
@@ -149,9 +165,8 @@ struct Saver::Impl {
   }
 
   SavedCheckpoint conclude() {
+    settle();
     Flight& f = *flight;
-    detail::settle(comm, f.disk.failure, detail::undo(f.temporary, leads()));
-    f.work_seconds += comm::all_reduce_value(comm, f.disk.seconds, comm::ReduceOp::max);
     SavedCheckpoint saved = std::move(f.disk.saved);
     saved.directory = f.request.directory / step_name(f.request.step);
     saved.bytes = comm::all_reduce_value(comm, saved.bytes, comm::ReduceOp::max);
@@ -205,7 +220,8 @@ void Saver::begin(SaveRequest const& request, StateViews const& states, Source s
         },
         [&] { detail::undo(name, !name.empty())(); });
     f.temporary = comm::broadcast_bytes(comm, name, 0);
-    impl_->start_write();
+    if (detail::shares_files(request)) impl_->start_layout();
+    else impl_->start_write();
     f.stall_seconds = f.work_seconds = seconds_since(f.started);
   });
 }
@@ -219,8 +235,13 @@ std::optional<SavedCheckpoint> Saver::advance() {
   auto const started = Clock::now();
   return impl_->or_give_up([&]() -> std::optional<SavedCheckpoint> {
     Impl::Flight& f = *impl_->flight;
-    if (f.phase == Impl::Flight::Phase::writing) {
-      impl_->start_publish();
+    if (f.phase != Impl::Flight::Phase::publishing) {
+      if (f.phase == Impl::Flight::Phase::writing) {
+        impl_->start_publish();
+      } else {
+        impl_->settle();
+        impl_->start_write();
+      }
       f.stall_seconds += seconds_since(started);
       return std::nullopt;
     }

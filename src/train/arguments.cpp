@@ -1,5 +1,6 @@
 #include "tessera/train/arguments.hpp"
 
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 
@@ -66,6 +67,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("save_steps", a.save_steps);
   visit("save_total_limit", a.save_total_limit);
   visit("async_save", a.async_save);
+  visit("checkpoint_ranks_per_file", a.checkpoint_ranks_per_file);
   visit("max_save_failures", a.max_save_failures);
   visit("log_level", a.log_level);
   visit("log_level_replica", a.log_level_replica);
@@ -100,6 +102,16 @@ log::Level level_from(std::string const& name, log::Level passive) {
   return name == "passive" ? passive : log::Level::error;
 }
 
+/// A number from a run file, text from the command line.
+RanksPerFile ranks_per_file_from(ConfigTree const& value) {
+  std::string const text = value.is_string() ? value.as_string() : value.dump();
+  int ranks = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
+  bool const is_number = error == std::errc{} && end == text.data() + text.size() && ranks >= 1;
+  TESSERA_VALIDATE(is_number || text == "node", UsageError, "--checkpoint_ranks_per_file is '", text, "'; give a number of ranks from 1, or node");
+  return {is_number ? ranks : 0};
+}
+
 /// Writes the value of an option, or its default, into a field.
 struct Assign {
   OptionValues const& values;
@@ -129,6 +141,7 @@ struct Assign {
     std::string const given = value(name).as_string();
     field = given == "on" ? AsyncSave::on : given == "off" ? AsyncSave::off : AsyncSave::automatic;
   }
+  void operator()(char const* name, RanksPerFile& field) const { field = ranks_per_file_from(value(name)); }
   void operator()(char const* name, ConfigTree& field) const { field = value(name); }
   void operator()(char const* name, log::Level& field) const { field = level_from(value(name).as_string(), field); }
 };
@@ -137,6 +150,7 @@ struct Assign {
 struct ToTree {
   static ConfigTree of(std::filesystem::path const& v) { return v.empty() ? ConfigTree() : ConfigTree(v.string()); }
   static ConfigTree of(std::string const& v) { return v.empty() ? ConfigTree() : ConfigTree(v); }
+  static ConfigTree of(RanksPerFile v) { return v.count > 0 ? ConfigTree(v.count) : ConfigTree("node"); }
   static ConfigTree of(std::optional<std::int64_t> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
   static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }

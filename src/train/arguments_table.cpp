@@ -196,6 +196,7 @@ void add_save(OptionTable& t) {
   t.add(integer, "save_total_limit", {}, "keep the newest so many checkpoints; none: all").at_least(1).unit("checkpoints");
   t.add(choice, "async_save", "auto", "write checkpoints while training goes on; auto: where host memory has room for a copy of the state (Tessera's own)")
       .one_of({"auto", "on", "off"});
+  t.add(json, "checkpoint_ranks_per_file", 1, "ranks that share a shard file; node: those of a node (Tessera's own)").shown_as("number or node");
   t.add(integer, "max_save_failures", 3, "failed saves in a row that are survived (Tessera's own)").at_least(0).unit("saves");
   t.add(boolean, "save_only_model", false, "checkpoints without optimizer state")
       .refuse("a checkpoint can always be resumed; --save_strategy no writes only the final model");

@@ -56,6 +56,8 @@ checkpoint::SaveRequest Trainer::save_request(std::int64_t step) const {
                                   .samples = samples_seen_, .zero_stage = static_cast<int>(config_.stage), .run_id = run_id_, .plan = engine_->plan(),
                                   .units = model_->units(), .keep = static_cast<int>(arguments_.save_total_limit.value_or(0)),
                                   .model_config = {}, .resolved_config = {}, .trainer_state = {}, .versions = {}};
+  int const per_file = arguments_.checkpoint_ranks_per_file.count;
+  request.file_starts = per_file == 0 ? checkpoint::starts_by_host(session_.hosts()) : checkpoint::starts_by_count(comm_.size(), per_file);
   if (!is_root()) return request;
   request.model_config = model_->config();
   request.resolved_config = resolved_config();

@@ -160,8 +160,8 @@ TEST_F(Damage, AnEditedManifestIsRefused) {
 }
 
 TEST_F(Damage, ANewerVersionIsRefused) {
-  edit("\"version\": 1", "\"version\": 2");
-  EXPECT_THAT(manifest_error(), HasSubstr("format version 2; this program reads up to 1"));
+  edit("\"version\": 1", "\"version\": 3");
+  EXPECT_THAT(manifest_error(), HasSubstr("format version 3; this program reads up to 2"));
 }
 
 TEST_F(Damage, UnknownMembersAreNoError) {

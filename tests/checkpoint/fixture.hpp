@@ -117,7 +117,8 @@ inline checkpoint::SaveRequest request_for(fs::path const& checkpoints, std::int
 }
 
 /// Saves a checkpoint of @p ranks ranks from this process.
-inline checkpoint::SavedCheckpoint save_toy(fs::path const& checkpoints, std::int64_t step, int ranks, int keep = 0, std::int64_t width = 24) {
+inline checkpoint::SavedCheckpoint save_toy(fs::path const& checkpoints, std::int64_t step, int ranks, int keep = 0, std::int64_t width = 24,
+                                            std::vector<int> const& file_starts = {}) {
   auto const units = toy_units(width);
   zero::PartitionPlan const plan(units, ranks);
   std::vector<RankState> states;
@@ -126,6 +127,7 @@ inline checkpoint::SavedCheckpoint save_toy(fs::path const& checkpoints, std::in
   for (auto& state : states) views.push_back(state.views());
   auto request = request_for(checkpoints, step, plan, units);
   request.keep = keep;
+  request.file_starts = file_starts;
   return checkpoint::save_all(request, views);
 }
 

@@ -72,6 +72,14 @@ TEST(View, HoldsTheModelOfAnyNumberOfRanks) {
   }
 }
 
+TEST(View, SharedFilesHaveOneSourceEach) {
+  ScratchDirectory dir;
+  auto const step = save_toy(dir.path(), 5, 40, 0, 24, checkpoint::starts_by_count(40, 3)).directory;
+  expect_model(step, 5);
+  auto const& pieces = checkpoint::read_manifest(step).tensors[0].pieces;
+  EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").sources.size(), (pieces.size() + 2) / 3);
+}
+
 TEST(View, IsWrittenAnewWithTheSameContent) {
   ScratchDirectory dir;
   auto const step = save_toy(dir.path(), 2, 100).directory;

@@ -322,6 +322,26 @@ def resume_on_other_ranks(b):
         close(b.losses(name), b.losses("whole"), 1e-6, name)
 
 
+def shared_shard_files(b):
+    """A file for each rank, for two ranks, for the node: the same model from each, and training goes on from each on other ranks."""
+    models = []
+    for per_file, files in ((None, 3), (2, 2), ("node", 1)):
+        name, words = f"files-{per_file}", dict(max_steps=4, save_strategy="steps", save_steps=2, checkpoint_ranks_per_file=per_file)
+        b.train(3, b.common(name, per_device_train_batch_size=4, deepspeed=b.config("a.json", zero(2)), **words))
+        step = b.work / name / "checkpoints/step_00000002"
+        assert len(list(step.glob("shard_*.h5"))) == files, sorted(step.iterdir())
+        b.tool(["checkpoint", "verify", step])
+        b.tool([step, b.work / f"{name}.safetensors"], program="zero-to-fp32")
+        models.append((b.work / f"{name}.safetensors").read_bytes())
+        whole = b.losses(name)
+        shutil.rmtree(b.work / name / "checkpoints/step_00000004")
+        b.train(2, b.common(name, per_device_train_batch_size=6, deepspeed=b.config("b.json", zero(3)), **words))
+        close(b.losses(name), whole, 1e-6, name)
+    assert models[0] == models[1] == models[2]
+    done = b.train(1, b.common("wrong", checkpoint_ranks_per_file="nodes"), expect=64)
+    assert "a number of ranks from 1, or node" in done.stderr, done.stderr
+
+
 def stop_and_go_on(b):
     b.train(2, b.common("whole", max_steps=400, per_device_train_batch_size=4))
     words = b.common("stopped", max_steps=400, per_device_train_batch_size=4)

@@ -49,11 +49,13 @@ struct TensorRecord {
 struct ShardRecord {
   std::string file;  ///< plain file name beside the manifest
   std::int64_t bytes = 0;
+  int first_rank = 0, ranks = 0;  ///< whose parts it holds; 0 ranks: not known
   bool operator==(ShardRecord const&) const = default;
 };
 
 struct Manifest {
-  static constexpr std::int64_t current_version = 1;
+  /// Version 1: one piece of a tensor in a shard. Version 2: several, that follow each other in one dataset.
+  static constexpr std::int64_t current_version = 2;
 
   std::filesystem::path directory;  ///< that holds it
   std::string run_id;
@@ -79,6 +81,7 @@ struct Manifest {
   /// The tensor with this name or alias, or null.
   TensorRecord const* find(std::string const& name) const;
   std::int64_t parameter_count() const;
+  std::int64_t needed_version() const;  ///< the lowest that can say this
   std::int64_t shard_bytes() const;  ///< of all shard files together
 };
 

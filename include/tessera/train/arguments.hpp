@@ -16,6 +16,11 @@ namespace tessera::train {
 
 enum class Interval { no, steps, epoch };
 enum class Sampling { random, sequential };
+/// How many ranks share a shard file.
+struct RanksPerFile {
+  int count = 1;  ///< 0: those of a node
+  bool operator==(RanksPerFile const&) const = default;
+};
 enum class AsyncSave { automatic, on, off };
 
 /// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed configuration: resolve()
@@ -68,6 +73,7 @@ struct TrainingArguments {
   double save_steps = 500.0;
   std::optional<std::int64_t> save_total_limit;
   AsyncSave async_save = AsyncSave::automatic;
+  RanksPerFile checkpoint_ranks_per_file;
   std::int64_t max_save_failures = 3;  ///< failed saves in a row before the run ends; 0: the first one ends it
   log::Level log_level = log::Level::info, log_level_replica = log::Level::warning;
 

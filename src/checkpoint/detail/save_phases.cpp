@@ -26,11 +26,17 @@ std::int64_t data_bytes(SaveRequest const& request, std::size_t states) {
   return request.plan.parameter_count() * 4 * static_cast<std::int64_t>(states);
 }
 
+ShardIdentity identity_of(SaveRequest const& request, int rank) {
+  return {request.run_id, request.step, group_of(rank, request.plan.ranks(), request.file_starts), request.plan.ranks(), request.zero_stage};
+}
+
 template <class States>
-WrittenShard write_shard_of(SaveRequest const& request, fs::path const& directory, int rank, States const& states, std::size_t count) {
-  ShardIdentity const identity{request.run_id, request.step, rank, request.plan.ranks(), request.zero_stage};
-  return write_shard(directory / shard_name(rank), identity, request.plan, states,
-                             checksum_block_for(data_bytes(request, count)));
+WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory, int rank, States const& states, std::vector<std::string> const& names) {
+  ShardIdentity const identity = identity_of(request, rank);
+  fs::path const file = directory / shard_name(identity.group.index);
+  if (shares_files(request)) wait_until_visible(file, identity.group.first);
+  else lay_out_shard(file, identity, request.plan, names);
+  return fill_shard(file, identity, request.plan, rank, states, checksum_block_for(data_bytes(request, names.size())));
 }
 
 std::vector<TensorRecord> make_tensors(SaveRequest const& request, std::vector<WrittenShard> const& shards) {
@@ -40,14 +46,15 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request, std::vector<W
     first_of_unit.push_back(tensors.size());
     for (auto const& p : unit.parameters) tensors.push_back({p.name, p.shape, p.aliases, Dtype::fp32, {}});
   }
-  for (int rank = 0; rank < request.plan.ranks(); ++rank) {
-    auto const pieces = request.plan.pieces(rank);
-    auto const& written = shards[static_cast<std::size_t>(rank)].pieces;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      auto const tensor = first_of_unit[static_cast<std::size_t>(pieces[i].unit)] + static_cast<std::size_t>(pieces[i].parameter);
-      tensors[tensor].pieces.push_back({rank, pieces[i].parameter_offset, pieces[i].numel, written[i]});
+  for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
+    for (int rank = group.first; rank < group.end(); ++rank) {
+      auto const pieces = request.plan.pieces(rank);
+      auto const& written = shards[static_cast<std::size_t>(rank)].pieces;
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        auto const tensor = first_of_unit[static_cast<std::size_t>(pieces[i].unit)] + static_cast<std::size_t>(pieces[i].parameter);
+        tensors[tensor].pieces.push_back({group.index, pieces[i].parameter_offset, pieces[i].numel, written[i]});
+      }
     }
-  }
   return tensors;
 }
 
@@ -68,7 +75,8 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
   m.versions = request.versions;
   m.checksum_block = checksum_block_for(data_bytes(request, states.size()));
   m.states = states;
-  for (int rank = 0; rank < m.world_size; ++rank) m.shards.push_back({shard_name(rank), shards[static_cast<std::size_t>(rank)].bytes});
+  for (auto const& group : rank_groups(m.world_size, request.file_starts))
+    m.shards.push_back({shard_name(group.index), shards[static_cast<std::size_t>(group.first)].bytes, group.first, group.count});
   m.tensors = make_tensors(request, shards);
   return m;
 }
@@ -100,6 +108,7 @@ std::vector<std::string> names_of(StateViews const& states) {
 }
 
 void check_units(SaveRequest const& request) {
+  (void)rank_groups(request.plan.ranks(), request.file_starts);
   auto const& units = request.plan.units();
   TESSERA_VALIDATE(request.units.size() == units.size(), InternalError, "the plan has ", units.size(), " units, the model ", request.units.size());
   for (std::size_t u = 0; u < units.size(); ++u) {
@@ -134,21 +143,30 @@ fs::path prepare(SaveRequest const& request, std::size_t states) {
   }
 }
 
-void wait_until_visible(fs::path const& directory) {
+void wait_until_visible(fs::path const& path, int maker) {
   auto const deadline = Clock::now() + std::chrono::seconds(30);
   std::error_code error;
-  while (!fs::is_directory(directory, error)) {
-    TESSERA_VALIDATE(Clock::now() < deadline, IoError, directory.string(), " made by rank 0 is not visible on host ", host_name(),
+  while (!fs::exists(path, error)) {
+    TESSERA_VALIDATE(Clock::now() < deadline, IoError, path.string(), " made by rank ", maker, " is not visible on host ", host_name(),
                      " after 30 s; the output directory must be on a file system that all nodes share");
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
+bool shares_files(SaveRequest const& request) {
+  return !request.file_starts.empty() && static_cast<int>(request.file_starts.size()) < request.plan.ranks();
+}
+
+void lay_out(SaveRequest const& request, fs::path const& directory, int rank, std::vector<std::string> const& states) {
+  ShardIdentity const identity = identity_of(request, rank);
+  if (identity.group.first == rank) lay_out_shard(directory / shard_name(identity.group.index), identity, request.plan, states);
+}
+
 WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank, StateViews const& states) {
-  return write_shard_of(request, directory, rank, states, states.size());
+  return write_rank_of(request, directory, rank, states, names_of(states));
 }
 WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank, StreamedStates const& states) {
-  return write_shard_of(request, directory, rank, states, states.names.size());
+  return write_rank_of(request, directory, rank, states, states.names);
 }
 
 SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states, fs::path const& temporary,

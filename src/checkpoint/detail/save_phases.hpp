@@ -21,9 +21,13 @@ void check_request(SaveRequest const& request, StateViews const& states);
 
 /// Rank 0: room for the save and an empty directory of its own. @throws IoError
 std::filesystem::path prepare(SaveRequest const& request, std::size_t states);
-/// Other ranks may see a new directory late (attribute caches of network file systems). @throws IoError after 30 s
-void wait_until_visible(std::filesystem::path const& directory);
+/// Other ranks may see a new directory or file late (attribute caches of network file systems). @throws IoError after 30 s
+void wait_until_visible(std::filesystem::path const& path, int maker);
 
+/// Whether several ranks write into one file: then all files are laid out before any rank writes.
+bool shares_files(SaveRequest const& request);
+/// The structure of the file whose first rank is @p rank; of any other rank: nothing.
+void lay_out(SaveRequest const& request, std::filesystem::path const& directory, int rank, std::vector<std::string> const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory, int rank, StateViews const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory, int rank, StreamedStates const& states);
 

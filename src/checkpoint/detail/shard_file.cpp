@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <utility>
 
 #include "detail/checksum.hpp"
 #include "detail/file.hpp"
@@ -12,40 +14,69 @@
 namespace tessera::checkpoint::detail {
 namespace {
 
+/// What the ranks of a group own of one parameter.
+struct Run {
+  int unit = 0, parameter = 0;
+  std::int64_t offset = 0, numel = 0;  ///< elements of the parameter
+  std::vector<std::int64_t> ranks;     ///< that own parts of it
+  std::vector<std::int64_t> offsets;   ///< first element of each part
+};
+
+std::vector<Run> runs_of(zero::PartitionPlan const& plan, RankGroup const& group) {
+  std::vector<Run> runs;
+  std::map<std::pair<int, int>, std::size_t> index;
+  for (int rank = group.first; rank < group.end(); ++rank)
+    for (auto const& piece : plan.pieces(rank)) {
+      auto const [at, is_new] = index.try_emplace({piece.unit, piece.parameter}, runs.size());
+      if (is_new) runs.push_back({piece.unit, piece.parameter, piece.parameter_offset, 0, {}, {}});
+      Run& run = runs[at->second];
+      TESSERA_EXPECT(piece.parameter_offset == run.offset + run.numel, "rank ", rank, " does not go on where the ranks before it end");
+      run.numel += piece.numel;
+      run.ranks.push_back(rank);
+      run.offsets.push_back(piece.parameter_offset);
+    }
+  return runs;
+}
+
+zero::ParameterSlot const& slot_of(zero::PartitionPlan const& plan, Run const& run) {
+  return plan.unit(run.unit).parameters[static_cast<std::size_t>(run.parameter)];
+}
+
 void set_identity(hid_t file, ShardIdentity const& identity) {
   h5::set_attribute(file, "format", std::string("tessera-shard"));
-  h5::set_attribute(file, "format_version", Manifest::current_version);
+  h5::set_attribute(file, "format_version", std::int64_t{identity.group.count > 1 ? 2 : 1});
   h5::set_attribute(file, "creator", std::string("Tessera"));
   h5::set_attribute(file, "run_id", identity.run_id);
   h5::set_attribute(file, "step", identity.step);
   h5::set_attribute(file, "world_size", std::int64_t{identity.ranks});
-  h5::set_attribute(file, "rank", std::int64_t{identity.rank});
+  h5::set_attribute(file, "rank", std::int64_t{identity.group.first});
+  h5::set_attribute(file, "rank_count", std::int64_t{identity.group.count});
   h5::set_attribute(file, "zero_stage", std::int64_t{identity.zero_stage});
 }
 
-/// Makes every dataset; returns the place of each [piece][state].
-std::vector<std::vector<StateExtent>> lay_out(hid_t file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                                              std::vector<zero::Piece> const& pieces, std::vector<std::string> const& states) {
-  std::vector<std::vector<StateExtent>> extents(pieces.size(), std::vector<StateExtent>(states.size()));
-  for (std::size_t s = 0; s < states.size(); ++s) {
-    std::string const root = "/" + states[s];
-    // a rank of a tiny model may own nothing; the group is there all the same
-    h5::Id group(H5Gcreate2(file, root.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "cannot create HDF5 group " + root);
-    group.close("cannot close HDF5 group " + root);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      auto const& slot = plan.unit(pieces[i].unit).parameters[static_cast<std::size_t>(pieces[i].parameter)];
-      std::string const path = root + "/" + slot.name;
-      h5::Id dataset = h5::create_dataset(file, path, {pieces[i].numel}, Dtype::fp32);
-      h5::set_attribute(dataset, "offset", pieces[i].parameter_offset);
-      h5::set_attribute(dataset, "shape", slot.shape);
-      h5::set_attribute(dataset, "dtype", std::string("fp32"));
-      h5::set_attribute(dataset, "rank", std::int64_t{identity.rank});
-      h5::set_attribute(dataset, "ranks", std::int64_t{identity.ranks});
-      extents[i][s].file_offset = h5::offset_of(dataset, path);
-      dataset.close("cannot close HDF5 dataset " + path);
+void describe(hid_t dataset, ShardIdentity const& identity, zero::ParameterSlot const& slot, Run const& run) {
+  h5::set_attribute(dataset, "offset", run.offset);
+  h5::set_attribute(dataset, "shape", slot.shape);
+  h5::set_attribute(dataset, "dtype", std::string("fp32"));
+  h5::set_attribute(dataset, "rank", run.ranks.front());
+  h5::set_attribute(dataset, "ranks", std::int64_t{identity.ranks});
+  if (identity.group.count == 1) return;
+  h5::set_attribute(dataset, "part_ranks", run.ranks);
+  h5::set_attribute(dataset, "part_offsets", run.offsets);
+}
+
+/// Where HDF5 placed each [run][state].
+std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& path, zero::PartitionPlan const& plan, std::vector<Run> const& runs,
+                                                   std::vector<std::string> const& states) {
+  h5::Id const file = h5::open_file(path);
+  std::vector<std::vector<std::int64_t>> places(runs.size());
+  for (std::size_t r = 0; r < runs.size(); ++r)
+    for (auto const& state : states) {
+      std::string const name = "/" + state + "/" + slot_of(plan, runs[r]).name;
+      h5::Id const dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose, path.string() + " has no dataset " + name);
+      places[r].push_back(h5::offset_of(dataset, name));
     }
-  }
-  return extents;
+  return places;
 }
 
 /// Elements [first, first + numel) of a piece: where they are, or in the writer's buffer.
@@ -63,18 +94,20 @@ void write_blocks(File& file, Elements const& elements, std::size_t state, zero:
   }
 }
 
-WrittenShard write(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                   std::vector<std::string> const& states, Elements const& elements, std::int64_t checksum_block) {
-  auto const pieces = plan.pieces(identity.rank);
-  h5::Id structure = h5::create_file(path, static_cast<std::int64_t>(pieces.size() * states.size()));
-  set_identity(structure, identity);
+WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
+                  std::vector<std::string> const& states, Elements const& elements, std::int64_t checksum_block) {
+  auto const runs = runs_of(plan, identity.group);
+  auto const places = read_places(path, plan, runs, states);
+  auto const pieces = plan.pieces(rank);
   WrittenShard shard;
-  shard.pieces = lay_out(structure, identity, plan, pieces, states);
-  structure.close("cannot close HDF5 file " + path.string());
-
+  shard.pieces.assign(pieces.size(), std::vector<StateExtent>(states.size()));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    auto const run = std::find_if(runs.begin(), runs.end(), [&](Run const& r) { return r.unit == pieces[i].unit && r.parameter == pieces[i].parameter; });
+    for (std::size_t s = 0; s < states.size(); ++s)
+      shard.pieces[i][s].file_offset = places[static_cast<std::size_t>(run - runs.begin())][s] + (pieces[i].parameter_offset - run->offset) * 4;
+  }
   File file = File::open_write(path);
   shard.bytes = file.size();
-  file.reserve(shard.bytes);
   for (std::size_t s = 0; s < states.size(); ++s)
     for (std::size_t i = 0; i < pieces.size(); ++i) write_blocks(file, elements, s, pieces[i], checksum_block, shard.pieces[i][s]);
   TESSERA_VALIDATE(file.size() == shard.bytes, InternalError, path.string(), " grew from ", shard.bytes, " to ", file.size(),
@@ -86,9 +119,26 @@ WrittenShard write(std::filesystem::path const& path, ShardIdentity const& ident
 
 }  // namespace
 
-std::string shard_name(int rank) {
+std::vector<RankGroup> rank_groups(int ranks, std::vector<int> const& starts) {
+  std::vector<RankGroup> groups;
+  if (starts.empty())
+    for (int rank = 0; rank < ranks; ++rank) groups.push_back({rank, rank, 1});
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    int const end = i + 1 < starts.size() ? starts[i + 1] : ranks;
+    TESSERA_EXPECT(starts[0] == 0 && starts[i] < end, "shard file ", i, " would hold ranks ", starts[i], " to ", end, " of ", ranks);
+    groups.push_back({static_cast<int>(i), starts[i], end - starts[i]});
+  }
+  return groups;
+}
+
+RankGroup group_of(int rank, int ranks, std::vector<int> const& starts) {
+  auto const groups = rank_groups(ranks, starts);
+  return *std::find_if(groups.begin(), groups.end(), [&](RankGroup const& g) { return rank < g.end(); });
+}
+
+std::string shard_name(int index) {
   char name[32];
-  std::snprintf(name, sizeof name, "shard_%05d.h5", rank);
+  std::snprintf(name, sizeof name, "shard_%05d.h5", index);
   return name;
 }
 
@@ -96,24 +146,47 @@ float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const
   return view.unit_shards[static_cast<std::size_t>(piece.unit)] + (piece.partition_offset - plan.unit(piece.unit).partition_offset);
 }
 
-WrittenShard write_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                         StateViews const& states, std::int64_t checksum_block) {
-  std::vector<std::string> names;
-  for (auto const& state : states) names.push_back(state.name);
-  return write(path, identity, plan, names,
-               [&](std::size_t s, zero::Piece const& piece, std::int64_t first, std::int64_t) { return piece_data(states[s], plan, piece) + first; },
-               checksum_block);
+void lay_out_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                   std::vector<std::string> const& states) {
+  auto const runs = runs_of(plan, identity.group);
+  h5::Id structure = h5::create_file(path, static_cast<std::int64_t>(runs.size() * states.size()));
+  set_identity(structure, identity);
+  for (auto const& state : states) {
+    std::string const root = "/" + state;
+    // a rank of a tiny model may own nothing; the group is there all the same
+    h5::Id group(H5Gcreate2(structure, root.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "cannot create HDF5 group " + root);
+    group.close("cannot close HDF5 group " + root);
+    for (auto const& run : runs) {
+      auto const& slot = slot_of(plan, run);
+      h5::Id dataset = h5::create_dataset(structure, root + "/" + slot.name, {run.numel}, Dtype::fp32);
+      describe(dataset, identity, slot, run);
+      dataset.close("cannot close HDF5 dataset " + root + "/" + slot.name);
+    }
+  }
+  structure.close("cannot close HDF5 file " + path.string());
+  File file = File::open_write(path);
+  file.reserve(file.size());
+  file.close();
 }
 
-WrittenShard write_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                         StreamedStates const& states, std::int64_t checksum_block) {
+WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
+                        StateViews const& states, std::int64_t checksum_block) {
+  std::vector<std::string> names;
+  for (auto const& state : states) names.push_back(state.name);
+  return fill(path, identity, plan, rank, names,
+              [&](std::size_t s, zero::Piece const& piece, std::int64_t first, std::int64_t) { return piece_data(states[s], plan, piece) + first; },
+              checksum_block);
+}
+
+WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
+                        StreamedStates const& states, std::int64_t checksum_block) {
   std::vector<float> buffer;
   auto const elements = [&](std::size_t s, zero::Piece const& piece, std::int64_t first, std::int64_t numel) {
     buffer.resize(static_cast<std::size_t>(numel));
     states.read(states.names[s], piece, first, numel, buffer.data());
     return buffer.data();
   };
-  return write(path, identity, plan, states.names, elements, checksum_block);
+  return fill(path, identity, plan, rank, states.names, elements, checksum_block);
 }
 
 std::string WrittenShard::pack() const {

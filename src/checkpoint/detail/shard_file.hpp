@@ -1,5 +1,5 @@
 #pragma once
-/// A rank's shard file: the HDF5 structure first, then the data at the datasets' offsets.
+/// A shard file of one rank or several: the HDF5 structure first, then the data at the datasets' offsets.
 
 #include <filesystem>
 #include <functional>
@@ -11,16 +11,26 @@
 
 namespace tessera::checkpoint::detail {
 
-/// Root attributes, the same in all shards of a checkpoint.
+/// Ranks that follow each other and share a shard file. Their parts of a tensor are one run of its elements and one dataset.
+struct RankGroup {
+  int index = 0;  ///< of the file
+  int first = 0, count = 1;
+  int end() const { return first + count; }
+};
+/// @param starts  the first rank of every file, ascending from 0; empty: a file for each rank
+std::vector<RankGroup> rank_groups(int ranks, std::vector<int> const& starts);
+RankGroup group_of(int rank, int ranks, std::vector<int> const& starts);
+
+/// Root attributes, the same in all shards of a checkpoint but for the ranks.
 struct ShardIdentity {
   std::string run_id;
   std::int64_t step = 0;
-  int rank = 0;
-  int ranks = 0;
+  RankGroup group;
+  int ranks = 0;  ///< of the run
   int zero_stage = 0;
 };
 
-/// What a shard holds: the file size and, for each piece of the plan, where each state lies and its checksums.
+/// What one rank wrote: the size of its file and, for each piece of the plan, where each state lies and its checksums.
 struct WrittenShard {
   std::int64_t bytes = 0;
   std::vector<std::vector<StateExtent>> pieces;  ///< [piece][state]
@@ -30,17 +40,20 @@ struct WrittenShard {
   static WrittenShard unpack(std::string const& bytes);
 };
 
-/// Writes and syncs @p file. @throws IoError
-WrittenShard write_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                         StateViews const& states, std::int64_t checksum_block);
+/// The HDF5 structure of @p file for all ranks of the group, with its space reserved; no element. @throws IoError
+void lay_out_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                   std::vector<std::string> const& states);
+/// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same with theirs. @throws IoError
+WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
+                        StateViews const& states, std::int64_t checksum_block);
 /// The same with elements that are made as they are written, a checksum block at a time: what is larger than memory.
-WrittenShard write_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                         StreamedStates const& states, std::int64_t checksum_block);
+WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
+                        StreamedStates const& states, std::int64_t checksum_block);
 
 /// First element of a piece in a state view.
 float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan, zero::Piece const& piece);
 
-std::string shard_name(int rank);
+std::string shard_name(int index);
 
 /// Compares what HDF5 says about shard @p index, or about view.h5, with the manifest. Call it through run_isolated().
 /// @return problems, at most @p most

@@ -70,14 +70,14 @@ void compare_identity(hid_t file, Manifest const& manifest, char const* format, 
   findings.guard([&] { findings.expect("step", h5::integer_attribute(file, "step"), manifest.step); });
 }
 
-void compare_piece(hid_t file, std::string const& state, TensorRecord const& tensor, PieceRecord const& piece, std::int64_t place, Findings& findings) {
+void compare_run(hid_t file, std::string const& state, TensorRecord const& tensor, DatasetRun const& run, std::int64_t place, Findings& findings) {
   std::string const name = "/" + state + "/" + tensor.name;
   h5::Id const dataset = open_dataset(file, state, tensor.name);
   h5::Id const create = creation_of(dataset);
   if (H5Pget_external_count(create) != 0) findings.add(name + " keeps its data in other files");
   findings.expect("place of " + name, h5::offset_of(dataset, name), place);
-  findings.expect("offset of " + name, h5::integer_attribute(dataset, "offset"), piece.offset);
-  findings.expect("bytes of " + name, static_cast<std::int64_t>(H5Dget_storage_size(dataset)), piece.numel * 4);
+  findings.expect("offset of " + name, h5::integer_attribute(dataset, "offset"), run.offset);
+  findings.expect("bytes of " + name, static_cast<std::int64_t>(H5Dget_storage_size(dataset)), run.numel * 4);
 }
 
 void compare_virtual(hid_t file, std::string const& state, TensorRecord const& tensor, std::set<std::string> const& shards, Findings& findings) {
@@ -109,9 +109,9 @@ std::vector<std::string> compare_structure(Manifest const& manifest, int index, 
     compare_identity(file, manifest, "tessera-shard", findings);
     findings.guard([&] { findings.expect("world_size", h5::integer_attribute(file, "world_size"), std::int64_t{manifest.world_size}); });
     for (auto const& tensor : manifest.tensors)
-      for (auto const& piece : tensor.pieces)
-        for (std::size_t s = 0; s < manifest.states.size() && piece.shard == index; ++s)
-          findings.guard([&] { compare_piece(file, manifest.states[s], tensor, piece, piece.states[s].file_offset, findings); });
+      for (auto const& run : tensor.runs())
+        for (std::size_t s = 0; s < manifest.states.size() && run.shard == index; ++s)
+          findings.guard([&] { compare_run(file, manifest.states[s], tensor, run, tensor.pieces[run.first_piece].states[s].file_offset, findings); });
   });
   return findings.take();
 }
