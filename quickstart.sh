@@ -45,7 +45,7 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
           nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev libzip-dev zlib1g-dev)
 [[ $goal == run && -z $text ]] && packages+=(jargon-text)
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 shellcheck jargon-text
-                                slurmctld slurmd slurm-client libpmix2 iproute2 lmod)
+                                slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
 
 install_packages() {
   local missing=() p sudo=()

@@ -16,11 +16,19 @@ class SafetensorsWeights final : public detail::WeightFiles {
     return entry == nullptr ? nullptr : &entry->shape;
   }
   void read(std::string const& name, std::int64_t first, std::int64_t numel, float* out) const override { reader_.read_as_fp32(name, first, numel, out); }
-  fs::path const& file() const override { return reader_.files()[0]; }
+  std::vector<fs::path> const& files() const override { return reader_.files(); }
+  SafetensorsWeights(ConfigTree const& layout, std::vector<int> const& descriptors) : reader_(layout, descriptors) {}
+  ConfigTree layout() const override { return reader_.layout().set("format", "safetensors"); }
 
  private:
   SafetensorsReader reader_;
 };
+
+std::unique_ptr<detail::WeightFiles> weights_of_layout(ConfigTree const& layout, std::vector<int> const& descriptors) {
+  TESSERA_EXPECT(layout.at("files").as_array().size() == descriptors.size());
+  if (layout.contains("format")) return std::make_unique<SafetensorsWeights>(layout, descriptors);
+  return detail::torch_weights_of_layout(layout, descriptors);
+}
 
 /// safetensors first, as transformers does.
 std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
@@ -35,9 +43,14 @@ std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
 }  // namespace
 
 ModelWeights::ModelWeights(fs::path const& model_directory) : files_(open_weights(model_directory)) {}
+ModelWeights::ModelWeights(std::string const& layout, std::vector<int> const& descriptors)
+    : files_(weights_of_layout(ConfigTree::parse(layout, "layout of the weights"), descriptors)) {}
 ModelWeights::~ModelWeights() = default;
 ModelWeights::ModelWeights(ModelWeights&&) noexcept = default;
 ModelWeights& ModelWeights::operator=(ModelWeights&&) noexcept = default;
+
+std::vector<fs::path> const& ModelWeights::files() const { return files_->files(); }
+std::string ModelWeights::layout() const { return files_->layout().dump(); }
 
 std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) const {
   // Weights saved from the bare model lack the head class's prefix ("wte.weight"), others have it where we do not
@@ -67,12 +80,12 @@ void ModelWeights::require(std::vector<memory::UnitSpec> const& units) const {
                   (found ? " has shape " + detail::list_text(*files_->find(name)) + ", the model wants " + detail::list_text(parameter.shape) : " is missing");
     }
   if (count > 10) problems += concat("; and ", count - 10, " more");
-  TESSERA_VALIDATE(count == 0, DataError, files_->file().string(), " does not fit config.json: ", problems);
+  TESSERA_VALIDATE(count == 0, DataError, files_->files()[0].string(), " does not fit config.json: ", problems);
 }
 
 void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel, float* out) const {
   std::string const name = find_name(parameter);
-  TESSERA_VALIDATE(!name.empty(), DataError, files_->file().string(), " has no tensor ", parameter.name);
+  TESSERA_VALIDATE(!name.empty(), DataError, files_->files()[0].string(), " has no tensor ", parameter.name);
   files_->read(name, first, numel, out);
 }
 

@@ -195,6 +195,35 @@ SafetensorsReader::SafetensorsReader(fs::path const& path) : state_(std::make_un
   }
 }
 
+SafetensorsReader::SafetensorsReader(ConfigTree const& layout, std::vector<int> const& descriptors) : state_(std::make_unique<State>()) {
+  for (auto const& path : layout.at("files").as_array()) {
+    state_->paths.push_back(path.as_string());
+    state_->files.push_back(detail::File::adopt(descriptors[state_->files.size()], path.as_string()));
+  }
+  for (auto const& [name, t] : layout.at("tensors").as_object()) {
+    SafetensorsEntry entry{t.at("dtype").as_string(), {}, 1, static_cast<int>(t.at("file").as_int()), t.at("offset").as_int(), t.at("bytes").as_int()};
+    for (auto const& dim : t.at("shape").as_array()) {
+      entry.shape.push_back(dim.as_int());
+      entry.numel *= dim.as_int();
+    }
+    state_->entries.emplace(name, std::move(entry));
+  }
+}
+
+ConfigTree SafetensorsReader::layout() const {
+  ConfigTree::Array files;
+  for (auto const& path : state_->paths) files.emplace_back(path.string());
+  ConfigTree::Object tensors;
+  for (auto const& [name, entry] : state_->entries) {
+    ConfigTree t;
+    t.set("dtype", entry.dtype).set("file", entry.file).set("offset", entry.file_offset).set("bytes", entry.bytes);
+    t.set("shape", ConfigTree::Array(entry.shape.begin(), entry.shape.end()));
+    tensors.emplace_back(name, std::move(t));
+  }
+  ConfigTree layout;
+  return layout.set("files", std::move(files)).set("tensors", std::move(tensors));
+}
+
 SafetensorsReader::~SafetensorsReader() = default;
 SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
 SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;

@@ -42,11 +42,42 @@ class TorchWeights final : public WeightFiles {
     auto const& entry = entries_.at(name);
     read_as_fp32(files_[entry.file], entry.place, first, numel, out);
   }
-  fs::path const& file() const override { return files_[0].path(); }
+  std::vector<fs::path> const& files() const override { return paths_; }
+
+  TorchWeights(ConfigTree const& layout, std::vector<int> const& descriptors) {
+    for (auto const& path : layout.at("files").as_array()) {
+      paths_.push_back(path.as_string());
+      files_.push_back(File::adopt(descriptors[files_.size()], path.as_string()));
+    }
+    for (auto const& [name, t] : layout.at("tensors").as_object()) {
+      Entry entry;
+      entry.file = static_cast<std::size_t>(t.at("file").as_int());
+      entry.place.type = static_cast<ElementType>(t.at("type").as_int());
+      entry.place.file_offset = t.at("offset").as_int();
+      entry.place.numel = t.at("numel").as_int();
+      for (auto const& dim : t.at("shape").as_array()) entry.place.shape.push_back(dim.as_int());
+      for (auto const& stride : t.at("strides").as_array()) entry.place.strides.push_back(stride.as_int());
+      entries_.emplace(name, std::move(entry));
+    }
+  }
+  ConfigTree layout() const override {
+    ConfigTree::Array files;
+    for (auto const& path : paths_) files.emplace_back(path.string());
+    ConfigTree::Object tensors;
+    for (auto const& [name, entry] : entries_) {
+      ConfigTree t;
+      t.set("file", static_cast<std::int64_t>(entry.file)).set("type", static_cast<int>(entry.place.type)).set("offset", entry.place.file_offset);
+      t.set("numel", entry.place.numel).set("shape", integers(entry.place.shape)).set("strides", integers(entry.place.strides));
+      tensors.emplace_back(name, std::move(t));
+    }
+    ConfigTree layout;
+    return layout.set("files", std::move(files)).set("tensors", std::move(tensors));
+  }
 
  private:
+  static ConfigTree integers(std::vector<std::int64_t> const& values) { return ConfigTree::Array(values.begin(), values.end()); }
   struct Entry {
-    std::size_t file;
+    std::size_t file = 0;
     TensorPlace place;
   };
   /// Keeps the tensors' places and the open file; the pickle goes.
@@ -59,13 +90,18 @@ class TorchWeights final : public WeightFiles {
                          " stands in another file too");
     });
     files_.push_back(File::open_read(path));
+    paths_.push_back(path);
   }
   std::vector<File> files_;
+  std::vector<fs::path> paths_;
   std::map<std::string, Entry> entries_;
 };
 
 }  // namespace
 
 std::unique_ptr<WeightFiles> open_torch_weights(fs::path const& directory) { return std::make_unique<TorchWeights>(directory); }
+std::unique_ptr<WeightFiles> torch_weights_of_layout(ConfigTree const& layout, std::vector<int> const& descriptors) {
+  return std::make_unique<TorchWeights>(layout, descriptors);
+}
 
 }  // namespace tessera::checkpoint::detail

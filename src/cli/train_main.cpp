@@ -81,6 +81,7 @@ int run(topology::MpiSession& session, train::TrainingArguments const& arguments
   auto const& info = session.info();
   StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(), identity_of(info));
   try {
+    log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host, arguments.log_dir});
     auto const deadline = std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
     auto comm = comm::make_mpi(session, deadline);
     memory::RuntimeOptions runtime_options;
@@ -112,21 +113,56 @@ int exit_code_of_rank(int code, topology::RankInfo const& info) {
   return code;
 }
 
+/// Configuration files are read by rank 0 and reach the others by broadcast.
+train::TrainingArguments arguments_of_job(topology::MpiSession const& session, std::vector<std::string> const& words) {
+  ConfigTree documents = ConfigTree::object();
+  std::string answer;
+  if (session.info().rank == 0) {
+    try {
+      train::parse_arguments(words, [&](std::string const& file) {
+        auto document = train::read_document(file);
+        documents.set(file, document);
+        return document;
+      });
+      answer = "+" + documents.dump();
+    } catch (Error const& error) {
+      answer = concat("-", static_cast<int>(error.code()), " ", error.what());
+    }
+  }
+  answer = session.broadcast(answer);
+  std::size_t const space = answer.find(' ');
+  if (answer[0] == '-') throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))), answer.substr(space + 1));
+  documents = ConfigTree::parse(answer.substr(1), "configuration");
+  return train::parse_arguments(words, [&](std::string const& file) { return documents.at(file); });
+}
+
+int start(topology::MpiSession& session, std::vector<std::string> const& words, topology::LauncherFacts const& facts) {
+  auto const& info = session.info();
+  try {
+    auto const arguments = arguments_of_job(session, words);
+    return run(session, arguments, facts);
+  } catch (Error const& error) {  // the arguments; run() turns its own errors into exit codes
+    if (info.rank == 0) std::fprintf(stderr, "tessera-train: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   train::StopRequest::install();
+  ::setenv("DNNL_JIT_PROFILE", "0", 0);  // else oneDNN searches every library directory for a profiler, on each rank
   auto const facts = topology::launcher_facts(topology::process_environment());
-  train::TrainingArguments arguments;
+  std::vector<std::string> const words{argv + 1, argv + argc};
   try {
-    arguments = train::parse_arguments({argv + 1, argv + argc});
+    auto const asked = train::look_at_flags(words);
+    if (asked.help || asked.version) {
+      if (!topology::is_replica(facts)) std::fputs((asked.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(), stdout);
+      return 0;
+    }
   } catch (Error const& error) {
     if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", error.what());
     return static_cast<int>(error.code());
-  }
-  if (arguments.help || arguments.version) {
-    if (!topology::is_replica(facts)) std::fputs((arguments.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(), stdout);
-    return 0;
   }
   if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version()))) return static_cast<int>(ExitCode::usage);
   int code = 0;
@@ -135,8 +171,7 @@ int main(int argc, char** argv) {
     topology::MpiSession session(argc, argv);
     info = session.info();
     if (refuse(facts, topology::disagreement(facts, info.world_size))) return static_cast<int>(ExitCode::usage);
-    log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host});
-    code = run(session, arguments, facts);
+    code = start(session, words, facts);
   }
   return exit_code_of_rank(code, info);
 }

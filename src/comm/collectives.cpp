@@ -42,6 +42,40 @@ std::string broadcast_bytes(Collectives& comm, std::string bytes, int root) {
   return bytes;
 }
 
+namespace {
+
+/// "+answer", or "-code text" for an error: exit code and message.
+std::string told(std::function<std::string()> const& work) {
+  try {
+    return "+" + work();
+  } catch (Error const& e) {
+    return concat("-", static_cast<int>(e.code()), " ", e.what());
+  } catch (std::exception const& e) {
+    return concat("-", static_cast<int>(ExitCode::internal), " unexpected: ", e.what());
+  }
+}
+
+std::string understood(std::string const& answer) {
+  if (answer[0] == '+') return answer.substr(1);
+  std::size_t const space = answer.find(' ');
+  throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))), answer.substr(space + 1));
+}
+
+}  // namespace
+
+std::string answer_of_root(Collectives& comm, std::function<std::string()> const& work) {
+  return understood(broadcast_bytes(comm, comm.rank() == 0 ? told(work) : "", 0));
+}
+
+void run_where(Collectives& comm, bool takes_part, std::function<void()> const& work) {
+  std::string const answer = takes_part ? told([&] { return work(), ""; }) : "+";
+  if (agree(comm, answer[0] == '+')) return;
+  std::string first;
+  for (auto const& text : gather_bytes(comm, answer, 0))
+    if (first.empty() && text[0] == '-') first = text;
+  understood(broadcast_bytes(comm, first, 0));
+}
+
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root) {
   bool const is_root = comm.rank() == root;
   auto const ranks = static_cast<std::size_t>(comm.size());

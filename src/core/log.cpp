@@ -1,11 +1,15 @@
 #include "tessera/core/log.hpp"
 
+#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <set>
+
+#include "tessera/core/error.hpp"
 
 namespace tessera::log {
 namespace {
@@ -38,6 +42,20 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+/// The file is added to, so that a requeued job keeps what its earlier attempts said.
+spdlog::sink_ptr file_of(Settings const& settings) {
+  std::string number = std::to_string(settings.rank);
+  number.insert(0, 5 - std::min<std::size_t>(5, number.size()), '0');
+  auto const file = settings.directory / ("rank_" + number + ".log");
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
+    sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+    return sink;
+  } catch (spdlog::spdlog_ex const& e) {
+    throw IoError(concat("cannot write the log of rank ", settings.rank, " (host ", settings.host, "): ", e.what(), "; choose another --log_dir"));
+  }
+}
+
 void write(spdlog::level::level_enum level, char const* tag, std::string const& message) {
   auto& s = state();
   s.logger->log(level, "{}{}{}", s.prefix, tag, message);
@@ -48,7 +66,12 @@ void write(spdlog::level::level_enum level, char const* tag, std::string const& 
 void configure(Settings const& settings) {
   auto& s = state();
   std::lock_guard lock(s.mutex);
-  s.logger->set_level(to_spdlog(settings.rank == 0 ? settings.level : settings.replica_level));
+  auto const level = to_spdlog(settings.rank == 0 ? settings.level : settings.replica_level);
+  auto& sinks = s.logger->sinks();
+  sinks.resize(1);
+  sinks[0]->set_level(level);
+  s.logger->set_level(settings.directory.empty() ? level : spdlog::level::debug);
+  if (!settings.directory.empty()) sinks.push_back(file_of(settings));
   if (settings.rank != 0) s.prefix = "[rank " + std::to_string(settings.rank) + " " + settings.host + "] ";
 }
 

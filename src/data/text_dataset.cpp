@@ -141,6 +141,8 @@ TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer)
   return BlockFile::open(cache_file(request, tokenizer), request_key(request, tokenizer), BlockFile::Check::header);
 }
 
+TokenBlocks open_blocks(int descriptor, fs::path const& file) { return BlockFile::open(descriptor, file); }
+
 void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer, std::int64_t model_vocabulary_size) {
   TESSERA_VALIDATE(blocks.max_id() < model_vocabulary_size, DataError, "the text holds token ", blocks.max_id(), " ('",
                    tokenizer.decode(std::vector{blocks.max_id()}), "') and the model has embeddings for ids below ",

@@ -71,6 +71,14 @@ MpiSession::~MpiSession() {
 CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
 CommHandle MpiSession::node() const { return node_; }
 
+std::string MpiSession::broadcast(std::string text) const {
+  auto length = static_cast<long long>(text.size());
+  MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
+  text.resize(static_cast<std::size_t>(length));
+  MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, MPI_COMM_WORLD);
+  return text;
+}
+
 void MpiSession::leave_without_finalize() { skip_finalize = true; }
 
 bool MpiSession::all_arrive(std::chrono::milliseconds deadline) {

@@ -71,6 +71,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("max_save_failures", a.max_save_failures);
   visit("log_level", a.log_level);
   visit("log_level_replica", a.log_level_replica);
+  visit("log_dir", a.log_dir);
   visit("use_cpu", a.use_cpu);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
@@ -170,7 +171,7 @@ OptionValues merged(OptionValues lower, OptionValues const& upper) {
   return lower;
 }
 
-OptionValues collect(std::vector<std::string> const& words) {
+OptionValues collect(std::vector<std::string> const& words, ReadDocument const& read) {
   std::vector<std::string> positionals;
   OptionValues const flags = parse_flags(argument_table(), words, positionals);
   if (positionals.empty()) return flags;
@@ -178,7 +179,7 @@ OptionValues collect(std::vector<std::string> const& words) {
                    "'; only one run file is read, everything else is --name value");
   std::string const& file = positionals.front();
   TESSERA_VALIDATE(file.ends_with(".json"), UsageError, "'", file, "' is not an option; options are written --name value, and a run file ends in .json");
-  return merged(parse_flat(argument_table(), ConfigTree::read(file, ConfigTree::Syntax::relaxed), file), flags);
+  return merged(parse_flat(argument_table(), read(file), file), flags);
 }
 
 /// Options that set another one's field.
@@ -203,12 +204,12 @@ void settle(TrainingArguments& a) {
   if (char const* home = std::getenv("HOME"); home && (output == "~" || output.starts_with("~/"))) a.output_dir = home + output.substr(1);
 }
 
-void load_deepspeed(TrainingArguments& a) {
+void load_deepspeed(TrainingArguments& a, ReadDocument const& read) {
   auto const& value = a.values.value(argument_table(), "deepspeed");
   if (value.is_null()) return;
   TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError, "deepspeed must be a path or a block {...}, found ", value.type_name(), " ", value.dump());
   a.deepspeed_source = value.is_string() ? value.as_string() : "deepspeed";
-  a.deepspeed = value.is_string() ? ConfigTree::read(value.as_string(), ConfigTree::Syntax::relaxed) : value;
+  a.deepspeed = value.is_string() ? read(value.as_string()) : value;
   TESSERA_VALIDATE(a.deepspeed.is_object(), ConfigError, a.deepspeed_source, " must hold a JSON object {...}, found ", a.deepspeed.type_name());
 }
 
@@ -238,14 +239,21 @@ void validate(TrainingArguments const& a) {
 
 }  // namespace
 
-TrainingArguments parse_arguments(std::vector<std::string> const& words) {
+ConfigTree read_document(std::string const& file) { return ConfigTree::read(file, ConfigTree::Syntax::relaxed); }
+
+FirstLook look_at_flags(std::vector<std::string> const& words) {
+  auto const flags = collect(words, [](std::string const&) { return ConfigTree::object(); });
+  return {flags.value(argument_table(), "help").as_bool(), flags.value(argument_table(), "version").as_bool()};
+}
+
+TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read) {
   TrainingArguments a;
-  a.values = collect(words);
+  a.values = collect(words, read);
   visit_fields(Assign{a.values}, a);
   if (a.help || a.version) return a;
   settle(a);
   validate(a);
-  load_deepspeed(a);
+  load_deepspeed(a, read);
   a.hints = a.values.hints(argument_table());
   return a;
 }

@@ -164,6 +164,7 @@ void add_log(OptionTable& t) {
   auto const levels = {"debug", "info", "warning", "error", "critical", "passive"};
   t.add(choice, "log_level", "passive", "what rank 0 writes to the log; passive: info").one_of({levels.begin(), levels.end()});
   t.add(choice, "log_level_replica", "warning", "what the other ranks write").one_of({levels.begin(), levels.end()});
+  t.add(path, "log_dir", {}, "a file rank_00003.log for each rank, with everything from debug on; none: no such files (Tessera's own)");
   auto& report = t.add(list, "report_to", ConfigTree::Array{"none"}, "where else metrics go").one_of({"none", "all"})
       .hint("no effect: metrics.jsonl is always written and nothing else is there to report to");
   for (char const* name : {"tensorboard", "wandb", "mlflow", "comet_ml", "clearml", "dvclive", "swanlab", "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})

@@ -72,23 +72,15 @@ StartingPoint choose(TrainingArguments const& arguments) {
 
 /// Rank 0 looks, the others learn: one rank's view of a shared directory, and one error for all.
 StartingPoint decide_on_root(comm::Collectives& comm, std::function<StartingPoint()> const& decide) {
-  std::string answer;
-  if (comm.rank() == 0) {
+  std::string const answer = comm::answer_of_root(comm, [&]() -> std::string {
     try {
       auto const start = decide();
-      answer = concat(start.may_fall_back ? '+' : '=', start.checkpoint.string(), "\n", start.note);
+      return concat(start.may_fall_back ? '+' : '=', start.checkpoint.string(), "\n", start.note);
     } catch (DirectoryInUse const& e) {
-      answer = concat("!", e.what());
-    } catch (Error const& e) {
-      answer = concat("-", static_cast<int>(e.code()), " ", e.what());
+      return concat("!", e.what());
     }
-  }
-  answer = comm::broadcast_bytes(comm, answer, 0);
+  });
   if (answer[0] == '!') throw DirectoryInUse(answer.substr(1));
-  if (answer[0] == '-') {
-    std::size_t const space = answer.find(' ');
-    throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))), answer.substr(space + 1));
-  }
   std::size_t const newline = answer.find('\n');
   return {answer.substr(1, newline - 1), answer.substr(newline + 1), answer[0] == '+'};
 }

@@ -31,8 +31,7 @@ char const* name_of(StatusFile::State state) {
 }  // namespace
 
 StatusFile::StatusFile(fs::path const& run_directory, ConfigTree identity) : document_(std::move(identity)) {
-  document_["started"] = utc_timestamp();
-  if (!run_directory.empty()) file_ = run_directory / "status.json";
+  take_over(run_directory);
 }
 
 void StatusFile::update(State state, std::int64_t step, std::int64_t total_steps) {
@@ -65,7 +64,9 @@ void StatusFile::finish(Ending const& ending) {
 }
 
 void StatusFile::take_over(fs::path const& run_directory) {
-  if (file_.empty() && !run_directory.empty()) file_ = run_directory / "status.json";
+  if (!file_.empty() || run_directory.empty()) return;
+  file_ = run_directory / "status.json";
+  document_["started"] = utc_timestamp();
 }
 
 /// A status that cannot be written must not end a training that can go on: said once, then silent.

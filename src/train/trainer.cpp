@@ -51,7 +51,7 @@ Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const&
 Trainer::~Trainer() = default;
 
 Outcome Trainer::run() {
-  source_ = find_model(arguments_);
+  source_ = find_model(arguments_, comm_);
   config_ = resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
   if (arguments_.print_config) {
     if (is_root()) std::printf("%s\n", describe(config_).dump(2).c_str());
@@ -114,7 +114,7 @@ void Trainer::plan_steps() {
 }
 
 void Trainer::start_weights() {
-  engine_->initialize(initial_weights(source_, model_->units(), static_cast<std::uint64_t>(arguments_.seed)));
+  engine_->initialize(initial_weights(source_, model_->units(), static_cast<std::uint64_t>(arguments_.seed), session_, comm_));
 }
 
 void Trainer::say_what_runs() const {

@@ -1,46 +1,45 @@
 // The trainer's data: tokenizer, and the cached token blocks that the ranks of a node share.
 #include "tessera/core/log.hpp"
+#include "tessera/topology/node_files.hpp"
 #include "tessera/train/trainer.hpp"
 
 namespace tessera::train {
-namespace {
+namespace fs = std::filesystem;
 
-/// Runs @p work on one rank of each node; if it fails anywhere, every rank throws the first failure.
-void on_node_leaders(comm::Collectives& comm, topology::RankInfo const& info, std::function<void()> const& work) {
-  std::string failure;
-  if (info.local_rank == 0) {
-    try {
-      work();
-    } catch (Error const& e) {
-      failure = concat(static_cast<int>(e.code()), " ", e.what());
-    }
-  }
-  if (comm::agree(comm, failure.empty())) return;
-  for (auto const& text : comm::gather_bytes(comm, failure, 0))
-    if (failure.empty()) failure = text;
-  failure = comm::broadcast_bytes(comm, failure, 0);
-  std::size_t const space = failure.find(' ');
-  throw Error(static_cast<ExitCode>(std::stoi(failure.substr(0, space))), failure.substr(space + 1));
+/// One part of the data on every rank. Rank 0 builds it, so that nodes which share the directory do not all do it; then one rank of
+/// each node builds what its node does not see, and passes the open file to the others.
+data::TokenBlocks Trainer::blocks_of(data::BlockRequest const& request) const {
+  bool const leads = session_.info().local_rank == 0;
+  std::optional<data::TokenBlocks> blocks;
+  auto const build = [&] {
+    blocks = data::build_or_open_blocks(request, *tokenizer_);
+    data::check_vocabulary(*blocks, *tokenizer_, model_->vocabulary_size());
+  };
+  comm::run_where(comm_, is_root(), build);
+  comm::run_where(comm_, leads && !is_root(), build);
+  auto opened = topology::open_on_node(session_, {leads ? blocks->file() : fs::path()});
+  comm::run_where(comm_, true, [&] {
+    TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
+    if (!leads) blocks = data::open_blocks(opened.release()[0], opened.names()[0]);
+  });
+  return *blocks;
 }
 
-}  // namespace
-
-/// One part of the data on every rank: built by one rank of each node, opened by all.
-data::TokenBlocks Trainer::blocks_of(data::BlockRequest const& request) const {
-  on_node_leaders(comm_, session_.info(), [&] { data::build_or_open_blocks(request, *tokenizer_); });
-  auto blocks = data::open_blocks(request, *tokenizer_);
-  data::check_vocabulary(blocks, *tokenizer_, model_->vocabulary_size());
-  return blocks;
+/// Only the ranks that tokenise keep a tokenizer: one of each node. The others learn what it limits.
+std::int64_t Trainer::load_tokenizer() {
+  comm::run_where(comm_, session_.info().local_rank == 0, [&] { tokenizer_ = data::load_tokenizer(source_.tokenizer_directory); });
+  return std::stoll(comm::answer_of_root(comm_, [&] { return std::to_string(tokenizer_->model_max_length()); }));
 }
 
 void Trainer::load_data() {
-  if (!source_.tokenizer_directory.empty()) tokenizer_ = data::load_tokenizer(source_.tokenizer_directory);
+  bool const named = !source_.tokenizer_directory.empty();
+  std::int64_t const model_max_length = named ? load_tokenizer() : 0;
   if (!arguments_.do_train && !arguments_.do_eval) return;
-  TESSERA_VALIDATE(tokenizer_, UsageError, "no tokenizer is named; give --tokenizer_name DIR (with tokenizer.json, or vocab.json and merges.txt)");
+  TESSERA_VALIDATE(named, UsageError, "no tokenizer is named; give --tokenizer_name DIR (with tokenizer.json, or vocab.json and merges.txt)");
   TESSERA_VALIDATE(!arguments_.train_file.empty() || (!arguments_.do_train && !arguments_.validation_file.empty()), UsageError,
                    "no text is named; give --train_file FILE", arguments_.do_eval ? " or --validation_file FILE" : "");
 
-  auto const size = data::choose_block_size(arguments_.block_size, tokenizer_->model_max_length(), model_->max_positions());
+  auto const size = data::choose_block_size(arguments_.block_size, model_max_length, model_->max_positions());
   if (!size.warning.empty() && is_root()) log::warning(size.warning);
   TESSERA_VALIDATE(size.block_size <= model_->max_positions(), ConfigError, "block_size is ", size.block_size, " but the model has ",
                    model_->max_positions(), " positions; use --block_size ", model_->max_positions(), " or less");

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "tessera/core/log.hpp"
 #include "tessera/core/random.hpp"
@@ -82,12 +83,25 @@ void Trainer::evaluate(std::int64_t step) {
   write_results(arguments_.output_dir, "eval", results);
 }
 
+/// The prompt's ids on every rank, and after them the id that ends a text (-1: none).
+std::vector<std::int32_t> Trainer::prompt_tokens() const {
+  std::string const bytes = comm::answer_of_root(comm_, [&] {
+    std::vector<std::int32_t> tokens = tokenizer_->encode(arguments_.prompt);
+    if (tokens.empty()) tokens.push_back(std::max(tokenizer_->eos_id(), 0));
+    tokens.push_back(tokenizer_->eos_id());
+    return std::string(reinterpret_cast<char const*>(tokens.data()), tokens.size() * sizeof tokens[0]);
+  });
+  std::vector<std::int32_t> tokens(bytes.size() / sizeof(std::int32_t));
+  std::memcpy(tokens.data(), bytes.data(), bytes.size());
+  return tokens;
+}
+
 /// Continues the prompt token by token. All ranks compute (stage 3 gathers weights), rank 0 draws.
 void Trainer::generate() {
-  TESSERA_VALIDATE(tokenizer_, UsageError, "--do_generate needs a tokenizer; give --tokenizer_name DIR");
-  std::vector<std::int32_t> tokens;
-  tokenizer_->encode(arguments_.prompt, tokens);
-  if (tokens.empty()) tokens.push_back(std::max(tokenizer_->eos_id(), 0));
+  TESSERA_VALIDATE(!source_.tokenizer_directory.empty(), UsageError, "--do_generate needs a tokenizer; give --tokenizer_name DIR");
+  std::vector<std::int32_t> tokens = prompt_tokens();
+  std::int32_t const end_of_text = tokens.back();
+  tokens.pop_back();
   std::size_t const given = tokens.size();
   Philox const random{static_cast<std::uint64_t>(arguments_.seed), 0x67656e6572617465u};
   for (std::int64_t i = 0; i < arguments_.max_new_tokens; ++i) {
@@ -97,7 +111,7 @@ void Trainer::generate() {
     std::int64_t next = is_root() ? draw_token(logits, arguments_.temperature, arguments_.top_k, uniform) : 0;
     next = comm::all_reduce_value(comm_, next, comm::ReduceOp::max);
     tokens.push_back(static_cast<std::int32_t>(next));
-    if (next == tokenizer_->eos_id()) break;
+    if (next == end_of_text) break;
   }
   if (!is_root()) return;
   log::info(fmt::format("{} new tokens after the prompt:", tokens.size() - given));

@@ -1,5 +1,7 @@
 #include "tessera/checkpoint/safetensors.hpp"
 
+#include <fcntl.h>
+
 #include <cmath>
 
 #include "fixture.hpp"
@@ -188,13 +190,31 @@ TEST(SafetensorsWriter, OtherTypesAreRefused) {
 
 class Weights : public ::testing::Test {
  protected:
-  void write(std::vector<checkpoint::TensorHeader> const& tensors) {
-    auto const writer = checkpoint::make_safetensors_writer(dir / "model.safetensors", tensors, Dtype::fp32);
+  enum class As { safetensors, torch };
+  void write(std::vector<checkpoint::TensorHeader> const& tensors, As format = As::safetensors) {
+    auto const writer = format == As::torch ? checkpoint::make_torch_writer(dir / "pytorch_model.bin", tensors, {}, Dtype::fp32)
+                                            : checkpoint::make_safetensors_writer(dir / "model.safetensors", tensors, Dtype::fp32);
     for (auto const& t : tensors) {
       std::vector<float> const values(static_cast<std::size_t>(t.numel()), static_cast<float>(t.name.size()));
       writer->write(values.data(), t.numel());
     }
     writer->finish();
+  }
+  void check_layout(As format) {
+    write(toy_tensors(), format);
+    checkpoint::ModelWeights const weights(dir.path());
+    std::vector<int> descriptors;
+    for (auto const& file : weights.files()) descriptors.push_back(::open(file.c_str(), O_RDONLY));
+    checkpoint::ModelWeights const others(weights.layout(), descriptors);
+    for (auto const& file : weights.files()) fs::remove(file);
+    others.require(toy_units());
+    for (auto const& unit : toy_units())
+      for (auto const& p : unit.parameters) {
+        std::vector<float> a(static_cast<std::size_t>(p.numel())), b(a.size(), -1.0f);
+        weights.fill(p, 0, p.numel(), a.data());
+        others.fill(p, 0, p.numel(), b.data());
+        EXPECT_EQ(a, b) << p.name;
+      }
   }
   static std::vector<checkpoint::TensorHeader> toy_tensors() {
     std::vector<checkpoint::TensorHeader> out;
@@ -212,6 +232,11 @@ TEST_F(Weights, AreFoundUnderTheirNames) {
   float value = 0;
   weights.fill(toy_units()[2].parameters[2], 0, 1, &value);
   EXPECT_EQ(value, 5.0f);
+}
+
+/// Another process of the node reads no header and opens nothing.
+TEST_F(Weights, AreTheSameFromTheirLayoutAndOpenFiles) {
+  for (auto const format : {As::safetensors, As::torch}) check_layout(format);
 }
 
 TEST_F(Weights, AreFoundWithoutThePrefixAndUnderAnAlias) {

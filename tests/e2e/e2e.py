@@ -443,6 +443,14 @@ def printed_config(b):
     assert not (b.work / "none").exists(), "printing the configuration makes an output directory"
 
 
+def log_files(b):
+    b.train(2, b.common("run", log_dir=str(b.work / "logs"), per_device_train_batch_size=4))
+    assert sorted(p.name for p in (b.work / "logs").iterdir()) == ["rank_00000.log", "rank_00001.log"]
+    assert "ZeRO stage 0 on 2 ranks" in (b.work / "logs/rank_00000.log").read_text()
+    done = b.train(1, b.common("none", log_dir=str(b.work / "text.txt")), expect=74)
+    assert "--log_dir" in done.stderr and not (b.work / "none/metrics.jsonl").exists(), done.stderr
+
+
 def run_file(b):
     document = dict(model_type="gpt2", config_overrides=TINY, tokenizer_name=str(b.source / "configs/gpt2-8m"), train_file=str(b.text), block_size=32,
                     output_dir=str(b.work / "file"), do_train=True, per_device_train_batch_size=8, max_steps=3, learning_rate=1e-2, seed=7,

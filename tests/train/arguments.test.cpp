@@ -108,6 +108,25 @@ struct Mistake {
   char const* part;
 };
 
+TEST(Arguments, TheFirstLookReadsNoFile) {
+  EXPECT_TRUE(look_at_flags({"/none/run.json", "--help"}).help);
+  EXPECT_TRUE(look_at_flags({"--version"}).version);
+  EXPECT_FALSE(look_at_flags({"/none/run.json", "--deepspeed", "/none/ds.json"}).help);
+  EXPECT_THROW(look_at_flags({"--learning_rat", "1"}), UsageError);
+}
+
+TEST(Arguments, DocumentsMayComeFromElsewhere) {
+  std::vector<std::string> read;
+  auto const a = parse_arguments({"run.json", "--seed", "9"}, [&](std::string const& file) {
+    read.push_back(file);
+    return file == "run.json" ? ConfigTree::parse(R"({"model_type": "gpt2", "tokenizer_name": "t", "train_file": "x.txt", "do_train": true, "deepspeed": "ds.json"})", file)
+                              : ConfigTree::parse(R"({"zero_optimization": {"stage": 3}})", file);
+  });
+  EXPECT_THAT(read, testing::ElementsAre("run.json", "ds.json"));
+  EXPECT_EQ(a.seed, 9);
+  EXPECT_EQ(a.deepspeed.at("zero_optimization").at("stage").as_int(), 3);
+}
+
 TEST(Arguments, MistakesEndInUsageErrors) {
   Words const model{"--model_name_or_path", "gpt2"};
   auto const with_model = [&](Words more) {

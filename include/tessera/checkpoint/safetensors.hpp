@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
 
 namespace tessera::checkpoint {
@@ -28,12 +29,15 @@ class SafetensorsReader {
   /// @param path a .safetensors file, an index file, or a directory with model.safetensors or model.safetensors.index.json
   /// @throws IoError, or DataError naming file and entry (docs/checkpoint.md lists the checks)
   explicit SafetensorsReader(std::filesystem::path const& path);
+  /// The reader of another process, from its layout() and descriptors of its files() (owned from here on): reads no header.
+  SafetensorsReader(ConfigTree const& layout, std::vector<int> const& descriptors);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
   SafetensorsReader& operator=(SafetensorsReader&&) noexcept;
 
   std::map<std::string, SafetensorsEntry> const& entries() const;
   std::vector<std::filesystem::path> const& files() const;
+  ConfigTree layout() const;
   SafetensorsEntry const* find(std::string const& name) const;
   /// Elements [first, first + numel) of a tensor as fp32 (from F64, F32, F16 or BF16).
   /// @throws DataError when the tensor is missing, is of another dtype or is shorter
@@ -54,6 +58,8 @@ class ModelWeights {
  public:
   /// @throws DataError when files are malformed, IoError when the directory has neither
   explicit ModelWeights(std::filesystem::path const& model_directory);
+  /// The weights that another process has looked up, from its layout() and descriptors of its files() (owned from here on).
+  ModelWeights(std::string const& layout, std::vector<int> const& descriptors);
   ~ModelWeights();
   ModelWeights(ModelWeights&&) noexcept;
   ModelWeights& operator=(ModelWeights&&) noexcept;
@@ -61,6 +67,8 @@ class ModelWeights {
   /// Checks that every parameter is there (under its name, an alias, or either without or with the leading "transformer." or
   /// "model.") with its shape. @throws DataError listing what is missing or has another shape
   void require(std::vector<memory::UnitSpec> const& units) const;
+  std::vector<std::filesystem::path> const& files() const;
+  std::string layout() const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
   void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel, float* out) const;
 

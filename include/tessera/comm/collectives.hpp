@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -92,6 +93,10 @@ std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op
 void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp op);
 /// Root's bytes to all, any length (configuration, plans).
 std::string broadcast_bytes(Collectives& comm, std::string bytes, int root);
+/// What @p work returns on rank 0, on every rank; an Error that it throws there is thrown by all. One look at a file system for all ranks.
+std::string answer_of_root(Collectives& comm, std::function<std::string()> const& work);
+/// Runs @p work where @p takes_part; when it fails anywhere, every rank throws the error of the lowest failed rank.
+void run_where(Collectives& comm, bool takes_part, std::function<void()> const& work);
 /// Every rank's bytes on root (empty elsewhere).
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root);
 

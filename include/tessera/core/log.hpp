@@ -1,6 +1,7 @@
 #pragma once
 /// Log lines for a batch job: one line an event, flushed, no control characters, on standard error.
 
+#include <filesystem>
 #include <string>
 
 namespace tessera::log {
@@ -14,6 +15,7 @@ struct Settings {
   int rank = 0;
   int world_size = 1;
   std::string host;
+  std::filesystem::path directory;  ///< each rank also writes DIRECTORY/rank_00003.log, everything from debug on; empty: none
 };
 void configure(Settings const& settings);
 

@@ -83,6 +83,10 @@ TokenBlocks build_or_open_blocks(BlockRequest const& request, Tokenizer const& t
 /// damaged or something else.
 TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer);
 
+/// Opens what another process of this node has built and checked, from a descriptor of its file (owned from here on): no look at the
+/// file system.
+TokenBlocks open_blocks(int descriptor, std::filesystem::path const& file);
+
 /// @throws DataError if a block holds an id that a model with this many embeddings does not have.
 void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer, std::int64_t model_vocabulary_size);
 

@@ -35,6 +35,8 @@ class MpiSession {
   CommHandle node() const;   ///< the ranks of this node
   /// Host name of every rank, gathered once at start.
   std::vector<std::string> const& hosts() const { return hosts_; }
+  /// Rank 0's text on every rank.
+  std::string broadcast(std::string text) const;
   /// Whether every rank comes here within @p deadline: ranks that fail together can then end in order, without abort().
   bool all_arrive(std::chrono::milliseconds deadline);
   /// Ends all ranks with this exit code; does not return.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -77,6 +78,8 @@ struct TrainingArguments {
   std::int64_t max_save_failures = 3;  ///< failed saves in a row before the run ends; 0: the first one ends it
   log::Level log_level = log::Level::info, log_level_replica = log::Level::warning;
 
+  std::filesystem::path log_dir;         ///< a log file for each rank; empty: none
+
   // machine
   bool use_cpu = false;                  ///< --device cpu
   bool needs_cuda = false;               ///< --device cuda: a run without a GPU is refused
@@ -106,8 +109,17 @@ OptionTable const& argument_table();
 
 /// `tessera-train [run.json] [flags]`: reads the run file, then the flags over it, then the DeepSpeed file.
 /// @param words  the command line without the program's name
+/// @param read  gives the documents; a job's other ranks take what rank 0 has read
 /// @throws UsageError (64) for flags and contradictions between them, ConfigError (78) for keys of files, IoError, DataError
-TrainingArguments parse_arguments(std::vector<std::string> const& words);
+using ReadDocument = std::function<ConfigTree(std::string const& file)>;
+ConfigTree read_document(std::string const& file);
+TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read = read_document);
+
+/// What the flags alone say, without a look at any file: whether --help or --version is asked for. @throws UsageError for wrong flags
+struct FirstLook {
+  bool help = false, version = false;
+};
+FirstLook look_at_flags(std::vector<std::string> const& words);
 
 /// One origin for every value: {"learning_rate": {"value": 5e-05, "origin": "flag"}, ...}.
 ConfigTree describe(TrainingArguments const& arguments);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "tessera/comm/collectives.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/train/arguments.hpp"
@@ -20,11 +21,13 @@ struct ModelSource {
   std::filesystem::path tokenizer_directory; ///< of --tokenizer_name, else of the model; empty: none given
 };
 
-/// @throws UsageError when nothing names a model, IoError / DataError for files, ConfigError for --config_overrides without effect
-ModelSource find_model(TrainingArguments const& arguments);
+/// Rank 0 reads the files, all learn. @throws UsageError when nothing names a model, IoError / DataError for files, ConfigError for --config_overrides without effect
+ModelSource find_model(TrainingArguments const& arguments, comm::Collectives& comm);
 
-/// Writes initial values of any run of a parameter: from the directory's safetensors, or random by (seed, name, element).
+/// Writes initial values of any run of a parameter: from the directory's weights, or random by (seed, name, element). Rank 0 reads the
+/// files' headers, one rank of each node opens them for all of its ranks; each rank reads the elements it keeps.
 /// @throws DataError when a tensor is missing or its shape differs from the configuration's
-zero::Engine::Fill initial_weights(ModelSource const& source, std::vector<memory::UnitSpec> const& units, std::uint64_t seed);
+zero::Engine::Fill initial_weights(ModelSource const& source, std::vector<memory::UnitSpec> const& units, std::uint64_t seed,
+                                   topology::MpiSession const& session, comm::Collectives& comm);
 
 }  // namespace tessera::train

@@ -52,6 +52,7 @@ class Trainer {
   struct StepOutcome;
 
   void load_data();
+  std::int64_t load_tokenizer();
   data::TokenBlocks blocks_of(data::BlockRequest const& request) const;
   void plan_steps();
   void build_engine();
@@ -69,6 +70,7 @@ class Trainer {
   bool due(Interval strategy, double every, std::int64_t step) const;
   void evaluate(std::int64_t step);
   void generate();
+  std::vector<std::int32_t> prompt_tokens() const;
 
   enum class SaveMode {
     wait,       ///< until the checkpoint is durable
@@ -106,7 +108,7 @@ class Trainer {
 
   ModelSource source_;
   ResolvedConfig config_;
-  std::shared_ptr<data::Tokenizer> tokenizer_;
+  std::shared_ptr<data::Tokenizer> tokenizer_;  ///< on one rank of each node
   std::optional<data::TokenBlocks> train_blocks_, eval_blocks_;
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<model::CausalLm> model_;

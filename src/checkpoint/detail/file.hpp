@@ -17,6 +17,8 @@ class File {
   /// A regular file; symbolic links are followed only with Links::follow. @throws IoError
   enum class Links { follow, refuse };
   static File open_read(std::filesystem::path const& path, Links links = Links::follow);
+  /// A descriptor that was opened for reading elsewhere; the file owns it from here on.
+  static File adopt(int descriptor, std::filesystem::path path) { return {descriptor, std::move(path)}; }
   /// A new file; one that exists is an error.
   static File create(std::filesystem::path const& path);
   static File open_write(std::filesystem::path const& path);

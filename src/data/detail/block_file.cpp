@@ -27,16 +27,18 @@ struct Descriptor {
   ~Descriptor() { ::close(fd); }
 };
 
-std::shared_ptr<void const> map_file(std::filesystem::path const& file, std::size_t& bytes) {
-  Descriptor const in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-  TESSERA_VALIDATE(in.fd >= 0, IoError, with_errno("cannot read " + file.string(), errno));
-  struct stat about {};
-  TESSERA_VALIDATE(::fstat(in.fd, &about) == 0, IoError, with_errno("cannot read " + file.string(), errno));
-  bytes = static_cast<std::size_t>(about.st_size);
-  TESSERA_VALIDATE(bytes >= sizeof(BlockFileHeader), DataError, file.string(), " has only ", bytes, " bytes; it is not a file of blocks");
-  void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, in.fd, 0);
+std::shared_ptr<void const> map_bytes(int fd, std::size_t bytes, std::filesystem::path const& file) {
+  void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   TESSERA_VALIDATE(start != MAP_FAILED, IoError, with_errno("cannot map " + file.string(), errno));
   return {start, [bytes](void const* p) { ::munmap(const_cast<void*>(p), bytes); }};
+}
+
+std::size_t size_of_file(int fd, std::filesystem::path const& file) {
+  struct stat about {};
+  TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError, with_errno("cannot read " + file.string(), errno));
+  auto const bytes = static_cast<std::size_t>(about.st_size);
+  TESSERA_VALIDATE(bytes >= sizeof(BlockFileHeader), DataError, file.string(), " has only ", bytes, " bytes; it is not a file of blocks");
+  return bytes;
 }
 
 /// What is wrong with the header, or nothing.
@@ -54,18 +56,10 @@ std::string fault_of(BlockFileHeader const& h, std::size_t bytes, std::uint64_t 
 
 }  // namespace
 
-TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t request_key, Check check) {
-  std::size_t bytes = 0;
+TokenBlocks BlockFile::blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header, std::filesystem::path const& file) {
   TokenBlocks out;
-  out.mapping_ = map_file(file, bytes);
-  BlockFileHeader header;
-  std::memcpy(&header, out.mapping_.get(), sizeof header);
-  std::string const fault = fault_of(header, bytes, request_key);
-  TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
-  auto const* ids = static_cast<char const*>(out.mapping_.get()) + sizeof header;
-  TESSERA_VALIDATE(check == Check::header || detail::xxh3(ids, bytes - sizeof header) == header.ids_sum, DataError, file.string(),
-                   " is damaged: its ids do not match their checksum");
-  out.ids_ = reinterpret_cast<std::int32_t const*>(ids);
+  out.ids_ = reinterpret_cast<std::int32_t const*>(static_cast<char const*>(mapping.get()) + sizeof header);
+  out.mapping_ = std::move(mapping);
   out.count_ = header.count;
   out.block_size_ = header.block_size;
   out.records_ = header.records;
@@ -74,6 +68,30 @@ TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t req
   out.fingerprint_ = header.fingerprint;
   out.file_ = file;
   return out;
+}
+
+TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t request_key, Check check) {
+  Descriptor const in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+  TESSERA_VALIDATE(in.fd >= 0, IoError, with_errno("cannot read " + file.string(), errno));
+  std::size_t const bytes = size_of_file(in.fd, file);
+  auto mapping = map_bytes(in.fd, bytes, file);
+  BlockFileHeader header;
+  std::memcpy(&header, mapping.get(), sizeof header);
+  std::string const fault = fault_of(header, bytes, request_key);
+  TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
+  TESSERA_VALIDATE(check == Check::header || detail::xxh3(static_cast<char const*>(mapping.get()) + sizeof header, bytes - sizeof header) == header.ids_sum,
+                   DataError, file.string(), " is damaged: its ids do not match their checksum");
+  return blocks_in(std::move(mapping), header, file);
+}
+
+TokenBlocks BlockFile::open(int descriptor, std::filesystem::path const& file) {
+  Descriptor const in{descriptor};
+  BlockFileHeader header;
+  TESSERA_VALIDATE(::pread(in.fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header), IoError, with_errno("cannot read " + file.string(), errno));
+  std::size_t const bytes = sizeof header + static_cast<std::size_t>(header.count) * static_cast<std::size_t>(header.block_size) * sizeof(std::int32_t);
+  std::string const fault = fault_of(header, bytes, header.request_key);
+  TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
+  return blocks_in(map_bytes(in.fd, bytes, file), header, file);
 }
 
 BlockWriter::BlockWriter(std::filesystem::path file, std::int64_t block_size) : file_(std::move(file)) {

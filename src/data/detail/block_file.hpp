@@ -38,6 +38,11 @@ class BlockFile {
   enum class Check { header, ids_too };
   /// Maps a file. @throws IoError if it cannot be read, DataError saying what is wrong with it.
   static TokenBlocks open(std::filesystem::path const& file, std::uint64_t request_key, Check check);
+  /// As above, from a descriptor of a file that another process has checked; closes it.
+  static TokenBlocks open(int descriptor, std::filesystem::path const& file);
+
+ private:
+  static TokenBlocks blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header, std::filesystem::path const& file);
 };
 
 /// Writes a file of blocks; without commit() nothing stays.

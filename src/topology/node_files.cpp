@@ -1,0 +1,198 @@
+#include "tessera/topology/node_files.hpp"
+
+#include <fcntl.h>
+#include <mpi.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <random>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t largest_batch = 64;  ///< descriptors of one message; the kernel takes 253, and limits those under way
+constexpr int patience_ms = 30'000;        ///< for a peer that has connected and then says nothing
+
+MPI_Comm comm_of(CommHandle handle) {
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::memcpy(&comm, &handle.raw, sizeof comm);
+  return comm;
+}
+
+std::string broadcast_text(MPI_Comm comm, std::string text) {
+  auto length = static_cast<long long>(text.size());
+  MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, comm);
+  text.resize(static_cast<std::size_t>(length));
+  MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, comm);
+  return text;
+}
+
+/// Closes at the end of the scope.
+struct Socket {
+  int fd = -1;
+  ~Socket() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+/// An abstract name: no file, gone with its socket.
+sockaddr_un address_of(std::string const& name, socklen_t& length) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return address;
+}
+
+bool same_user(int connection) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+}
+
+bool send_batch(int connection, int const* descriptors, std::size_t count) {
+  char byte = 'd';
+  iovec data{&byte, 1};
+  std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(count * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
+  return ::sendmsg(connection, &message, MSG_NOSIGNAL) == 1 && ::recv(connection, &byte, 1, 0) == 1;  // its answer: received
+}
+
+bool receive_batch(int connection, std::size_t count, std::vector<int>& out) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  if (::recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != 1) return false;
+  cmsghdr const* const header = CMSG_FIRSTHDR(&message);
+  if (!header || header->cmsg_type != SCM_RIGHTS) return false;
+  std::size_t const got = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int), before = out.size();
+  out.resize(before + got);
+  std::memcpy(out.data() + before, CMSG_DATA(header), got * sizeof(int));
+  return got == count && ::send(connection, "d", 1, MSG_NOSIGNAL) == 1;
+}
+
+void set_patience(int connection) {
+  timeval const limit{patience_ms / 1000, 0};
+  ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+}
+
+/// Passes the descriptors to one rank after the other; what fails on the way the receiver makes good itself.
+void serve(int listener, int peers, std::vector<int> const& descriptors) {
+  for (int i = 0; i < peers; ++i) {
+    pollfd ready{listener, POLLIN, 0};
+    if (::poll(&ready, 1, patience_ms) <= 0) return;
+    Socket const connection{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)};
+    if (connection.fd < 0 || !same_user(connection.fd)) continue;
+    set_patience(connection.fd);
+    for (std::size_t at = 0; at < descriptors.size(); at += largest_batch)
+      if (!send_batch(connection.fd, descriptors.data() + at, std::min(largest_batch, descriptors.size() - at))) break;
+  }
+}
+
+std::vector<int> received(int connection, std::size_t count) {
+  std::vector<int> descriptors;
+  set_patience(connection);
+  while (descriptors.size() < count)
+    if (!receive_batch(connection, std::min(largest_batch, count - descriptors.size()), descriptors)) break;
+  return descriptors;
+}
+
+/// Opens the files from the first that is not open yet. @returns why it failed, or nothing
+std::string open_rest(std::vector<fs::path> const& files, std::vector<int>& descriptors) {
+  while (descriptors.size() < files.size()) {
+    fs::path const& file = files[descriptors.size()];
+    int const fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return with_errno("cannot open " + file.string(), errno);
+    descriptors.push_back(fd);
+  }
+  return "";
+}
+
+int listen_as(std::string const& name) {
+  int const fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  socklen_t length = 0;
+  sockaddr_un const address = address_of(name, length);
+  if (fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr const*>(&address), length) == 0 && ::listen(fd, 4096) == 0) return fd;
+  if (fd >= 0) ::close(fd);
+  return -1;
+}
+
+int connect_to(std::string const& name) {
+  int const fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  socklen_t length = 0;
+  sockaddr_un const address = address_of(name, length);
+  if (fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr const*>(&address), length) == 0 && same_user(fd)) return fd;
+  if (fd >= 0) ::close(fd);
+  return -1;
+}
+
+std::string joined(std::vector<fs::path> const& files) {
+  std::string text;
+  for (auto const& file : files) text += file.string() + '\0';
+  return text;
+}
+
+std::vector<fs::path> split(std::string const& text) {
+  std::vector<fs::path> files;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1) files.emplace_back(text.substr(at, text.find('\0', at) - at));
+  return files;
+}
+
+}  // namespace
+
+NodeFiles::~NodeFiles() {
+  for (int const fd : descriptors_) ::close(fd);
+}
+
+NodeFiles open_on_node(MpiSession const& session, std::vector<fs::path> const& files) {
+  MPI_Comm const node = comm_of(session.node());
+  bool const leads = session.info().local_rank == 0;
+  NodeFiles opened;
+  if (leads) opened.failure = open_rest(files, opened.descriptors_);
+  opened.names_ = split(broadcast_text(node, joined(files)));
+  opened.failure = broadcast_text(node, opened.failure);
+  if (session.info().local_size == 1 || !opened.failure.empty()) return opened;
+
+  std::random_device random;
+  std::string const name = broadcast_text(node, concat("tessera-", random(), '-', random()));
+  Socket listener;
+  if (leads) listener.fd = listen_as(name);
+  MPI_Barrier(node);
+  Socket connection;
+  if (!leads) connection.fd = connect_to(name);
+  int const reached = connection.fd >= 0 ? 1 : 0;
+  int peers = 0;
+  MPI_Reduce(&reached, &peers, 1, MPI_INT, MPI_SUM, 0, node);
+  if (leads && listener.fd >= 0) serve(listener.fd, peers, opened.descriptors_);
+  if (leads) return opened;
+  if (reached != 0) opened.descriptors_ = received(connection.fd, opened.names_.size());
+  opened.failure = open_rest(opened.names_, opened.descriptors_);
+  return opened;
+}
+
+}  // namespace tessera::topology
