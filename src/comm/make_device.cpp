@@ -1,10 +1,12 @@
 #include <fstream>
-#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "detail/device_collectives.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/topology/device_binding.hpp"
 
 namespace tessera::comm {
 namespace {
@@ -17,12 +19,15 @@ std::string boot_of_node() {
   return id;
 }
 
-/// Whether two ranks have the same device.
+/// Whether two ranks have the same device; then the first rank says which.
 bool devices_are_shared(Collectives& host) {
-  std::string const mine = boot_of_node() + " " + memory::describe_device(memory::Runtime::device()).bus;
-  auto const all = gather_bytes(host, mine, 0);
-  bool const distinct = std::set<std::string>(all.begin(), all.end()).size() == all.size();
-  return !agree(host, host.rank() != 0 || distinct);
+  auto const device = memory::describe_device(memory::Runtime::device());
+  auto const nodes = gather_bytes(host, boot_of_node(), 0), buses = gather_bytes(host, device.bus, 0), uuids = gather_bytes(host, device.uuid, 0);
+  std::vector<topology::RankDevice> of_rank;
+  for (std::size_t r = 0; r < nodes.size(); ++r) of_rank.push_back({nodes[r], buses[r], uuids[r]});
+  auto const sharing = topology::device_sharing(of_rank);
+  if (sharing.shared) log::warning(sharing.notice);
+  return !agree(host, !sharing.shared);
 }
 
 }  // namespace

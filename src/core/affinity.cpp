@@ -47,7 +47,10 @@ std::vector<int> allowed_cores() {
 
 void use_allowed_cores() {
   auto const cores = allowed_cores();
-  if (cores == cores_of_thread()) return;
+  if (cores != cores_of_thread()) use_cores(cores);
+}
+
+void use_cores(std::vector<int> const& cores) {
   Mask mask;
   for (int const c : cores) CPU_SET_S(static_cast<std::size_t>(c), sizeof mask.bits, mask.get());
   sched_setaffinity(0, sizeof mask.bits, mask.get());

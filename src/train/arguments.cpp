@@ -73,6 +73,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("log_level_replica", a.log_level_replica);
   visit("log_dir", a.log_dir);
   visit("use_cpu", a.use_cpu);
+  visit("deterministic", a.deterministic);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);
@@ -195,6 +196,12 @@ void settle(TrainingArguments& a) {
   std::string const device = v.value(argument_table(), "device").as_string();
   a.use_cpu = a.use_cpu || device == "cpu";
   a.needs_cuda = device == "cuda";
+  a.tf32 = v.value(argument_table(), "tf32") == ConfigTree(true);
+  std::string const attention = v.value(argument_table(), "device_attention").as_string();
+  using kernels::DeviceAttention;
+  a.device_attention = attention == "cudnn" ? DeviceAttention::cudnn : attention == "portable" ? DeviceAttention::portable : DeviceAttention::automatic;
+  TESSERA_VALIDATE(a.deterministic || !v.value(argument_table(), "full_determinism").as_bool(), UsageError,
+                   "--full_determinism and --deterministic false contradict each other; leave one out");
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError, "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
   if (a.resume_from_checkpoint == "True") a.resume_from_checkpoint = "true";

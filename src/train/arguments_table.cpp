@@ -91,7 +91,7 @@ void add_length(OptionTable& t) {
   t.add(integer, "seed", 42, "seed of new weights, dropout and data order").at_least(0);
   t.add(integer, "data_seed", {}, "seed of the data order alone; none: seed").at_least(0);
   t.add(boolean, "auto_find_batch_size", false, "halve the batch until it fits").refuse("set --per_device_train_batch_size");
-  t.add(boolean, "full_determinism", false, "slower kernels that repeat their results").hint("no effect: the same kernels run either way");
+  t.add(boolean, "full_determinism", false, "the same bits in every run; so it is anyway unless deterministic is false");
 }
 
 void add_optimizer(OptionTable& t) {
@@ -135,7 +135,7 @@ void add_precision(OptionTable& t) {
       .hint("no effect: every block is checkpointed");
   t.add(boolean, "fp16_full_eval", false, "evaluate in float16").hint("evaluation uses the training precision; an error when that is another one");
   t.add(boolean, "bf16_full_eval", false, "evaluate in bfloat16").hint("evaluation uses the training precision; an error when that is another one");
-  t.add(boolean, "tf32", {}, "TF32 matrix products on a GPU").hint("no effect: fp32 products keep all bits of their operands");
+  t.add(boolean, "tf32", {}, "fp32 matrix products on a GPU in TF32: operands with 10 bits of fraction, on tensor cores; an error on the host");
   t.add(string, "half_precision_backend", "auto", "who does mixed precision").alias("fp16_backend").hint("no effect: there is one way");
   t.add(string, "fp16_opt_level", "O1", "apex optimization level").hint("no effect: there is one way");
   t.add(boolean, "torch_compile", false, "compile the model").hint("no effect: all kernels are compiled when Tessera is built");
@@ -220,6 +220,9 @@ void add_save(OptionTable& t) {
 void add_machine(OptionTable& t) {
   t.group("Machine");
   t.add(choice, "device", "auto", "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse without (Tessera's own)").one_of({"auto", "cuda", "cpu"});
+  t.add(choice, "device_attention", "auto", "attention on a GPU: cuDNN's where it serves (fp16, bf16, no dropout on the weights), else the portable kernel (Tessera's own)")
+      .one_of({"auto", "cudnn", "portable"});
+  t.add(boolean, "deterministic", true, "the same bits in every run; false: faster algorithms on a GPU that sum in any order (Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(integer, "threads", {}, "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)").at_least(1).unit("threads");
   t.add(real, "time_limit", 0.0, "save and end with exit code 75 before this time is over; 0: the time limit of a Slurm job (Tessera's own)")

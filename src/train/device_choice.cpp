@@ -1,19 +1,56 @@
 #include "tessera/train/device_choice.hpp"
 
+#include <unistd.h>
+
+#include <numeric>
+
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/topology/device_binding.hpp"
 
 namespace tessera::train {
+namespace {
+
+void set_kernels(TrainingArguments const& arguments, bool on_device) {
+  TESSERA_VALIDATE(!arguments.tf32 || on_device, ConfigError,
+                   "--tf32 true needs a GPU, and this run computes on the host, whose fp32 products keep all bits; leave it out");
+  kernels::set_device_settings({arguments.device_attention, arguments.tf32, arguments.deterministic});
+}
+
+/// The reason that a driver or runtime gives, with what the environment does to the list of devices.
+std::string with_findings(std::string reason) {
+  for (auto const& finding : topology::device_view_findings(topology::process_environment())) reason += "; " + finding;
+  return reason;
+}
+
+/// Threads of a rank that nobody has bound go near its device.
+void stay_near(int ordinal) {
+  std::vector<int> online(static_cast<std::size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
+  std::iota(online.begin(), online.end(), 0);
+  auto const allowed = allowed_cores();
+  auto const chosen = topology::cores_to_use(allowed, online, topology::cores_near(memory::describe_device(ordinal).bus));
+  if (chosen != allowed) use_cores(chosen);
+}
+
+}  // namespace
 
 int choose_device(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm) {
-  if (arguments.use_cpu || (!memory::built_with_cuda() && !arguments.needs_cuda)) return -1;
-  auto const found = memory::find_devices();
+  bool const looks = !arguments.use_cpu && (memory::built_with_cuda() || arguments.needs_cuda);
+  auto const found = looks ? memory::find_devices() : memory::DeviceSearch{};
   auto const& info = session.info();
   // the lowest rank without a device speaks for all
   auto const first_without = comm::all_reduce_value(comm, std::int64_t{found.count > 0 ? info.world_size : info.rank}, comm::ReduceOp::min);
-  if (first_without == info.world_size) return info.local_rank % found.count;
-  std::string const why = comm::broadcast_bytes(comm, found.reason, static_cast<int>(first_without));
+  set_kernels(arguments, first_without == info.world_size);
+  if (!looks) return -1;
+  if (first_without == info.world_size) {
+    auto const binding = topology::bind_device(info.local_rank, info.local_size, found.count);
+    if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
+    stay_near(binding.ordinal);
+    return binding.ordinal;
+  }
+  std::string const why = comm::broadcast_bytes(comm, with_findings(found.reason), static_cast<int>(first_without));
   std::string const where = concat("rank ", first_without, " on ", session.hosts()[static_cast<std::size_t>(first_without)]);
   TESSERA_VALIDATE(!arguments.needs_cuda, ConfigError, "--device cuda: no GPU for ", where, ": ", why,
                    ". Run on nodes with GPUs, or compute on the host with --device cpu");

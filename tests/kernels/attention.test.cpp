@@ -3,7 +3,7 @@
 #include <barrier>
 #include <thread>
 
-#include "detail/attention_flash_run.hpp"
+#include "detail/attention_cudnn.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -289,6 +289,20 @@ TEST(AttentionReference, AgreesWithFiniteDifferences) {
     return sum;
   };
   for (std::size_t i = 0; i < qkv.size(); ++i) EXPECT_NEAR(want.dqkv[i], (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5, 1e-8);
+}
+
+TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
+  alignas(16) static std::byte memory[64];
+  AttentionInput const aligned{memory, 192}, shifted{memory + 2, 192};
+  auto const why = [&](Dtype dtype, int head_dim, float dropout, AttentionInput const& value) {
+    return detail::why_not_cudnn({dtype, {1, 8, 1, 1, head_dim, 1.0f}, aligned, aligned, value, {dropout, 1, 2, 3}});
+  };
+  EXPECT_NE(why(Dtype::fp32, 64, 0, aligned).find("fp32"), std::string::npos);
+  EXPECT_NE(why(Dtype::bf16, 60, 0, aligned).find("heads of 60 elements"), std::string::npos);
+  EXPECT_NE(why(Dtype::bf16, 160, 0, aligned).find("heads of 160 elements"), std::string::npos);
+  EXPECT_NE(why(Dtype::fp16, 64, 0.1f, aligned).find("attn_pdrop"), std::string::npos);
+  EXPECT_NE(why(Dtype::fp16, 64, 0, shifted).find("16 bytes"), std::string::npos);
+  EXPECT_EQ(why(Dtype::bf16, 64, 0, aligned).empty(), !detail::cudnn_description().empty());
 }
 
 TEST(AttentionShape, IsChecked) {

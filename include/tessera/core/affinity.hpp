@@ -12,4 +12,7 @@ std::vector<int> allowed_cores();
 /// Lets the calling thread run on any of allowed_cores(): threads inherit the narrow mask of the thread that starts them.
 void use_allowed_cores();
 
+/// The calling thread, and those that it starts from now on, run on these cores alone; nothing changes when the system refuses.
+void use_cores(std::vector<int> const& cores);
+
 }  // namespace tessera

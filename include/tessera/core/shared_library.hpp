@@ -13,6 +13,8 @@ class SharedLibrary {
   explicit SharedLibrary(std::vector<std::string> const& files);
 
   bool loaded() const { return handle_ != nullptr; }
+  /// dlopen()'s
+  void* handle() const { return handle_; }
   /// What the loader said about the first file; empty when one was loaded.
   std::string const& refusal() const { return refusal_; }
   /// Null when the library is not loaded or has no such name.

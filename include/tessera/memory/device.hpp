@@ -25,6 +25,7 @@ struct DeviceInfo {
   int major = 0, minor = 0;         ///< compute capability
   int driver = 0, runtime = 0;      ///< CUDA versions, 13000 for 13.0
   std::string bus;                  ///< PCI address, the same for every process that sees this device
+  std::string uuid;                 ///< 32 hexadecimal digits; that of the instance under MIG
   std::size_t total_bytes = 0, free_bytes = 0;
 };
 DeviceInfo describe_device(int ordinal);

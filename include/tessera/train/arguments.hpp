@@ -12,6 +12,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/option_table.hpp"
+#include "tessera/kernels/device_settings.hpp"
 
 namespace tessera::train {
 
@@ -82,6 +83,9 @@ struct TrainingArguments {
 
   // machine
   bool use_cpu = false;                  ///< --device cpu
+  bool tf32 = false;                     ///< fp32 products on a GPU in TF32
+  bool deterministic = true;             ///< the same bits in every run
+  kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   bool needs_cuda = false;               ///< --device cuda: a run without a GPU is refused
   std::optional<std::int64_t> threads;   ///< a rank's OpenMP threads; none: what the launcher gave
   double time_limit_minutes = 0.0;       ///< 0: what the batch system says

@@ -10,6 +10,7 @@
 
 #include "detail/cublaslt_library.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/kernels/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
 
 namespace tessera::kernels::detail {
@@ -96,7 +97,8 @@ void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan)
 Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   Plan plan;
   cublasLtMatmulDesc_t raw = nullptr;
-  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescCreate(&raw, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  bool const tf32 = p.in == Dtype::fp32 && device_settings().tf32;
+  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescCreate(&raw, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   plan.product.reset(raw);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);

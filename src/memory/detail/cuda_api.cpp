@@ -53,6 +53,8 @@ class CudaApi final : public DeviceApi {
     char bus[32] = "";
     TESSERA_CUDA_CALL(cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal));
     info.bus = bus;
+    static constexpr char digits[] = "0123456789abcdef";
+    for (char const byte : properties.uuid.bytes) info.uuid += {digits[(byte >> 4) & 15], digits[byte & 15]};
     info.total_bytes = properties.totalGlobalMem;
     return info;
   }

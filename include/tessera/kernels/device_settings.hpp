@@ -1,0 +1,27 @@
+#pragma once
+/// How kernels on a device are chosen. Set once, before the first kernel; the host's kernels do not look at it.
+
+#include <string>
+
+namespace tessera::kernels {
+
+enum class DeviceAttention {
+  automatic,  ///< cuDNN's where it serves the shape, else the portable kernel
+  cudnn,      ///< refuse what cuDNN does not serve
+  portable,
+};
+
+struct DeviceSettings {
+  DeviceAttention attention = DeviceAttention::automatic;
+  bool tf32 = false;          ///< fp32 products on tensor cores: operands rounded to 10 bits of fraction, sums in fp32
+  bool deterministic = true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
+
+  bool operator==(DeviceSettings const&) const = default;
+};
+DeviceSettings const& device_settings();
+void set_device_settings(DeviceSettings const& settings);
+
+/// "cuDNN 9.19.0 and portable" or "portable: cuDNN's is not in this build"
+std::string attention_library();
+
+}  // namespace tessera::kernels
