@@ -74,6 +74,8 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("log_dir", a.log_dir);
   visit("use_cpu", a.use_cpu);
   visit("deterministic", a.deterministic);
+  visit("tf32", a.tf32);
+  visit("device_attention", a.device_attention);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);
@@ -135,6 +137,14 @@ struct Assign {
   void operator()(char const* name, std::optional<std::int64_t>& field) const {
     if (auto const& v = value(name); !v.is_null()) field = v.as_int();
   }
+  void operator()(char const* name, std::optional<bool>& field) const {
+    if (auto const& v = value(name); !v.is_null()) field = v.as_bool();
+  }
+  void operator()(char const* name, kernels::DeviceAttention& field) const {
+    using enum kernels::DeviceAttention;
+    std::string const given = value(name).as_string();
+    field = given == "cudnn" ? cudnn : given == "portable" ? portable : automatic;
+  }
   void operator()(char const* name, Interval& field) const { field = interval_from(value(name).as_string()); }
   void operator()(char const* name, Sampling& field) const {
     field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
@@ -154,6 +164,11 @@ struct ToTree {
   static ConfigTree of(std::string const& v) { return v.empty() ? ConfigTree() : ConfigTree(v); }
   static ConfigTree of(RanksPerFile v) { return v.count > 0 ? ConfigTree(v.count) : ConfigTree("node"); }
   static ConfigTree of(std::optional<std::int64_t> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
+  static ConfigTree of(std::optional<bool> v) { return v ? ConfigTree(*v) : ConfigTree(); }
+  static ConfigTree of(kernels::DeviceAttention v) {
+    using enum kernels::DeviceAttention;
+    return v == cudnn ? "cudnn" : v == portable ? "portable" : "auto";
+  }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
   static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }
   static ConfigTree of(AsyncSave v) { return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto"; }
@@ -196,10 +211,6 @@ void settle(TrainingArguments& a) {
   std::string const device = v.value(argument_table(), "device").as_string();
   a.use_cpu = a.use_cpu || device == "cpu";
   a.needs_cuda = device == "cuda";
-  a.tf32 = v.value(argument_table(), "tf32") == ConfigTree(true);
-  std::string const attention = v.value(argument_table(), "device_attention").as_string();
-  using kernels::DeviceAttention;
-  a.device_attention = attention == "cudnn" ? DeviceAttention::cudnn : attention == "portable" ? DeviceAttention::portable : DeviceAttention::automatic;
   TESSERA_VALIDATE(a.deterministic || !v.value(argument_table(), "full_determinism").as_bool(), UsageError,
                    "--full_determinism and --deterministic false contradict each other; leave one out");
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError, "--use_cpu and --device cuda contradict each other; leave one out");

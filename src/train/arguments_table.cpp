@@ -220,7 +220,7 @@ void add_save(OptionTable& t) {
 void add_machine(OptionTable& t) {
   t.group("Machine");
   t.add(choice, "device", "auto", "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse without (Tessera's own)").one_of({"auto", "cuda", "cpu"});
-  t.add(choice, "device_attention", "auto", "attention on a GPU: cuDNN's where it serves (fp16, bf16, no dropout on the weights), else the portable kernel (Tessera's own)")
+  t.add(choice, "device_attention", "auto", "attention on a GPU; auto: cuDNN's for fp16 and bf16 without dropout on its weights, else portable (Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
   t.add(boolean, "deterministic", true, "the same bits in every run; false: faster algorithms on a GPU that sum in any order (Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");

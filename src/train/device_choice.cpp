@@ -14,9 +14,10 @@ namespace tessera::train {
 namespace {
 
 void set_kernels(TrainingArguments const& arguments, bool on_device) {
-  TESSERA_VALIDATE(!arguments.tf32 || on_device, ConfigError,
+  bool const tf32 = arguments.tf32.value_or(false);
+  TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
                    "--tf32 true needs a GPU, and this run computes on the host, whose fp32 products keep all bits; leave it out");
-  kernels::set_device_settings({arguments.device_attention, arguments.tf32, arguments.deterministic});
+  kernels::set_device_settings({arguments.device_attention, tf32, arguments.deterministic});
 }
 
 /// The reason that a driver or runtime gives, with what the environment does to the list of devices.

@@ -72,7 +72,7 @@ TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
   ConfigTree const described = describe(TrainingArguments{});
   for (auto const& [name, entry] : described.as_object()) reached.insert(name);
   // these settle another option's field
-  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy"}) reached.insert(name);
+  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy", "full_determinism"}) reached.insert(name);
   for (auto const& option : argument_table().options()) {
     bool const full = option.support == Support::full;
     EXPECT_TRUE(!full || reached.contains(option.name)) << option.name << " is in the table but has no field";

@@ -83,7 +83,7 @@ struct TrainingArguments {
 
   // machine
   bool use_cpu = false;                  ///< --device cpu
-  bool tf32 = false;                     ///< fp32 products on a GPU in TF32
+  std::optional<bool> tf32;              ///< fp32 products on a GPU in TF32
   bool deterministic = true;             ///< the same bits in every run
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   bool needs_cuda = false;               ///< --device cuda: a run without a GPU is refused
