@@ -24,9 +24,13 @@ void make_writable(fs::path const& directory) {
   fs::remove(probe, failed);
 }
 
+/// More than a run leaves that was killed before its first checkpoint: that one starts again by the same command.
 bool holds_other_files(fs::path const& directory) {
-  for (auto const& entry : fs::directory_iterator(directory))
-    if (entry.path().filename().string().front() != '.' && entry.path().filename() != "status.json") return true;
+  for (auto const& entry : fs::directory_iterator(directory)) {
+    std::string const name = entry.path().filename().string();
+    if (name.front() == '.' || name == "status.json" || name == "metrics.jsonl") continue;
+    if (name != "checkpoints" || !checkpoint::list_checkpoints(entry.path()).empty()) return true;
+  }
   return false;
 }
 

@@ -7,16 +7,20 @@
 
 #include <csignal>
 
+#include "crash_points.hpp"
 #include "fixture.hpp"
 #include "processes.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/restore.hpp"
+#include "tessera/checkpoint/saver.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
 using ::testing::HasSubstr;
 
 namespace {
+
+[[maybe_unused]] bool const scratch_in_memory = (use_memory_for_scratch(), true);
 
 bool holds_step(fs::path const& directory, std::int64_t step) {
   zero::PartitionPlan const plan(toy_units(), 1);
@@ -25,37 +29,81 @@ bool holds_step(fs::path const& directory, std::int64_t step) {
   return state.wrong(step) == 0;
 }
 
-/// Step 1 is there; the process saves step 2, prunes step 1, and saves step 2 once more over itself.
-TEST(Interrupted, KilledAtAnyCallThereIsAWholeCheckpoint) {
-  ScratchDirectory dir;
-  save_toy(dir / "before", 1, 1);
-  bool seen[3] = {};
-  for (int call = 1;; ++call) {
-    fs::path const run = dir / "run";
-    fs::remove_all(run);
-    fs::copy(dir / "before", run, fs::copy_options::recursive);
-    End const end = run_until_call(call, [&] {
-      for (int again = 0; again < 2; ++again) save_toy(run, 2, 1, 1);
-    });
-    if (end == End::not_allowed) GTEST_SKIP() << "tracing a child process is not allowed here";
+/// How a save is made; all from one process.
+struct Way {
+  char const* name;
+  void (*save)(fs::path const& run, std::int64_t step);
+};
+std::ostream& operator<<(std::ostream& out, Way const& way) { return out << way.name; }
+
+void save_over_ranks(fs::path const& run, std::int64_t step, checkpoint::Saver::Source source) {
+  auto const comm = comm::make_loopback();
+  auto const units = toy_units();
+  zero::PartitionPlan const plan(units, 1);
+  RankState state(plan, 0);
+  auto request = request_for(run, step, plan, units);
+  request.keep = 1;
+  checkpoint::Saver saver(*comm);
+  saver.begin(request, state.fill(step).views(), source);
+  if (source == checkpoint::Saver::Source::snapshot) state.fill(step + 1000);
+  saver.finish();
+}
+
+Way const ways[] = {
+    {"waiting", [](fs::path const& run, std::int64_t step) { save_over_ranks(run, step, checkpoint::Saver::Source::in_place); }},
+    {"in_the_background", [](fs::path const& run, std::int64_t step) { save_over_ranks(run, step, checkpoint::Saver::Source::snapshot); }},
+    {"three_ranks", [](fs::path const& run, std::int64_t step) { save_toy(run, step, 3, 1); }},
+    {"three_ranks_in_two_files", [](fs::path const& run, std::int64_t step) { save_toy(run, step, 3, 1, 24, {0, 2}); }},
+};
+
+class InterruptedSave : public ::testing::TestWithParam<Way> {
+ protected:
+  /// What a restart finds after the kill: a whole checkpoint, nothing else once the leftovers are removed.
+  static std::int64_t look(fs::path const& run) {
     auto const found = checkpoint::find_latest(run);
-    ASSERT_TRUE(found) << "killed at call " << call;
-    ASSERT_TRUE(found->step == 1 || found->step == 2);
-    seen[found->step] = true;
-    EXPECT_TRUE(checkpoint::verify(found->directory).ok()) << "killed at call " << call;
-    EXPECT_TRUE(holds_step(found->directory, found->step)) << "killed at call " << call;
+    if (!found) ADD_FAILURE() << "no checkpoint is left";
+    if (!found) return -1;
+    EXPECT_TRUE(checkpoint::verify(found->directory).ok());
+    EXPECT_TRUE(holds_step(found->directory, found->step));
     checkpoint::remove_abandoned(run);
     EXPECT_GE(checkpoint::find_latest(run)->step, found->step);
     for (auto const& entry : fs::directory_iterator(run))
-      EXPECT_TRUE(entry.path().filename() == "latest" || entry.path().filename().string().size() == 13)
-          << entry.path() << " is left from the kill at call " << call;
-    if (end == End::finished) {
-      EXPECT_GT(call, 30);
-      break;
-    }
+      EXPECT_TRUE(entry.path().filename() == "latest" || entry.path().filename().string().size() == 13) << entry.path() << " is left";
+    return found->step;
+  }
+};
+
+/// Step 1 is there; the process saves step 2, prunes step 1, and saves step 2 once more over itself.
+TEST_P(InterruptedSave, KilledAtAnyCallThereIsAWholeCheckpoint) {
+  ScratchDirectory dir;
+  GetParam().save(dir / "before", 1);
+  int calls = 0;
+  auto const run_until = [&](int call) {
+    fs::remove_all(dir / "run");
+    fs::copy(dir / "before", dir / "run", fs::copy_options::recursive);
+    return run_until_call(call, [&] {
+      for (int again = 0; again < 2; ++again) GetParam().save(dir / "run", 2);
+    }, &calls);
+  };
+  if (run_until(0) == End::not_allowed) GTEST_SKIP() << "tracing a child process is not allowed here";
+  int const all = calls;
+  EXPECT_GT(all, 60);
+  EXPECT_EQ(look(dir / "run"), 2);
+  CrashPoints const points;
+  bool seen[3] = {};
+  auto const chosen = points.choose(all);
+  for (int const call : chosen) {
+    SCOPED_TRACE(concat(GetParam().name, ", killed at call ", call, " of ", all, points.again()));
+    run_until(call);
+    std::int64_t const step = look(dir / "run");
+    ASSERT_TRUE(step == 1 || step == 2);
+    seen[step] = true;
   }
   EXPECT_TRUE(seen[1] && seen[2]);
+  std::printf("%s: killed at %zu of %d calls\n", GetParam().name, chosen.size(), all);
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, InterruptedSave, ::testing::ValuesIn(ways), [](auto const& info) { return std::string(info.param.name); });
 
 /// Runs @p body in a process with a tmpfs of its own at @p mount_point; its exit status, or -1 where mounting is not allowed.
 template <class Body>

@@ -27,9 +27,38 @@ inline bool changes_files(std::uint64_t call) {
 
 enum class End { killed, finished, not_allowed };
 
-/// Runs @p body in a process that is killed as it enters its @p fatal-th call that changes files.
+/// Follows a process and its threads until it enters its @p fatal-th call that changes files, and kills it there.
+/// @param calls  how many it has entered
+inline End follow(pid_t child, int fatal, int& calls) {
+  int status = 0;
+  calls = 0;
+  waitpid(child, &status, 0);
+  if (!WIFSTOPPED(status)) return End::not_allowed;
+  ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACECLONE);
+  ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+  for (;;) {
+    pid_t const thread = waitpid(-1, &status, __WALL);
+    if (thread < 0) return End::not_allowed;
+    if (WIFEXITED(status) || WIFSIGNALED(status)) {
+      if (thread != child) continue;
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the saving process ended with status " << status;
+      return End::finished;
+    }
+    __ptrace_syscall_info info = {};
+    bool const at_call = WSTOPSIG(status) == (SIGTRAP | 0x80) && ptrace(PTRACE_GET_SYSCALL_INFO, thread, sizeof info, &info) > 0;
+    if (at_call && info.op == PTRACE_SYSCALL_INFO_ENTRY && changes_files(info.entry.nr) && ++calls == fatal) {
+      kill(child, SIGKILL);
+      for (pid_t gone = 0; gone != child || !WIFSIGNALED(status);)  // its threads have to be waited for before
+        if ((gone = waitpid(-1, &status, __WALL)) < 0) break;
+      return End::killed;
+    }
+    ptrace(PTRACE_SYSCALL, thread, nullptr, nullptr);
+  }
+}
+
+/// Runs @p body in a process that is killed as it enters its @p fatal-th call that changes files; 0: not at all.
 template <class Body>
-End run_until_call(int fatal, Body&& body) {
+End run_until_call(int fatal, Body&& body, int* calls = nullptr) {
   pid_t const child = fork();
   if (child == 0) {
     if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(99);
@@ -37,29 +66,8 @@ End run_until_call(int fatal, Body&& body) {
     body();
     _exit(0);
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (!WIFSTOPPED(status)) return End::not_allowed;
-  ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
-  for (int calls = 0;;) {
-    ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
-    waitpid(child, &status, 0);
-    if (!WIFSTOPPED(status)) break;
-    if (WSTOPSIG(status) != (SIGTRAP | 0x80)) continue;
-    __ptrace_syscall_info info = {};
-    if (ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info) <= 0) break;
-    if (info.op != PTRACE_SYSCALL_INFO_ENTRY || !changes_files(info.entry.nr) || ++calls < fatal) continue;
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return End::killed;
-  }
-  if (WIFSTOPPED(status)) {
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    return End::not_allowed;
-  }
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "the saving process ended with status " << status;
-  return End::finished;
+  int counted = 0;
+  return follow(child, fatal, calls ? *calls : counted);
 }
 
 /// Peak resident memory of a process that does @p work, in MiB.

@@ -180,11 +180,13 @@ SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> con
   SavedCheckpoint saved;
   for (auto const& entry : fs::directory_iterator(temporary)) saved.bytes += static_cast<std::int64_t>(entry.file_size());
   saved.directory = request.directory / step_name(request.step);
-  move_into_place(temporary, saved.directory);
   try {
+    move_into_place(temporary, saved.directory);
     write_file_atomically(request.directory / "latest", step_name(request.step) + "\n");
   } catch (IoError const& e) {
-    throw IoError(concat(e.what(), "; ", saved.directory.string(), " itself is complete"));
+    std::error_code error;
+    bool const moved = !fs::exists(temporary, error);
+    throw IoError(concat(e.what(), moved ? concat("; ", saved.directory.string(), " itself is complete") : std::string()));
   }
   return saved;
 }

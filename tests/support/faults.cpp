@@ -1,0 +1,227 @@
+// A disk that fails on demand: this library stands before the C library and lets chosen calls fail, transfer less, or end the process.
+//
+// TESSERA_FAULTS, or the text given to tessera_set_faults(), has rules separated by ';'. A rule is a list of key=value separated by ',':
+//   call=pwrite    open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink, truncate, reserve, read (also pread); absent: any but read
+//   path=shard_    the rule is for paths that contain this; absent: all
+//   rank=1         for this rank of mpirun; absent: all
+//   nth=3          from the third such call on (from 1); absent: 1
+//   times=2        for so many calls; absent: all that follow
+//   do=EIO         the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR; or `short`: half the bytes; or `kill`: SIGKILL
+// tessera_faults_met() counts the calls that a rule changed.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Rule {
+  std::string call, path, action;
+  long rank = -1, nth = 1, times = -1, seen = 0;
+};
+
+struct Rules {
+  std::mutex mutex;
+  std::vector<Rule> list;
+  Rules() {
+    if (char const* text = std::getenv("TESSERA_FAULTS")) set(text);
+  }
+  void set(std::string const& text) {
+    list.clear();
+    std::istringstream rules(text);
+    for (std::string one; std::getline(rules, one, ';');) {
+      Rule rule;
+      std::istringstream pairs(one);
+      for (std::string pair; std::getline(pairs, pair, ',');) {
+        std::string const key = pair.substr(0, pair.find('=')), value = pair.substr(std::min(pair.size(), pair.find('=') + 1));
+        if (key == "call") rule.call = value;
+        else if (key == "path") rule.path = value;
+        else if (key == "do") rule.action = value;
+        else if (key == "rank") rule.rank = std::atol(value.c_str());
+        else if (key == "nth") rule.nth = std::atol(value.c_str());
+        else if (key == "times") rule.times = std::atol(value.c_str());
+      }
+      if (!rule.action.empty()) list.push_back(rule);
+    }
+  }
+};
+
+Rules& rules() {
+  static Rules* const all = new Rules;  // never destroyed: calls come until the process has ended
+  return *all;
+}
+std::atomic<long> met{0};
+
+long own_rank() {
+  char const* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank ? std::atol(rank) : 0;
+}
+
+int error_of(std::string const& name) {
+  struct {
+    char const* name;
+    int value;
+  } const known[] = {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINTR", EINTR}};
+  for (auto const& one : known)
+    if (name == one.name) return one.value;
+  return EIO;
+}
+
+std::string path_of(int fd) {
+  char link[64], target[4096];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t const length = readlink(link, target, sizeof target);
+  return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "";
+}
+
+enum class Verdict { pass, fail, cut };
+
+/// What becomes of a call; errno is set for `fail`.
+Verdict judge(char const* call, std::string const& path) {
+  static thread_local bool inside = false;
+  if (inside || path.empty() || path.compare(0, 6, "/proc/") == 0 || path.compare(0, 5, "/dev/") == 0 && path.compare(0, 9, "/dev/shm/") != 0) return Verdict::pass;
+  inside = true;
+  Verdict verdict = Verdict::pass;
+  {
+    Rules& all = rules();
+    std::lock_guard const lock(all.mutex);
+    for (auto& rule : all.list) {
+      bool const same = rule.call.empty() ? std::strcmp(call, "read") != 0 : rule.call == call;
+      if (!same || path.find(rule.path) == std::string::npos || (rule.rank >= 0 && rule.rank != own_rank())) continue;
+      ++rule.seen;
+      if (rule.seen < rule.nth || (rule.times >= 0 && rule.seen >= rule.nth + rule.times)) continue;
+      ++met;
+      if (rule.action == "kill") kill(getpid(), SIGKILL);
+      verdict = rule.action == "short" ? Verdict::cut : Verdict::fail;
+      if (verdict == Verdict::fail) errno = error_of(rule.action);
+      break;
+    }
+  }
+  inside = false;
+  return verdict;
+}
+
+template <class Function>
+Function real(char const* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+std::size_t cut(std::size_t bytes, Verdict verdict) { return verdict == Verdict::cut && bytes > 1 ? bytes / 2 : bytes; }
+
+int open_as(char const* name, char const* path, int flags, mode_t mode) {
+  if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0 && judge("open", path) == Verdict::fail) return -1;
+  static auto const next = real<int (*)(char const*, int, ...)>("open");
+  static auto const next64 = real<int (*)(char const*, int, ...)>("open64");
+  return (std::strcmp(name, "open") == 0 ? next : next64)(path, flags, mode);
+}
+
+}  // namespace
+
+#define TESSERA_MODE_OF(flags)                                  \
+  mode_t mode = 0;                                              \
+  if ((flags) & O_CREAT) {                                      \
+    va_list arguments;                                          \
+    va_start(arguments, flags);                                 \
+    mode = static_cast<mode_t>(va_arg(arguments, unsigned));    \
+    va_end(arguments);                                          \
+  }
+
+extern "C" {
+
+void tessera_set_faults(char const* text) {
+  std::lock_guard const lock(rules().mutex);
+  rules().set(text);
+  met = 0;
+}
+long tessera_faults_met() { return met; }
+
+int open(char const* path, int flags, ...) {
+  TESSERA_MODE_OF(flags)
+  return open_as("open", path, flags, mode);
+}
+int open64(char const* path, int flags, ...) {
+  TESSERA_MODE_OF(flags)
+  return open_as("open64", path, flags, mode);
+}
+int mkdir(char const* path, mode_t mode) noexcept {
+  static auto const next = real<int (*)(char const*, mode_t)>("mkdir");
+  return judge("mkdir", path) == Verdict::fail ? -1 : next(path, mode);
+}
+ssize_t write(int fd, void const* data, std::size_t bytes) {
+  static auto const next = real<ssize_t (*)(int, void const*, std::size_t)>("write");
+  Verdict const verdict = fd > 2 ? judge("write", path_of(fd)) : Verdict::pass;
+  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict));
+}
+ssize_t pwrite(int fd, void const* data, std::size_t bytes, off_t offset) {
+  static auto const next = real<ssize_t (*)(int, void const*, std::size_t, off_t)>("pwrite");
+  Verdict const verdict = judge("write", path_of(fd));
+  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+}
+ssize_t pwrite64(int fd, void const* data, std::size_t bytes, off64_t offset) {
+  static auto const next = real<ssize_t (*)(int, void const*, std::size_t, off64_t)>("pwrite64");
+  Verdict const verdict = judge("write", path_of(fd));
+  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+}
+ssize_t pread(int fd, void* data, std::size_t bytes, off_t offset) {
+  static auto const next = real<ssize_t (*)(int, void*, std::size_t, off_t)>("pread");
+  Verdict const verdict = judge("read", path_of(fd));
+  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+}
+ssize_t pread64(int fd, void* data, std::size_t bytes, off64_t offset) {
+  static auto const next = real<ssize_t (*)(int, void*, std::size_t, off64_t)>("pread64");
+  Verdict const verdict = judge("read", path_of(fd));
+  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+}
+int fsync(int fd) {
+  static auto const next = real<int (*)(int)>("fsync");
+  return judge("fsync", path_of(fd)) == Verdict::fail ? -1 : next(fd);
+}
+int fdatasync(int fd) {
+  static auto const next = real<int (*)(int)>("fdatasync");
+  return judge("fsync", path_of(fd)) == Verdict::fail ? -1 : next(fd);
+}
+int close(int fd) {
+  static auto const next = real<int (*)(int)>("close");
+  std::string const path = path_of(fd);
+  bool const writes = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+  Verdict const verdict = writes ? judge("close", path) : Verdict::pass;
+  int const why = errno, result = next(fd);  // the descriptor is gone, as with a real failure
+  if (verdict != Verdict::fail) return result;
+  errno = why;
+  return -1;
+}
+int rename(char const* from, char const* to) noexcept {
+  static auto const next = real<int (*)(char const*, char const*)>("rename");
+  return judge("rename", to) == Verdict::fail ? -1 : next(from, to);
+}
+int unlink(char const* path) noexcept {
+  static auto const next = real<int (*)(char const*)>("unlink");
+  return judge("unlink", path) == Verdict::fail ? -1 : next(path);
+}
+int ftruncate(int fd, off_t bytes) noexcept {
+  static auto const next = real<int (*)(int, off_t)>("ftruncate");
+  return judge("truncate", path_of(fd)) == Verdict::fail ? -1 : next(fd, bytes);
+}
+int ftruncate64(int fd, off64_t bytes) noexcept {
+  static auto const next = real<int (*)(int, off64_t)>("ftruncate64");
+  return judge("truncate", path_of(fd)) == Verdict::fail ? -1 : next(fd, bytes);
+}
+int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  static auto const next = real<int (*)(int, int, off_t, off_t)>("fallocate");
+  return judge("reserve", path_of(fd)) == Verdict::fail ? -1 : next(fd, mode, offset, bytes);
+}
+
+}  // extern "C"
