@@ -2,7 +2,7 @@
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
-find_package(HDF5 1.10 REQUIRED COMPONENTS C)
+find_package(HDF5 1.10.5 REQUIRED COMPONENTS C)
 find_package(nlohmann_json 3.9 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(fmt REQUIRED)

@@ -125,10 +125,9 @@ void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
   Block block;
   while (sources.next(source)) {
     while (asked - read < read_ahead_bytes && ahead.next(later)) {
-      std::int64_t const first = later.block * manifest.checksum_block;
-      std::int64_t const bytes = std::min(manifest.checksum_block, later.piece.piece->numel * 4 - first);
-      files.open(later.piece.piece->shard).read_ahead(later.piece.piece->states[state].file_offset + first, bytes);
-      asked += bytes;
+      auto const place = detail::place_of(manifest, later.piece, later.block);
+      files.open(later.piece.piece->shard).read_ahead(place.offset, place.bytes);
+      asked += std::min(manifest.checksum_block, later.piece.piece->numel * 4 - later.block * manifest.checksum_block);
     }
     if (!pipe.take_free(block)) return;
     std::int64_t const bytes = detail::read_block(manifest, files, source.piece, source.block, block.data.data());

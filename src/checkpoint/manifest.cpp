@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "detail/checksum.hpp"
+#include "detail/chunk_codec.hpp"
 #include "detail/file.hpp"
 #include "detail/json_reader.hpp"
 #include "detail/text.hpp"
@@ -17,6 +18,7 @@ namespace {
 using detail::JsonReader;
 
 constexpr char format_name[] = "tessera-checkpoint";
+constexpr char shuffle_gzip[] = "shuffle+gzip";
 constexpr std::int64_t max_manifest_bytes = std::int64_t{1} << 30;
 /// The last member; its value is the XXH3 of all text before it.
 constexpr std::string_view seal_key = "\"manifest_xxh3\"";
@@ -53,6 +55,12 @@ std::vector<std::string> read_strings(JsonReader& json) {
   return out;
 }
 
+Compression read_compression(JsonReader& json) {
+  std::string const name = json.string();
+  if (name != shuffle_gzip && name != "none") json.fail(concat("compression '", name, "' is not known; this program reads none and ", shuffle_gzip));
+  return name == shuffle_gzip ? Compression::shuffle_gzip : Compression::none;
+}
+
 /// {"file": "shard_00000.h5", "bytes": 4096, "first_rank": 0, "ranks": 1}
 ShardRecord read_shard(JsonReader& json) {
   ShardRecord shard;
@@ -62,6 +70,7 @@ ShardRecord read_shard(JsonReader& json) {
     if (key == "file") shard.file = json.string();
     else if (key == "bytes") shard.bytes = read_count(json, key);
     else if (key == "first_rank") shard.first_rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+    else if (key == "compression") shard.compression = read_compression(json);
     else if (key == "ranks") shard.ranks = static_cast<int>(std::min<std::int64_t>(read_count(json, key, 1), INT32_MAX));
     else (void)json.raw();
   });
@@ -70,11 +79,24 @@ ShardRecord read_shard(JsonReader& json) {
   return shard;
 }
 
-/// {"shard": 0, "offset": 0, "numel": 8, "file_offsets": [4096], "xxh3": ["00..."]}
+/// [[4096, 3000], [8192, 2900]]: offset and bytes of each stored chunk.
+std::vector<ByteRange> read_chunks(JsonReader& json) {
+  std::vector<ByteRange> chunks;
+  json.array([&] {
+    std::vector<std::int64_t> pair;
+    json.array([&] { pair.push_back(read_count(json, "chunks")); });
+    if (pair.size() != 2) json.fail(concat("a chunk has ", pair.size(), " numbers, not offset and bytes"));
+    chunks.push_back({pair[0], pair[1]});
+  });
+  return chunks;
+}
+
+/// {"shard": 0, "offset": 0, "numel": 8, "file_offsets": [4096], "xxh3": ["00..."]}; of a compressed shard with "chunks" for "file_offsets"
 PieceRecord read_piece(JsonReader& json) {
   PieceRecord piece;
   Members members(json, "a piece");
   std::vector<std::int64_t> offsets;
+  std::vector<std::vector<ByteRange>> chunks;
   std::vector<std::vector<std::uint64_t>> sums;
   json.object([&](std::string const& key) {
     members.once(key);
@@ -82,14 +104,19 @@ PieceRecord read_piece(JsonReader& json) {
     else if (key == "offset") piece.offset = read_count(json, key);
     else if (key == "numel") piece.numel = read_count(json, key, 1);
     else if (key == "file_offsets") json.array([&] { offsets.push_back(read_count(json, key)); });
+    else if (key == "rank") piece.rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+    else if (key == "chunks") json.array([&] { chunks.push_back(read_chunks(json)); });
     else if (key == "xxh3") json.array([&] {
       if (!detail::from_hex(json.string(), sums.emplace_back())) json.fail("'xxh3' is not a run of 16 hexadecimal digits a block");
     });
     else (void)json.raw();
   });
-  members.require({"shard", "offset", "numel", "file_offsets", "xxh3"});
-  if (offsets.size() != sums.size()) json.fail(concat("a piece has ", offsets.size(), " file_offsets but ", sums.size(), " xxh3"));
-  for (std::size_t i = 0; i < sums.size(); ++i) piece.states.push_back({offsets[i], std::move(sums[i])});
+  if (chunks.empty()) members.require({"file_offsets"});
+  members.require({"shard", "offset", "numel", "xxh3"});
+  for (auto const& of_state : chunks) offsets.push_back(of_state.empty() ? -1 : of_state[0].offset);
+  if (offsets.size() != sums.size()) json.fail(concat("a piece has ", offsets.size(), " ", chunks.empty() ? "file_offsets" : "chunks", " but ", sums.size(), " xxh3"));
+  chunks.resize(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) piece.states.push_back({offsets[i], std::move(sums[i]), std::move(chunks[i])});
   return piece;
 }
 
@@ -156,16 +183,32 @@ bool read_member(JsonReader& json, std::string const& key, std::string const& so
   return true;
 }
 
+/// Stored chunks: one for each block, inside the file, no larger than its elements can take.
+void check_chunks(Manifest const& m, PieceRecord const& piece, StateExtent const& state, std::string const& where) {
+  std::int64_t const room = m.shards[static_cast<std::size_t>(piece.shard)].bytes;
+  std::int64_t const most = detail::most_stored_bytes(std::min(piece.numel, m.checksum_block / 4));
+  TESSERA_VALIDATE(static_cast<std::int64_t>(state.chunks.size()) == detail::blocks_of(piece.numel * 4, m.checksum_block), DataError, where, ": ",
+                   state.chunks.size(), " chunks for ", piece.numel * 4, " bytes in blocks of ", m.checksum_block);
+  for (auto const& chunk : state.chunks)
+    TESSERA_VALIDATE(chunk.offset <= room && chunk.bytes <= room - chunk.offset && chunk.bytes >= 1 && chunk.bytes <= most, DataError, where, ": a chunk of ",
+                     chunk.bytes, " bytes at ", chunk.offset, " does not lie in ", m.shards[static_cast<std::size_t>(piece.shard)].file, " of ", room,
+                     " bytes, or is larger than its elements can take (", most, ")");
+}
+
 void check_piece(Manifest const& m, TensorRecord const& tensor, PieceRecord const& piece, std::string const& where) {
   TESSERA_VALIDATE(piece.shard < static_cast<int>(m.shards.size()), DataError, where, ": shard ", piece.shard, " of ", m.shards.size());
   TESSERA_VALIDATE(piece.numel <= tensor.numel() - piece.offset, DataError, where, ": a piece of ", piece.numel, " elements at ",
                    piece.offset, " ends after the tensor's ", tensor.numel());
   TESSERA_VALIDATE(piece.states.size() == m.states.size(), DataError, where, ": a piece has ", piece.states.size(), " states, not ",
                    m.states.size());
-  std::int64_t const bytes = piece.numel * 4, room = m.shards[static_cast<std::size_t>(piece.shard)].bytes;
+  auto const& shard = m.shards[static_cast<std::size_t>(piece.shard)];
+  std::int64_t const bytes = piece.numel * 4, room = shard.bytes;
   for (auto const& state : piece.states) {
-    TESSERA_VALIDATE(state.file_offset <= room && bytes <= room - state.file_offset, DataError, where, ": ", bytes, " bytes at ",
-                     state.file_offset, " do not lie in ", m.shards[static_cast<std::size_t>(piece.shard)].file, " of ", room, " bytes");
+    bool const compressed = shard.compression != Compression::none;
+    TESSERA_VALIDATE(compressed == !state.chunks.empty(), DataError, where, ": a piece in ", shard.file, compressed ? " has no chunks" : " has chunks, but the shard is not compressed");
+    if (compressed) check_chunks(m, piece, state, where);
+    else TESSERA_VALIDATE(state.file_offset <= room && bytes <= room - state.file_offset, DataError, where, ": ", bytes, " bytes at ", state.file_offset,
+                          " do not lie in ", shard.file, " of ", room, " bytes");
     TESSERA_VALIDATE(static_cast<std::int64_t>(state.xxh3.size()) == detail::blocks_of(bytes, m.checksum_block), DataError, where, ": ",
                      state.xxh3.size(), " checksums for ", bytes, " bytes in blocks of ", m.checksum_block);
   }
@@ -177,6 +220,8 @@ void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const
   for (auto const& run : tensor.runs()) {
     auto const& file = m.shards[static_cast<std::size_t>(run.shard)].file;
     TESSERA_VALIDATE(shards.insert(run.shard).second, DataError, where, ": ", file, " has two separate parts of it");
+    TESSERA_VALIDATE(run.pieces == 1 || m.shards[static_cast<std::size_t>(run.shard)].compression == Compression::none, DataError, where, ": ", file,
+                     " is compressed and has ", run.pieces, " pieces of it; one is known");
     for (std::size_t i = run.first_piece + 1; i < run.first_piece + run.pieces; ++i)
       for (std::size_t s = 0; s < m.states.size(); ++s) {
         auto const& before = tensor.pieces[i - 1];
@@ -223,13 +268,19 @@ void check_seal(std::string_view text, std::string const& seal, std::string cons
 
 void append_piece(std::string& out, PieceRecord const& piece) {
   std::vector<std::int64_t> offsets;
-  std::string sums;
+  std::string sums, chunks;
   for (auto const& state : piece.states) {
     offsets.push_back(state.file_offset);
+    chunks += chunks.empty() ? "[" : ", [";
+    for (std::size_t i = 0; i < state.chunks.size(); ++i) chunks += concat(i ? ", [" : "[", state.chunks[i].offset, ", ", state.chunks[i].bytes, "]");
+    chunks += "]";
     sums += (sums.empty() ? "\"" : ", \"") + detail::to_hex(state.xxh3) + "\"";
   }
   out += concat("    {\"shard\": ", piece.shard, ", \"offset\": ", piece.offset, ", \"numel\": ", piece.numel,
-                ", \"file_offsets\": ", detail::list_text(offsets), ", \"xxh3\": [", sums, "]}");
+                piece.rank >= 0 ? concat(", \"rank\": ", piece.rank) : "");
+  bool const compressed = !piece.states.empty() && !piece.states[0].chunks.empty();
+  out += compressed ? concat(", \"chunks\": [", chunks, "]") : ", \"file_offsets\": " + detail::list_text(offsets);
+  out += ", \"xxh3\": [" + sums + "]}";
 }
 
 void append_tensor(std::string& out, TensorRecord const& tensor) {
@@ -278,6 +329,8 @@ std::int64_t Manifest::parameter_count() const {
 }
 
 std::int64_t Manifest::needed_version() const {
+  for (auto const& shard : shards)
+    if (shard.compression != Compression::none) return 2;
   for (auto const& tensor : tensors)
     for (auto const& run : tensor.runs())
       if (run.pieces > 1) return 2;
@@ -339,7 +392,8 @@ std::string manifest_text(Manifest const& m) {
   out += "\"shards\": [\n";
   for (std::size_t i = 0; i < m.shards.size(); ++i)
     out += concat("  {\"file\": ", detail::json_quote(m.shards[i].file), ", \"bytes\": ", m.shards[i].bytes,
-                  m.shards[i].ranks > 0 ? concat(", \"first_rank\": ", m.shards[i].first_rank, ", \"ranks\": ", m.shards[i].ranks) : "", "}",
+                  m.shards[i].ranks > 0 ? concat(", \"first_rank\": ", m.shards[i].first_rank, ", \"ranks\": ", m.shards[i].ranks) : "",
+                  m.shards[i].compression == Compression::none ? "" : concat(", \"compression\": \"", shuffle_gzip, "\""), "}",
                   i + 1 < m.shards.size() ? ",\n" : "");
   out += "],\n\"tensors\": [\n";
   for (std::size_t i = 0; i < m.tensors.size(); ++i) {

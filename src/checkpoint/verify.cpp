@@ -21,7 +21,8 @@ constexpr std::size_t most_named = 4;
 /// One state of a piece with its place.
 struct Extent {
   detail::PieceState what;
-  std::int64_t first = 0, end = 0;  ///< bytes of the shard
+  std::int64_t blocks = 0;
+  std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first block to its last
 };
 
 /// What of every shard is to be read, by place in the file.
@@ -30,8 +31,10 @@ std::vector<std::vector<Extent>> extents_of(Manifest const& manifest) {
   for (auto const& tensor : manifest.tensors)
     for (auto const& piece : tensor.pieces)
       for (std::size_t s = 0; s < manifest.states.size(); ++s) {
-        std::int64_t const first = piece.states[s].file_offset;
-        shards[static_cast<std::size_t>(piece.shard)].push_back({{&tensor, &piece, s}, first, first + piece.numel * 4});
+        detail::PieceState const what{&tensor, &piece, s};
+        std::int64_t const blocks = detail::blocks_of(piece.numel * 4, manifest.checksum_block);
+        std::int64_t const first = detail::place_of(manifest, what, 0).offset, end = detail::place_of(manifest, what, blocks - 1).end();
+        shards[static_cast<std::size_t>(piece.shard)].push_back({what, blocks, first, end});
       }
   for (auto& extents : shards) std::sort(extents.begin(), extents.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
   return shards;
@@ -96,8 +99,9 @@ class Verification {
     asked_ = 0;
     for (auto const& extent : extents) {
       Run bad;
-      for (std::int64_t b = 0, first = extent.first; first < std::min(extent.end, size); ++b, first += manifest_.checksum_block) {
-        std::int64_t const end = std::min(first + manifest_.checksum_block, extent.end);
+      for (std::int64_t b = 0; b < extent.blocks; ++b) {
+        auto const place = detail::place_of(manifest_, extent.what, b);
+        std::int64_t const first = place.offset, end = place.end();
         if (end > size) break;
         fetch_ahead(index, end, size);
         std::string reason = problem_of(extent, b);

@@ -293,7 +293,7 @@ void add_checkpoint_commands(CLI::App& app) {
   add_looking(*group, a);
   add_diff(*group, a);
   add_prune(*group, a);
-  add_checkpoint_view(*group);
+  add_checkpoint_layouts(*group);
 }
 
 }  // namespace tessera::cli

@@ -12,7 +12,7 @@ void add_consolidate(CLI::App& app);
 /// "fp32", "bf16", "float16", ... @throws UsageError
 Dtype model_dtype(std::string const& name);
 void add_checkpoint_commands(CLI::App& app);
-void add_checkpoint_view(CLI::App& group);
+void add_checkpoint_layouts(CLI::App& group);
 void add_plot(CLI::App& app);
 void add_config_commands(CLI::App& app);
 void add_tokenize(CLI::App& app);

@@ -402,6 +402,13 @@ def shared_shard_files(b):
         b.train(2, b.common(name, per_device_train_batch_size=6, deepspeed=b.config("b.json", zero(3)), **words))
         close(b.losses(name), whole, 1e-6, name)
     assert models[0] == models[1] == models[2]
+    b.tool(["checkpoint", "convert", b.work / "files-2", b.work / "converted", "--tag", "2", "--ranks", 5, "--ranks-per-file", 2, "--compress", "gzip"])
+    assert len(list((b.work / "converted").glob("shard_*.h5"))) == 3
+    b.tool(["checkpoint", "convert", b.work / "files-2", b.work / "converted"], expect=64)
+    b.tool([b.work / "converted", b.work / "converted.safetensors"], program="zero-to-fp32")
+    assert (b.work / "converted.safetensors").read_bytes() == models[0]
+    b.train(2, b.common("again", per_device_train_batch_size=6, max_steps=4, resume_from_checkpoint=str(b.work / "converted")))
+    close(b.losses("again"), whole[2:], 1e-6, "from the converted checkpoint")
     done = b.train(1, b.common("wrong", checkpoint_ranks_per_file="nodes"), expect=64)
     assert "a number of ranks from 1, or node" in done.stderr, done.stderr
 

@@ -12,10 +12,18 @@
 
 namespace tessera::checkpoint {
 
+/// Bytes of a shard file.
+struct ByteRange {
+  std::int64_t offset = 0, bytes = 0;
+  std::int64_t end() const { return offset + bytes; }
+  bool operator==(ByteRange const&) const = default;
+};
+
 /// Where one state of a piece lies in its shard file, and the XXH3 (64 bit) of every block of `checksum_block` bytes of it.
 struct StateExtent {
-  std::int64_t file_offset = 0;  ///< bytes
-  std::vector<std::uint64_t> xxh3;
+  std::int64_t file_offset = 0;   ///< bytes; of the first chunk in a compressed shard
+  std::vector<std::uint64_t> xxh3;  ///< of the elements, compressed or not
+  std::vector<ByteRange> chunks;  ///< of a compressed shard: a stored chunk for each block; else empty
   bool operator==(StateExtent const&) const = default;
 };
 
@@ -25,6 +33,7 @@ struct PieceRecord {
   std::int64_t offset = 0;   ///< first element in the tensor
   std::int64_t numel = 0;
   std::vector<StateExtent> states;  ///< parallel to Manifest::states
+  int rank = -1;             ///< that owned it; -1: that of the shard, or several
   bool operator==(PieceRecord const&) const = default;
 };
 
@@ -46,15 +55,19 @@ struct TensorRecord {
   bool operator==(TensorRecord const&) const = default;
 };
 
+/// How a shard's elements are stored: as they are, or in chunks through HDF5's filters shuffle and deflate.
+enum class Compression { none, shuffle_gzip };
+
 struct ShardRecord {
   std::string file;  ///< plain file name beside the manifest
   std::int64_t bytes = 0;
   int first_rank = 0, ranks = 0;  ///< whose parts it holds; 0 ranks: not known
+  Compression compression = Compression::none;
   bool operator==(ShardRecord const&) const = default;
 };
 
 struct Manifest {
-  /// Version 1: one piece of a tensor in a shard. Version 2: several, that follow each other in one dataset.
+  /// Version 1: one piece of a tensor in a shard. Version 2: several, that follow each other in one dataset; compressed shards.
   static constexpr std::int64_t current_version = 2;
 
   std::filesystem::path directory;  ///< that holds it

@@ -16,7 +16,7 @@ class Tessera(CMakePackage):
     depends_on("cmake@3.25:", type="build")
     depends_on("pkgconfig", type="build")
     depends_on("mpi")
-    depends_on("hdf5@1.10:")
+    depends_on("hdf5@1.10.5:")
     depends_on("kokkos@5.0: +openmp")
     depends_on("onednn@2.6:")
     depends_on("nlohmann-json")

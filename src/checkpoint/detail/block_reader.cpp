@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "detail/checksum.hpp"
+#include "detail/chunk_codec.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -33,16 +34,34 @@ File const& ShardFiles::open(int shard) {
   return file;
 }
 
-std::int64_t read_block(Manifest const& manifest, ShardFiles& files, PieceState const& what, std::int64_t block, void* out) {
-  std::int64_t const first = block * manifest.checksum_block, total = what.piece->numel * 4;
-  std::int64_t const bytes = std::min(manifest.checksum_block, total - first);
+ByteRange place_of(Manifest const& manifest, PieceState const& what, std::int64_t block) {
   auto const& extent = what.piece->states[what.state];
+  if (!extent.chunks.empty()) return extent.chunks[static_cast<std::size_t>(block)];
+  std::int64_t const first = block * manifest.checksum_block;
+  return {extent.file_offset + first, std::min(manifest.checksum_block, what.piece->numel * 4 - first)};
+}
+
+std::int64_t read_block(Manifest const& manifest, ShardFiles& files, PieceState const& what, std::int64_t block, void* out) {
+  std::int64_t const bytes = std::min(manifest.checksum_block, what.piece->numel * 4 - block * manifest.checksum_block);
+  auto const& extent = what.piece->states[what.state];
+  ByteRange const place = place_of(manifest, what, block);
   File const& file = files.open(what.piece->shard);
-  file.read(out, bytes, extent.file_offset + first);
+  auto const where = [&] {
+    return concat("shard ", file.path().string(), " is damaged: ", manifest.states[what.state], " of tensor ", what.tensor->name, ", bytes ", place.offset,
+                  " to ", place.end());
+  };
+  files.bytes_read_ += place.bytes;
+  if (extent.chunks.empty()) {
+    file.read(out, bytes, place.offset);
+  } else {
+    files.stored_.resize(static_cast<std::size_t>(place.bytes));
+    file.read(files.stored_.data(), place.bytes, place.offset);
+    TESSERA_VALIDATE(decompress_chunk(files.stored_, std::min(what.piece->numel, manifest.checksum_block / 4), out, bytes, files.scratch_), DataError, where(),
+                     ", is no compressed chunk of its elements; restore the file or use another checkpoint");
+  }
   std::uint64_t const expected = extent.xxh3[static_cast<std::size_t>(block)], found = xxh3(out, bytes);
-  TESSERA_VALIDATE(found == expected, DataError, "shard ", file.path().string(), " is damaged: ", manifest.states[what.state], " of tensor ",
-                   what.tensor->name, ", bytes ", extent.file_offset + first, " to ", extent.file_offset + first + bytes, ", has XXH3 ",
-                   to_hex({found}), " where ", to_hex({expected}), " was written; restore the file or use another checkpoint");
+  TESSERA_VALIDATE(found == expected, DataError, where(), ", has XXH3 ", to_hex({found}), " where ", to_hex({expected}),
+                   " was written; restore the file or use another checkpoint");
   return bytes;
 }
 

@@ -10,6 +10,8 @@
 
 namespace tessera::checkpoint::detail {
 
+struct PieceState;
+
 /// Shards of a checkpoint, opened when first needed; at most a fixed number is open at a time.
 class ShardFiles {
  public:
@@ -19,11 +21,16 @@ class ShardFiles {
   /// @throws DataError when the shard is missing or has another size than the manifest says
   File const& open(int shard);
 
+  std::int64_t bytes_read() const { return bytes_read_; }
+
  private:
+  friend std::int64_t read_block(Manifest const&, ShardFiles&, PieceState const&, std::int64_t, void*);
   Manifest const& manifest_;
   Sizes sizes_;
   std::vector<File> files_;
   std::vector<int> open_;  ///< oldest first
+  std::int64_t bytes_read_ = 0;
+  std::vector<char> stored_, scratch_;  ///< a compressed chunk, and its elements before they are put together
 };
 
 /// One state of one piece.
@@ -32,6 +39,9 @@ struct PieceState {
   PieceRecord const* piece = nullptr;
   std::size_t state = 0;
 };
+
+/// Where checksum block @p block lies in the shard: its elements, or the chunk they are compressed into.
+ByteRange place_of(Manifest const& manifest, PieceState const& what, std::int64_t block);
 
 /// Reads checksum block @p block of a piece's state to @p out and checks it. @return its bytes
 /// @throws DataError naming file, tensor, state and block

@@ -74,7 +74,9 @@ Id create_file(std::filesystem::path const& path, std::int64_t datasets) {
   // about 700 bytes of object header and link a dataset; in one block the data after it stays in one run
   check(H5Pset_meta_block_size(access, static_cast<hsize_t>(datasets + 16) * 1024), what);
   check(H5Pset_small_data_block_size(access, 0), what);
-  return Id(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access), H5Fclose, what);
+  Id const create(H5Pcreate(H5P_FILE_CREATE), H5Pclose, what);
+  check(H5Pset_obj_track_times(create, 0), what);
+  return Id(H5Fcreate(path.c_str(), H5F_ACC_EXCL, create, access), H5Fclose, what);
 }
 
 Id open_file(std::filesystem::path const& path) {
@@ -82,6 +84,20 @@ Id open_file(std::filesystem::path const& path) {
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "cannot make an HDF5 file access list");
   turn_off_locking(access);
   return Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "cannot open " + path.string() + " as HDF5");
+}
+
+void create_group(hid_t file, std::string const& path) {
+  std::string const what = "cannot create HDF5 group " + path;
+  Id const create(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, what);
+  check(H5Pset_obj_track_times(create, 0), what);
+  Id group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, create, H5P_DEFAULT), H5Gclose, what);
+  group.close("cannot close HDF5 group " + path);
+}
+
+Id dataset_properties(std::string const& what) {
+  Id create(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, what);
+  check(H5Pset_obj_track_times(create, 0), what);
+  return create;
 }
 
 Id element_type(Dtype dtype) {
@@ -101,7 +117,7 @@ Id create_dataset(hid_t file, std::string const& path, std::vector<std::int64_t>
   std::string const what = "cannot create HDF5 dataset " + path;
   std::vector<hsize_t> const dims(shape.begin(), shape.end());
   Id space(dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose, what);
-  Id create(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, what);
+  Id const create = dataset_properties(what);
   check(H5Pset_layout(create, H5D_CONTIGUOUS), what);
   check(H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY), what);
   check(H5Pset_fill_time(create, H5D_FILL_TIME_NEVER), what);

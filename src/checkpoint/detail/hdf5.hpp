@@ -59,6 +59,10 @@ class Id {
 Id create_file(std::filesystem::path const& path, std::int64_t datasets);
 Id open_file(std::filesystem::path const& path);
 
+/// Without time stamps, so that equal content is equal bytes: groups, and property lists for datasets.
+void create_group(hid_t file, std::string const& path);
+Id dataset_properties(std::string const& what);
+
 /// Little-endian type of an element; bf16 is a real HDF5 float (1 sign, 8 exponent, 7 fraction bits).
 Id element_type(Dtype dtype);
 /// Contiguous, allocated, unwritten. Groups on the way are made.

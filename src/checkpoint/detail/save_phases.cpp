@@ -52,7 +52,7 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request, std::vector<W
       auto const& written = shards[static_cast<std::size_t>(rank)].pieces;
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         auto const tensor = first_of_unit[static_cast<std::size_t>(pieces[i].unit)] + static_cast<std::size_t>(pieces[i].parameter);
-        tensors[tensor].pieces.push_back({group.index, pieces[i].parameter_offset, pieces[i].numel, written[i]});
+        tensors[tensor].pieces.push_back({group.index, pieces[i].parameter_offset, pieces[i].numel, written[i], group.count > 1 ? rank : -1});
       }
     }
   return tensors;

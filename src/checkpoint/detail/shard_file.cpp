@@ -14,37 +14,32 @@
 namespace tessera::checkpoint::detail {
 namespace {
 
-/// What the ranks of a group own of one parameter.
-struct Run {
-  int unit = 0, parameter = 0;
-  std::int64_t offset = 0, numel = 0;  ///< elements of the parameter
-  std::vector<std::int64_t> ranks;     ///< that own parts of it
-  std::vector<std::int64_t> offsets;   ///< first element of each part
+/// The layout of the file of a group, and which run holds which parameter.
+struct PlannedShard {
+  ShardLayout layout;
+  std::map<std::pair<int, int>, std::size_t> run_of;  ///< unit, parameter
 };
 
-std::vector<Run> runs_of(zero::PartitionPlan const& plan, RankGroup const& group) {
-  std::vector<Run> runs;
-  std::map<std::pair<int, int>, std::size_t> index;
-  for (int rank = group.first; rank < group.end(); ++rank)
+PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& identity, std::vector<std::string> const& states) {
+  PlannedShard planned{{identity, states, {}}, {}};
+  auto& runs = planned.layout.runs;
+  for (int rank = identity.group.first; rank < identity.group.end(); ++rank)
     for (auto const& piece : plan.pieces(rank)) {
-      auto const [at, is_new] = index.try_emplace({piece.unit, piece.parameter}, runs.size());
-      if (is_new) runs.push_back({piece.unit, piece.parameter, piece.parameter_offset, 0, {}, {}});
-      Run& run = runs[at->second];
+      auto const [at, is_new] = planned.run_of.try_emplace({piece.unit, piece.parameter}, runs.size());
+      auto const& slot = plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
+      if (is_new) runs.push_back({slot.name, slot.shape, piece.parameter_offset, 0, {}, {}});
+      RunLayout& run = runs[at->second];
       TESSERA_EXPECT(piece.parameter_offset == run.offset + run.numel, "rank ", rank, " does not go on where the ranks before it end");
       run.numel += piece.numel;
-      run.ranks.push_back(rank);
-      run.offsets.push_back(piece.parameter_offset);
+      run.part_ranks.push_back(rank);
+      run.part_offsets.push_back(piece.parameter_offset);
     }
-  return runs;
+  return planned;
 }
 
-zero::ParameterSlot const& slot_of(zero::PartitionPlan const& plan, Run const& run) {
-  return plan.unit(run.unit).parameters[static_cast<std::size_t>(run.parameter)];
-}
-
-void set_identity(hid_t file, ShardIdentity const& identity) {
+void set_identity(hid_t file, ShardIdentity const& identity, int version) {
   h5::set_attribute(file, "format", std::string("tessera-shard"));
-  h5::set_attribute(file, "format_version", std::int64_t{identity.group.count > 1 ? 2 : 1});
+  h5::set_attribute(file, "format_version", std::int64_t{version});
   h5::set_attribute(file, "creator", std::string("Tessera"));
   h5::set_attribute(file, "run_id", identity.run_id);
   h5::set_attribute(file, "step", identity.step);
@@ -54,29 +49,15 @@ void set_identity(hid_t file, ShardIdentity const& identity) {
   h5::set_attribute(file, "zero_stage", std::int64_t{identity.zero_stage});
 }
 
-void describe(hid_t dataset, ShardIdentity const& identity, zero::ParameterSlot const& slot, Run const& run) {
+void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run) {
   h5::set_attribute(dataset, "offset", run.offset);
-  h5::set_attribute(dataset, "shape", slot.shape);
+  h5::set_attribute(dataset, "shape", run.shape);
   h5::set_attribute(dataset, "dtype", std::string("fp32"));
-  h5::set_attribute(dataset, "rank", run.ranks.front());
+  h5::set_attribute(dataset, "rank", run.part_ranks.empty() ? std::int64_t{identity.group.first} : run.part_ranks.front());
   h5::set_attribute(dataset, "ranks", std::int64_t{identity.ranks});
-  if (identity.group.count == 1) return;
-  h5::set_attribute(dataset, "part_ranks", run.ranks);
-  h5::set_attribute(dataset, "part_offsets", run.offsets);
-}
-
-/// Where HDF5 placed each [run][state].
-std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& path, zero::PartitionPlan const& plan, std::vector<Run> const& runs,
-                                                   std::vector<std::string> const& states) {
-  h5::Id const file = h5::open_file(path);
-  std::vector<std::vector<std::int64_t>> places(runs.size());
-  for (std::size_t r = 0; r < runs.size(); ++r)
-    for (auto const& state : states) {
-      std::string const name = "/" + state + "/" + slot_of(plan, runs[r]).name;
-      h5::Id const dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose, path.string() + " has no dataset " + name);
-      places[r].push_back(h5::offset_of(dataset, name));
-    }
-  return places;
+  if (identity.group.count == 1 || run.part_ranks.empty()) return;
+  h5::set_attribute(dataset, "part_ranks", run.part_ranks);
+  h5::set_attribute(dataset, "part_offsets", run.part_offsets);
 }
 
 /// Elements [first, first + numel) of a piece: where they are, or in the writer's buffer.
@@ -96,15 +77,15 @@ void write_blocks(File& file, Elements const& elements, std::size_t state, zero:
 
 WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
                   std::vector<std::string> const& states, Elements const& elements, std::int64_t checksum_block) {
-  auto const runs = runs_of(plan, identity.group);
-  auto const places = read_places(path, plan, runs, states);
+  auto const planned = plan_shard(plan, identity, states);
+  auto const places = read_places(path, planned.layout);
   auto const pieces = plan.pieces(rank);
   WrittenShard shard;
   shard.pieces.assign(pieces.size(), std::vector<StateExtent>(states.size()));
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    auto const run = std::find_if(runs.begin(), runs.end(), [&](Run const& r) { return r.unit == pieces[i].unit && r.parameter == pieces[i].parameter; });
+    std::size_t const run = planned.run_of.at({pieces[i].unit, pieces[i].parameter});
     for (std::size_t s = 0; s < states.size(); ++s)
-      shard.pieces[i][s].file_offset = places[static_cast<std::size_t>(run - runs.begin())][s] + (pieces[i].parameter_offset - run->offset) * 4;
+      shard.pieces[i][s].file_offset = places[run][s] + (pieces[i].parameter_offset - planned.layout.runs[run].offset) * 4;
   }
   File file = File::open_write(path);
   shard.bytes = file.size();
@@ -146,27 +127,45 @@ float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const
   return view.unit_shards[static_cast<std::size_t>(piece.unit)] + (piece.partition_offset - plan.unit(piece.unit).partition_offset);
 }
 
-void lay_out_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                   std::vector<std::string> const& states) {
-  auto const runs = runs_of(plan, identity.group);
-  h5::Id structure = h5::create_file(path, static_cast<std::int64_t>(runs.size() * states.size()));
-  set_identity(structure, identity);
-  for (auto const& state : states) {
+void write_structure(hid_t file, ShardLayout const& layout, int version, std::function<h5::Id(std::string const& path, RunLayout const&)> const& make) {
+  set_identity(file, layout.identity, version);
+  for (auto const& state : layout.states) {
     std::string const root = "/" + state;
     // a rank of a tiny model may own nothing; the group is there all the same
-    h5::Id group(H5Gcreate2(structure, root.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "cannot create HDF5 group " + root);
-    group.close("cannot close HDF5 group " + root);
-    for (auto const& run : runs) {
-      auto const& slot = slot_of(plan, run);
-      h5::Id dataset = h5::create_dataset(structure, root + "/" + slot.name, {run.numel}, Dtype::fp32);
-      describe(dataset, identity, slot, run);
-      dataset.close("cannot close HDF5 dataset " + root + "/" + slot.name);
+    h5::create_group(file, root);
+    for (auto const& run : layout.runs) {
+      h5::Id dataset = make(root + "/" + run.name, run);
+      describe(dataset, layout.identity, run);
+      dataset.close("cannot close HDF5 dataset " + root + "/" + run.name);
     }
   }
+}
+
+void create_shard(std::filesystem::path const& path, ShardLayout const& layout) {
+  h5::Id structure = h5::create_file(path, static_cast<std::int64_t>(layout.runs.size() * layout.states.size()));
+  write_structure(structure, layout, layout.identity.group.count > 1 ? 2 : 1,
+                  [&](std::string const& name, RunLayout const& run) { return h5::create_dataset(structure, name, {run.numel}, Dtype::fp32); });
   structure.close("cannot close HDF5 file " + path.string());
   File file = File::open_write(path);
   file.reserve(file.size());
   file.close();
+}
+
+std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& path, ShardLayout const& layout) {
+  h5::Id const file = h5::open_file(path);
+  std::vector<std::vector<std::int64_t>> places(layout.runs.size());
+  for (std::size_t r = 0; r < layout.runs.size(); ++r)
+    for (auto const& state : layout.states) {
+      std::string const name = "/" + state + "/" + layout.runs[r].name;
+      h5::Id const dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose, path.string() + " has no dataset " + name);
+      places[r].push_back(h5::offset_of(dataset, name));
+    }
+  return places;
+}
+
+void lay_out_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan,
+                   std::vector<std::string> const& states) {
+  create_shard(path, plan_shard(plan, identity, states).layout);
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "detail/hdf5.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/checkpoint/save.hpp"
 
@@ -29,6 +30,27 @@ struct ShardIdentity {
   int ranks = 0;  ///< of the run
   int zero_stage = 0;
 };
+
+/// What the ranks of a file own of one tensor: a run of its elements, one dataset for each state.
+struct RunLayout {
+  std::string name;                 ///< of the tensor
+  std::vector<std::int64_t> shape;  ///< of the tensor
+  std::int64_t offset = 0, numel = 0;
+  std::vector<std::int64_t> part_ranks, part_offsets;  ///< owners, and the first element of what each owns
+};
+
+struct ShardLayout {
+  ShardIdentity identity;
+  std::vector<std::string> states;
+  std::vector<RunLayout> runs;
+};
+
+/// Groups, datasets, attributes; @p make creates the dataset of a run under a path.
+void write_structure(hid_t file, ShardLayout const& layout, int version, std::function<h5::Id(std::string const& path, RunLayout const&)> const& make);
+/// An uncompressed file without elements, its space reserved. @throws IoError
+void create_shard(std::filesystem::path const& file, ShardLayout const& layout);
+/// Where HDF5 placed each [run][state] of it.
+std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& file, ShardLayout const& layout);
 
 /// What one rank wrote: the size of its file and, for each piece of the plan, where each state lies and its checksums.
 struct WrittenShard {

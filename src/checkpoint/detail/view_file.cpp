@@ -61,7 +61,7 @@ void create_virtual(hid_t file, Dataset const& dataset) {
   std::string const what = "cannot create virtual HDF5 dataset " + dataset.path;
   std::vector<hsize_t> const dims(dataset.shape.begin(), dataset.shape.end());
   h5::Id const whole(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose, what);
-  h5::Id const create(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, what);
+  h5::Id const create = h5::dataset_properties(what);
   float const hole = std::numeric_limits<float>::quiet_NaN();
   h5::check(H5Pset_fill_value(create, H5T_NATIVE_FLOAT, &hole), what);
   if (dataset.placeholder) {
@@ -83,10 +83,7 @@ std::set<std::int64_t> write_structure(std::filesystem::path const& path, Manife
   h5::set_attribute(file, "format_version", std::int64_t{1});
   h5::set_attribute(file, "run_id", manifest.run_id);
   h5::set_attribute(file, "step", manifest.step);
-  for (auto const& state : manifest.states) {
-    h5::Id group(H5Gcreate2(file, state.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), H5Gclose, "cannot create HDF5 group " + state);
-    group.close("cannot close HDF5 group " + state);
-  }
+  for (auto const& state : manifest.states) h5::create_group(file, state);
   for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
     auto const& tensor = manifest.tensors[t];
     auto const sources = sources_of(manifest, tensor);
