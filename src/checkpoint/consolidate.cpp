@@ -258,6 +258,19 @@ ConsolidateReport consolidate(ConsolidateOptions const& options) {
   return report;
 }
 
+std::vector<fs::path> write_model_beside(Manifest const& manifest, Dtype dtype) {
+  ConsolidateOptions options;
+  options.output = manifest.directory;
+  options.dtype = dtype;
+  std::vector<TensorHeader> tensors;
+  for (auto const& tensor : manifest.tensors) tensors.push_back({tensor.name, tensor.shape});
+  auto const writer = make_sharded_safetensors_writer(options.output, tensors, dtype, options.max_shard_bytes);
+  stream(manifest, manifest.state_index("fp32"), *writer, {});
+  ConsolidateReport report;
+  finish(options, manifest, *writer, report);
+  return report.files;
+}
+
 std::int64_t parse_size(std::string const& text) {
   struct Unit {
     std::string_view name;

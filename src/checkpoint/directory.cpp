@@ -85,9 +85,17 @@ std::string step_name(std::int64_t step) {
   return name;
 }
 
+bool holds_only_model(fs::path const& step_directory) {
+  std::error_code error;
+  auto const has = [&](char const* name) { return fs::exists(step_directory / name, error); };
+  return !has("manifest.json") && has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json"));
+}
+
 std::string find_problem(fs::path const& step_directory) {
   try {
     std::error_code error;
+    if (holds_only_model(step_directory))
+      return step_directory.string() + " holds a model without optimizer state (--save_only_model); no run can go on from it, but --model_name_or_path starts a new one with its weights";
     if (!fs::exists(step_directory / "manifest.json", error)) return step_directory.string() + " has no manifest.json; its save never ended";
     Manifest const manifest = read_manifest(step_directory);
     for (auto const& shard : manifest.shards) {

@@ -28,7 +28,7 @@ SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> 
     for (int rank = 0; rank < request.plan.ranks(); ++rank) shards.push_back(write(temporary, rank));
     SavedCheckpoint saved = detail::publish(request, names, temporary, shards);
     saved.seconds = seconds_since(start);
-    saved.pruned = detail::prune(request.directory, request.keep, request.step);
+    saved.pruned = detail::prune(request);
     return saved;
   } catch (...) {
     detail::undo(temporary, true)();

@@ -160,7 +160,7 @@ struct Saver::Impl {
       std::vector<detail::WrittenShard> shards;
       for (auto const& one : packed) shards.push_back(detail::WrittenShard::unpack(one));
       own.disk.saved = detail::publish(own.request, own.names, own.temporary, shards);
-      own.disk.saved.pruned = detail::prune(own.request.directory, own.request.keep, own.request.step);
+      own.disk.saved.pruned = detail::prune(own.request);
     });
   }
 

@@ -66,6 +66,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("save_strategy", a.save_strategy);
   visit("save_steps", a.save_steps);
   visit("save_total_limit", a.save_total_limit);
+  visit("save_only_model", a.save_only_model);
   visit("async_save", a.async_save);
   visit("checkpoint_ranks_per_file", a.checkpoint_ranks_per_file);
   visit("max_save_failures", a.max_save_failures);

@@ -199,8 +199,7 @@ void add_save(OptionTable& t) {
       .one_of({"auto", "on", "off"});
   t.add(json, "checkpoint_ranks_per_file", 1, "ranks that share a shard file; node: those of a node (Tessera's own)").shown_as("number or node");
   t.add(integer, "max_save_failures", 3, "failed saves in a row that are survived (Tessera's own)").at_least(0).unit("saves");
-  t.add(boolean, "save_only_model", false, "checkpoints without optimizer state")
-      .refuse("a checkpoint can always be resumed; --save_strategy no writes only the final model");
+  t.add(boolean, "save_only_model", false, "regular checkpoints are a Hugging Face model alone, from which no run can go on");
   t.add(boolean, "save_on_each_node", false, "checkpoints on every node's own disk").refuse("all ranks write to one output_dir on a shared file system");
   t.add(boolean, "save_safetensors", true, "safetensors files").refuse("the model is always written as safetensors; leave it out");
   t.add(boolean, "enable_jit_checkpoint", false, "save when the job is asked to stop")

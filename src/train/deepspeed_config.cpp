@@ -235,6 +235,10 @@ void Resolver::resolve_zero() {
     out_.stage = value("zero_optimization.stage").as_int();
     out_.origins["stage"] = Origin::deepspeed;
   }
+  if (std::string const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save"; written(key)) {
+    out_.gather_16bit_weights = value(key).as_bool();
+    out_.origins["gather_16bit_weights"] = Origin::deepspeed;
+  }
   out_.overlap_comm = !out_.has_deepspeed || out_.stage == 3;
   if (written("zero_optimization.overlap_comm")) {
     out_.overlap_comm = value("zero_optimization.overlap_comm").as_bool();
@@ -323,6 +327,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("skip_on_nonfinite", c.skip_on_nonfinite);
   visit("stage", c.stage);
   visit("overlap_comm", c.overlap_comm);
+  visit("gather_16bit_weights", c.gather_16bit_weights);
   visit("reduce_bucket_size", c.reduce_bucket_size);
   visit("allgather_bucket_size", c.allgather_bucket_size);
   visit("prefetch_bucket_size", c.prefetch_bucket_size);

@@ -136,8 +136,8 @@ void add_zero(OptionTable& t) {
       .alias(z + "model_persistence_threshold").auto_is(by_default).hint("no effect: whole blocks are gathered in one piece");
   t.add(integer, z + "sub_group_size", 1000000000, "stage 3: elements the optimizer updates at a time").at_least(1).unit("elements")
       .auto_is(by_default).hint(same_result);
-  t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false, "stage 3: save whole weights").alias(z + "gather_16bit_weights_on_model_save")
-      .alias(z + "stage3_gather_fp16_weights_on_model_save").auto_is(by_default).hint("no effect: the model is always saved whole");
+  t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false, "checkpoints and the final model have the weights in the working precision").alias(z + "gather_16bit_weights_on_model_save")
+      .alias(z + "stage3_gather_fp16_weights_on_model_save").auto_is(by_default);
   for (auto const& [name, preset, meaning] : {std::tuple{"contiguous_gradients", true, "gradients in one buffer"},
            {"reduce_scatter", true, "reduce only what a rank keeps"}, {"use_multi_rank_bucket_allreduce", true, "one reduction a bucket"},
            {"allgather_partitions", true, "gather weights in one call"}, {"round_robin_gradients", false, "deal parameters to ranks in turn"},

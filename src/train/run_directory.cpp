@@ -46,11 +46,19 @@ bool is_step(std::string const& given) {
 /// What was asked for by name is used or refused, never replaced.
 StartingPoint named_checkpoint(TrainingArguments const& arguments, std::string const& given) {
   bool const step = is_step(given) && !fs::exists(given);
+  if (!step && checkpoint::holds_only_model(given)) throw DataError(concat("--resume_from_checkpoint ", given, ": ", checkpoint::find_problem(given)));
   auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given) : checkpoint::resolve_checkpoint(given);
   std::string const problem = checkpoint::find_problem(directory);
   TESSERA_VALIDATE(problem.empty(), DataError, "--resume_from_checkpoint ", given, ": ", problem,
                    "; `tessera checkpoint ls ", arguments.output_dir.string(), "` lists the others, --resume_from_checkpoint auto takes the newest whole one");
   return {directory, "going on from " + directory.string(), false};
+}
+
+/// For the message that nothing is there to go on from.
+std::string models_alone(fs::path const& directory) {
+  for (auto const& one : checkpoint::list_checkpoints(directory))
+    if (checkpoint::holds_only_model(one.directory)) return concat(" (", one.name, " is a model alone, written with --save_only_model)");
+  return "";
 }
 
 StartingPoint choose(TrainingArguments const& arguments) {
@@ -70,7 +78,7 @@ StartingPoint choose(TrainingArguments const& arguments) {
   }
   TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given, ": there is no whole checkpoint in ", directory.string());
   TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError, "the output directory ", directory.string(),
-                   " is not empty and holds no checkpoint to go on from; use --overwrite_output_dir, or another --output_dir");
+                   " is not empty and holds no checkpoint to go on from", models_alone(directory), "; use --overwrite_output_dir, or another --output_dir");
   return {};
 }
 

@@ -151,7 +151,7 @@ Outcome Trainer::train() {
     check_loss(step, outcome);
     after_step(step, outcome);
     if (outcome.stop != 0 && step < total) return stop_after(step, outcome.stop);
-    if (outcome.save_asked && step < total && last_saved_step_ != step && saver_->step() != step) save_checkpoint(step, SaveMode::go_on);
+    if (outcome.save_asked && step < total && last_saved_step_ != step && saver_->step() != step) save_checkpoint(step, SaveMode::go_on, SaveContent::whole);
     deadline_.step_took(Clock::now() - step_started - (saving_ - saving_before));
   }
   progress_->clear();
@@ -164,7 +164,7 @@ Outcome Trainer::train() {
 Outcome Trainer::stop_after(std::int64_t step, int request) {
   progress_->clear();
   finish_save();
-  if (last_saved_step_ != step) save_checkpoint(step, SaveMode::wait);
+  if (last_saved_step_ != step) save_checkpoint(step, SaveMode::wait, SaveContent::whole);
   std::string reason = concat("stopped by ", StopRequest::name(request), " after step ", step, " of ", sampler_->total_steps());
   if (last_saved_step_ != step) reason += concat("; its checkpoint could not be written, ", last_saved_step_ > 0 ? concat("the newest is of step ", last_saved_step_) : std::string("and there is none"));
   return {ExitCode::stopped_early, reason + "; run the same command again to go on"};
@@ -274,7 +274,7 @@ void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
     progress_->live(step);
   }
   if (eval_blocks_ && due(arguments_.eval_strategy, arguments_.eval_steps, step) && step < total) evaluate(step);
-  if (due(arguments_.save_strategy, arguments_.save_steps, step)) save_checkpoint(step, step < total ? SaveMode::go_on : SaveMode::wait);
+  if (due(arguments_.save_strategy, arguments_.save_steps, step)) save_checkpoint(step, step < total ? SaveMode::go_on : SaveMode::wait, SaveContent::regular);
   if (line) line_started_ = Clock::now();
 }
 

@@ -102,7 +102,8 @@ void Trainer::write_model() {
   fs::path shards = arguments_.output_dir / "checkpoints" / checkpoint::step_name(sampler_->total_steps());
   fs::path const scratch = arguments_.output_dir / ".model-shards";
   if (!checkpointed) {
-    auto request = save_request(sampler_->total_steps());
+    auto request = save_request(sampler_->total_steps(), SaveContent::whole);
+    request.model_files.reset();
     request.directory = scratch;
     request.keep = 1;
     auto views = engine_->state();
@@ -115,6 +116,7 @@ void Trainer::write_model() {
       checkpoint::ConsolidateOptions options;
       options.checkpoint = shards;
       options.output = arguments_.output_dir;
+      if (config_.gather_16bit_weights) options.dtype = config_.dtype;
       checkpoint::consolidate(options);
       copy_tokenizer();
       log::info("wrote the model to " + arguments_.output_dir.string() + " (config.json, safetensors, tokenizer)");

@@ -51,13 +51,19 @@ ConfigTree Trainer::resolved_config() const {
   return ConfigTree().set("arguments", describe(arguments_)).set("engine", describe(config_)).set("deepspeed", arguments_.deepspeed).set("machine", machine);
 }
 
-checkpoint::SaveRequest Trainer::save_request(std::int64_t step) const {
+checkpoint::SaveRequest Trainer::save_request(std::int64_t step, SaveContent content) const {
   checkpoint::SaveRequest request{.directory = arguments_.output_dir / "checkpoints", .step = step, .tokens = tokens_seen_,
                                   .samples = samples_seen_, .zero_stage = static_cast<int>(config_.stage), .run_id = run_id_, .plan = engine_->plan(),
                                   .units = model_->units(), .keep = static_cast<int>(arguments_.save_total_limit.value_or(0)),
                                   .model_config = {}, .resolved_config = {}, .trainer_state = {}, .versions = {}};
   int const per_file = arguments_.checkpoint_ranks_per_file.count;
   request.file_starts = per_file == 0 ? checkpoint::starts_by_host(session_.hosts()) : checkpoint::starts_by_count(comm_.size(), per_file);
+  if (arguments_.save_only_model || config_.gather_16bit_weights) {
+    auto& files = request.model_files.emplace();
+    files.dtype = config_.dtype;
+    files.alone = arguments_.save_only_model && content == SaveContent::regular;
+    if (tokenizer_) files.others = tokenizer_->files();
+  }
   if (!is_root()) return request;
   request.model_config = model_->config();
   request.resolved_config = resolved_config();
@@ -104,7 +110,7 @@ void Trainer::survive(std::int64_t step, std::function<void()> const& part) {
   saving_ += std::chrono::steady_clock::now() - started;
 }
 
-void Trainer::save_checkpoint(std::int64_t step, SaveMode mode) {
+void Trainer::save_checkpoint(std::int64_t step, SaveMode mode, SaveContent content) {
   if (saver_->in_flight()) {
     if (progress_) progress_->clear();
     if (is_root()) log::info(fmt::format("the save of step {} waits until that of step {} is written; --save_steps is small for this disk", step, saver_->step()));
@@ -115,7 +121,11 @@ void Trainer::save_checkpoint(std::int64_t step, SaveMode mode) {
   status_.set("save", ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
   survive(step, [&] {
     auto const source = background && !engine_->state_is_copied() ? checkpoint::Saver::Source::snapshot : checkpoint::Saver::Source::in_place;
-    saver_->begin(save_request(step), engine_->state(), source);
+    auto const request = save_request(step, content);
+    saves_model_alone_ = request.model_files && request.model_files->alone;
+    auto views = engine_->state();
+    if (saves_model_alone_) std::erase_if(views, [](auto const& view) { return view.name != "fp32"; });
+    saver_->begin(request, views, source);
     if (!background) checkpoint_done(saver_->finish(), step);
   });
 }
@@ -137,19 +147,19 @@ void Trainer::finish_save() {
 
 void Trainer::checkpoint_done(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
   save_failures_ = 0;
-  last_saved_step_ = step;
+  if (!saves_model_alone_) last_saved_step_ = step;
   deadline_.save_took(std::chrono::duration<double>(saved.work_seconds));
   if (!is_root()) return;
   std::string const name = saved.directory.filename().string();
   ConfigTree times;
   times.set("step", step).set("seconds", saved.seconds).set("stall_seconds", saved.stall_seconds).set("bytes", saved.bytes);
   status_.set("save", ConfigTree(times).set("state", "done"));
-  status_.checkpoint_saved(name);
+  if (!saves_model_alone_) status_.checkpoint_saved(name);
   if (metrics_)
     metrics_->write(ConfigTree().set("step", step).set("checkpoint", name).set("save_seconds", saved.seconds)
                         .set("save_stall_seconds", saved.stall_seconds).set("save_bytes", saved.bytes));
   if (progress_) progress_->clear();
-  log::info(fmt::format("saved {} ({}, {:.2f} s, training stood still for {:.2f} s)", saved.directory.string(), human_bytes(saved.bytes), saved.seconds,
+  log::info(fmt::format("saved {}{} ({}, {:.2f} s, training stood still for {:.2f} s)", saves_model_alone_ ? "the model alone in " : "", saved.directory.string(), human_bytes(saved.bytes), saved.seconds,
                         saved.stall_seconds));
 }
 

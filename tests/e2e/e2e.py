@@ -375,6 +375,32 @@ def failing_disk(b):
     assert "Read-only file system" in done.stderr and "sealed" in done.stderr, done.stderr
 
 
+def model_files_while_training(b):
+    """stage3_gather_16bit_weights_on_model_save puts the 16-bit model beside the shards, save_only_model in their place."""
+    config = b.config("ds.json", {**zero(3, bf16={"enabled": True}), "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}})
+    settings = dict(max_steps=6, save_strategy="steps", save_steps=2, per_device_train_batch_size=4, bf16=True)
+    b.train(2, b.common("beside", deepspeed=config, **settings))
+    step = lambda run, number: b.work / run / f"checkpoints/step_{number:08}"
+    for number in (2, 6):
+        b.tool(["export", b.work / "beside", b.work / f"export{number}", "--tag", number, "--dtype", "bf16"])
+        assert safetensors(step("beside", number) / "model.safetensors") == safetensors(b.work / f"export{number}/model.safetensors")
+        assert json.loads((step("beside", number) / "config.json").read_text()).get("torch_dtype", "bfloat16") == "bfloat16"
+        b.tool(["checkpoint", "verify", step("beside", number)])
+    assert safetensors(b.work / "beside/model.safetensors") == safetensors(step("beside", 6) / "model.safetensors")
+    alone = b.common("alone", save_only_model=True, save_total_limit=2, deepspeed=b.config("plain.json", zero(3, bf16={"enabled": True})), **settings)
+    b.train(2, alone)
+    assert sorted(p.name for p in (b.work / "alone/checkpoints").iterdir()) == ["step_00000004", "step_00000006"]
+    names = sorted(p.name for p in step("alone", 4).iterdir())
+    assert "model.safetensors" in names and "config.json" in names and "tokenizer.json" in names and not [n for n in names if "shard" in n or "manifest" in n], names
+    assert safetensors(step("alone", 6) / "model.safetensors") == safetensors(step("beside", 6) / "model.safetensors")
+    assert safetensors(b.work / "alone/model.safetensors")["transformer.wte.weight"][0] == "F32"
+    evaluate = dict(model_type=None, config_overrides=None, do_train=None, do_eval=True, tokenizer_name=None)
+    b.train(2, b.common("evaluated", model_name_or_path=str(step("alone", 6)), **evaluate))
+    refused(b, 65, alone + ["--resume_from_checkpoint", str(step("alone", 4))], "--save_only_model", "--model_name_or_path")
+    refused(b, 65, alone + ["--resume_from_checkpoint", "6"], "--save_only_model")
+    refused(b, 64, alone, "--save_only_model")
+
+
 def resume_on_other_ranks(b):
     b.train(1, b.common("whole", max_steps=8, per_device_train_batch_size=12))
     for ranks, stage, later_ranks, later_stage in ((2, 2, 3, 3), (4, 3, 1, 0), (3, 1, 2, 2)):

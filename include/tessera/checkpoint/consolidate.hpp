@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::checkpoint {
@@ -42,6 +43,10 @@ struct ConsolidateReport {
 /// Every block is checked against its checksum before it is written. Output appears under its final names when it is complete.
 /// @throws IoError (no checkpoint, missing file, write failed), DataError naming file and tensor (damage), ConfigError (dtype)
 ConsolidateReport consolidate(ConsolidateOptions const& options);
+
+/// The weights of a checkpoint that is being written, whose shards lie in @p manifest.directory: config.json and safetensors there, in
+/// @p dtype. Streamed and checked as above. @return the files
+std::vector<std::filesystem::path> write_model_beside(Manifest const& manifest, Dtype dtype);
 
 /// "5GB", "500MB", "2GiB", "1048576" as bytes (GB = 1e9, as Hugging Face counts). @throws UsageError
 std::int64_t parse_size(std::string const& text);

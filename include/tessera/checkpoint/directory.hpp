@@ -72,6 +72,9 @@ struct Pruned {
 /// @throws UsageError unless keep >= 1; IoError when one cannot be removed
 std::vector<Pruned> prune(PruneOptions const& options);
 
+/// A model without the state that a run needs to go on (SaveRequest::model_files, alone).
+bool holds_only_model(std::filesystem::path const& step_directory);
+
 /// Empty when the manifest is valid and every shard is there with its size; else what is wrong. Reads no tensor.
 std::string find_problem(std::filesystem::path const& step_directory);
 

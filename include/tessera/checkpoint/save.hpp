@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,13 @@ struct StreamedStates {
   std::function<void(std::string const& state, zero::Piece const& piece, std::int64_t first, std::int64_t numel, float* out)> read;
 };
 
+/// The model as from_pretrained() loads it (config.json, safetensors), in the checkpoint's directory.
+struct ModelFiles {
+  Dtype dtype = Dtype::fp32;
+  std::vector<std::filesystem::path> others;  ///< files that are copied beside it (tokenizer)
+  bool alone = false;  ///< nothing else stays: no run can go on from it, and `latest` does not name it
+};
+
 /// What is the same on all ranks of a save.
 struct SaveRequest {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints"; made when missing
@@ -36,6 +44,7 @@ struct SaveRequest {
   int keep = 0;                                ///< checkpoints to keep, this one included (save_total_limit); 0: all
   /// The first rank of every shard file, ascending from 0; ranks up to the next one share the file. Empty: a file for each rank.
   std::vector<int> file_starts = {};
+  std::optional<ModelFiles> model_files = {};
   /// For the manifest; read on rank 0 only.
   ConfigTree model_config, resolved_config, trainer_state, versions;
 };

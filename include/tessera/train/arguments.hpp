@@ -74,6 +74,7 @@ struct TrainingArguments {
   Interval save_strategy = Interval::steps;
   double save_steps = 500.0;
   std::optional<std::int64_t> save_total_limit;
+  bool save_only_model = false;
   AsyncSave async_save = AsyncSave::automatic;
   RanksPerFile checkpoint_ranks_per_file;
   std::int64_t max_save_failures = 3;  ///< failed saves in a row before the run ends; 0: the first one ends it

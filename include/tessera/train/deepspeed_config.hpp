@@ -44,6 +44,7 @@ struct ResolvedConfig {
   std::int64_t prefetch_bucket_size = 50'000'000;
   std::int64_t param_persistence_threshold = 100'000;
   std::int64_t max_live_parameters = 1'000'000'000;
+  bool gather_16bit_weights = false;  ///< checkpoints and the final model have the weights in the working precision
 
   // optimizer
   double learning_rate = 5e-5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0;

@@ -76,9 +76,13 @@ class Trainer {
     wait,       ///< until the checkpoint is durable
     go_on,      ///< in the background, where the memory for that is there
   };
-  void save_checkpoint(std::int64_t step, SaveMode mode);
+  enum class SaveContent {
+    regular,  ///< what the options say: perhaps a model alone
+    whole,    ///< a run can go on from it
+  };
+  void save_checkpoint(std::int64_t step, SaveMode mode, SaveContent content);
   bool saves_in_background();
-  checkpoint::SaveRequest save_request(std::int64_t step) const;
+  checkpoint::SaveRequest save_request(std::int64_t step, SaveContent content) const;
   /// When no rank's disk is at work: the next phase of the save in flight.
   void advance_save();
   /// Waits for the save in flight, if there is one.
@@ -123,7 +127,8 @@ class Trainer {
   std::string run_id_;                ///< kept over resumes
   ConfigTree resumed_from_;           ///< {"run_id", "step", "checkpoint"}; null: from the beginning
   std::int64_t first_step_ = 1;       ///< to run, after a resume
-  std::int64_t last_saved_step_ = -1;
+  std::int64_t last_saved_step_ = -1;  ///< of a whole checkpoint
+  bool saves_model_alone_ = false;     ///< the save at hand
   std::int64_t applied_steps_ = 0;    ///< not skipped: where the learning-rate schedule stands
   std::int64_t save_failures_ = 0;    ///< in a row
   std::int64_t tokens_seen_ = 0, samples_seen_ = 0;

@@ -10,6 +10,7 @@
 
 #include "detail/checksum.hpp"
 #include "detail/file.hpp"
+#include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/error.hpp"
@@ -81,6 +82,15 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
   return m;
 }
 
+bool is_model_alone(SaveRequest const& request) { return request.model_files && request.model_files->alone; }
+
+/// Before the manifest: what has one is whole.
+void write_model(ModelFiles const& files, Manifest const& manifest) {
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  write_model_beside(manifest, files.dtype);
+  for (auto const& file : files.others) write_file_atomically(manifest.directory / file.filename(), read_text(file, largest));
+}
+
 /// Gives the finished directory its name. A checkpoint of the same step that stands there is replaced.
 void move_into_place(fs::path const& temporary, fs::path const& final) {
   std::error_code ignored;
@@ -132,7 +142,8 @@ fs::path prepare(SaveRequest const& request, std::size_t states) {
   // page alignment, HDF5 metadata, manifest and view come on top of the numbers: 16 KiB a tensor of each rank is ample
   std::int64_t pieces = 0;
   for (auto const& unit : request.plan.units()) pieces += static_cast<std::int64_t>(unit.parameters.size()) + request.plan.ranks();
-  std::int64_t const needed = data_bytes(request, states) + pieces * static_cast<std::int64_t>(states) * 16384;
+  std::int64_t const model = request.model_files ? request.plan.parameter_count() * static_cast<std::int64_t>(size_of(request.model_files->dtype)) : 0;
+  std::int64_t const needed = data_bytes(request, states) + pieces * static_cast<std::int64_t>(states) * 16384 + model;
   std::int64_t const free = free_bytes(request.directory);
   TESSERA_VALIDATE(free >= needed, IoError, "the checkpoint of step ", request.step, " needs ", needed, " bytes in ", request.directory.string(),
                    " but ", free, " are free; remove old checkpoints, keep fewer (save_total_limit) or use another output directory");
@@ -172,17 +183,22 @@ WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, i
 SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states, fs::path const& temporary,
                         std::vector<WrittenShard> const& shards) {
   Manifest const manifest = make_manifest(request, states, temporary, shards);
-  fs::path const view = temporary / "view.h5";
-  write_view(view, manifest);
-  File::open_write(view).sync();
-  write_file_atomically(manifest.file(), manifest_text(manifest));
+  if (request.model_files) write_model(*request.model_files, manifest);
+  if (is_model_alone(request)) {
+    for (auto const& shard : manifest.shards) fs::remove(temporary / shard.file);
+  } else {
+    fs::path const view = temporary / "view.h5";
+    write_view(view, manifest);
+    File::open_write(view).sync();
+    write_file_atomically(manifest.file(), manifest_text(manifest));
+  }
   flush_directory(temporary);
   SavedCheckpoint saved;
   for (auto const& entry : fs::directory_iterator(temporary)) saved.bytes += static_cast<std::int64_t>(entry.file_size());
   saved.directory = request.directory / step_name(request.step);
   try {
     move_into_place(temporary, saved.directory);
-    write_file_atomically(request.directory / "latest", step_name(request.step) + "\n");
+    if (!is_model_alone(request)) write_file_atomically(request.directory / "latest", step_name(request.step) + "\n");
   } catch (IoError const& e) {
     std::error_code error;
     bool const moved = !fs::exists(temporary, error);
@@ -191,13 +207,14 @@ SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> con
   return saved;
 }
 
-std::vector<std::string> prune(fs::path const& checkpoints, int keep, std::int64_t step) {
+std::vector<std::string> prune(SaveRequest const& request) {
   std::vector<std::string> pruned;
-  if (keep <= 0) return pruned;
+  if (request.keep <= 0) return pruned;
+  bool const models = is_model_alone(request);
   std::vector<Listed> whole;
-  for (auto& one : list_checkpoints(checkpoints))
-    if (one.is_whole && one.step <= step) whole.push_back(std::move(one));
-  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < whole.size(); ++i) {
+  for (auto& one : list_checkpoints(request.directory))
+    if (one.step <= request.step && (models ? holds_only_model(one.directory) : one.is_whole)) whole.push_back(std::move(one));
+  for (std::size_t i = 0; i + static_cast<std::size_t>(request.keep) < whole.size(); ++i) {
     if (whole[i].is_latest) continue;
     discard(whole[i].directory);
     pruned.push_back(whole[i].name);

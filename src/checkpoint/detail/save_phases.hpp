@@ -34,9 +34,9 @@ WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const&
 /// Rank 0: everything after the shards, until `latest` names the checkpoint. @throws IoError
 SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states, std::filesystem::path const& temporary,
                         std::vector<WrittenShard> const& shards);
-/// Removes whole checkpoints, oldest first, never the newest `keep` up to @p step: later ones are of a branch that the run left when
+/// Removes whole checkpoints (after one that is a model alone: others of that kind), oldest first, never the newest `keep` up to this step: later ones are of a branch that the run left when
 /// it went back. An error here costs disk space, not the save. @return their names
-std::vector<std::string> prune(std::filesystem::path const& checkpoints, int keep, std::int64_t step);
+std::vector<std::string> prune(SaveRequest const& request);
 
 /// Out of sight first: a reader never meets half a checkpoint. What cannot be removed is left for remove_abandoned.
 void discard(std::filesystem::path const& directory);
