@@ -1,0 +1,183 @@
+// Speed on a GPU, one JSON line a measurement; on the host with the same arguments where no device is, so that it can be tried anywhere.
+//   bench.gpu gemm [SIZE]                        best product SIZE^3 in bf16
+//   bench.gpu optimizer [PARAMETERS]             fused AdamW step beside a device copy
+// TESSERA_PORTABLE in the environment: without cuDNN's attention.
+//   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO stage 0 on one rank, no dropout
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/device_collectives.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/device_settings.hpp"
+#include "tessera/kernels/gemm.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/runtime.hpp"
+#include "tessera/model/causal_lm.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+struct Place {
+  std::unique_ptr<memory::Queue> queue;
+  memory::Tier tier;
+
+  void finish() const { queue->record().wait("the measured work", 10min); }
+  /// Fastest of five times the mean of @p each calls.
+  double seconds(int each, std::function<void()> const& call) const {
+    call();
+    finish();
+    double best = 1e30;
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      auto const start = Clock::now();
+      for (int i = 0; i < each; ++i) call();
+      finish();
+      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / each);
+    }
+    return best;
+  }
+};
+
+memory::Buffer noise(Place const& place, Dtype dtype, std::int64_t numel, float size) {
+  std::size_t const bytes = static_cast<std::size_t>(numel) * size_of(dtype);
+  memory::Buffer host("random numbers", memory::Purpose::workspace, bytes), out("operand", memory::Purpose::workspace, bytes, place.tier);
+  std::uint32_t state = 1;
+  for (std::int64_t i = 0; i < numel; ++i) {
+    state = state * 1664525u + 1013904223u;
+    float const value = size * (static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
+    if (dtype == Dtype::bf16) static_cast<bfloat16*>(host.data())[i] = bfloat16(value);
+    else static_cast<float*>(host.data())[i] = value;
+  }
+  memory::copy(*place.queue, out.data(), host.data(), bytes);
+  place.finish();
+  return out;
+}
+
+void bench_gemm(Place const& place, std::int64_t n) {
+  auto const a = noise(place, Dtype::bf16, n * n, 1.0f), b = noise(place, Dtype::bf16, n * n, 1.0f), c = noise(place, Dtype::bf16, n * n, 1.0f);
+  auto const view = [&](memory::Buffer const& x) { return memory::TensorView(x.data(), Dtype::bf16, {n, n}); };
+  double const seconds = place.seconds(10, [&] { kernels::gemm(*place.queue, {}, view(c), view(a), view(b)); });
+  std::printf("{\"bench\": \"gemm\", \"size\": %ld, \"tflops\": %.2f}\n", static_cast<long>(n), 2e-12 * static_cast<double>(n * n * n) / seconds);
+}
+
+/// 16 bytes read and 12 written a parameter, with bf16 gradients and weights 14 and 14.
+void bench_optimizer(Place const& place, std::int64_t n) {
+  auto const master = noise(place, Dtype::fp32, n, 0.02f), mean = noise(place, Dtype::fp32, n, 1e-3f), square = noise(place, Dtype::fp32, n, 0.0f);
+  auto const gradient = noise(place, Dtype::fp32, n, 1e-2f), weights = noise(place, Dtype::bf16, n, 0.02f);
+  auto const fp32 = [](memory::Buffer const& x) { return static_cast<float*>(x.data()); };
+  kernels::AdamWStep step;
+  kernels::AdamWSegment segment;
+  segment.master = fp32(master);
+  segment.exp_avg = fp32(mean);
+  segment.exp_avg_sq = fp32(square);
+  segment.gradient = gradient.data();
+  segment.weights_out = weights.data();
+  segment.numel = n;
+  segment.learning_rate = 1e-4;
+  step.segments = {segment};
+  step.weights_dtype = Dtype::bf16;
+  double const update = place.seconds(5, [&] { kernels::adamw(*place.queue, step); });
+  double const copy = place.seconds(5, [&] { memory::copy(*place.queue, mean.data(), gradient.data(), static_cast<std::size_t>(n) * sizeof(float)); });
+  double const update_rate = 30e-9 * static_cast<double>(n) / update, copy_rate = 8e-9 * static_cast<double>(n) / copy;
+  std::printf("{\"bench\": \"optimizer\", \"parameters\": %ld, \"update_gb_s\": %.1f, \"copy_gb_s\": %.1f, \"ratio\": %.3f}\n", static_cast<long>(n), update_rate,
+              copy_rate, update_rate / copy_rate);
+}
+
+struct Training {
+  std::int64_t layers, width, heads, rows, length;
+  int steps = 8;
+  bool checkpointing = false;
+};
+
+/// Of the model, a token: 6 N without the position table + 6 L C T for causal attention, halved.
+double flops_per_token(Training const& t, std::int64_t parameters) {
+  return 6.0 * static_cast<double>(parameters - t.length * t.width) + 6.0 * static_cast<double>(t.layers * t.width * t.length);
+}
+
+void bench_train(Place const& place, Training const& t, comm::Collectives& comm) {
+  ConfigTree config = model::default_config("gpt2");
+  config.set("n_layer", t.layers).set("n_embd", t.width).set("n_head", t.heads).set("n_positions", t.length);
+  for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
+  zero::EngineConfig how;
+  how.dtype = Dtype::bf16;
+  how.max_grad_norm = 1.0;
+  auto const model = model::make_model(config, how.dtype);
+  auto const engine = zero::make_engine(how, model->units(), comm, *place.queue);
+  engine->initialize([](int unit, int parameter, std::int64_t first, std::int64_t numel, float* out) {
+    auto state = static_cast<std::uint32_t>(unit * 31 + parameter) + static_cast<std::uint32_t>(first);
+    for (std::int64_t i = 0; i < numel; ++i) out[i] = 0.02f * (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
+  });
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(t.rows * t.length));
+  std::uint32_t state = 7;
+  for (auto& token : tokens) token = static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) % 50257;
+  model::PassSettings settings;
+  settings.gradient_scale = static_cast<float>(1.0 / static_cast<double>(t.rows * (t.length - 1)));
+  settings.gradient_checkpointing = t.checkpointing;
+  std::vector<double> seconds;
+  double loss = 0.0;
+  for (int step = 0; step < t.steps + 2; ++step) {
+    auto const start = Clock::now();
+    engine->begin_step();
+    engine->begin_micro_step(0, 1);
+    loss = model->train({tokens.data(), t.rows, t.length, 0}, settings, *engine, *place.queue) / static_cast<double>(t.rows * (t.length - 1));
+    engine->finish_step(1e-4);
+    place.finish();
+    if (step >= 2) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  std::sort(seconds.begin(), seconds.end());
+  double const median = seconds[seconds.size() / 2], rate = static_cast<double>(t.rows * t.length) / median;
+  auto const parameters = engine->plan().parameter_count();
+  auto const ledger = place.tier == memory::Tier::device ? memory::Ledger::of_device().peak_total() : memory::Ledger::of_process().peak_total();
+  auto const m = engine->memory();
+  std::printf("{\"bench\": \"train\", \"parameters\": %ld, \"rows\": %ld, \"length\": %ld, \"tokens_per_second\": %.0f, \"fastest\": %.0f, \"tflops\": %.2f, "
+              "\"loss\": %.4f, \"peak_bytes\": %zu, \"state_bytes\": %zu, \"formula_bytes\": %zu, \"attention\": \"%s\"}\n",
+              static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate, static_cast<double>(t.rows * t.length) / seconds.front(),
+              rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, ledger, m.weights + m.gradients + m.masters + m.optimizer_state, m.formula,
+              place.tier == memory::Tier::device ? kernels::attention_library().c_str() : "host");
+}
+
+int run(std::vector<std::string> const& words, topology::MpiSession const& session) {
+  bool const device = memory::find_devices().count > 0;
+  if (std::getenv("TESSERA_PORTABLE")) kernels::set_device_settings({.attention = kernels::DeviceAttention::portable});
+  memory::Runtime const runtime({0, device ? 0 : -1});
+  Place place{device ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute"), device ? memory::Tier::device : memory::Tier::host};
+  auto const number = [&](std::size_t i, std::int64_t otherwise) { return i < words.size() ? std::atoll(words[i].c_str()) : otherwise; };
+  if (words[0] == "gemm") {
+    bench_gemm(place, number(1, 8192));
+  } else if (words[0] == "optimizer") {
+    bench_optimizer(place, number(1, 124'000'000));
+  } else if (words[0] == "train" && words.size() >= 6) {
+    auto comm = comm::make_mpi(session, 60s);
+    if (device) comm = comm::make_device(std::move(comm), 60s);
+    bench_train(place, {number(1, 0), number(2, 0), number(3, 0), number(4, 0), number(5, 0), static_cast<int>(number(6, 8)), number(7, 0) != 0}, *comm);
+  } else {
+    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]\n");
+    return 64;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera
+
+int main(int argc, char** argv) {
+  tessera::topology::MpiSession session(argc, argv);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) words.emplace_back("help");
+  try {
+    return tessera::run(words, session);
+  } catch (tessera::Error const& error) {
+    std::fprintf(stderr, "bench.gpu: %s\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
