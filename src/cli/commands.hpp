@@ -19,6 +19,8 @@ void add_tokenize(CLI::App& app);
 void add_import(CLI::App& app);
 void add_export(CLI::App& app);
 void add_run_commands(CLI::App& app);
+/// `tessera doctor --gpus`: what this node has, and what is wrong with it.
+void print_gpus();
 void add_submit(CLI::App& app);
 void add_launch(CLI::App& app);
 void add_selftest(CLI::App& app);

@@ -88,9 +88,15 @@ void add_run_commands(CLI::App& app) {
   });
 
   auto const why = std::make_shared<std::string>();
-  auto* doctor = app.add_subcommand("doctor", "Say what happened to a run and what to change");
-  doctor->add_option("--why", *why, "The run's output_dir")->required();
-  doctor->callback([why] { explain(*why); });
+  auto* doctor = app.add_subcommand("doctor", "Say what happened to a run and what to change; show this node's GPUs");
+  doctor->add_option("--why", *why, "The run's output_dir");
+  auto const gpus = std::make_shared<bool>(false);
+  doctor->add_flag("--gpus", *gpus, "GPUs of this node, how they reach each other and the network, versions, settings of NCCL that cost speed");
+  doctor->callback([why, gpus] {
+    TESSERA_VALIDATE(!why->empty() || *gpus, UsageError, "say what to look at: --why RUN_DIRECTORY, or --gpus");
+    if (!why->empty()) explain(*why);
+    if (*gpus) print_gpus();
+  });
 }
 
 }  // namespace tessera::cli

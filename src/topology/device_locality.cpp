@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tessera/topology/device_binding.hpp"
+#include "tessera/topology/gpu_inventory.hpp"
 
 namespace tessera::topology {
 namespace {
@@ -20,7 +21,40 @@ Topology load_topology() {
   return topology;
 }
 
+hwloc_obj_t pci_device_above(hwloc_obj_t object) {
+  while (object && object->type != HWLOC_OBJ_PCI_DEVICE) object = object->parent;
+  return object;
+}
+
+/// By the nearest object that both hang from.
+GpuPath path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
+  if (!a || !b) return GpuPath::unknown;
+  auto* const common = hwloc_get_common_ancestor_obj(topology, a, b);
+  if (!common) return GpuPath::unknown;
+  if (common->type == HWLOC_OBJ_BRIDGE && common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI)
+    return common == a->parent || common == b->parent ? GpuPath::pci_switch : GpuPath::pci_bridges;
+  if (common->type == HWLOC_OBJ_BRIDGE) return GpuPath::host_bridge;
+  return hwloc_bitmap_isequal(common->cpuset, hwloc_get_root_obj(topology)->cpuset) && hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) > 1
+             ? GpuPath::system
+             : GpuPath::numa_node;
+}
+
 }  // namespace
+
+std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus) {
+  std::vector<NetworkDevice> out;
+  auto const topology = load_topology();
+  if (!topology) return out;
+  for (auto* object = hwloc_get_next_osdev(topology.get(), nullptr); object; object = hwloc_get_next_osdev(topology.get(), object)) {
+    auto const kind = object->attr->osdev.type;
+    auto* const device = pci_device_above(object);
+    if (!object->name || !device || (kind != HWLOC_OBJ_OSDEV_OPENFABRICS && kind != HWLOC_OBJ_OSDEV_NETWORK)) continue;
+    NetworkDevice network{object->name, {}};
+    for (auto const& gpu : gpus) network.from_gpu.push_back(path_between(topology.get(), device, hwloc_get_pcidev_by_busidstring(topology.get(), gpu.bus.c_str())));
+    out.push_back(std::move(network));
+  }
+  return out;
+}
 
 std::vector<int> cores_near(std::string const& pci_address) {
   auto const topology = load_topology();

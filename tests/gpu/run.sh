@@ -62,7 +62,7 @@ finish() {
   local IFS=,
   printf '{"date": "%s", "gpu": "%s", "dry_run": %s, "held": %s, "seconds": %d, "parts": [%s], "figures": [%s]}\n' "$(date -u +%FT%TZ)" "$gpu" \
     "$([[ $dry == 1 ]] && echo true || echo false)" "$([[ $failed == 0 && ${#parts[@]} -gt 0 ]] && echo true || echo false)" "$SECONDS" "${parts[*]}" "${figures[*]}" >"$report/report.json"
-  tar -C "$report" -czf "$report/logs.tar.gz" --ignore-failed-read -- $(cd "$report" && ls | grep '\.log$') 2>/dev/null
+  (cd "$report" && tar -czf logs.tar.gz -- *.log 2>/dev/null)
   exit "${1:-$failed}"
 }
 
@@ -87,11 +87,12 @@ unpack() {
   [[ ! -e $packages/cudnn_frontend.tar.gz ]] || tar -C "$root" -xzf "$packages/cudnn_frontend.tar.gz" || return 1
   # alternatives and absolute links of the packages, which no installation has made here
   local lib=$root/usr/lib/x86_64-linux-gnu name
-  for name in mpicc mpicxx mpic++ mpiexec mpirun; do [[ -e $root/usr/bin/$name ]] || ln -s "$(cd "$root/usr/bin" && ls | grep -m1 "^${name%c++}.*openmpi$")" "$root/usr/bin/$name"; done
+  for name in mpicc mpicxx mpiexec mpirun; do ln -sf "$name.openmpi" "$root/usr/bin/$name"; done
   find "$root" -type l -lname '/*' | while read -r p; do ln -sfn "$root$(readlink "$p")" "$p"; done
   [[ -e $lib/libhdf5.so ]] || ln -s hdf5/serial/libhdf5.so "$lib/libhdf5.so"
-  # package files and CMake files name /usr
-  find "$root/usr" -name '*.pc' -o -name '*.cmake' | xargs -r sed -i "s#\(^\|[\"=; ]\)/usr/#\1$root/usr/#g; s#^prefix=/usr\$#prefix=$root/usr#"
+  # the HDF5 wrapper, package files and CMake files name /usr
+  sed -i "s#\([\"=: -]\|-[IL]\)/usr/#\1$root/usr/#g; s#^prefix=\"/usr\"#prefix=\"$root/usr\"#" "$root/usr/bin/h5cc" || return 1
+  find "$root/usr" \( -name '*.pc' -o -name '*.cmake' \) -exec sed -i "s#\(^\|[\"=; ]\)/usr/#\1$root/usr/#g; s#^prefix=/usr\$#prefix=$root/usr#" {} +
 }
 if [[ -n $packages ]]; then
   root=$build/packages
@@ -100,17 +101,16 @@ if [[ -n $packages ]]; then
   lib=$root/usr/lib/x86_64-linux-gnu
   export CMAKE_PREFIX_PATH=$root/usr:$lib/hdf5/serial${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH} PATH=$root/usr/bin:$PATH PKG_CONFIG_PATH=$lib/pkgconfig:$root/usr/share/pkgconfig
   export LD_LIBRARY_PATH=$lib:$lib/openmpi/lib:$lib/hdf5/serial${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LIBRARY_PATH=$lib CPATH=$root/usr/include
-  export OPAL_PREFIX=$lib/openmpi HDF5_ROOT=$root/usr/lib/x86_64-linux-gnu/hdf5/serial
-  configure+=("-DCMAKE_LIBRARY_PATH=$lib;$lib/openmpi/lib;$lib/hdf5/serial" "-DCMAKE_INCLUDE_PATH=$root/usr/include;$root/usr/include/hdf5/serial" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib"
-              "-DHDF5_C_INCLUDE_DIR=$root/usr/include/hdf5/serial" "-DHDF5_hdf5_LIBRARY_RELEASE=$lib/hdf5/serial/libhdf5.so"
-              "-DMPI_CXX_HEADER_DIR=$lib/openmpi/include" "-DMPI_CXX_SKIP_MPICXX=ON" "-DMPI_CXX_LIB_NAMES=mpi" "-DMPI_mpi_LIBRARY=$lib/openmpi/lib/libmpi.so" "-DMPIEXEC_EXECUTABLE=$root/usr/bin/mpirun")
+  export OPAL_PREFIX=$root/usr
+  configure+=("-DCMAKE_LIBRARY_PATH=$lib;$lib/openmpi/lib;$lib/hdf5/serial" "-DCMAKE_INCLUDE_PATH=$root/usr/include" "-DMPI_CXX_COMPILER=$root/usr/bin/mpicxx"
+              "-DMPIEXEC_EXECUTABLE=$root/usr/bin/mpirun" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib:$lib/openmpi/lib")
   [[ -e $packages/kokkos-5.0.2.tar.gz ]] && configure+=("-DTESSERA_KOKKOS_SOURCE=$packages/kokkos-5.0.2.tar.gz")
   [[ -e $root/include/cudnn_frontend.h ]] && configure+=("-DTESSERA_CUDNN_FRONTEND=$root/include")
 fi
 # NCCL and cuDNN of Python packages, where the toolkit has none.
 site=$(python3 -c 'import nvidia, os; print(list(nvidia.__path__)[0])' 2>/dev/null)
 if [[ -n $site && ! -e /usr/local/cuda/include/nccl.h && ! -e /usr/include/nccl.h && -e $site/nccl/include/nccl.h ]]; then
-  configure+=("-DTESSERA_NCCL_INCLUDE=$site/nccl/include" "-DTESSERA_NCCL_LIBRARY=$(ls "$site"/nccl/lib/libnccl.so* | head -1)")
+  configure+=("-DTESSERA_NCCL_INCLUDE=$site/nccl/include" "-DTESSERA_NCCL_LIBRARY=$site/nccl/lib/libnccl.so.2")
   export LD_LIBRARY_PATH=$site/nccl/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 if [[ -n $site && ! -e /usr/local/cuda/include/cudnn.h && ! -e /usr/include/cudnn.h && -e $site/cudnn/include/cudnn.h ]]; then

@@ -11,6 +11,8 @@
 namespace tessera::memory {
 
 bool built_with_cuda();
+/// CUDA runtime of this build, 13000 for 13.0; 0 without.
+int cuda_runtime_version();
 
 struct DeviceSearch {
   int count = 0;

@@ -180,8 +180,11 @@ DeviceApi* cuda_api() {
 
 }  // namespace tessera::memory::detail
 
+int tessera::memory::cuda_runtime_version() { return CUDART_VERSION; }
+
 #else
 
 tessera::memory::detail::DeviceApi* tessera::memory::detail::cuda_api() { return nullptr; }
+int tessera::memory::cuda_runtime_version() { return 0; }
 
 #endif

@@ -1,0 +1,122 @@
+#include "tessera/topology/gpu_inventory.hpp"
+
+#include "detail/nvml.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::topology {
+namespace {
+
+using detail::Nvml;
+using detail::NvmlDevice;
+
+constexpr unsigned most_links = 18, uncorrected = 1, since_driver = 0, by_nvlink = 2;
+
+template <class Function>
+std::string text_from(Function* function, NvmlDevice device) {
+  char text[96] = "";
+  return function && function(device, text, sizeof text) == 0 ? text : "";
+}
+
+Gpu read_gpu(Nvml const& nvml, NvmlDevice device) {
+  Gpu gpu;
+  gpu.name = text_from(nvml.name, device);
+  gpu.uuid = text_from(nvml.uuid, device);
+  detail::NvmlPci pci{};
+  if (nvml.pci && nvml.pci(device, &pci) == 0) gpu.bus = pci.bus_id;
+  detail::NvmlMemory memory{};
+  if (nvml.memory && nvml.memory(device, &memory) == 0) {
+    gpu.total_bytes = memory.total;
+    gpu.used_bytes = memory.used;
+  }
+  unsigned now = 0, later = 0;
+  gpu.mig = nvml.mig_mode && nvml.mig_mode(device, &now, &later) == 0 && now == 1;
+  for (unsigned link = 0; nvml.link_state && link < most_links; ++link) {
+    unsigned active = 0;
+    if (nvml.link_state(device, link, &active) == 0 && active == 1) ++gpu.nvlinks;
+  }
+  unsigned long long errors = 0;
+  if (nvml.ecc_errors && nvml.ecc_errors(device, uncorrected, since_driver, &errors) == 0) gpu.ecc_errors = static_cast<std::int64_t>(errors);
+  unsigned corrected_rows = 0, rows = 0, pending = 0, failed = 0;
+  if (nvml.remapped && nvml.remapped(device, &corrected_rows, &rows, &pending, &failed) == 0) {
+    gpu.remapped_rows = static_cast<int>(rows);
+    gpu.remap_pending = pending != 0;
+    gpu.remap_failed = failed != 0;
+  }
+  return gpu;
+}
+
+GpuPath path_between(Nvml const& nvml, NvmlDevice a, NvmlDevice b) {
+  unsigned status = 1, level = 0;
+  if (nvml.p2p && nvml.p2p(a, b, by_nvlink, &status) == 0 && status == 0) return GpuPath::nvlink;
+  if (!nvml.ancestor || nvml.ancestor(a, b, &level) != 0) return GpuPath::unknown;
+  switch (level) {  // nvmlGpuTopologyLevel_t
+    case 0:
+    case 10: return GpuPath::pci_switch;
+    case 20: return GpuPath::pci_bridges;
+    case 30: return GpuPath::host_bridge;
+    case 40: return GpuPath::numa_node;
+    case 50: return GpuPath::system;
+    default: return GpuPath::unknown;
+  }
+}
+
+void read_all(Nvml const& nvml, GpuInventory& out) {
+  char driver[96] = "";
+  if (nvml.driver_version && nvml.driver_version(driver, sizeof driver) == 0) out.driver = driver;
+  if (nvml.cuda_version) nvml.cuda_version(&out.cuda);
+  unsigned count = 0;
+  if (int const status = nvml.count(&count); status != 0) out.refusal = concat("NVML counts no devices (error ", status, ")");
+  std::vector<NvmlDevice> devices;
+  for (unsigned i = 0; i < count; ++i) {
+    NvmlDevice device = nullptr;
+    if (nvml.handle(i, &device) != 0) continue;  // one that this user may not see
+    devices.push_back(device);
+    out.gpus.push_back(read_gpu(nvml, device));
+  }
+  for (auto* const a : devices) {
+    out.paths.emplace_back();
+    for (auto* const b : devices) out.paths.back().push_back(a == b ? GpuPath::same : path_between(nvml, a, b));
+  }
+}
+
+}  // namespace
+
+GpuInventory read_gpu_inventory(std::string const& file) {
+  GpuInventory out;
+  Nvml nvml;
+  if (!nvml.load(file)) {
+    out.refusal = nvml.library.loaded() ? file + " is no NVML of a driver since 2019" : concat("there is no NVIDIA driver here (", nvml.library.refusal(), ")");
+    return out;
+  }
+  if (int const status = nvml.init(); status != 0) {
+    out.refusal = concat("NVML does not start: ", nvml.error_text ? nvml.error_text(status) : "", " (error ", status, ")");
+    return out;
+  }
+  read_all(nvml, out);
+  if (nvml.shutdown) nvml.shutdown();
+  return out;
+}
+
+char const* name_of(GpuPath path) {
+  switch (path) {
+    case GpuPath::same: return "X";
+    case GpuPath::nvlink: return "NVL";
+    case GpuPath::pci_switch: return "PIX";
+    case GpuPath::pci_bridges: return "PXB";
+    case GpuPath::host_bridge: return "PHB";
+    case GpuPath::numa_node: return "NODE";
+    case GpuPath::system: return "SYS";
+    case GpuPath::unknown: break;
+  }
+  return "?";
+}
+
+std::string installed_nccl() {
+  SharedLibrary const library({"libnccl.so.2"});
+  int (*version)(int*) = nullptr;
+  int number = 0;
+  if (!library.find("ncclGetVersion", version) || version(&number) != 0) return "";
+  return concat(number / 10000, ".", number / 100 % 100, ".", number % 100);
+}
+
+}  // namespace tessera::topology
