@@ -94,7 +94,7 @@ void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::Piece> con
 
 void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) { (void)match(manifest, plan); }
 
-void restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank, StateViews const& states) {
+RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank, StateViews const& states) {
   auto const tensors = match(manifest, plan);
   auto const pieces = plan.pieces(rank);
   std::vector<Transfer> transfers;
@@ -113,14 +113,22 @@ void restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int
   std::sort(transfers.begin(), transfers.end(), [&](auto const& a, auto const& b) { return place(a) < place(b); });
   detail::ShardFiles files(manifest);
   std::vector<char> edge;
-  for (auto const& transfer : transfers) run(manifest, files, transfer, edge);
+  RestoreReport report;
+  for (auto const& transfer : transfers) {
+    run(manifest, files, transfer, edge);
+    report.bytes_needed += transfer.numel * 4;
+  }
+  report.bytes_read = files.bytes_read();
+  return report;
 }
 
-void restore(Manifest const& manifest, zero::PartitionPlan const& plan, StateViews const& states, comm::Collectives& comm) {
+RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan, StateViews const& states, comm::Collectives& comm) {
+  RestoreReport report;
   detail::together(comm, [&] {
     TESSERA_VALIDATE(plan.ranks() == comm.size(), InternalError, "a plan for ", plan.ranks(), " ranks is restored by ", comm.size());
-    restore_rank(manifest, plan, comm.rank(), states);
+    report = restore_rank(manifest, plan, comm.rank(), states);
   });
+  return report;
 }
 
 }  // namespace tessera::checkpoint

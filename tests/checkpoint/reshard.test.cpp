@@ -1,10 +1,39 @@
 /// Saved with N ranks, restored with M: every element where it belongs, for any plan. One process plays all ranks.
+#include <malloc.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
 #include "fixture.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/restore.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
+
+/// Bytes on the heap of this process.
+namespace heap {
+namespace {
+std::atomic<std::int64_t> now{0}, most{0};
+std::int64_t live() { return now; }
+std::int64_t peak() { return most; }
+void reset_peak() { most = now.load(); }
+}  // namespace
+}  // namespace heap
+
+void* operator new(std::size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  if (!memory) throw std::bad_alloc();
+  std::int64_t const total = heap::now += static_cast<std::int64_t>(malloc_usable_size(memory));
+  for (std::int64_t seen = heap::most; seen < total && !heap::most.compare_exchange_weak(seen, total);) {}
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  if (memory) heap::now -= static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 
 namespace {
 
@@ -38,6 +67,37 @@ TEST(Restore, PaddingBecomesZero) {
     RankState state(plan, rank);
     checkpoint::restore_rank(manifest, plan, rank, state.views());
     for (float v : state.memory(0)) EXPECT_NE(v, -1e30f);
+  }
+}
+
+/// What a rank reads beyond what it owns are the rest of the blocks at the two ends of a run, and one block is all it holds besides.
+TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
+  ScratchDirectory dir;
+  memory::ParameterSpec large;
+  large.name = "large";
+  large.shape = {5000, 3000};  // 60 MB in 4 MiB blocks
+  std::vector<memory::UnitSpec> const units{{"unit", {large}}};
+  zero::PartitionPlan const two(units, 2), eight(units, 8);
+  auto const value = [](std::int64_t i) { return static_cast<float>(i % 9973); };
+  auto const saved = checkpoint::save_all(request_for(dir.path(), 3, two, units), checkpoint::StreamedStates{{"fp32"}, [&](auto const&, auto const& piece, std::int64_t first, std::int64_t numel, float* out) {
+                                                                          for (std::int64_t i = 0; i < numel; ++i) out[i] = value(piece.parameter_offset + first + i);
+                                                                        }});
+  auto const manifest = checkpoint::read_manifest(saved.directory);
+  for (int rank : {0, 3, 7}) {
+    RankState state(eight, rank, {"fp32"});
+    auto const views = state.views();
+    std::int64_t const held = heap::live();
+    heap::reset_peak();
+    auto const report = checkpoint::restore_rank(manifest, eight, rank, views);
+    EXPECT_LT(heap::peak() - held, manifest.checksum_block + (std::int64_t{1} << 20)) << "a block at an edge, besides the part itself";
+    auto const own = eight.pieces(rank)[0];
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < own.numel; ++i) wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset + i)] != value(own.parameter_offset + i);
+    EXPECT_EQ(wrong, 0);
+    EXPECT_EQ(report.bytes_needed, own.numel * 4);
+    EXPECT_GE(report.bytes_read, report.bytes_needed);
+    EXPECT_LE(report.bytes_read, report.bytes_needed + 2 * manifest.checksum_block);
+    EXPECT_LT(report.bytes_read, manifest.parameter_count() * 4 / 3) << "no rank reads the model";
   }
 }
 

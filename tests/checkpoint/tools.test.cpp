@@ -6,6 +6,7 @@
 #include "fixture.hpp"
 #include "processes.hpp"
 #include "tessera/checkpoint/compare.hpp"
+#include "tessera/checkpoint/convert.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/checkpoint/directory.hpp"
 
@@ -329,6 +330,10 @@ TEST(Memory, OfToolsIsBoundedWhateverTheModel) {
   ASSERT_GT(fs::file_size(one / "shard_00000.h5"), std::uintmax_t{256} << 20);
   EXPECT_LT(peak_mib([&] { EXPECT_TRUE(checkpoint::verify(one).ok()); }), 256);
   EXPECT_LT(peak_mib([&] { EXPECT_EQ(compare(one, three).max(), 0); }), 256);
+  EXPECT_LT(peak_mib([&] { checkpoint::convert({.source = three, .destination = dir / "plain", .ranks_per_file = 3}); }), 256);
+  EXPECT_LT(peak_mib([&] {
+              checkpoint::convert({.source = three, .destination = dir / "packed", .ranks_per_file = 3, .compression = checkpoint::Compression::shuffle_gzip, .level = 1});
+            }), 256);
 }
 
 }  // namespace
