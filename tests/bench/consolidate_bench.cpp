@@ -1,7 +1,6 @@
 /// Saving and consolidating against plain reads and writes of the same bytes, in turns:
 ///   bench.consolidate [MIB_OF_WEIGHTS=512] [ROUNDS=3] [DIRECTORY=.]
 /// One JSON line: medians, and ratios of the medians and of the best times (for machines with other work). Every file is flushed to disk inside the time; sources are dropped from the page cache before they are read.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "interleaved.hpp"
+#include "raw_io.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/checkpoint/restore.hpp"
 #include "tessera/checkpoint/save.hpp"
@@ -19,43 +19,11 @@ namespace {
 
 using namespace tessera;
 namespace fs = std::filesystem;
+using bench::drop_cache;
+using bench::raw_read;
+using bench::raw_write;
 
-constexpr std::size_t part = std::size_t{4} << 20;
 constexpr int ranks = 2;
-
-void must(bool ok, char const* what) {
-  if (!ok) throw IoError(with_errno(what, errno));
-}
-
-void drop_cache(fs::path const& directory) {
-  for (auto const& entry : fs::recursive_directory_iterator(directory)) {
-    int const fd = ::open(entry.path().c_str(), O_RDONLY);
-    if (fd < 0) continue;
-    ::fsync(fd);
-    ::posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(fd);
-  }
-}
-
-void raw_write(fs::path const& file, std::size_t bytes) {
-  fs::remove(file);
-  static std::vector<char> const data(part, 'x');
-  int const fd = ::open(file.c_str(), O_CREAT | O_WRONLY, 0644);
-  must(fd >= 0, "open");
-  for (std::size_t done = 0; done < bytes; done += part) must(::write(fd, data.data(), std::min(part, bytes - done)) > 0, "write");
-  must(::fsync(fd) == 0, "fsync");
-  ::close(fd);
-}
-
-void raw_read(fs::path const& file) {
-  static std::vector<char> data(part);
-  int const fd = ::open(file.c_str(), O_RDONLY);
-  must(fd >= 0, "open");
-  ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-  while (::read(fd, data.data(), part) > 0) {
-  }
-  ::close(fd);
-}
 
 /// Tensors as a transformer has them: one large, then blocks of matrices and vectors.
 std::vector<memory::UnitSpec> units_of(std::int64_t numel) {
