@@ -57,22 +57,55 @@ void plan_transfers(TensorRecord const& tensor, std::size_t state, std::int64_t 
   }
 }
 
-/// Whole blocks straight to their place, the two edges through @p edge.
-void run(Manifest const& manifest, detail::ShardFiles& files, Transfer const& t, std::vector<char>& edge) {
+/// A checksum block that a transfer needs.
+struct Need {
+  Transfer const* transfer = nullptr;
+  std::int64_t block = 0;
+};
+
+std::vector<Need> blocks_of(std::vector<Transfer> const& transfers, std::int64_t block) {
+  std::vector<Need> needs;
+  for (auto const& t : transfers)
+    for (std::int64_t b = t.first * 4 / block; b * block < (t.first + t.numel) * 4; ++b) needs.push_back({&t, b});
+  return needs;
+}
+
+/// A whole block straight to its place, one at an edge through @p edge.
+void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need, std::vector<char>& edge) {
+  Transfer const& t = *need.transfer;
   std::int64_t const block = manifest.checksum_block, total = t.source.piece->numel * 4;
   std::int64_t const begin = t.first * 4, end = begin + t.numel * 4;
+  std::int64_t const block_begin = need.block * block, block_end = std::min(total, block_begin + block);
   auto* out = reinterpret_cast<char*>(t.out);
-  for (std::int64_t b = begin / block; b * block < end; ++b) {
-    std::int64_t const block_begin = b * block, block_end = std::min(total, block_begin + block);
-    if (begin <= block_begin && block_end <= end) {
-      detail::read_block(manifest, files, t.source, b, out + (block_begin - begin));
-      continue;
-    }
-    edge.resize(static_cast<std::size_t>(std::min(block, total)));
-    detail::read_block(manifest, files, t.source, b, edge.data());
-    std::int64_t const from = std::max(begin, block_begin), to = std::min(end, block_end);
-    std::memcpy(out + (from - begin), edge.data() + (from - block_begin), static_cast<std::size_t>(to - from));
+  if (begin <= block_begin && block_end <= end) {
+    detail::read_block(manifest, files, t.source, need.block, out + (block_begin - begin));
+    return;
   }
+  edge.resize(static_cast<std::size_t>(std::min(block, total)));
+  detail::read_block(manifest, files, t.source, need.block, edge.data());
+  std::int64_t const from = std::max(begin, block_begin), to = std::min(end, block_end);
+  std::memcpy(out + (from - begin), edge.data() + (from - block_begin), static_cast<std::size_t>(to - from));
+}
+
+/// The disk works on what comes next while a block is copied and checked. @return bytes read
+std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& transfers) {
+  constexpr std::int64_t far_ahead = std::int64_t{32} << 20;
+  auto const needs = blocks_of(transfers, manifest.checksum_block);
+  detail::ShardFiles files(manifest);
+  std::vector<char> edge;
+  std::size_t next = 0;
+  std::int64_t ahead = 0;  // bytes asked for and not read yet
+  for (auto const& need : needs) {
+    for (; next < needs.size() && ahead < far_ahead; ++next) {
+      auto const& source = needs[next].transfer->source;
+      auto const place = detail::place_of(manifest, source, needs[next].block);
+      files.open(source.piece->shard).read_ahead(place.offset, place.bytes);
+      ahead += place.bytes;
+    }
+    read(manifest, files, need, edge);
+    ahead -= detail::place_of(manifest, need.transfer->source, need.block).bytes;
+  }
+  return files.bytes_read();
 }
 
 /// Elements of the rank's shards that belong to no parameter.
@@ -111,14 +144,9 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
     return std::pair(t.source.piece->shard, t.source.piece->states[t.source.state].file_offset + t.first * 4);
   };
   std::sort(transfers.begin(), transfers.end(), [&](auto const& a, auto const& b) { return place(a) < place(b); });
-  detail::ShardFiles files(manifest);
-  std::vector<char> edge;
   RestoreReport report;
-  for (auto const& transfer : transfers) {
-    run(manifest, files, transfer, edge);
-    report.bytes_needed += transfer.numel * 4;
-  }
-  report.bytes_read = files.bytes_read();
+  for (auto const& transfer : transfers) report.bytes_needed += transfer.numel * 4;
+  report.bytes_read = read_all(manifest, transfers);
   return report;
 }
 

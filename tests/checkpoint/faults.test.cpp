@@ -158,6 +158,26 @@ TEST_P(Faults, ShortAndInterruptedTransfersGoOn) {
   }
 }
 
+/// On the build's own file system, where whole pages of large pieces go beside the page cache if it lets them.
+TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
+  if (comm->size() > 1 || GetParam() == Saver::Source::snapshot) return;  // saves of one process, once
+  fs::path const place = fs::current_path() / concat("large-writes-", ::getpid());
+  for (char const* rules : {"", "call=write,path=shard_,do=short", "call=write,path=shard_,nth=12,times=4,do=EINTR", "call=write,path=shard_,nth=12,times=1,do=EINVAL"}) {
+    SCOPED_TRACE(rules);
+    tessera_set_faults(rules);
+    std::string message;
+    try {
+      EXPECT_TRUE(checkpoint::verify(save_toy(place, 3, 2, 0, 600).directory).ok());
+    } catch (IoError const& e) {
+      message = e.what();  // of the library that lays the file out, or of a file system without such writes
+    }
+    EXPECT_THAT(message, AnyOf("", HasSubstr("Invalid argument")));
+    tessera_set_faults("");
+  }
+  std::error_code ignored;
+  fs::remove_all(place, ignored);
+}
+
 TEST_P(Faults, AReadThatFailsIsReportedOnAllRanks) {
   start_over();
   if (comm->rank() == comm->size() - 1) tessera_set_faults("call=read,path=shard_,nth=2,times=1,do=EIO");

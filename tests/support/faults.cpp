@@ -6,7 +6,7 @@
 //   rank=1         for this rank of mpirun; absent: all
 //   nth=3          from the third such call on (from 1); absent: 1
 //   times=2        for so many calls; absent: all that follow
-//   do=EIO         the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR; or `short`: half the bytes; or `kill`: SIGKILL
+//   do=EIO         the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half the bytes; or `kill`: SIGKILL
 // tessera_faults_met() counts the calls that a rule changed.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ int error_of(std::string const& name) {
   struct {
     char const* name;
     int value;
-  } const known[] = {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINTR", EINTR}};
+  } const known[] = {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINTR", EINTR}, {"EINVAL", EINVAL}};
   for (auto const& one : known)
     if (name == one.name) return one.value;
   return EIO;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -69,6 +70,16 @@ File File::open_read(fs::path const& path, Links links) {
 File File::create(fs::path const& path) { return File(open_checked(path, O_RDWR | O_CREAT | O_EXCL, "cannot create"), path); }
 File File::open_write(fs::path const& path) { return File(open_checked(path, O_RDWR, "cannot open for writing"), path); }
 
+File File::open_direct(fs::path const& path) {
+  struct statfs system = {};
+  if (::statfs(path.c_str(), &system) != 0) return {};
+  auto const type = static_cast<std::uint64_t>(system.f_type);
+  constexpr std::uint64_t ext4 = 0xef53, xfs = 0x58465342, btrfs = 0x9123683e;
+  if (type != ext4 && type != xfs && type != btrfs) return {};
+  int const fd = ::open(path.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC);
+  return fd < 0 ? File() : File(fd, path);
+}
+
 File::~File() {
   if (fd_ >= 0) ::close(fd_);
 }
@@ -104,6 +115,15 @@ void File::write(void const* data, std::int64_t bytes, std::int64_t offset) {
     if (put < 0) fail(concat("cannot write ", bytes, " bytes at ", offset, " to"), path_, errno);
     at += put, offset += put, bytes -= put;
   }
+}
+
+std::int64_t File::write_aligned(void const* data, std::int64_t bytes, std::int64_t offset) {
+  ssize_t put = 0;
+  do put = ::pwrite(fd_, data, static_cast<std::size_t>(bytes), offset);
+  while (put < 0 && errno == EINTR);
+  if (put < 0 && errno == EINVAL) return 0;
+  if (put < 0) fail(concat("cannot write ", bytes, " bytes at ", offset, " to"), path_, errno);
+  return put;
 }
 
 void File::reserve(std::int64_t bytes) {

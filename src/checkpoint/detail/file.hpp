@@ -22,6 +22,8 @@ class File {
   /// A new file; one that exists is an error.
   static File create(std::filesystem::path const& path);
   static File open_write(std::filesystem::path const& path);
+  /// For write_aligned(), beside the page cache; not open where the file system is not a local one or has no such way.
+  static File open_direct(std::filesystem::path const& path);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -33,6 +35,8 @@ class File {
   /// Exactly @p bytes from @p offset. @throws IoError on failure, DataError when the file ends before
   void read(void* out, std::int64_t bytes, std::int64_t offset) const;
   void write(void const* data, std::int64_t bytes, std::int64_t offset);
+  /// One transfer of whole pages. @return fewer bytes, down to 0, when only that many went; the rest may go the ordinary way
+  std::int64_t write_aligned(void const* data, std::int64_t bytes, std::int64_t offset);
   /// Reserves space without changing the size, so that a full file system shows itself before the work and the data lies in one
   /// run; where that is not supported nothing happens.
   void reserve(std::int64_t bytes);

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "detail/block_writer.hpp"
 #include "detail/checksum.hpp"
 #include "detail/file.hpp"
 #include "detail/hdf5.hpp"
@@ -64,14 +65,13 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
 using Elements = std::function<float const*(std::size_t state, zero::Piece const& piece, std::int64_t first, std::int64_t numel)>;
 
 /// Checksums and writes a piece block by block: a block is still in the cache when it is handed to the system.
-void write_blocks(File& file, Elements const& elements, std::size_t state, zero::Piece const& piece, std::int64_t block, StateExtent& extent) {
+void write_blocks(BlockWriter& file, Elements const& elements, std::size_t state, zero::Piece const& piece, std::int64_t block, StateExtent& extent) {
   std::int64_t const total = piece.numel * 4;
   for (std::int64_t at = 0; at < total; at += block) {
     std::int64_t const count = std::min(block, total - at);
     float const* data = elements(state, piece, at / 4, count / 4);
     extent.xxh3.push_back(xxh3(data, count));
     file.write(data, count, extent.file_offset + at);
-    file.start_writeback(extent.file_offset + at, count);
   }
 }
 
@@ -87,14 +87,13 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
     for (std::size_t s = 0; s < states.size(); ++s)
       shard.pieces[i][s].file_offset = places[run][s] + (pieces[i].parameter_offset - planned.layout.runs[run].offset) * 4;
   }
-  File file = File::open_write(path);
-  shard.bytes = file.size();
+  BlockWriter writer(path);
+  shard.bytes = writer.file().size();
   for (std::size_t s = 0; s < states.size(); ++s)
-    for (std::size_t i = 0; i < pieces.size(); ++i) write_blocks(file, elements, s, pieces[i], checksum_block, shard.pieces[i][s]);
-  TESSERA_VALIDATE(file.size() == shard.bytes, InternalError, path.string(), " grew from ", shard.bytes, " to ", file.size(),
+    for (std::size_t i = 0; i < pieces.size(); ++i) write_blocks(writer, elements, s, pieces[i], checksum_block, shard.pieces[i][s]);
+  TESSERA_VALIDATE(writer.file().size() == shard.bytes, InternalError, path.string(), " grew from ", shard.bytes, " to ", writer.file().size(),
                    " bytes while its data was written");
-  file.sync();
-  file.close();
+  writer.finish();
   return shard;
 }
 
