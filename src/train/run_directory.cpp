@@ -24,6 +24,17 @@ void make_writable(fs::path const& directory) {
   fs::remove(probe, failed);
 }
 
+/// Files of this program that a kill caught half written; the lock is held, so that nobody writes them.
+void remove_torn_files(fs::path const& directory) {
+  std::vector<fs::path> torn;
+  for (auto const& entry : fs::directory_iterator(directory)) {
+    std::string const name = entry.path().filename().string();
+    if (name.starts_with("status.json.tmp.") || name.starts_with("metrics.jsonl.tmp.") || name.starts_with(".write-test.")) torn.push_back(entry.path());
+  }
+  std::error_code ignored;
+  for (auto const& file : torn) fs::remove(file, ignored);
+}
+
 /// More than a run leaves that was killed before its first checkpoint: that one starts again by the same command.
 bool holds_other_files(fs::path const& directory) {
   for (auto const& entry : fs::directory_iterator(directory)) {
@@ -103,6 +114,7 @@ StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Co
   return decide_on_root(comm, [&] {
     make_writable(arguments.output_dir);
     lock = std::make_unique<RunLock>(arguments.output_dir);
+    remove_torn_files(arguments.output_dir);
     return choose(arguments);
   });
 }

@@ -344,7 +344,10 @@ def killed_at_any_moment(b):
         if code == 0:
             assert b.losses("killed") == b.losses("whole"), told
             shutil.rmtree(run)
+    if run.exists():
+        (run / "status.json.tmp.another-1-0").write_text("{")  # killed while it wrote this
     b.train(2, b.common("killed", **settings))
+    assert not list(run.glob("*.tmp.*")), list(run.iterdir())
     assert b.losses("killed") == b.losses("whole"), f"losses differ after {kills} kills; TESSERA_CRASH_SEED={seed} TESSERA_CRASH_ROUNDS={rounds}"
     assert safetensors(run / "model.safetensors") == safetensors(b.work / "whole/model.safetensors")
     left = [p.name for p in (run / "checkpoints").iterdir() if ".tmp." in p.name or p.name.startswith(".")]
