@@ -1,13 +1,31 @@
-# version_config.hpp for --version. The commit comes from git, or from TESSERA_COMMIT for builds from an archive.
+# version_config.hpp for --version and the man pages: the same source gives the same text. The commit and its date come from git, from
+# cmake/archive.txt in an archive, or from TESSERA_COMMIT and SOURCE_DATE_EPOCH; no clock and no path of the build machine enters.
 set(TESSERA_COMMIT "" CACHE STRING "Commit that --version names, for builds without a git checkout")
 set(commit "${TESSERA_COMMIT}")
+set(date "")
+file(STRINGS "${PROJECT_SOURCE_DIR}/cmake/archive.txt" archive LIMIT_COUNT 1)
 find_package(Git QUIET)
-if(NOT commit AND Git_FOUND AND EXISTS "${PROJECT_SOURCE_DIR}/.git")
-  execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty --abbrev=12 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
-                  OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+if(archive MATCHES "^([0-9a-f]+) ([0-9-]+)$")
+  set(date "${CMAKE_MATCH_2}")
+  if(NOT commit)
+    string(SUBSTRING "${CMAKE_MATCH_1}" 0 12 commit)
+  endif()
+elseif(Git_FOUND AND EXISTS "${PROJECT_SOURCE_DIR}/.git")
+  if(NOT commit)
+    execute_process(COMMAND ${GIT_EXECUTABLE} describe --always --dirty --abbrev=12 --exclude=* WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+                    OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  execute_process(COMMAND ${GIT_EXECUTABLE} log -1 --format=%cs WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+                  OUTPUT_VARIABLE date OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+endif()
+if(DEFINED ENV{SOURCE_DATE_EPOCH})
+  string(TIMESTAMP date "%Y-%m-%d" UTC)   # CMake's own clock is then that variable
 endif()
 if(NOT commit)
   set(commit "unknown")
+endif()
+if(NOT date)
+  set(date "1970-01-01")
 endif()
 
 set(TESSERA_CUDA_TEXT "absent")
@@ -19,5 +37,6 @@ if(TESSERA_ENABLE_CUDA)
 endif()
 block(SCOPE_FOR VARIABLES)
   set(TESSERA_COMMIT "${commit}")
+  set(TESSERA_DATE "${date}")
   configure_file("${PROJECT_SOURCE_DIR}/src/train/version_config.hpp.in" "${CMAKE_CURRENT_BINARY_DIR}/version/version_config.hpp" @ONLY)
 endblock()

@@ -21,6 +21,7 @@ void add_export(CLI::App& app);
 void add_run_commands(CLI::App& app);
 /// `tessera doctor --gpus`: what this node has, and what is wrong with it.
 void print_gpus();
+void add_doctor(CLI::App& app);
 void add_submit(CLI::App& app);
 void add_launch(CLI::App& app);
 void add_selftest(CLI::App& app);

@@ -1,14 +1,18 @@
-// tessera doctor --gpus: NVML is loaded when it is asked for, so that this program needs no NVIDIA library.
+// The GPU part of tessera doctor, and --gpus: NVML is loaded when it is asked for, so that this program needs no NVIDIA library.
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <filesystem>
 
 #include "commands.hpp"
+#include "doctor.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/device_binding.hpp"
 #include "tessera/topology/gpu_inventory.hpp"
 #include "tessera/topology/run_program.hpp"
+#include "tessera/train/version.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -64,6 +68,23 @@ void print_gpus() {
   for (auto const& finding : topology::xid_findings(topology::output_of({"dmesg"}, 5s))) findings.push_back(finding);
   print_lines("Findings", findings);
   print_lines("Settings of NCCL", topology::nccl_findings(environment));
+}
+
+topology::NodeSection gpu_section() {
+  topology::NodeSection section{"GPU", {}, {}};
+  auto const versions = train::versions_tree();
+  section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string() : "without CUDA: trains on the host");
+  int nodes = 0;
+  while (std::filesystem::exists("/dev/nvidia" + std::to_string(nodes))) ++nodes;
+  section.add("devices of this node", std::to_string(nodes));
+  if (char const* visible = std::getenv("CUDA_VISIBLE_DEVICES")) section.add("CUDA_VISIBLE_DEVICES", visible);
+  if (nodes > 0 && !memory::built_with_cuda())
+    section.problems.push_back("this node has NVIDIA devices and this build cannot use them; build with -DTESSERA_ENABLE_CUDA=ON, or load the module of such a build");
+  if (!memory::built_with_cuda()) return section;
+  auto const found = memory::find_devices();
+  section.add("usable", std::to_string(found.count));
+  if (found.count == 0) section.problems.push_back("no GPU can be used: " + found.reason);
+  return section;
 }
 
 }  // namespace tessera::cli

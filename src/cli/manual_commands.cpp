@@ -26,7 +26,7 @@ std::string troff(std::string const& text) {
 std::string head(std::string const& program, std::string const& sentence) {
   std::string version = train::version_text(program);
   version = version.substr(0, version.find('\n'));
-  return fmt::format(".TH \"{}\" 1 \"\" \"{}\" \"Tessera\"\n.SH NAME\n{} \\- {}\n", program, version, troff(program).substr(2), troff(sentence).substr(2));
+  return fmt::format(".TH \"{}\" 1 \"{}\" \"{}\" \"Tessera\"\n.SH NAME\n{} \\- {}\n", program, train::source_date(), version, troff(program).substr(2), troff(sentence).substr(2));
 }
 
 std::string exit_codes() {
@@ -73,6 +73,7 @@ std::string tools_page(CLI::App const& app) {
 
 std::string consolidation_page() {
   CLI::App app;
+  app.set_version_flag("--version", "", "Program and libraries");
   add_consolidate(app);
   std::string page = head("zero-to-fp32", "consolidate a ZeRO checkpoint into fp32 weights");
   page += ".SH SYNOPSIS\n\\fBzero\\-to\\-fp32\\fR \\fIrun or checkpoint\\fR \\fIoutput\\fR [\\fIoptions\\fR]\n.SH OPTIONS\n";

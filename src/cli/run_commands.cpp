@@ -1,4 +1,4 @@
-// tessera status, tessera doctor: what a run says about itself.
+// tessera status: what a run says about itself.
 #include <fmt/format.h>
 
 #include <ctime>
@@ -6,7 +6,6 @@
 
 #include "commands.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/topology/run_program.hpp"
 #include "tessera/train/arguments.hpp"
 #include "tessera/train/diagnosis.hpp"
 
@@ -54,25 +53,6 @@ void print_status(fs::path const& run) {
     if (auto const* value = status.find(key)) fmt::print("{:<20} {}\n", key, value->is_string() ? value->as_string() : value->dump());
 }
 
-/// Accounting knows jobs that have long ended, the controller the recent ones; either may be absent.
-std::string slurm_state(std::string const& job) {
-  if (job.empty()) return "";
-  using namespace std::chrono_literals;
-  auto const remembered = train::job_state_in(topology::output_of({"sacct", "-X", "-n", "-P", "-j", job, "-o", "State"}, 10s));
-  return remembered.empty() ? train::job_state_in(topology::output_of({"scontrol", "show", "job", "-o", job}, 10s)) : remembered;
-}
-
-void explain(fs::path const& run) {
-  auto const status = read_status(run);
-  std::string const job = status.get_string("SLURM_JOB_ID", "");
-  std::string const state = slurm_state(job);
-  auto const diagnosis = train::diagnose(status, state);
-  fmt::print("{}\n", diagnosis.what);
-  if (!state.empty()) fmt::print("Slurm's word on job {}: {}\n", job, state);
-  if (!diagnosis.advice.empty()) fmt::print("What to do:\n");
-  for (auto const& advice : diagnosis.advice) fmt::print("  - {}\n", advice);
-}
-
 }  // namespace
 
 void add_run_commands(CLI::App& app) {
@@ -85,17 +65,6 @@ void add_run_commands(CLI::App& app) {
     auto const run = run_directory_of(a->words);
     if (a->code) print_code(run, a->since);
     else print_status(run);
-  });
-
-  auto const why = std::make_shared<std::string>();
-  auto* doctor = app.add_subcommand("doctor", "Say what happened to a run and what to change; show this node's GPUs");
-  doctor->add_option("--why", *why, "The run's output_dir");
-  auto const gpus = std::make_shared<bool>(false);
-  doctor->add_flag("--gpus", *gpus, "GPUs of this node, how they reach each other and the network, versions, settings of NCCL that cost speed");
-  doctor->callback([why, gpus] {
-    TESSERA_VALIDATE(!why->empty() || *gpus, UsageError, "say what to look at: --why RUN_DIRECTORY, or --gpus");
-    if (!why->empty()) explain(*why);
-    if (*gpus) print_gpus();
   });
 }
 

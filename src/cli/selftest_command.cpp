@@ -10,9 +10,12 @@
 #include "commands.hpp"
 #include "installation.hpp"
 #include "tessera/checkpoint/directory.hpp"
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/topology/launcher.hpp"
 #include "tessera/topology/run_program.hpp"
 #include "tessera/train/version.hpp"
 
@@ -53,13 +56,13 @@ class Trainings {
   }
 
   /// @param launcher  words in front of the program, empty: none
-  void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every) const {
+  void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every, std::string const& device = "cpu", int threads = 1) const {
     Words words = launcher;
     words.insert(words.end(), {sibling_program("tessera-train").string(), "--model_type", "gpt2", "--config_overrides",
                                "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=32", "--tokenizer_name", tokenizer_.string(), "--train_file",
                                (directory_ / "text.txt").string(), "--block_size", "32", "--do_train", "--output_dir", (directory_ / output).string(),
                                "--per_device_train_batch_size", std::to_string(4 / ranks), "--max_steps", std::to_string(steps), "--save_steps",
-                               std::to_string(save_every), "--learning_rate", "1e-2", "--threads", "1", "--device", "cpu"});
+                               std::to_string(save_every), "--learning_rate", "1e-2", "--threads", std::to_string(threads), "--device", device});
     auto const done = topology::run_program(words, 120s, topology::Capture::both);
     TESSERA_VALIDATE(done.code == 0, InternalError, done.code < 0 ? "did not end within 120 s" : concat("ended with ", done.code), ":\n", done.output);
   }
@@ -67,7 +70,10 @@ class Trainings {
   std::vector<double> losses(std::string const& output) const {
     std::vector<double> values;
     std::ifstream in(directory_ / output / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);) values.push_back(ConfigTree::parse(line, "metrics.jsonl").at("loss").as_double());
+    for (std::string line; std::getline(in, line);) {
+      auto const record = ConfigTree::parse(line, "metrics.jsonl");  // of a step, an evaluation or a save
+      if (auto const* loss = record.find("loss")) values.push_back(loss->as_double());
+    }
     return values;
   }
 
@@ -113,6 +119,32 @@ void check_two_ranks(Trainings const& t) {
   expect_close(t.losses("two"), t.losses("whole"), 1e-5, "two ranks against one");
 }
 
+std::string check_threads(Trainings const& t) {
+  auto const cores = static_cast<int>(allowed_cores().size());
+  if (cores == 1) return "left out: this process may use one core";
+  int const threads = std::min(cores, 8);
+  t.run({}, "threads", 1, 4, 4, "cpu", threads);
+  expect_close(t.losses("threads"), t.losses("whole"), 1e-5, concat(threads, " threads against one"));
+  return concat(threads, " threads on ", cores, " cores");
+}
+
+std::string check_gpu(Trainings const& t) {
+  if (!memory::built_with_cuda()) return "left out: this build is without CUDA";
+  auto const found = memory::find_devices();
+  if (found.count == 0) return "left out: " + found.reason;
+  t.run({}, "device", 1, 4, 4, "cuda");
+  expect_close(t.losses("device"), t.losses("whole"), 1e-3, "GPU against host");
+  return concat(found.count, " visible");
+}
+
+/// Each node is tested for itself, also by `srun -N 8 --ntasks-per-node=1 tessera selftest`: the programs started here are no part of the job's step.
+void leave_the_job() {
+  for (auto const& entry : topology::process_environment())
+    for (char const* prefix : {"SLURM_", "PMIX_", "PMI_", "OMPI_", "PRTE_"})
+      if (entry.first.starts_with(prefix)) ::unsetenv(entry.first.c_str());
+  for (char const* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES"}) ::unsetenv(name);
+}
+
 /// Runs a check and says how it went. @returns whether it passed
 bool report(std::string const& name, std::function<std::string()> const& check) {
   auto const start = std::chrono::steady_clock::now();
@@ -128,6 +160,7 @@ bool report(std::string const& name, std::function<std::string()> const& check) 
 }
 
 void selftest(std::string const& given) {
+  leave_the_job();
   fs::path const parent = given.empty() ? fs::temp_directory_path() : fs::path(given);
   fmt::print("{}\n", train::version_text("tessera"));
   Scratch const scratch(parent);
@@ -137,11 +170,13 @@ void selftest(std::string const& given) {
   auto const run = [&](std::string const& name, std::function<std::string()> const& check) { failures += report(name, check) ? 0 : 1; };
   run("file system: write, sync, read back, rename", [&] { return check_files(scratch.path()), ""; });
   run("one rank: train, save (HDF5), verify, resume to the same bits", [&] { return check_round_trip(trainings), ""; });
+  run("OpenMP threads: the losses of one thread", [&] { return check_threads(trainings); });
   run("two ranks by mpirun: the losses of one rank", [&]() -> std::string {
     if (topology::run_program({"mpirun", "--version"}, 20s).code != 0) return "left out: there is no mpirun here";
     return check_two_ranks(trainings), "";
   });
-  TESSERA_VALIDATE(failures == 0, InternalError, failures, " of 3 checks failed on this machine");
+  run("GPU: the losses of the host", [&] { return check_gpu(trainings); });
+  TESSERA_VALIDATE(failures == 0, InternalError, failures, " of 5 checks failed on this machine");
   fmt::print("this installation works here\n");
 }
 

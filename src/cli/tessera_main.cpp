@@ -60,7 +60,7 @@ int main(int argc, char** argv) {
     cli::add_plot(app);
     cli::add_config_commands(app);
     cli::add_tokenize(app);
-    for (auto* add : {cli::add_run_commands, cli::add_submit, cli::add_launch, cli::add_selftest, cli::add_manual}) add(app);
+    for (auto* add : {cli::add_run_commands, cli::add_doctor, cli::add_submit, cli::add_launch, cli::add_selftest, cli::add_manual}) add(app);
   }
   return parse_and_run(app, argc, argv, program);
 }

@@ -83,6 +83,7 @@ int run(topology::MpiSession& session, train::TrainingArguments const& arguments
   try {
     log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host, arguments.log_dir});
     auto const deadline = std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
+    session.watch_nodes(std::chrono::milliseconds(static_cast<long>(arguments.node_timeout_seconds * 1000)));
     auto comm = comm::make_mpi(session, deadline);
     memory::RuntimeOptions runtime_options;
     runtime_options.device = train::choose_device(arguments, session, *comm);

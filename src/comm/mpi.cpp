@@ -53,7 +53,7 @@ PeerWatch watch_peers(MpiComm const& comm, topology::MpiSession const& session) 
   std::vector<PeerWatch::Peer> peers;
   for (std::size_t r = 0; r < cards.size(); ++r)
     peers.push_back({session.hosts()[r], cards[r].process, cards[r].node == own.node});
-  return PeerWatch(std::move(peers));
+  return PeerWatch(std::move(peers), &session);
 }
 
 }  // namespace tessera::comm::detail

@@ -45,7 +45,7 @@ ProcessId this_process() {
   return {pid, state ? state->started : 0};
 }
 
-PeerWatch::PeerWatch(std::vector<Peer> peers) : peers_(std::move(peers)) {
+PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session) : peers_(std::move(peers)), session_(session) {
   for (auto const& p : peers_) {
     auto const state = p.on_this_node ? state_of(p.process.pid) : std::nullopt;
     observable_.push_back(state && state->started == p.process.started && state->started != 0);
@@ -79,6 +79,9 @@ void Wait::check(int missing) {
   if (now < next_look_ && now - start_ < deadline_) return;
   next_look_ = now + look_interval;
   if (transport_.abandoned()) lost(-1, "was given up by this rank");
+  if (int const silent = peers_.on_lost_node(); silent >= 0)
+    lost(silent, concat("the node of ", peers_.describe(silent), " has been silent for ", peers_.patience().count() / 1000.0,
+                        " s: it is lost, stopped or cut off from the network; see its log, then restart from the last checkpoint, without it if it happens again"));
   // the one seen first stays the suspect: those who end because of it come later
   int const dead = missing >= 0 ? (peers_.alive(missing) ? -1 : missing) : dead_ >= 0 && !peers_.alive(dead_) ? dead_ : peers_.first_dead();
   if (dead >= 0 && dead == dead_)

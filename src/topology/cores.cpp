@@ -1,11 +1,15 @@
+#include "tessera/topology/cores.hpp"
+
 #include <mpi.h>
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "tessera/core/affinity.hpp"
 #include "tessera/topology/mpi_session.hpp"
@@ -13,20 +17,11 @@
 namespace tessera::topology {
 namespace {
 
-/// Set of cores, up to 8192.
-using Mask = std::array<std::uint64_t, 128>;
-
-Mask own_mask() {
-  Mask mask{};
-  for (int const c : allowed_cores()) mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);
-  return mask;
-}
-
-int count(Mask const& mask) {
-  int n = 0;
-  for (auto const word : mask) n += std::popcount(word);
-  return n;
-}
+/// What a rank tells the others of its node. Set of cores, up to 8192.
+struct Card {
+  std::array<std::uint64_t, 128> mask{};
+  double quota = 0.0;
+};
 
 /// First number of OMP_NUM_THREADS (a list when parallel regions nest); 0 when it says nothing.
 int wanted_by_environment() {
@@ -34,18 +29,72 @@ int wanted_by_environment() {
   return text ? std::max(0, std::atoi(text)) : 0;
 }
 
+/// "200000 100000" of cpu.max, or the two files of version 1; 0: no limit, or no such file.
+double quota_in(std::string const& directory, bool unified) {
+  double quota = -1.0, period = 0.0;
+  if (unified) {
+    std::ifstream(directory + "/cpu.max") >> quota >> period;  // "max 100000" reads no number
+  } else {
+    std::ifstream(directory + "/cpu.cfs_quota_us") >> quota;
+    std::ifstream(directory + "/cpu.cfs_period_us") >> period;
+  }
+  return quota > 0.0 && period > 0.0 ? quota / period : 0.0;
+}
+
 }  // namespace
+
+int share_of_cores(CoreFacts const& facts) {
+  if (facts.wanted > 0) return facts.wanted;
+  double share = 0.0;
+  for (int const core : facts.masks[static_cast<std::size_t>(facts.rank)]) {
+    auto const sharing = std::ranges::count_if(facts.masks, [&](auto const& mask) { return std::ranges::binary_search(mask, core); });
+    share += 1.0 / static_cast<double>(sharing);
+  }
+  double const whole = std::floor(share + 1e-6);  // thirds add up to one
+  double const allowed = facts.quota > 0.0 ? std::ceil(facts.quota / facts.quota_sharers - 1e-6) : whole;
+  return std::max(1, static_cast<int>(std::min(whole, allowed)));
+}
+
+/// A limit may sit on any group above the process's own; the tightest counts. cgroups(7): "hierarchy:controllers:path" lines.
+double quota_of_control_groups() {
+  double tightest = 0.0;
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    auto const first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    std::string const controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    bool const unified = controllers == ",,";
+    if (!unified && controllers.find(",cpu,") == std::string::npos) continue;
+    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
+      double const quota = quota_in((unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + (path == "/" ? "" : path), unified);
+      if (quota > 0.0 && (tightest == 0.0 || quota < tightest)) tightest = quota;
+      if (path.size() <= 1) break;
+    }
+  }
+  return tightest;
+}
 
 int cores_of_rank(MpiSession const& session) {
   MPI_Comm node = MPI_COMM_NULL;
   CommHandle const handle = session.node();
   std::memcpy(&node, &handle.raw, sizeof node);
-  Mask const own = own_mask();
-  std::vector<Mask> all(static_cast<std::size_t>(session.info().local_size));
-  MPI_Allgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, node);
-  if (int const wanted = wanted_by_environment(); wanted > 0) return wanted;
-  auto const sharing = static_cast<int>(std::count(all.begin(), all.end(), own));
-  return std::max(1, count(own) / sharing);
+  Card own;
+  for (int const c : allowed_cores()) own.mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);
+  own.quota = quota_of_control_groups();
+  std::vector<Card> all(static_cast<std::size_t>(session.info().local_size));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, node);
+
+  CoreFacts facts;
+  for (auto const& card : all) {
+    auto& mask = facts.masks.emplace_back();
+    for (int c = 0; c < static_cast<int>(card.mask.size() * 64); ++c)
+      if (card.mask[static_cast<std::size_t>(c) / 64] >> (c % 64) & 1) mask.push_back(c);
+  }
+  facts.rank = session.info().local_rank;
+  facts.wanted = wanted_by_environment();
+  facts.quota = own.quota;
+  facts.quota_sharers = std::max(1, static_cast<int>(std::ranges::count_if(all, [](Card const& card) { return card.quota > 0.0; })));
+  return share_of_cores(facts);
 }
 
 }  // namespace tessera::topology

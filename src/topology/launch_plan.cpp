@@ -16,11 +16,15 @@ int natural_number(std::string const& text, std::string const& what) {
   return std::stoi(text);
 }
 
+/// "a@" has two parts, the second one empty.
 std::vector<std::string> split(std::string const& text, char separator) {
   std::vector<std::string> parts;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
-  return parts;
+  for (std::size_t at = 0;;) {
+    std::size_t const end = text.find(separator, at);
+    parts.push_back(text.substr(at, end - at));
+    if (end == std::string::npos) return parts;
+    at = end + 1;
+  }
 }
 
 std::vector<int> first_slots(int count) {
@@ -35,18 +39,18 @@ std::string joined(std::vector<int> const& numbers) {
   return text;
 }
 
-/// "host1:0,2@host2": host -> slots (empty: all of them).
+/// "host1:0,2@host2": host -> slots (empty: all of them). Several mentions of a host add up, as in DeepSpeed.
 std::map<std::string, std::vector<int>> parse_filter(std::string const& text, std::string const& flag) {
   std::map<std::string, std::vector<int>> filter;
   for (auto const& part : split(text, '@')) {
     std::size_t const colon = part.find(':');
     std::string const host = part.substr(0, colon);
-    TESSERA_VALIDATE(!host.empty() && !filter.contains(host), UsageError, flag, " ", text, ": host '", host,
-                     "' is empty or there twice; write host1:0,2@host2");
+    TESSERA_VALIDATE(!host.empty(), UsageError, flag, " ", text, ": a host's name is empty; write host1:0,2@host2");
     auto& slots = filter[host];
     if (colon != std::string::npos)
       for (auto const& slot : split(part.substr(colon + 1), ',')) slots.push_back(natural_number(slot, flag + " " + text + ": a slot"));
     std::sort(slots.begin(), slots.end());
+    slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
   }
   return filter;
 }
@@ -139,9 +143,9 @@ std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const
   for (std::string line; std::getline(in, line);) {
     ++number;
     std::istringstream fields(line.substr(0, line.find('#')));
-    std::string host, slots, more;
+    std::string host, slots;  // what follows (max_slots=8) belongs to other launchers
     if (!(fields >> host)) continue;
-    bool const good = fields >> slots && slots.starts_with("slots=") && !(fields >> more) && slots.size() > 6 && slots.size() < 12 &&
+    bool const good = fields >> slots && slots.starts_with("slots=") && slots.size() > 6 && slots.size() < 12 &&
                       slots.find_first_not_of("0123456789", 6) == std::string::npos && std::stoi(slots.substr(6)) > 0;
     TESSERA_VALIDATE(good, DataError, source, ":", number, ": '", line, "' is not of the form: host slots=4");
     TESSERA_VALIDATE(std::none_of(hosts.begin(), hosts.end(), [&](HostSlots const& h) { return h.host == host; }), DataError, source, ":", number,

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tessera/core/error.hpp"
+#include "tessera/topology/node_watch.hpp"
 
 namespace tessera::topology {
 namespace {
@@ -49,6 +50,10 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   info_.node = info_.rank == 0 ? 0 : leaders_before;
   MPI_Bcast(&info_.node, 1, MPI_INT, 0, node_comm);
   MPI_Allreduce(&leader, &info_.node_count, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  std::vector<int> nodes(static_cast<std::size_t>(info_.world_size));
+  MPI_Allgather(&info_.node, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  leaders_.assign(static_cast<std::size_t>(info_.node_count), -1);
+  for (int r = info_.world_size; r-- > 0;) leaders_[static_cast<std::size_t>(nodes[static_cast<std::size_t>(r)])] = r;
 
   char name[MPI_MAX_PROCESSOR_NAME] = {};
   int length = 0;
@@ -60,6 +65,7 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 }
 
 MpiSession::~MpiSession() {
+  watch_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized || skip_finalize) return;
@@ -70,6 +76,16 @@ MpiSession::~MpiSession() {
 
 CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
 CommHandle MpiSession::node() const { return node_; }
+
+void MpiSession::watch_nodes(std::chrono::milliseconds patience) {
+  patience_ = patience;
+  watch_ = topology::watch_nodes(*this, patience);
+}
+
+int MpiSession::rank_of_lost_node() const {
+  int const node = watch_ ? watch_->lost_node() : -1;
+  return node < 0 ? -1 : leaders_[static_cast<std::size_t>(node)];
+}
 
 std::string MpiSession::broadcast(std::string text) const {
   auto length = static_cast<long long>(text.size());
@@ -93,6 +109,10 @@ bool MpiSession::all_arrive(std::chrono::milliseconds deadline) {
 }
 
 void MpiSession::abort(int exit_code) {
+  std::thread([exit_code] {  // a launcher that is itself cut off must not keep this process
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    std::_Exit(exit_code);
+  }).detach();
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::abort();
 }
@@ -103,6 +123,17 @@ std::string MpiSession::library_version() {
   MPI_Get_library_version(text, &length);
   std::string version(text);
   return version.substr(0, version.find_first_of(",\n"));
+}
+
+std::string MpiSession::thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  switch (level) {
+    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
+    case MPI_THREAD_MULTIPLE: return "MPI_THREAD_MULTIPLE";
+    default: return "MPI_THREAD_SINGLE";
+  }
 }
 
 }  // namespace tessera::topology

@@ -80,6 +80,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);
+  visit("node_timeout", a.node_timeout_seconds);
   visit("prompt", a.prompt);
   visit("max_new_tokens", a.max_new_tokens);
   visit("temperature", a.temperature);

@@ -227,6 +227,8 @@ void add_machine(OptionTable& t) {
   t.add(real, "time_limit", 0.0, "save and end with exit code 75 before this time is over; 0: the time limit of a Slurm job (Tessera's own)")
       .at_least(0).unit("minutes");
   t.add(real, "comm_timeout", 300.0, "longest wait for other ranks before the run ends with exit code 69 (Tessera's own)").above(0).unit("seconds");
+  t.add(real, "node_timeout", 30.0, "silence after which a whole node counts as lost and the run ends with exit code 69; 0: only comm_timeout (Tessera's own)")
+      .at_least(0).unit("seconds");
   t.add(integer, "ddp_timeout", 1800, "longest wait for other ranks, when comm_timeout is not given").above(0).unit("seconds");
   t.add(integer, "local_rank", -1, "rank on this node, passed by launchers").hint("no effect: MPI knows the ranks");
   t.add(choice, "ddp_backend", {}, "communication library").one_of({"mpi", "gloo", "nccl", "ccl", "xccl", "hccl"}).hint("no effect: ranks talk over MPI");

@@ -1,5 +1,8 @@
 #include "tessera/train/diagnosis.hpp"
 
+#include <sstream>
+#include <utility>
+
 #include "tessera/core/error.hpp"
 
 namespace tessera::train {
@@ -35,12 +38,29 @@ std::vector<std::string> advice_for(int code, ConfigTree const& status) {
   return {"the code is not one of Tessera's: look at the log"};
 }
 
+/// Words of a log line and the job state that they stand for. A batch script that goes on after its step keeps the job's own state
+/// at FAILED or COMPLETED.
+constexpr std::pair<char const*, char const*> signs[] = {
+    {"oom-kill", "OUT_OF_MEMORY"},  {"Out Of Memory", "OUT_OF_MEMORY"},      {"OUT_OF_MEMORY", "OUT_OF_MEMORY"},
+    {"oom_kill", "OUT_OF_MEMORY"},  {"Exceeded job memory", "OUT_OF_MEMORY"}, {"DUE TO TIME LIMIT", "TIMEOUT"},
+    {"DUE TO PREEMPTION", "PREEMPTED"}, {"DUE TO NODE FAILURE", "NODE_FAIL"}, {"Node failure on", "NODE_FAIL"}};
+
+std::string state_of(JobRecord const& record) {
+  for (auto const& [words, state] : signs)
+    if (record.evidence.find(words) != std::string::npos) return state;
+  return record.state;
+}
+
+Diagnosis out_of_memory(std::string const& head) {
+  return {head + "a node's memory limit was exceeded and the kernel killed a process of the job",
+          {"ask for more memory (--mem, or fewer ranks a node)", "a smaller --per_device_train_batch_size, --gradient_checkpointing, or a higher ZeRO stage",
+           "run the same command again: it goes on from the last checkpoint"}};
+}
+
 Diagnosis silent(ConfigTree const& status, std::string const& job_state) {
   std::string const head = concat("the run ended without a word while ", status.get_string("state", "unknown"), ' ', place(status), ": ");
   std::string const again = "run the same command again: it goes on from the last checkpoint";
-  if (job_state == "OUT_OF_MEMORY")
-    return {head + "Slurm ended it because a node's memory limit was exceeded",
-            {"ask for more memory (--mem, or fewer ranks a node)", "a smaller --per_device_train_batch_size, --gradient_checkpointing, or a higher ZeRO stage", again}};
+  if (job_state == "OUT_OF_MEMORY") return out_of_memory(head);
   if (job_state == "TIMEOUT")
     return {head + "the time limit passed before it could save",
             {"give it more notice: --signal=USR1@600 in the job script, or --time_limit", "save more often (--save_steps)", again}};
@@ -58,7 +78,8 @@ bool has_ended(ConfigTree const& status) {
   return state == "done" || state == "failed" || state == "stopped_early";
 }
 
-Diagnosis diagnose(ConfigTree const& status, std::string const& job_state) {
+Diagnosis diagnose(ConfigTree const& status, JobRecord const& record) {
+  std::string const job_state = state_of(record);
   if (!has_ended(status)) {
     if (job_state == "RUNNING" || job_state == "COMPLETING")
       return {concat("the run is ", status.get_string("state", "unknown"), ", ", place(status)), {"nothing to change"}};
@@ -69,6 +90,8 @@ Diagnosis diagnose(ConfigTree const& status, std::string const& job_state) {
   if (code == 0) return {concat("the run is done: ", reason), {}};
   std::string who;
   if (status.contains("suspect_rank")) who = concat(" (rank ", status.get_int("suspect_rank", -1), " on ", status.get_string("suspect_host", "?"), ")");
+  if (code == static_cast<int>(ExitCode::peer_lost) && job_state == "OUT_OF_MEMORY")
+    return out_of_memory(concat("the run ended with ", code, who, ' ', place(status), " because a rank was lost: "));
   return {concat("the run ended with ", code, who, ' ', place(status), ". Reason: ", reason), advice_for(code, status)};
 }
 
@@ -76,6 +99,20 @@ std::string job_state_in(std::string const& text) {
   std::size_t const field = text.find("JobState=");
   std::size_t const begin = field == std::string::npos ? 0 : field + 9;
   return text.substr(begin, text.find_first_of(" |+\n", begin) - begin);
+}
+
+std::string log_file_in(std::string const& text) {
+  std::size_t const field = text.find(" StdOut=");
+  return field == std::string::npos ? "" : text.substr(field + 8, text.find_first_of(" \n", field + 8) - field - 8);
+}
+
+std::string evidence_in(std::string const& log) {
+  std::string found;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);)
+    for (auto const& [words, state] : signs)
+      if (line.find(words) != std::string::npos && (line.find("slurm") != std::string::npos || line.find("srun") != std::string::npos || line.find("kernel") != std::string::npos)) found = line;
+  return found;
 }
 
 }  // namespace tessera::train

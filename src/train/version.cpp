@@ -17,6 +17,8 @@ ConfigTree versions_tree() {
   return tree;
 }
 
+std::string source_date() { return TESSERA_DATE; }
+
 std::string version_text(std::string const& program) {
   auto const tree = versions_tree();
   std::string out = program + " " + tree.at("tessera").as_string() + "\n";

@@ -9,11 +9,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from e2e import Bench, zero  # noqa: E402
+from e2e import Bench, ranks_of, wait_for, zero  # noqa: E402
 
 LOCAL = ("/proc/", "/sys/", "/dev/", "/run/", "/tmp/ompi.", "/tmp/openmpi", "/tmp/pmix")  # memory of this node, and the MPI library's session files
 
@@ -109,13 +110,39 @@ def nothing_else(b):
         assert not more and not searched, (more, searched)
 
 
+def early_signal(b):
+    """USR1 before MPI has started is kept: the run saves after its first step and ends with 75. A signal to one rank is enough."""
+    for name, everyone in (("all", True), ("one", False)):
+        started = subprocess.Popen(b.command(2, b.common(name, max_steps=100000, per_device_train_batch_size=4)), env=b.environment(), stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: len(ranks_of(started.pid)) == 2, 60)
+        ranks = sorted(ranks_of(started.pid))
+        assert not (b.work / name).exists()
+        wait_for(lambda: all(blocks_usr1(pid) for pid in ranks), 60)  # the first thing that main() does
+        for pid in ranks if everyone else ranks[1:]:
+            os.kill(pid, signal.SIGUSR1)
+        _, stderr = started.communicate(timeout=60)
+        assert started.returncode == 75, f"exit {started.returncode}\n{stderr}"
+        status = b.status(name)
+        assert status["step"] < 100 and "SIGUSR1" in status["reason"], status
+        b.tool(["checkpoint", "verify", b.work / name])
+
+
+def blocks_usr1(pid):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"SigBlk:\t([0-9a-f]+)", text).group(1), 16) >> (signal.SIGUSR1 - 1) & 1 == 1
+
+
+def can_trace():
+    return shutil.which("strace") and subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True).returncode == 0
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("scenario", choices=["count", "nothing_else"])
+    parser.add_argument("scenario", choices=["count", "nothing_else", "early_signal"])
     for name in ("bin", "work", "source", "mpiexec", "hello"):
         parser.add_argument("--" + name, required=True)
     arguments = parser.parse_args()
-    if not shutil.which("strace") or subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True).returncode != 0:
+    if arguments.scenario != "early_signal" and not can_trace():
         print("skipped: strace is not here or may not trace (Debian package strace; ptrace must be permitted)")
         return 125
     globals()[arguments.scenario](Traced(arguments))

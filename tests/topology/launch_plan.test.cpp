@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::topology {
@@ -19,8 +20,37 @@ std::string line(LaunchRequest const& r) { return shell_line(launch_line(r)); }
 
 TEST(Hostfile, IsReadAndChecked) {
   EXPECT_EQ(two_hosts().hosts, (std::vector<HostSlots>{{"worker-1", {0, 1, 2, 3}}, {"worker-2", {0, 1, 2, 3}}}));
-  for (char const* bad : {"worker-1", "worker-1 slots=", "worker-1 slots=0", "worker-1 slots=x", "worker-1 slots=2 3", "", "# none", "a slots=1\na slots=1"})
+  for (char const* bad : {"worker-1", "worker-1 slots=", "worker-1 slots=0", "worker-1 slots=x", "worker-1 slots=2x", "", "# none", "a slots=1\na slots=1"})
     EXPECT_THROW(parse_hostfile(bad, "hostfile"), DataError) << bad;
+}
+
+/// tests/oracles/launcher.py: what DeepSpeed's own functions choose, and what they refuse.
+TEST(Hosts, AreThoseThatDeepSpeedChooses) {
+  auto const document = ConfigTree::read(TESSERA_TEST_DATA "/oracles/launcher.json");
+  for (auto const& c : document.at("cases").as_array()) {
+    std::string const text = c.at("text").as_string();
+    if (text.find("16abc") != std::string::npos) continue;  // read there as 16, refused here
+    SCOPED_TRACE(c.dump());
+    auto const choose = [&] {
+      LaunchRequest r;
+      r.hosts = parse_hostfile(text, "hostfile");
+      r.include = c.get_string("include", "");
+      r.exclude = c.get_string("exclude", "");
+      if (auto const n = c.get_int("nodes", -1); n > 0) r.num_nodes = static_cast<int>(n);
+      if (auto const n = c.get_int("gpus", -1); n > 0) r.num_gpus = static_cast<int>(n);
+      return chosen_hosts(r);
+    };
+    if (c.at("result").is_string()) {
+      EXPECT_THROW(choose(), Error);
+      continue;
+    }
+    std::vector<HostSlots> expected;
+    for (auto const& host : c.at("result").as_array()) {
+      expected.push_back({host.as_array()[0].as_string(), {}});
+      for (auto const& slot : host.as_array()[1].as_array()) expected.back().slots.push_back(static_cast<int>(slot.as_int()));
+    }
+    EXPECT_EQ(choose(), expected);
+  }
 }
 
 TEST(LaunchLine, OnThisMachine) {
@@ -49,7 +79,7 @@ TEST(LaunchLine, IncludeAndExclude) {
   r.include.clear();
   r.exclude = "worker-1@worker-2:3";
   EXPECT_EQ(line(r), "mpirun -np 3 --host worker-2:3 tessera-train --do_train");
-  for (char const* bad : {"worker-3", "worker-1:4", "worker-1:x", "worker-1@worker-1", "worker-1@worker-2"}) {
+  for (char const* bad : {"worker-3", "worker-1:4", "worker-1:x", "worker-1@", "worker-1:", "worker-1@worker-2"}) {
     r.exclude = bad;
     EXPECT_THROW(line(r), UsageError) << bad;
   }

@@ -14,7 +14,7 @@ struct HostSlots {
   bool operator==(HostSlots const&) const = default;
 };
 
-/// Lines "host slots=N"; blank lines and comments (#) are left out. @throws DataError for anything else, a host twice, or no host
+/// Lines "host slots=N", where more words may follow; blank lines and comments (#) are left out. @throws DataError for anything else, a host twice, or no host
 std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source);
 
 struct LaunchRequest {

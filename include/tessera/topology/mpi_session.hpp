@@ -2,6 +2,7 @@
 /// Starting and ending MPI, and what it says about where this rank runs. No MPI type appears in this header.
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct RankInfo {
   std::string host;
 };
 
+class NodeWatch;
+
 /// MPI from first to last call of the process. Requests MPI_THREAD_SERIALIZED and checks that it was granted.
 class MpiSession {
  public:
@@ -35,6 +38,11 @@ class MpiSession {
   CommHandle node() const;   ///< the ranks of this node
   /// Host name of every rank, gathered once at start.
   std::vector<std::string> const& hosts() const { return hosts_; }
+  /// From here on a node that stays silent for @p patience counts as lost (node_watch.hpp); 0: no such watch. Collective.
+  void watch_nodes(std::chrono::milliseconds patience);
+  /// The first rank of a lost node, as far as this rank's node knows; -1: none, or this rank does not lead its node.
+  int rank_of_lost_node() const;
+  std::chrono::milliseconds node_patience() const { return patience_; }
   /// Rank 0's text on every rank.
   std::string broadcast(std::string text) const;
   /// Whether every rank comes here within @p deadline: ranks that fail together can then end in order, without abort().
@@ -45,15 +53,19 @@ class MpiSession {
   static void leave_without_finalize();
   /// "Open MPI 4.1.4", for --version and logs.
   static std::string library_version();
+  /// What MPI granted: "MPI_THREAD_SERIALIZED".
+  static std::string thread_level();
 
  private:
   RankInfo info_;
   CommHandle node_;
   std::vector<std::string> hosts_;
+  std::vector<int> leaders_;  ///< lowest rank of each node
+  std::unique_ptr<NodeWatch> watch_;
+  std::chrono::milliseconds patience_{0};
 };
 
-/// Cores this rank may use for kernels: what OMP_NUM_THREADS says, else those in its affinity mask, shared equally among the
-/// ranks of the node whose masks are the same, at least 1. Collective over the node; takes microseconds.
+/// Cores this rank may use for kernels: share_of_cores() (cores.hpp) of what the ranks of the node say. Collective over the node.
 int cores_of_rank(MpiSession const& session);
 
 }  // namespace tessera::topology

@@ -91,6 +91,7 @@ struct TrainingArguments {
   std::optional<std::int64_t> threads;   ///< a rank's OpenMP threads; none: what the launcher gave
   double time_limit_minutes = 0.0;       ///< 0: what the batch system says
   double comm_timeout_seconds = 300.0;   ///< of every wait for other ranks
+  double node_timeout_seconds = 30.0;    ///< silence of a whole node; 0: not watched
 
   // generation from the trained weights
   std::string prompt;

@@ -14,14 +14,24 @@ struct Diagnosis {
   bool operator==(Diagnosis const&) const = default;
 };
 
-/// @param status     the run's status.json
-/// @param job_state  Slurm's state of the job ("OUT_OF_MEMORY", "TIMEOUT", "NODE_FAIL", "RUNNING" ...); empty when unknown
-Diagnosis diagnose(ConfigTree const& status, std::string const& job_state);
+/// What the batch system remembers.
+struct JobRecord {
+  std::string state;     ///< "OUT_OF_MEMORY", "TIMEOUT", "NODE_FAIL", "RUNNING" ...; empty when unknown
+  std::string log;       ///< the job's log file; empty when unknown
+  std::string evidence;  ///< the line of the log that tells why Slurm or the kernel ended something; empty: none
+};
+
+/// @param status  the run's status.json
+Diagnosis diagnose(ConfigTree const& status, JobRecord const& record);
 
 /// Whether the run has said how it ended.
 bool has_ended(ConfigTree const& status);
 
 /// The state in the output of `sacct -n -P -o State` or of `scontrol show job -o`: "CANCELLED by 0" is CANCELLED.
 std::string job_state_in(std::string const& text);
+/// The file after StdOut= in the output of `scontrol show job -o`.
+std::string log_file_in(std::string const& text);
+/// The last line by which slurmstepd, srun or the kernel says that memory, time, preemption or a node ended something.
+std::string evidence_in(std::string const& log);
 
 }  // namespace tessera::train

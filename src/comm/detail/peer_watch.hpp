@@ -28,17 +28,22 @@ class PeerWatch {
     ProcessId process;
     bool on_this_node = false;
   };
-  explicit PeerWatch(std::vector<Peer> peers);
+  /// @param session  whose watch over nodes is asked too; null: none
+  explicit PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session = nullptr);
 
   /// False when the process of this rank has ended (a zombie has); true when that cannot be seen from here.
   bool alive(int rank) const;
   /// Lowest rank that is not alive, else -1.
   int first_dead() const;
+  /// First rank of a node that has fallen silent, else -1; how long that takes.
+  int on_lost_node() const { return session_ ? session_->rank_of_lost_node() : -1; }
+  std::chrono::milliseconds patience() const { return session_->node_patience(); }
   /// "rank 3 (host n017, process 4711)"
   std::string describe(int rank) const;
 
  private:
   std::vector<Peer> peers_;
+  topology::MpiSession const* session_;
   std::vector<char> observable_;  ///< its start time in this process's view of /proc is the one it reported
 };
 
