@@ -46,6 +46,7 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
 [[ $goal == run && -z $text ]] && packages+=(jargon-text)
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text
                                 slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
+[[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file)
 
 install_packages() {
   local missing=() p sudo=()
@@ -95,7 +96,18 @@ test_cuda_build() {
   ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --no-tests=error
 }
 
+# environment-modules conflicts with lmod in Debian: the tests take its files from the package without installing it.
+unpack_environment_modules() {
+  [[ $install == 1 && ! -d $build/environment-modules ]] && command -v apt-get >/dev/null || return 0
+  local folder; folder=$(mktemp -d)
+  if (cd "$folder" && apt-get download -qq environment-modules >/dev/null 2>&1); then
+    mkdir -p "$build" && dpkg-deb -x "$folder"/environment-modules_*.deb "$build/environment-modules"
+  fi
+  rm -rf "$folder"
+}
+
 run_tests() {
+  unpack_environment_modules
   test_cuda_build
   say "building everything"
   build_targets all

@@ -16,6 +16,7 @@ install(DIRECTORY "${PROJECT_BINARY_DIR}/manual/" DESTINATION ${CMAKE_INSTALL_MA
 foreach(program tessera tessera-train)
   install(FILES "${PROJECT_BINARY_DIR}/manual/completion" DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${program})
 endforeach()
+install(FILES cmake/Makefile.check DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera RENAME Makefile)
 include(ModuleFiles)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)

@@ -18,7 +18,7 @@ restarts=${SLURM_RESTART_COUNT:-0} started=$(date +%s) rc=0
 echo "attempt $((restarts + 1)) of job $SLURM_JOB_ID on $SLURM_JOB_NODELIST"
 srun --kill-on-bad-exit=1 --wait=60 tessera-train "$@" || rc=$?
 
-code=$(tessera status --code --since "$started" -- "$@") || code=$rc   # this attempt has left no word: believe srun
+code=$(tessera status --code --since "$started" -- "$@") || code=$((rc ? rc : 1))   # no word of this attempt: believe srun, but not that all is well
 case $code in
   75) ;;                                                               # saved and to be continued
   69) [[ $restarts -lt 3 ]] || exit 69 ;;                              # a rank or node was lost: on other nodes, three times at most

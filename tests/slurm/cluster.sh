@@ -27,7 +27,31 @@ check_machine() {
   ! ss -ltnH '( sport = :16817 or sport = :17001 or sport = :17002 )' 2>/dev/null | grep -q . || skip "ports 16817, 17001 or 17002 are in use"
 }
 
+# Memory limits need a cgroup hierarchy that may be written to (version 1 here: Slurm's version 2 plugin wants systemd).
+has_memory_cgroups() {
+  local probe=/sys/fs/cgroup/memory/tessera-probe.$$
+  [[ -d /sys/fs/cgroup/freezer && -d /sys/fs/cgroup/cpuset ]] && mkdir "$probe" 2>/dev/null && rmdir "$probe"
+}
+
 write_conf() {
+  local track=linuxproc task=none cores=CR_Core
+  if has_memory_cgroups; then
+    track=cgroup task=cgroup cores=CR_Core_Memory
+    cat >"$dir/cgroup.conf" <<CONF
+CgroupMountpoint=/sys/fs/cgroup
+CgroupPlugin=cgroup/v1
+ConstrainRAMSpace=yes
+ConstrainSwapSpace=no
+CONF
+    echo memory_cgroups >>"$dir/features"
+  fi
+  local node number
+  for node in n1 n2; do
+    for number in 0 1; do
+      [[ -e $dir/dev/nvidia$number ]] || mknod "$dir/dev/nvidia$number" c 1 3
+    done
+    echo "NodeName=$node Name=gpu File=$dir/dev/nvidia[0-1]"
+  done >"$dir/gres.conf"
   cat >"$dir/slurm.conf" <<CONF
 ClusterName=tessera-test
 SlurmctldHost=$(hostname)(127.0.0.1)
@@ -37,10 +61,14 @@ AuthType=auth/none
 AuthInfo=cred_expire=10
 CredType=cred/none
 MpiDefault=pmix
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+ProctrackType=proctrack/$track
+TaskPlugin=task/$task
+GresTypes=gpu
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=2
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=$cores
+DefMemPerCPU=200
 SlurmdParameters=config_overrides
 ReturnToService=2
 SlurmctldPort=16817
@@ -58,10 +86,15 @@ KillWait=10
 MinJobAge=600
 JobRequeue=1
 LaunchParameters=use_interactive_step
-NodeName=n1 NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=17001 CPUs=4 RealMemory=1000
-NodeName=n2 NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=17002 CPUs=4 RealMemory=1000
-PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=UNLIMITED State=UP
-PartitionName=debug Nodes=n1,n2 MaxTime=5 PriorityTier=10 State=UP
+NodeName=n1 NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=17001 CPUs=4 RealMemory=1000 Gres=gpu:2
+NodeName=n2 NodeHostname=$(hostname) NodeAddr=127.0.0.1 Port=17002 CPUs=4 RealMemory=1000 Gres=gpu:2
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+PartitionName=batch Nodes=n1,n2 Default=YES MaxTime=UNLIMITED PriorityTier=5 PreemptMode=OFF State=UP
+PartitionName=debug Nodes=n1,n2 MaxTime=5 PriorityTier=5 PreemptMode=OFF State=UP
+PartitionName=low Nodes=n1,n2 PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 State=UP
+PartitionName=urgent Nodes=n1,n2 PriorityTier=10 PreemptMode=OFF State=UP
 CONF
 }
 
@@ -93,7 +126,7 @@ up() {
   [[ -e $dir/slurm.conf ]] && down
   rm -f "$dir.skip"
   check_machine
-  mkdir -p "$dir"/{state,spool.n1,spool.n2}
+  mkdir -p "$dir"/{state,spool.n1,spool.n2,dev}
   cd "$dir"
   realpath -m "$dir" "$@" | sort >"$dir/keep"
   write_conf

@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-from e2e import Bench, close, wait_for, zero  # noqa: E402
+from e2e import Bench, close, corpus, wait_for, zero  # noqa: E402
 
 
 class Cluster(Bench):
@@ -80,15 +80,46 @@ class Cluster(Bench):
         return found
 
 
+    def features(self):
+        """What this cluster has beyond the least: words of cluster.sh."""
+        file = self.cluster / "features"
+        return file.read_text().split() if file.exists() else []
+
+    def trainers(self, *nodes):
+        """Process ids of tessera-train on these nodes."""
+        return [p for node in nodes for p in self.node_processes(node) if self.name_of(p).startswith("tessera-train")]
+
+    @staticmethod
+    def name_of(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/comm").read_text()
+        except OSError:
+            return ""
+
+    @staticmethod
+    def kill(pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
 # --- starting ---------------------------------------------------------------------------------------------------------------------
 
 def two_nodes_train_as_one(b):
     words = dict(per_device_train_batch_size=2, deepspeed=b.config("ds.json", zero(2)))
     done = b.srun(2, 4, b.common("nodes", **words))
-    assert "on 4 ranks (2 nodes)" in done.stderr, done.stderr
+    assert "on 4 ranks (2 nodes)" in done.stderr and "[rank" not in done.stderr, done.stderr  # rank 0 speaks for all
     b.train(4, b.common("alone", **words))
     close(b.losses("nodes"), b.losses("alone"), 1e-6, "two nodes of two ranks against mpirun -np 4")
     assert b.status("nodes")["nodes"] == 2 and b.status("nodes")["SLURM_JOB_ID"].isdigit()
+
+
+def selftest_on_each_node(b):
+    done = b.run(["srun", "-N2", "--ntasks-per-node=1", "tessera", "selftest", "--dir", b.work])
+    assert done.stdout.count("this installation works here") == 2 and "FAILED" not in done.stdout, done.stdout
+    told = b.run(["srun", "-N1", "-n1", "--mpi=none", "tessera", "doctor", "--dir", b.work]).stdout
+    assert "srun started this program without PMIx" in told and "SLURM_STEP_ID" in told, told
 
 
 def mpirun_inside_a_job(b):
@@ -153,47 +184,149 @@ def time_limit_is_known(b):
     b.tool(["checkpoint", "verify", b.work / "run"])
 
 
-def other_rank_counts_go_on(b):
-    """A job's checkpoints from 4 ranks on two nodes, resumed by 2 ranks on one, then by 3 on two."""
-    b.srun(1, 1, b.common("whole", max_steps=12, per_device_train_batch_size=12))
-    words = dict(max_steps=12, save_strategy="steps", save_steps=4)
-    for nodes, ranks, stage, kept in ((2, 4, 3, 4), (1, 2, 2, 8), (2, 3, 3, 12)):
-        b.srun(nodes, ranks, b.common("run", per_device_train_batch_size=12 // ranks, deepspeed=b.config("ds.json", zero(stage)), **words))
-        for later in range(kept + 4, 13, 4):
-            subprocess.run(["rm", "-r", b.work / f"run/checkpoints/step_{later:08d}"], check=True)
-    close(b.losses("run"), b.losses("whole"), 1e-6, "4, 2 and 3 ranks in turn against one")
+def shrink_and_grow(b):
+    """One job on 4 ranks of two nodes, requeued to 2 ranks of one, then to 3 of two: the losses are those of one run."""
+    b.text.write_text(corpus(16000))  # one epoch for all: its last round is filled up differently for other rank counts
+    words = dict(max_steps=100000, gradient_accumulation_steps=4, learning_rate=1e-4, lr_scheduler_type="constant", save_strategy="no")
+    file = b.work / "run.json"
+
+    def attempt(ranks):
+        document = {n.lstrip("-"): v for n, v in pairs(b.common("run", per_device_train_batch_size=12 // ranks, **words))}
+        file.write_text(json.dumps(dict(document, deepspeed=zero(3 if ranks != 2 else 2))))
+        (b.work / "ranks").write_text(str(ranks))
+
+    def go_on_with(ranks, nodes, seen):
+        b.wait_for_losses("run", seen + 5)
+        attempt(ranks)  # what the next attempt reads
+        b.run(["scancel", "--signal=USR1", job])
+        wait_for(lambda: b.field(job, "JobState") == "PENDING", 60)
+        status = b.status("run")
+        assert status["exit_code"] == 75 and "SIGUSR1" in status["reason"], status
+        b.run(["scontrol", "update", f"JobId={job}", f"NumNodes={nodes}-{nodes}", f"NumTasks={2 * nodes}", "StartTime=now+3"])
+        return status["step"]
+
+    attempt(4)
+    template = b.work / "requeue.sh"  # the shipped one, but with as many ranks as the file says: three on two nodes are not the same on each
+    template.write_text((b.source / "slurm/requeue.sh").read_text().replace("srun --kill", f"srun --ntasks=$(cat {b.work}/ranks) --kill"))
+    job = submit(b, template, [str(file)], "--nodes=2", "--ntasks-per-node=2", "--signal=USR1@10", log="requeue")
+    first = go_on_with(2, 1, 0)
+    second = go_on_with(3, 2, first)
+    b.wait_for_losses("run", second + 5)
+    steps = second + 20
+    words["max_steps"] = steps
+    attempt(3)
+    b.run(["scancel", "--signal=USR1", job])
+    ends_well(b, job)
+    output = b.output(job)
+    for ranks, nodes in ((4, "2 nodes"), (2, "1 node"), (3, "2 nodes")):
+        assert f"on {ranks} ranks ({nodes})" in output, output
+    assert len(b.losses("run")) == steps
+    b.train(1, b.common("whole", **dict(words, per_device_train_batch_size=12)))
+    close(b.losses("run"), b.losses("whole"), 1e-5, "4, 2 and 3 ranks in turn against one")
+
+
+def preempted_job_goes_on(b):
+    """A job of higher priority takes both nodes: notice, save, requeue by Slurm, and the rest of the training after it."""
+    file = b.work / "run.json"
+    document = {n.lstrip("-"): v for n, v in pairs(b.common("run", max_steps=100000, per_device_train_batch_size=2, lr_scheduler_type="constant", save_strategy="no"))}
+    file.write_text(json.dumps(document))
+    job = submit(b, "requeue", [str(file)], "--nodes=2", "--ntasks-per-node=2", "--partition=low", "--signal=USR1@60")
+    b.wait_for_losses("run", 5)
+    urgent = b.sbatch(["-purgent", "-N2", "--exclusive", "-o", "urgent-%j.out", b.script_of("urgent.sh", "sleep 1\n")])
+    wait_for(lambda: b.status("run")["state"] == "stopped_early", 60)
+    status = b.status("run")
+    assert status["exit_code"] == 75 and ("SIGUSR1" in status["reason"] or "SIGTERM" in status["reason"]), status
+    ends_well(b, urgent)
+    steps = status["step"] + 10
+    file.write_text(json.dumps(dict(document, max_steps=steps)))
+    wait_for(lambda: b.field(job, "JobState") in ("PENDING", "RUNNING", "COMPLETED"), 30)
+    b.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], expect=None)
+    ends_well(b, job)
+    assert b.field(job, "Restarts") == "1" and len(b.losses("run")) == steps and "going on from" in b.output(job), b.output(job)
+
+
+def killed_for_memory(b):
+    """The step's memory limit is passed and the kernel kills a rank: the run ends with 69 or without a word, doctor finds the reason in the job's log."""
+    if "memory_cgroups" not in b.features():
+        print("skipped: this cluster has no memory cgroups (cgroup version 1 with a writable memory hierarchy)")
+        return 125
+    eater = b.script_of("eater.sh", """
+if [[ $SLURM_PROCID == 1 ]]; then
+  ( until [[ -e $1 ]]; do sleep 0.1; done; head -c 900M /dev/zero | tail -c 900M >/dev/null ) &   # another process of the step takes all memory
+fi
+shift
+echo 1000 >/proc/self/oom_score_adj                               # and the kernel chooses a rank
+exec tessera-train "$@"
+""")
+    words = b.common("run", max_steps=100000, per_device_train_batch_size=4, save_strategy="steps", save_steps=5, save_total_limit=2)
+    script = b.script_of("job.sh", f'exec srun bash {eater} {b.work}/run/checkpoints/latest "$@"\n')
+    job = b.sbatch(["-N1", "-n2", "--mem=600M", "-o", "job-%j.out", script, *words])
+    b.wait_for_end(job, 90)
+    assert re.search("oom-kill|Out Of Memory", b.output(job)), b.output(job)
+    told = b.run(["tessera", "doctor", "--why", b.work / "run"]).stdout
+    print(told)
+    assert "memory limit" in told and "--mem" in told, told
+    b.tool(["checkpoint", "verify", b.work / "run"])
+
+
+def devices_of_each_rank(b):
+    """Fake GPUs: what the tasks see with --gpus-per-task differs by rank, with --gpus-per-node it does not; both kinds of job train."""
+    show = b.script_of("show.sh", "echo $SLURM_PROCID:$CUDA_VISIBLE_DEVICES\n")
+    seen = {}
+    for name, options in (("per_task", ["--gpus-per-task=1", "--gpu-bind=single:1"]), ("per_node", ["--gpus-per-node=2"])):
+        lines = b.run(["srun", "-N2", "-n4", *options, "bash", show]).stdout.split()
+        seen[name] = dict(line.split(":") for line in lines)
+        b.srun(2, 4, b.common(name, per_device_train_batch_size=2), options=options)
+        told = b.run(["srun", "-N1", "-n1", *options[:1], "tessera", "doctor", "--dir", b.work]).stdout
+        assert "CUDA_VISIBLE_DEVICES" in told, told
+    assert sorted(seen["per_task"].values()) == ["0", "0", "1", "1"] and set(seen["per_node"].values()) == {"0,1"}, seen
+    close(b.losses("per_task"), b.losses("per_node"), 0.0, "either way of asking for devices")
+
+
+def lose_node(b, name, number):
+    """Every process of node n2 (slurmd, stepd, tasks) gets a signal: nothing of it answers any more, and MPI itself does not say so."""
+    words = b.common(name, max_steps=100000, per_device_train_batch_size=2, save_strategy="steps", save_steps=20, save_total_limit=2, node_timeout=4)
+    step = subprocess.Popen(["srun", "-N2", "--ntasks-per-node=2", "tessera-train", *words], env=b.environment(), cwd=b.work, stderr=subprocess.PIPE, text=True)
+    lost = []
+    try:
+        wait_for(lambda: (b.work / name / "checkpoints/latest").exists(), 60)
+        started = time.monotonic()
+        lost = b.node_processes("n2")
+        for pid in lost:
+            os.kill(pid, number)
+        wait_for(lambda: b.status(name)["state"] == "failed", 60)
+        status = b.status(name)
+        print(f"status.json named the loss {time.monotonic() - started:.1f} s after it: {status['reason']}")
+        assert status["exit_code"] == 69 and status["suspect_rank"] == 2 and status["suspect_host"] == "n2", status
+        wait_for(lambda: not b.trainers("n1"), 30)
+        print(f"the other node's ranks had ended {time.monotonic() - started:.1f} s after it")
+        told = b.run(["tessera", "doctor", "--why", b.work / name]).stdout
+        assert "rank 2 on n2" in told and "--exclude=n2" in told, told
+        b.tool(["checkpoint", "verify", b.work / name])
+    finally:
+        for pid in lost:
+            b.kill(pid)
+        step.communicate(timeout=90)
+        b.run([b.script, "node-up", b.cluster, "n2"])
+    assert step.returncode != 0
 
 
 def dead_node(b):
-    """After --comm_timeout: slurmd, stepd and tasks of one node die at once: the other node's ranks end by themselves and name it."""
-    words = b.common("run", max_steps=100000, per_device_train_batch_size=2, save_strategy="steps", save_steps=20, save_total_limit=2, comm_timeout=5)
-    step = subprocess.Popen(["srun", "-N2", "-n4", "tessera-train", *words], env=b.environment(), cwd=b.work, stderr=subprocess.PIPE, text=True)
-    try:
-        wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
-        started = time.monotonic()
-        for pid in b.node_processes("n2"):
-            os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: b.status("run")["state"] == "failed", 60)
-        seconds = time.monotonic() - started
-        status = b.status("run")
-        print(f"status.json named the loss {seconds:.1f} s after the node's death: {status['reason']}")
-        assert status["exit_code"] == 69 and status.get("suspect_rank", 2) in (2, 3), status
-        _, stderr = step.communicate(timeout=90)
-        print(f"srun ended {time.monotonic() - started:.1f} s after it with {step.returncode}")
-        assert step.returncode != 0, stderr
-        b.tool(["checkpoint", "verify", b.work / "run"])
-    finally:
-        step.kill()
-        b.run([b.script, "node-up", b.cluster, "n2"])
+    """Within --node_timeout the others name the lost node and end, although --comm_timeout is 300 s."""
+    lose_node(b, "killed", signal.SIGKILL)
+
+
+def stopped_node(b):
+    lose_node(b, "stopped", signal.SIGSTOP)
 
 
 # --- the shipped templates ----------------------------------------------------------------------------------------------------------
 
-def submit(b, template, words, *options):
+def submit(b, template, words, *options, log=None):
     """A job from `tessera submit`; its id. A login shell (bash -l) sets PATH anew, so that a site profile says where the programs are."""
     site = b.work / "here.conf"
     site.write_text(f"export PATH={b.environment()['PATH']}\n")
-    done = b.run(["tessera", "submit", template, f"--site={site}", f"--output={b.work}/{template}-%j.out", *options, "--", *words])
+    done = b.run(["tessera", "submit", template, f"--site={site}", f"--output={b.work}/{log or template}-%j.out", *options, "--", *words])
     return re.search(r"Submitted batch job (\d+)", done.stdout).group(1)
 
 
@@ -295,7 +428,7 @@ def launcher_of_deepspeed(b):
     endless = b.common("killed", max_steps=100000, per_device_train_batch_size=4, save_strategy="steps", save_steps=5, save_total_limit=2)
     job = b.sbatch(["-N1", "-n2", "-o", "job-%j.out", b.script_of("job.sh", 'srun tessera-train "$@"\n'), *endless])
     wait_for(lambda: (b.work / "killed/checkpoints/latest").exists(), 60)
-    ranks = [p for n in ("n1", "n2") for p in b.node_processes(n) if pathlib.Path(f"/proc/{p}/comm").read_text().startswith("tessera-train")]
+    ranks = b.trainers("n1", "n2")
     assert len(ranks) == 2, ranks
     for number in (signal.SIGSTOP, signal.SIGKILL):  # none may see the other die and say so
         for pid in ranks:
@@ -308,7 +441,8 @@ def launcher_of_deepspeed(b):
 
 
 SCENARIOS = [templates_train, requeue_stops_where_it_must, time_limit_requeue_finish, array_and_consolidation, words_arrive_as_they_are,
-             launcher_of_deepspeed, two_nodes_train_as_one, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request, time_limit_is_known, other_rank_counts_go_on, dead_node]
+             launcher_of_deepspeed, two_nodes_train_as_one, selftest_on_each_node, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request,
+             time_limit_is_known, shrink_and_grow, preempted_job_goes_on, killed_for_memory, devices_of_each_rank, dead_node, stopped_node]
 
 
 def main():
@@ -321,7 +455,13 @@ def main():
         reason = pathlib.Path(arguments.cluster + ".skip")
         print("skipped:", reason.read_text().strip() if reason.exists() else "the cluster is not up")
         return 125 if reason.exists() else 1
-    globals()[arguments.scenario](Cluster(arguments))
+    bench = Cluster(arguments)
+    try:
+        if globals()[arguments.scenario](bench) == 125:
+            return 125
+    except BaseException:
+        bench.run(["scancel", f"--user={os.getuid()}", "--signal=KILL"], expect=None)  # the next scenario finds free nodes
+        raise
     print(f"{arguments.scenario}: holds")
     return 0
 

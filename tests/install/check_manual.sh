@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# A man page for every program, without a complaint of mandoc, found by man in an installed tree; every long option of --help is in it.
+#   check_manual.sh CMAKE BUILD_DIR WORK_DIR        125: mandoc is not here
+set -euo pipefail
+cmake=$1 build=$2 work=$3
+command -v mandoc >/dev/null || { echo "skipped: no mandoc here (Debian package mandoc)"; exit 125; }
+rm -rf "$work"; mkdir -p "$work"
+"$cmake" --install "$build" --prefix "$work/tree" >"$work/install.log"
+for program in "$work"/tree/bin/*; do
+  name=${program##*/} page=$work/tree/share/man/man1/${program##*/}.1
+  [[ -s $page ]] || { echo "$name has no man page"; exit 1; }
+  mandoc -T lint -W warning "$page" || { echo "mandoc has something to say about $page"; exit 1; }
+  mandoc -T utf8 "$page" | sed 's/.\x08//g' >"$work/$name.txt"
+  "$program" --help | grep -oE -- '(^|[ ,])--[a-z][a-z0-9_-]+' | tr -d ' ,' | sort -u >"$work/$name.options"
+  while read -r option; do
+    grep -qF -- "$option" "$work/$name.txt" || { echo "$option of $name --help is not in its man page"; exit 1; }
+  done <"$work/$name.options"
+  echo "$name: $(wc -l <"$work/$name.options") options, page of $(wc -l <"$work/$name.txt") lines"
+done
