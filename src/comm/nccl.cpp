@@ -2,6 +2,8 @@
 #include "detail/nccl.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
+#include <unistd.h>
+
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -13,6 +15,21 @@ namespace tessera::comm::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+std::string host_name() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
+}
+
+/// Ranks with different versions would end in an error that names none.
+void expect_one_version(Collectives& host) {
+  int mine = 0;
+  ncclGetVersion(&mine);
+  auto const lowest = all_reduce_value(host, std::int64_t{mine}, ReduceOp::min), highest = all_reduce_value(host, std::int64_t{mine}, ReduceOp::max);
+  auto const text = [](std::int64_t v) { return concat(v / 10000, ".", v / 100 % 100, ".", v % 100); };
+  TESSERA_VALIDATE(lowest == highest, ConfigError, "NCCL is ", text(lowest), " on some ranks and ", text(highest), " on others, this one (", host_name(), ") has ",
+                   text(mine), "; load the same module on all nodes, or look at LD_LIBRARY_PATH there");
+}
 
 /// "Creating a Communicator": rank 0 makes the id, every rank is told.
 ncclUniqueId common_id(Collectives& host) {
@@ -37,6 +54,7 @@ ncclUniqueId common_id(Collectives& host) {
 NcclComm::NcclComm(Collectives& host, Deadline deadline) : deadline_(deadline), rank_(host.rank()) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  expect_one_version(host);
   auto const id = common_id(host);
   try {
     check(ncclCommInitRankConfig(&comm_, host.size(), id, host.rank(), &config), concat("start of the communicator of ", host.size(), " ranks"));
@@ -62,7 +80,7 @@ void NcclComm::check(ncclResult_t status, std::string const& what) {
   while (status == ncclInProgress) {
     if (Clock::now() - start > deadline_) {
       abort();
-      throw PeerLostError(-1, concat("NCCL: ", what, " on rank ", rank_, " did not come to an end within ", deadline_.count(),
+      throw PeerLostError(-1, concat("NCCL: ", what, " on rank ", rank_, " (", host_name(), ")", " did not come to an end within ", deadline_.count(),
                                      " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -74,13 +92,13 @@ void NcclComm::check(ncclResult_t status, std::string const& what) {
 /// "Error handling and communicator abort": an error of a peer or the network is reported here only.
 void NcclComm::look(std::string const& what) {
   ncclResult_t status = ncclSuccess;
-  if (!comm_) throw PeerLostError(-1, concat("NCCL: ", what, " on rank ", rank_, ": the communicator was ended after an earlier error"));
+  if (!comm_) throw PeerLostError(-1, concat("NCCL: ", what, " on rank ", rank_, " (", host_name(), ")", ": the communicator was ended after an earlier error"));
   if (ncclCommGetAsyncError(comm_, &status) != ncclSuccess) status = ncclInternalError;
   if (status != ncclSuccess && status != ncclInProgress) failed(status, what);
 }
 
 void NcclComm::failed(ncclResult_t status, std::string const& what) {
-  std::string const message = concat("NCCL: ", what, " on rank ", rank_, ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_),
+  std::string const message = concat("NCCL: ", what, " on rank ", rank_, " (", host_name(), ")", ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_),
                                      "; NCCL_DEBUG=INFO says more");
   abort();
   if (status == ncclRemoteError || status == ncclSystemError) throw PeerLostError(-1, message);

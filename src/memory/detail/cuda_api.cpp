@@ -1,5 +1,6 @@
 // The CUDA runtime API behind DeviceApi. Sections are those of the "CUDA Runtime API" reference manual, chapter 6 "Modules".
 #include "detail/device_api.hpp"
+#include "detail/device_faults.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -14,12 +15,9 @@
 namespace tessera::memory::detail {
 namespace {
 
-/// 6.3 "Error Handling". An error of earlier work may be reported by any later call; the message names both.
+/// 6.3 "Error Handling". An error of earlier work may be reported by any later call.
 void check(cudaError_t status, char const* call) {
-  if (status == cudaSuccess) return;
-  throw InternalError(concat("CUDA: ", call, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
-                             "). It may come from earlier work of this process; dmesg names device faults (Xid), "
-                             "compute-sanitizer finds the kernel at fault"));
+  if (status != cudaSuccess) throw_fault(static_cast<int>(status), call, cudaGetErrorName(status), cudaGetErrorString(status));
 }
 #define TESSERA_CUDA_CALL(call) check(call, #call)
 
