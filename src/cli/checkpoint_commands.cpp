@@ -102,6 +102,17 @@ void show_tensors(Manifest const& m) {
     fmt::print("{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", t.name, name, shape_text(t.shape), shape, with_commas(t.numel()), t.pieces.size(), fmt::join(t.aliases, ", "));
 }
 
+/// ", up to 4 ranks a file, compressed"
+std::string files_text(Manifest const& m) {
+  int ranks = 1;
+  bool compressed = false;
+  for (auto const& shard : m.shards) {
+    ranks = std::max(ranks, shard.ranks);
+    compressed = compressed || shard.compression != checkpoint::Compression::none;
+  }
+  return (ranks > 1 ? fmt::format(", up to {} ranks a file", ranks) : "") + (compressed ? ", compressed" : "");
+}
+
 void show(Arguments const& a) {
   auto const m = checkpoint::read_manifest(checkpoint::resolve_checkpoint(a.path, a.tag));
   if (a.json) return print(info_tree(m));
@@ -116,7 +127,7 @@ void show(Arguments const& a) {
   row("parameters", fmt::format("{} in {} tensors", with_commas(m.parameter_count()), m.tensors.size()));
   row("states", fmt::format("{}", fmt::join(m.states, ", ")));
   row("written by", fmt::format("{} {}, ZeRO stage {}, Tessera {}", m.world_size, plural(m.world_size, "rank"), m.zero_stage, m.versions.get_string("tessera", "of unknown version")));
-  row("shards", fmt::format("{} ({})", m.shards.size(), human_bytes(m.shard_bytes())));
+  row("shards", fmt::format("{} ({}{})", m.shards.size(), human_bytes(m.shard_bytes()), files_text(m)));
   if (a.tensors) show_tensors(m);
 }
 

@@ -104,6 +104,21 @@ TEST(Convert, ThereAndBackIsTheSameFiles) {
   for (auto const& shard : first.shards) EXPECT_TRUE(read_file(source / shard.file) == read_file(dir / "back" / shard.file)) << shard.file;
 }
 
+/// Written by the program that knew version 1 only, before shards named their ranks (three of them, toy_units(4), step 5).
+TEST(Convert, CheckpointsOfFormatOneAreRead) {
+  ScratchDirectory dir;
+  fs::copy(fs::path(TESSERA_TEST_DATA) / "checkpoint/data/format-1/step_00000005", dir / "old", fs::copy_options::recursive);
+  EXPECT_EQ(checkpoint::read_manifest(dir / "old").shards[1].ranks, 0);
+  EXPECT_TRUE(checkpoint::verify(dir / "old").ok());
+  EXPECT_EQ(wrong_after_restore(dir / "old", 2, 5, 4), 0);
+  checkpoint::make_view(dir / "old");
+  EXPECT_TRUE(checkpoint::verify(dir / "old").ok());
+  checkpoint::convert({.source = dir / "old", .destination = dir / "new", .ranks_per_file = 2, .compression = Compression::shuffle_gzip});
+  EXPECT_TRUE(checkpoint::verify(dir / "new").ok());
+  EXPECT_EQ(wrong_after_restore(dir / "new", 4, 5, 4), 0);
+  EXPECT_EQ(read_through_view(dir / "old", "/exp_avg/transformer.wte.weight"), read_through_view(dir / "new", "/exp_avg/transformer.wte.weight"));
+}
+
 TEST(Convert, LargeTensorsGoChunkByChunk) {
   ScratchDirectory dir;
   std::int64_t const width = 720;  // c_attn is 6.2 MB: several chunks, the last one partly filled

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loads one model from every format that was written of it and compares: read_model.py DIRECTORY STEP_DIRECTORY
+"""Loads one model from every format that was written of it and compares: read_model.py DIRECTORY STEP_DIRECTORY...
 Exit 77: a package is missing."""
 import pathlib
 import sys
@@ -15,7 +15,7 @@ except ImportError as e:
     print(f"{sys.executable} has no {e.name}.")
     sys.exit(77)
 
-base, step = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+base, steps = pathlib.Path(sys.argv[1]), [pathlib.Path(p) for p in sys.argv[2:]]
 reference = load_file(base / "single.safetensors")
 assert len(reference) == 16 and "lm_head.weight" not in reference, sorted(reference)
 
@@ -33,25 +33,29 @@ for name, tensor in reference.items():
     assert half[name].dtype == torch.bfloat16 and torch.equal(half[name], tensor.bfloat16()), name
     assert torch.equal(half_archive[name], tensor.bfloat16()), name
 
-with h5py.File(base / "single.h5") as model, h5py.File(base / "half.h5") as half_model, h5py.File(step / "view.h5") as view:
+with h5py.File(base / "single.h5") as model, h5py.File(base / "half.h5") as half_model:
     for name, tensor in reference.items():
         assert np.array_equal(model[name][()], tensor.numpy()), name
-        assert np.array_equal(view["fp32"][name][()], tensor.numpy()), name
         rounded = np.empty(tensor.shape, np.float32)
         half_model[name].read_direct(rounded)  # HDF5 converts
         assert np.array_equal(rounded, tensor.bfloat16().float().numpy()), name
-    assert np.array_equal(view["fp32/lm_head.weight"][()], reference["transformer.wte.weight"].numpy())
-    assert view["exp_avg_sq/transformer.wpe.weight"].shape == (16, 24) and not np.isnan(view["exp_avg_sq/transformer.wpe.weight"]).any()
 
-pieces = {}
-for shard in sorted(step.glob("shard_*.h5")):
-    with h5py.File(shard) as file:
-        assert file.attrs["step"] == 1 and file.attrs["format"] in ("tessera-shard", b"tessera-shard"), dict(file.attrs)
-        for name, data in file["fp32"].items():
-            flat = pieces.setdefault(name, np.full(int(np.prod(data.attrs["shape"])), np.nan, np.float32))
-            flat[data.attrs["offset"]:data.attrs["offset"] + data.shape[0]] = data[()]
-for name, tensor in reference.items():
-    assert np.array_equal(pieces[name], tensor.numpy().ravel()), name
+for step in steps:
+    with h5py.File(step / "view.h5") as view:
+        for name, tensor in reference.items():
+            assert np.array_equal(view["fp32"][name][()], tensor.numpy()), (step, name)
+        assert np.array_equal(view["fp32/lm_head.weight"][()], reference["transformer.wte.weight"].numpy()), step
+        assert np.array_equal(view["fp32/transformer.wte.weight"][3:90:7, 5], reference["transformer.wte.weight"].numpy()[3:90:7, 5]), step
+        assert view["exp_avg_sq/transformer.wpe.weight"].shape == (16, 24) and not np.isnan(view["exp_avg_sq/transformer.wpe.weight"]).any(), step
+    pieces = {}
+    for shard in sorted(step.glob("shard_*.h5")):
+        with h5py.File(shard) as file:
+            assert file.attrs["step"] == 1 and file.attrs["format"] in ("tessera-shard", b"tessera-shard"), dict(file.attrs)
+            for name, data in file["fp32"].items():
+                flat = pieces.setdefault(name, np.full(int(np.prod(data.attrs["shape"])), np.nan, np.float32))
+                flat[data.attrs["offset"]:data.attrs["offset"] + data.shape[0]] = data[()]
+    for name, tensor in reference.items():
+        assert np.array_equal(pieces[name], tensor.numpy().ravel()), (step, name)
 
 for directory in ("hf", "hf-bin"):
     model, info = transformers.AutoModelForCausalLM.from_pretrained(base / directory, output_loading_info=True, dtype=torch.float32)

@@ -4,6 +4,7 @@
 
 #include "fixture.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/convert.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -48,17 +49,18 @@ std::vector<memory::UnitSpec> gpt2_units() {
 
 class Readers : public ::testing::Test {
  protected:
-  Readers() {
+  Readers() : step(save(dir / "checkpoints", 3)) {}
+  static fs::path save(fs::path const& checkpoints, int ranks) {
     auto const units = gpt2_units();
-    zero::PartitionPlan const plan(units, 3);
+    zero::PartitionPlan const plan(units, ranks);
     std::vector<RankState> states;
     std::vector<checkpoint::StateViews> views;
-    for (int r = 0; r < 3; ++r) states.emplace_back(plan, r).fill(1);
+    for (int r = 0; r < ranks; ++r) states.emplace_back(plan, r).fill(1);
     for (auto& state : states) views.push_back(state.views());
-    auto request = request_for(dir / "checkpoints", 1, plan, units);
+    auto request = request_for(checkpoints, 1, plan, units);
     request.model_config = ConfigTree::parse(R"({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 24, "n_layer": 1,
       "n_head": 2, "vocab_size": 101, "n_positions": 16, "bos_token_id": 0, "eos_token_id": 0})", "test");
-    step = checkpoint::save_all(request, views).directory;
+    return checkpoint::save_all(request, views).directory;
   }
   ScratchDirectory dir;
   fs::path step;
@@ -83,6 +85,26 @@ TEST_F(Readers, H5lsAndH5dumpReadShardsAndView) {
   EXPECT_THAT(moved.text, HasSubstr(concat("(0): ", first, ",")));
 }
 
+TEST_F(Readers, H5dumpReadsSharedAndCompressedShards) {
+  if (!has_program("h5dump")) GTEST_SKIP() << "h5dump is not installed (hdf5-tools)";
+  checkpoint::convert({.source = step, .destination = dir / "one", .ranks_per_file = 3, .compression = checkpoint::Compression::shuffle_gzip});
+  checkpoint::convert({.source = step, .destination = dir / "pairs", .ranks_per_file = 2});
+  // the elements without the file's name; a shared dataset is one, as the tensor is
+  auto const elements = [](fs::path const& file) {
+    auto const dump = run(concat("h5dump -d /exp_avg/transformer.wte.weight -A 0 -y -w 20 -m '%.7g' ", file.string()));
+    EXPECT_EQ(dump.status, 0) << dump.text;
+    return dump.text.substr(dump.text.find("DATA {"));
+  };
+  std::string const packed = elements(dir / "one/shard_00000.h5");
+  EXPECT_EQ(packed.substr(0, 5000), elements(dir / "pairs/shard_00000.h5").substr(0, 5000));
+  ASSERT_GT(packed.size(), 5000u);
+  char first[32];
+  std::snprintf(first, sizeof first, "%.7g", static_cast<double>(element("transformer.wte.weight", "exp_avg", 0, 1)));
+  EXPECT_THAT(packed, HasSubstr(first));
+  auto const header = run(concat("h5dump -p -H -d /exp_avg/transformer.wte.weight ", (dir / "one/shard_00000.h5").string()));
+  EXPECT_THAT(header.text, ::testing::AllOf(HasSubstr("SHUFFLE"), HasSubstr("DEFLATE { LEVEL 4 }"), HasSubstr("part_ranks")));
+}
+
 TEST_F(Readers, PythonLoadsEveryFormatAndFindsTheSameValues) {
   char const* const from_environment = std::getenv("TESSERA_ORACLE_PYTHON");
   std::string const python = from_environment ? from_environment : "python3";
@@ -95,7 +117,11 @@ TEST_F(Readers, PythonLoadsEveryFormatAndFindsTheSameValues) {
   checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "hf", .max_shard_bytes = 12000});
   checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "hf-bin/pytorch_model.bin"});
   fs::copy_file(dir / "hf/config.json", dir / "hf-bin/config.json");
-  auto const result = run(concat(python, " ", TESSERA_TEST_DATA, "/checkpoint/read_model.py ", dir.path().string(), " ", step.string()));
+  checkpoint::convert({.source = step, .destination = dir / "pairs", .ranks_per_file = 2});
+  checkpoint::convert({.source = step, .destination = dir / "packed", .ranks_per_file = 2, .compression = checkpoint::Compression::shuffle_gzip});
+  auto const wide = save(dir / "wide", 64);  // its view has long lists of sources
+  auto const result = run(concat(python, " ", TESSERA_TEST_DATA, "/checkpoint/read_model.py ", dir.path().string(), " ", step.string(), " ",
+                                 (dir / "pairs").string(), " ", (dir / "packed").string(), " ", wide.string()));
   if (result.status == 77) GTEST_SKIP() << result.text << " Set TESSERA_ORACLE_PYTHON to a Python that has it.";
   EXPECT_EQ(result.status, 0) << result.text;
 }

@@ -2,12 +2,17 @@
 /// A shard whose datasets are chunked and pass HDF5's filters shuffle and deflate, which every HDF5 program has built in.
 
 #include <filesystem>
+#include <functional>
+#include <string>
 #include <vector>
 
+#include "detail/hdf5.hpp"
 #include "detail/shard_file.hpp"
 
 namespace tessera::checkpoint::detail {
 
+/// Groups, datasets, attributes; @p make creates the dataset of a run under a path.
+void write_structure(hid_t file, ShardLayout const& layout, int version, std::function<h5::Id(std::string const& path, RunLayout const&)> const& make);
 /// Chunks arrive compressed (chunk_codec.hpp) and go into the file as they are. A chunk is a checksum block, or the dataset if that is smaller.
 class CompressedShard {
  public:

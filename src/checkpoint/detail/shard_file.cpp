@@ -8,6 +8,7 @@
 
 #include "detail/block_writer.hpp"
 #include "detail/checksum.hpp"
+#include "detail/compressed_shard.hpp"
 #include "detail/file.hpp"
 #include "detail/hdf5.hpp"
 #include "tessera/core/error.hpp"

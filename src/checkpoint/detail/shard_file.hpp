@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "detail/hdf5.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/checkpoint/save.hpp"
 
@@ -45,8 +44,6 @@ struct ShardLayout {
   std::vector<RunLayout> runs;
 };
 
-/// Groups, datasets, attributes; @p make creates the dataset of a run under a path.
-void write_structure(hid_t file, ShardLayout const& layout, int version, std::function<h5::Id(std::string const& path, RunLayout const&)> const& make);
 /// An uncompressed file without elements, its space reserved. @throws IoError
 void create_shard(std::filesystem::path const& file, ShardLayout const& layout);
 /// Where HDF5 placed each [run][state] of it.
