@@ -12,6 +12,9 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)   # CMake 3.25.1 does not know yet 
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
 set(CMAKE_CUDA_STANDARD 20)
+if(CMAKE_VERSION VERSION_LESS 3.26)   # its module sets a property of nvToolsExt for projects of 3.25, and CUDA 13 has no nvToolsExt
+  set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
+endif()
 find_package(CUDAToolkit 12.4 REQUIRED)
 include(CudaArchitectures)
 tessera_wanted_architectures(TESSERA_CUDA_ARCHITECTURES_USED)

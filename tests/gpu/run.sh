@@ -120,9 +120,9 @@ fi
 command -v ninja >/dev/null && configure+=(-G Ninja)
 [[ $EUID -eq 0 ]] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-part configure 300 cmake -S . -B "$build" "${configure[@]}" || finish
+part configure "$budget" cmake -S . -B "$build" "${configure[@]}" || finish
 # shellcheck disable=SC2086  # several targets
-part build 400 cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target ${TARGETS:-gpu_suite} || finish
+part build "$budget" cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target ${TARGETS:-gpu_suite} || finish
 bin=$build/bin bench=$build/tests/bin/bench.gpu
 part start 60 "$bin/tessera-train" --version
 if [[ $dry == 1 ]]; then
