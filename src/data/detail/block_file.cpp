@@ -33,6 +33,17 @@ std::shared_ptr<void const> map_bytes(int fd, std::size_t bytes, std::filesystem
   return {start, [bytes](void const* p) { ::munmap(const_cast<void*>(p), bytes); }};
 }
 
+/// The first bytes, however many calls that takes.
+void read_start(int fd, void* out, std::size_t bytes, std::filesystem::path const& file) {
+  for (std::size_t done = 0; done < bytes;) {
+    ssize_t const got = ::pread(fd, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    TESSERA_VALIDATE(got >= 0, IoError, with_errno("cannot read " + file.string(), errno));
+    TESSERA_VALIDATE(got > 0, DataError, file.string(), " ends after ", done, " bytes; remove it, and it is made again");
+    done += static_cast<std::size_t>(got);
+  }
+}
+
 std::size_t size_of_file(int fd, std::filesystem::path const& file) {
   struct stat about {};
   TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError, with_errno("cannot read " + file.string(), errno));
@@ -87,7 +98,7 @@ TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t req
 TokenBlocks BlockFile::open(int descriptor, std::filesystem::path const& file) {
   Descriptor const in{descriptor};
   BlockFileHeader header;
-  TESSERA_VALIDATE(::pread(in.fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header), IoError, with_errno("cannot read " + file.string(), errno));
+  read_start(in.fd, &header, sizeof header, file);
   std::size_t const bytes = sizeof header + static_cast<std::size_t>(header.count) * static_cast<std::size_t>(header.block_size) * sizeof(std::int32_t);
   std::string const fault = fault_of(header, bytes, header.request_key);
   TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
