@@ -89,7 +89,7 @@ test_cuda_build() {
   nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: the build for GPUs is not tried"; return 0; }
   echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: the build for GPUs is not tried"; return 0; }
   say "building for GPUs (${TESSERA_CUDA_ARCHITECTURES:-90})"
-  cmake -S . -B "$build-cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=ON -DTESSERA_BUILD_BENCH=OFF -DTESSERA_ENABLE_CUDA=ON \
+  cmake -S . -B "$build-cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=ON -DTESSERA_TEST_FOLDERS=gpu -DTESSERA_BUILD_BENCH=OFF -DTESSERA_ENABLE_CUDA=ON \
     -DCMAKE_CUDA_COMPILER="$nvcc" -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
     { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the whole text is in $log"; }
   cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite

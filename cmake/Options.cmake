@@ -2,6 +2,7 @@
 include(GNUInstallDirs)
 
 option(TESSERA_BUILD_TESTS "Build the test suites" ${PROJECT_IS_TOP_LEVEL})
+set(TESSERA_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build, such as gpu; empty: all, which needs what quickstart.sh installs for them")
 option(TESSERA_BUILD_BENCH "Build the benchmarks in tests/bench" ${PROJECT_IS_TOP_LEVEL})
 option(TESSERA_ENABLE_CUDA "Build the CUDA device path (needs nvcc, NCCL, cuBLASLt)" OFF)
 set(TESSERA_CUDA_ARCHITECTURES "auto" CACHE STRING "GPU architectures of device code, such as 90 or 80;90; auto: 80, 90, and 100 where nvcc knows it")

@@ -79,7 +79,7 @@ else
 fi
 say "GPU: $gpu"
 
-configure=(-DCMAKE_BUILD_TYPE=Release -DTESSERA_ENABLE_CUDA=ON -DTESSERA_CUDA_ARCHITECTURES="$arch" -DTESSERA_BUILD_BENCH=OFF)
+configure=(-DCMAKE_BUILD_TYPE=Release -DTESSERA_ENABLE_CUDA=ON -DTESSERA_CUDA_ARCHITECTURES="$arch" -DTESSERA_BUILD_BENCH=OFF -DTESSERA_TEST_FOLDERS=gpu)
 # shellcheck disable=SC2317  # called by part
 unpack() {
   local p
