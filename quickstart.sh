@@ -47,6 +47,7 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text
                                 slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
 [[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file)
+[[ $goal == test ]] && packages+=(clang-14 libclang-rt-14-dev)  # libFuzzer
 
 install_packages() {
   local missing=() p sudo=()

@@ -410,14 +410,18 @@ TrainingSource read_universal(fs::path const& directory, CrcCheck check) {
   std::set<std::string> aliases;
   for (auto const& [alias, owner] : model.shared) aliases.insert(alias);
   std::vector<fs::path> parameters;
-  for (auto const& entry : fs::directory_iterator(directory / "zero"))
+  for (auto const& entry : fs::directory_iterator(directory / "zero", error))
     if (entry.is_directory(error) && !aliases.contains(entry.path().filename().string())) parameters.push_back(entry.path());
   std::sort(parameters.begin(), parameters.end());
   TESSERA_VALIDATE(!parameters.empty(), DataError, (directory / "zero").string(), " has no parameters");
   for (auto const& path : parameters) read_universal_parameter(path, shapes, source, check);
+  std::set<std::string> const found = [&] {
+    std::set<std::string> names;
+    for (auto const& path : parameters) names.insert(path.filename().string());
+    return names;
+  }();
   for (auto const& [name, shape] : shapes.by_name)
-    TESSERA_VALIDATE(std::any_of(parameters.begin(), parameters.end(), [&](auto const& p) { return p.filename() == name; }), DataError,
-                     (directory / "zero").string(), " has no directory of parameter ", name);
+    TESSERA_VALIDATE(found.contains(name), DataError, (directory / "zero").string(), " has no directory of parameter ", name);
   if (fs::exists(directory / "zero/optimizer_state.pt", error)) read_universal_common(directory / "zero/optimizer_state.pt", source, check);
   add_aliases(model, source);
   source.stage = fs::exists(directory / "mp_rank_00_model_states.pt", error) ? 2 : 3;

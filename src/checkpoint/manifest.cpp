@@ -367,13 +367,13 @@ Manifest parse_manifest(std::string_view text, std::filesystem::path const& dire
 }
 
 Manifest read_manifest(std::filesystem::path const& step_directory) {
-  return parse_manifest(detail::read_text(step_directory / "manifest.json", max_manifest_bytes), step_directory);
+  return parse_manifest(detail::read_text(step_directory / "manifest.json", max_manifest_bytes, detail::File::Links::refuse), step_directory);
 }
 
 Manifest read_manifest(std::filesystem::path const& step_directory, comm::Collectives& comm) {
   std::string text;
   detail::together(comm, [&] {
-    if (comm.rank() == 0) text = detail::read_text(step_directory / "manifest.json", max_manifest_bytes);
+    if (comm.rank() == 0) text = detail::read_text(step_directory / "manifest.json", max_manifest_bytes, detail::File::Links::refuse);
   });
   text = comm::broadcast_bytes(comm, std::move(text), 0);
   Manifest manifest;

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using detail::JsonReader;
 
-constexpr std::int64_t max_header_bytes = 100'000'000, max_entries = 1'000'000, max_index_bytes = 100'000'000;
+constexpr std::int64_t max_header_bytes = 100'000'000, max_entries = 250'000, max_index_bytes = 100'000'000;
 constexpr std::int64_t largest_read = std::int64_t{4} << 20;
 
 /// Bytes of an element, 0 for an unknown type.

@@ -99,7 +99,7 @@ void show_tensors(Manifest const& m) {
   auto const shape = width_of(m.tensors, 5, [](auto const& t) { return shape_text(t.shape); });
   fmt::print("\n{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", "name", name, "shape", shape, "elements", "pieces", "tied to");
   for (auto const& t : m.tensors)
-    fmt::print("{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", t.name, name, shape_text(t.shape), shape, with_commas(t.numel()), t.pieces.size(), fmt::join(t.aliases, ", "));
+    fmt::print("{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", printable(t.name), name, shape_text(t.shape), shape, with_commas(t.numel()), t.pieces.size(), printable(fmt::format("{}", fmt::join(t.aliases, ", "))));
 }
 
 /// ", up to 4 ranks a file, compressed"
@@ -116,7 +116,7 @@ std::string files_text(Manifest const& m) {
 void show(Arguments const& a) {
   auto const m = checkpoint::read_manifest(checkpoint::resolve_checkpoint(a.path, a.tag));
   if (a.json) return print(info_tree(m));
-  auto const row = [](char const* label, std::string const& value) { fmt::print("{:<13}{}\n", label, value); };
+  auto const row = [](char const* label, std::string const& value) { fmt::print("{:<13}{}\n", label, printable(value)); };
   row("checkpoint", m.directory.string());
   row("run", m.run_id);
   row("created", m.created_utc);
@@ -154,7 +154,7 @@ void verify(Arguments const& a) {
     print(ConfigTree().set("path", directory.string()).set("whole", report.ok()).set("files", report.files).set("tensors", report.tensors)
               .set("bytes", report.bytes).set("damages", report.damages).set("found", damages));
   } else {
-    for (auto const& problem : report.problems) fmt::print(stderr, "{}\n", problem);
+    for (auto const& problem : report.problems) fmt::print(stderr, "{}\n", printable(problem));
   }
   TESSERA_VALIDATE(report.ok(), DataError, directory.string(), ": ", report.damages, plural(report.damages, " problem"), " in ", report.files,
                    " files; resume from another checkpoint (tessera checkpoint ls)");
@@ -186,14 +186,14 @@ void print_diff(checkpoint::CompareReport const& r) {
   fmt::print("a  {} ({}{})\nb  {} ({}{})\n", r.a.path.string(), r.a.format, step(r.a), r.b.path.string(), r.b.format, step(r.b));
   for (auto const* side : {&r.a, &r.b}) {
     char const letter = side == &r.a ? 'a' : 'b';
-    for (auto const& name : side->only_states) fmt::print("state only in {}: {}\n", letter, name);
-    for (auto const& name : side->only_tensors) fmt::print("tensor only in {}: {}\n", letter, name);
+    for (auto const& name : side->only_states) fmt::print("state only in {}: {}\n", letter, printable(name));
+    for (auto const& name : side->only_tensors) fmt::print("tensor only in {}: {}\n", letter, printable(name));
   }
-  for (auto const& s : r.other_shapes) fmt::print("other shape: {} is {} in a, {} in b\n", s.name, shape_text(s.a), shape_text(s.b));
+  for (auto const& s : r.other_shapes) fmt::print("other shape: {} is {} in a, {} in b\n", printable(s.name), shape_text(s.a), shape_text(s.b));
   auto const name = width_of(r.tensors, 6, [](auto const& t) { return t.name; }), state = width_of(r.tensors, 5, [](auto const& t) { return t.state; });
   fmt::print("{:<{}}  {:<{}}  {:>14}  {:>14}  {:>10}  {:>10}  {:>10}\n", "tensor", name, "state", state, "elements", "different", "max", "mean", "relative");
   for (auto const& t : r.tensors)
-    fmt::print("{:<{}}  {:<{}}  {:>14}  {:>14}  {:>10.3g}  {:>10.3g}  {:>10.3g}\n", t.name, name, t.state, state, with_commas(t.numel), with_commas(t.different), t.max,
+    fmt::print("{:<{}}  {:<{}}  {:>14}  {:>14}  {:>10.3g}  {:>10.3g}  {:>10.3g}\n", printable(t.name), name, printable(t.state), state, with_commas(t.numel), with_commas(t.different), t.max,
                t.mean, t.relative);
   fmt::print("largest deviation {:g} over {} tensors, states {}\n", r.max(), r.tensors.size(), fmt::join(r.states, ", "));
 }

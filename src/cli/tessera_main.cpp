@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/train/version.hpp"
 
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using namespace tessera;
 
 int report(std::string const& program, Error const& error) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), error.what());
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), printable(error.what()).c_str());
   return static_cast<int>(error.code());
 }
 

@@ -50,7 +50,7 @@ int end_with_error(topology::MpiSession& session, train::TrainingArguments const
   auto const* lost = dynamic_cast<PeerLostError const*>(&error);
   bool const together = !lost && session.all_arrive(std::chrono::seconds(2));
   if (info.rank == 0 || !together) {
-    log::error(error.what());
+    log::error(printable(error.what()));
     bool const others = dynamic_cast<train::DirectoryInUse const*>(&error);  // whose status.json is
     if (!others && !train::run_has_failed(arguments.output_dir)) {
       status.take_over(arguments.output_dir);
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
       return 0;
     }
   } catch (Error const& error) {
-    if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", error.what());
+    if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", printable(error.what()).c_str());
     return static_cast<int>(error.code());
   }
   if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version()))) return static_cast<int>(ExitCode::usage);

@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::size_t max_bytes = std::size_t{64} << 20;
 constexpr std::size_t max_depth = 64;
+/// A value takes 40 to 72 bytes and as little as two characters of text: this bounds the memory of a hostile document.
+constexpr std::size_t max_values = 4'000'000;
 
 /// Builds a ConfigTree from nlohmann's SAX events; refuses duplicate keys and deep nesting.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
@@ -57,6 +59,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool put(ConfigTree value) {
+    TESSERA_VALIDATE(++values_ <= max_values, DataError, source_, ": more than ", max_values, " values");
     if (stack_.empty()) root_ = std::move(value);
     else if (stack_.back().is_object) stack_.back().members.emplace_back(std::move(stack_.back().key), std::move(value));
     else stack_.back().items.push_back(std::move(value));
@@ -75,6 +78,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   std::string const& source_;
   ConfigTree root_;
+  std::size_t values_ = 0;
   std::vector<Frame> stack_;
 };
 
@@ -138,7 +142,9 @@ nlohmann::ordered_json to_nlohmann(ConfigTree const& tree) {
     return out;
   }
   auto out = nlohmann::ordered_json::object();
-  for (auto const& [key, value] : tree.as_object()) out[key] = to_nlohmann(value);
+  // keys are distinct already; looking each up would take the square of their number
+  auto& members = out.get_ref<nlohmann::ordered_json::object_t&>();
+  for (auto const& [key, value] : tree.as_object()) members.push_back({key, to_nlohmann(value)});
   return out;
 }
 
@@ -156,7 +162,12 @@ ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, S
 ConfigTree ConfigTree::read(std::filesystem::path const& file, Syntax syntax) {
   std::ifstream in(file, std::ios::binary);
   TESSERA_VALIDATE(in && !std::filesystem::is_directory(file), IoError, with_errno("cannot read " + file.string(), in ? EISDIR : errno));
-  std::string const text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  // not by its size: a pipe has none
+  std::string text;
+  for (std::vector<char> part(std::size_t{1} << 16); in && text.size() <= max_bytes;) {
+    in.read(part.data(), static_cast<std::streamsize>(part.size()));
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
+  }
   return parse(text, file.string(), syntax);
 }
 

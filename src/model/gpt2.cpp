@@ -63,6 +63,18 @@ void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
   fields.flag("reorder_and_upcast_attn");
 }
 
+/// Far above any model; below them no product of sizes overflows and no list of layers takes all memory.
+constexpr int most_layers = 100'000;
+constexpr double most_parameters = 1e15;
+
+/// In floating point: cannot overflow.
+double parameter_count(Gpt2Config const& c) {
+  auto const width = static_cast<double>(c.width), inner = static_cast<double>(c.inner);
+  double const layer = 4 * width * width + 2 * width * inner + 9 * width + inner;
+  double const embeddings = static_cast<double>(c.vocabulary) * (c.tied ? 1 : 2) + static_cast<double>(c.positions);
+  return embeddings * width + c.layers * layer + 2 * width;
+}
+
 Gpt2Config read(ConfigTree const& config) {
   Fields const fields(config);
   refuse_unsupported(fields, config);
@@ -82,6 +94,9 @@ Gpt2Config read(ConfigTree const& config) {
                      .tied = fields.flag("tie_word_embeddings")};
   TESSERA_VALIDATE(c.width % c.heads == 0, ConfigError, "config.json: n_embd ", c.width, " is not a multiple of n_head ", c.heads,
                    "; every head needs n_embd / n_head columns");
+  TESSERA_VALIDATE(c.layers <= most_layers, ConfigError, "config.json: n_layer is ", c.layers, "; at most ", most_layers, " are built");
+  double const parameters = parameter_count(c);
+  TESSERA_VALIDATE(parameters <= most_parameters, ConfigError, "config.json describes ", parameters, " parameters; at most ", most_parameters, " are built");
   TESSERA_VALIDATE(c.epsilon > 0.0, ConfigError, "config.json: layer_norm_epsilon is ", c.epsilon, "; it must be positive (usually 1e-5)");
   TESSERA_VALIDATE(c.initializer_range >= 0.0, ConfigError, "config.json: initializer_range is ", c.initializer_range,
                    "; a standard deviation cannot be negative");

@@ -1,4 +1,5 @@
 /// Whatever happens to the files of a checkpoint: it is refused with file and tensor, or an older one is found.
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include "fixture.hpp"
@@ -100,6 +101,15 @@ TEST_F(Damage, ASymbolicLinkInThePlaceOfAShardIsRefused) {
                 checkpoint::restore_rank(manifest, plan, 0, state.views());
               }),
               HasSubstr("shard_00000.h5"));
+}
+
+TEST_F(Damage, AManifestElsewhereIsNotFollowed) {
+  fs::rename(step / "manifest.json", dir / "elsewhere");
+  fs::create_symlink(dir / "elsewhere", step / "manifest.json");
+  EXPECT_THAT(message_of<IoError>([&] { checkpoint::read_manifest(step); }), AllOf(HasSubstr("manifest.json"), HasSubstr("symbolic link")));
+  fs::remove(step / "manifest.json");
+  ASSERT_EQ(::mkfifo((step / "manifest.json").c_str(), 0600), 0);
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::read_manifest(step); }), HasSubstr("not a regular file"));
 }
 
 TEST_F(Damage, LatestIsFollowed) {

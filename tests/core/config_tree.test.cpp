@@ -61,6 +61,19 @@ TEST(ConfigTree, RelaxedSyntaxPutsMissingCommasAtLineEnds) {
 
 TEST(ConfigTree, RefusesDeepNesting) { EXPECT_THAT(error_of(std::string(100, '[')), ::testing::HasSubstr("nested deeper")); }
 
+TEST(ConfigTree, RefusesMoreValuesThanMemoryShouldHold) {
+  std::string text(1, '[');
+  for (int i = 0; i < 4'000'001; ++i) text += "0,";
+  text += "0]";
+  EXPECT_THAT(error_of(text), ::testing::HasSubstr("more than 4000000 values"));
+}
+
+TEST(ConfigTree, ManyKeysAreWrittenInTheirTime) {
+  ConfigTree::Object members;
+  for (int i = 0; i < 200'000; ++i) members.emplace_back(std::to_string(i), ConfigTree(i));
+  EXPECT_GT(ConfigTree(std::move(members)).dump().size(), 2'000'000u);
+}
+
 TEST(ConfigTree, TypedReadsNameTheFoundType) {
   auto const tree = ConfigTree::parse(R"({"n": "four", "x": 1.5})", "t");
   EXPECT_THROW((void)tree.at("n").as_int(), DataError);

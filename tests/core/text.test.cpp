@@ -21,6 +21,12 @@ TEST(Text, Bytes) {
   EXPECT_EQ(human_bytes(std::int64_t{3} << 40), "3.0 TiB");
 }
 
+TEST(Text, WhatControlsATerminalIsNotPrinted) {
+  EXPECT_EQ(printable("a\x1b[31mb\x7f\r\n\tc"), "a?[31mb??\n\tc");
+  EXPECT_EQ(printable("\xc2\x9b""31m \xc3\xa4 \xc2\xa0"), "??31m \xc3\xa4 \xc2\xa0");
+  EXPECT_LT(printable(std::string(1 << 20, 'x')).size(), 17'000u);
+}
+
 TEST(Text, Durations) {
   EXPECT_EQ(human_duration(12.4), "12s");
   EXPECT_EQ(human_duration(200), "3m 20s");

@@ -282,6 +282,29 @@ TEST(TokenizerFile, DamageNamesFileAndField) {
   EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("added_tokens[0]: '<x>' has the id 3, which belongs to another token"));
 }
 
+TEST(TokenizerFile, WhatWouldTakeAllMemoryOrTimeIsRefused) {
+  auto tree = small_tokenizer();
+  tree["model"]["vocab"].set("xyz", std::int64_t{1} << 22);
+  EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] is 4194304"));
+  tree = small_tokenizer();
+  ConfigTree::Array steps(1000, ConfigTree(ConfigTree::Object{{"type", "Digits"}}));
+  tree["pre_tokenizer"] = ConfigTree(ConfigTree::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
+  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("more than 64 steps"));
+  TemporaryFolder folder;
+  auto const file = folder.write("tokenizer.json", "{");
+  std::filesystem::resize_file(file, std::uintmax_t{1} << 40);
+  EXPECT_THAT(error_of<tessera::DataError>(file), HasSubstr("1099511627776 bytes"));
+}
+
+TEST(TokenizerFile, ManyAddedTokensAreReadInTheirTime) {
+  auto tree = small_tokenizer();
+  ConfigTree::Array added;
+  for (int i = 0; i < 100'000; ++i) added.push_back(ConfigTree(ConfigTree::Object{{"id", 1000 + i}, {"content", "<" + std::to_string(i) + ">"}}));
+  tree["added_tokens"] = ConfigTree(std::move(added));
+  TemporaryFolder folder;
+  EXPECT_EQ(Tokenizer(folder.write("tokenizer.json", tree.dump())).find("<99999>"), 100'999);
+}
+
 TEST(TokenizerFile, CutShortAnywhereItIsAnError) {
   std::string const text = small_tokenizer().dump();
   TemporaryFolder folder;

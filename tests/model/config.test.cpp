@@ -92,6 +92,8 @@ TEST(Config, WhatCannotWorkIsRefusedByName) {
   EXPECT_THAT(refusal(tiny().set("vocab_size", "many")), HasSubstr("vocab_size is \"many\""));
   EXPECT_THAT(refusal(tiny().set("attn_pdrop", 1.0)), HasSubstr("attn_pdrop is 1"));
   EXPECT_THAT(refusal(tiny().set("layer_norm_epsilon", 0.0)), HasSubstr("layer_norm_epsilon"));
+  EXPECT_THAT(refusal(tiny().set("n_layer", INT32_MAX)), HasSubstr("n_layer is 2147483647; at most 100000"));
+  EXPECT_THAT(refusal(tiny().set("vocab_size", INT32_MAX).set("n_embd", INT32_MAX).set("n_head", 1)), HasSubstr("parameters; at most 1e+15"));
   EXPECT_THAT(refusal(tiny().set("hidden_size", 16)), HasSubstr("remove one"));
   EXPECT_THAT(message_of<ConfigError>([] { make_model(tiny(), Dtype::int32); }), HasSubstr("int32"));
 }

@@ -40,6 +40,7 @@ std::string advice(int error) {
     case EPERM: return "; check the owner and mode of the directory";
     case EROFS: return "; the file system is mounted read-only: use another directory";
     case ENOENT: return "; check the path";
+    case ELOOP: return "; it is a symbolic link, which is not followed here: put the file itself there";
     default: return "";
   }
 }
@@ -237,8 +238,8 @@ void make_directories(fs::path const& path) {
   if (error || !fs::is_directory(path)) fail("cannot make directory", path, error ? error.value() : ENOTDIR);
 }
 
-std::string read_text(fs::path const& path, std::int64_t max_bytes) {
-  File const file = File::open_read(path);
+std::string read_text(fs::path const& path, std::int64_t max_bytes, File::Links links) {
+  File const file = File::open_read(path, links);
   std::int64_t const bytes = file.size();
   TESSERA_VALIDATE(bytes <= max_bytes, DataError, path.string(), " has ", bytes, " bytes; at most ", max_bytes, " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');

@@ -95,7 +95,7 @@ void rename_path(std::filesystem::path const& from, std::filesystem::path const&
 bool exchange_paths(std::filesystem::path const& a, std::filesystem::path const& b);
 void make_directories(std::filesystem::path const& path);
 /// The whole text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
-std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes);
+std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes, File::Links links = File::Links::follow);
 
 /// Bytes that this user may still write to the file system of @p path.
 std::int64_t free_bytes(std::filesystem::path const& path);

@@ -4,12 +4,6 @@
 
 namespace tessera::checkpoint::detail {
 
-std::string printable(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  return text;
-}
-
 std::string json_quote(std::string_view text) { return ConfigTree(text).dump(); }
 
 std::string list_text(std::vector<std::int64_t> const& numbers) {

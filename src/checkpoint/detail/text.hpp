@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/core/text.hpp"
+
 namespace tessera::checkpoint::detail {
 
-/// For messages: control characters, which a hostile file may put into a name, become '?'.
-std::string printable(std::string text);
+using tessera::printable;
 /// The text as a JSON string with its quotes.
 std::string json_quote(std::string_view text);
 /// "[2, 3]" and "[\"a\", \"b\"]": JSON, and what messages say.

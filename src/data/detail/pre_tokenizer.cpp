@@ -27,6 +27,7 @@ SplitRule read_split(ConfigTree const& tree, std::string const& where) {
 }
 
 void append_rules(ConfigTree const& tree, std::string const& where, std::vector<SplitRule>& rules, bool& byte_level) {
+  TESSERA_VALIDATE(rules.size() < 64, ConfigError, where, ": more than 64 steps in a pre_tokenizer");  // each is a level of recursion
   TESSERA_VALIDATE(!byte_level, ConfigError, where, ": nothing may follow ByteLevel in a pre_tokenizer");
   std::string const type = tree.get_string("type", "");
   if (type == "Sequence") {

@@ -24,6 +24,7 @@ class LineReader : public RecordReader {
       if (here.empty()) return true;  // the last line has no end
       std::size_t const end = std::min(here.find_first_of("\r\n"), here.size());
       bytes.append(here.substr(0, end));
+      TESSERA_VALIDATE(bytes.size() < max_line_bytes, DataError, in_.file().string(), ": a line has more than ", max_line_bytes, " bytes; break it up");
       in_.skip(end);
       if (end < here.size()) break;
     }
@@ -32,6 +33,7 @@ class LineReader : public RecordReader {
     return true;
   }
 
+  static constexpr std::size_t max_line_bytes = std::size_t{1} << 30;  // what the tokenizer takes
   ByteStream in_;
   LineBreaks line_breaks_;
 };

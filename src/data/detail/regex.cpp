@@ -108,6 +108,8 @@ bool Regex::search(std::string_view text, std::size_t from, Match& match) const 
   TESSERA_VALIDATE(found >= 0, DataError, code_->where, ": PCRE2 gave up on a text of ", text.size(), " bytes: ", pcre2_message(found),
                    "; break the text into shorter lines");
   PCRE2_SIZE const* const ends = pcre2_get_ovector_pointer(code_->data);
+  // \K can put the start anywhere
+  TESSERA_VALIDATE(ends[0] >= from && ends[1] > ends[0], DataError, code_->where, ": the pattern matches backwards; leave out \\K");
   match = {ends[0], ends[1]};
   return true;
 }

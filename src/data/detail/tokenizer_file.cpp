@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fstream>
+#include <unordered_map>
 
 #include "detail/byte_alphabet.hpp"
 #include "detail/hash.hpp"
@@ -13,12 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t max_token_id = (std::int64_t{1} << 24) - 1;  // far above any vocabulary; bounds what a broken file can ask for
+constexpr std::int64_t max_token_id = (std::int64_t{1} << 22) - 1;  // far above any vocabulary; bounds what a broken file can ask for
+constexpr std::int64_t max_file_bytes = std::int64_t{256} << 20;
+constexpr std::size_t max_config_members = 10'000;
 
 std::string read_whole(fs::path const& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, with_errno("cannot read " + file.string(), in ? EISDIR : errno));
-  std::string text(static_cast<std::size_t>(in.tellg()), '\0');
+  auto const bytes = static_cast<std::int64_t>(in.tellg());
+  TESSERA_VALIDATE(bytes >= 0 && bytes <= max_file_bytes && fs::is_regular_file(file), DataError, file.string(), " has ", bytes, " bytes or is no regular file; at most ",
+                   max_file_bytes, " are read");
+  std::string text(static_cast<std::size_t>(bytes), '\0');
   in.seekg(0).read(text.data(), static_cast<std::streamsize>(text.size()));
   TESSERA_VALIDATE(in, IoError, with_errno("cannot read " + file.string(), errno));
   return text;
@@ -171,12 +177,13 @@ class AddedTokens {
                      "' has the id ", token.id, " here and ", known->second, " in the vocabulary");
     TESSERA_VALIDATE(take(token.id) || known != file_.vocabulary.end(), DataError, where, ": '", token.content, "' has the id ", token.id,
                      ", which belongs to another token");
+    ids_.emplace(token.content, token.id);
     file_.added.push_back(std::move(token));
   }
 
-  std::int32_t find(std::string_view content) const {
-    auto const found = std::ranges::find(file_.added, content, &AddedToken::content);
-    return found == file_.added.end() ? -1 : found->id;
+  std::int32_t find(std::string const& content) const {
+    auto const found = ids_.find(content);
+    return found == ids_.end() ? -1 : found->second;
   }
 
  private:
@@ -189,6 +196,7 @@ class AddedTokens {
   }
 
   TokenizerFile& file_;
+  std::unordered_map<std::string, std::int32_t> ids_;  ///< of file_.added
   std::vector<bool> taken_;
 };
 
@@ -242,6 +250,7 @@ ConfigTree read_config_files(fs::path const& folder, Sources& sources, Tokenizer
     if (!fs::exists(folder / name)) continue;
     ConfigTree const tree = sources.take_json(folder / name, out);
     TESSERA_VALIDATE(tree.is_object(), DataError, (folder / name).string(), " holds ", tree.type_name(), "; expected an object");
+    TESSERA_VALIDATE(tree.size() <= max_config_members, DataError, (folder / name).string(), " has ", tree.size(), " members; at most ", max_config_members, " are read");
     for (auto const& [key, value] : tree.as_object())
       if (!config.contains(key)) config.set(key, value);
   }
