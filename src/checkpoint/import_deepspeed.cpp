@@ -50,10 +50,16 @@ bool is_universal(fs::path const& directory) {
   return fs::exists(directory / "mp_rank_00_model_states.pt", error) || fs::exists(directory / "zero_pp_rank_0_mp_rank_00_model_states.pt", error);
 }
 
+/// Written without ZeRO: one file of weights and optimizer, the same on all ranks.
+bool is_plain(fs::path const& directory) {
+  std::error_code error;
+  return fs::exists(directory / "mp_rank_00_model_states.pt", error);
+}
+
 bool has_states(fs::path const& directory) {
   if (is_universal(directory)) return true;
   auto const ranks = list_ranks(directory);
-  return !ranks.optim.empty() || ranks.model_parallel;
+  return !ranks.optim.empty() || ranks.model_parallel || is_plain(directory);
 }
 
 std::string first_line(fs::path const& file) {
@@ -312,6 +318,7 @@ TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck
   TESSERA_VALIDATE(!listed.model_parallel, DataError, directory.string(), " is a model-parallel checkpoint (mp_rank_01 and higher); one of mp_rank_00 alone is read: ",
                    "convert it with DeepSpeed's ds_to_universal.py first");
   TESSERA_VALIDATE(!listed.experts, DataError, directory.string(), " has files of experts (mixture of experts); such checkpoints are not read");
+  if (listed.optim.empty() && is_plain(directory)) return read_plain(directory, wanted, check);
   TESSERA_VALIDATE(!listed.optim.empty(), IoError, directory.string(), " has no *_optim_states.pt; give a checkpoint of ZeRO stage 1, 2 or 3");
   TrainingSource source;
   source.directory = directory;

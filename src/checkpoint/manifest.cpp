@@ -75,6 +75,7 @@ ShardRecord read_shard(JsonReader& json) {
     else (void)json.raw();
   });
   members.require({"file", "bytes"});
+  if (shard.ranks == 0) shard.first_rank = 0;
   if (!detail::is_plain_name(shard.file)) json.fail(concat("shard file '", shard.file, "' is not a plain file name"));
   return shard;
 }

@@ -65,6 +65,10 @@ TEST_F(Damaged, MissingAndMixedFiles) {
   fs::copy_file(data / "z2_w3_groups/step3/mp_rank_00_model_states.pt", directory / "mp_rank_00_model_states.pt", fs::copy_options::overwrite_existing);
   expect_refused(directory, "different saves");
   directory = copy("z2_w2_fp16");
+  fs::remove(optim(directory, 0));
+  fs::remove(optim(directory, 1));
+  expect_refused(directory, "its model states were saved with ZeRO");
+  directory = copy("z2_w2_fp16");
   write_file(directory / "zero_pp_rank_0_mp_rank_01_optim_states.pt", "");
   expect_refused(directory, "model-parallel");
   directory = copy("universal_z2").parent_path() / "step3_universal";

@@ -505,6 +505,17 @@ def consolidation(b):
     listed = b.tool(["checkpoint", "ls", b.work / "run"]).stdout
     assert "step_00000003" in listed and "step_00000006" in listed and "latest" in listed, listed
     b.tool(["checkpoint", "verify", b.work / "run"])
+    assert "structure only" in b.tool(["checkpoint", "verify", b.work / "run", "--quick"]).stdout
+    assert json.loads(b.tool(["checkpoint", "info", b.work / "run", "--json"]).stdout)["step"] == 6
+    same = json.loads(b.tool(["checkpoint", "diff", b.work / "run", b.work / "all.safetensors", "--tolerance", "0", "--json"]).stdout)
+    assert same["max"] == 0 and len(same["tensors"]) == len(whole), same["max"]
+    b.tool(["checkpoint", "diff", b.work / "run", b.work / "run", "--tag_b", "3"])
+    b.tool(["checkpoint", "diff", b.work / "run", b.work / "run", "--tag_b", "3", "--tolerance", "1e-9"], expect=65)
+    b.tool(["checkpoint", "prune", b.work / "run"], expect=64)
+    assert "would go" in b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1", "--dry-run"]).stdout
+    assert (b.work / "run/checkpoints/step_00000003").exists()
+    b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1"])
+    assert not (b.work / "run/checkpoints/step_00000003").exists() and (b.work / "run/checkpoints/step_00000006").exists()
     step = b.work / "run/checkpoints/step_00000006"
     piece = json.loads((step / "manifest.json").read_text())["tensors"][0]["pieces"][1]
     shard = step / "shard_00001.h5"
@@ -584,7 +595,7 @@ def goes_on(b, case, ranks, stage, **more):
 
 
 def imported_training_goes_on(b):
-    for case, ranks, stage in (("z1_w1", 1, 1), ("z1_w1", 2, 3), ("z3_w3", 3, 3), ("z3_w3", 1, 0), ("z2_w2_elastic", 2, 2), ("universal_z3", 2, 2)):
+    for case, ranks, stage in (("z0_w2", 1, 2), ("z1_w1", 1, 1), ("z1_w1", 2, 3), ("z3_w3", 3, 3), ("z3_w3", 1, 0), ("z2_w2_elastic", 2, 2), ("universal_z3", 2, 2)):
         losses, expected = goes_on(b, case, ranks, stage)
         close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed going on")
 

@@ -25,6 +25,11 @@ BF16, FP16 = {"bf16": {"enabled": True}}, {"fp16": {"enabled": True, "initial_sc
 
 # name: (ranks, stage, configuration, zero section, traits)
 CASES = {
+    "z0_w2": (2, 0, {}, {}, ()),
+    "z0_w1_groups": (1, 0, {}, {}, ("groups", "frozen")),
+    "z0_w2_fp16": (2, 0, FP16, {}, ("groups",)),
+    "z0_w2_bf16": (2, 0, BF16, {}, ()),
+    "z0_w1_fused": (1, 0, FP16, {}, ("groups", "frozen", "fused")),
     "z1_w1": (1, 1, {}, {}, ()),
     "z1_w2_bf16_wrapper": (2, 1, {**BF16, "data_types": {"grad_accum_dtype": "fp32"}}, {}, ("groups",)),
     "z1_w2_frozen": (2, 1, {}, {"round_robin_gradients": True}, ("frozen",)),
@@ -85,6 +90,8 @@ def gathered(engine, stage, names):
                     out[f"{state}/{names[parameter]}"] = safe_get_full_optimizer_state(parameter, state)
         return {k: v.clone().contiguous() for k, v in out.items()}
     z = engine.optimizer
+    if stage == 0 and not hasattr(z, "bf16_groups"):
+        return gathered_plain(z, names)
     wrapper = hasattr(z, "bf16_groups")
     groups = z.bf16_groups if wrapper else z.round_robin_bit16_groups
     masters = z.fp32_groups_flat_partition if wrapper else z.single_partition_of_fp32_groups
@@ -96,6 +103,32 @@ def gathered(engine, stage, names):
             for parameter in group:
                 out[f"{state}/{names[parameter]}"] = flat[at:at + parameter.numel()].view(parameter.shape).clone()
                 at += parameter.numel()
+    return out
+
+
+def gathered_plain(z, names):
+    """Stage 0: torch's own optimizer in fp32, else a wrapper with masters of each parameter or of each group in one run."""
+    out = {}
+    states = ("exp_avg", "exp_avg_sq")
+
+    def put(parameter, master, state, first=0):
+        for name, tensor in (("fp32", master), *((s, state[s]) for s in states)):
+            out[f"{name}/{names[parameter]}"] = tensor.detach().flatten()[first:first + parameter.numel()].view(parameter.shape).clone()
+
+    if hasattr(z, "fp32_groups"):
+        for group, masters in zip(z.fp16_groups, z.fp32_groups):
+            for parameter, master in zip(group, masters):
+                put(parameter, master, z.optimizer.state[master])
+    elif hasattr(z, "fp32_groups_flat"):
+        for group, master in zip(z.fp16_groups, z.fp32_groups_flat):
+            first = 0
+            for parameter in group:
+                put(parameter, master, z.optimizer.state[master], first)
+                first += parameter.numel()
+    else:
+        for group in z.param_groups:
+            for parameter in group["params"]:
+                put(parameter, parameter, z.state[parameter])
     return out
 
 
@@ -124,9 +157,13 @@ def run_case(out, name, text_blocks):
         config["zero_allow_untested_optimizer"] = True
         config["zero_force_ds_cpu_optimizer"] = False
     hf_config = model.config
+    fused = deepspeed.runtime.engine.FusedAdam
+    if "fused" in traits:  # the wrapper that GPUs get around FusedAdam; it works on any optimizer
+        deepspeed.runtime.engine.FusedAdam = torch.optim.AdamW
     engine, _, _, _ = deepspeed.initialize(model=model, optimizer=optimizer, config=json.loads(json.dumps(config)),
                                            model_parameters=[p for p in model.parameters() if p.requires_grad])
     names = {p: n for n, p in engine.module.named_parameters()}
+    deepspeed.runtime.engine.FusedAdam = fused
     losses = []
 
     def step(index):
@@ -149,11 +186,15 @@ def run_case(out, name, text_blocks):
     states = gathered(engine, stage, names)
     engine.save_checkpoint(str(directory), tag="step3")
     dist.barrier()
-    scaler = getattr(engine.optimizer, "loss_scaler", None)
+    scaler = getattr(engine.optimizer, "loss_scaler", None) or getattr(engine.optimizer, "loss_scale_config", None)
     facts = {"ranks": ranks, "stage": stage, "global_steps": engine.global_steps, "skipped_steps": engine.skipped_steps,
              "global_samples": engine.global_samples, "adam_step": STEPS_BEFORE - engine.skipped_steps, "loss_scale": getattr(scaler, "loss_scale", 1.0)}
-    if hasattr(scaler, "cur_iter"):
-        facts["scaler"] = {"scale": scaler.cur_scale, "iteration": scaler.cur_iter, "last_overflow": scaler.last_overflow_iter, "hysteresis": scaler.cur_hysteresis}
+    if stage == 0:  # the 16-bit wrappers take a step with zero gradients when they are made
+        inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
+        facts["adam_step"] = int(next(iter(inner.state.values()))["step"])
+    if hasattr(scaler, "cur_iter") and getattr(scaler, "dynamic_loss_scale", True):
+        facts["loss_scale"] = scaler.cur_scale
+        facts["scaler"] = {"scale": scaler.cur_scale, "iteration": scaler.cur_iter, "last_overflow": scaler.last_overflow_iter, "hysteresis": getattr(scaler, "cur_hysteresis", 1)}
     frozen = {}
     for n, p in engine.module.named_parameters():
         if not p.requires_grad:
@@ -163,7 +204,7 @@ def run_case(out, name, text_blocks):
         step(index)
     facts.update(losses_before=losses[:STEPS_BEFORE], losses_after=losses[STEPS_BEFORE:], versions={"deepspeed": deepspeed.__version__, "torch": torch.__version__})
     if rank == 0:
-        finish_case(directory, states | frozen, facts, config, hf_config, "wrapper" not in name and "legacy" not in name)
+        finish_case(directory, states | frozen, facts, config, hf_config, "wrapper" not in name and "legacy" not in name and stage > 0)
     dist.barrier()
 
 

@@ -87,6 +87,8 @@ struct TrainingSource {
 std::optional<std::filesystem::path> find_deepspeed(std::filesystem::path const& given, std::string const& tag);
 /// @param directory from find_deepspeed; plain or universal
 TrainingSource read_deepspeed(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
+/// Stage 0: mp_rank_00_model_states.pt alone.
+TrainingSource read_plain(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
 TrainingSource read_universal(std::filesystem::path const& directory, CrcCheck check);
 
 /// What the *model_states.pt of rank 0 say. The places are in file `file`.
