@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -87,6 +88,24 @@ std::string describe(ConfigTree const& owner) {
                 owner.get_string("started", "?"));
 }
 
+/// Those who take over one after the other, where the file system has locks (on a directory: local ones; elsewhere it is best effort).
+class Turn {
+ public:
+  Turn(fs::path const& directory, std::chrono::milliseconds patience) : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    auto const end = Clock::now() + patience;
+    while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~Turn() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Turn(Turn const&) = delete;
+  Turn& operator=(Turn const&) = delete;
+
+ private:
+  int descriptor_;
+};
+
 enum class Life { alive, dead, unknown };
 Life life_of(ConfigTree const& owner, ConfigTree const& own_entry) {
   std::string const job = own_entry.get_string("job", "");
@@ -147,6 +166,8 @@ struct RunLock::Impl {
 
   /// Moves the file of an owner that is gone aside; of several that try, one finds the text it has judged.
   void clear_away(std::string const& judged) const {
+    Turn const turn(file.parent_path(), timing.patience);
+    if (read(file) != judged) return;  // another one was faster
     fs::path const aside = file.parent_path() / concat(".lock.stale.", id);
     if (::rename(file.c_str(), aside.c_str()) != 0) return;  // another one was faster
     auto const text = read(aside);
