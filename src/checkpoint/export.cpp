@@ -42,6 +42,7 @@ ExportReport export_model(ExportOptions const& options) {
   consolidation.output = options.output;
   consolidation.dtype = dtype_from_name(options.dtype);
   consolidation.max_shard_bytes = options.max_shard_bytes;
+  consolidation.progress = options.progress;
   auto const done = consolidate(consolidation);
   ExportReport report{done.checkpoint, done.step, done.tensors, done.parameters, done.bytes_written, done.seconds, done.files};
   copy_tokenizer(done.checkpoint, options.output, report.files);

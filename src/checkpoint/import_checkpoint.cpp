@@ -87,13 +87,24 @@ int shards_for(ImportOptions const& options) {
   return static_cast<int>(std::clamp<std::int64_t>(shards, 1, 99999));
 }
 
+/// @p states with a call of the user's after every part.
+StreamedStates reported(StreamedStates const& states, std::int64_t parameters, ProgressCall const& progress) {
+  if (!progress) return states;
+  std::int64_t const total = parameters * 4 * static_cast<std::int64_t>(states.names.size());
+  return {states.names, [&states, &progress, total, done = std::int64_t{0}](std::string const& state, zero::Piece const& piece, std::int64_t first,
+                                                                             std::int64_t numel, float* out) mutable {
+            states.read(state, piece, first, numel, out);
+            progress(done += numel * 4, total);
+          }};
+}
+
 SavedCheckpoint write(ImportOptions const& options, TrainingSource const& source, StreamedStates const& states) {
   zero::PartitionPlan const plan(options.units, shards_for(options));
   SaveRequest const request{.directory = options.checkpoints, .step = source.global_steps, .tokens = 0, .samples = source.samples,
                             .zero_stage = source.stage, .run_id = "imported", .plan = plan, .units = options.units, .keep = 0,
                             .model_config = options.model_config, .resolved_config = origin(source), .trainer_state = trainer_state(source),
                             .versions = options.versions};
-  return save_all(request, states);
+  return save_all(request, reported(states, plan.parameter_count(), options.progress));
 }
 
 ImportReport import_training(ImportOptions const& options, fs::path const& directory) {

@@ -1,12 +1,14 @@
 // tessera import and tessera export.
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 
 #include "commands.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/checkpoint/import.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/live_line.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/causal_lm.hpp"
 #include "tessera/train/version.hpp"
@@ -39,7 +41,10 @@ void run_import(ImportArguments const& a) {
   auto const model = model::make_model(read_config(a), Dtype::fp32);
   options.model_config = model->config();
   options.units = model->units();
+  ByteProgress progress("import");
+  options.progress = std::ref(progress);
   auto const r = checkpoint::import_checkpoint(options);
+  progress.clear();
   fmt::print("{}: {}, step {}, {} tensors, {} parameters{}, {} written in {:.2f} s\n  {}\n", r.source.string(), r.format, r.step, r.tensors, r.parameters,
              r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "", human_bytes(r.bytes), r.seconds, r.checkpoint.string());
   for (auto const& note : r.notes) fmt::print("  note: {}\n", note);
@@ -54,7 +59,10 @@ void run_export(ExportArguments& a) {
   a.options.checkpoint = a.checkpoint;
   a.options.output = a.output;
   a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  ByteProgress progress("export");
+  a.options.progress = std::ref(progress);
   auto const r = checkpoint::export_model(a.options);
+  progress.clear();
   fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n", r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
              human_bytes(r.bytes_written), r.seconds);
   for (auto const& file : r.files) fmt::print("  {}\n", file.string());
@@ -65,7 +73,7 @@ void run_export(ExportArguments& a) {
 void add_import(CLI::App& app) {
   auto const a = std::make_shared<ImportArguments>();
   auto* command = app.add_subcommand("import", "DeepSpeed checkpoint or Hugging Face model into a checkpoint that tessera-train goes on from");
-  command->add_option("source", a->source, "DeepSpeed's save_dir or one tag of it (ZeRO 1, 2, 3, universal), or a Hugging Face model directory")->required();
+  command->add_option("source", a->source, "DeepSpeed's save_dir or one tag of it (any ZeRO stage, universal), or a Hugging Face model directory")->required();
   command->add_option("checkpoint_dir", a->checkpoints, "Gets step_<N> and latest; for --resume_from_checkpoint, or OUTPUT_DIR/checkpoints")->required();
   command->add_option("--config", a->config, "config.json or its directory (default: in the source or beside it)");
   command->add_option("-t,--tag", a->tag, "Which DeepSpeed checkpoint (default: the latest)");

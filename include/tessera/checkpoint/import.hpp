@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
 
@@ -26,6 +27,7 @@ struct ImportOptions {
   ConfigTree versions = {};                  ///< for the manifest
   Integrity integrity = Integrity::check;
   std::int64_t max_shard_bytes = std::int64_t{4} << 30;  ///< about, of one shard file
+  ProgressCall progress = {};                            ///< bytes of elements written
 };
 
 struct ImportReport {
@@ -50,6 +52,7 @@ struct ExportOptions {
   std::filesystem::path output = {};
   std::string dtype = "fp32";        ///< fp32, bf16 or fp16
   std::int64_t max_shard_bytes = 5'000'000'000;
+  ProgressCall progress = {};        ///< bytes of elements read
 };
 struct ExportReport {
   std::filesystem::path checkpoint;
