@@ -8,7 +8,6 @@ configure() {   # COPY [VARIABLE=VALUE ...]: prints the header without its #prag
   local copy=$work/$1; shift
   mkdir -p "$copy/cmake" "$copy/src/train" "$copy/out"
   cp "$source/cmake/VersionText.cmake" "$copy/cmake/"
-  [[ -e $copy/cmake/archive.txt ]] || cp "$source/cmake/archive.txt" "$copy/cmake/"
   cp "$source/src/train/version_config.hpp.in" "$copy/src/train/"
   cat >"$copy/probe.cmake" <<CMAKE
 set(PROJECT_SOURCE_DIR "$copy")
@@ -28,6 +27,7 @@ first=$(configure first TZ=UTC); sleep 1; second=$(configure second TZ=Asia/Toky
 expect "$first" 'TESSERA_COMMIT "0123456789ab"'
 expect "$first" 'TESSERA_DATE "2026-01-31"'
 expect "$(configure first SOURCE_DATE_EPOCH=86400)" 'TESSERA_DATE "1970-01-02"'
+mkdir -p "$work/plain/cmake"; echo 'no archive: not filled in' >"$work/plain/cmake/archive.txt"
 plain=$(configure plain)
 expect "$plain" 'TESSERA_COMMIT "unknown"'
 grep -q 'export-subst' "$source/.gitattributes"
