@@ -2,7 +2,6 @@
 #include "detail/nccl.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
-#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -10,16 +9,12 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
 
 namespace tessera::comm::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::string host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
-}
 
 /// Ranks with different versions would end in an error that names none.
 void expect_one_version(Collectives& host) {

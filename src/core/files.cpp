@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
 
 namespace tessera {
 namespace fs = std::filesystem;
@@ -29,10 +30,8 @@ void sync_directory(fs::path const& directory) {
 }
 
 void write_file_atomically(fs::path const& file, std::string const& text) {
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
   fs::path temporary = file;
-  temporary += concat(".tmp.", host[0] ? host : "unknown", "-", ::getpid(), "-0");  // whose it is, for who finds it after a kill
+  temporary += concat(".tmp.", host_name(), "-", ::getpid(), "-0");  // whose it is, for who finds it after a kill
   int const d = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (d < 0) throw IoError(with_errno("cannot create " + temporary.string(), errno));
   try {

@@ -1,11 +1,10 @@
 #include "detail/device_faults.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
 
 namespace tessera::memory::detail {
 namespace {
@@ -43,9 +42,7 @@ DeviceFault fault_of(int cuda_error) {
 
 void throw_fault(int cuda_error, char const* call, char const* name, char const* text) {
   auto const fault = fault_of(cuda_error);
-  char host[256] = "";
-  ::gethostname(host, sizeof host - 1);
-  std::string const message = concat("CUDA on ", host, ": ", call, ": ", text, " (", name, ", ", cuda_error, "): ", fault.advice);
+  std::string const message = concat("CUDA on ", host_name(), ": ", call, ": ", text, " (", name, ", ", cuda_error, "): ", fault.advice);
   if (fault.hardware) throw PeerLostError(-1, message);
   if (std::find(std::begin(about_the_build_or_driver), std::end(about_the_build_or_driver), cuda_error) != std::end(about_the_build_or_driver))
     throw ConfigError(message);

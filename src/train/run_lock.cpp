@@ -17,6 +17,7 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/train/run_directory.hpp"
@@ -32,11 +33,6 @@ std::string first_line(fs::path const& file) {
   std::string line;
   std::getline(in, line);
   return line;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 /// When a process was started, in ticks since the machine was; empty when there is none, or one that has ended and waits for its

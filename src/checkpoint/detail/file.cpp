@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -252,12 +253,6 @@ std::int64_t free_bytes(fs::path const& path) {
   if (::statvfs(path.c_str(), &info) != 0) fail("cannot ask for the free space of", path, errno);
   if (info.f_blocks == 0) return INT64_MAX;  // a file system that tells nothing
   return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
-}
-
-std::string host_name() {
-  char name[256] = {};
-  if (::gethostname(name, sizeof name - 1) != 0) return "unknown";
-  return name;
 }
 
 bool is_plain_name(std::string_view name) {

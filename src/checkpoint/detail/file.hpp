@@ -99,7 +99,6 @@ std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes,
 
 /// Bytes that this user may still write to the file system of @p path.
 std::int64_t free_bytes(std::filesystem::path const& path);
-std::string host_name();
 /// A file name without separator, NUL or leading dot: what an index or a manifest may name.
 bool is_plain_name(std::string_view name);
 

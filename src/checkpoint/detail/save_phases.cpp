@@ -15,6 +15,7 @@
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::checkpoint::detail {

@@ -5,6 +5,7 @@
 
 #include "detail/file.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
 
 namespace tessera::checkpoint::detail {
 
