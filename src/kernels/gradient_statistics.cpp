@@ -1,4 +1,4 @@
-#include <cmath>
+#include <deque>
 #include <mutex>
 
 #include "detail/gradient_statistics_rule.hpp"
@@ -12,16 +12,13 @@ namespace {
 
 using namespace detail;
 
-/// Elements of one partial sum: 64 KiB of fp32, a few hundred nanoseconds of work.
-constexpr std::int64_t block = 16384;
-std::int64_t blocks_of(std::int64_t numel) { return (numel + block - 1) / block; }
+char const* const name = "tessera::kernels::gradient_statistics";
 
-/// In order, in double.
-GradientStatistics total_of(double const* partial, std::int64_t count) {
-  GradientStatistics out;
-  for (std::int64_t i = 0; i < count; ++i) out.sum_of_squares += partial[i];
-  out.finite = std::isfinite(out.sum_of_squares);
-  return out;
+std::int64_t blocks_of(std::int64_t numel) { return (numel + gradient_block - 1) / gradient_block; }
+std::int64_t blocks_of(std::vector<GradientRun> const& runs) {
+  std::int64_t total = 0;
+  for (auto const& run : runs) total += blocks_of(run.numel);
+  return total;
 }
 
 double* reserve(memory::Buffer& buffer, std::int64_t numel, memory::Tier tier) {
@@ -33,65 +30,89 @@ double* reserve(memory::Buffer& buffer, std::int64_t numel, memory::Tier tier) {
   return static_cast<double*>(buffer.data());
 }
 
-std::int64_t blocks_of(std::vector<GradientRun> const& runs) {
-  std::int64_t total = 0;
-  for (auto const& run : runs) total += blocks_of(run.numel);
-  return total;
-}
-
-/// Calls @p launch(tag, run, its first partial sum) for the runs that have elements.
-template <class Launch>
-void for_runs(std::vector<GradientRun> const& runs, Dtype dtype, double* partial, Launch&& launch) {
+/// Calls @p launch(rule, its blocks) for as few rules as hold all runs.
+template <class T, class Launch>
+void for_batches(std::vector<GradientRun> const& runs, double* partial, Launch const& launch) {
+  SquaresOfRuns<T> batch{partial, 0, {}};
+  std::int64_t blocks = 0;
+  auto const flush = [&] {
+    if (blocks > 0) launch(batch, blocks);
+    batch.partial += blocks;
+    batch.runs = 0;
+    blocks = 0;
+  };
   for (auto const& run : runs) {
-    if (run.numel > 0) with_type(dtype, "gradient_statistics", [&](auto tag) { launch(tag, run, partial); });
-    partial += blocks_of(run.numel);
+    if (run.numel == 0) continue;
+    if (batch.runs == SquaresOfRuns<T>::max_runs) flush();
+    batch.run[batch.runs++] = {run.data, run.numel, blocks};
+    blocks += blocks_of(run.numel);
   }
+  flush();
 }
 
-/// The process's partial sums, kept between calls; calls take turns.
-class PartialSums {
+/// launch(rule, rows) for the partial sums, then for their total.
+template <class Launch>
+void sum_squares(double* sums, double* partial, std::vector<GradientRun> const& runs, Dtype dtype, Launch const& launch) {
+  with_type(dtype, "gradient_statistics", [&](auto tag) { for_batches<typename decltype(tag)::type>(runs, partial, launch); });
+  launch(TotalOfSquares{sums, partial, blocks_of(runs)}, std::int64_t{1});
+}
+
+/// The host's partial sums, kept between calls; calls take turns.
+class HostSums {
  public:
-  static PartialSums& of_process() {
+  static HostSums& of_process() {
     memory::Ledger::of_process();  // made first, so that it outlives the buffer
-    static PartialSums sums;
+    static HostSums sums;
     return sums;
   }
 
-  GradientStatistics of(std::vector<GradientRun> const& runs, Dtype dtype) {
+  void sum(double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
     std::lock_guard const lock(mutex_);
-    std::int64_t const total = blocks_of(runs);
-    double* const partial = reserve(host_, total, memory::Tier::host);
-    for_runs(runs, dtype, partial, [](auto tag, GradientRun const& run, double* to) {
-      using T = typename decltype(tag)::type;
-      CallWithBlock<SumOfSquares<T>> const blocks{{to, static_cast<T const*>(run.data)}, run.numel, block};
-      launch_range(HostSpace(), "tessera::kernels::gradient_statistics", blocks_of(run.numel), blocks);
+    double* const partial = reserve(partial_, blocks_of(runs), memory::Tier::host);
+    sum_squares(sums, partial, runs, dtype, [](auto const& rule, std::int64_t rows) {
+      launch_range(HostSpace(), name, rows, CallWithRow<std::decay_t<decltype(rule)>>{rule});
     });
-    return total_of(partial, total);
+  }
+  GradientStatistics statistics(std::vector<GradientRun> const& runs, Dtype dtype) {
+    double sums[2];
+    sum(sums, runs, dtype);
+    return {sums[0], sums[1] == 0.0};
   }
 
  private:
   std::mutex mutex_;
-  memory::Buffer host_;
+  memory::Buffer partial_;
 };
 
-/// The device's partial sums and where they arrive. Lives until the process ends: the driver may be gone before static objects are.
+/// The device's partial sums, its two results and where they arrive. Lives until the process ends: the driver may be gone before static
+/// objects are. Partial sums that have become too short stay, because kernels on their way may still write there.
 struct DeviceSums {
-  memory::Buffer device, arrived;
+  std::deque<memory::Buffer> partials;
+  memory::Buffer sums, arrived;
+
+  double* partial(std::int64_t numel) {
+    if (partials.empty() || partials.back().bytes() < static_cast<std::size_t>(numel) * sizeof(double)) partials.emplace_back();
+    return reserve(partials.back(), numel, memory::Tier::device);
+  }
+  static DeviceSums& of_process() {
+    static DeviceSums& sums = *new DeviceSums;
+    return sums;
+  }
 };
 
-/// Kernels, one small copy, and the last sum on the host when the stream comes to it. One call at a time per process.
+void sums_on_stream(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
+  double* const partial = DeviceSums::of_process().partial(blocks_of(runs));
+  sum_squares(sums, partial, runs, dtype, [&](auto const& rule, std::int64_t rows) { parallel_rows(q, name, rows, rule); });
+}
+
+/// Kernels, one copy of two numbers, and the result when the stream comes to it.
 void statistics_on_stream(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype) {
-  static DeviceSums& sums = *new DeviceSums;
-  std::int64_t const total = blocks_of(runs);
-  double* const partial = reserve(sums.device, total, memory::Tier::device);
-  double* const arrived = reserve(sums.arrived, total, memory::Tier::pinned);
-  for_runs(runs, dtype, partial, [&](auto tag, GradientRun const& run, double* to) {
-    using T = typename decltype(tag)::type;
-    parallel_rows(q, "tessera::kernels::gradient_statistics", blocks_of(run.numel),
-                  SumOfSquaresRows<T>{to, static_cast<T const*>(run.data), run.numel, block});
-  });
-  memory::copy(q, arrived, partial, static_cast<std::size_t>(total) * sizeof(double));
-  q.submit([&out, arrived, total] { out = total_of(arrived, total); });
+  auto& device = DeviceSums::of_process();
+  double* const sums = reserve(device.sums, 2, memory::Tier::device);
+  double* const arrived = reserve(device.arrived, 2, memory::Tier::pinned);
+  sums_on_stream(q, sums, runs, dtype);
+  memory::copy(q, arrived, sums, 2 * sizeof(double));
+  q.submit([&out, arrived] { out = {arrived[0], arrived[1] == 0.0}; });
 }
 
 }  // namespace
@@ -99,9 +120,18 @@ void statistics_on_stream(Queue& q, GradientStatistics& out, std::vector<Gradien
 void gradient_statistics(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype) {
   if (q.kind() == QueueKind::stream) return statistics_on_stream(q, out, runs, dtype);
   if (q.kind() == QueueKind::inline_host) {
-    out = PartialSums::of_process().of(runs, dtype);
+    out = HostSums::of_process().statistics(runs, dtype);
   } else {
-    q.submit([&out, runs, dtype] { out = PartialSums::of_process().of(runs, dtype); });
+    q.submit([&out, runs, dtype] { out = HostSums::of_process().statistics(runs, dtype); });
+  }
+}
+
+void gradient_sums(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
+  if (q.kind() == QueueKind::stream) return sums_on_stream(q, sums, runs, dtype);
+  if (q.kind() == QueueKind::inline_host) {
+    HostSums::of_process().sum(sums, runs, dtype);
+  } else {
+    q.submit([sums, runs, dtype] { HostSums::of_process().sum(sums, runs, dtype); });
   }
 }
 

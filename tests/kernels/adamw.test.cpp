@@ -207,6 +207,43 @@ TEST(AdamW, RunsOnAWorkerQueueAfterTheStepIsGone) {
   EXPECT_EQ(s.p, expected.p);
 }
 
+/// A control in the queue's memory, written by work that comes before the step, gives the bits of the same factor in the step; with
+/// skip set nothing changes.
+TEST(AdamW, ReadsItsControlWhenItRuns) {
+  std::unique_ptr<Queue> const queues[] = {memory::make_inline_queue("compute"), memory::make_worker_queue("lane")};
+  std::int64_t const n = 9001;
+  Floats const g = numbers(n, 4, 100.0f);
+  for (auto const& q : queues)
+    for (double factor : {1.0, 0.1, 1.0 / 3.0, 1e-30}) {
+      State said(n), read(n), skipped(n);
+      std::vector<bfloat16> out_said(static_cast<std::size_t>(n)), out_read(out_said), out_skipped(out_said);
+      AdamWControl control{0.0, 1};
+      auto const run = [&](State& s, std::vector<bfloat16>& out, AdamWControl const* from) {
+        AdamWStep step = step_number(2);
+        step.weights_dtype = Dtype::bf16;
+        step.gradient_factor = from == nullptr ? factor : 7.0;
+        step.control = from;
+        step.segments = {segment_of(s, g.data(), out.data(), 1e-2, 0.1, 0, 5000), segment_of(s, g.data() + 5000, nullptr, 1e-3, 0.0, 5000, n - 5000)};
+        adamw(*q, step);
+      };
+      run(said, out_said, nullptr);
+      run(skipped, out_skipped, &control);
+      q->submit([&] { control = {factor, 0}; });
+      run(read, out_read, &control);
+      q->record().wait("the steps", std::chrono::seconds(60));
+      EXPECT_EQ(read.p, said.p);
+      EXPECT_EQ(read.m, said.m);
+      EXPECT_EQ(read.v, said.v);
+      EXPECT_EQ(std::memcmp(out_read.data(), out_said.data(), out_said.size() * 2), 0);
+      State const start(n);
+      EXPECT_EQ(skipped.p, start.p);
+      EXPECT_EQ(skipped.m, start.m);
+      EXPECT_EQ(skipped.v, start.v);
+      EXPECT_EQ(out_skipped[0].bits, 0);
+      EXPECT_NE(out_said[0].bits, 0);
+    }
+}
+
 TEST(AdamW, RefusesSegmentsWithoutMemoryAndStepZero) {
   auto q = memory::make_inline_queue("compute");
   State s(4);

@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "fake_device.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/kernels/adamw.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -90,6 +93,86 @@ TEST(GradientStatistics, OnAWorkerQueueIsThereAfterItsEvent) {
   q->record().wait("the statistics", std::chrono::seconds(60));
   EXPECT_EQ(out.sum_of_squares, 4000.0);
   EXPECT_TRUE(out.finite);
+}
+
+/// The host's order: blocks of 16384 elements, element i of a block to sum i mod 32, these added pairwise, the blocks in order.
+template <class T>
+double sum_in_order(std::vector<std::vector<T>> const& runs) {
+  double total = 0;
+  for (auto const& run : runs)
+    for (std::size_t begin = 0; begin < run.size(); begin += 16384) {
+      double sum[32] = {};
+      for (std::size_t i = begin; i < std::min(run.size(), begin + 16384); ++i) {
+        double const v = static_cast<float>(run[i]);
+        sum[(i - begin) % 32] += v * v;
+      }
+      for (int half = 16; half > 0; half /= 2)
+        for (int j = 0; j < half; ++j) sum[j] += sum[j + half];
+      total += sum[0];
+    }
+  return total;
+}
+
+/// More runs than one launch takes, some empty.
+template <class T>
+struct ManyRuns {
+  std::vector<std::vector<T>> values;
+  std::vector<GradientRun> runs;
+  ManyRuns() {
+    std::int64_t const lengths[] = {0, 1, 31, 255, 4097, 16384, 16385, 40001};
+    for (int k = 0; k < 300; ++k) values.push_back(numbers<T>(lengths[k % 8], 1.0f + static_cast<float>(k)));
+    for (auto const& v : values) runs.push_back({v.data(), static_cast<std::int64_t>(v.size())});
+  }
+};
+
+TYPED_TEST(GradientStatisticsTest, SumsStayWhereTheQueueComputes) {
+  ManyRuns<TypeParam> many;
+  GradientStatistics statistics;
+  gradient_statistics(*this->q, statistics, many.runs, dtype_of<TypeParam>());
+  EXPECT_EQ(statistics.sum_of_squares, sum_in_order(many.values));
+  auto worker = memory::make_worker_queue("lane");
+  for (Queue* const queue : {this->q.get(), worker.get()}) {
+    double sums[2] = {-1.0, -1.0};
+    gradient_sums(*queue, sums, many.runs, dtype_of<TypeParam>());
+    queue->record().wait("the sums", std::chrono::seconds(60));
+    EXPECT_EQ(sums[0], statistics.sum_of_squares);
+    EXPECT_EQ(sums[1], 0.0);
+  }
+  many.values[150].back() = TypeParam(-std::numeric_limits<float>::infinity());
+  double sums[2] = {-1.0, -1.0};
+  gradient_sums(*this->q, sums, many.runs, dtype_of<TypeParam>());
+  EXPECT_EQ(sums[1], 1.0);
+  gradient_sums(*this->q, sums, {}, dtype_of<TypeParam>());
+  EXPECT_EQ(sums[0], 0.0);
+  EXPECT_EQ(sums[1], 0.0);
+}
+
+/// On a stream both functions use memory of the device, which later calls use again, and the first reads nothing back.
+TYPED_TEST(GradientStatisticsTest, OnAStream) {
+  static test::FakeDevice device;  // the workspace lives until the process ends
+  auto stream = memory::make_stream_queue("compute");
+  ManyRuns<TypeParam> const many;
+  memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double), memory::Tier::device);
+  auto* const sums = static_cast<double*>(result.data());
+  int allocations = 0;
+  for (int repetition = 0; repetition < 3; ++repetition) {
+    std::vector<GradientRun> const few(many.runs.begin(), many.runs.begin() + 8);
+    GradientStatistics all, some;
+    gradient_statistics(*stream, some, few, dtype_of<TypeParam>());
+    gradient_statistics(*stream, all, many.runs, dtype_of<TypeParam>());
+    gradient_sums(*stream, sums, many.runs, dtype_of<TypeParam>());
+    stream->record().wait("the sums", std::chrono::seconds(60));
+    double const want = sum_in_order(many.values), want_of_few = sum_in_order<TypeParam>({many.values.begin(), many.values.begin() + 8});
+    EXPECT_NEAR(all.sum_of_squares, want, 1e-13 * want);
+    EXPECT_NEAR(some.sum_of_squares, want_of_few, 1e-13 * want_of_few);
+    EXPECT_TRUE(all.finite && some.finite);
+    EXPECT_EQ(sums[0], all.sum_of_squares);
+    EXPECT_EQ(sums[1], 0.0);
+    if (repetition > 0) {
+      EXPECT_EQ(device.allocations, allocations);
+    }
+    allocations = device.allocations;
+  }
 }
 
 }  // namespace

@@ -19,6 +19,12 @@ struct AdamWSegment {
   double weight_decay = 0.0;
 };
 
+/// What is decided about a step where its kernels run.
+struct AdamWControl {
+  double gradient_factor = 1.0;
+  std::int32_t skip = 0;  ///< not 0: weights and moments stay as they are
+};
+
 /// One step for all segments:  g = gradient * gradient_factor (unscale and clip in one), then
 ///   m <- beta1 m + (1-beta1) g;  v <- beta2 v + (1-beta2) g^2
 ///   decoupled: p <- p - lr * weight_decay * p, then p <- p - lr * (m / (1-beta1^t)) / (sqrt(v / (1-beta2^t)) + epsilon)
@@ -34,6 +40,9 @@ struct AdamWStep {
   double bias_correction1 = 1.0, bias_correction2 = 1.0;  ///< 1 - beta^t, computed in double by the caller
   bool adam_l2 = false;
   double gradient_factor = 1.0;
+  /// In memory of the queue's tier (memory::tier_of), read when the kernels run and then used instead of gradient_factor, with the same
+  /// bits; it stays there until they have run.
+  AdamWControl const* control = nullptr;
 };
 void adamw(Queue& q, AdamWStep const& step);
 
@@ -48,5 +57,9 @@ struct GradientRun {
 };
 /// Deterministic for a given number of elements: partial sums over fixed blocks, added in order.
 void gradient_statistics(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype);
+/// The same left where the queue computes, without a read by the host: sums[0] = sum of squares, sums[1] = 1 when an element is not
+/// finite, else 0, in memory of the queue's tier. On the host the bits are those of gradient_statistics. All calls of a process on
+/// streams, of either function, share their workspace: events must order them if the streams differ.
+void gradient_sums(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype);
 
 }  // namespace tessera::kernels

@@ -8,6 +8,7 @@
 
 #include "detail/prefetch.hpp"
 #include "tessera/core/dtype.hpp"
+#include "tessera/kernels/adamw.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -64,11 +65,17 @@ template <class G, class W>
 struct AdamWTiles {
   static constexpr int max_runs = 40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   AdamWCoefficients coefficients;
+  AdamWControl const* control;  ///< null: the coefficients say all
   std::int64_t tile;  ///< elements
   int runs;
   AdamWRun run[max_runs];
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    AdamWCoefficients c = coefficients;
+    if (control != nullptr) {
+      if (control->skip != 0) return;
+      c.gradient_factor = static_cast<float>(control->gradient_factor);
+    }
     int low = 0, high = runs;  // the last run that starts at or before this tile
     while (high - low > 1) {
       int const middle = (low + high) / 2;
@@ -77,7 +84,7 @@ struct AdamWTiles {
     AdamWRun const& r = run[low];
     std::int64_t const begin = (index - r.first_tile) * tile;
     std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
-    update(coefficients, r.rates, count, r.master + begin, r.exp_avg + begin, r.exp_avg_sq + begin,
+    update(c, r.rates, count, r.master + begin, r.exp_avg + begin, r.exp_avg_sq + begin,
            static_cast<G const*>(r.gradient) + begin, static_cast<W*>(r.weights_out), begin);
   }
 

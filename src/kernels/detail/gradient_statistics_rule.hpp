@@ -2,9 +2,11 @@
 /// Sum of squares of a block of a gradient.
 
 #include <Kokkos_Core.hpp>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
+#include "detail/launch.hpp"
 #include "detail/prefetch.hpp"
 
 namespace tessera::kernels::detail {
@@ -58,23 +60,64 @@ struct SumOfSquares {
   }
 };
 
-/// The same sums with the lanes of a team sharing a block: lane l of L adds elements l, l + L, ... The order is fixed, another than above.
+/// Elements of one partial sum: 64 KiB of fp32, a few hundred nanoseconds of work of a host thread.
+inline constexpr std::int64_t gradient_block = 16384;
+
+/// A run of a gradient; its partial sums follow those of the run before.
+struct SquaresRun {
+  void const* data;
+  std::int64_t numel;
+  std::int64_t first_block;  ///< of this run, in the launch
+};
+
+/// partial[index] = sum of squares of one block of one of the runs. On the host a block is one thread's, as above. The lanes of a team
+/// share it: lane l of L adds elements l, l + L, ...: the order is fixed, another than above.
 template <class T>
-struct SumOfSquaresRows {
+struct SquaresOfRuns {
+  static constexpr int max_runs = 128;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   double* partial;
-  T const* in;
-  std::int64_t numel, block;
+  int runs;
+  SquaresRun run[max_runs];
 
   template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
-    std::int64_t const begin = row * block, end = begin + block < numel ? begin + block : numel;
-    double sum = 0.0;
-    for (std::int64_t i = begin + lanes.rank(); i < end; i += lanes.size()) {
-      double const v = static_cast<double>(static_cast<float>(in[i]));
-      sum += v * v;
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t index) const {
+    int low = 0, high = runs;  // the last run that starts at or before this block
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (run[middle].first_block <= index ? low : high) = middle;
     }
+    T const* const in = static_cast<T const*>(run[low].data);
+    std::int64_t const begin = (index - run[low].first_block) * gradient_block, rest = run[low].numel - begin;
+    std::int64_t const end = begin + (rest < gradient_block ? rest : gradient_block);
+    if constexpr (std::is_same_v<Lanes, SingleLane>) {
+      SumOfSquares<T>{partial, in}(index, begin, end);
+    } else {
+      double sum = 0.0;
+      for (std::int64_t i = begin + lanes.rank(); i < end; i += lanes.size()) {
+        double const v = static_cast<double>(static_cast<float>(in[i]));
+        sum += v * v;
+      }
+      sum = lanes.sum(sum);
+      if (lanes.rank() == 0) partial[index] = sum;
+    }
+  }
+};
+
+/// sums = {total of the partial sums, 1 if it is not finite}. One lane adds them in order; a team's lanes share them as they share blocks.
+struct TotalOfSquares {
+  double* sums;
+  double const* partial;
+  std::int64_t count;
+
+  template <class Lanes>
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t) const {
+    double sum = 0.0;
+    for (std::int64_t i = lanes.rank(); i < count; i += lanes.size()) sum += partial[i];
     sum = lanes.sum(sum);
-    if (lanes.rank() == 0) partial[row] = sum;
+    if (lanes.rank() == 0) {
+      sums[0] = sum;
+      sums[1] = std::isfinite(sum) ? 0.0 : 1.0;
+    }
   }
 };
 
