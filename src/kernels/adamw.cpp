@@ -38,7 +38,7 @@ void check(AdamWStep const& s) {
 template <class G, class W>
 void launch_tiles(Queue& q, AdamWStep const& s) {
   using Tiles = AdamWTiles<G, W>;
-  Tiles batch{coefficients_of(s), s.control, q.kind() == QueueKind::stream ? 1 : host_range, 0, {}};
+  Tiles batch{coefficients_of(s), s.control, memory::on_cuda(q) ? 1 : host_range, 0, {}};
   std::int64_t tiles = 0;
   auto const flush = [&] {
     parallel_for(q, "tessera::kernels::adamw", tiles, batch);

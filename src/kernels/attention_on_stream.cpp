@@ -9,7 +9,7 @@ namespace {
 
 bool wants_cudnn(Queue const& q, FlashCall const& call) {
   auto const wanted = device_settings().attention;
-  if (q.kind() != QueueKind::stream || wanted == DeviceAttention::portable) return false;
+  if (!memory::on_cuda(q) || wanted == DeviceAttention::portable) return false;
   auto const why_not = why_not_cudnn(call);
   TESSERA_VALIDATE(why_not.empty() || wanted != DeviceAttention::cudnn, ConfigError, "--device_attention cudnn: cuDNN does not compute ", why_not,
                    "; use --device_attention auto");

@@ -7,6 +7,7 @@
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_routes.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -73,7 +74,7 @@ class HostProducts {
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, ConstTensorView bias) {
   GemmProblem const p = make_problem(how, c, a, b, bias);
 #ifdef TESSERA_HAVE_CUDA
-  if (q.kind() == memory::QueueKind::stream) return detail::cublaslt_product(p, q.native_stream());
+  if (memory::on_cuda(q)) return detail::cublaslt_product(p, q.native_stream());
 #endif
   if (q.kind() == memory::QueueKind::inline_host) {
     HostProducts::of_process().run(p);

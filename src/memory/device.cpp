@@ -48,6 +48,8 @@ void zero(Queue& q, void* data, std::size_t bytes) {
   q.submit([data, bytes] { std::memset(data, 0, bytes); });
 }
 
+bool on_cuda(Queue const& q) { return q.kind() == QueueKind::stream && &detail::device_api() == detail::cuda_api(); }
+
 bool on_device(void const* data) {
   auto* const api = detail::device_api_or_null();
   return api && data && api->on_device(data);

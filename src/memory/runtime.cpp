@@ -43,6 +43,9 @@ void leave_out_cuda() {
 
 int device_of_runtime = -1;
 
+/// False also for a device runtime that stands in for CUDA's.
+bool uses_cuda(int ordinal) { return ordinal >= 0 && detail::cuda_api() && &detail::device_api() == detail::cuda_api(); }
+
 /// A device that cannot run this build's kernels would be reported by an abort; here it is an error.
 void use_device(int ordinal) {
   auto& api = detail::device_api();
@@ -50,7 +53,7 @@ void use_device(int ordinal) {
   TESSERA_VALIDATE(ordinal < found.count, ConfigError, "device ", ordinal, " was asked for, and this process sees ", found.count, " devices",
                    found.reason.empty() ? "" : " (" + found.reason + ")", "; look at CUDA_VISIBLE_DEVICES and what the job was given");
 #ifdef TESSERA_CUDA_ARCHITECTURES
-  detail::require_architecture(api.describe(ordinal), TESSERA_CUDA_ARCHITECTURES);
+  if (uses_cuda(ordinal)) detail::require_architecture(api.describe(ordinal), TESSERA_CUDA_ARCHITECTURES);
 #endif
   api.use(ordinal);
   device_of_runtime = ordinal;
@@ -63,12 +66,10 @@ Runtime::Runtime(RuntimeOptions const& options) {
   Kokkos::InitializationSettings settings;
   settings.set_num_threads(options.threads > 0 ? options.threads : default_threads());
   settings.set_disable_warnings(true);
-  if (options.device >= 0) {
-    use_device(options.device);
-    settings.set_device_id(options.device);
-  }
+  if (options.device >= 0) use_device(options.device);
 #ifdef KOKKOS_ENABLE_CUDA
-  if (options.device < 0) leave_out_cuda();
+  if (uses_cuda(options.device)) settings.set_device_id(options.device);
+  else leave_out_cuda();
 #endif
   Kokkos::initialize(settings);
 }

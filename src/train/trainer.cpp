@@ -185,16 +185,17 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   settings.gradient_checkpointing = arguments_.gradient_checkpointing;
 
   engine_->begin_step();
-  double loss_sum = 0.0;
+  std::vector<model::LossSum> losses;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     engine_->begin_micro_step(static_cast<int>(i), static_cast<int>(micro_batches.size()));
     std::int64_t const first_row = (static_cast<std::int64_t>(i) * comm_.size() + comm_.rank()) * config_.micro_batch_size;
-    loss_sum += train_micro_batch(micro_batches[i], first_row, settings);
+    losses.push_back(train_micro_batch(micro_batches[i], first_row, settings));
   }
   outcome.update = engine_->finish_step(outcome.learning_rate);
   if (!outcome.update.skipped) ++applied_steps_;
 
-  std::vector<double> sums{loss_sum};
+  std::vector<double> sums{0.0};
+  for (auto const& loss : losses) sums[0] += loss.value();
   comm::all_reduce_values(comm_, sums, comm::ReduceOp::sum);
   outcome.loss = sums[0] / static_cast<double>(outcome.tokens);
   share_requests(outcome);
@@ -215,7 +216,7 @@ void Trainer::share_requests(StepOutcome& outcome) {
                    " while this one stood still; this one ends and leaves everything to it");
 }
 
-double Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings) {
+model::LossSum Trainer::train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings) {
   std::int64_t const length = train_blocks_->block_size();
   tokens_.clear();
   for (std::int64_t const sample : samples) {

@@ -58,7 +58,7 @@ void Trainer::evaluate(std::int64_t step) {
       auto const block = eval_blocks_->block(have > 0 ? mine.begin + offset + i : 0);
       tokens_.insert(tokens_.end(), block.begin(), block.end());
     }
-    double const part = model_->evaluate({tokens_.data(), std::max<std::int64_t>(have, 1), length, 0}, *engine_, *compute_);
+    double const part = model_->evaluate({tokens_.data(), std::max<std::int64_t>(have, 1), length, 0}, *engine_, *compute_).value();
     if (have > 0) sum += part;
   }
   sum = comm::all_reduce_value(comm_, sum, comm::ReduceOp::sum);

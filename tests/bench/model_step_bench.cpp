@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
     auto const start = Clock::now();
     loss = lm->train({tokens.data(), rows, sequence},
                      {.step = static_cast<std::uint64_t>(step), .gradient_scale = 1.0f / static_cast<float>(tokens.size()), .gradient_checkpointing = recompute},
-                     timed, *queue);
+                     timed, *queue).value();
     if (step > 0) times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
   std::printf("%s, %lld rows of %lld, %s: mean loss %.4f\n", memory::Runtime::description().c_str(), static_cast<long long>(rows),

@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
     settings.gradient_scale = static_cast<float>(engine->loss_scale() / static_cast<double>(number("rows") * (length - 1)));
     engine->begin_step();
     engine->begin_micro_step(0, 1);
-    loss = model->train(batch, settings, *engine, *compute);
+    loss = model->train(batch, settings, *engine, *compute).value();
     engine->finish_step(1e-4);
     loss = comm::all_reduce_value(*comm, loss, comm::ReduceOp::sum) / static_cast<double>(number("rows") * (length - 1));
     if (step > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());

@@ -129,7 +129,7 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
     auto const start = Clock::now();
     engine->begin_step();
     engine->begin_micro_step(0, 1);
-    loss = model->train({tokens.data(), t.rows, t.length, 0}, settings, *engine, *place.queue) / static_cast<double>(t.rows * (t.length - 1));
+    loss = model->train({tokens.data(), t.rows, t.length, 0}, settings, *engine, *place.queue).value() / static_cast<double>(t.rows * (t.length - 1));
     engine->finish_step(1e-4);
     place.finish();
     if (step >= 2) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());

@@ -90,8 +90,8 @@ struct Bench {
   Bench(ConfigTree const& config, Dtype dtype, ResidentParams::Fill const& fill = generator_weights())
       : lm(model::make_model(config, dtype)), params(lm->units(), dtype, fill) {}
 
-  double train(model::Batch const& batch, model::PassSettings const& settings) { return lm->train(batch, settings, params, *queue); }
-  double evaluate(model::Batch const& batch) { return lm->evaluate(batch, params, *queue); }
+  double train(model::Batch const& batch, model::PassSettings const& settings) { return lm->train(batch, settings, params, *queue).value(); }
+  double evaluate(model::Batch const& batch) { return lm->evaluate(batch, params, *queue).value(); }
   std::vector<float> next_token_logits(model::Batch const& batch) { return lm->next_token_logits(batch, params, *queue); }
 };
 

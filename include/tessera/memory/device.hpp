@@ -46,6 +46,10 @@ void zero(Queue& q, void* data, std::size_t bytes);
 /// Whether the address lies in device memory.
 bool on_device(void const* data);
 
+/// Whether work on this queue's stream is CUDA's. A device runtime made of host memory (tests) has streams too: kernels there are host tasks
+/// in the stream's order.
+bool on_cuda(Queue const& q);
+
 /// Where kernels on this queue find their operands.
 inline Tier tier_of(Queue const& q) { return q.kind() == QueueKind::stream ? Tier::device : Tier::host; }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
@@ -29,6 +30,18 @@ struct PassSettings {
   bool gradient_checkpointing = false;  ///< keep only each block's input and recompute the block in backward
 };
 
+/// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1) predictions, known once the queue has come past it.
+class LossSum {
+ public:
+  LossSum(std::shared_ptr<double const> value, memory::Event known) : value_(std::move(value)), known_(std::move(known)) {}
+  /// Waits for the queue; rethrows what its work has thrown.
+  double value() const;
+
+ private:
+  std::shared_ptr<double const> value_;
+  memory::Event known_;
+};
+
 class CausalLm {
  public:
   virtual ~CausalLm() = default;
@@ -41,10 +54,10 @@ class CausalLm {
   virtual std::int64_t max_positions() const = 0;
 
   /// Forward and backward of one micro-batch: gradients go to @p params, weights come from it.
-  /// @return sum of the token losses (natural log) over rows * (sequence - 1) predictions
-  virtual double train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, memory::Queue& compute) = 0;
-  /// Forward only, no dropout; returns the same sum.
-  virtual double evaluate(Batch const& batch, memory::ParamProvider& params, memory::Queue& compute) = 0;
+  /// Adds work to @p compute and does not wait for it: a step's micro-batches can be given before the first sum is asked for.
+  virtual LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, memory::Queue& compute) = 0;
+  /// Forward only, no dropout.
+  virtual LossSum evaluate(Batch const& batch, memory::ParamProvider& params, memory::Queue& compute) = 0;
   /// Logits of the last position of each row, fp32 [rows, vocabulary], for generation.
   virtual std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params, memory::Queue& compute) = 0;
 };

@@ -64,7 +64,7 @@ class Trainer {
   Outcome stop_after(std::int64_t step, int request);
   StepOutcome train_step(std::int64_t step);
   void share_requests(StepOutcome& outcome);
-  double train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings);
+  model::LossSum train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings);
   void after_step(std::int64_t step, StepOutcome const& outcome);
   void check_loss(std::int64_t step, StepOutcome const& outcome);
   bool due(Interval strategy, double every, std::int64_t step) const;

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "detail/element_types.hpp"
-#include "tessera/memory/queue.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -123,7 +123,7 @@ struct CallWithScratch {
 Kokkos::Cuda const& device_space(void* native_stream);
 #endif
 
-/// Neighbouring indices go to the same host thread; a worker queue runs the kernel in its own order.
+/// Neighbouring indices go to the same host thread; worker queues, and streams that are not CUDA's, run the kernel in their own order.
 template <class Space, class Rule>
 void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
   using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>, Kokkos::IndexType<std::int64_t>>;
@@ -143,7 +143,7 @@ template <class Rule>
 void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
   if (n <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
-  if (q.kind() == QueueKind::stream) return launch_range(device_space(q.native_stream()), name, n, rule);
+  if (memory::on_cuda(q)) return launch_range(device_space(q.native_stream()), name, n, rule);
 #endif
   launch_on_host(q, name, n, rule);
 }
@@ -158,7 +158,7 @@ void parallel_blocks(Queue& q, char const* name, std::int64_t n, std::int64_t bl
 /// rule(begin, end) for ranges that cover [0, n); their length depends on the space, every begin is a multiple of 8.
 template <class Rule>
 void parallel_ranges(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
-  parallel_blocks(q, name, n, q.kind() == QueueKind::stream ? device_range : host_range, CallWithRange<Rule>{rule});
+  parallel_blocks(q, name, n, memory::on_cuda(q) ? device_range : host_range, CallWithRange<Rule>{rule});
 }
 
 /// rule(lanes, row) for row in [0, rows): the lanes share the row in chunks, see for_chunks.
@@ -166,7 +166,7 @@ template <class Rule>
 void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& rule) {
   if (rows <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
-  if (q.kind() == QueueKind::stream) {
+  if (memory::on_cuda(q)) {
     Kokkos::TeamPolicy<Kokkos::Cuda> const policy(device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
     return Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
   }
@@ -197,7 +197,7 @@ void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& 
 template <class Call>
 void with_team_size(Queue& q, Call const& call) {
 #ifdef KOKKOS_ENABLE_CUDA
-  if (q.kind() == QueueKind::stream) return call(std::integral_constant<int, device_lanes>());
+  if (memory::on_cuda(q)) return call(std::integral_constant<int, device_lanes>());
 #endif
   (void)q;
   call(std::integral_constant<int, 1>());

@@ -6,8 +6,8 @@
 namespace tessera::model::detail {
 namespace {
 
-/// Longest time the compute queue may take for one micro-batch before it counts as stuck.
-constexpr std::chrono::minutes micro_batch_deadline{60};
+/// Longest time the compute queue may take for what it has been given before it counts as stuck.
+constexpr std::chrono::minutes queue_deadline{60};
 
 /// Weights of the head: those of its own unit and the projection, which a tied head takes from the embedding.
 struct HeadWeights {
@@ -32,25 +32,19 @@ HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embeddin
 std::vector<float> read_back(Queue& compute, TensorView from, std::string_view what) {
   std::vector<float> out(static_cast<std::size_t>(from.numel()));
   memory::copy(compute, out.data(), from.as<float>(), from.bytes());
-  compute.record().wait(what, micro_batch_deadline);
+  compute.record().wait(what, queue_deadline);
   return out;
-}
-
-/// Sum in double, in order. Waits for the queue.
-double sum_of(Queue& compute, TensorView losses) {
-  double sum = 0.0;
-  for (float const loss : read_back(compute, losses, "the losses of a micro-batch")) sum += static_cast<double>(loss);
-  return sum;
 }
 
 }  // namespace
 
 Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) { kept_.reserve(parts_.blocks.size()); }
 
-Arena& Decoder::arena_of(Queue const& compute) {
-  auto& arena = memory::tier_of(compute) == memory::Tier::device ? device_arena_ : host_arena_;
-  if (!arena) arena.emplace(parts_.family + " activations", memory::Purpose::activations, memory::tier_of(compute));
-  return *arena;
+Decoder::Workplace& Decoder::workplace_of(Queue const& compute) {
+  auto const tier = memory::tier_of(compute);
+  auto& place = tier == memory::Tier::device ? on_device_ : on_host_;
+  if (!place) place.emplace(Workplace{Arena(parts_.family + " activations", memory::Purpose::activations, tier), {}, {}});
+  return *place;
 }
 
 std::vector<int> Decoder::acquisitions(memory::Pass kind) const {
@@ -75,24 +69,13 @@ void Decoder::check(Batch const& batch) const {
 }
 
 Pass Decoder::begin(Batch const& batch, Queue& compute) {
-  return {.compute = compute, .arena = arena_of(compute), .dtype = parts_.dtype, .batch = batch.rows, .sequence = batch.sequence};
+  return {.compute = compute, .arena = workplace_of(compute).arena, .dtype = parts_.dtype, .batch = batch.rows, .sequence = batch.sequence};
 }
 
-Decoder::Inputs Decoder::stage(Pass const& pass, Batch const& batch) const {
-  Inputs const inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
-                      .targets = pass.arena.allocate(Dtype::int32, {pass.positions()})};
-  std::int64_t const count = batch.rows * batch.sequence;
-  std::vector<std::int32_t> targets(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < count; ++i) targets[static_cast<std::size_t>(i)] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
-  memory::copy(pass.compute, inputs.tokens.as<std::int32_t>(), batch.tokens, inputs.tokens.bytes());
-  memory::copy(pass.compute, inputs.targets.as<std::int32_t>(), targets.data(), inputs.targets.bytes());
-  pass.compute.record().wait("the tokens of a micro-batch", micro_batch_deadline);
-  return inputs;
-}
-
-double Decoder::train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) {
+LossSum Decoder::train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  ArenaScope const scope(arena_of(compute));
+  Workplace& place = workplace_of(compute);
+  ArenaScope const scope(place.arena);
   Pass pass = begin(batch, compute);
   pass.dropout_on = true;
   pass.dropout_seed = settings.dropout_seed;
@@ -100,14 +83,14 @@ double Decoder::train(Batch const& batch, PassSettings const& settings, memory::
   pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
 
-  Inputs const inputs = stage(pass, batch);
+  Inputs const inputs = place.inputs.stage(pass, batch);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const stream = pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
   train_head(pass, settings.gradient_scale, inputs, losses, stream, hidden, params);
   backward_blocks(pass, settings, stream, params);
   backward_embedding(pass, inputs, stream, params);
-  return sum_of(compute, losses);
+  return place.losses.sum(compute, losses);
 }
 
 TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs, memory::ParamProvider& params) {
@@ -173,25 +156,27 @@ TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs, memory::
   return hidden;
 }
 
-double Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
+LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  ArenaScope const scope(arena_of(compute));
+  Workplace& place = workplace_of(compute);
+  ArenaScope const scope(place.arena);
   Pass const pass = begin(batch, compute);
-  Inputs const inputs = stage(pass, batch);
+  Inputs const inputs = place.inputs.stage(pass, batch);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const hidden = run_forward(pass, inputs, params);
   {
     HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
     parts_.head.losses(pass, weights.own, weights.projection, losses, hidden, inputs.targets);
   }
-  return sum_of(compute, losses);
+  return place.losses.sum(compute, losses);
 }
 
 std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  ArenaScope const scope(arena_of(compute));
+  Workplace& place = workplace_of(compute);
+  ArenaScope const scope(place.arena);
   Pass const pass = begin(batch, compute);
-  Inputs const inputs = stage(pass, batch);
+  Inputs const inputs = place.inputs.stage(pass, batch);
   TensorView const last = pass.allocate(pass.batch, parts_.width);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {pass.batch, vocabulary_size()});
   TensorView const hidden = run_forward(pass, inputs, params);

@@ -8,6 +8,7 @@
 
 #include "detail/block.hpp"
 #include "detail/embedding.hpp"
+#include "detail/host_exchange.hpp"
 #include "detail/lm_head.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/model/causal_lm.hpp"
@@ -37,16 +38,11 @@ class Decoder final : public CausalLm {
   std::int64_t vocabulary_size() const override { return parts_.embedding.vocabulary(); }
   std::int64_t max_positions() const override { return parts_.positions; }
 
-  double train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) override;
-  double evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
+  LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) override;
+  LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
   std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
 
  private:
-  /// Token ids and targets, where kernels can read them.
-  struct Inputs {
-    TensorView tokens;   ///< [B, T] int32
-    TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
-  };
   /// What forward keeps of a block for backward.
   struct Kept {
     TensorView in;
@@ -58,9 +54,14 @@ class Decoder final : public CausalLm {
   int head_unit() const { return static_cast<int>(parts_.blocks.size()) + 1; }
   std::vector<int> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
-  Arena& arena_of(Queue const& compute);
+  /// What passes need where a queue's kernels look for their operands.
+  struct Workplace {
+    Arena arena;
+    InputRing inputs;
+    LossSlots losses;
+  };
+  Workplace& workplace_of(Queue const& compute);
   Pass begin(Batch const& batch, Queue& compute);
-  Inputs stage(Pass const& pass, Batch const& batch) const;
 
   /// Hidden states of the last block without keeping anything.
   TensorView run_forward(Pass const& pass, Inputs const& inputs, memory::ParamProvider& params) const;
@@ -71,7 +72,7 @@ class Decoder final : public CausalLm {
   void backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const;
 
   DecoderParts parts_;
-  std::optional<Arena> host_arena_, device_arena_;  ///< made for the first queue of their kind
+  std::optional<Workplace> on_host_, on_device_;  ///< made for the first queue of their kind
   std::vector<Kept> kept_;
 };
 

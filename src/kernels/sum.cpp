@@ -1,0 +1,28 @@
+#include "tessera/kernels/sum.hpp"
+
+#include "detail/launch.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+struct Sum {
+  double* out;
+  float const* in;
+  std::int64_t numel;
+
+  template <class Lanes>
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t) const {
+    double part = 0.0;
+    for (std::int64_t i = lanes.rank(); i < numel; i += lanes.size()) part += static_cast<double>(in[i]);
+    double const total = lanes.sum(part);
+    if (lanes.rank() == 0) *out = total;
+  }
+};
+
+}  // namespace
+
+void sum(memory::Queue& q, double* out, memory::ConstTensorView in) {
+  detail::parallel_rows(q, "tessera::kernels::sum", 1, Sum{out, in.as<float>(), in.numel()});
+}
+
+}  // namespace tessera::kernels

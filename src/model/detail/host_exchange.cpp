@@ -1,0 +1,84 @@
+#include "detail/host_exchange.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "tessera/kernels/sum.hpp"
+
+namespace tessera::model {
+namespace {
+
+/// Longest time the compute queue may take for what it has been given before it counts as stuck.
+constexpr std::chrono::minutes queue_deadline{60};
+
+}  // namespace
+
+double LossSum::value() const {
+  known_.wait("the losses of a micro-batch", queue_deadline);
+  return *value_;
+}
+
+namespace detail {
+namespace {
+
+/// Row by row the next token; nothing follows a row's last one.
+void shift(Batch const& batch, std::int32_t* targets) {
+  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i) targets[i] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
+}
+
+}  // namespace
+
+Inputs InputRing::stage(Pass const& pass, Batch const& batch) {
+  Inputs const inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
+                      .targets = pass.arena.allocate(Dtype::int32, {pass.positions()})};
+  auto* const tokens = inputs.tokens.as<std::int32_t>();
+  auto* const targets = inputs.targets.as<std::int32_t>();
+  std::int64_t const count = pass.positions();
+  if (pass.compute.kind() == memory::QueueKind::inline_host) {
+    std::copy(batch.tokens, batch.tokens + count, tokens);
+    shift(batch, targets);
+    return inputs;
+  }
+  Slot& slot = slots_[next_++ % slots_.size()];
+  slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
+  std::int32_t* const staged = reserve(slot, 2 * count, memory::tier_of(pass.compute));
+  std::copy(batch.tokens, batch.tokens + count, staged);
+  shift(batch, staged + count);
+  memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
+  memory::copy(pass.compute, targets, staged + count, inputs.targets.bytes());
+  slot.copied = pass.compute.record();
+  return inputs;
+}
+
+std::int32_t* InputRing::reserve(Slot& slot, std::int64_t numel, memory::Tier wanted_on) {
+  auto const bytes = static_cast<std::size_t>(numel) * sizeof(std::int32_t);
+  auto const tier = wanted_on == memory::Tier::device ? memory::Tier::pinned : memory::Tier::host;
+  if (slot.buffer.bytes() < bytes) slot.buffer = memory::Buffer("tokens on their way", memory::Purpose::data, bytes, tier);
+  return static_cast<std::int32_t*>(slot.buffer.data());
+}
+
+std::shared_ptr<LossSlots::Slot> LossSlots::free_slot(memory::Tier tier) {
+  for (auto const& slot : slots_)
+    if (slot.use_count() == 1) return slot;
+  auto slot = std::make_shared<Slot>();
+  slot->computed = memory::Buffer("sum of losses", memory::Purpose::workspace, sizeof(double), tier);
+  if (tier == memory::Tier::device) slot->arrived = memory::Buffer("sum of losses, read back", memory::Purpose::workspace, sizeof(double), memory::Tier::pinned);
+  slots_.push_back(slot);
+  return slot;
+}
+
+LossSum LossSlots::sum(Queue& compute, ConstTensorView losses) {
+  auto slot = free_slot(memory::tier_of(compute));
+  auto* const computed = static_cast<double*>(slot->computed.data());
+  auto* value = computed;
+  kernels::sum(compute, computed, losses);
+  if (slot->arrived.data()) {
+    value = static_cast<double*>(slot->arrived.data());
+    memory::copy(compute, value, computed, sizeof(double));
+  }
+  return {std::shared_ptr<double const>(std::move(slot), value), compute.record()};
+}
+
+}  // namespace detail
+}  // namespace tessera::model

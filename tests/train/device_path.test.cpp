@@ -1,0 +1,119 @@
+/// Training as it goes on a device, on one made of host memory: streams that run by themselves, memory that the host may not touch, events
+/// for all order, collectives staged through pinned memory. What only CUDA's own kernels and libraries can show is in tests/gpu.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "fake_device.hpp"
+#include "mpi_test.hpp"
+#include "small_training.hpp"
+#include "tessera/comm/device_collectives.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// One for the whole process, as a real one would be: some workspaces are kept until it ends.
+test::FakeDevice& device() {
+  static test::FakeDevice& the = *new test::FakeDevice;
+  return the;
+}
+
+test::SmallTraining training_of(int stage, Dtype dtype) {
+  test::SmallTraining out;
+  out.config.stage = stage;
+  out.config.dtype = dtype;
+  out.config.max_grad_norm = 1.0;
+  out.config.weight_decay = 0.1;
+  out.config.accumulation_steps = out.micro_steps;
+  return out;
+}
+
+test::SmallResult on_host(test::SmallTraining const& training) {
+  auto const comm = comm::make_mpi(test::session(), 60s);
+  auto const queue = memory::make_inline_queue("compute");
+  return test::train_small(training, *comm, *queue);
+}
+
+test::SmallResult on_device(test::SmallTraining const& training) {
+  device();
+  auto const comm = comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
+  auto const queue = memory::make_stream_queue("compute");
+  return test::train_small(training, *comm, *queue);
+}
+
+class DevicePath : public ::testing::TestWithParam<std::tuple<int, Dtype>> {};
+
+TEST_P(DevicePath, TrainsLikeTheHostWhateverTheTimingOfItsStreams) {
+  auto const [stage, dtype] = GetParam();
+  auto const training = training_of(stage, dtype);
+  auto const host = on_host(training);
+  auto const smooth = on_device(training);
+  device().jitter_us = 60;
+  auto const uneven = on_device(training);
+  device().jitter_us = 0;
+
+  EXPECT_EQ(uneven.losses, smooth.losses);
+  EXPECT_EQ(uneven.norms, smooth.norms);
+  EXPECT_EQ(uneven.masters, smooth.masters);
+  // attention and the sums of losses and gradients are formed in another order than the host's own
+  double const tolerance = dtype == Dtype::fp32 ? 1e-5 : dtype == Dtype::fp16 ? 2e-3 : 2e-2;
+  for (std::size_t step = 0; step < host.losses.size(); ++step) {
+    EXPECT_NEAR(smooth.losses[step], host.losses[step], tolerance * host.losses[step]) << "step " << step;
+    EXPECT_NEAR(smooth.norms[step], host.norms[step], 4 * tolerance * host.norms[step]) << "step " << step;
+  }
+  ASSERT_EQ(smooth.masters.size(), host.masters.size());
+  EXPECT_LT(test::relative_difference(smooth.masters, host.masters), dtype == Dtype::fp32 ? 1e-4 : 3e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, DevicePath, ::testing::Combine(::testing::Range(0, 4), ::testing::Values(Dtype::fp32, Dtype::bf16, Dtype::fp16)));
+
+class DeviceSteps : public ::testing::TestWithParam<int> {};
+
+TEST_P(DeviceSteps, AllocateFreeAndCopyNothingOnceTheyHaveBeenGoneThrough) {
+  auto training = training_of(GetParam(), Dtype::bf16);
+  training.steps = 5;
+  std::vector<test::FakeDevice::Costs> before;
+  training.before_step = [&](int) { before.push_back(device().costs()); };
+  on_device(training);
+  EXPECT_GT(before[1].allocations, before[0].allocations);
+  for (std::size_t step = 3; step < before.size(); ++step) EXPECT_EQ(before[step], before[2]) << "step " << step - 1;
+  EXPECT_EQ(before[2].pageable_copies, before[0].pageable_copies);
+  EXPECT_EQ(memory::Ledger::of_device().current(memory::Purpose::weights), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, DeviceSteps, ::testing::Range(0, 4));
+
+/// A queue that has come to a gate: what is given to it must not wait for it.
+TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
+  device();
+  auto const comm = comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
+  auto const queue = memory::make_stream_queue("compute");
+  auto const model = model::make_model(test::small_gpt2(), Dtype::fp32);
+  zero::EngineConfig config;
+  config.stage = 0;
+  config.accumulation_steps = 2;
+  auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
+  engine->initialize([](int, int, std::int64_t, std::int64_t numel, float* out) { std::fill(out, out + numel, 0.01f); });
+  std::atomic<bool> open{false};
+  engine->begin_step();
+  engine->begin_micro_step(0, 2);
+  auto tokens = test::small_tokens(0, 0, comm->rank());
+  auto const give = [&] { return model->train({tokens.data(), test::SmallTraining::rows, test::SmallTraining::length, 0}, {}, *engine, *queue); };
+  auto const first = give();  // makes what later micro-batches find
+  double const loss = first.value();
+  queue->submit([&] {
+    while (!open) std::this_thread::sleep_for(1ms);
+  });
+  auto const behind_the_gate = queue->record();
+  engine->begin_micro_step(0, 2);
+  auto const second = give();
+  std::fill(tokens.begin(), tokens.end(), 1);  // the queue has its own copy
+  EXPECT_FALSE(behind_the_gate.done());
+  open = true;
+  EXPECT_EQ(second.value(), loss);
+}
+
+}  // namespace
+}  // namespace tessera
