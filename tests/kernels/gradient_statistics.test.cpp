@@ -147,9 +147,15 @@ TYPED_TEST(GradientStatisticsTest, SumsStayWhereTheQueueComputes) {
   EXPECT_EQ(sums[1], 0.0);
 }
 
+/// One for the process: the workspace that streams share lives until it ends.
+test::FakeDevice& device_of_process() {
+  static test::FakeDevice& device = *new test::FakeDevice;
+  return device;
+}
+
 /// On a stream both functions use memory of the device, which later calls use again, and the first reads nothing back.
 TYPED_TEST(GradientStatisticsTest, OnAStream) {
-  static test::FakeDevice device;  // the workspace lives until the process ends
+  auto& device = device_of_process();
   auto stream = memory::make_stream_queue("compute");
   ManyRuns<TypeParam> const many;
   memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double), memory::Tier::device);
