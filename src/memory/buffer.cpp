@@ -6,10 +6,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
-#include "detail/device_api.hpp"
+#include "detail/device_memory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/limits.hpp"
 
@@ -54,27 +53,24 @@ std::string holdings(Ledger const& ledger) {
 }
 
 void* allocate_on_device(std::string const& name, std::size_t bytes) {
-  auto& api = detail::device_api();
-  void* const data = api.allocate(bytes);
+  auto& memory = detail::device_memory();
+  void* const data = memory.allocate(bytes);
   if (!data) {
-    auto const room = api.room();
+    auto const room = memory.api().room();
     throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, " on the device: ", room.free, " of its ", room.total,
                                   " bytes are free, this process holds ", holdings(Ledger::of_device()),
                                   "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO stage or more ranks"));
   }
-  auto const stream = api.make_stream(StreamPriority::normal);
-  auto const zeroed = api.make_event();
-  api.zero(stream, data, bytes);
-  api.record(zeroed, stream);
-  while (!api.happened(zeroed)) std::this_thread::yield();
-  api.drop_event(zeroed);
-  api.drop_stream(stream);
   return data;
 }
 
 void* allocate_pinned(std::string const& name, std::size_t bytes) {
-  require_available(name, bytes);
-  void* const data = detail::device_api().allocate_pinned(bytes);
+  auto& memory = detail::device_memory();
+  void* data = memory.reuse_pinned(bytes);
+  if (!data) {
+    require_available(name, bytes);
+    data = memory.allocate_pinned(bytes);
+  }
   TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", bytes, " bytes of host memory for ", name, "; this process holds ",
                    holdings(Ledger::of_process()), "; the limit on locked memory (ulimit -l) may be too low");
   std::memset(data, 0, bytes);
@@ -92,8 +88,8 @@ void* allocate(Tier tier, std::string const& name, std::size_t bytes) {
 
 void give_back(Tier tier, void* data, std::size_t bytes) noexcept {
   switch (tier) {
-    case Tier::device: return detail::device_api_or_null()->free(data);
-    case Tier::pinned: return detail::device_api_or_null()->free_pinned(data);
+    case Tier::device: return detail::device_memory().free(data);
+    case Tier::pinned: return detail::device_memory().free_pinned(data, bytes);
     case Tier::host: break;
   }
   unmap_pages(data, bytes);

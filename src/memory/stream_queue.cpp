@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "detail/device_api.hpp"
+#include "detail/device_memory.hpp"
 #include "detail/event_state.hpp"
 #include "tessera/core/error.hpp"
 
@@ -93,8 +93,13 @@ class StreamQueue final : public Queue {
         api_(detail::device_api()),
         pool_(std::make_shared<EventPool>(api_)),
         failure_(std::make_shared<Failure>()),
-        stream_(api_.make_stream(priority)) {}
-  ~StreamQueue() override { api_.drop_stream(stream_); }
+        stream_(api_.make_stream(priority)) {
+    detail::device_memory().open(stream_);
+  }
+  ~StreamQueue() override {
+    detail::device_memory().close(stream_);
+    api_.drop_stream(stream_);
+  }
 
   QueueKind kind() const override { return QueueKind::stream; }
   std::string_view name() const override { return name_; }

@@ -102,7 +102,7 @@ if [[ -n $packages ]]; then
   export CMAKE_PREFIX_PATH=$root/usr:$lib/hdf5/serial${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH} PATH=$root/usr/bin:$PATH PKG_CONFIG_PATH=$lib/pkgconfig:$root/usr/share/pkgconfig
   export LD_LIBRARY_PATH=$lib:$lib/openmpi/lib:$lib/hdf5/serial${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LIBRARY_PATH=$lib CPATH=$root/usr/include:$root/usr/include/x86_64-linux-gnu
   export OPAL_PREFIX=$root/usr
-  configure+=("-DCMAKE_LIBRARY_PATH=$lib;$lib/openmpi/lib;$lib/hdf5/serial" "-DCMAKE_INCLUDE_PATH=$root/usr/include" "-DMPI_CXX_COMPILER=$root/usr/bin/mpicxx"
+  configure+=("-DCMAKE_LIBRARY_PATH=$lib;$lib/openmpi/lib;$lib/hdf5/serial" "-DCMAKE_INCLUDE_PATH=$root/usr/include" "-DMPI_CXX_COMPILER=$root/usr/bin/mpicxx" "-DMPI_CXX_ADDITIONAL_INCLUDE_DIRS=$lib/openmpi/include"
               "-DMPIEXEC_EXECUTABLE=$root/usr/bin/mpirun" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib:$lib/openmpi/lib")
   [[ -e $packages/kokkos-5.0.2.tar.gz ]] && configure+=("-DTESSERA_KOKKOS_SOURCE=$packages/kokkos-5.0.2.tar.gz")
   [[ -e $root/include/cudnn_frontend.h ]] && configure+=("-DTESSERA_CUDNN_FRONTEND=$root/include")

@@ -22,6 +22,11 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"nccl\.h": {"comm"},
     r"cublasLt\.h|cudnn.*": {"kernels"},
 }
+# Calls that hold up the host until a stream or the whole device is done: nowhere. Events are waited for, with a deadline.
+WAITS = re.compile(r"\bcuda(DeviceSynchronize|StreamSynchronize|EventSynchronize|DeviceReset|Memcpy|Memset)\b|\bKokkos::fence\b|(\.|->)fence\s*\(")
+# Memory is taken through named buffers, and given back in the streams' order.
+ALLOCATIONS = re.compile(r"\bcuda(Malloc|Free|HostAlloc|HostRegister)\w*\b|\bKokkos::kokkos_(malloc|free)\b")
+ALLOCATION_HOME = "src/memory/detail/cuda_api.cpp"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 problems = []
 
@@ -46,6 +51,15 @@ def check_includes(path, layer, public):
             report(path, number, f"public header includes {name}")
 
 
+def check_device_calls(path):
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code = line.split("//")[0]
+        if WAITS.search(code):
+            report(path, number, f"{WAITS.search(code).group(0).strip('.->( ')} waits for the device; record an event and wait for that")
+        if ALLOCATIONS.search(code) and path != ROOT / ALLOCATION_HOME:
+            report(path, number, f"{ALLOCATIONS.search(code).group(0)} belongs to {ALLOCATION_HOME}")
+
+
 def check_size(path, limit):
     lines = path.read_text().count("\n")
     if lines > limit:
@@ -58,6 +72,7 @@ for layer in LAYERS:
         check_size(path, 250)
     for path in sorted((ROOT / "src" / layer).rglob("*.?pp")):
         check_includes(path, layer, public=False)
+        check_device_calls(path)
         check_size(path, 600)
         if path.parent.name == "detail" and layer not in path.parts:
             report(path, 1, "detail folder outside its layer")

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "detail/device_api.hpp"
 
@@ -21,11 +22,15 @@ namespace tessera::test {
 class FakeDevice final : public memory::detail::DeviceApi {
  public:
   FakeDevice() : former_(memory::detail::replace_device_api(this)) {}
-  ~FakeDevice() override { memory::detail::replace_device_api(former_); }
+  ~FakeDevice() override {
+    memory::detail::replace_device_api(former_);
+    for (auto const stream : dropped_) delete lane(stream);
+    for (auto const& [bytes, data] : freed_) std::free(data);
+  }
 
   std::size_t capacity = std::size_t{64} << 20;
-  std::atomic<std::size_t> held{0}, pinned{0};
-  /// What a step may not do: ask for memory, give it back (CUDA waits for the whole device then), make streams, copy from or to
+  std::atomic<std::size_t> held{0}, pinned{0};  ///< bytes now
+  /// What a step may not do: ask for memory, give it back, make streams, copy from or to
   /// pageable memory (CUDA makes the caller wait).
   struct Costs {
     int allocations = 0, frees = 0, streams = 0, pageable_copies = 0;
@@ -36,6 +41,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
   };
   Costs costs() const { return {allocations, frees, streams_made, pageable_copies}; }
   std::atomic<int> allocations{0}, frees{0}, streams_made{0}, pageable_copies{0}, events_made{0};
+  std::atomic<int> reused{0}, trims{0};
   /// Up to so many microseconds pass before each piece of a stream's work, drawn anew each time: work that is not ordered by events
   /// then meets memory that is not written yet, or written again already.
   std::atomic<unsigned> jitter_us{0};
@@ -51,25 +57,75 @@ class FakeDevice final : public memory::detail::DeviceApi {
   }
   void use(int) override {}
 
-  void* allocate(std::size_t bytes) override {
-    if (held + bytes > capacity) return nullptr;
+  /// As CUDA's pools do: a block of the same size that was freed is given out at once, whatever other streams still do to it.
+  void* allocate(std::size_t bytes, Stream stream) override {
+    ++allocations;
+    std::lock_guard const lock(mutex_);
+    pool_stream_ = stream;
+    void* data = nullptr;
+    if (auto const again = freed_.find(bytes); again != freed_.end()) {
+      ++reused;
+      data = again->second;
+      freed_.erase(again);
+      freed_bytes_ -= bytes;
+    } else {
+      if (held + freed_bytes_ + bytes > capacity) return nullptr;
+      data = filled(bytes);
+    }
     held += bytes;
-    return kept(device_, bytes);
+    device_[data] = bytes;
+    return data;
+  }
+  /// What is used after it was given back shall be seen, in the order of the pool's stream.
+  void free(void* data, Stream stream) noexcept override {
+    ++frees;
+    std::lock_guard const lock(mutex_);
+    auto const found = device_.find(data);
+    std::size_t const bytes = found->second;
+    lane(stream)->submit([=] { std::memset(data, 0xDD, bytes); });
+    device_.erase(found);
+    held -= bytes;
+    freed_.emplace(bytes, data);
+    freed_bytes_ += bytes;
+  }
+  void trim() override {
+    std::lock_guard const lock(mutex_);
+    ++trims;
+    for (auto const& [bytes, data] : freed_) lane(pool_stream_)->submit([data = data] { std::free(data); });
+    freed_.clear();
+    freed_bytes_ = 0;
   }
   void* allocate_pinned(std::size_t bytes) override {
+    ++allocations;
+    std::lock_guard const lock(mutex_);
+    void* const data = filled(bytes);
+    pinned_[data] = bytes;
     pinned += bytes;
-    return kept(pinned_, bytes);
+    return data;
   }
-  void free(void* data) noexcept override { held -= dropped(device_, data); }
-  void free_pinned(void* data) noexcept override { pinned -= dropped(pinned_, data); }
+  void free_pinned(void* data) noexcept override {
+    ++frees;
+    std::lock_guard const lock(mutex_);
+    pinned -= pinned_.at(data);
+    pinned_.erase(data);
+    std::free(data);
+  }
   Room room() override { return {capacity - held, capacity}; }
   bool on_device(void const* data) override { return lies_in(device_, data); }
 
+  /// Streams are kept for the next queue, with the work that they still have, as CUDA's are.
   Stream make_stream(memory::StreamPriority) override {
     ++streams_made;
-    return memory::make_worker_queue("fake stream").release();
+    std::lock_guard const lock(mutex_);
+    if (dropped_.empty()) return memory::make_worker_queue("fake stream").release();
+    Stream const stream = dropped_.back();
+    dropped_.pop_back();
+    return stream;
   }
-  void drop_stream(Stream stream) noexcept override { delete lane(stream); }
+  void drop_stream(Stream stream) noexcept override {
+    std::lock_guard const lock(mutex_);
+    dropped_.push_back(stream);
+  }
   Event make_event() override {
     ++events_made;
     return new memory::Event;
@@ -86,8 +142,10 @@ class FakeDevice final : public memory::detail::DeviceApi {
     std::memcpy(read.get(), from, bytes);
     add(stream, [=] { std::memcpy(to, read.get(), bytes); });
   }
+  /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is given out, if nothing holds up the pool's stream.
   void zero(Stream stream, void* data, std::size_t bytes) override {
-    add(stream, [=] { std::memset(data, 0, bytes); });
+    if (stream == pool_stream_ && lane(stream)->record().wait_for(std::chrono::milliseconds(200))) std::memset(data, 0, bytes);
+    else add(stream, [=] { std::memset(data, 0, bytes); });
   }
   void call_host(Stream stream, void (*function)(void*), void* argument) override {
     add(stream, [=] { function(argument); });
@@ -106,24 +164,10 @@ class FakeDevice final : public memory::detail::DeviceApi {
   }
   unsigned draw() { return (random_ = random_ * 1664525u + 1013904223u) >> 8; }
 
-  void* kept(Blocks& blocks, std::size_t bytes) {
-    ++allocations;
+  static void* filled(std::size_t bytes) {
     void* const data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
     std::memset(data, 0xEE, bytes);
-    std::lock_guard const lock(mutex_);
-    blocks[data] = bytes;
     return data;
-  }
-  /// What is used after it was given back shall be seen.
-  std::size_t dropped(Blocks& blocks, void* data) noexcept {
-    ++frees;
-    std::lock_guard const lock(mutex_);
-    auto const found = blocks.find(data);
-    std::size_t const bytes = found->second;
-    std::memset(data, 0xDD, bytes);
-    blocks.erase(found);
-    std::free(data);
-    return bytes;
   }
   bool lies_in(Blocks const& blocks, void const* data) const {
     std::lock_guard const lock(mutex_);
@@ -137,6 +181,10 @@ class FakeDevice final : public memory::detail::DeviceApi {
   mutable std::mutex mutex_;
   std::atomic<unsigned> random_{1};
   Blocks device_, pinned_;
+  std::multimap<std::size_t, void*> freed_;   ///< and not given out again, by size
+  std::size_t freed_bytes_ = 0;
+  std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
+  std::vector<Stream> dropped_;
 };
 
 }  // namespace tessera::test

@@ -5,7 +5,9 @@
 #ifdef TESSERA_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -61,23 +63,36 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(ordinal));
   }
 
-  /// 6.9 "Memory Management". cudaFree waits for the device; buffers are freed when a run ends or changes its shape, not in a step.
-  void* allocate(std::size_t bytes) override {
+  /// "Stream Ordered Memory Allocator". A device without pools gets cudaMalloc ("Memory Management"), whose cudaFree waits for the device.
+  void* allocate(std::size_t bytes, Stream stream) override {
     current();
     void* data = nullptr;
+    if (cudaMemPool_t const from = pool())
+      return granted(cudaMallocFromPoolAsync(&data, bytes, from, static_cast<cudaStream_t>(stream)), "cudaMallocFromPoolAsync") ? data : nullptr;
     return granted(cudaMalloc(&data, bytes), "cudaMalloc") ? data : nullptr;
+  }
+  void free(void* data, Stream stream) noexcept override {
+    if (pool_) cudaFreeAsync(data, static_cast<cudaStream_t>(stream));
+    else cudaFree(data);
+  }
+  void trim() override {
+    if (pool_) TESSERA_CUDA_CALL(cudaMemPoolTrimTo(pool_, 0));
   }
   void* allocate_pinned(std::size_t bytes) override {
     current();
     void* data = nullptr;
     return granted(cudaMallocHost(&data, bytes), "cudaMallocHost") ? data : nullptr;
   }
-  void free(void* data) noexcept override { cudaFree(data); }
   void free_pinned(void* data) noexcept override { cudaFreeHost(data); }
   Room room() override {
     current();
     Room out;
     TESSERA_CUDA_CALL(cudaMemGetInfo(&out.free, &out.total));
+    if (!pool_) return out;
+    std::uint64_t reserved = 0, used = 0;
+    TESSERA_CUDA_CALL(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
+    TESSERA_CUDA_CALL(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
+    out.free += reserved - used;
     return out;
   }
   /// 6.11 "Unified Addressing".
@@ -154,6 +169,25 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
     mine = wanted;
   }
+  /// A pool of this process's own, which keeps what is freed. Made with the first allocation; null where the device has none.
+  cudaMemPool_t pool() {
+    std::lock_guard const lock(mutex_);
+    if (pool_ || pool_sought_) return pool_;
+    pool_sought_ = true;
+    int const device = std::max(ordinal_.load(), 0);
+    int supported = 0;
+    TESSERA_CUDA_CALL(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
+    if (supported == 0) return nullptr;
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = device;
+    cudaMemPool_t made = nullptr;
+    TESSERA_CUDA_CALL(cudaMemPoolCreate(&made, &properties));
+    std::uint64_t all = UINT64_MAX;
+    TESSERA_CUDA_CALL(cudaMemPoolSetAttribute(made, cudaMemPoolAttrReleaseThreshold, &all));
+    return pool_ = made;
+  }
   static bool granted(cudaError_t status, char const* call) {
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();
@@ -167,6 +201,8 @@ class CudaApi final : public DeviceApi {
   std::mutex mutex_;
   std::map<Stream, StreamPriority> priorities_;
   std::vector<Stream> kept_streams_[2];  ///< of normal and of high priority
+  std::atomic<cudaMemPool_t> pool_{nullptr};
+  bool pool_sought_ = false;
 };
 
 }  // namespace

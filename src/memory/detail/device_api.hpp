@@ -22,11 +22,15 @@ class DeviceApi {
   /// From now on everything is made on this device, whichever thread asks.
   virtual void use(int ordinal) = 0;
 
-  /// Null when there is not enough.
-  virtual void* allocate(std::size_t bytes) = 0;
+  /// Device memory for what comes later on @p stream. Null when there is not enough.
+  virtual void* allocate(std::size_t bytes, Stream stream) = 0;
+  /// When @p stream comes to it; what is allocated later on the same stream may get it at once.
+  virtual void free(void* data, Stream stream) noexcept = 0;
+  /// Gives the device back what has been freed and is kept for later allocations.
+  virtual void trim() = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
-  virtual void free(void* data) noexcept = 0;
   virtual void free_pinned(void* data) noexcept = 0;
+  /// Free: what the device has left, and what is kept for later allocations.
   virtual Room room() = 0;
   virtual bool on_device(void const* data) = 0;
 

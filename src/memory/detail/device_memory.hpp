@@ -1,0 +1,72 @@
+#pragma once
+/// Memory of the device and pinned host memory, taken and given back without waiting for the device.
+///
+/// Device memory comes from a pool that is ordered by one stream, the pool's own: what was freed there may at once be given to what comes later
+/// there. Two rules carry that over to all other streams:
+///   free      the pool's stream waits for everything that every open stream has been given so far, then frees;
+///   allocate  the block is zeroed on the pool's stream, and every open stream waits for that, as does each that is opened later.
+/// Both only add to streams; the host waits when a request fails, before it is tried once more.
+///
+/// Pinned blocks are kept by size when they are given back, with an event after everything given to streams so far, and are used again
+/// when it has happened: pinning takes long, and unpinning waits for the device.
+
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "detail/device_api.hpp"
+
+namespace tessera::memory::detail {
+
+class DeviceMemory {
+ public:
+  /// Of pinned memory that nobody uses, no more than this is kept.
+  static constexpr std::size_t most_kept = std::size_t{256} << 20;
+
+  explicit DeviceMemory(DeviceApi& api) : api_(api) {}
+  ~DeviceMemory();
+  DeviceMemory(DeviceMemory const&) = delete;
+
+  DeviceApi& api() const { return api_; }
+
+  /// Zeroed for all later work of streams; null when there is not enough.
+  void* allocate(std::size_t bytes);
+  /// Work that streams have been given so far may still use it.
+  void free(void* data) noexcept;
+
+  /// A kept block of the size, else null; its content is whatever was there.
+  void* reuse_pinned(std::size_t bytes);
+  /// A new block; kept ones are given up when the system refuses. Null when there is not enough.
+  void* allocate_pinned(std::size_t bytes);
+  void free_pinned(void* data, std::size_t bytes) noexcept;
+
+  /// Every stream on which work may use device memory, from its first to its last work.
+  void open(DeviceApi::Stream stream);
+  void close(DeviceApi::Stream stream) noexcept;
+
+ private:
+  struct Kept {
+    void* data;
+    std::size_t bytes;
+    DeviceApi::Event unused;  ///< happens when no stream uses it any more
+  };
+  DeviceApi::Stream pool();
+  void follow_all_streams();
+  void order_after_pool(DeviceApi::Stream stream);
+  void settle();
+  void drop_kept(std::size_t down_to);
+
+  DeviceApi& api_;
+  std::mutex mutex_;
+  DeviceApi::Stream pool_ = nullptr;   ///< made with the first allocation
+  DeviceApi::Event mark_ = nullptr;    ///< used for one wait after the other
+  std::vector<DeviceApi::Stream> open_;
+  std::deque<Kept> kept_;              ///< oldest first
+  std::size_t kept_bytes_ = 0;
+};
+
+/// Of the current runtime. @throws ConfigError when this build has none
+DeviceMemory& device_memory();
+
+}  // namespace tessera::memory::detail

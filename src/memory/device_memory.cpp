@@ -1,0 +1,153 @@
+#include "detail/device_memory.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <thread>
+
+#include "tessera/core/error.hpp"
+#include "tessera/memory/buffer.hpp"
+
+namespace tessera::memory::detail {
+namespace {
+
+/// How long a request that was refused waits for memory that streams have yet to give back.
+constexpr std::chrono::seconds settling{10};
+constexpr char const* kept_name = "pinned memory for reuse";
+
+/// Four sizes for each doubling, whole pages.
+std::size_t size_class(std::size_t bytes) {
+  std::size_t const step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 4);
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+DeviceMemory::~DeviceMemory() {
+  drop_kept(0);
+  if (mark_) api_.drop_event(mark_);
+  if (pool_) api_.drop_stream(pool_);
+}
+
+DeviceApi::Stream DeviceMemory::pool() {
+  if (!pool_) {
+    pool_ = api_.make_stream(StreamPriority::normal);
+    mark_ = api_.make_event();
+  }
+  return pool_;
+}
+
+/// A wait is for the event's last record before it, so that one event serves all ("CUDA Runtime API", cudaStreamWaitEvent).
+void DeviceMemory::follow_all_streams() {
+  for (auto const stream : open_) {
+    api_.record(mark_, stream);
+    api_.wait(pool_, mark_);
+  }
+}
+
+void DeviceMemory::order_after_pool(DeviceApi::Stream stream) {
+  api_.record(mark_, pool_);
+  api_.wait(stream, mark_);
+}
+
+void DeviceMemory::settle() {
+  api_.record(mark_, pool_);
+  auto const end = std::chrono::steady_clock::now() + settling;
+  while (!api_.happened(mark_) && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  api_.trim();
+}
+
+void* DeviceMemory::allocate(std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  void* data = api_.allocate(bytes, pool());
+  if (!data) {
+    settle();
+    data = api_.allocate(bytes, pool_);
+  }
+  if (!data) return nullptr;
+  api_.zero(pool_, data, bytes);
+  for (auto const stream : open_) order_after_pool(stream);
+  return data;
+}
+
+void DeviceMemory::free(void* data) noexcept {
+  std::lock_guard const lock(mutex_);
+  try {
+    follow_all_streams();
+  } catch (...) {
+    // The device has failed: its streams are at an end, and the error reaches whoever asks for their events.
+  }
+  api_.free(data, pool_);
+}
+
+void DeviceMemory::open(DeviceApi::Stream stream) {
+  std::lock_guard const lock(mutex_);
+  if (pool_) order_after_pool(stream);
+  open_.push_back(stream);
+}
+
+/// Its last work may still be under way: what is freed later is freed after that.
+void DeviceMemory::close(DeviceApi::Stream stream) noexcept {
+  std::lock_guard const lock(mutex_);
+  try {
+    pool();
+    api_.record(mark_, stream);
+    api_.wait(pool_, mark_);
+  } catch (...) {
+    // As in free().
+  }
+  std::erase(open_, stream);
+}
+
+void* DeviceMemory::reuse_pinned(std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  for (auto block = kept_.begin(); block != kept_.end(); ++block) {
+    if (block->bytes != size_class(bytes) || !api_.happened(block->unused)) continue;
+    void* const data = block->data;
+    api_.drop_event(block->unused);
+    kept_bytes_ -= block->bytes;
+    Ledger::of_process().remove(Purpose::workspace, kept_name, block->bytes);
+    kept_.erase(block);
+    return data;
+  }
+  return nullptr;
+}
+
+void* DeviceMemory::allocate_pinned(std::size_t bytes) {
+  std::lock_guard const lock(mutex_);
+  void* const data = api_.allocate_pinned(size_class(bytes));
+  if (data || kept_.empty()) return data;
+  drop_kept(0);
+  return api_.allocate_pinned(size_class(bytes));
+}
+
+void DeviceMemory::free_pinned(void* data, std::size_t bytes) noexcept {
+  std::lock_guard const lock(mutex_);
+  Kept block{data, size_class(bytes), nullptr};
+  if (block.bytes > most_kept) return api_.free_pinned(data);
+  try {
+    pool();
+    follow_all_streams();
+    block.unused = api_.make_event();
+    api_.record(block.unused, pool_);
+    drop_kept(most_kept - block.bytes);
+    kept_.push_back(block);
+    kept_bytes_ += block.bytes;
+    Ledger::of_process().add(Purpose::workspace, kept_name, block.bytes);
+  } catch (...) {
+    api_.free_pinned(data);  // the device has failed
+  }
+}
+
+void DeviceMemory::drop_kept(std::size_t down_to) {
+  while (kept_bytes_ > down_to) {
+    Kept const block = kept_.front();
+    kept_.pop_front();
+    kept_bytes_ -= block.bytes;
+    Ledger::of_process().remove(Purpose::workspace, kept_name, block.bytes);
+    api_.drop_event(block.unused);
+    api_.free_pinned(block.data);
+  }
+}
+
+}  // namespace tessera::memory::detail
