@@ -129,57 +129,6 @@ struct GeluBackward {
   }
 };
 
-/// Sums of up to Width neighbouring columns: four rows at a time into a block's sums, 128 rows a block, the blocks in order.
-template <class Out, class In, int Width>
-struct ColumnSums {
-  Out* out;
-  In const* in;
-  std::int64_t rows, columns;
-  bool accumulate;
-
-  KOKKOS_FUNCTION void add_rows(std::int64_t first, std::int64_t last, std::int64_t column, int width, float* sums) const {
-    std::int64_t r = first;
-    for (; r + 4 <= last; r += 4) {
-      In const* a = in + r * columns + column;
-      In const *b = a + columns, *c = b + columns, *d = c + columns;
-#pragma omp simd
-      for (int i = 0; i < width; ++i) sums[i] += (load(a[i]) + load(b[i])) + (load(c[i]) + load(d[i]));
-    }
-    for (; r < last; ++r) {
-      In const* a = in + r * columns + column;
-#pragma omp simd
-      for (int i = 0; i < width; ++i) sums[i] += load(a[i]);
-    }
-  }
-
-  KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const {
-    constexpr std::int64_t block = 128;
-    int const width = static_cast<int>(end - begin);
-    float total[Width] = {}, sums[Width];
-    for (int i = 0; i < width; ++i) total[i] = accumulate ? load(out[begin + i]) : 0.0f;
-    for (std::int64_t r = 0; r < rows; r += block) {
-      for (int i = 0; i < width; ++i) sums[i] = 0.0f;
-      add_rows(r, r + block < rows ? r + block : rows, begin, width, sums);
-      for (int i = 0; i < width; ++i) total[i] += sums[i];
-    }
-#pragma omp simd
-    for (int i = 0; i < width; ++i) store(out[begin + i], total[i]);
-  }
-};
-
-template <class Out, class In>
-void sum_columns(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns, bool accumulate) {
-  constexpr int widest = 1024;
-  char const* const name = "tessera::kernels::bias_gradient";
-  if (q.kind() == memory::QueueKind::stream)
-    return detail::parallel_blocks(q, name, columns, 1, ColumnSums<Out, In, 1>{out, in, rows, columns, accumulate});
-  // one slice per thread, in whole cache lines; the sums of a column do not depend on the slice it lies in
-  std::int64_t const threads = detail::HostSpace().concurrency();
-  std::int64_t const slice = (columns / threads + 64) / 64 * 64;
-  detail::parallel_blocks(q, name, columns, std::min<std::int64_t>(slice, widest),
-                          ColumnSums<Out, In, widest>{out, in, rows, columns, accumulate});
-}
-
 }  // namespace
 
 void fill(Queue& q, TensorView out, float value) {
@@ -258,19 +207,6 @@ void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTens
     using T = typename decltype(tag)::type;
     detail::parallel_ranges(q, "tessera::kernels::gelu_new_backward", in.numel(),
                             GeluBackward<T>{din.as<T>(), dout.as<T>(), in.as<T>()});
-  });
-}
-
-void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumulate) {
-  std::int64_t const columns = dbias.numel();
-  TESSERA_EXPECT(columns == 0 || dout.numel() % columns == 0);
-  if (columns == 0) return;
-  with_type(dbias.dtype(), "bias_gradient", [&](auto to) {
-    with_type(dout.dtype(), "bias_gradient", [&](auto from) {
-      using Out = typename decltype(to)::type;
-      using In = typename decltype(from)::type;
-      sum_columns(q, dbias.as<Out>(), dout.as<In>(), dout.numel() / columns, columns, accumulate);
-    });
   });
 }
 

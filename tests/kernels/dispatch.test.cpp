@@ -12,6 +12,7 @@
 #include "reference.hpp"
 #include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/attention.hpp"
+#include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/layer_norm.hpp"
@@ -61,7 +62,7 @@ class Everything {
     residual_add(q, matrix("sum"), matrix("a"), matrix("b"), drop_);
     gelu_new(q, matrix("gelu"), matrix("a"));
     gelu_new_backward(q, matrix("dgelu"), matrix("b"), matrix("a"));
-    bias_gradient(q, vector("dbias"), matrix("a"), true);
+    bias_gradient(q, vector("dbias"), matrix("a"), true, array("sums of columns", Dtype::fp32, {bias_gradient_workspace(q, rows, columns)}).view());
   }
   void normalise(Queue& q) {
     TensorView const mean = array("mean", Dtype::fp32, {rows}).view(), rstd = array("rstd", Dtype::fp32, {rows}).view();

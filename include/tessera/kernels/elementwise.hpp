@@ -40,7 +40,4 @@ void gelu_new(Queue& q, TensorView out, ConstTensorView in);
 /// din = dout * gelu_new'(in); din may alias dout.
 void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTensorView in);
 
-/// dbias[C] (+)= sum over rows of dout[R, C]. Deterministic order.
-void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumulate);
-
 }  // namespace tessera::kernels

@@ -103,6 +103,16 @@ class ScratchTeam {
   KOKKOS_FUNCTION int rank() const { return member_.team_rank(); }
   KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
   KOKKOS_FUNCTION float* scratch() const { return scratch_; }
+  /// other <- the values of the thread of this warp whose rank differs by the bits of @p mask. Called by whole warps.
+  template <int N>
+  KOKKOS_FUNCTION void exchange(float const (&value)[N], int mask, float (&other)[N]) const {
+#ifdef __CUDA_ARCH__
+    for (int i = 0; i < N; ++i) other[i] = __shfl_xor_sync(0xFFFFFFFFu, value[i], mask);
+#else
+    for (int i = 0; i < N; ++i) other[i] = value[i];  // teams of one thread have nothing to exchange
+    (void)mask;
+#endif
+  }
 
  private:
   Member const& member_;
@@ -175,11 +185,11 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
 }
 
 /// rule(team, index) for index in [0, teams): teams of `Threads` threads with Rule::scratch_floats of scratch each, in level 0 (a block's
-/// shared memory) on a device, in level 1 on the host, where level 0 is small. Four blocks share a multiprocessor: 128 registers a thread.
+/// shared memory) on a device, in level 1 on the host, where level 0 is small. 512 threads share a multiprocessor: 128 registers a thread.
 template <int Threads, class Space, class Rule>
 void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
   constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
-  using Policy = Kokkos::TeamPolicy<Space, Kokkos::LaunchBounds<Threads, (Threads > 1 ? 4 : 1)>>;
+  using Policy = Kokkos::TeamPolicy<Space, Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
   constexpr std::size_t bytes = Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
   Policy policy(space, static_cast<int>(teams), Threads);
   Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)), CallWithScratch<Rule>{rule, level});
@@ -194,10 +204,10 @@ void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& 
   q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
 }
 /// call(threads) with the size of a team on this queue as a compile-time constant: on the host every thread is a team of its own.
-template <class Call>
+template <int Threads = device_lanes, class Call>
 void with_team_size(Queue& q, Call const& call) {
 #ifdef KOKKOS_ENABLE_CUDA
-  if (memory::on_cuda(q)) return call(std::integral_constant<int, device_lanes>());
+  if (memory::on_cuda(q)) return call(std::integral_constant<int, Threads>());
 #endif
   (void)q;
   call(std::integral_constant<int, 1>());

@@ -1,5 +1,6 @@
 #include "detail/linear.hpp"
 
+#include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/gemm.hpp"
 
 namespace tessera::model::detail {
@@ -20,7 +21,11 @@ void Linear::backward(Pass const& pass, WeightLease const& weights, GradientLeas
   bool const in_out = shape_.layout == WeightLayout::in_out;
   kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = gradients.accumulate()}, gradients[weight_], in_out ? in : dout,
                 in_out ? dout : in);
-  if (shape_.bias != Bias::none) kernels::bias_gradient(pass.compute, gradients[bias_], dout, gradients.accumulate());
+  if (shape_.bias != Bias::none) {
+    ArenaScope const scope(pass.arena);
+    TensorView const workspace = pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
+    kernels::bias_gradient(pass.compute, gradients[bias_], dout, gradients.accumulate(), workspace);
+  }
   if (!din.empty()) kernels::gemm(pass.compute, {.transpose_b = in_out}, din, dout, weights[weight_]);
 }
 

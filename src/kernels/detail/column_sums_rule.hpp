@@ -1,0 +1,100 @@
+#pragma once
+/// Sums of the columns of a matrix for teams of threads, in tiles of rows x columns.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "detail/packs.hpp"
+#include "detail/team_sums.hpp"
+
+namespace tessera::kernels::detail {
+
+/// Threads of a team: of a tile of the matrix, and of a strip of partial sums.
+inline constexpr int column_tile_threads = 256, column_parts_threads = 512;
+
+/// Rows of a block, by the shape alone, so that results do not depend on the device or on timing: about 1056 tiles of 32 x N columns (eight
+/// blocks on each of an H200's multiprocessors), of 32 rows at least: then the partial sums, 4 bytes a column and block, are at most a
+/// sixteenth of 16-bit elements.
+template <int N>
+std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t tiles = 1056, step = 32, width = warp_size * N;
+  std::int64_t const strips = (columns + width - 1) / width;
+  return std::max<std::int64_t>(1, (rows * strips / tiles + step - 1) / step) * step;
+}
+
+/// One at least, which gives the sum of no rows.
+TESSERA_FUNCTION inline std::int64_t row_blocks(std::int64_t rows, std::int64_t block) { return rows > block ? (rows + block - 1) / block : 1; }
+
+/// Where the sums of a row block go: the columns before `split` to `first`, the others to `second`.
+template <class Out>
+struct ColumnTarget {
+  Out* first = nullptr;
+  Out* second = nullptr;
+  std::int64_t split = std::numeric_limits<std::int64_t>::max();
+  bool accumulate = false;
+
+  TESSERA_FUNCTION void add(std::int64_t at, float sum) const {
+    Out& out = at < split ? first[at] : second[at - split];
+    store(out, accumulate ? load(out) + sum : sum);
+  }
+};
+
+/// A team takes a tile: 32 threads beside each other N columns each, groups of them every so many rows, four rows at a time in flight.
+/// Order of a column: a group's rows in fours, ((a + b) + (c + d)), then one by one; the groups one after the other.
+template <class Out, class In, int N, int Threads>
+struct ColumnTile {
+  static constexpr int lanes = Threads < warp_size ? 1 : warp_size, groups = Threads / lanes, width = lanes * N;
+  static constexpr std::size_t scratch_floats = groups * width;
+
+  ColumnTarget<Out> to;  ///< row block b: from column b * columns on
+  In const* in;
+  std::int64_t rows, columns, block;  ///< rows of a block
+
+  TESSERA_FUNCTION std::int64_t strips() const { return (columns + width - 1) / width; }
+  std::int64_t teams() const { return row_blocks(rows, block) * strips(); }
+
+  template <class Team>
+  TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
+    std::int64_t const strip = index % strips(), row_block = index / strips();
+    int const lane = team.rank() % lanes, group = team.rank() / lanes;
+    std::int64_t const column = strip * width + lane * N, first = row_block * block;
+    std::int64_t const last = first + block < rows ? first + block : rows;
+    float sums[N];
+    for (int i = 0; i < N; ++i) sums[i] = 0.0f;
+    if (column < columns) add_rows(sums, first + group, last, column);
+    for (int i = 0; i < N; ++i) team.scratch()[group * width + lane * N + i] = sums[i];
+    team.barrier();
+    for (int c = team.rank(); c < width; c += Threads) {
+      if (strip * width + c >= columns) break;
+      float total = team.scratch()[c];
+      for (int g = 1; g < groups; ++g) total += team.scratch()[g * width + c];
+      to.add(row_block * columns + strip * width + c, total);
+    }
+  }
+
+  TESSERA_FUNCTION void add_rows(float (&sums)[N], std::int64_t row, std::int64_t last, std::int64_t column) const {
+    using Elements = Pack<In, N>;
+    std::int64_t const step = groups * columns;
+    In const* at = in + row * columns + column;
+    for (; row + 3 * groups < last; row += 4 * groups, at += 4 * step) {
+      Elements const a = Elements::read(at), b = Elements::read(at + step), c = Elements::read(at + 2 * step), d = Elements::read(at + 3 * step);
+      for (int i = 0; i < N; ++i) sums[i] += (a.get(i) + b.get(i)) + (c.get(i) + d.get(i));
+    }
+    for (; row < last; row += groups, at += step) {
+      Elements const a = Elements::read(at);
+      for (int i = 0; i < N; ++i) sums[i] += a.get(i);
+    }
+  }
+};
+
+/// The partial sums [parts, columns] of row blocks to their target: one team per 32 columns takes all of them.
+template <class Out, int Threads>
+using ColumnParts = ColumnTile<Out, float, 1, Threads>;
+
+template <class Out, int Threads>
+ColumnParts<Out, Threads> add_column_parts(ColumnTarget<Out> const& to, float const* parts, std::int64_t blocks, std::int64_t columns) {
+  return {to, parts, blocks, columns, blocks};
+}
+
+}  // namespace tessera::kernels::detail
