@@ -24,6 +24,7 @@ using detail::GemmActivation;
 using detail::GemmProblem;
 
 constexpr auto deadline = std::chrono::seconds(60);
+test::FakeDevice* fake_device = nullptr;  // null: a GPU and NVIDIA's cuBLASLt
 
 /// A matrix's copy in device memory, @p shift bytes behind an aligned address.
 class OnDevice {
@@ -57,6 +58,8 @@ double gelu_slope(double x) {
   double const t = std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x));
   return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
 }
+/// The hardware's tanh is exact to 11 bits; whether cuBLASLt uses it is not documented.
+double tanh_error() { return fake_device ? 3e-6 : 0x1p-10; }
 double unit_of(Dtype d) { return d == Dtype::bf16 ? 0x1p-8 : d == Dtype::fp16 ? 0x1p-11 : 0x1p-24; }
 
 class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
@@ -78,7 +81,8 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
     for (std::int64_t e = 0; e < c.shape.m * c.shape.n; ++e) {
       double const x = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
       double const want = p.activation == GemmActivation::gelu ? gelu(x) : p.activation == GemmActivation::gelu_slope ? x * gelu_slope(input.get(e)) : x;
-      double const off = tolerance(c, x) + (std::abs(x) + std::abs(want)) * roundings * unit_of(c.out) + 3e-6 * std::abs(want);
+      double const off = tolerance(c, x) + (std::abs(x) + std::abs(want)) * roundings * unit_of(c.out) +
+                         (p.activation == GemmActivation::none ? 0.0 : tanh_error() * (std::abs(x) + std::abs(want)));
       ASSERT_NEAR(got.get(e), want, off) << "element " << e << " of " << c.shape.m << " x " << c.shape.n << " x " << c.shape.k;
       if (p.activation == GemmActivation::gelu) {
         ASSERT_NEAR(kept.get(e), x, tolerance(c, x));
@@ -119,6 +123,25 @@ TEST_P(Products, AnEmptySumLeavesBiasOrOldValue) {
   auto const [in, out] = GetParam();
   for (int bits = 0; bits < 4; ++bits) check({{{3, 4, 0}, false, false, (bits & 1) != 0, (bits & 2) != 0, 1.0f, in, out}});
   check({{{3, 8, 0}, false, false, false, true, 1.0f, in, out}, GemmActivation::gelu}, 2.0);
+}
+
+/// The other form, x (1 + erf(x / sqrt 2)) / 2, is up to 4.7e-4 away: seen in the sum over many x where the dtype is fine enough.
+TEST_P(Products, GeluIsTheFormWithTanh) {
+  auto const [in, out] = GetParam();
+  if (out == Dtype::bf16) return;  // rounds to 2^-8
+  constexpr std::int64_t rows = 64, columns = 64;
+  Matrix a(rows, 1, in, 1), b(1, columns, in, 2), got(rows, columns, out, 3);
+  for (std::int64_t i = 0; i < rows; ++i) a.set(i, 3.0f * static_cast<float>(a.get(i)));
+  OnDevice const da(*q, a), db(*q, b), dc(*q, got), dinput(*q, got);
+  run({rows, columns, 1, false, false, false, 1.0f, in, out, dc.data(), da.data(), db.data(), nullptr, GemmActivation::gelu, dinput.data()});
+  dc.read(got);
+  double with_tanh = 0.0, with_erf = 0.0;
+  for (std::int64_t e = 0; e < rows * columns; ++e) {
+    double const x = a.get(e / columns) * b.get(e % columns);
+    with_tanh += std::pow(got.get(e) - gelu(x), 2);
+    with_erf += std::pow(got.get(e) - 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))), 2);
+  }
+  EXPECT_LT(with_tanh, with_erf);
 }
 
 TEST_P(Products, RepeatBitForBit) {
@@ -285,6 +308,7 @@ TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
   GemmProblem const p{16, 24, c.shape.k, false, false, false, 1.0f, c.in, c.out, dc.data(), da.data(), db.data()};
   detail::cublaslt_product(*q, p);
   std::size_t const one = workspace();
+  auto const costs = fake_device->costs();
   EXPECT_GE(one, std::size_t{32} << 20);
   for (bool accumulate : {false, true, false}) {  // a new shape asks the heuristic; it takes no device memory
     GemmProblem next = p;
@@ -292,6 +316,7 @@ TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
     detail::cublaslt_product(*q, next);
   }
   EXPECT_EQ(workspace(), one);
+  EXPECT_EQ(fake_device->costs(), costs);
   detail::cublaslt_product(*other, p);
   std::size_t const two = workspace();
   detail::cublaslt_product(*other, p);
@@ -340,6 +365,7 @@ int main(int argc, char** argv) {
   } else {
     fake.emplace();
     fake->capacity = std::size_t{512} << 20;
+    kernels::fake_device = &*fake;
   }
   memory::Runtime const runtime(options);
   return RUN_ALL_TESTS();
