@@ -34,25 +34,41 @@ void check(AdamWStep const& s) {
                      InternalError, "AdamW got a segment of ", segment.numel, " elements without its weights, moments or gradient");
 }
 
-/// Launches the segments that write 16-bit weights (W) or those that do not (void), in as few kernels as hold them.
-template <class G, class W>
-void launch_tiles(Queue& q, AdamWStep const& s) {
-  using Tiles = AdamWTiles<G, W>;
-  Tiles batch{coefficients_of(s), s.control, memory::on_cuda(q) ? 1 : host_range, 0, {}};
+/// Hands the segments that write 16-bit weights (W) or those that do not (void) to @p launch(batch, tiles), in as few batches as hold
+/// them. @p place(run) sets what the side needs to know of a run and gives its number of tiles.
+template <class G, class W, class Place, class Launch>
+void for_batches(AdamWStep const& s, Place const& place, Launch const& launch) {
+  AdamWBatch<G, W> batch{coefficients_of(s), s.control, 0, {}};
   std::int64_t tiles = 0;
   auto const flush = [&] {
-    parallel_for(q, "tessera::kernels::adamw", tiles, batch);
+    if (tiles > 0) launch(batch, tiles);
     batch.runs = 0;
     tiles = 0;
   };
   for (auto const& segment : s.segments) {
     if (segment.numel == 0 || (segment.weights_out == nullptr) != std::is_void_v<W>) continue;
-    if (batch.runs == Tiles::max_runs) flush();
-    batch.run[batch.runs++] = {segment.master,      segment.exp_avg, segment.exp_avg_sq, segment.gradient,
-                               segment.weights_out, segment.numel,   tiles,              rates_of(s, segment)};
-    tiles += (segment.numel + batch.tile - 1) / batch.tile;
+    if (batch.runs == batch.max_runs) flush();
+    AdamWRun& run = batch.run[batch.runs++];
+    run = {segment.master, segment.exp_avg, segment.exp_avg_sq, segment.gradient, segment.weights_out, segment.numel, tiles, rates_of(s, segment), 0};
+    tiles += place(run);
   }
   flush();
+}
+
+template <class G, class W>
+void update(Queue& q, AdamWStep const& s) {
+  char const* const name = "tessera::kernels::adamw";
+  if (q.kind() == QueueKind::stream) {
+    using Packs = AdamWPacks<G, W>;
+    auto const place = [](AdamWRun& run) {
+      run.shift = Packs::shift_of(run);
+      return Packs::tiles_of(run);
+    };
+    for_batches<G, W>(s, place, [&](auto const& batch, std::int64_t tiles) { parallel_for(q, name, tiles * warp_lanes, Packs{batch}); });
+  } else {
+    auto const place = [](AdamWRun const& run) { return (run.numel + host_range - 1) / host_range; };
+    for_batches<G, W>(s, place, [&](auto const& batch, std::int64_t tiles) { launch_on_host(q, name, tiles, AdamWTiles<G, W>{batch, host_range}); });
+  }
 }
 
 }  // namespace
@@ -61,8 +77,8 @@ void adamw(Queue& q, AdamWStep const& step) {
   check(step);
   with_type(step.gradient_dtype, "adamw", [&](auto g) {
     using G = typename decltype(g)::type;
-    launch_tiles<G, void>(q, step);
-    with_type(step.weights_dtype, "adamw", [&](auto w) { launch_tiles<G, typename decltype(w)::type>(q, step); });
+    update<G, void>(q, step);
+    with_type(step.weights_dtype, "adamw", [&](auto w) { update<G, typename decltype(w)::type>(q, step); });
   });
 }
 

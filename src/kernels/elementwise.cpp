@@ -1,131 +1,64 @@
 #include "tessera/kernels/elementwise.hpp"
 
 #include "detail/convert.hpp"
-#include "detail/dropout.hpp"
 #include "detail/fast_math.hpp"
+#include "detail/flat.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels {
 namespace {
 
+using detail::Flat;
 using detail::load;
+using detail::parallel_flat;
 using detail::store;
 using detail::with_type;
 
-template <class T>
-struct Fill {
-  T* out;
-  T value;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t i = begin; i < end; ++i) out[i] = value;
-  }
+/// What the flat kernels compute of one element, see detail/flat.hpp.
+struct Constant {
+  static constexpr bool draws = false;
+  float value;
+  KOKKOS_FUNCTION float operator()() const { return value; }
 };
-
-template <class Out, class In>
-struct Cast {
-  Out* out;
-  In const* in;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) store(out[i], load(in[i]));
-  }
+struct Same {
+  static constexpr bool draws = false;
+  KOKKOS_FUNCTION float operator()(float x) const { return x; }
 };
-
-template <class Out, class In>
-struct Add {
-  Out* accumulator;
-  In const* in;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) store(accumulator[i], load(accumulator[i]) + load(in[i]));
-  }
+struct Plus {
+  static constexpr bool draws = false;
+  KOKKOS_FUNCTION float operator()(float x, float y) const { return x + y; }
 };
-
-template <class T>
-struct Scale {
-  T* data;
+struct Times {
+  static constexpr bool draws = false;
   float factor;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) store(data[i], load(data[i]) * factor);
-  }
+  KOKKOS_FUNCTION float operator()(float x) const { return x * factor; }
 };
-
-template <class T>
-struct ApplyDropout {
-  T* out;
-  T const* in;
+struct Dropped {
+  static constexpr bool draws = true;
   detail::DropoutFactors factors;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-    float factor[detail::dropout_chunk];
-    for (std::int64_t at = begin; at < end; at += detail::dropout_chunk) {
-      int const count = static_cast<int>(end - at < detail::dropout_chunk ? end - at : detail::dropout_chunk);
-      factors.fill(static_cast<std::uint64_t>(at), count, factor);
-#pragma omp simd
-      for (int i = 0; i < count; ++i) store(out[at + i], load(in[at + i]) * factor[i]);
-    }
-  }
+  KOKKOS_FUNCTION float operator()(float factor, float x) const { return x * factor; }
 };
-
-template <class T>
-struct Sum {
-  T* out;
-  T const* residual;
-  T const* branch;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) store(out[i], load(residual[i]) + load(branch[i]));
-  }
-};
-
-template <class T>
-struct DropoutSum {
-  T* out;
-  T const* residual;
-  T const* branch;
+struct PlusDropped {
+  static constexpr bool draws = true;
   detail::DropoutFactors factors;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-    float factor[detail::dropout_chunk];
-    for (std::int64_t at = begin; at < end; at += detail::dropout_chunk) {
-      int const count = static_cast<int>(end - at < detail::dropout_chunk ? end - at : detail::dropout_chunk);
-      factors.fill(static_cast<std::uint64_t>(at), count, factor);
-#pragma omp simd
-      for (int i = 0; i < count; ++i) store(out[at + i], load(residual[at + i]) + load(branch[at + i]) * factor[i]);
-    }
-  }
+  KOKKOS_FUNCTION float operator()(float factor, float residual, float branch) const { return residual + branch * factor; }
 };
 
 constexpr float gelu_slope = 2.0f * 0.7978845608f;  // 2 sqrt(2/pi)
 constexpr float gelu_cubic = 0.044715f;
 
 /// 0.5 x (1 + tanh(u)) = x logistic(2u).
-template <class T>
 struct Gelu {
-  T* out;
-  T const* in;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      float const x = load(in[i]);
-      store(out[i], x * detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x)));
-    }
-  }
+  static constexpr bool draws = false;
+  KOKKOS_FUNCTION float operator()(float x) const { return x * detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x)); }
 };
-
 /// With s = logistic(2u): d/dx (x s) = s + x s (1 - s) 2u'.
-template <class T>
 struct GeluBackward {
-  T* din;
-  T const* dout;
-  T const* in;
-  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
-#pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) {
-      float const x = load(in[i]);
-      float const s = detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x));
-      float const two_du = gelu_slope * (1.0f + 3.0f * gelu_cubic * x * x);
-      store(din[i], load(dout[i]) * (s + x * s * (1.0f - s) * two_du));
-    }
+  static constexpr bool draws = false;
+  KOKKOS_FUNCTION float operator()(float dout, float x) const {
+    float const s = detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x));
+    float const two_du = gelu_slope * (1.0f + 3.0f * gelu_cubic * x * x);
+    return dout * (s + x * s * (1.0f - s) * two_du);
   }
 };
 
@@ -134,7 +67,7 @@ struct GeluBackward {
 void fill(Queue& q, TensorView out, float value) {
   with_type(out.dtype(), "fill", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_ranges(q, "tessera::kernels::fill", out.numel(), Fill<T>{out.as<T>(), T(value)});
+    parallel_flat(q, "tessera::kernels::fill", out.numel(), Flat<Constant, T>{{value}, out.as<T>()});
   });
 }
 
@@ -144,7 +77,7 @@ void cast(Queue& q, TensorView out, ConstTensorView in) {
     with_type(in.dtype(), "cast", [&](auto from) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
-      detail::parallel_ranges(q, "tessera::kernels::cast", in.numel(), Cast<Out, In>{out.as<Out>(), in.as<In>()});
+      parallel_flat(q, "tessera::kernels::cast", in.numel(), Flat<Same, Out, In>{{}, out.as<Out>(), in.as<In>()});
     });
   });
 }
@@ -155,7 +88,8 @@ void add(Queue& q, TensorView accumulator, ConstTensorView in) {
     with_type(in.dtype(), "add", [&](auto from) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
-      detail::parallel_ranges(q, "tessera::kernels::add", in.numel(), Add<Out, In>{accumulator.as<Out>(), in.as<In>()});
+      Out* const sum = accumulator.as<Out>();
+      parallel_flat(q, "tessera::kernels::add", in.numel(), Flat<Plus, Out, Out, In>{{}, sum, sum, in.as<In>()});
     });
   });
 }
@@ -163,7 +97,7 @@ void add(Queue& q, TensorView accumulator, ConstTensorView in) {
 void scale(Queue& q, TensorView data, float factor) {
   with_type(data.dtype(), "scale", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_ranges(q, "tessera::kernels::scale", data.numel(), Scale<T>{data.as<T>(), factor});
+    parallel_flat(q, "tessera::kernels::scale", data.numel(), Flat<Times, T, T>{{factor}, data.as<T>(), data.as<T>()});
   });
 }
 
@@ -176,7 +110,7 @@ void dropout(Queue& q, TensorView out, ConstTensorView in, Dropout const& drop) 
   }
   with_type(out.dtype(), "dropout", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_ranges(q, "tessera::kernels::dropout", in.numel(), ApplyDropout<T>{out.as<T>(), in.as<T>(), factors});
+    parallel_flat(q, "tessera::kernels::dropout", in.numel(), Flat<Dropped, T, T>{{factors}, out.as<T>(), in.as<T>()});
   });
 }
 
@@ -188,8 +122,8 @@ void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTenso
     T* const to = out.as<T>();
     T const *const a = residual.as<T>(), *const b = branch.as<T>();
     char const* const name = "tessera::kernels::residual_add";
-    if (factors.active()) detail::parallel_ranges(q, name, out.numel(), DropoutSum<T>{to, a, b, factors});
-    else detail::parallel_ranges(q, name, out.numel(), Sum<T>{to, a, b});
+    if (factors.active()) parallel_flat(q, name, out.numel(), Flat<PlusDropped, T, T, T>{{factors}, to, a, b});
+    else parallel_flat(q, name, out.numel(), Flat<Plus, T, T, T>{{}, to, a, b});
   });
 }
 
@@ -197,7 +131,7 @@ void gelu_new(Queue& q, TensorView out, ConstTensorView in) {
   TESSERA_EXPECT(out.numel() == in.numel());
   with_type(out.dtype(), "gelu_new", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_ranges(q, "tessera::kernels::gelu_new", in.numel(), Gelu<T>{out.as<T>(), in.as<T>()});
+    parallel_flat(q, "tessera::kernels::gelu_new", in.numel(), Flat<Gelu, T, T>{{}, out.as<T>(), in.as<T>()});
   });
 }
 
@@ -205,8 +139,8 @@ void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTens
   TESSERA_EXPECT(din.numel() == in.numel() && dout.numel() == in.numel());
   with_type(din.dtype(), "gelu_new_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_ranges(q, "tessera::kernels::gelu_new_backward", in.numel(),
-                            GeluBackward<T>{din.as<T>(), dout.as<T>(), in.as<T>()});
+    parallel_flat(q, "tessera::kernels::gelu_new_backward", in.numel(),
+                  Flat<GeluBackward, T, T, T>{{}, din.as<T>(), dout.as<T>(), in.as<T>()});
   });
 }
 

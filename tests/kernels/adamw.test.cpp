@@ -7,8 +7,10 @@
 #include <tuple>
 #include <vector>
 
+#include "fake_device.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/random.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -207,10 +209,49 @@ TEST(AdamW, RunsOnAWorkerQueueAfterTheStepIsGone) {
   EXPECT_EQ(s.p, expected.p);
 }
 
+/// The device's way, taken by a stream made of a host thread: packs where all arrays of a segment share their borders, else and at a
+/// segment's ends element by element. Every element is updated once, with the host's bits, and none between the segments is touched.
+TEST_P(AdamWDtypes, ADevicesWayGivesTheSameBitsWhereverSegmentsLie) {
+  auto const [gradient_dtype, weights_dtype] = GetParam();
+  tessera::test::FakeDevice device;
+  auto const stream = memory::make_stream_queue("compute");
+  std::int64_t const lengths[] = {0, 1, 2, 5, 255, 256, 257, 1000, 1025}, gaps[] = {0, 1, 2, 3, 4, 7};
+  std::int64_t const total = 100 * 400;
+  State here(total), there(total);
+  auto const gradient = encode(numbers(total + 8, 4, 3.0f), gradient_dtype);
+  std::size_t const weight_bytes = size_of(weights_dtype);
+  std::vector<std::byte> out_here((total + 8) * weight_bytes, std::byte{0x5A}), out_there = out_here;
+  AdamWStep step = step_number(5);
+  step.gradient_factor = 0.37;
+  step.gradient_dtype = gradient_dtype;
+  step.weights_dtype = weights_dtype;
+  auto const run = [&](Queue& q, State& s, std::vector<std::byte>& out) {
+    step.segments.clear();
+    std::int64_t at = 0;
+    for (std::int64_t k = 0; k < 100; ++k) {
+      std::int64_t const n = lengths[k % 9], elsewhere = k % 7 == 3 ? k % 4 : 0;  // arrays that do not share borders
+      void const* const g = gradient.data() + static_cast<std::size_t>(at + elsewhere) * size_of(gradient_dtype);
+      void* const w = k % 5 == 4 ? nullptr : out.data() + static_cast<std::size_t>(at + (k % 7 == 5 ? 1 : 0)) * weight_bytes;
+      step.segments.push_back(segment_of(s, g, w, 1e-3 * static_cast<double>(k + 1), k % 2 ? 0.1 : 0.0, at, n));
+      at += n + gaps[k % 6] + (k % 7 == 5 ? 1 : 0);
+    }
+    ASSERT_LE(at, total);
+    adamw(q, step);
+    q.record().wait("the step", std::chrono::seconds(60));
+  };
+  run(*q, here, out_here);
+  run(*stream, there, out_there);
+  EXPECT_EQ(there.p, here.p);
+  EXPECT_EQ(there.m, here.m);
+  EXPECT_EQ(there.v, here.v);
+  EXPECT_EQ(out_there, out_here);
+}
+
 /// A control in the queue's memory, written by work that comes before the step, gives the bits of the same factor in the step; with
 /// skip set nothing changes.
 TEST(AdamW, ReadsItsControlWhenItRuns) {
-  std::unique_ptr<Queue> const queues[] = {memory::make_inline_queue("compute"), memory::make_worker_queue("lane")};
+  tessera::test::FakeDevice device;
+  std::unique_ptr<Queue> const queues[] = {memory::make_inline_queue("compute"), memory::make_worker_queue("lane"), memory::make_stream_queue("compute")};
   std::int64_t const n = 9001;
   Floats const g = numbers(n, 4, 100.0f);
   for (auto const& q : queues)

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "detail/gradient_statistics_rule.hpp"
 #include "fake_device.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/kernels/adamw.hpp"
@@ -151,6 +152,27 @@ TYPED_TEST(GradientStatisticsTest, SumsStayWhereTheQueueComputes) {
 test::FakeDevice& device_of_process() {
   static test::FakeDevice& device = *new test::FakeDevice;
   return device;
+}
+
+/// The lanes of a device's team divide a block among them, in packs of 16 bytes where it begins at a border, with the same bits where not.
+TYPED_TEST(GradientStatisticsTest, LanesAddEveryElementOnceInAFixedOrder) {
+  using T = TypeParam;
+  constexpr std::int64_t lanes = 128, pack = 16 / sizeof(T);
+  for (std::int64_t n : {1, 3, 8, 1000, 2048, 8191, 8192, 12289, 16384})
+    for (std::int64_t shift : {0, 1, 3, 4}) {
+      std::vector<T> memory(static_cast<std::size_t>(n + 3 * pack));
+      auto const address = reinterpret_cast<std::uintptr_t>(memory.data());
+      T* const in = memory.data() + (16 - address % 16) % 16 / sizeof(T) + shift;
+      auto const values = numbers<T>(n, 100.0f);
+      std::copy(values.begin(), values.end(), in);
+      std::vector<double> expected(lanes);
+      for (std::int64_t i = 0; i < n; ++i) {
+        double const v = static_cast<float>(values[static_cast<std::size_t>(i)]);
+        expected[static_cast<std::size_t>(i / pack % lanes)] += v * v;
+      }
+      for (std::int64_t lane = 0; lane < lanes; ++lane)
+        ASSERT_EQ(detail::squares_of_lane(in, n, lane, lanes), expected[static_cast<std::size_t>(lane)]) << n << " elements at " << shift << ", lane " << lane;
+    }
 }
 
 /// On a stream both functions use memory of the device, which later calls use again, and the first reads nothing back.

@@ -19,8 +19,8 @@ struct AdamWSegment {
   double weight_decay = 0.0;
 };
 
-/// What is decided about a step where its kernels run.
-struct AdamWControl {
+/// What is decided about a step where its kernels run. A device reads it in one access.
+struct alignas(16) AdamWControl {
   double gradient_factor = 1.0;
   std::int32_t skip = 0;  ///< not 0: weights and moments stay as they are
 };

@@ -1,11 +1,14 @@
 #pragma once
-/// The AdamW update of one element, and how a tile of a segment is updated with it.
+/// The AdamW update of one element, and how a host thread and a device's warp update pieces of segments with it.
 
 #include <Kokkos_Core.hpp>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/kernels/adamw.hpp"
@@ -58,34 +61,55 @@ struct AdamWRun {
   std::int64_t numel;
   std::int64_t first_tile;  ///< of this run, in the launch
   AdamWRates rates;
+  std::int32_t shift;  ///< elements that are missing from the first pack, on a device; unaligned when no packs fit all arrays
+  static constexpr std::int32_t unaligned = -1;
 };
 
-/// rule(tile): tiles are dealt to the runs in order. G: dtype of the gradient; W: of weights_out, void if there is none.
+/// What the kernels of both sides carry. G: dtype of the gradient; W: of weights_out, void if there is none.
 template <class G, class W>
-struct AdamWTiles {
+struct AdamWBatch {
   static constexpr int max_runs = 40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   AdamWCoefficients coefficients;
   AdamWControl const* control;  ///< null: the coefficients say all
-  std::int64_t tile;  ///< elements
   int runs;
   AdamWRun run[max_runs];
 
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    AdamWCoefficients c = coefficients;
-    if (control != nullptr) {
-      if (control->skip != 0) return;
-      c.gradient_factor = static_cast<float>(control->gradient_factor);
-    }
-    int low = 0, high = runs;  // the last run that starts at or before this tile
+  /// Tiles are dealt to the runs in order: the last run that starts at or before this one.
+  KOKKOS_FUNCTION AdamWRun const& run_of(std::int64_t tile) const {
+    int low = 0, high = runs;
     while (high - low > 1) {
       int const middle = (low + high) / 2;
-      (run[middle].first_tile <= index ? low : high) = middle;
+      (run[middle].first_tile <= tile ? low : high) = middle;
     }
-    AdamWRun const& r = run[low];
+    return run[low];
+  }
+  /// False when the step is to be skipped. The control is read as one pack, or else a device would first wait for `skip`, then for the
+  /// factor.
+  KOKKOS_FUNCTION bool decide(AdamWCoefficients& c) const {
+    c = coefficients;
+    if (control == nullptr) return true;
+    Pack<float, 4> said;
+    said.read(reinterpret_cast<float const*>(control));
+    c.gradient_factor = static_cast<float>(std::bit_cast<double>(said.word[0] | std::uint64_t{said.word[1]} << 32));
+    return said.word[2] == 0;
+  }
+  static_assert(sizeof(AdamWControl) == 16 && offsetof(AdamWControl, skip) == 8 && std::endian::native == std::endian::little);
+};
+
+/// rule(tile) on the host: a tile is one thread's.
+template <class G, class W>
+struct AdamWTiles {
+  AdamWBatch<G, W> batch;
+  std::int64_t tile;  ///< elements
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    AdamWCoefficients c;
+    if (!batch.decide(c)) return;
+    AdamWRun const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile;
     std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
-    update(c, r.rates, count, r.master + begin, r.exp_avg + begin, r.exp_avg_sq + begin,
-           static_cast<G const*>(r.gradient) + begin, static_cast<W*>(r.weights_out), begin);
+    update(c, r.rates, count, r.master + begin, r.exp_avg + begin, r.exp_avg_sq + begin, static_cast<G const*>(r.gradient) + begin,
+           static_cast<W*>(r.weights_out), begin);
   }
 
   /// Prefetching a few cache lines ahead on every array makes the update a tenth faster than the processor's own prefetchers, which
@@ -120,6 +144,79 @@ struct AdamWTiles {
         w[i] = W(p[i]);
       }
     }
+  }
+};
+
+/// rule(thread) on a device: a warp takes a tile of a run, a lane `packs` packs of four elements of it, 16 bytes of each fp32 array and 8
+/// of 16-bit ones. All are read before the first is computed: 112 to 128 bytes of a lane are then under way. Tiles at the ends of a run, and
+/// runs whose arrays do not share their packs' borders, go element by element, neighbouring lanes at neighbouring elements.
+template <class G, class W>
+struct AdamWPacks {
+  static constexpr int pack = 4, packs = 2;
+  static constexpr std::int64_t tile = std::int64_t{warp_lanes} * pack * packs;
+  AdamWBatch<G, W> batch;
+
+  static std::int32_t shift_of(AdamWRun const& r) {
+    int const shift = elements_after_border(r.master, pack);
+    bool const shared = shares_borders(r.exp_avg, pack, shift) && shares_borders(r.exp_avg_sq, pack, shift) &&
+                        shares_borders(static_cast<G const*>(r.gradient), pack, shift) && shares_borders(static_cast<W const*>(r.weights_out), pack, shift);
+    return shared ? shift : AdamWRun::unaligned;
+  }
+  static std::int64_t tiles_of(AdamWRun const& r) { return (r.numel + (r.shift > 0 ? r.shift : 0) + tile - 1) / tile; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
+    std::int64_t const index = thread / warp_lanes, lane = thread % warp_lanes;
+    AdamWRun const& r = batch.run_of(index);
+    std::int64_t const begin = (index - r.first_tile) * tile - (r.shift > 0 ? r.shift : 0);
+    if (r.shift >= 0 && begin >= 0 && begin + tile <= r.numel) return whole_packs(r, begin + lane * pack);
+    AdamWCoefficients c;
+    if (!batch.decide(c)) return;
+    for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_lanes)
+      if (i >= 0) one_element(c, r, i);
+  }
+
+ private:
+  KOKKOS_FUNCTION void whole_packs(AdamWRun const& r, std::int64_t first) const {
+    constexpr std::int64_t stride = std::int64_t{warp_lanes} * pack;
+    Pack<float, pack> p[packs], m[packs], v[packs];
+    Pack<G, pack> g[packs];
+    TESSERA_UNROLL
+    for (int k = 0; k < packs; ++k) {
+      std::int64_t const at = first + k * stride;
+      g[k].read(static_cast<G const*>(r.gradient) + at);
+      p[k].read(r.master + at);
+      m[k].read(r.exp_avg + at);
+      v[k].read(r.exp_avg_sq + at);
+    }
+    AdamWCoefficients c;  // decided after the reads have begun
+    if (!batch.decide(c)) return;
+    TESSERA_UNROLL
+    for (int k = 0; k < packs; ++k) update_pack(c, r, first + k * stride, g[k], p[k], m[k], v[k]);
+  }
+  static KOKKOS_FUNCTION void update_pack(AdamWCoefficients const& c, AdamWRun const& r, std::int64_t at, Pack<G, pack> const& g,
+                                          Pack<float, pack>& p, Pack<float, pack>& m, Pack<float, pack>& v) {
+    Pack<W, pack> w;
+    TESSERA_UNROLL
+    for (int i = 0; i < pack; ++i) {
+      float pi = p.get(i), mi = m.get(i), vi = v.get(i);
+      adamw_element(c, r.rates, g.get(i), pi, mi, vi);
+      p.set(i, pi);
+      m.set(i, mi);
+      v.set(i, vi);
+      if constexpr (!std::is_void_v<W>) w.set(i, pi);
+    }
+    p.write(r.master + at);
+    m.write(r.exp_avg + at);
+    v.write(r.exp_avg_sq + at);
+    if constexpr (!std::is_void_v<W>) w.write(static_cast<W*>(r.weights_out) + at);
+  }
+  static KOKKOS_FUNCTION void one_element(AdamWCoefficients const& c, AdamWRun const& r, std::int64_t i) {
+    float p = r.master[i], m = r.exp_avg[i], v = r.exp_avg_sq[i];
+    adamw_element(c, r.rates, load(static_cast<G const*>(r.gradient)[i]), p, m, v);
+    r.master[i] = p;
+    r.exp_avg[i] = m;
+    r.exp_avg_sq[i] = v;
+    if constexpr (!std::is_void_v<W>) store(static_cast<W*>(r.weights_out)[i], p);
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "detail/pack.hpp"
 #include "detail/philox_blocks.hpp"
 #include "tessera/kernels/elementwise.hpp"
 
@@ -33,6 +34,37 @@ struct DropoutFactors {
       float const uniform = static_cast<float>(static_cast<std::int32_t>(bits[shift + i] >> 8)) * 0x1.0p-24f;
       out[i] = uniform < limit ? 0.0f : kept;
     }
+  }
+
+  /// As fill() for one element; like the next one without an index into an array, which a device would keep in memory.
+  TESSERA_FUNCTION float one(std::uint64_t i) const {
+    Philox::Block const four = random((first + i) >> 2);
+    int const at = static_cast<int>((first + i) & 3);
+    std::uint32_t const lower = at == 0 ? four.v[0] : four.v[1], upper = at == 2 ? four.v[2] : four.v[3];
+    return factor_of(at < 2 ? lower : upper);
+  }
+  /// As fill() for N elements, N a multiple of 4.
+  template <int N>
+  TESSERA_FUNCTION void pack(std::uint64_t begin, float (&out)[N]) const {
+    std::uint64_t const block = (first + begin) >> 2;
+    int const shift = static_cast<int>((first + begin) & 3);
+    std::uint32_t bits[N + 4] = {};
+    TESSERA_UNROLL
+    for (int b = 0; b <= N / 4; ++b)
+      if (b < N / 4 || shift != 0) {
+        Philox::Block const four = random(block + static_cast<std::uint64_t>(b));
+        for (int k = 0; k < 4; ++k) bits[4 * b + k] = four.v[k];
+      }
+    TESSERA_UNROLL
+    for (int i = 0; i < N; ++i) {
+      std::uint32_t const lower = shift == 0 ? bits[i] : bits[i + 1], upper = shift == 2 ? bits[i + 2] : bits[i + 3];
+      out[i] = factor_of(shift < 2 ? lower : upper);
+    }
+  }
+
+ private:
+  TESSERA_FUNCTION float factor_of(std::uint32_t random_bits) const {
+    return static_cast<float>(static_cast<std::int32_t>(random_bits >> 8)) * 0x1.0p-24f < p ? 0.0f : keep;
   }
 };
 

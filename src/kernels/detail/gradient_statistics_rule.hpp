@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "detail/launch.hpp"
+#include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
 
 namespace tessera::kernels::detail {
@@ -63,6 +64,35 @@ struct SumOfSquares {
 /// Elements of one partial sum: 64 KiB of fp32, a few hundred nanoseconds of work of a host thread.
 inline constexpr std::int64_t gradient_block = 16384;
 
+/// What lane @p rank of @p size adds of a block of @p count elements, in ascending order: packs rank, rank + size, ... of 16 bytes. Four of
+/// them are read before they are added, so that 64 bytes of a lane are under way. The order is the same when the block begins between two
+/// borders of packs and its elements are read one by one.
+template <class T>
+KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int64_t rank, std::int64_t size) {
+  constexpr int pack = 16 / sizeof(T), packs = 4;
+  double sum = 0.0;
+  std::int64_t const stride = size * pack;
+  std::int64_t i = rank * pack;
+  if (elements_after_border(in, pack) == 0) {
+    for (; i + (packs - 1) * stride + pack <= count; i += packs * stride) {
+      Pack<T, pack> x[packs];
+      TESSERA_UNROLL
+      for (int k = 0; k < packs; ++k) x[k].read(in + i + k * stride);
+      TESSERA_UNROLL
+      for (int k = 0; k < packs * pack; ++k) {
+        double const v = static_cast<double>(x[k / pack].get(k % pack));
+        sum += v * v;
+      }
+    }
+  }
+  for (; i < count; i += stride)
+    for (std::int64_t j = i; j < i + pack && j < count; ++j) {
+      double const v = static_cast<double>(load(in[j]));
+      sum += v * v;
+    }
+  return sum;
+}
+
 /// A run of a gradient; its partial sums follow those of the run before.
 struct SquaresRun {
   void const* data;
@@ -70,8 +100,8 @@ struct SquaresRun {
   std::int64_t first_block;  ///< of this run, in the launch
 };
 
-/// partial[index] = sum of squares of one block of one of the runs. On the host a block is one thread's, as above. The lanes of a team
-/// share it: lane l of L adds elements l, l + L, ...: the order is fixed, another than above.
+/// partial[index] = sum of squares of one block of one of the runs. On the host a block is one thread's, as above; on a device the
+/// lanes of a team share it, and their sums are added in a fixed order, another than above.
 template <class T>
 struct SquaresOfRuns {
   static constexpr int max_runs = 128;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
@@ -92,12 +122,7 @@ struct SquaresOfRuns {
     if constexpr (std::is_same_v<Lanes, SingleLane>) {
       SumOfSquares<T>{partial, in}(index, begin, end);
     } else {
-      double sum = 0.0;
-      for (std::int64_t i = begin + lanes.rank(); i < end; i += lanes.size()) {
-        double const v = static_cast<double>(static_cast<float>(in[i]));
-        sum += v * v;
-      }
-      sum = lanes.sum(sum);
+      double const sum = lanes.sum(squares_of_lane(in + begin, end - begin, lanes.rank(), lanes.size()));
       if (lanes.rank() == 0) partial[index] = sum;
     }
   }

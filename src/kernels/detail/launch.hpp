@@ -22,8 +22,6 @@ using HostSpace = Kokkos::DefaultHostExecutionSpace;
 
 /// Elements of one host range: large enough to hide the dispatch, small enough to share evenly.
 inline constexpr std::int64_t host_range = 4096;
-/// Elements of one device range.
-inline constexpr std::int64_t device_range = 8;
 /// Threads that share one row on the device.
 inline constexpr int device_lanes = 128;
 
@@ -163,12 +161,6 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
 template <class Rule>
 void parallel_blocks(Queue& q, char const* name, std::int64_t n, std::int64_t block, Rule const& rule) {
   parallel_for(q, name, (n + block - 1) / block, CallWithBlock<Rule>{rule, n, block});
-}
-
-/// rule(begin, end) for ranges that cover [0, n); their length depends on the space, every begin is a multiple of 8.
-template <class Rule>
-void parallel_ranges(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
-  parallel_blocks(q, name, n, memory::on_cuda(q) ? device_range : host_range, CallWithRange<Rule>{rule});
 }
 
 /// rule(lanes, row) for row in [0, rows): the lanes share the row in chunks, see for_chunks.

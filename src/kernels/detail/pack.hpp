@@ -1,0 +1,103 @@
+#pragma once
+/// Neighbouring elements that a device reads or writes in one access of up to 16 bytes.
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "detail/convert.hpp"
+
+/// A loop whose variables become registers of a device, for which all indices have to be known. Host compilers decide themselves.
+#if defined(__CUDA_ARCH__)
+#define TESSERA_UNROLL _Pragma("unroll")
+#else
+#define TESSERA_UNROLL
+#endif
+
+namespace tessera::kernels::detail {
+
+/// N elements of T as the 32-bit words that a register holds: what is read waits there as it is, not widened to fp32.
+template <class T, int N>
+struct Pack {
+  static constexpr std::size_t bytes = N * sizeof(T);
+  static_assert(bytes == 4 || bytes == 8 || bytes == 16);
+  std::uint32_t word[bytes / 4];  ///< the lower half is the earlier element
+
+  /// Addresses are multiples of `bytes`. A device's compiler is given vector types and, because it splits assignments
+  /// of those, the instruction for the store.
+  TESSERA_FUNCTION void read(T const* from) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (bytes == 16) {
+      uint4 const v = *reinterpret_cast<uint4 const*>(from);
+      word[0] = v.x, word[1] = v.y, word[2] = v.z, word[3] = v.w;
+    } else if constexpr (bytes == 8) {
+      uint2 const v = *reinterpret_cast<uint2 const*>(from);
+      word[0] = v.x, word[1] = v.y;
+    } else {
+      word[0] = *reinterpret_cast<std::uint32_t const*>(from);
+    }
+#else
+    std::memcpy(word, from, bytes);
+#endif
+  }
+  TESSERA_FUNCTION void write(T* to) const {
+#if defined(__CUDA_ARCH__)
+    auto const at = __cvta_generic_to_global(to);
+    if constexpr (bytes == 16)
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]) : "memory");
+    else if constexpr (bytes == 8) asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word[0]), "r"(word[1]) : "memory");
+    else asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(word[0]) : "memory");
+#else
+    std::memcpy(to, word, bytes);
+#endif
+  }
+
+  TESSERA_FUNCTION float get(int i) const {
+    if constexpr (std::is_same_v<T, float>) {
+      return std::bit_cast<float>(word[i]);
+    } else {
+      T element;
+      element.bits = static_cast<std::uint16_t>(word[i / 2] >> (16 * (i % 2)));
+      return load(element);
+    }
+  }
+  /// In ascending order of @p i.
+  TESSERA_FUNCTION void set(int i, float value) {
+    if constexpr (std::is_same_v<T, float>) {
+      word[i] = std::bit_cast<std::uint32_t>(value);
+    } else {
+      T element;
+      store(element, value);
+      std::uint32_t const bits = element.bits;
+      word[i / 2] = i % 2 == 0 ? bits : word[i / 2] | bits << 16;
+    }
+  }
+};
+/// No operand.
+template <int N>
+struct Pack<void, N> {
+  TESSERA_FUNCTION void read(void const*) {}
+};
+
+template <class T>
+inline constexpr int element_bytes = sizeof(T);
+template <>
+inline constexpr int element_bytes<void> = 0;
+
+/// By how many elements @p data lies after a border of packs of @p pack elements.
+template <class T>
+TESSERA_FUNCTION int elements_after_border(T const* data, int pack) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) % static_cast<std::uintptr_t>(pack));
+}
+/// Whether @p data lies @p shift elements after a border; true without an operand.
+template <class T>
+TESSERA_FUNCTION bool shares_borders(T const* data, int pack, int shift) {
+  if constexpr (std::is_void_v<T>) return true;
+  else return elements_after_border(data, pack) == shift;
+}
+
+/// Threads of a device that read neighbouring packs in one go.
+inline constexpr int warp_lanes = 32;
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# What the compiled flat kernels do with a device's memory, read from their machine code: packs of 16 bytes, 8 for the narrower of two element
+# types, in one access each, as many as the kernels' design says and all reads before the first write; nothing in local memory.
+#   tests/gpu/device_code.sh CUDA_DIRECTORY OBJECT...     cuobjdump from TESSERA_CUOBJDUMP, the toolkit or PATH; exit code 77 without
+set -euo pipefail
+toolkit=$1
+shift
+tool=
+for candidate in "${TESSERA_CUOBJDUMP:-}" "$toolkit/cuobjdump" "$(command -v cuobjdump || true)"; do
+  [[ -z $tool && -x $candidate ]] && tool=$candidate
+done
+[[ -n $tool ]] || { echo "no cuobjdump in $toolkit or PATH (PyPI's nvidia-cuda-cuobjdump has one); TESSERA_CUOBJDUMP names it elsewhere"; exit 77; }
+
+objects=()
+for object in "$@"; do
+  case ${object##*/} in adamw.cpp.* | elementwise.cpp.* | gradient_statistics.cpp.*) objects+=("$object") ;; esac
+done
+[[ ${#objects[@]} == 3 ]] || { echo "expected the objects of adamw, elementwise and gradient_statistics, got: ${objects[*]}"; exit 1; }
+
+for object in "${objects[@]}"; do
+  "$tool" --dump-resource-usage "$object"
+  "$tool" --dump-sass "$object"
+done | c++filt | awk '
+  function short(name) {   # ParallelFor<KERNEL, Kokkos::...
+    sub(/.*ParallelFor</, "", name); sub(/.*Function *:? */, "", name)
+    gsub(/tessera::(kernels::)?(detail::)?|\(anonymous namespace\)::/, "", name)
+    sub(/, Kokkos::.*/, "", name)
+    return name
+  }
+  function bytes(type) { return type == "float" ? 4 : type == "void" ? 0 : 2 }
+  function wanted(kernel, pack, packs, from, to,    n, i) {   # sets want[16 or 8 bytes read, written]
+    split("", want)
+    n = split(from, operand, " ")
+    for (i = 1; i <= n; ++i) want["r" pack * bytes(operand[i])] += packs
+    n = split(to, operand, " ")
+    for (i = 1; i <= n; ++i) want["w" pack * bytes(operand[i])] += packs
+    for (i in want)
+      if (i != "r0" && i != "w0" && seen[kernel, i] < want[i]) wrong(kernel, seen[kernel, i] + 0 " accesses " i ", designed are " want[i])
+  }
+  function wrong(kernel, what) { print kernel ": " what; bad = 1 }
+
+  /^arch = /                 { arch = $3 }
+  / Function .*ParallelFor</ { usage = arch " " short($0) }
+  / REG:/ && usage != ""     { split($0, word); for (i in word) if (word[i] ~ /^(STACK|LOCAL):[1-9]/) spilled[usage] = word[i]; usage = "" }
+  /Function : /              { code = arch " " short($0); kernels[code] = 1; writes = 0 }
+  / STG\.E\.(128|64)[ .]/    { ++seen[code, / STG\.E\.128/ ? "w16" : "w8"]; writes = 1 }
+  / LDG\.E\.(128|64)[ .]/ && !writes { ++seen[code, / LDG\.E\.128/ ? "r16" : "r8"] }
+  / (LDL|STL)[. ]/           { spilled[code] = "access" }
+  END {
+    for (kernel in kernels) {
+      types = kernel; sub(/^[^ ]* /, "", types)
+      ++all[substr(kernel, 1, index(kernel, " ") - 1)]
+      if (sub(/^FlatOnDevice<Flat</, "", types)) {
+        sub(/> *>.*/, "", types)
+        split(types, t, /, */)
+        widest = bytes(t[2]); for (i = 3; i <= 4; ++i) if (bytes(t[i]) > widest) widest = bytes(t[i])
+        wanted(kernel, 16 / widest, t[4] == "void" ? 4 : 2, t[3] " " t[4], t[2]); ++flat
+      } else if (sub(/^AdamWPacks</, "", types)) {
+        sub(/>.*/, "", types)
+        split(types, t, /, */)
+        wanted(kernel, 4, 2, "float float float " t[1], "float float float " t[2]); ++adamw
+      } else if (sub(/.*SquaresOfRuns</, "", types)) {
+        sub(/>.*/, "", types)
+        wanted(kernel, 16 / bytes(types), 4, types, ""); ++squares
+      } else continue
+      if (kernel in spilled) wrong(kernel, "local memory is used: " spilled[kernel])
+    }
+    for (arch in all) ++architectures
+    if (architectures == 0 || flat != 36 * architectures || adamw != 12 * architectures || squares != 3 * architectures)
+      wrong("found", flat + 0 " element-wise kernels of 36, " adamw + 0 " of AdamW of 12, " squares + 0 " of squares of 3, for each of " architectures + 0 " architectures")
+    if (!bad) print flat + adamw + squares " kernels read and write whole packs"
+    exit bad
+  }'
