@@ -131,10 +131,14 @@ struct CallWithScratch {
 Kokkos::Cuda const& device_space(void* native_stream);
 #endif
 
+/// Rules travel as a kernel's parameters. Without the hint Kokkos puts what is larger than 512 bytes into constant memory, of which there is one
+/// place, and makes the host wait for the former kernel that used it.
+using ByParameter = Kokkos::Experimental::WorkItemProperty::HintLightWeight_t;
+
 /// Neighbouring indices go to the same host thread; worker queues, and streams that are not CUDA's, run the kernel in their own order.
 template <class Space, class Rule>
 void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
-  using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>, Kokkos::IndexType<std::int64_t>>;
+  using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>, Kokkos::IndexType<std::int64_t>, ByParameter>;
   Kokkos::parallel_for(name, Policy(space, 0, n), rule);
 }
 template <class Rule>
@@ -169,7 +173,7 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   if (rows <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) {
-    Kokkos::TeamPolicy<Kokkos::Cuda> const policy(device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
+    Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
     return Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
   }
 #endif
@@ -181,7 +185,7 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
 template <int Threads, class Space, class Rule>
 void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
   constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
-  using Policy = Kokkos::TeamPolicy<Space, Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
+  using Policy = Kokkos::TeamPolicy<Space, ByParameter, Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
   constexpr std::size_t bytes = Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
   Policy policy(space, static_cast<int>(teams), Threads);
   Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)), CallWithScratch<Rule>{rule, level});
