@@ -4,6 +4,7 @@
 
 #include "detail/gemm_cblas.hpp"
 #include "detail/gemm_cublaslt.hpp"
+#include "detail/gemm_epilogue.hpp"
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_routes.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -12,6 +13,7 @@
 namespace tessera::kernels {
 namespace {
 
+using detail::GemmActivation;
 using detail::GemmProblem;
 
 std::string shape_of(ConstTensorView const& x) {
@@ -22,7 +24,22 @@ std::string shape_of(ConstTensorView const& x) {
 
 bool is_float(Dtype d) { return d == Dtype::fp32 || d == Dtype::fp16 || d == Dtype::bf16; }
 
-GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, ConstTensorView bias) {
+/// The two activations are of x alone, a [m, n] matrix of c's dtype stands by them.
+template <class What>
+void set_epilogue(GemmProblem& p, GemmEpilogue const& then, What const& what) {
+  p.bias = then.bias.empty() ? nullptr : then.bias.data();
+  bool const gelu = !then.gelu_input.empty(), slope = !then.gelu_slope_at.empty();
+  if (!gelu && !slope) return;
+  ConstTensorView const input = gelu ? then.gelu_input : then.gelu_slope_at;
+  TESSERA_VALIDATE(!(gelu && slope) && !p.accumulate, InternalError, what(), ": gelu_new and its gradient exclude each other and accumulation");
+  TESSERA_VALIDATE(input.numel() == p.m * p.n && input.dtype() == p.out && input.data() != p.c, InternalError, what(),
+                   ": the input of gelu_new is ", shape_of(input), "; it must be a matrix of its own with the result's shape and dtype");
+  p.activation = gelu ? GemmActivation::gelu : GemmActivation::gelu_slope;
+  p.gelu_input = const_cast<void*>(input.data());
+}
+
+GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, GemmEpilogue const& then) {
+  ConstTensorView const& bias = then.bias;
   auto const what = [&] {
     return concat("matrix product ", shape_of(c), " = ", shape_of(a), how.transpose_a ? "^T" : "", " x ", shape_of(b),
                   how.transpose_b ? "^T" : "", bias.empty() ? "" : " + " + shape_of(bias));
@@ -47,7 +64,7 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   p.c = c.data();
   p.a = a.data();
   p.b = b.data();
-  p.bias = bias.empty() ? nullptr : bias.data();
+  set_epilogue(p, then, what);
   return p;
 }
 
@@ -71,16 +88,18 @@ class HostProducts {
 
 }  // namespace
 
-void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, ConstTensorView bias) {
-  GemmProblem const p = make_problem(how, c, a, b, bias);
+void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, GemmEpilogue const& then) {
+  GemmProblem const p = make_problem(how, c, a, b, then);
 #ifdef TESSERA_HAVE_CUDA
-  if (memory::on_cuda(q)) return detail::cublaslt_product(p, q.native_stream());
+  if (memory::on_cuda(q)) return detail::cublaslt_product(q, p);
 #endif
+  GemmProblem const product = detail::without_activation(p);
   if (q.kind() == memory::QueueKind::inline_host) {
-    HostProducts::of_process().run(p);
+    HostProducts::of_process().run(product);
   } else {
-    q.submit([p] { HostProducts::of_process().run(p); });
+    q.submit([product] { HostProducts::of_process().run(product); });
   }
+  detail::apply_activation(q, p);
 }
 
 }  // namespace tessera::kernels

@@ -77,6 +77,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("deterministic", a.deterministic);
   visit("tf32", a.tf32);
   visit("device_attention", a.device_attention);
+  visit("device_gelu", a.device_gelu);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);
@@ -147,6 +148,11 @@ struct Assign {
     std::string const given = value(name).as_string();
     field = given == "cudnn" ? cudnn : given == "portable" ? portable : automatic;
   }
+  void operator()(char const* name, kernels::DeviceGelu& field) const {
+    using enum kernels::DeviceGelu;
+    std::string const given = value(name).as_string();
+    field = given == "fused" ? fused : given == "separate" ? separate : automatic;
+  }
   void operator()(char const* name, Interval& field) const { field = interval_from(value(name).as_string()); }
   void operator()(char const* name, Sampling& field) const {
     field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
@@ -170,6 +176,10 @@ struct ToTree {
   static ConfigTree of(kernels::DeviceAttention v) {
     using enum kernels::DeviceAttention;
     return v == cudnn ? "cudnn" : v == portable ? "portable" : "auto";
+  }
+  static ConfigTree of(kernels::DeviceGelu v) {
+    using enum kernels::DeviceGelu;
+    return v == fused ? "fused" : v == separate ? "separate" : "auto";
   }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
   static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }

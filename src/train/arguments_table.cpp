@@ -221,6 +221,8 @@ void add_machine(OptionTable& t) {
   t.add(choice, "device", "auto", "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse without (Tessera's own)").one_of({"auto", "cuda", "cpu"});
   t.add(choice, "device_attention", "auto", "attention on a GPU; auto: cuDNN's for fp16 and bf16 without dropout on its weights, else portable (Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
+  t.add(choice, "device_gelu", "auto", "gelu_new on a GPU: in cuBLASLt's products or separate kernels; auto: fused from Hopper on (Tessera's own)")
+      .one_of({"auto", "fused", "separate"});
   t.add(boolean, "deterministic", true, "the same bits in every run; false: faster algorithms on a GPU that sum in any order (Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(integer, "threads", {}, "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)").at_least(1).unit("threads");

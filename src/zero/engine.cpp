@@ -1,15 +1,13 @@
 #include "tessera/zero/engine.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <exception>
-#include <limits>
 
 #include "detail/gradient_flow.hpp"
 #include "detail/memory_report.hpp"
 #include "detail/optimizer_state.hpp"
 #include "detail/stage_rules.hpp"
+#include "detail/step_verdict.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
@@ -23,12 +21,6 @@ constexpr std::array<std::pair<char const*, OptimizerState::Part>, 3> state_part
                                                                                    {"exp_avg", OptimizerState::Part::exp_avg},
                                                                                    {"exp_avg_sq", OptimizerState::Part::exp_avg_sq}}};
 
-/// Verdict on the gradients of a step; the same bits on every rank.
-struct Verdict {
-  double norm = 0.0;  ///< unscaled
-  bool finite = true;
-};
-
 class StagedEngine final : public Engine {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units, comm::Collectives& comm, memory::Queue& compute)
@@ -39,6 +31,7 @@ class StagedEngine final : public Engine {
         weights_(rules_.shards_weights ? make_gathered_weights(context_) : make_resident_weights(context_)),
         gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units) : make_resident_gradients(context_, rules_, units)),
         optimizer_(context_, rules_, *weights_, *gradients_),
+        verdict_(context_),
         scaler_(config.loss_scaler) {}
 
   /// Transfers under way use the buffers; what failed has been reported where it was waited for.
@@ -108,11 +101,13 @@ class StagedEngine final : public Engine {
     TESSERA_VALIDATE(in_micro_step_, InternalError, "an optimizer step without a micro-step");
     in_micro_step_ = false;
     gradients_->finish();
-    Verdict const verdict = judge();
-    StepResult result{verdict.norm, scaler_.scale(), !verdict.finite && (config_.skip_on_nonfinite || config_.dtype == Dtype::fp16)};
+    verdict_.form(optimizer_.gradient_shards(), optimizer_.gradient_dtype(), {scaler_.scale(), config_.max_grad_norm, skips_nonfinite()});
+    if (!(verdict_.is_known_at_once() && verdict_.read().control.skip)) update(learning_rate);
+    auto const verdict = verdict_.read();
+    StepResult const result{verdict.norm, scaler_.scale(), verdict.control.skip != 0};
     if (!verdict.finite && !result.skipped && context_.ownership.rank == 0)
       log::warning("gradients are not finite and the update goes on: the overflow check is switched off (bf16.check_grad_overflow)");
-    if (!result.skipped) update(learning_rate, clip_factor(verdict.norm) / result.loss_scale);
+    if (!result.skipped) ++steps_;
     scaler_.update(result.skipped);
     return result;
   }
@@ -180,25 +175,12 @@ class StagedEngine final : public Engine {
     weights_->settle();
   }
 
-  /// Each rank looks at its own shards, also where it holds everything: the verdict is then the same bits everywhere and in
-  /// every stage.
-  Verdict judge() const {
-    auto const mine = optimizer_.statistics();
-    std::vector<double> sums{mine.sum_of_squares, mine.finite ? 0.0 : 1.0};
-    comm::all_reduce_values(context_.comm, sums, comm::ReduceOp::sum);
-    if (sums[1] > 0.0) return {std::numeric_limits<double>::infinity(), false};
-    return {std::sqrt(sums[0]) / scaler_.scale(), true};
-  }
+  bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
 
-  double clip_factor(double norm) const {
-    return config_.max_grad_norm > 0.0 ? std::min(1.0, config_.max_grad_norm / (norm + 1e-6)) : 1.0;
-  }
-
-  void update(double learning_rate, double gradient_factor) {
-    ++steps_;
+  void update(double learning_rate) {
     weights_->prepare_update();
     for (int u = 0; u < unit_count(); ++u) {
-      optimizer_.update(u, steps_, learning_rate, gradient_factor);
+      optimizer_.update(u, steps_ + 1, learning_rate, verdict_.control());
       if (rules_.shards_optimizer) weights_->publish(u);
     }
   }
@@ -210,6 +192,7 @@ class StagedEngine final : public Engine {
   std::unique_ptr<WeightStore> weights_;
   std::unique_ptr<GradientFlow> gradients_;
   OptimizerState optimizer_;
+  StepVerdict verdict_;
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
   std::vector<int> announced_;

@@ -1,8 +1,8 @@
 // Speed on a GPU, one JSON line a measurement; on the host with the same arguments where no device is, so that it can be tried anywhere.
 //   bench.gpu gemm [SIZE]                        best product SIZE^3 in bf16
 //   bench.gpu optimizer [PARAMETERS]             fused AdamW step beside a device copy
-// TESSERA_PORTABLE in the environment: without cuDNN's attention.
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO stage 0 on one rank, no dropout
+// TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -148,7 +148,11 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
 
 int run(std::vector<std::string> const& words, topology::MpiSession const& session) {
   bool const device = memory::find_devices().count > 0;
-  if (std::getenv("TESSERA_PORTABLE")) kernels::set_device_settings({.attention = kernels::DeviceAttention::portable});
+  kernels::DeviceSettings settings;
+  if (std::getenv("TESSERA_PORTABLE")) settings.attention = kernels::DeviceAttention::portable;
+  if (char const* const gelu = std::getenv("TESSERA_GELU"))
+    settings.gelu = std::string(gelu) == "fused" ? kernels::DeviceGelu::fused : kernels::DeviceGelu::separate;
+  kernels::set_device_settings(settings);
   memory::Runtime const runtime({0, device ? 0 : -1});
   Place place{device ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute"), device ? memory::Tier::device : memory::Tier::host};
   auto const number = [&](std::size_t i, std::int64_t otherwise) { return i < words.size() ? std::atoll(words[i].c_str()) : otherwise; };

@@ -157,6 +157,7 @@ if [[ $quick == 0 ]]; then
   figure bench_optimizer "$bench" optimizer 400000000
   figure bench_train_124m "$bench" train 12 768 12 32 1024 8
   TESSERA_PORTABLE=1 figure bench_portable_124m "$bench" train 12 768 12 32 1024 4
+  TESSERA_GELU=separate figure bench_separate_gelu_124m "$bench" train 12 768 12 32 1024 4
   figure bench_torch_124m python3 tests/gpu/peer_torch.py 12 768 12 32 1024 8
   figure bench_train_1558m "$bench" train 48 1600 25 8 1024 5
   figure bench_torch_1558m python3 tests/gpu/peer_torch.py 48 1600 25 8 1024 5

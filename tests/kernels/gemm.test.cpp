@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "detail/gemm_routes.hpp"
-#include "tessera/core/random.hpp"
+#include "gemm_case.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 
@@ -18,55 +18,6 @@ namespace {
 using detail::GemmProblem;
 using detail::GemmRoute;
 using detail::SgemmLibrary;
-
-/// Elements of one dtype with their values as the dtype holds them.
-struct Matrix {
-  std::int64_t rows, columns;
-  Dtype dtype;
-  std::vector<std::byte> bytes;
-
-  Matrix(std::int64_t r, std::int64_t c, Dtype d, std::uint64_t stream)
-      : rows(r), columns(c), dtype(d), bytes(static_cast<std::size_t>(r * c) * size_of(d)) {
-    Philox const random{7, stream};
-    for (std::int64_t i = 0; i < r * c; ++i) set(i, 2.0f * random.uniform(static_cast<std::uint64_t>(i)) - 1.0f);
-  }
-  void set(std::int64_t i, float value) {
-    if (dtype == Dtype::fp32) reinterpret_cast<float*>(bytes.data())[i] = value;
-    if (dtype == Dtype::fp16) reinterpret_cast<float16*>(bytes.data())[i] = float16(value);
-    if (dtype == Dtype::bf16) reinterpret_cast<bfloat16*>(bytes.data())[i] = bfloat16(value);
-  }
-  double get(std::int64_t i) const {
-    if (dtype == Dtype::fp32) return reinterpret_cast<float const*>(bytes.data())[i];
-    if (dtype == Dtype::fp16) return static_cast<float>(reinterpret_cast<float16 const*>(bytes.data())[i]);
-    return static_cast<float>(reinterpret_cast<bfloat16 const*>(bytes.data())[i]);
-  }
-  TensorView view() { return TensorView(bytes.data(), dtype, {rows, columns}); }
-};
-
-struct Shape {
-  std::int64_t m, n, k;
-};
-struct Case {
-  Shape shape;
-  bool ta, tb, accumulate, bias;
-  float alpha;
-  Dtype in, out;
-};
-
-Matrix operand_a(Case const& c) { return c.ta ? Matrix(c.shape.k, c.shape.m, c.in, 1) : Matrix(c.shape.m, c.shape.k, c.in, 1); }
-Matrix operand_b(Case const& c) { return c.tb ? Matrix(c.shape.n, c.shape.k, c.in, 2) : Matrix(c.shape.k, c.shape.n, c.in, 2); }
-
-/// Serial reference in double, and the bound of its distance: fp32 sums of k terms below 1, then one rounding to c's dtype.
-double expected(Case const& c, Matrix const& a, Matrix const& b, Matrix const& bias, Matrix const& old, std::int64_t i, std::int64_t j) {
-  double sum = 0;
-  for (std::int64_t l = 0; l < c.shape.k; ++l)
-    sum += a.get(c.ta ? l * c.shape.m + i : i * c.shape.k + l) * b.get(c.tb ? j * c.shape.k + l : l * c.shape.n + j);
-  return c.alpha * sum + (c.bias ? bias.get(j) : 0.0) + (c.accumulate ? old.get(i * c.shape.n + j) : 0.0);
-}
-double tolerance(Case const& c, double value) {
-  double const rounding = c.out == Dtype::bf16 ? 0x1p-8 : c.out == Dtype::fp16 ? 0x1p-11 : 0.0;
-  return std::abs(value) * rounding + 1e-6 * (1.0 + std::sqrt(static_cast<double>(c.shape.k)));
-}
 
 template <class Run>
 void check(Case const& c, Run&& run) {
@@ -90,13 +41,6 @@ GemmProblem problem_of(Case const& c, Matrix& result, Matrix const& a, Matrix co
           b.bytes.data(), c.bias ? bias.bytes.data() : nullptr};
 }
 
-/// All transposes, accumulations, biases and factors of one shape.
-template <class F>
-void for_all(Shape shape, Dtype in, Dtype out, F&& f) {
-  for (int bits = 0; bits < 16; ++bits)
-    for (float alpha : {1.0f, -0.375f}) f(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, alpha, in, out});
-}
-
 class GemmTest : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
  protected:
   std::unique_ptr<Queue> q = memory::make_inline_queue("compute");
@@ -107,7 +51,7 @@ TEST_P(GemmTest, EqualsTheDoubleReference) {
   for (Shape shape : {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{33, 17, 65}, Shape{64, 96, 128}})
     for_all(shape, in, out, [&](Case const& c) {
       check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-        gemm(*q, {c.ta, c.tb, c.accumulate, c.alpha}, r.view(), a.view(), b.view(), c.bias ? bias.view().flat() : TensorView());
+        gemm(*q, {c.ta, c.tb, c.accumulate, c.alpha}, r.view(), a.view(), b.view(), {.bias = c.bias ? bias.view().flat() : TensorView()});
       });
     });
 }
@@ -135,7 +79,7 @@ TEST_P(GemmTest, ShapesBeyondOneBlock) {
       check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f, in, out},
             [&, bits](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
               gemm(*q, {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f}, r.view(), a.view(), b.view(),
-                   (bits & 8) != 0 ? bias.view().flat() : TensorView());
+                   {.bias = (bits & 8) != 0 ? bias.view().flat() : TensorView()});
             });
 }
 
@@ -157,6 +101,28 @@ TEST_P(GemmTest, RepeatsBitForBit) {
   std::memcpy(shifted.data() + 12, a.bytes.data(), a.bytes.size());
   gemm(*q, {}, second.view(), TensorView(shifted.data() + 12, in, {130, 257}), b.view());
   EXPECT_EQ(first.bytes, second.bytes);
+}
+
+/// The host has no other way than the kernels one after the other: the same bits, not the same value.
+TEST_P(GemmTest, ActivationsAreTheKernelsAfterTheProduct) {
+  auto const [in, out] = GetParam();
+  Matrix a(33, 40, in, 1), b(40, 24, in, 2), bias(1, 24, in, 3), before(33, 24, out, 4), dout(33, 24, out, 5);
+  Matrix x(33, 24, out, 6), want(33, 24, out, 7), kept(33, 24, out, 8), got(33, 24, out, 9);
+  gemm(*q, {}, x.view(), a.view(), b.view(), {.bias = bias.view().flat()});
+  gelu_new(*q, want.view(), x.view());
+  gemm(*q, {}, got.view(), a.view(), b.view(), {.bias = bias.view().flat(), .gelu_input = kept.view()});
+  EXPECT_EQ(kept.bytes, x.bytes);
+  EXPECT_EQ(got.bytes, want.bytes);
+
+  gemm(*q, {}, x.view(), a.view(), b.view());
+  gelu_new_backward(*q, want.view(), x.view(), before.view());
+  auto const worker = memory::make_worker_queue("lane");
+  for (Queue* queue : {q.get(), worker.get()}) {
+    got = dout;
+    gemm(*queue, {}, got.view(), a.view(), b.view(), {.gelu_slope_at = before.view()});
+    queue->record().wait("the product", std::chrono::seconds(60));
+    EXPECT_EQ(got.bytes, want.bytes);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmTest,
@@ -205,7 +171,17 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), half.view()); }), "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, half_c.view(), a.view(), b.view()); }), "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view().reshape({15})); }), "");
-  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), a.view().flat()); }), "");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.bias = a.view().flat()}); }), "");
+
+  Matrix input(4, 5, Dtype::fp32, 7);
+  EXPECT_EQ(message_of([&] { gemm(*q, {.accumulate = true}, c.view(), a.view(), b.view(), {.gelu_input = input.view()}); }),
+            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: gelu_new and its gradient exclude each other and accumulation");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = input.view(), .gelu_slope_at = input.view()}); }), "");
+  EXPECT_EQ(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = c.view()}); }),
+            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: the input of gelu_new is [4, 5] fp32; it must be a matrix of its own with the "
+            "result's shape and dtype");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = half_c.view()}); }), "");
+  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = wide.view()}); }), "");
 }
 
 TEST(Gemm, NamesItsLibrary) {

@@ -36,7 +36,8 @@ inline std::vector<std::int32_t> small_tokens(int step, int micro, int rank) {
 }
 
 struct SmallResult {
-  std::vector<double> losses, norms;
+  std::vector<double> losses, norms, scales;
+  std::vector<bool> skipped;
   std::vector<float> masters;  ///< of this rank's shards
 };
 
@@ -63,7 +64,10 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm, 
       settings.gradient_checkpointing = micro == 1;
       losses.push_back(model->train({tokens.data(), t.rows, t.length, (micro * comm.size() + comm.rank()) * t.rows}, settings, *engine, compute));
     }
-    result.norms.push_back(engine->finish_step(1e-3).grad_norm);
+    auto const update = engine->finish_step(1e-3);
+    result.norms.push_back(update.grad_norm);
+    result.scales.push_back(update.loss_scale);
+    result.skipped.push_back(update.skipped);
     double sum = 0.0;
     for (auto const& loss : losses) sum += loss.value();
     result.losses.push_back(sum / predictions);

@@ -69,6 +69,26 @@ TEST_P(DevicePath, TrainsLikeTheHostWhateverTheTimingOfItsStreams) {
 
 INSTANTIATE_TEST_SUITE_P(Stages, DevicePath, ::testing::Combine(::testing::Range(0, 4), ::testing::Values(Dtype::fp32, Dtype::bf16, Dtype::fp16)));
 
+/// The host learns of an overflow after the update has been given to the queue; nothing of it may have happened.
+TEST(DeviceOverflow, LeavesTheStepOutAndLowersTheScaleAsOnTheHost) {
+  for (int stage = 0; stage < 4; ++stage) {
+    auto training = training_of(stage, Dtype::fp16);
+    training.config.loss_scaler.dynamic = true;
+    training.config.loss_scaler.initial_scale_power = 30;  // fp16 gradients overflow until the scale is far lower
+    training.config.loss_scaler.hysteresis = 1;
+    training.steps = 20;
+    auto const host = on_host(training);
+    device().jitter_us = 30;
+    auto const there = on_device(training);
+    device().jitter_us = 0;
+    EXPECT_TRUE(host.skipped.front()) << "stage " << stage;
+    EXPECT_FALSE(host.skipped.back()) << "stage " << stage;
+    EXPECT_EQ(there.skipped, host.skipped) << "stage " << stage;
+    EXPECT_EQ(there.scales, host.scales) << "stage " << stage;
+    EXPECT_LT(test::relative_difference(there.masters, host.masters), 3e-2) << "stage " << stage;
+  }
+}
+
 class DeviceSteps : public ::testing::TestWithParam<int> {};
 
 TEST_P(DeviceSteps, AllocateFreeAndCopyNothingOnceTheyHaveBeenGoneThrough) {

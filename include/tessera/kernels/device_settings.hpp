@@ -11,10 +11,17 @@ enum class DeviceAttention {
   portable,
 };
 
+enum class DeviceGelu {
+  automatic,  ///< fused where that is known to pay: Hopper and later with cuBLASLt 12.5 or newer
+  fused,      ///< in the epilogue of the product wherever cuBLASLt serves it
+  separate,   ///< always a kernel of its own
+};
+
 struct DeviceSettings {
   DeviceAttention attention = DeviceAttention::automatic;
   bool tf32 = false;          ///< fp32 products on tensor cores: operands rounded to 10 bits of fraction, sums in fp32
   bool deterministic = true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
+  DeviceGelu gelu = DeviceGelu::automatic;
 
   bool operator==(DeviceSettings const&) const = default;
 };

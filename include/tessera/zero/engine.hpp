@@ -61,7 +61,8 @@ class Engine : public memory::ParamProvider {
   /// Training: begin_step, then per micro-step begin_micro_step + model passes, then finish_step.
   virtual void begin_step() = 0;
   virtual void begin_micro_step(int index, int count) = 0;
-  /// Waits for the reductions, agrees on overflow, clips, updates, brings the new weights in place.
+  /// Sums up, agrees on overflow, clips, updates, brings the new weights in place. On a device the host waits once, for the verdict,
+  /// while the update that depends on it is under way; on overflow that update changes nothing.
   virtual StepResult finish_step(double learning_rate) = 0;
   virtual double loss_scale() const = 0;
 

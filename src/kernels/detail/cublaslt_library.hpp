@@ -11,10 +11,10 @@
 namespace tessera::kernels::detail {
 
 #define TESSERA_CUBLASLT_FUNCTIONS(use)                                                                                                 \
-  use(cublasLtCreate) use(cublasLtGetStatusString) use(cublasLtGetVersion) use(cublasLtMatmul) use(cublasLtMatmulAlgoGetHeuristic)      \
-  use(cublasLtMatmulDescCreate) use(cublasLtMatmulDescDestroy) use(cublasLtMatmulDescSetAttribute) use(cublasLtMatmulPreferenceCreate)  \
-  use(cublasLtMatmulPreferenceDestroy) use(cublasLtMatmulPreferenceSetAttribute) use(cublasLtMatrixLayoutCreate)                        \
-  use(cublasLtMatrixLayoutDestroy)
+  use(cublasLtCreate) use(cublasLtGetStatusString) use(cublasLtGetVersion) use(cublasLtMatmul) use(cublasLtMatmulAlgoCheck)             \
+  use(cublasLtMatmulAlgoGetHeuristic) use(cublasLtMatmulDescCreate) use(cublasLtMatmulDescDestroy)                                      \
+  use(cublasLtMatmulDescSetAttribute) use(cublasLtMatmulPreferenceCreate) use(cublasLtMatmulPreferenceDestroy)                          \
+  use(cublasLtMatmulPreferenceSetAttribute) use(cublasLtMatrixLayoutCreate) use(cublasLtMatrixLayoutDestroy)
 
 struct CublasLt {
 #define TESSERA_DECLARE(name) decltype(::name)* name = nullptr;

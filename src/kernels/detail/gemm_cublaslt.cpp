@@ -9,21 +9,28 @@
 #include <mutex>
 
 #include "detail/cublaslt_library.hpp"
+#include "detail/gemm_epilogue.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::detail {
 namespace {
 
-/// What NVIDIA recommends for Hopper (manual, 2.4.8 cublasSetWorkspace): enough for split-K of any shape.
+/// What NVIDIA recommends for Hopper (manual, 2.4.8 cublasSetWorkspace): enough for split-K of any shape. Its contents mean nothing after
+/// the product, and the products of a stream run one after the other: one kept buffer per stream is what an arena would hold at most,
+/// without its place changing between steps (a captured graph keeps the address).
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
 CublasLt const& lt() { return CublasLt::of_process(); }
 
 std::string text_of(GemmProblem const& p) {
   return concat("matrix product [", p.m, ", ", p.n, "] ", name_of(p.out), " of depth ", p.k, " in ", name_of(p.in), p.transpose_a ? ", a^T" : "",
-                p.transpose_b ? ", b^T" : "", p.bias ? ", bias" : "", p.accumulate ? ", accumulating" : "");
+                p.transpose_b ? ", b^T" : "", p.bias ? ", bias" : "",
+                p.activation == GemmActivation::gelu ? ", gelu_new" : p.activation == GemmActivation::gelu_slope ? ", gradient of gelu_new" : "",
+                p.accumulate ? ", accumulating" : "");
 }
 
 void check(cublasStatus_t status, char const* call, GemmProblem const& p) {
@@ -65,7 +72,9 @@ Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int6
 struct Plan {
   Descriptor product{nullptr, lt().cublasLtMatmulDescDestroy};
   Layout left{nullptr, lt().cublasLtMatrixLayoutDestroy}, right{nullptr, lt().cublasLtMatrixLayoutDestroy}, out{nullptr, lt().cublasLtMatrixLayoutDestroy};
+  bool served = false;  ///< cuBLASLt has an algorithm
   cublasLtMatmulAlgo_t algorithm{};
+  std::string refusal;
 };
 
 template <class Value>
@@ -73,6 +82,32 @@ void set(GemmProblem const& p, Plan const& plan, cublasLtMatmulDescAttributes_t 
   TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescSetAttribute(plan.product.get(), attribute, &value, sizeof value));
 }
 
+/// The heuristic reads from these pointers how far they are aligned (cublasLtMatmulDescAttributes_t).
+void set_pointers(GemmProblem const& p, Plan const& plan) {
+  if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  if (p.gelu_input) set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_input);
+}
+
+/// Section 3.3, cublasLtEpilogue_t. The manual writes GELU(x) without a formula; it is the one with tanh, as gelu_new (PyTorch takes it for
+/// gelu(approximate="tanh") alone), which tests/gpu/products.test.cpp asks a device. Bias gradients (BGRADA, BGRADB, DGELU_BGRAD) stay a
+/// kernel of their own: these epilogues overwrite where micro-batches add, and their order of summation is not documented.
+cublasLtEpilogue_t epilogue_of(GemmProblem const& p) {
+  switch (p.activation) {
+    case GemmActivation::gelu: return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case GemmActivation::gelu_slope: return CUBLASLT_EPILOGUE_DGELU;
+    case GemmActivation::none: break;
+  }
+  return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/// How parts of a sum that were formed beside each other (split-K) may meet, CUBLASLT_REDUCTION_SCHEME_*; not splitting is always allowed.
+/// COMPUTE_TYPE adds fp32 parts in a step of its own. The others hold parts in the result's dtype, in 16 bits against the promise that sums
+/// are fp32; INPLACE adds them one after the other, in an order that is not documented.
+std::uint32_t reductions_of(GemmProblem const& p) {
+  return p.out == Dtype::fp32 && !device_settings().deterministic ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+/// The first of cuBLASLt's candidates that this device accepts: a function of the problem and the device, never of a measurement.
 void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan) {
   cublasLtMatmulPreference_t raw = nullptr;
   TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceCreate(&raw));
@@ -81,17 +116,25 @@ void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan)
     TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceSetAttribute(raw, attribute, &value, sizeof value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_of(p));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.c));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.c));
-  cublasLtMatmulHeuristicResult_t best{};
+  std::array<cublasLtMatmulHeuristicResult_t, 8> candidates{};
   int found = 0;
-  auto const status = lt().cublasLtMatmulAlgoGetHeuristic(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(),
-                                                     plan.out.get(), raw, 1, &best, &found);
-  TESSERA_VALIDATE(status == CUBLAS_STATUS_SUCCESS && found > 0, InternalError, "cuBLASLt has no algorithm for the ", text_of(p), ": ",
-                   lt().cublasLtGetStatusString(status));
-  plan.algorithm = best.algo;
+  auto const status = lt().cublasLtMatmulAlgoGetHeuristic(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(), plan.out.get(),
+                                                          raw, static_cast<int>(candidates.size()), candidates.data(), &found);
+  plan.refusal = status != CUBLAS_STATUS_SUCCESS ? lt().cublasLtGetStatusString(status) : concat("none of ", found, " candidates runs on this device");
+  for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found && !plan.served; ++i) {
+    auto const& candidate = candidates[static_cast<std::size_t>(i)];
+    cublasLtMatmulHeuristicResult_t checked{};
+    plan.algorithm = candidate.algo;
+    plan.served = candidate.state == CUBLAS_STATUS_SUCCESS &&
+                  lt().cublasLtMatmulAlgoCheck(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(), plan.out.get(),
+                                               &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                  checked.workspaceSize <= workspace_bytes;
+  }
 }
 
 Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
@@ -102,11 +145,13 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   plan.product.reset(raw);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (p.bias) {
-    set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.in));
-    set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+  if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.in));
+  if (p.gelu_input) {
+    set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, type_of(p.out));
+    set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
+  set_pointers(p, plan);
   plan.left = p.transpose_b ? layout_of(p, p.in, p.n, p.k) : layout_of(p, p.in, p.k, p.n);
   plan.right = p.transpose_a ? layout_of(p, p.in, p.k, p.m) : layout_of(p, p.in, p.m, p.k);
   plan.out = layout_of(p, p.out, p.m, p.n);
@@ -114,11 +159,32 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   return plan;
 }
 
+bool gelu_belongs_to_products() {
+  switch (device_settings().gelu) {
+    case DeviceGelu::fused: return true;
+    case DeviceGelu::separate: return false;
+    case DeviceGelu::automatic: break;
+  }
+  static bool const pays = memory::Runtime::device() >= 0 &&
+                           gelu_epilogue_pays(memory::describe_device(memory::Runtime::device()).major, lt().cublasLtGetVersion());
+  return pays;
+}
+
+/// What cuBLASLt cannot do in one by its manual: an empty sum; a bias in another dtype than the result's (table of cublasLtMatmul); an
+/// input of GELU whose leading dimension is no multiple of 8 elements, or that its 16-byte accesses cannot reach; DGELU and a bias.
+bool may_be_one_call(GemmProblem const& p) {
+  if (p.k == 0 || (p.bias && p.in != p.out)) return false;
+  if (p.activation == GemmActivation::none) return true;
+  return gelu_belongs_to_products() && p.in == p.out && p.n % 8 == 0 && alignment_of(p.gelu_input) >= 16 &&
+         !(p.bias && p.activation == GemmActivation::gelu_slope);
+}
+
 /// What the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 12>;
+using Key = std::array<std::int64_t, 17>;
 Key key_of(GemmProblem const& p) {
-  return {p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, static_cast<int>(p.in), static_cast<int>(p.out), p.bias != nullptr,
-          alignment_of(p.a), alignment_of(p.b), alignment_of(p.c)};
+  return {p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, static_cast<int>(p.in), static_cast<int>(p.out), static_cast<int>(p.activation),
+          alignment_of(p.a), alignment_of(p.b), alignment_of(p.c), p.bias != nullptr, alignment_of(p.bias), alignment_of(p.gelu_input),
+          device_settings().tf32, device_settings().deterministic};
 }
 
 class Products {
@@ -129,16 +195,26 @@ class Products {
     return products;
   }
 
-  void run(GemmProblem const& p, void* stream) {
+  /// One call of cuBLASLt; false, and nothing is done, when it has no algorithm.
+  bool run(GemmProblem const& p, void* stream) {
     std::lock_guard const lock(mutex_);
     auto found = plans_.find(key_of(p));
     if (found == plans_.end()) found = plans_.emplace(key_of(p), make_plan(handle(p), p)).first;
     Plan const& plan = found->second;
-    if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    if (!plan.served) {
+      refusal_ = plan.refusal;
+      return false;
+    }
+    set_pointers(p, plan);
     float const alpha = p.alpha, beta = p.accumulate ? 1.0f : 0.0f;
     TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a, plan.right.get(), &beta, p.c,
-                                            plan.out.get(), p.c, plan.out.get(), &plan.algorithm, workspace(stream), workspace_bytes,
-                                            static_cast<cudaStream_t>(stream)));
+                                                 plan.out.get(), p.c, plan.out.get(), &plan.algorithm, workspace(stream), workspace_bytes,
+                                                 static_cast<cudaStream_t>(stream)));
+    return true;
+  }
+  std::string refusal() const {
+    std::lock_guard const lock(mutex_);
+    return refusal_;
   }
 
  private:
@@ -152,20 +228,33 @@ class Products {
     return buffer.data();
   }
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   cublasLtHandle_t handle_ = nullptr;
   std::map<Key, Plan> plans_;
   std::map<void*, memory::Buffer> workspaces_;
+  std::string refusal_;  ///< the latest
 };
 
 }  // namespace
 
-void cublaslt_product(GemmProblem const& p, void* stream) {
+void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   if (p.m == 0 || p.n == 0) return;
-  TESSERA_VALIDATE(p.k > 0, InternalError, "the ", text_of(p), " on a device: the depth must be positive");
-  TESSERA_VALIDATE(!p.bias || p.in == p.out, InternalError, "the ", text_of(p), " on a device: a bias needs a result of its own dtype");
-  Products::of_process().run(p, stream);
+  auto& products = Products::of_process();
+  if (may_be_one_call(p) && products.run(p, q.native_stream())) return;
+  if (p.activation != GemmActivation::none) {
+    cublaslt_product(q, without_activation(p));
+    return apply_activation(q, p);
+  }
+  TESSERA_VALIDATE(p.bias || p.k == 0, InternalError, "cuBLASLt has no algorithm for the ", text_of(p), ": ", products.refusal());
+  begin_with_bias(q, p);
+  if (p.k == 0) return;
+  GemmProblem rest = p;
+  rest.bias = nullptr;
+  rest.accumulate = true;
+  cublaslt_product(q, rest);
 }
+
+bool gelu_epilogue_pays(int capability_major, std::size_t library_version) { return capability_major >= 9 && library_version >= 120500; }
 
 std::string cublaslt_description() {
   auto const version = lt().cublasLtGetVersion();

@@ -7,7 +7,13 @@
 
 namespace tessera::kernels::detail {
 
-/// c[m, n] (+)= alpha op(a) op(b) + bias, all row-major and without gaps.
+enum class GemmActivation {
+  none,
+  gelu,        ///< gelu_input = x, c = gelu_new(x)
+  gelu_slope,  ///< c = x gelu_new'(gelu_input)
+};
+
+/// x = alpha op(a) op(b) + bias;  c[m, n] (+)= x, or what the activation says. All row-major and without gaps.
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
@@ -17,6 +23,8 @@ struct GemmProblem {
   void const* a = nullptr;
   void const* b = nullptr;
   void const* bias = nullptr;  ///< [n] or null
+  GemmActivation activation = GemmActivation::none;
+  void* gelu_input = nullptr;  ///< [m, n] in c's dtype; gelu writes it, gelu_slope reads it
 };
 
 /// c = alpha op(a) op(b) + beta c in fp32, row-major with leading dimensions.

@@ -208,7 +208,7 @@ struct GemmEngine::Impl {
   template <class TC, class T>
   static void begin_with_bias(GemmProblem const& p) {
     BeginWithBias<TC, T> const rule{static_cast<TC*>(p.c), static_cast<T const*>(p.bias), p.n, p.accumulate};
-    launch_range(HostSpace(), "tessera::kernels::gemm_bias", p.m, rule);
+    launch_range(HostSpace(), "tessera::kernels::gemm_bias", p.m, CallWithRow<BeginWithBias<TC, T>>{rule});
   }
 
   void direct(GemmProblem const& p, SgemmLibrary with) {

@@ -4,6 +4,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstdint>
 
+#include "detail/launch.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::kernels::detail {
@@ -53,13 +54,18 @@ struct BeginWithBias {
   T const* bias;
   std::int64_t columns;
   bool accumulate;
-  KOKKOS_FUNCTION void operator()(std::int64_t r) const {
-    TC* const __restrict to = c + r * columns;
-    T const* const __restrict b = bias;
-    for (std::int64_t j = 0; j < columns; ++j) {
-      float const old = accumulate ? static_cast<float>(to[j]) : 0.0f;
-      to[j] = TC(old + (b ? static_cast<float>(b[j]) : 0.0f));
-    }
+  template <class Lanes>
+  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t r) const {
+    TC* const row = c + r * columns;
+    bool const add = accumulate;
+    T const* const b = bias;
+    for_chunks(lanes, columns, [=](std::int64_t first, int count) {
+#pragma omp simd
+      for (std::int64_t j = first; j < first + count; ++j) {
+        float const old = add ? static_cast<float>(row[j]) : 0.0f;
+        row[j] = TC(old + (b ? static_cast<float>(b[j]) : 0.0f));
+      }
+    });
   }
 };
 

@@ -9,8 +9,7 @@ Mlp::Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options)
 Mlp::Saved Mlp::expand(Pass const& pass, WeightLease const& weights, ConstTensorView in) const {
   std::int64_t const rows = pass.positions(), inner = expand_.shape().out;
   Saved const saved{.before = pass.allocate(rows, inner), .activated = pass.allocate(rows, inner)};
-  expand_.forward(pass, weights, saved.before, in);
-  kernels::gelu_new(pass.compute, saved.activated, saved.before);
+  expand_.forward(pass, weights, saved.activated, in, saved.before);
   return saved;
 }
 
@@ -22,8 +21,7 @@ void Mlp::backward(Pass const& pass, WeightLease const& weights, GradientLease c
                    ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const dinner = pass.allocate(pass.positions(), expand_.shape().out);
-  project_.backward(pass, weights, gradients, dinner, dout, saved.activated);
-  kernels::gelu_new_backward(pass.compute, dinner, dinner, saved.before);
+  project_.backward(pass, weights, gradients, {dinner, saved.before}, dout, saved.activated);
   expand_.backward(pass, weights, gradients, din, dinner, in);
 }
 

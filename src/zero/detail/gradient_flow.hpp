@@ -21,7 +21,7 @@ class GradientFlow {
   virtual memory::GradientLease lease(int unit) = 0;
   /// The unit's gradients of this micro-step are complete on the compute queue.
   virtual void complete(int unit) = 0;
-  /// Blocks the host until the sums are in place. @throws InternalError naming a unit without gradients
+  /// What the compute queue is given from now on finds the sums in place. @throws InternalError naming a unit without gradients
   virtual void finish() = 0;
   /// Blocks the host until no transfer is under way.
   virtual void settle() = 0;

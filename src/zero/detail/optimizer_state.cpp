@@ -55,17 +55,14 @@ std::vector<kernels::AdamWSegment> OptimizerState::segments_of(int unit) const {
   return out;
 }
 
-kernels::GradientStatistics OptimizerState::statistics() const {
+std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
   std::vector<kernels::GradientRun> runs;
   for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u)
     runs.push_back({offset(gradients_.region(u), rules_.gradient_dtype, context_.ownership.shard_offset(u)), context_.plan.unit(u).shard_numel});
-  kernels::GradientStatistics out;
-  kernels::gradient_statistics(context_.compute, out, runs, rules_.gradient_dtype);
-  context_.compute.record().wait("gradient statistics", compute_deadline);
-  return out;
+  return runs;
 }
 
-void OptimizerState::update(int unit, std::int64_t t, double learning_rate, double gradient_factor) const {
+void OptimizerState::update(int unit, std::int64_t t, double learning_rate, kernels::AdamWControl const* control) const {
   auto const& c = context_.config;
   kernels::AdamWStep step;
   step.segments = segments_[static_cast<std::size_t>(unit)];
@@ -80,7 +77,7 @@ void OptimizerState::update(int unit, std::int64_t t, double learning_rate, doub
     step.bias_correction2 = 1.0 - std::pow(c.beta2, static_cast<double>(t));
   }
   step.adam_l2 = c.adam_l2;
-  step.gradient_factor = gradient_factor;
+  step.control = control;
   if (!step.segments.empty()) kernels::adamw(context_.compute, step);
 }
 

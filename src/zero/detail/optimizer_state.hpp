@@ -30,11 +30,12 @@ class OptimizerState {
   /// Blocks the host; nothing to do when the state is on the host.
   void copy_shards(Part part, Direction direction);
 
-  /// Sum of squares and finiteness of this rank's gradient shards, padding (zeros) included.
-  kernels::GradientStatistics statistics() const;
+  /// This rank's gradient shards, padding (zeros) included.
+  std::vector<kernels::GradientRun> gradient_shards() const;
+  Dtype gradient_dtype() const { return rules_.gradient_dtype; }
 
-  /// Updates @p unit on the compute queue as step @p t; gradients are multiplied by @p gradient_factor first.
-  void update(int unit, std::int64_t t, double learning_rate, double gradient_factor) const;
+  /// Updates @p unit on the compute queue as step @p t, as @p control says when the kernels run.
+  void update(int unit, std::int64_t t, double learning_rate, kernels::AdamWControl const* control) const;
 
   /// Working weights of this rank's shard from its master.
   void round_weights(int unit) const;

@@ -5,6 +5,7 @@
 
 #include "detail/unit_views.hpp"
 #include "tessera/kernels/elementwise.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -76,6 +77,12 @@ void Reducer::retire_oldest() {
 
 void Reducer::retire_all() {
   while (!under_way_.empty()) retire_oldest();
+}
+
+void Reducer::finish() {
+  if (memory::tier_of(context_.compute) == memory::Tier::device) std::exchange(last_, {}).order_before(context_.compute);
+  else context_.comm.wait(std::exchange(last_, {}));
+  retire_all();
 }
 
 void Reducer::wait_all() {

@@ -25,7 +25,10 @@ class Reducer {
 
   /// Hands back all buffers; whoever takes one again waits for its reduction.
   void retire_all();
-  /// Blocks the host until every reduction of the step is done, and hands back all buffers.
+  /// Lets the compute queue's later work use what every reduction of the step gives, and hands back all buffers. Blocks the host where
+  /// the host computes.
+  void finish();
+  /// Blocks the host until every reduction is done, and hands back all buffers.
   void wait_all();
   std::size_t buffer_bytes() const { return wire_.bytes(); }
 

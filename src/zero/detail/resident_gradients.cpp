@@ -42,7 +42,7 @@ class ResidentGradients final : public GradientFlow {
 
   void finish() override {
     progress_.expect_all_complete();
-    reducer_.wait_all();
+    reducer_.finish();
   }
   void settle() override { reducer_.wait_all(); }
 

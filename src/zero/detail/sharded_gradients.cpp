@@ -37,7 +37,7 @@ class ShardedGradients final : public GradientFlow {
 
   void finish() override {
     progress_.expect_all_complete();
-    reducer_.wait_all();
+    reducer_.finish();
   }
   void settle() override { reducer_.wait_all(); }
 

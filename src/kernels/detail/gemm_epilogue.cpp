@@ -1,0 +1,32 @@
+#include "detail/gemm_epilogue.hpp"
+
+#include "detail/gemm_rules.hpp"
+#include "detail/launch.hpp"
+#include "tessera/kernels/elementwise.hpp"
+
+namespace tessera::kernels::detail {
+
+GemmProblem without_activation(GemmProblem p) {
+  if (p.activation == GemmActivation::gelu) p.c = p.gelu_input;
+  p.activation = GemmActivation::none;
+  p.gelu_input = nullptr;
+  return p;
+}
+
+void apply_activation(memory::Queue& q, GemmProblem const& p) {
+  TensorView const c(p.c, p.out, {p.m, p.n}), input(p.gelu_input, p.out, {p.m, p.n});
+  if (p.activation == GemmActivation::gelu) gelu_new(q, c, input);
+  if (p.activation == GemmActivation::gelu_slope) gelu_new_backward(q, c, c, input);
+}
+
+void begin_with_bias(memory::Queue& q, GemmProblem const& p) {
+  with_type(p.in, "gemm", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    char const* const name = "tessera::kernels::gemm_bias";
+    auto const* const bias = static_cast<T const*>(p.bias);
+    if (p.out == Dtype::fp32) parallel_rows(q, name, p.m, BeginWithBias<float, T>{static_cast<float*>(p.c), bias, p.n, p.accumulate});
+    else parallel_rows(q, name, p.m, BeginWithBias<T, T>{static_cast<T*>(p.c), bias, p.n, p.accumulate});
+  });
+}
+
+}  // namespace tessera::kernels::detail
