@@ -1,6 +1,6 @@
 #include "tessera/kernels/column_sums.hpp"
 
-#include "detail/column_sums_rule.hpp"
+#include "detail/column_sums.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels {
@@ -70,11 +70,7 @@ void sum_on_device(Queue& q, Out* out, In const* in, std::int64_t rows, std::int
     detail::ColumnTile<float, In, N, team> const rule{{parts}, in, rows, columns, block};
     detail::parallel_teams<team>(q, name, rule.teams(), rule);
   });
-  detail::with_team_size<detail::column_parts_threads>(q, [&](auto threads) {
-    constexpr int team = decltype(threads)::value;
-    auto const rule = detail::add_column_parts<Out, team>({.first = out, .accumulate = accumulate}, parts, blocks, columns);
-    detail::parallel_teams<team>(q, "tessera::kernels::bias_gradient_blocks", rule.teams(), rule);
-  });
+  detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_blocks", {.first = out, .accumulate = accumulate}, parts, blocks, columns);
 }
 
 template <class T>

@@ -1,8 +1,10 @@
 #include "tessera/kernels/layer_norm.hpp"
 
 #include "detail/convert.hpp"
+#include "detail/column_sums.hpp"
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
+#include "detail/layer_norm_rules.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -140,7 +142,7 @@ struct NormaliseBackward {
   }
 };
 
-/// Adds the blocks' parts in their order.
+/// On the host: adds the blocks' parts in their order.
 template <class G>
 struct AddParts {
   G *dgamma, *dbeta;
@@ -172,14 +174,36 @@ Normalise<T> make_normalise(TensorView out, TensorView mean, TensorView rstd, Co
           gamma.as<T>(), beta.as<T>(),     gamma.numel(),    epsilon};
 }
 
+/// The same for a team that keeps rows in registers.
+template <int Threads, class T>
+detail::TeamNormalise<T, Threads> in_registers(Normalise<T> const& n, std::int64_t rows) {
+  return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};
+}
+
+/// Runs make(threads), a rule for teams that keep rows in registers, where a CUDA device, the width and the addresses allow it.
+template <class T, class Make, class... Data>
+bool run_in_registers([[maybe_unused]] Queue& q, [[maybe_unused]] char const* name, [[maybe_unused]] std::int64_t columns,
+                      [[maybe_unused]] Make const& make, [[maybe_unused]] Data const*... data) {
+#ifdef KOKKOS_ENABLE_CUDA
+  if (memory::on_cuda(q) && detail::in_packs<detail::pack_of<T>>(columns, data...))
+    return detail::with_norm_team<T>(columns, [&](auto threads) {
+      auto const rule = make(threads);
+      detail::parallel_teams<decltype(threads)::value>(q, name, rule.teams(), rule);
+    });
+#endif
+  return false;
+}
+
 }  // namespace
 
 void layer_norm(Queue& q, TensorView out, TensorView mean, TensorView rstd, ConstTensorView in, ConstTensorView gamma,
                 ConstTensorView beta, float epsilon) {
   with_type(in.dtype(), "layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::parallel_rows(q, "tessera::kernels::layer_norm", mean.numel(),
-                          make_normalise<T>(out, mean, rstd, in, gamma, beta, epsilon));
+    char const* const name = "tessera::kernels::layer_norm";
+    Normalise<T> const rule = make_normalise<T>(out, mean, rstd, in, gamma, beta, epsilon);
+    auto const team = [&](auto threads) { return in_registers<decltype(threads)::value>(rule, mean.numel()); };
+    if (!run_in_registers<T>(q, name, rule.columns, team, rule.out, rule.in, rule.gamma, rule.beta)) detail::parallel_rows(q, name, mean.numel(), rule);
   });
 }
 
@@ -188,32 +212,53 @@ void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView me
   TESSERA_EXPECT(sum.numel() == residual.numel() && sum.numel() == branch.numel());
   with_type(sum.dtype(), "residual_layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    ResidualNormalise<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(), detail::DropoutFactors(drop),
-                                    make_normalise<T>(out, mean, rstd, sum, gamma, beta, epsilon)};
-    detail::parallel_rows(q, "tessera::kernels::residual_layer_norm", mean.numel(), rule);
+    char const* const name = "tessera::kernels::residual_layer_norm";
+    Normalise<T> const norm = make_normalise<T>(out, mean, rstd, sum, gamma, beta, epsilon);
+    ResidualNormalise<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(), detail::DropoutFactors(drop), norm};
+    auto const team = [&](auto threads) {
+      constexpr int size = decltype(threads)::value;
+      return detail::TeamResidualNormalise<T, size>{rule.sum, rule.residual, rule.branch, rule.factors, in_registers<size>(norm, mean.numel())};
+    };
+    if (!run_in_registers<T>(q, name, norm.columns, team, rule.sum, rule.residual, rule.branch, norm.out, norm.gamma, norm.beta))
+      detail::parallel_rows(q, name, mean.numel(), rule);
   });
 }
 
-std::int64_t layer_norm_backward_workspace(std::int64_t rows, std::int64_t columns) { return 2 * columns * blocks_of(rows); }
+std::int64_t layer_norm_backward_workspace(Queue const& q, std::int64_t rows, std::int64_t columns) {
+  std::int64_t const blocks = blocks_of(rows);
+  if (q.kind() != memory::QueueKind::stream) return 2 * columns * blocks;
+  return 2 * columns * std::max(blocks, (rows + detail::rows_of_norm_block(rows) - 1) / detail::rows_of_norm_block(rows));
+}
 
 void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorView dgamma, TensorView dbeta, bool accumulate_parameters,
                          ConstTensorView dout, ConstTensorView in, ConstTensorView mean, ConstTensorView rstd, ConstTensorView gamma,
                          TensorView workspace) {
   std::int64_t const rows = mean.numel(), columns = gamma.numel();
   TESSERA_EXPECT(rows * columns == in.numel() && din.numel() == in.numel() && dout.numel() == in.numel());
-  TESSERA_EXPECT(workspace.numel() >= layer_norm_backward_workspace(rows, columns));
+  TESSERA_EXPECT(workspace.numel() >= layer_norm_backward_workspace(q, rows, columns));
   float* const parts = workspace.as<float>();
+  std::int64_t blocks = blocks_of(rows);
   with_type(in.dtype(), "layer_norm_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
+    char const* const name = "tessera::kernels::layer_norm_backward";
     NormaliseBackward<T> const rule{din.as<T>(),  dout.as<T>(),  in.as<T>(), mean.as<float>(), rstd.as<float>(),
                                     gamma.as<T>(), parts,         rows,       columns,          rows_per_block(rows),
                                     accumulate_din};
-    detail::parallel_rows(q, "tessera::kernels::layer_norm_backward", blocks_of(rows), rule);
+    auto const team = [&](auto threads) {
+      detail::TeamNormaliseBackward<T, decltype(threads)::value> const out{rule.din, rule.dout, rule.in, rule.mean, rule.rstd, rule.gamma, parts, rows,
+                                                                           columns, detail::rows_of_norm_block(rows), accumulate_din};
+      blocks = out.teams();
+      return out;
+    };
+    if (!run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma)) detail::parallel_rows(q, name, blocks, rule);
   });
   with_type(dgamma.dtype(), "layer_norm_backward", [&](auto tag) {
     using G = typename decltype(tag)::type;
-    AddParts<G> const rule{dgamma.as<G>(), dbeta.as<G>(), parts, columns, blocks_of(rows), accumulate_parameters};
-    detail::parallel_blocks(q, "tessera::kernels::layer_norm_backward_parameters", columns, 64, rule);
+    char const* const name = "tessera::kernels::layer_norm_backward_parameters";
+    if (q.kind() == memory::QueueKind::stream)
+      return detail::add_column_parts<G>(q, name, {dgamma.as<G>(), dbeta.as<G>(), columns, accumulate_parameters}, parts, blocks, 2 * columns);
+    AddParts<G> const rule{dgamma.as<G>(), dbeta.as<G>(), parts, columns, blocks, accumulate_parameters};
+    detail::launch_on_host(q, name, (columns + 63) / 64, detail::CallWithBlock<AddParts<G>>{rule, columns, 64});
   });
 }
 

@@ -79,7 +79,7 @@ void run_blocks(Problem& p, FiberOrder order, bool accumulate) {
   std::vector<float> parts(static_cast<std::size_t>(blocks * p.columns), std::nanf(""));
   detail::ColumnTile<float, T, N, detail::column_tile_threads> const tiles{{parts.data()}, p.dout.view().as<T>(), p.rows, p.columns, block};
   BlockOfFibers<detail::column_tile_threads>(order).run(tiles, tiles.teams());
-  auto const last = detail::add_column_parts<T, detail::column_parts_threads>({.first = p.dbias.view().as<T>(), .accumulate = accumulate}, parts.data(),
+  auto const last = detail::sum_of_column_parts<T, detail::column_parts_threads>({.first = p.dbias.view().as<T>(), .accumulate = accumulate}, parts.data(),
                                                                               blocks, p.columns);
   BlockOfFibers<detail::column_parts_threads>(order).run(last, last.teams());
 }

@@ -70,7 +70,7 @@ class Everything {
     residual_layer_norm(q, matrix("sum2"), matrix("normal2"), mean, rstd, matrix("a"), matrix("b"), drop_, vector("gamma"),
                         vector("beta"), 1e-5f);
     layer_norm_backward(q, matrix("din"), true, vector("dgamma"), vector("dbeta"), true, matrix("b"), matrix("sum2"), mean, rstd,
-                        vector("gamma"), array("parts", Dtype::fp32, {layer_norm_backward_workspace(rows, columns)}).view());
+                        vector("gamma"), array("parts", Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)}).view());
   }
   void embed(Queue& q) {
     TensorView const wte = array("wte", dtype_, {40, columns}).view(), wpe = array("wpe", dtype_, {80, columns}).view();

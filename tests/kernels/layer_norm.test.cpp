@@ -1,5 +1,10 @@
 #include "tessera/kernels/layer_norm.hpp"
 
+#include "block_of_fibers.hpp"
+#include "detail/column_sums_rule.hpp"
+#include "detail/element_types.hpp"
+#include "detail/layer_norm_rules.hpp"
+#include "fake_device.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -111,39 +116,165 @@ TEST_P(LayerNorm, WithResidualAndDropout) {
   }
 }
 
-TEST_P(LayerNorm, Backward) {
+/// Inputs, outputs and references of one backward pass.
+struct BackwardCase {
+  Case::Data d;
+  Array din, dgamma, dbeta;
+  Gradients want, more;
+
+  BackwardCase(Dtype dtype, std::int64_t rows, std::int64_t columns)
+      : d(dtype, rows, columns), din(dtype, {rows, columns}), dgamma(Dtype::fp32, {columns}), dbeta(Dtype::fp32, {columns}) {
+    auto const host = memory::make_inline_queue("reference");
+    layer_norm(*host, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(), d.beta.view(), epsilon);
+    din.randomise(7);
+    dgamma.randomise(8);
+    dbeta.randomise(9);
+    want = gradients(d.in.values(), d.gamma.values(), d.beta.values(), d.dout.values());
+    more = want;
+    for (std::size_t i = 0; i < more.din.size(); ++i) more.din[i] += din.get(static_cast<std::int64_t>(i));
+    for (std::size_t c = 0; c < more.dgamma.size(); ++c) {
+      more.dgamma[c] += dgamma.get(static_cast<std::int64_t>(c));
+      more.dbeta[c] += dbeta.get(static_cast<std::int64_t>(c));
+    }
+  }
+  void expect(Gradients const& expected) const {
+    expect_close(din, expected.din, 3e-6);
+    expect_close(dgamma, expected.dgamma, 3e-6);
+    expect_close(dbeta, expected.dbeta, 3e-6);
+  }
+  bool same_bits(BackwardCase const& other) const { return din == other.din && dgamma == other.dgamma && dbeta == other.dbeta; }
+};
+
+void check_backward(Queue& q, Dtype dtype) {
   for (std::int64_t rows : {1, 16, 37, 2100}) {
     for (std::int64_t columns : {3, 257, 768}) {
       if (rows > 1000 && columns != 257) continue;
-      Data d(dtype, rows, columns);
-      layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(), d.beta.view(), epsilon);
-      Array din(dtype, {rows, columns}), dgamma(Dtype::fp32, {columns}), dbeta(Dtype::fp32, {columns});
-      Array workspace(Dtype::fp32, {layer_norm_backward_workspace(rows, columns)});
-      din.randomise(7);
-      dgamma.randomise(8);
-      dbeta.randomise(9);
+      BackwardCase p(dtype, rows, columns);
+      Array workspace(Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)});
       workspace.randomise(10);
-      Gradients want = gradients(d.in.values(), d.gamma.values(), d.beta.values(), d.dout.values());
-      Gradients more = want;
-      for (std::size_t i = 0; i < more.din.size(); ++i) more.din[i] += din.get(static_cast<std::int64_t>(i));
-      for (std::size_t c = 0; c < more.dgamma.size(); ++c) {
-        more.dgamma[c] += dgamma.get(static_cast<std::int64_t>(c));
-        more.dbeta[c] += dbeta.get(static_cast<std::int64_t>(c));
-      }
       auto const run = [&](bool accumulate, Gradients const& expected) {
-        layer_norm_backward(*queue, din.view(), accumulate, dgamma.view(), dbeta.view(), accumulate, d.dout.view(), d.in.view(),
-                            d.mean.view(), d.rstd.view(), d.gamma.view(), workspace.view());
-        expect_close(din, expected.din, 3e-6);
-        expect_close(dgamma, expected.dgamma, 3e-6);
-        expect_close(dbeta, expected.dbeta, 3e-6);
+        layer_norm_backward(q, p.din.view(), accumulate, p.dgamma.view(), p.dbeta.view(), accumulate, p.d.dout.view(), p.d.in.view(),
+                            p.d.mean.view(), p.d.rstd.view(), p.d.gamma.view(), workspace.view());
+        q.record().wait("layer norm", std::chrono::seconds(60));
+        p.expect(expected);
       };
-      run(true, more);
-      run(false, want);
-      Array const first = dgamma, second = dbeta;
-      run(false, want);
-      EXPECT_TRUE(first == dgamma && second == dbeta) << "two runs give the same bits";
+      run(true, p.more);
+      run(false, p.want);
+      Array const first = p.dgamma, second = p.dbeta;
+      run(false, p.want);
+      EXPECT_TRUE(first == p.dgamma && second == p.dbeta) << "two runs give the same bits";
     }
   }
+}
+
+TEST_P(LayerNorm, Backward) { check_backward(*queue, dtype); }
+
+TEST_P(LayerNorm, BackwardOnAStream) {
+  tessera::test::FakeDevice device;
+  check_backward(*memory::make_stream_queue("compute"), dtype);
+}
+
+/// make(type, threads) gives the rule of a device for rows of @p columns; it runs in blocks of that many threads.
+template <class Make>
+void run_in_blocks(Dtype dtype, std::int64_t columns, FiberOrder order, Make const& make) {
+  detail::with_type(dtype, "test", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    ASSERT_TRUE(detail::with_norm_team<T>(columns, [&](auto threads) {
+      auto const rule = make(tag, threads);
+      BlockOfFibers<decltype(threads)::value>(order).run(rule, rule.teams());
+    }));
+  });
+}
+
+template <class T, int Threads>
+detail::TeamNormalise<T, Threads> rule_of(Case::Data& d, ConstTensorView in) {
+  return {d.out.view().as<T>(),  d.mean.view().as<float>(), d.rstd.view().as<float>(), in.as<T>(), d.gamma.view().as<T>(),
+          d.beta.view().as<T>(), d.mean.numel(),            d.gamma.numel(),           epsilon};
+}
+
+TEST_P(LayerNorm, DeviceRulesInBlocksOfThreads) {
+  for (std::int64_t rows : {1, 3, 10}) {
+    for (std::int64_t columns : {8, 48, 768, 1600, 2048}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
+      Data d(dtype, rows, columns), again = d;
+      auto const run = [&](Data& to, FiberOrder order) {
+        run_in_blocks(dtype, columns, order, [&](auto tag, auto threads) {
+          return rule_of<typename decltype(tag)::type, decltype(threads)::value>(to, to.in.view());
+        });
+      };
+      run(d, FiberOrder::ascending);
+      run(again, FiberOrder::descending);
+      Reference const want = normalise(d.in.values(), d.gamma.values(), d.beta.values());
+      expect_close(d.out, want.out);
+      expect_close(d.mean, want.mean);
+      expect_close(d.rstd, want.rstd);
+      EXPECT_TRUE(d.out == again.out && d.mean == again.mean && d.rstd == again.rstd) << "the order of the threads does not show";
+    }
+  }
+}
+
+TEST_P(LayerNorm, DeviceRulesWithResidualAndDropout) {
+  for (float p : {0.0f, 0.2f}) {
+    std::int64_t const rows = 6, columns = 776;
+    Data d(dtype, rows, columns);
+    Array branch(dtype, {rows, columns}), sum(dtype, {rows, columns}), apart(dtype, {rows, columns});
+    branch.randomise(6);
+    Dropout const drop{p, 8, 9, 10};
+    run_in_blocks(dtype, columns, FiberOrder::ascending, [&](auto tag, auto threads) {
+      using T = typename decltype(tag)::type;
+      constexpr int size = decltype(threads)::value;
+      return detail::TeamResidualNormalise<T, size>{sum.view().as<T>(), d.in.view().template as<T>(), branch.view().as<T>(), detail::DropoutFactors(drop),
+                                                    rule_of<T, size>(d, sum.view())};
+    });
+    residual_add(*queue, apart.view(), d.in.view(), branch.view(), drop);
+    EXPECT_TRUE(apart == sum) << "the sum is that of residual_add, bit for bit";
+    expect_close(d.out, normalise(sum.values(), d.gamma.values(), d.beta.values()).out);
+  }
+}
+
+/// Both launches of a device.
+void run_backward_in_blocks(BackwardCase& p, FiberOrder order, bool accumulate) {
+  std::int64_t const rows = p.d.mean.numel(), columns = p.d.gamma.numel(), block = detail::rows_of_norm_block(rows), blocks = (rows + block - 1) / block;
+  std::vector<float> parts(static_cast<std::size_t>(2 * columns * blocks), std::nanf(""));
+  run_in_blocks(p.d.in.dtype(), columns, order, [&](auto tag, auto threads) {
+    using T = typename decltype(tag)::type;
+    return detail::TeamNormaliseBackward<T, decltype(threads)::value>{
+        p.din.view().as<T>(), p.d.dout.view().template as<T>(), p.d.in.view().template as<T>(), p.d.mean.view().template as<float>(),
+        p.d.rstd.view().template as<float>(), p.d.gamma.view().template as<T>(), parts.data(), rows, columns, block, accumulate};
+  });
+  auto const last = detail::sum_of_column_parts<float, detail::column_parts_threads>({p.dgamma.view().as<float>(), p.dbeta.view().as<float>(), columns, accumulate},
+                                                                                  parts.data(), blocks, 2 * columns);
+  BlockOfFibers<detail::column_parts_threads>(order).run(last, last.teams());
+}
+
+TEST_P(LayerNorm, DeviceRulesOfTheBackwardPass) {
+  for (std::int64_t rows : {1, 3, 37, 70}) {
+    for (std::int64_t columns : {8, 48, 768, 1600}) {
+      if (rows == 70 && columns == 1600) continue;
+      SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
+      BackwardCase a(dtype, rows, columns), b = a, c = a;
+      run_backward_in_blocks(a, FiberOrder::ascending, true);
+      run_backward_in_blocks(b, FiberOrder::descending, true);
+      run_backward_in_blocks(c, FiberOrder::ascending, false);
+      a.expect(a.more);
+      c.expect(c.want);
+      EXPECT_TRUE(a.same_bits(b)) << "the order of the threads does not show";
+    }
+  }
+}
+
+TEST(LayerNormTeams, ServeWhatDividesIntoSixteenBytes) {
+  auto const threads_of = [](std::int64_t columns) {
+    int out = 0;
+    detail::with_norm_team<bfloat16>(columns, [&](auto threads) { out = decltype(threads)::value; });
+    return out;
+  };
+  EXPECT_EQ(threads_of(768), 128);
+  EXPECT_EQ(threads_of(1600), 256);
+  EXPECT_EQ(threads_of(4096), 512);
+  EXPECT_EQ(threads_of(4104), 0) << "more than 512 threads";
+  EXPECT_EQ(threads_of(769), 0);
+  EXPECT_EQ(threads_of(7), 0);
 }
 
 TEST(LayerNormReference, AgreesWithFiniteDifferences) {

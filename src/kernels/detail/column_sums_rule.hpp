@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "detail/packs.hpp"
+#include "detail/row_packs.hpp"
 #include "detail/team_sums.hpp"
 
 namespace tessera::kernels::detail {
@@ -61,8 +61,10 @@ struct ColumnTile {
     std::int64_t const column = strip * width + lane * N, first = row_block * block;
     std::int64_t const last = first + block < rows ? first + block : rows;
     float sums[N];
+    TESSERA_UNROLL
     for (int i = 0; i < N; ++i) sums[i] = 0.0f;
     if (column < columns) add_rows(sums, first + group, last, column);
+    TESSERA_UNROLL
     for (int i = 0; i < N; ++i) team.scratch()[group * width + lane * N + i] = sums[i];
     team.barrier();
     for (int c = team.rank(); c < width; c += Threads) {
@@ -74,15 +76,19 @@ struct ColumnTile {
   }
 
   TESSERA_FUNCTION void add_rows(float (&sums)[N], std::int64_t row, std::int64_t last, std::int64_t column) const {
-    using Elements = Pack<In, N>;
+    using Elements = RowPack<In, N>;
     std::int64_t const step = groups * columns;
     In const* at = in + row * columns + column;
     for (; row + 3 * groups < last; row += 4 * groups, at += 4 * step) {
-      Elements const a = Elements::read(at), b = Elements::read(at + step), c = Elements::read(at + 2 * step), d = Elements::read(at + 3 * step);
+      Elements a, b, c, d;
+      a.read(at), b.read(at + step), c.read(at + 2 * step), d.read(at + 3 * step);
+      TESSERA_UNROLL
       for (int i = 0; i < N; ++i) sums[i] += (a.get(i) + b.get(i)) + (c.get(i) + d.get(i));
     }
     for (; row < last; row += groups, at += step) {
-      Elements const a = Elements::read(at);
+      Elements a;
+      a.read(at);
+      TESSERA_UNROLL
       for (int i = 0; i < N; ++i) sums[i] += a.get(i);
     }
   }
@@ -93,7 +99,7 @@ template <class Out, int Threads>
 using ColumnParts = ColumnTile<Out, float, 1, Threads>;
 
 template <class Out, int Threads>
-ColumnParts<Out, Threads> add_column_parts(ColumnTarget<Out> const& to, float const* parts, std::int64_t blocks, std::int64_t columns) {
+ColumnParts<Out, Threads> sum_of_column_parts(ColumnTarget<Out> const& to, float const* parts, std::int64_t blocks, std::int64_t columns) {
   return {to, parts, blocks, columns, blocks};
 }
 

@@ -2,7 +2,7 @@
 /// Sums over the threads of a team, in an order that depends on the size of the team alone: a butterfly within each warp, then the
 /// warps one after the other. A team is anything with rank(), barrier() and exchange(); every thread learns the sums.
 
-#include "tessera/core/function.hpp"
+#include "detail/row_packs.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -17,16 +17,21 @@ template <int Threads, int N, class Team, class Combine>
 TESSERA_FUNCTION void combine_over_team(Team const& team, float* scratch, float (&value)[N], Combine const& combine) {
   static_assert(Threads == 1 || Threads % warp_size == 0);
   if constexpr (Threads > 1) {
+    TESSERA_UNROLL
     for (int mask = warp_size / 2; mask > 0; mask /= 2) {
       float other[N];
       team.exchange(value, mask, other);
+      TESSERA_UNROLL
       for (int i = 0; i < N; ++i) value[i] = combine(value[i], other[i]);
     }
     if (team.rank() % warp_size == 0)
+      TESSERA_UNROLL
       for (int i = 0; i < N; ++i) scratch[team.rank() / warp_size * N + i] = value[i];
     team.barrier();
+    TESSERA_UNROLL
     for (int i = 0; i < N; ++i) value[i] = scratch[i];
     for (int warp = 1; warp < Threads / warp_size; ++warp)
+      TESSERA_UNROLL
       for (int i = 0; i < N; ++i) value[i] = combine(value[i], scratch[warp * N + i]);
   }
 }

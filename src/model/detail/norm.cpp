@@ -26,7 +26,7 @@ LayerNorm::Saved LayerNorm::forward(Pass const& pass, WeightLease const& weights
 void LayerNorm::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView din, InputGradient mode,
                          ConstTensorView dout, ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
-  TensorView const workspace = pass.allocate_fp32(kernels::layer_norm_backward_workspace(in.dim(0), width_));
+  TensorView const workspace = pass.allocate_fp32(kernels::layer_norm_backward_workspace(pass.compute, in.dim(0), width_));
   kernels::layer_norm_backward(pass.compute, din, mode == InputGradient::add, gradients[gain_], gradients[offset_],
                                gradients.accumulate(), dout, in, saved.mean, saved.rstd, weights[gain_], workspace);
 }
