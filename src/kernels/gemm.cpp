@@ -31,7 +31,8 @@ void set_epilogue(GemmProblem& p, GemmEpilogue const& then, What const& what) {
   bool const gelu = !then.gelu_input.empty(), slope = !then.gelu_slope_at.empty();
   if (!gelu && !slope) return;
   ConstTensorView const input = gelu ? then.gelu_input : then.gelu_slope_at;
-  TESSERA_VALIDATE(!(gelu && slope) && !p.accumulate, InternalError, what(), ": gelu_new and its gradient exclude each other and accumulation");
+  TESSERA_VALIDATE(!(gelu && slope) && !p.accumulate && p.ldc() == p.n, InternalError, what(),
+                   ": gelu_new and its gradient exclude each other, accumulation and gaps in the result");
   TESSERA_VALIDATE(input.numel() == p.m * p.n && input.dtype() == p.out && input.data() != p.c, InternalError, what(),
                    ": the input of gelu_new is ", shape_of(input), "; it must be a matrix of its own with the result's shape and dtype");
   p.activation = gelu ? GemmActivation::gelu : GemmActivation::gelu_slope;
@@ -59,6 +60,11 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   p.transpose_b = how.transpose_b;
   p.accumulate = how.accumulate;
   p.alpha = how.alpha;
+  p.row_a = how.row_a;
+  p.row_b = how.row_b;
+  p.row_c = how.row_c;
+  TESSERA_VALIDATE(p.lda() >= a.dim(1) && p.ldb() >= b.dim(1) && p.ldc() >= p.n, InternalError, what(), ": rows that begin ", p.lda(), ", ", p.ldb(),
+                   " and ", p.ldc(), " elements apart are longer than that");
   p.in = a.dtype();
   p.out = c.dtype();
   p.c = c.data();

@@ -51,6 +51,7 @@ struct Product {
   Case c;
   GemmActivation activation = GemmActivation::none;
   std::size_t shift_c = 0, shift_bias = 0, shift_input = 0;
+  std::int64_t gap_a = 0, gap_b = 0, gap_c = 0;  ///< elements between rows
 };
 
 double gelu(double x) { return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))); }
@@ -72,11 +73,14 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
     Case const& c = p.c;
     Matrix const a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3), old(c.shape.m, c.shape.n, c.out, 4);
     Matrix input(c.shape.m, c.shape.n, c.out, 5);
-    OnDevice const da(*q, a), db(*q, b), dbias(*q, bias, p.shift_bias), dc(*q, old, p.shift_c), dinput(*q, input, p.shift_input);
+    Matrix const wide_a = with_gaps(a, a.columns + p.gap_a), wide_b = with_gaps(b, b.columns + p.gap_b);
+    Matrix wide_c = with_gaps(old, old.columns + p.gap_c), got = old, kept = input;
+    OnDevice const da(*q, wide_a), db(*q, wide_b), dbias(*q, bias, p.shift_bias), dc(*q, wide_c, p.shift_c), dinput(*q, input, p.shift_input);
     run({c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, dc.data(), da.data(), db.data(),
-         c.bias ? dbias.data() : nullptr, p.activation, p.activation == GemmActivation::none ? nullptr : dinput.data()});
-    Matrix got = old, kept = input;
-    dc.read(got);
+         c.bias ? dbias.data() : nullptr, p.activation, p.activation == GemmActivation::none ? nullptr : dinput.data(),
+         p.gap_a ? wide_a.columns : 0, p.gap_b ? wide_b.columns : 0, p.gap_c ? wide_c.columns : 0});
+    dc.read(wide_c);
+    EXPECT_TRUE(take_out_gaps(got, wide_c));
     dinput.read(kept);
     for (std::int64_t e = 0; e < c.shape.m * c.shape.n; ++e) {
       double const x = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
@@ -119,8 +123,20 @@ TEST_P(Products, OperandsMayLieAnywhere) {
       check({{{16, 24, 32}, false, false, false, activation != GemmActivation::gelu_slope, 1.0f, in, out}, activation, shift, shift, shift}, 2.0);
 }
 
+TEST_P(Products, RowsMayHaveGaps) {
+  auto const [in, out] = GetParam();
+  for_all({33, 17, 65}, in, out, [&](Case const& c) {
+    Product p{c};
+    p.gap_a = 7, p.gap_b = 1, p.gap_c = 15;
+    check(p);
+  });
+}
+
 TEST_P(Products, AnEmptySumLeavesBiasOrOldValue) {
   auto const [in, out] = GetParam();
+  Product gaps{{{3, 4, 0}, false, false, true, true, 1.0f, in, out}};
+  gaps.gap_c = 2;
+  check(gaps);
   for (int bits = 0; bits < 4; ++bits) check({{{3, 4, 0}, false, false, (bits & 1) != 0, (bits & 2) != 0, 1.0f, in, out}});
   check({{{3, 8, 0}, false, false, false, true, 1.0f, in, out}, GemmActivation::gelu}, 2.0);
 }

@@ -67,6 +67,13 @@ TEST_P(GemmTest, EveryRouteAndLibraryOfThisMachineAgrees) {
       for_all({19, 70, 37}, in, out, [&](Case const& c) {
         if (route == GemmRoute::native && c.bias && c.alpha != 1.0f) return;
         check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) { engine.run(problem_of(c, r, a, b, bias), route, library); });
+        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+          Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6), wide_r = with_gaps(r, r.columns + 1);
+          GemmProblem p = problem_of(c, wide_r, wide_a, wide_b, bias);
+          p.row_a = wide_a.columns, p.row_b = wide_b.columns, p.row_c = wide_r.columns;
+          engine.run(p, route, library);
+          EXPECT_TRUE(take_out_gaps(r, wide_r));
+        });
       });
   }
 }
@@ -80,6 +87,20 @@ TEST_P(GemmTest, ShapesBeyondOneBlock) {
             [&, bits](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
               gemm(*q, {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f}, r.view(), a.view(), b.view(),
                    {.bias = (bits & 8) != 0 ? bias.view().flat() : TensorView()});
+            });
+}
+
+TEST_P(GemmTest, RowsMayHaveGaps) {
+  auto const [in, out] = GetParam();
+  for (Shape shape : {Shape{5, 400, 800}, Shape{3, 4, 0}})  // the first has several blocks
+    for (int bits : {0, 7, 10, 13})
+      check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f, in, out},
+            [&, bits](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+              Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6), wide_r = with_gaps(r, r.columns + 1);
+              auto const view = [](Matrix& wide, Matrix const& m) { return TensorView(wide.bytes.data(), m.dtype, {m.rows, m.columns}); };
+              Gemm const how{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f, wide_a.columns, wide_b.columns, wide_r.columns};
+              gemm(*q, how, view(wide_r, r), view(wide_a, a), view(wide_b, b), {.bias = (bits & 8) != 0 ? bias.view().flat() : TensorView()});
+              EXPECT_TRUE(take_out_gaps(r, wide_r));
             });
 }
 
@@ -175,11 +196,14 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
 
   Matrix input(4, 5, Dtype::fp32, 7);
   EXPECT_EQ(message_of([&] { gemm(*q, {.accumulate = true}, c.view(), a.view(), b.view(), {.gelu_input = input.view()}); }),
-            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: gelu_new and its gradient exclude each other and accumulation");
+            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: gelu_new and its gradient exclude each other, accumulation and gaps in the result");
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = input.view(), .gelu_slope_at = input.view()}); }), "");
   EXPECT_EQ(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = c.view()}); }),
             "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: the input of gelu_new is [4, 5] fp32; it must be a matrix of its own with the "
             "result's shape and dtype");
+  EXPECT_EQ(message_of([&] { gemm(*q, {.row_b = 4}, c.view(), a.view(), b.view()); }),
+            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: rows that begin 3, 4 and 5 elements apart are longer than that");
+  EXPECT_NE(message_of([&] { gemm(*q, {.row_c = 6}, c.view(), a.view(), b.view(), {.gelu_input = input.view()}); }), "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = half_c.view()}); }), "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = wide.view()}); }), "");
 }

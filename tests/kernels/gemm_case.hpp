@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tessera/core/random.hpp"
@@ -36,6 +37,24 @@ struct Matrix {
   }
   TensorView view() { return TensorView(bytes.data(), dtype, {rows, columns}); }
 };
+
+/// The same rows, each @p row elements behind the one before; what lies between them is no number.
+inline Matrix with_gaps(Matrix const& m, std::int64_t row) {
+  Matrix out(m.rows, row, m.dtype, 0);
+  for (std::int64_t i = 0; i < m.rows * row; ++i)
+    out.set(i, i % row < m.columns ? static_cast<float>(m.get(i / row * m.columns + i % row)) : std::numeric_limits<float>::quiet_NaN());
+  return out;
+}
+/// The first @p columns of each row; false when a gap has become a number.
+inline bool take_out_gaps(Matrix& to, Matrix const& from) {
+  bool untouched = true;
+  for (std::int64_t i = 0; i < from.rows * from.columns; ++i) {
+    std::int64_t const r = i / from.columns, j = i % from.columns;
+    if (j < to.columns) to.set(r * to.columns + j, static_cast<float>(from.get(i)));
+    else untouched = untouched && std::isnan(from.get(i));
+  }
+  return untouched;
+}
 
 struct Shape {
   std::int64_t m, n, k;

@@ -12,7 +12,7 @@ enum class DeviceAttention {
 };
 
 enum class DeviceGelu {
-  automatic,  ///< fused where that is known to pay: Hopper and later with cuBLASLt 12.5 or newer
+  automatic,  ///< fused in fp16 and bf16 where that is known to pay: Hopper and later with cuBLASLt 12.5 or newer
   fused,      ///< in the epilogue of the product wherever cuBLASLt serves it
   separate,   ///< always a kernel of its own
 };

@@ -12,9 +12,11 @@ struct Gemm {
   bool transpose_b = false;
   bool accumulate = false;  ///< add to c
   float alpha = 1.0f;
+  /// Elements from one row of a, b, c to the next, where rows have gaps after them; 0: none. The gaps of c stay as they are.
+  std::int64_t row_a = 0, row_b = 0, row_c = 0;
 };
 
-/// What becomes of x = alpha op(a) op(b) + bias. At most one of the two activations; neither goes with Gemm::accumulate.
+/// What becomes of x = alpha op(a) op(b) + bias. At most one of the two activations; neither goes with accumulation or gaps in c.
 struct GemmEpilogue {
   ConstTensorView bias{};        ///< [N], a's dtype; empty: none
   TensorView gelu_input{};       ///< [M, N], c's dtype: receives x, and c receives gelu_new(x)

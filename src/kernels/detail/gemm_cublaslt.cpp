@@ -61,10 +61,10 @@ using Layout = Owner<cublasLtMatrixLayout_t>;
 using Preference = Owner<cublasLtMatmulPreference_t>;
 
 /// Section 3.4, cublasLtMatrixLayoutCreate: column-major. A row-major [rows, columns] matrix is the column-major [columns, rows] one.
-Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int64_t columns) {
+Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
   cublasLtMatrixLayout_t out = nullptr;
   TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatrixLayoutCreate(&out, type_of(dtype), static_cast<std::uint64_t>(columns),
-                                                      static_cast<std::uint64_t>(rows), columns));
+                                                      static_cast<std::uint64_t>(rows), ld));
   return {out, lt().cublasLtMatrixLayoutDestroy};
 }
 
@@ -152,14 +152,15 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
   set_pointers(p, plan);
-  plan.left = p.transpose_b ? layout_of(p, p.in, p.n, p.k) : layout_of(p, p.in, p.k, p.n);
-  plan.right = p.transpose_a ? layout_of(p, p.in, p.k, p.m) : layout_of(p, p.in, p.m, p.k);
-  plan.out = layout_of(p, p.out, p.m, p.n);
+  plan.left = p.transpose_b ? layout_of(p, p.in, p.n, p.k, p.ldb()) : layout_of(p, p.in, p.k, p.n, p.ldb());
+  plan.right = p.transpose_a ? layout_of(p, p.in, p.k, p.m, p.lda()) : layout_of(p, p.in, p.m, p.k, p.lda());
+  plan.out = layout_of(p, p.out, p.m, p.n, p.ldc());
   choose_algorithm(handle, p, plan);
   return plan;
 }
 
-bool gelu_belongs_to_products() {
+/// By itself only into 16 bits: how exact cuBLASLt's tanh is is not documented, and fp32 is for those who want all bits.
+bool gelu_belongs_to(GemmProblem const& p) {
   switch (device_settings().gelu) {
     case DeviceGelu::fused: return true;
     case DeviceGelu::separate: return false;
@@ -167,7 +168,7 @@ bool gelu_belongs_to_products() {
   }
   static bool const pays = memory::Runtime::device() >= 0 &&
                            gelu_epilogue_pays(memory::describe_device(memory::Runtime::device()).major, lt().cublasLtGetVersion());
-  return pays;
+  return pays && p.out != Dtype::fp32;
 }
 
 /// What cuBLASLt cannot do in one by its manual: an empty sum; a bias in another dtype than the result's (table of cublasLtMatmul); an
@@ -175,14 +176,14 @@ bool gelu_belongs_to_products() {
 bool may_be_one_call(GemmProblem const& p) {
   if (p.k == 0 || (p.bias && p.in != p.out)) return false;
   if (p.activation == GemmActivation::none) return true;
-  return gelu_belongs_to_products() && p.in == p.out && p.n % 8 == 0 && alignment_of(p.gelu_input) >= 16 &&
+  return gelu_belongs_to(p) && p.in == p.out && p.n % 8 == 0 && alignment_of(p.gelu_input) >= 16 &&
          !(p.bias && p.activation == GemmActivation::gelu_slope);
 }
 
 /// What the choice of an algorithm depends on.
-using Key = std::array<std::int64_t, 17>;
+using Key = std::array<std::int64_t, 20>;
 Key key_of(GemmProblem const& p) {
-  return {p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, static_cast<int>(p.in), static_cast<int>(p.out), static_cast<int>(p.activation),
+  return {p.m, p.n, p.k, p.lda(), p.ldb(), p.ldc(), p.transpose_a, p.transpose_b, p.accumulate, static_cast<int>(p.in), static_cast<int>(p.out), static_cast<int>(p.activation),
           alignment_of(p.a), alignment_of(p.b), alignment_of(p.c), p.bias != nullptr, alignment_of(p.bias), alignment_of(p.gelu_input),
           device_settings().tf32, device_settings().deterministic};
 }

@@ -57,7 +57,7 @@ void onednn_sgemm(Sgemm const& s) {
 }
 
 struct OnednnMatmul::Impl {
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, float, Dtype, Dtype, bool>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, float, Dtype, Dtype, bool>;
   /// The memory objects are part of the entry: per call only their pointers are set.
   struct Entry {
     dnnl::matmul primitive;
@@ -71,15 +71,15 @@ struct OnednnMatmul::Impl {
   memory::Buffer scratchpad;
 
   static Key key_of(GemmProblem const& p) {
-    return {p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.accumulate, p.alpha, p.in, p.out, p.bias != nullptr};
+    return {p.m, p.n, p.k, p.lda(), p.ldb(), p.ldc(), p.transpose_a, p.transpose_b, p.accumulate, p.alpha, p.in, p.out, p.bias != nullptr};
   }
 
   Entry make(GemmProblem const& p) const {
     using dnnl::memory;
     using dims = memory::dims;
-    memory::desc const a({p.m, p.k}, type_of(p.in), p.transpose_a ? dims{1, p.m} : dims{p.k, 1});
-    memory::desc const b({p.k, p.n}, type_of(p.in), p.transpose_b ? dims{1, p.k} : dims{p.n, 1});
-    memory::desc const c({p.m, p.n}, type_of(p.out), dims{p.n, 1});
+    memory::desc const a({p.m, p.k}, type_of(p.in), p.transpose_a ? dims{1, p.lda()} : dims{p.lda(), 1});
+    memory::desc const b({p.k, p.n}, type_of(p.in), p.transpose_b ? dims{1, p.ldb()} : dims{p.ldb(), 1});
+    memory::desc const c({p.m, p.n}, type_of(p.out), dims{p.ldc(), 1});
     memory::desc const bias({1, p.n}, type_of(p.in), dims{p.n, 1});
     dnnl::primitive_attr attributes;
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

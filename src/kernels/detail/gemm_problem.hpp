@@ -13,7 +13,7 @@ enum class GemmActivation {
   gelu_slope,  ///< c = x gelu_new'(gelu_input)
 };
 
-/// x = alpha op(a) op(b) + bias;  c[m, n] (+)= x, or what the activation says. All row-major and without gaps.
+/// x = alpha op(a) op(b) + bias;  c[m, n] (+)= x, or what the activation says. All row-major.
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false, accumulate = false;
@@ -25,6 +25,11 @@ struct GemmProblem {
   void const* bias = nullptr;  ///< [n] or null
   GemmActivation activation = GemmActivation::none;
   void* gelu_input = nullptr;  ///< [m, n] in c's dtype; gelu writes it, gelu_slope reads it
+  std::int64_t row_a = 0, row_b = 0, row_c = 0;  ///< elements from row to row; 0: as many as a row has
+
+  std::int64_t lda() const { return row_a ? row_a : transpose_a ? m : k; }
+  std::int64_t ldb() const { return row_b ? row_b : transpose_b ? k : n; }
+  std::int64_t ldc() const { return row_c ? row_c : n; }
 };
 
 /// c = alpha op(a) op(b) + beta c in fp32, row-major with leading dimensions.

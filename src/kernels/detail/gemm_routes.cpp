@@ -121,14 +121,14 @@ struct PanelProduct {
 
   void strip(Panels const& panels, Block rows, Block columns) const {
     bool const in_place = p.out == Dtype::fp32;
-    std::int64_t const ld = in_place ? p.n : columns.size, depths = pieces(p.k, panel_depth), heights = pieces(rows.size, panel_rows);
+    std::int64_t const ld = in_place ? p.ldc() : columns.size, depths = pieces(p.k, panel_depth), heights = pieces(rows.size, panel_rows);
     for (std::int64_t l = 0; l < depths; ++l) {
       Block const depth = part_of({0, p.k}, l, depths, unit);
-      to_panel(panels.b, p.b, p.transpose_b, p.transpose_b ? p.k : p.n, depth, columns);
+      to_panel(panels.b, p.b, p.transpose_b, p.ldb(), depth, columns);
       for (std::int64_t i = 0; i < heights; ++i) {
         Block const height = part_of(rows, i, heights, unit);
-        to_panel(panels.a, p.a, p.transpose_a, p.transpose_a ? p.m : p.k, height, depth);
-        float* const sum = in_place ? static_cast<float*>(p.c) + height.begin * p.n + columns.begin
+        to_panel(panels.a, p.a, p.transpose_a, p.lda(), height, depth);
+        float* const sum = in_place ? static_cast<float*>(p.c) + height.begin * ld + columns.begin
                                     : panels.c + (height.begin - rows.begin) * columns.size;
         bool const add = l > 0 || (in_place && (p.accumulate || p.bias));
         sgemm({height.size, columns.size, depth.size, p.transpose_a, p.transpose_b, p.alpha, add ? 1.0f : 0.0f, panels.a,
@@ -137,8 +137,8 @@ struct PanelProduct {
       }
     }
     if (in_place) return;
-    FromPanel<T> const store{static_cast<T*>(p.c) + rows.begin * p.n + columns.begin, panels.c,
-                             p.bias ? static_cast<T const*>(p.bias) + columns.begin : nullptr, columns.size, p.n, p.accumulate};
+    FromPanel<T> const store{static_cast<T*>(p.c) + rows.begin * p.ldc() + columns.begin, panels.c,
+                             p.bias ? static_cast<T const*>(p.bias) + columns.begin : nullptr, columns.size, p.ldc(), p.accumulate};
     for (std::int64_t r = 0; r < rows.size; ++r) store(r);
   }
 
@@ -207,7 +207,7 @@ struct GemmEngine::Impl {
 
   template <class TC, class T>
   static void begin_with_bias(GemmProblem const& p) {
-    BeginWithBias<TC, T> const rule{static_cast<TC*>(p.c), static_cast<T const*>(p.bias), p.n, p.accumulate};
+    BeginWithBias<TC, T> const rule{static_cast<TC*>(p.c), static_cast<T const*>(p.bias), p.n, p.ldc(), p.accumulate};
     launch_range(HostSpace(), "tessera::kernels::gemm_bias", p.m, CallWithRow<BeginWithBias<TC, T>>{rule});
   }
 
@@ -215,8 +215,7 @@ struct GemmEngine::Impl {
     set_library_threads(with, omp_get_max_threads());
     if (p.bias) begin_with_bias<float, float>(p);
     sgemm({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.alpha, p.accumulate || p.bias ? 1.0f : 0.0f,
-           static_cast<float const*>(p.a), p.transpose_a ? p.m : p.k, static_cast<float const*>(p.b), p.transpose_b ? p.k : p.n,
-           static_cast<float*>(p.c), p.n},
+           static_cast<float const*>(p.a), p.lda(), static_cast<float const*>(p.b), p.ldb(), static_cast<float*>(p.c), p.ldc()},
           with);
   }
 

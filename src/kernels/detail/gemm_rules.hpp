@@ -52,11 +52,11 @@ template <class TC, class T>
 struct BeginWithBias {
   TC* c;
   T const* bias;
-  std::int64_t columns;
+  std::int64_t columns, ld;
   bool accumulate;
   template <class Lanes>
   KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t r) const {
-    TC* const row = c + r * columns;
+    TC* const row = c + r * ld;
     bool const add = accumulate;
     T const* const b = bias;
     for_chunks(lanes, columns, [=](std::int64_t first, int count) {
