@@ -51,6 +51,7 @@ struct Product {
   Case c;
   GemmActivation activation = GemmActivation::none;
   std::size_t shift_c = 0, shift_bias = 0, shift_input = 0;
+  std::size_t shift_a = 0, shift_b = 0;
   std::int64_t gap_a = 0, gap_b = 0, gap_c = 0;  ///< elements between rows
 };
 
@@ -75,7 +76,7 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
     Matrix input(c.shape.m, c.shape.n, c.out, 5);
     Matrix const wide_a = with_gaps(a, a.columns + p.gap_a), wide_b = with_gaps(b, b.columns + p.gap_b);
     Matrix wide_c = with_gaps(old, old.columns + p.gap_c), got = old, kept = input;
-    OnDevice const da(*q, wide_a), db(*q, wide_b), dbias(*q, bias, p.shift_bias), dc(*q, wide_c, p.shift_c), dinput(*q, input, p.shift_input);
+    OnDevice const da(*q, wide_a, p.shift_a), db(*q, wide_b, p.shift_b), dbias(*q, bias, p.shift_bias), dc(*q, wide_c, p.shift_c), dinput(*q, input, p.shift_input);
     run({c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, dc.data(), da.data(), db.data(),
          c.bias ? dbias.data() : nullptr, p.activation, p.activation == GemmActivation::none ? nullptr : dinput.data(),
          p.gap_a ? wide_a.columns : 0, p.gap_b ? wide_b.columns : 0, p.gap_c ? wide_c.columns : 0});
@@ -121,6 +122,11 @@ TEST_P(Products, OperandsMayLieAnywhere) {
   for (std::size_t shift : {element, 4 * element, std::size_t{64}})
     for (auto activation : {GemmActivation::none, GemmActivation::gelu, GemmActivation::gelu_slope})
       check({{{16, 24, 32}, false, false, false, activation != GemmActivation::gelu_slope, 1.0f, in, out}, activation, shift, shift, shift}, 2.0);
+  for (bool left : {true, false}) {
+    Product p{{{16, 24, 32}, false, false, false, false, 1.0f, in, out}};
+    (left ? p.shift_a : p.shift_b) = size_of(in);
+    check(p);
+  }
 }
 
 TEST_P(Products, RowsMayHaveGaps) {
