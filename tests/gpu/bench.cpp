@@ -1,6 +1,8 @@
 // Speed on a GPU, one JSON line a measurement; on the host with the same arguments where no device is, so that it can be tried anywhere.
 //   bench.gpu gemm [SIZE]                        best product SIZE^3 in bf16
 //   bench.gpu optimizer [PARAMETERS]             fused AdamW step beside a device copy
+//   bench.gpu overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]     share of the communication that computation hides, as one
+//                                                rank of RANKS with a network that is simulated (tests/support/delayed_collectives.hpp)
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO stage 0 on one rank, no dropout
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "overlap_measure.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/adamw.hpp"
@@ -164,8 +167,13 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
     auto comm = comm::make_mpi(session, 60s);
     if (device) comm = comm::make_device(std::move(comm), 60s);
     bench_train(place, {number(1, 0), number(2, 0), number(3, 0), number(4, 0), number(5, 0), static_cast<int>(number(6, 8)), number(7, 0) != 0}, *comm);
+  } else if (words[0] == "overlap" && words.size() >= 9) {
+    test::measure_overlap({number(1, 0), number(2, 0), number(3, 0), number(4, 0), number(5, 0), static_cast<int>(number(6, 0)), static_cast<int>(number(7, 0)),
+                           std::atof(words[8].c_str()), static_cast<int>(number(9, 4))},
+                          *place.queue);
   } else {
-    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]\n");
+    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING] |\n"
+                         "          overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]\n");
     return 64;
   }
   return 0;

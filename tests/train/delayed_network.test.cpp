@@ -1,0 +1,81 @@
+/// What the benchmark of overlap stands on: one rank that behaves as one of N, with a network that takes the time of a formula.
+#include <gtest/gtest.h>
+
+#include "fake_device.hpp"
+#include "overlap_measure.hpp"
+
+namespace tessera::test {
+namespace {
+
+constexpr int ranks = 4;
+
+std::vector<float> arrived(memory::Queue& queue, void const* from, std::size_t numel) {
+  std::vector<float> out(numel);
+  memory::copy(queue, out.data(), from, numel * sizeof(float));
+  queue.record().wait("test", std::chrono::seconds(30));
+  return out;
+}
+
+class DelayedNetwork : public ::testing::TestWithParam<bool> {
+ protected:
+  static FakeDevice& device() {
+    static FakeDevice& the = *new FakeDevice;
+    return the;
+  }
+  void SetUp() override {
+    if (GetParam()) device().capacity = std::size_t{1} << 30;
+    queue_ = GetParam() ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute");
+  }
+  std::unique_ptr<memory::Queue> queue_;
+};
+
+TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
+  DelayedCollectives comm(ranks, memory::tier_of(*queue_));
+  std::vector<float> const values{1, 2, 3, 4, 5, 6, 7, 8};
+  auto const whole = comm.allocate("whole", memory::Purpose::data, 32), part = comm.allocate("part", memory::Purpose::data, 8);
+  memory::TensorView const all(whole.get(), Dtype::fp32, {8}), own(part.get(), Dtype::fp32, {2});
+  memory::copy(*queue_, whole.get(), values.data(), 32);
+  comm.set({0.001, 1e6});
+
+  comm.wait(comm.reduce_scatter(all, {2, 2, 0}, own, false, queue_->record()));
+  EXPECT_EQ(arrived(*queue_, part.get(), 2), (std::vector<float>{1, 2}));
+  comm.wait(comm.reduce_scatter(all, {2, 2, 0}, own, true, {}));
+  EXPECT_EQ(arrived(*queue_, part.get(), 2), (std::vector<float>{2, 4}));
+  comm.wait(comm.all_gather(own, all, {2, 2, 0}, {}));
+  EXPECT_EQ(arrived(*queue_, whole.get(), 8), (std::vector<float>{2, 4, 2, 4, 2, 4, 2, 4}));
+  comm.wait(comm.all_reduce(all, comm::ReduceOp::sum, {}));
+  EXPECT_EQ(comm.operations(), 4);
+  // latency + 32 bytes (N - 1) / N / bandwidth, for all_reduce twice the bytes
+  EXPECT_NEAR(comm.planned_seconds(), 4 * 0.001 + (3 * 24 + 48) / 1e6, 1e-12);
+  EXPECT_GE(comm.slept_seconds(), comm.planned_seconds());
+}
+
+/// ZeRO paper, section 7: a gradient reduction and a gathering of weights move 2 psi (N - 1) / N elements, whether as one all-reduce or as two.
+TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    OverlapTraining training({2, 48, 3, 2, 16, stage, ranks, 1.0, 1, 0.0}, *queue_, true);
+    training.step();
+    training.comm().finish();
+    double const bandwidth = 1e12, before = training.comm().planned_seconds();
+    training.comm().set({0.0, bandwidth});
+    training.step();
+    training.comm().finish();
+    double elements = 0.0;
+    auto const& plan = training.engine().plan();
+    for (int u = 0; u < static_cast<int>(plan.units().size()); ++u) elements += static_cast<double>(plan.unit(u).padded_numel);
+    double const volume = 2 * elements * (ranks - 1) / ranks * sizeof(bfloat16) / bandwidth, planned = training.comm().planned_seconds() - before;
+    if (stage < 3) EXPECT_NEAR(planned, volume, 1e-4 * volume) << "stage " << stage;
+    else EXPECT_GE(planned, volume * (1 - 1e-4)) << "stage " << stage;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, DelayedNetwork, ::testing::Bool(), [](auto const& info) { return info.param ? "Device" : "Host"; });
+
+TEST(Overlap, RefusesACaseThatIsNone) {
+  auto const queue = memory::make_inline_queue("compute");
+  EXPECT_THROW(measure_overlap({2, 48, 3, 2, 16, 4, ranks, 1.0}, *queue), UsageError);
+  EXPECT_THROW(measure_overlap({2, 48, 3, 2, 16, 1, 1, 1.0}, *queue), UsageError);
+}
+
+}  // namespace
+}  // namespace tessera::test
