@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Collects, on a Debian 12 machine with network, what tests/gpu/run.sh --packages takes along to one that has a driver, the CUDA toolkit,
-# g++ and cmake, but neither network nor MPI and HDF5: Debian packages, Kokkos' source and cuDNN's frontend. About 30 MB.
+# g++ and cmake, but neither network nor MPI and HDF5: Debian packages, Kokkos' source and cuDNN's frontend. About 45 MB.
 #   tests/gpu/collect_packages.sh DIR
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -10,8 +10,8 @@ into=$(cd "$1" && pwd)
 roots=(libopenmpi-dev openmpi-bin libhdf5-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev libhwloc-dev libxxhash-dev libpcre2-dev
        libzip-dev zlib1g-dev libgtest-dev libgmock-dev pkgconf ninja-build)
 # What every machine has, what only matters with real networks or debuggers, and documentation.
-skip='^(libc6.*|libgcc.*|gcc-.*|g\+\+.*|cpp-.*|libstdc\+\+.*|linux-libc-dev|debconf.*|perl.*|python3.*|libpython.*|dpkg.*|tar|bzip2|xz-utils|passwd|adduser|openssh.*'
-skip+='|libcrypt.*|libssl-dev|libssl.*|openssl|ca-certificates|libsystemd.*|libdb.*|libx11.*|libxext.*|libxnvctrl.*|libcairo.*|ocl-icd.*|opencl.*|libllvm.*|libz3.*'
+skip='^(libc6.*|libgcc.*|libgomp.*|libatomic1|gcc-.*|g\+\+.*|cpp-.*|libstdc\+\+.*|linux-libc-dev|debconf.*|perl.*|python3.*|libpython.*|dpkg.*|tar|bzip2|xz-utils|passwd|adduser|openssh.*'
+skip+='|libcrypt.*|libssl-dev|libssl.*|openssl|ca-certificates|libsystemd.*|libdb.*|libx11.*|libxext.*|libxnvctrl.*|libcairo.*|opencl.*|libllvm.*|libz3.*'
 skip+='|libcoarrays.*|gfortran.*|libgfortran.*|libjs-.*|javascript-common|libcurl4-.*-dev|libaec-dev|libibverbs-dev|libnuma-dev|valgrind|libgtk.*|cmake.*|libpam.*|libaudit.*|init-.*|lsb-base|media-types|mime-support|libpmix-dev)$'
 seen=" "
 collect() {   # PACKAGE: it and what it depends on

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Peer of `bench.gpu train`: the same GPT-2 step in PyTorch, compiled, bf16 autocast, SDPA attention, fused AdamW, clipping. One JSON line.
 
-    peer_torch.py LAYERS WIDTH HEADS ROWS LENGTH [STEPS]"""
+    peer_torch.py LAYERS WIDTH HEADS ROWS LENGTH [STEPS]            77 where torch, transformers or a GPU is missing"""
 import json
 import sys
 import time
 
-import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+try:
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+except ImportError as missing:
+    print(missing)
+    sys.exit(77)
 
 layers, width, heads, rows, length = map(int, sys.argv[1:6])
 steps = int(sys.argv[6]) if len(sys.argv) > 6 else 8

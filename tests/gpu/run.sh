@@ -27,44 +27,82 @@ mkdir -p "$build" "$report"
 build=$(cd "$build" && pwd) report=$(cd "$report" && pwd)
 rm -f "$report"/*.log
 : >"$report/report.txt"
-parts=() figures=() failed=0 gpu='none' arch=90
+parts=() figures=() failed=0 gpu='none' arch=90 child=''
 for d in /usr/local/cuda/bin /usr/local/nvidia/bin; do [[ -d $d ]] && PATH=$PATH:$d; done
 
 say() { echo "$*" | tee -a "$report/report.txt"; }
-part() {   # NAME LIMIT COMMAND...: runs it within LIMIT seconds and what is left of the budget, keeps its output, says how it went
-  local name=$1 limit=$2 start=$SECONDS left=$((budget - SECONDS - 5)) rc state=held
-  shift 2
-  if [[ $left -lt 10 ]]; then
-    say "$(printf '%-24s %s' "$name" 'left out: no time')"
-    parts+=("{\"part\": \"$name\", \"state\": \"left out\", \"seconds\": 0}")
-    return 75
-  fi
-  [[ $limit -lt $left ]] || limit=$left
-  if [[ $(type -t "$1") == function ]]; then "$@" >"$report/$name.log" 2>&1; else timeout -k 5 "$limit" "$@" >"$report/$name.log" 2>&1; fi
-  rc=$?
-  case $rc in 0) ;; 77) state=skipped ;; 124|137) state="out of time"; failed=1 ;; *) state="failed ($rc)"; failed=1 ;; esac
-  say "$(printf '%-24s %-12s %4d s' "$name" "$state" $((SECONDS - start)))"
-  parts+=("{\"part\": \"$name\", \"state\": \"$state\", \"seconds\": $((SECONDS - start))}")
-  [[ $state == failed* || $state == out* ]] && tail -15 "$report/$name.log" | sed 's/^/    /' | tee -a "$report/report.txt"
-  return $rc
-}
-figure() {   # NAME COMMAND...: a part whose JSON lines are figures
-  local line
-  part "$1" 150 "${@:2}" || return 0
-  while read -r line; do
-    figures+=("$line")
-    say "    $line"
-  done < <(grep '^{' "$report/$1.log")
-}
-# shellcheck disable=SC2317  # called by part
-derived() { python3 "$PWD/tests/gpu/derived.py" "$report"/*.log; }
-finish() {
+write_report() {   # after every part, so that it is whole whenever the run ends
   local IFS=,
-  printf '{"date": "%s", "gpu": "%s", "dry_run": %s, "held": %s, "seconds": %d, "parts": [%s], "figures": [%s]}\n' "$(date -u +%FT%TZ)" "$gpu" \
-    "$([[ $dry == 1 ]] && echo true || echo false)" "$([[ $failed == 0 && ${#parts[@]} -gt 0 ]] && echo true || echo false)" "$SECONDS" "${parts[*]}" "${figures[*]}" >"$report/report.json"
+  printf '{"date": "%s", "gpu": "%s", "dry_run": %s, "finished": %s, "held": %s, "seconds": %d, "parts": [%s], "figures": [%s]}\n' "$(date -u +%FT%TZ)" "$gpu" \
+    "$([[ $dry == 1 ]] && echo true || echo false)" "$1" "$([[ $failed == 0 && ${#parts[@]} -gt 0 ]] && echo true || echo false)" "$SECONDS" "${parts[*]}" "${figures[*]}" \
+    >"$report/report.json.new" && mv "$report/report.json.new" "$report/report.json"
+}
+finish() {   # CODE [FINISHED]
+  write_report "${2:-true}"
   (cd "$report" && tar -czf logs.tar.gz -- *.log 2>/dev/null)
   exit "${1:-$failed}"
 }
+record() { parts+=("{\"part\": \"$1\", \"state\": \"$2\", \"seconds\": $3}"); }
+end_tree() {   # SIGNAL PROCESS: it and all that it has started
+  local each
+  for each in $(cat /proc/"$2"/task/*/children 2>/dev/null); do end_tree "$1" "$each"; done
+  kill -"$1" "$2" 2>/dev/null
+}
+# shellcheck disable=SC2317  # called by trap
+cut_short() {
+  if [[ -n $child ]]; then end_tree TERM "$child"; record "$running" 'cut short' $((SECONDS - began)); fi
+  say "ended by a signal after $SECONDS s${child:+, in $running}"
+  failed=1
+  finish 143 false
+}
+trap cut_short TERM INT HUP
+part() {   # NAME LIMIT COMMAND...: runs it within LIMIT seconds and what is left of the budget, keeps its output, says how it went
+  local name=$1 limit=$2 start=$SECONDS left=$((budget - SECONDS - 5)) rc state=held late=0
+  shift 2
+  if [[ $left -lt 10 ]]; then
+    say "$(printf '%-24s %s' "$name" 'left out: no time')"
+    record "$name" 'left out' 0
+    write_report false
+    return 75
+  fi
+  [[ $limit -lt $left ]] || limit=$left
+  running=$name began=$start
+  "$@" >"$report/$name.log" 2>&1 &
+  child=$!
+  while kill -0 "$child" 2>/dev/null; do
+    if [[ $late == 0 && $((SECONDS - start)) -ge $limit ]]; then end_tree TERM "$child"; late=1; fi
+    if [[ $late == 1 && $((SECONDS - start)) -ge $((limit + 5)) ]]; then end_tree KILL "$child"; fi
+    sleep 0.1
+  done
+  wait "$child"
+  rc=$?
+  child=''
+  [[ $late == 0 ]] || rc=124
+  case $rc in 0) ;; 77) state=skipped ;; 124) state="out of time"; failed=1 ;; *) state="failed ($rc)"; failed=1 ;; esac
+  say "$(printf '%-24s %-12s %4d s' "$name" "$state" $((SECONDS - start)))"
+  record "$name" "$state" $((SECONDS - start))
+  [[ $state == failed* || $state == out* ]] && tail -15 "$report/$name.log" | sed 's/^/    /' | tee -a "$report/report.txt"
+  write_report false
+  return $rc
+}
+figure() {   # NAME LIMIT COMMAND...: a part whose JSON lines are figures
+  local line
+  part "$@" || true
+  while read -r line; do
+    python3 -c 'import json, sys; json.loads(sys.argv[1])' "$line" 2>/dev/null || continue   # cut short in the middle of a line
+    figures+=("$line")
+    say "    $line"
+  done < <(grep '^{' "$report/$1.log" 2>/dev/null)
+  write_report false
+}
+suite() {   # NAME LIMIT CTEST_ARGUMENTS...: a part of tests, with a line for each
+  part "$1" "$2" ctest --test-dir "$build" --output-on-failure --no-tests=error "${@:3}"
+  local rc=$?
+  sed -n 's/^ *[0-9]*\/[0-9]* Test *#[0-9]*: */    /p' "$report/$1.log" | tee -a "$report/report.txt"
+  return $rc
+}
+# shellcheck disable=SC2317  # called by part
+derived() { python3 "$PWD/tests/gpu/derived.py" "$report"/*.log; }
 
 if [[ $dry == 0 ]]; then
   gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | head -1)
@@ -90,6 +128,11 @@ unpack() {
   for name in mpicc mpicxx mpiexec mpirun; do ln -sf "$name.openmpi" "$root/usr/bin/$name"; done
   find "$root" -type l -lname '/*' | while read -r p; do ln -sfn "$root$(readlink "$p")" "$p"; done
   [[ -e $lib/libhdf5.so ]] || ln -s hdf5/serial/libhdf5.so "$lib/libhdf5.so"
+  # for programs: only what this machine's own directories lack
+  mkdir -p "$root/runtime"
+  local known
+  known=$(/sbin/ldconfig -p 2>/dev/null | awk '{print $1}')
+  for p in "$lib"/*.so.*; do grep -qxF "${p##*/}" <<<"$known" || ln -sfn "$p" "$root/runtime/${p##*/}"; done
   # the HDF5 wrapper, package files and CMake files name /usr
   sed -i "s#\([\"=: -]\|-[IL]\)/usr/#\1$root/usr/#g; s#^prefix=\"/usr\"#prefix=\"$root/usr\"#" "$root/usr/bin/h5cc" || return 1
   find "$root/usr" \( -name '*.pc' -o -name '*.cmake' \) -exec sed -i "s#\(^\|[\"=; ]\)/usr/#\1$root/usr/#g; s#^prefix=/usr\$#prefix=$root/usr#" {} +
@@ -100,7 +143,7 @@ if [[ -n $packages ]]; then
   part packages 60 unpack || finish
   lib=$root/usr/lib/x86_64-linux-gnu
   export CMAKE_PREFIX_PATH=$root/usr:$lib/hdf5/serial${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH} PATH=$root/usr/bin:$PATH PKG_CONFIG_PATH=$lib/pkgconfig:$root/usr/share/pkgconfig
-  export LD_LIBRARY_PATH=$lib:$lib/openmpi/lib:$lib/hdf5/serial${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LIBRARY_PATH=$lib CPATH=$root/usr/include:$root/usr/include/x86_64-linux-gnu
+  export LD_LIBRARY_PATH=$root/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LIBRARY_PATH=$lib CPATH=$root/usr/include:$root/usr/include/x86_64-linux-gnu
   export OPAL_PREFIX=$root/usr
   configure+=("-DCMAKE_LIBRARY_PATH=$lib;$lib/openmpi/lib;$lib/hdf5/serial" "-DCMAKE_INCLUDE_PATH=$root/usr/include" "-DMPI_CXX_COMPILER=$root/usr/bin/mpicxx" "-DMPI_CXX_ADDITIONAL_INCLUDE_DIRS=$lib/openmpi/include"
               "-DMPIEXEC_EXECUTABLE=$root/usr/bin/mpirun" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib:$lib/openmpi/lib")
@@ -120,52 +163,71 @@ fi
 command -v ninja >/dev/null && configure+=(-G Ninja)
 [[ $EUID -eq 0 ]] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-part configure "$budget" cmake -S . -B "$build" "${configure[@]}" || finish
+part configure 240 cmake -S . -B "$build" "${configure[@]}" || finish
 # shellcheck disable=SC2086  # several targets
 part build "$budget" cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --target ${TARGETS:-gpu_suite} || finish
 bin=$build/bin bench=$build/tests/bin/bench.gpu
 part start 60 "$bin/tessera-train" --version
-if [[ $dry == 1 ]]; then
-  part without_device 120 ctest --test-dir "$build" -L gpu -L install --output-on-failure --no-tests=error
-  figure bench_optimizer "$bench" optimizer 1000000
-  figure bench_train "$bench" train 2 64 2 2 64 3
-  part derived 60 derived
-  finish
-fi
-
-part doctor 60 "$bin/tessera" doctor --gpus
-part suite 240 ctest --test-dir "$build" -L gpu --output-on-failure --no-tests=error
+overlap() { for stage in 1 2 3; do "$bench" overlap "${@:1:5}" "$stage" "${@:6}" || return; done; }
+text() { cat docs/*.md README.md >"$report/text.txt"; }
 # shellcheck disable=SC2317  # called by part
 train() {   # DEVICE OUTPUT STEPS [ARGUMENTS]
-  timeout 90 "$bin/tessera-train" --device "$1" --config_name configs/gpt2-8m --tokenizer_name configs/gpt2-8m --train_file "$report/text.txt" --block_size 128 \
+  "$bin/tessera-train" --device "$1" --config_name configs/gpt2-8m --tokenizer_name configs/gpt2-8m --train_file "$report/text.txt" --block_size 128 \
     --output_dir "$2" --do_train --per_device_train_batch_size 4 --max_steps "$3" --save_steps 4 --logging_steps 1 --seed 1 "${@:4}"
 }
 # shellcheck disable=SC2317  # called by part
 losses_agree() { python3 -c 'import json, sys
 a, b = (json.loads(open(f"{d}/metrics.jsonl").read().splitlines()[-1])["loss"] for d in sys.argv[1:])
 print("losses", a, b); sys.exit(not (a > 0 and abs(a - b) < 2e-3 * b))' "$@"; }
-cat docs/*.md README.md >"$report/text.txt"
+start_up() { python3 tests/gpu/start_up.py --bin "$bin" --hello "$build/tests/bin/bench.gpu_hello" --mpiexec "${root:+$root/usr/bin/}mpirun" "$@"; }
+text
 rm -rf "$build/on-device" "$build/on-host"
-part train_on_device 90 train cuda "$build/on-device" 8
-part train_on_host 90 train cpu "$build/on-host" 8
+if [[ $dry == 1 ]]; then
+  suite without_device 240 -L gpu -L install
+  part train_on_host 90 train cpu "$build/on-host" 8
+  part torch_parity 200 python3 tests/gpu/parity_torch.py --bin "$bin" --device cpu --work "$build/parity"
+  figure bench_train 60 "$bench" train 2 64 2 2 64 3
+  figure bench_gemm 60 "$bench" gemm 256
+  figure bench_optimizer 60 "$bench" optimizer 1000000
+  figure bench_overlap 60 overlap 2 64 2 2 64 4 1 2
+  figure start_up 60 start_up --device cpu --rounds 2
+  part derived 60 derived && say "$(cat "$report/derived.log")"
+  finish
+fi
+
+part doctor 30 "$bin/tessera" doctor --gpus
+suite suite 200 -L gpu
+part train_on_device 60 train cuda "$build/on-device" 8
+part train_on_host 60 train cpu "$build/on-host" 8
 part losses_agree 20 losses_agree "$build/on-device" "$build/on-host"
-part resume_on_host 90 train cpu "$build/on-device" 12 --resume_from_checkpoint latest
-rm -f "$report/text.txt"
+part resume_on_host 60 train cpu "$build/on-device" 12 --resume_from_checkpoint latest
+part resume_on_device 60 train cuda "$build/on-host" 12 --resume_from_checkpoint latest
+part losses_agree_resumed 20 losses_agree "$build/on-device" "$build/on-host"
+part torch_parity 60 python3 tests/gpu/parity_torch.py --bin "$bin" --device cuda --work "$build/parity"
 
 if [[ $quick == 0 ]]; then
-  figure bench_gemm "$bench" gemm 8192
-  figure bench_optimizer "$bench" optimizer 400000000
-  figure bench_train_124m "$bench" train 12 768 12 32 1024 8
-  TESSERA_PORTABLE=1 figure bench_portable_124m "$bench" train 12 768 12 32 1024 4
-  TESSERA_GELU=separate figure bench_separate_gelu_124m "$bench" train 12 768 12 32 1024 4
-  figure bench_torch_124m python3 tests/gpu/peer_torch.py 12 768 12 32 1024 8
-  figure bench_train_1558m "$bench" train 48 1600 25 8 1024 5
-  figure bench_torch_1558m python3 tests/gpu/peer_torch.py 48 1600 25 8 1024 5
-  part derived 30 derived && { say "$(cat "$report/derived.log")"; }
+  figure bench_train_124m 40 "$bench" train 12 768 12 32 1024 8
+  figure bench_gemm 30 "$bench" gemm 8192
+  figure bench_optimizer 60 "$bench" optimizer 400000000
+  figure bench_torch_124m 100 python3 tests/gpu/peer_torch.py 12 768 12 32 1024 8
+  figure bench_train_1558m 80 "$bench" train 48 1600 25 8 1024 5
+  figure bench_torch_1558m 120 python3 tests/gpu/peer_torch.py 48 1600 25 8 1024 5
+  figure bench_overlap 60 overlap 12 768 12 8 1024 8 50 4
+  TESSERA_PORTABLE=1 figure bench_portable_124m 40 "$bench" train 12 768 12 32 1024 4
+  TESSERA_GELU=separate figure bench_separate_gelu_124m 40 "$bench" train 12 768 12 32 1024 4
+  figure start_up 40 start_up --device cuda --rounds 5
+  part derived 20 derived && say "$(cat "$report/derived.log")"
   if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-      part "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/tests/bin/test.gpu.training" --gtest_filter='Stages/*0_*'
-    done
+    # shellcheck disable=SC2317  # called by part
+    sanitized() { "${@:3}" "$build/tests/bin/test.gpu.$1" --gtest_filter="$2" device; }
+    check=(compute-sanitizer --error-exitcode 1 --tool)
+    part memcheck_pool 30 sanitized memory 'DeviceMemory.LedgerAndDriverAgree:DeviceMemory.TheHost*' "${check[@]}" memcheck --track-stream-ordered-races all
+    part memcheck 60 sanitized training 'Stages/*/stage2_*' "${check[@]}" memcheck
+    part memcheck_flat 60 sanitized flat '*' "${check[@]}" memcheck
+    part racecheck_flat 60 sanitized flat '*' "${check[@]}" racecheck
+    part racecheck 60 sanitized training 'Stages/*/stage0_*' "${check[@]}" racecheck
+    part synccheck 30 sanitized training 'Stages/*/stage0_fp32' "${check[@]}" synccheck
+    part initcheck 40 sanitized training 'Stages/*/stage0_fp32' "${check[@]}" initcheck
   fi
 fi
 finish

@@ -1,0 +1,105 @@
+/// Device memory beside what the driver says, and the rules of its pool (src/memory/detail/device_memory.hpp), without arguments
+/// over a device made of host memory, which tries the tests themselves; with "device" on a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "fake_device.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace tessera::memory {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr std::size_t large = std::size_t{256} << 20;
+
+std::size_t free_now() { return describe_device(Runtime::device()).free_bytes; }
+
+void expect_taken(std::size_t before, std::size_t bytes) {
+  EXPECT_NEAR(static_cast<double>(before) - static_cast<double>(free_now()), static_cast<double>(bytes), 0.01 * static_cast<double>(large));
+}
+
+TEST(DeviceMemory, LedgerAndDriverAgree) {
+  { Buffer const first("makes the pool", Purpose::workspace, 1000, Tier::device); }
+  std::size_t const before = free_now(), counted = Ledger::of_device().current(Purpose::workspace);
+  {
+    Buffer const buffer("a quarter of a GiB", Purpose::workspace, large, Tier::device);
+    expect_taken(before, Ledger::of_device().current(Purpose::workspace) - counted);
+  }
+  expect_taken(before, 0);  // what the pool keeps is free
+  Buffer const again("once more", Purpose::workspace, large, Tier::device);
+  expect_taken(before, large);
+}
+
+TEST(DeviceMemory, WorkOfAFormerOwnerDoesNotReachTheNext) {
+  auto const slow = make_stream_queue("slow"), other = make_stream_queue("other");
+  Buffer const pattern("pattern", Purpose::data, large, Tier::pinned);
+  std::memset(pattern.data(), 0xAB, large);
+  {
+    Buffer const former("former", Purpose::data, large, Tier::device);
+    slow->submit([] { std::this_thread::sleep_for(100ms); });
+    copy(*slow, former.data(), pattern.data(), large);
+  }
+  Buffer const next("next", Purpose::data, large, Tier::device);
+  std::vector<unsigned char> seen(large, 1);
+  copy(*other, seen.data(), next.data(), large);
+  other->record().wait("test", 60s);
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](unsigned char byte) { return byte == 0; }));
+}
+
+TEST(DeviceMemory, TheHostDoesNotWaitForStreams) {
+  { Buffer const first("makes the pool", Purpose::data, 512, Tier::device), pinned("pinned", Purpose::data, 512, Tier::pinned); }
+  auto const stream = make_stream_queue("stream");
+  std::atomic<bool> open{false};
+  stream->submit([&] {
+    for (auto const end = std::chrono::steady_clock::now() + 10s; !open && std::chrono::steady_clock::now() < end;) std::this_thread::sleep_for(1ms);
+  });
+  auto const held_up = stream->record();
+  { Buffer const buffer("freed", Purpose::data, 512, Tier::device); }
+  { Buffer const buffer("another size", Purpose::data, 4096, Tier::device); }
+  { Buffer const pinned("pinned again", Purpose::data, 512, Tier::pinned); }
+  EXPECT_FALSE(held_up.done());
+  open = true;
+  stream->record().wait("test", 60s);
+}
+
+TEST(DeviceMemory, ARefusalNamesWhatIsHeldAndLeavesTheDeviceUsable) {
+  Buffer const weights("weights", Purpose::weights, large, Tier::device);
+  try {
+    Buffer const buffer("too large", Purpose::activations, 2 * describe_device(Runtime::device()).total_bytes, Tier::device);
+    ADD_FAILURE() << "twice the device's memory was given out";
+  } catch (OutOfMemoryError const& error) {
+    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("for too large on the device"), ::testing::HasSubstr("weights 256 MiB"),
+                                               ::testing::HasSubstr("--per_device_train_batch_size")));
+    std::printf("%s\n", error.what());
+  }
+  Buffer const after("after", Purpose::data, large, Tier::device);
+  EXPECT_TRUE(on_device(after.data()));
+}
+
+}  // namespace
+}  // namespace tessera::memory
+
+int main(int argc, char** argv) {
+  using namespace tessera;
+  ::testing::InitGoogleTest(&argc, argv);
+  std::optional<test::FakeDevice> fake;
+  if (argc < 2 || std::string_view(argv[1]) != "device") fake.emplace().capacity = std::size_t{2} << 30;
+  auto const found = memory::find_devices();
+  if (found.count == 0) {
+    std::printf("skipped: %s\n", found.reason.c_str());
+    return 77;
+  }
+  memory::Runtime const runtime({1, 0});
+  return RUN_ALL_TESTS();
+}
