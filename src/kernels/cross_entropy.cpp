@@ -1,6 +1,7 @@
 #include "tessera/kernels/cross_entropy.hpp"
 
 #include "detail/convert.hpp"
+#include "detail/cross_entropy_rule.hpp"
 #include "detail/fast_math.hpp"
 #include "detail/launch.hpp"
 
@@ -21,15 +22,15 @@ struct CrossEntropy {
   Out* dlogits;  ///< may be null
   In const* logits;
   std::int32_t const* targets;
-  std::int64_t columns;
+  std::int64_t columns, stride;
   float gradient_scale;
 
   template <class Lanes>
   KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
     std::int64_t const target = targets[row];
-    Out* const gradient = dlogits == nullptr ? nullptr : dlogits + row * columns;
+    Out* const gradient = dlogits == nullptr ? nullptr : dlogits + row * stride;
     if (target < 0) return ignore(lanes, row, gradient);
-    In const* const x = logits + row * columns;
+    In const* const x = logits + row * stride;
     float const x_target = load(x[target]);  // before dlogits, which may be the same memory, is written
     float largest = -std::numeric_limits<float>::infinity(), sum = 0.0f;
     for_chunks(lanes, columns, [&](std::int64_t c, int n) { add_chunk(x + c, n, largest, sum); });
@@ -71,22 +72,36 @@ struct CrossEntropy {
   }
 };
 
+template <bool aligned, class Out, class In>
+void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In> const& r, std::int64_t rows) {
+  detail::with_team_size<detail::cross_entropy_threads>(q, [&](auto threads) {
+    constexpr int team = decltype(threads)::value;
+    detail::TeamCrossEntropy<Out, In, aligned, team> const rule{r.losses, r.dlogits, r.logits, r.targets, r.columns, r.stride, r.gradient_scale};
+    detail::parallel_teams<team>(q, name, rows, rule);
+  });
+}
+
 }  // namespace
 
 void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorView logits, ConstTensorView targets,
-                   float gradient_scale) {
+                   float gradient_scale, std::int64_t vocabulary) {
   std::int64_t const rows = losses.numel();
   if (rows == 0) return;
   TESSERA_EXPECT(logits.numel() % rows == 0 && targets.numel() == rows);
   TESSERA_EXPECT(dlogits.empty() || dlogits.numel() == logits.numel());
+  std::int64_t const stride = logits.numel() / rows;
+  TESSERA_EXPECT(vocabulary <= stride);
   Dtype const out = dlogits.empty() ? logits.dtype() : dlogits.dtype();
   with_type(out, "cross_entropy", [&](auto to) {
     with_type(logits.dtype(), "cross_entropy", [&](auto from) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
+      char const* const name = "tessera::kernels::cross_entropy";
       CrossEntropy<Out, In> const rule{losses.as<float>(), dlogits.empty() ? nullptr : dlogits.as<Out>(), logits.as<In>(),
-                                       targets.as<std::int32_t>(), logits.numel() / rows, gradient_scale};
-      detail::parallel_rows(q, "tessera::kernels::cross_entropy", rows, rule);
+                                       targets.as<std::int32_t>(), vocabulary > 0 ? vocabulary : stride, stride, gradient_scale};
+      if (q.kind() != memory::QueueKind::stream) return detail::launch_on_host(q, name, rows, detail::CallWithRow<CrossEntropy<Out, In>>{rule});
+      if (detail::in_packs<detail::pack_of<bfloat16>>(stride, rule.logits, rule.dlogits)) run_in_teams<true>(q, name, rule, rows);
+      else run_in_teams<false>(q, name, rule, rows);
     });
   });
 }

@@ -1,5 +1,9 @@
 #include "tessera/kernels/cross_entropy.hpp"
 
+#include "block_of_fibers.hpp"
+#include "detail/cross_entropy_rule.hpp"
+#include "detail/element_types.hpp"
+#include "fake_device.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -37,23 +41,105 @@ struct Data {
   }
 };
 
-TEST_P(CrossEntropy, LossesAndGradients) {
-  for (std::int64_t columns : {1, 2, 255, 257, 1000, 5003}) {
+void check(Queue& q, Dtype dtype) {
+  auto const run = [&](TensorView losses, TensorView dlogits, Data& d, float scale) {
+    cross_entropy(q, losses, dlogits, d.logits.view(), d.targets.view(), scale);
+    q.record().wait("cross-entropy", std::chrono::seconds(60));
+  };
+  for (std::int64_t columns : {1, 2, 7, 255, 257, 1000, 5003}) {
     for (Dtype in : {Dtype::fp32, dtype}) {
       Data d(in, dtype, 7, columns);
       float const scale = 0.125f;
       Reference const want = reference(d.logits, d.targets, columns, scale);
-      cross_entropy(*queue, d.losses.view(), d.dlogits.view(), d.logits.view(), d.targets.view(), scale);
+      run(d.losses.view(), d.dlogits.view(), d, scale);
       expect_close(d.losses, want.losses);
       expect_close(d.dlogits, want.dlogits, 5e-7);
       Array losses(Dtype::fp32, {7});
-      cross_entropy(*queue, losses.view(), {}, d.logits.view(), d.targets.view(), scale);
+      run(losses.view(), {}, d, scale);
       EXPECT_TRUE(losses == d.losses) << "losses alone";
       if (in != dtype) continue;
-      cross_entropy(*queue, losses.view(), d.logits.view(), d.logits.view(), d.targets.view(), scale);
+      run(losses.view(), d.logits.view(), d, scale);
       EXPECT_TRUE(d.logits == d.dlogits) << "gradient in place of the logits";
       EXPECT_TRUE(losses == d.losses);
     }
+  }
+}
+
+TEST_P(CrossEntropy, LossesAndGradients) { check(*queue, dtype); }
+
+TEST_P(CrossEntropy, LossesAndGradientsOnAStream) {
+  tessera::test::FakeDevice device;
+  check(*memory::make_stream_queue("compute"), dtype);
+}
+
+/// Rows of `stride` elements of which the first `columns` count; the others are NaN.
+struct Padded {
+  Array logits, dlogits;
+  Padded(Data const& d, std::int64_t columns, std::int64_t stride)
+      : logits(d.logits.dtype(), {d.targets.numel(), stride}), dlogits(d.dlogits.dtype(), {d.targets.numel(), stride}) {
+    for (std::int64_t i = 0; i < logits.numel(); ++i) {
+      logits.set(i, i % stride < columns ? d.logits.get(i / stride * columns + i % stride) : std::nan(""));
+      dlogits.set(i, 3.0);
+    }
+  }
+  Array packed(std::int64_t columns) const {
+    std::int64_t const rows = logits.view().dim(0), stride = logits.view().dim(1);
+    Array out(dlogits.dtype(), {rows, columns});
+    for (std::int64_t i = 0; i < out.numel(); ++i) out.set(i, dlogits.get(i / columns * stride + i % columns));
+    return out;
+  }
+};
+
+TEST_P(CrossEntropy, OfRowsThatAreLongerThanTheVocabulary) {
+  tessera::test::FakeDevice device;
+  auto const stream = memory::make_stream_queue("compute");
+  for (std::int64_t columns : {1, 257, 1000, 1003}) {
+    Data d(Dtype::fp32, dtype, 5, columns);
+    Reference const want = reference(d.logits, d.targets, columns, 0.5);
+    for (Queue* q : {queue.get(), stream.get()}) {
+      for (std::int64_t more : {std::int64_t{3}, (columns + 7) / 8 * 8 - columns, std::int64_t{64}}) {
+        Padded p(d, columns, columns + more);
+        cross_entropy(*q, d.losses.view(), p.dlogits.view(), p.logits.view(), d.targets.view(), 0.5f, columns);
+        q->record().wait("cross-entropy", std::chrono::seconds(60));
+        expect_close(d.losses, want.losses);
+        expect_close(p.packed(columns), want.dlogits, 5e-7);
+      }
+    }
+  }
+}
+
+/// The rule of a device for every row in blocks of its size.
+template <bool aligned>
+void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool in_place = false) {
+  detail::with_type(d.dlogits.dtype(), "test", [&](auto to) {
+    using Out = typename decltype(to)::type;
+    Out* const gradient = in_place ? static_cast<Out*>(p.logits.data()) : p.dlogits.view().template as<Out>();
+    std::int64_t const rows = d.targets.numel(), stride = p.logits.view().dim(1);
+    constexpr int threads = detail::cross_entropy_threads;
+    detail::TeamCrossEntropy<Out, float, aligned, threads> const rule{
+        d.losses.view().as<float>(), gradient, p.logits.view().as<float>(), d.targets.view().as<std::int32_t>(), columns, stride, 0.5f};
+    BlockOfFibers<threads>(order).run(rule, rows);
+  });
+}
+
+TEST_P(CrossEntropy, DeviceRulesInBlocksOfThreads) {
+  for (std::int64_t columns : {1, 7, 1000, 16385, 50257}) {
+    SCOPED_TRACE(columns);
+    Data a(Dtype::fp32, dtype, 2, columns), b = a;
+    Reference const want = reference(a.logits, a.targets, columns, 0.5);
+    Padded whole(a, columns, (columns + 7) / 8 * 8), odd(a, columns, columns + 1), again = whole;
+    run_blocks<true>(a, whole, columns, FiberOrder::ascending);
+    expect_close(a.losses, want.losses);
+    expect_close(whole.packed(columns), want.dlogits, 5e-7);
+    run_blocks<true>(b, again, columns, FiberOrder::descending);
+    EXPECT_TRUE(a.losses == b.losses && whole.packed(columns) == again.packed(columns)) << "the order of the threads does not show";
+    run_blocks<false>(b, odd, columns, FiberOrder::ascending);
+    expect_close(b.losses, want.losses);
+    expect_close(odd.packed(columns), want.dlogits, 5e-7);
+    if (dtype != Dtype::fp32) continue;
+    run_blocks<true>(b, again, columns, FiberOrder::ascending, true);
+    again.dlogits = again.logits;
+    EXPECT_TRUE(again.packed(columns) == whole.packed(columns)) << "gradient in place of the logits";
   }
 }
 
