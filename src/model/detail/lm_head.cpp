@@ -14,49 +14,76 @@ void for_chunks(std::int64_t rows, std::int64_t chunk, Body&& body) {
   for (std::int64_t begin = 0; begin < rows; begin += chunk) body(begin, std::min(chunk, rows - begin));
 }
 
+/// Rows of equal chunks of at most @p most_bytes, or of one row.
+std::int64_t equal_chunks(std::int64_t rows, std::int64_t row_bytes, std::int64_t most_bytes) {
+  std::int64_t const most_rows = std::max<std::int64_t>(1, most_bytes / row_bytes);
+  std::int64_t const chunks = std::max<std::int64_t>(1, (rows + most_rows - 1) / most_rows);
+  return (rows + chunks - 1) / chunks;
+}
+
+/// The columns that count of a matrix whose rows are longer.
+TensorView first_columns(TensorView const& rows, std::int64_t columns) { return {rows.data(), rows.dtype(), {rows.dim(0), columns}}; }
+
 }  // namespace
 
 void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stddev) {
   projection_ = add_parameter(unit, name, {options_.vocabulary, options_.width}, normal(stddev));
 }
 
-std::int64_t LmHead::chunk_rows(std::int64_t rows, std::int64_t vocabulary) {
-  constexpr std::int64_t most_bytes = std::int64_t{64} << 20;
-  std::int64_t const most_rows = std::max<std::int64_t>(1, most_bytes / (4 * vocabulary));
-  std::int64_t const chunks = (rows + most_rows - 1) / most_rows;
-  return (rows + chunks - 1) / chunks;
+LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier) {
+  constexpr std::int64_t mib = std::int64_t{1} << 20;
+  if (tier != memory::Tier::device) {
+    std::int64_t const each = equal_chunks(rows, 4 * vocabulary, 64 * mib);
+    return {each, each, vocabulary};
+  }
+  std::int64_t const row = (vocabulary + 63) / 64 * 64;
+  if (dtype == Dtype::fp32) {
+    std::int64_t const each = equal_chunks(rows, 4 * row, 512 * mib);
+    return {each, each, row};
+  }
+  std::int64_t const gradients = equal_chunks(rows, 2 * row, 1024 * mib);
+  return {equal_chunks(gradients, 4 * row, 512 * mib), gradients, row};
+}
+
+void LmHead::score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses, TensorView dlogits, TensorView logits,
+                   ConstTensorView normed, ConstTensorView targets) const {
+  kernels::gemm(pass.compute, {.transpose_b = true, .row_c = logits.dim(1)}, first_columns(logits, options_.vocabulary), normed, projection);
+  kernels::cross_entropy(pass.compute, losses, dlogits, logits, targets, gradient_scale, options_.vocabulary);
 }
 
 void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection, TensorView losses, ConstTensorView hidden,
                     ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
-  std::int64_t const rows = hidden.dim(0), chunk = chunk_rows(rows, options_.vocabulary);
+  std::int64_t const rows = hidden.dim(0);
+  auto const chunks = Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute));
   TensorView const normed = pass.allocate(rows, options_.width);
   norm_.forward(pass, weights, normed, hidden);
-  TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunk, options_.vocabulary});
-  for_chunks(rows, chunk, [&](std::int64_t begin, std::int64_t count) {
-    TensorView const part = logits.rows(0, count);
-    kernels::gemm(pass.compute, {.transpose_b = true}, part, normed.rows(begin, count), projection);
-    kernels::cross_entropy(pass.compute, losses.rows(begin, count), {}, part, targets.rows(begin, count), 0.0f);
+  TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
+  for_chunks(rows, chunks.logits, [&](std::int64_t begin, std::int64_t count) {
+    score(pass, projection, 0.0f, losses.rows(begin, count), {}, logits.rows(0, count), normed.rows(begin, count), targets.rows(begin, count));
   });
 }
 
 void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, Projection const& projection,
                    float gradient_scale, TensorView losses, TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
-  std::int64_t const rows = hidden.dim(0), chunk = chunk_rows(rows, options_.vocabulary);
+  std::int64_t const rows = hidden.dim(0);
+  auto const chunks = Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute));
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate(rows, options_.width);
   LayerNorm::Saved const saved = norm_.forward(pass, weights, normed, hidden);
-  TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunk, options_.vocabulary});
-  // in fp32 the gradient takes the place of the logits
-  TensorView const dlogits = pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunk, options_.vocabulary);
-  for_chunks(rows, chunk, [&](std::int64_t begin, std::int64_t count) {
-    TensorView const part = logits.rows(0, count), dpart = dlogits.rows(0, count), in = normed.rows(begin, count);
-    kernels::gemm(pass.compute, {.transpose_b = true}, part, in, projection.weight);
-    kernels::cross_entropy(pass.compute, losses.rows(begin, count), dpart, part, targets.rows(begin, count), gradient_scale);
-    kernels::gemm(pass.compute, {}, dnormed.rows(begin, count), dpart, projection.weight);
-    kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = projection.accumulate || begin > 0}, projection.gradient, dpart, in);
+  TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
+  TensorView const dlogits = pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunks.gradients, chunks.row);
+  for_chunks(rows, chunks.gradients, [&](std::int64_t first, std::int64_t group) {
+    for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
+      std::int64_t const begin = first + at;
+      score(pass, projection.weight, gradient_scale, losses.rows(begin, count), dlogits.rows(at, count), logits.rows(0, count),
+            normed.rows(begin, count), targets.rows(begin, count));
+    });
+    TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
+    kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart, projection.weight);
+    kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = projection.accumulate || first > 0, .row_a = chunks.row}, projection.gradient, dpart,
+                  normed.rows(first, group));
   });
   norm_.backward(pass, weights, gradients, dhidden, LayerNorm::InputGradient::overwrite, dnormed, hidden, saved);
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "detail/norm.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::model::detail {
 
@@ -36,10 +37,22 @@ class LmHead {
   /// logits [R, V] fp32.
   void logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection, TensorView out, ConstTensorView hidden) const;
 
-  /// Rows of logits made at a time: equal chunks of at most 64 MiB of fp32.
-  static std::int64_t chunk_rows(std::int64_t rows, std::int64_t vocabulary);
+  /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB of fp32 logits at a time, which their gradients follow. On
+  /// a device 512 MiB, in rows of a multiple of 64 elements, which products and 16-byte accesses need (V = 50257 is odd); and 1 GiB of
+  /// 16-bit gradients, so that fewer products, each rounded to 16 bits, add up to the projection's gradient: one up to 10672 rows of V = 50257.
+  struct Chunks {
+    std::int64_t logits = 0;     ///< rows of logits at a time
+    std::int64_t gradients = 0;  ///< rows of their gradients at a time; in fp32 they take the place of the logits
+    std::int64_t row = 0;        ///< elements from one row to the next
+    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier);
+    bool operator==(Chunks const&) const = default;
+  };
 
  private:
+  /// Logits of some rows of @p normed, and their losses and gradients (@p dlogits may be empty).
+  void score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses, TensorView dlogits, TensorView logits,
+             ConstTensorView normed, ConstTensorView targets) const;
+
   LayerNorm norm_;
   Options options_;
   std::optional<std::size_t> projection_;
