@@ -1,6 +1,7 @@
 #pragma once
 /// The factor of each element under a dropout: 0 where it is dropped, 1/(1-p) where it is kept.
 
+#include <cmath>
 #include <cstdint>
 
 #include "detail/pack.hpp"
@@ -16,7 +17,7 @@ struct DropoutFactors {
   float keep = 1.0f;
 
   explicit DropoutFactors(Dropout const& drop)
-      : random{drop.seed, drop.stream}, first(drop.first_element), p(drop.p), keep(drop.p < 1.0f ? 1.0f / (1.0f - drop.p) : 0.0f) {}
+      : random{drop.seed, drop.stream}, first(drop.first_element), p(drop.p), keep(drop.p < 1.0f ? 1.0f / (1.0f - drop.p) : 0.0f), limit_of_bits(limit_of(drop.p)) {}
 
   TESSERA_FUNCTION bool active() const { return p > 0.0f; }
 
@@ -50,22 +51,28 @@ struct DropoutFactors {
     int const shift = static_cast<int>((first + begin) & 3);
     std::uint32_t bits[N + 4] = {};
     TESSERA_UNROLL
-    for (int b = 0; b <= N / 4; ++b)
-      if (b < N / 4 || shift != 0) {
-        Philox::Block const four = random(block + static_cast<std::uint64_t>(b));
-        for (int k = 0; k < 4; ++k) bits[4 * b + k] = four.v[k];
-      }
-    TESSERA_UNROLL
-    for (int i = 0; i < N; ++i) {
-      std::uint32_t const lower = shift == 0 ? bits[i] : bits[i + 1], upper = shift == 2 ? bits[i + 2] : bits[i + 3];
-      out[i] = factor_of(shift < 2 ? lower : upper);
+    for (int b = 0; b < N / 4; ++b) draw(block + static_cast<std::uint64_t>(b), bits + 4 * b);
+    if (shift != 0) {  // rare: the rows of most models begin at multiples of 4
+      draw(block + N / 4, bits + N);
+      TESSERA_UNROLL
+      for (int i = 0; i < N; ++i) bits[i] = shift == 1 ? bits[i + 1] : shift == 2 ? bits[i + 2] : bits[i + 3];
     }
+    TESSERA_UNROLL
+    for (int i = 0; i < N; ++i) out[i] = factor_of(bits[i]);
   }
 
  private:
-  TESSERA_FUNCTION float factor_of(std::uint32_t random_bits) const {
-    return static_cast<float>(static_cast<std::int32_t>(random_bits >> 8)) * 0x1.0p-24f < p ? 0.0f : keep;
+  TESSERA_FUNCTION void draw(std::uint64_t block, std::uint32_t* bits) const {
+    Philox::Block const four = random(block);
+    for (int k = 0; k < 4; ++k) bits[k] = four.v[k];
   }
+  TESSERA_FUNCTION float factor_of(std::uint32_t random_bits) const { return random_bits < limit_of_bits ? 0.0f : keep; }
+
+  static std::uint32_t limit_of(float p) { return p < 1.0f ? static_cast<std::uint32_t>(std::ceil(p * 0x1.0p+24f)) << 8 : 0u; }
+
+  /// As an integer: with k = bits >> 8 the uniform number is k 2^-24, below p if k < L = ceil(2^24 p), if bits < 2^8 L. (With p = 1 `keep` is 0
+  /// whatever the limit.)
+  std::uint32_t limit_of_bits;
 };
 
 /// Elements whose factors are drawn at a time.

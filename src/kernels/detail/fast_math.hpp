@@ -31,7 +31,18 @@ TESSERA_FUNCTION inline float fast_exp(float x) {
   return !(x <= 88.72f) ? x * std::numeric_limits<float>::infinity() : in_range;
 }
 
-/// 1 / (1 + e^-x), the logistic function.
-TESSERA_FUNCTION inline float logistic(float x) { return 1.0f / (1.0f + fast_exp(-x)); }
+/// 1 / (1 + e^-x), the logistic function. A device computes 2^(-x log2 e) and the reciprocal with an instruction each (PTX ISA, "ex2" and
+/// "rcp": relative errors of 2^-22 and 2^-23, results below the smallest normal number are 0): with the polynomial and the rounded division
+/// GELU on 16-bit numbers would take twice as long as its memory traffic.
+TESSERA_FUNCTION inline float logistic(float x) {
+#if defined(__CUDA_ARCH__)
+  float e, out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.44269504f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(1.0f + e));
+  return out;
+#else
+  return 1.0f / (1.0f + fast_exp(-x));
+#endif
+}
 
 }  // namespace tessera::kernels::detail
