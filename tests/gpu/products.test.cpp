@@ -287,6 +287,12 @@ TEST_F(Contract, AlgorithmsAreAskedForOncePerShapeAndAlignment) {
   EXPECT_EQ(fake().heuristics, before + 3);
   for (int i = 0; i < 2; ++i) check({c, GemmActivation::gelu, 16}, 2.0);
   EXPECT_EQ(fake().heuristics, before + 4);
+  for (bool left : {true, false}) {
+    Product p{c, GemmActivation::gelu};
+    (left ? p.shift_a : p.shift_b) = 2;
+    for (int i = 0; i < 2; ++i) check(p, 2.0);
+  }
+  EXPECT_EQ(fake().heuristics, before + 6);
 }
 
 /// Split sums meet in fp32 and in a fixed order; other orders of fp32 sums only where determinism is not asked for.
