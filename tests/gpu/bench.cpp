@@ -1,6 +1,7 @@
 // Speed on a GPU, one JSON line a measurement; on the host with the same arguments where no device is, so that it can be tried anywhere.
 //   bench.gpu gemm [SIZE]                        best product SIZE^3 in bf16
 //   bench.gpu optimizer [PARAMETERS]             fused AdamW step beside a device copy
+//   bench.gpu flat [ELEMENTS]                    element-wise kernels and the squares of gradients, each beside a device copy of the same bytes
 //   bench.gpu overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]     share of the communication that computation hides, as one
 //                                                rank of RANKS with a network that is simulated (tests/support/delayed_collectives.hpp)
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO stage 0 on one rank, no dropout
@@ -96,6 +97,33 @@ void bench_optimizer(Place const& place, std::int64_t n) {
               copy_rate, update_rate / copy_rate);
 }
 
+/// Bytes read and written by each kernel, per second, and as a share of what a copy moves.
+void bench_flat(Place const& place, std::int64_t n) {
+  using memory::TensorView;
+  auto const wide = noise(place, Dtype::fp32, n, 1.0f), a = noise(place, Dtype::bf16, n, 1.0f), b = noise(place, Dtype::bf16, n, 1.0f);
+  memory::Buffer const out("result", memory::Purpose::workspace, static_cast<std::size_t>(n) * sizeof(float), place.tier), sums("sums", memory::Purpose::workspace, 16, place.tier);
+  TensorView const fp32(wide.data(), Dtype::fp32, {n}), x(a.data(), Dtype::bf16, {n}), y(b.data(), Dtype::bf16, {n}), to(out.data(), Dtype::bf16, {n});
+  TensorView const to_fp32(out.data(), Dtype::fp32, {n});
+  auto& q = *place.queue;
+  kernels::Dropout const drop{0.1f, 1, 2, 0};
+  double const copy = place.seconds(5, [&] { memory::copy(q, out.data(), wide.data(), out.bytes()); });
+  double const copy_rate = 8e-9 * static_cast<double>(n) / copy;
+  auto const measure = [&](char const* kernel, double bytes, std::function<void()> const& call) {
+    double const rate = 1e-9 * bytes * static_cast<double>(n) / place.seconds(5, call);
+    std::printf("{\"bench\": \"flat\", \"kernel\": \"%s\", \"elements\": %ld, \"gb_s\": %.1f, \"copy_gb_s\": %.1f, \"ratio\": %.3f}\n", kernel, static_cast<long>(n), rate, copy_rate,
+                rate / copy_rate);
+  };
+  measure("fill_bf16", 2, [&] { kernels::fill(q, to, 1.0f); });
+  measure("cast_fp32_to_bf16", 6, [&] { kernels::cast(q, to, fp32); });
+  measure("add_bf16_to_fp32", 10, [&] { kernels::add(q, to_fp32, x); });
+  measure("residual_add_bf16", 6, [&] { kernels::residual_add(q, to, x, y, {}); });
+  measure("residual_add_dropout_bf16", 6, [&] { kernels::residual_add(q, to, x, y, drop); });
+  measure("gelu_new_bf16", 4, [&] { kernels::gelu_new(q, to, x); });
+  measure("gelu_new_backward_bf16", 6, [&] { kernels::gelu_new_backward(q, to, x, y); });
+  measure("gradient_sums_bf16", 2, [&] { kernels::gradient_sums(q, static_cast<double*>(sums.data()), {{x.data(), n}}, Dtype::bf16); });
+  measure("gradient_sums_fp32", 4, [&] { kernels::gradient_sums(q, static_cast<double*>(sums.data()), {{wide.data(), n}}, Dtype::fp32); });
+}
+
 struct Training {
   std::int64_t layers, width, heads, rows, length;
   int steps = 8;
@@ -163,6 +191,8 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
     bench_gemm(place, number(1, 8192));
   } else if (words[0] == "optimizer") {
     bench_optimizer(place, number(1, 124'000'000));
+  } else if (words[0] == "flat") {
+    bench_flat(place, number(1, 200'000'000));
   } else if (words[0] == "train" && words.size() >= 6) {
     auto comm = comm::make_mpi(session, 60s);
     if (device) comm = comm::make_device(std::move(comm), 60s);
@@ -172,7 +202,7 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
                            std::atof(words[8].c_str()), static_cast<int>(number(9, 4))},
                           *place.queue);
   } else {
-    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING] |\n"
+    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | flat [ELEMENTS] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING] |\n"
                          "          overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]\n");
     return 64;
   }
