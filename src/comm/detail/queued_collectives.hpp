@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "detail/arguments.hpp"
 #include "detail/transport.hpp"
 
 namespace tessera::comm::detail {
@@ -31,16 +32,12 @@ class QueuedCollectives final : public Collectives {
   void barrier() override;
 
  private:
-  Operation next(Kind kind, Dtype dtype, std::int64_t numel);
   Pending enqueue(Operation const& operation, memory::Event after, std::function<void(Transport&)> body);
   void await(memory::Event const& after, Operation const& operation) const;
-  void check_root(Operation const& operation) const;
-  void check_blocks(Operation const& operation, std::int64_t whole_numel) const;
-  void check_reduce_target(Operation const& operation, memory::TensorView in, memory::TensorView out) const;
 
   std::unique_ptr<Transport> transport_;
   Deadline deadline_;
-  std::uint64_t calls_ = 0;
+  Calls arguments_;
   std::atomic<std::uint64_t> progress_{0};  ///< steps of the lane: it stands still when this does
   memory::Event last_;
   std::unique_ptr<memory::Queue> queue_;
