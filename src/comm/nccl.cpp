@@ -4,7 +4,6 @@
 #ifdef TESSERA_HAVE_CUDA
 
 #include <chrono>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -16,92 +15,120 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Ranks with different versions would end in an error that names none.
-void expect_one_version(Collectives& host) {
-  int mine = 0;
-  ncclGetVersion(&mine);
-  auto const lowest = all_reduce_value(host, std::int64_t{mine}, ReduceOp::min), highest = all_reduce_value(host, std::int64_t{mine}, ReduceOp::max);
-  auto const text = [](std::int64_t v) { return concat(v / 10000, ".", v / 100 % 100, ".", v % 100); };
-  TESSERA_VALIDATE(lowest == highest, ConfigError, "NCCL is ", text(lowest), " on some ranks and ", text(highest), " on others, this one (", host_name(), ") has ",
-                   text(mine), "; load the same module on all nodes, or look at LD_LIBRARY_PATH there");
-}
+/// A call is taken up by a thread of NCCL's, as a rule within this time; then looks become rare.
+constexpr std::chrono::microseconds soon{200};
 
-/// "Creating a Communicator": rank 0 makes the id, every rank is told.
-ncclUniqueId common_id(Collectives& host) {
-  ncclUniqueId id{};
-  std::string bytes;
-  std::string refusal;
-  if (host.rank() == 0) {
-    auto const status = ncclGetUniqueId(&id);
-    if (status == ncclSuccess) bytes.assign(id.internal, sizeof id.internal);
-    else refusal = concat("NCCL: ncclGetUniqueId: ", ncclGetErrorString(status), ": ", ncclGetLastError(nullptr));
-  }
-  bytes = broadcast_bytes(host, bytes, 0);
-  TESSERA_VALIDATE(refusal.empty(), ConfigError, refusal);
-  TESSERA_VALIDATE(bytes.size() == sizeof id.internal, ConfigError, "NCCL could not be started on rank 0; its own message says why");
-  std::memcpy(id.internal, bytes.data(), sizeof id.internal);
-  return id;
+/// "Creating a communicator with options": with blocking = 0 no call blocks; its end is learnt from ncclCommGetAsyncError.
+ncclConfig_t non_blocking() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
 }
 
 }  // namespace
 
-/// "Creating a communicator with options": with blocking = 0 no call blocks; its end is learnt from ncclCommGetAsyncError.
-NcclComm::NcclComm(Collectives& host, Deadline deadline) : deadline_(deadline), rank_(host.rank()) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  expect_one_version(host);
-  auto const id = common_id(host);
-  try {
-    check(ncclCommInitRankConfig(&comm_, host.size(), id, host.rank(), &config), concat("start of the communicator of ", host.size(), " ranks"));
-  } catch (...) {
-    abort();
-    throw;
+void NcclComm::start(int ranks, ncclUniqueId const& id) {
+  auto config = non_blocking();
+  ncclResult_t status = ncclSuccess;
+  {
+    std::lock_guard const lock(mutex_);
+    status = ncclCommInitRankConfig(&comm_, ranks, id, rank_, &config);
   }
+  settle(status, concat("NCCL's start of a communicator of ", ranks, " ranks"));
 }
 
-/// "Finalizing a communicator": ncclCommFinalize waits for what is under way, here within the deadline.
-NcclComm::~NcclComm() {
-  if (!comm_) return;
-  try {
-    check(ncclCommFinalize(comm_), "end of the communicator");
-    ncclCommDestroy(std::exchange(comm_, nullptr));
-  } catch (...) {
-    abort();
-  }
+/// "Creating more communicators". The new one is there once the parent's state says so. config.splitShare stays 0: communicators
+/// that share resources run their kernels one after the other, and these two are there to run at the same time.
+void NcclComm::split_from(NcclComm& parent) {
+  std::string const what = "NCCL's split of the communicator";
+  auto config = non_blocking();
+  parent.call(what, [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank_, &comm_, &config); });
+  settle(state(what), what);
 }
 
-void NcclComm::check(ncclResult_t status, std::string const& what) {
+void NcclComm::call(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body) {
+  ncclResult_t status = ncclSuccess;
+  {
+    std::lock_guard const lock(mutex_);
+    expect_there(what);
+    status = body(comm_);
+  }
+  settle(status, what);
+}
+
+/// "Group Calls", "Nonblocking Group Operation": a group that was begun is ended also after an error in it.
+void NcclComm::group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body) {
+  call(what, [&](ncclComm_t comm) {
+    auto status = ncclGroupStart();
+    if (status != ncclSuccess) return status;
+    status = body(comm);
+    auto const end = ncclGroupEnd();
+    return status == ncclSuccess || status == ncclInProgress ? end : status;
+  });
+}
+
+void NcclComm::look(std::string const& what) {
+  auto const status = state(what);
+  if (status != ncclSuccess && status != ncclInProgress) failed(status, what);
+}
+
+/// "Error handling and communicator abort": an error of a peer or the network is reported here only.
+ncclResult_t NcclComm::state(std::string const& what) {
+  std::lock_guard const lock(mutex_);
+  expect_there(what);
+  ncclResult_t status = ncclSuccess;
+  return ncclCommGetAsyncError(comm_, &status) == ncclSuccess ? status : ncclInternalError;
+}
+
+void NcclComm::settle(ncclResult_t status, std::string const& what) {
   auto const start = Clock::now();
   while (status == ncclInProgress) {
-    if (Clock::now() - start > deadline_) {
-      abort();
-      throw PeerLostError(-1, concat("NCCL: ", what, " on rank ", rank_, " (", host_name(), ")", " did not come to an end within ", deadline_.count(),
+    auto const waited = Clock::now() - start;
+    if (waited > deadline_)
+      throw PeerLostError(-1, concat(at(what), " did not come to an end within ", deadline_.count(),
                                      " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (comm_ && ncclCommGetAsyncError(comm_, &status) != ncclSuccess) status = ncclInternalError;
+    if (waited < soon) std::this_thread::yield();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+    status = state(what);
   }
   if (status != ncclSuccess) failed(status, what);
 }
 
-/// "Error handling and communicator abort": an error of a peer or the network is reported here only.
-void NcclComm::look(std::string const& what) {
-  ncclResult_t status = ncclSuccess;
-  if (!comm_) throw PeerLostError(-1, concat("NCCL: ", what, " on rank ", rank_, " (", host_name(), ")", ": the communicator was ended after an earlier error"));
-  if (ncclCommGetAsyncError(comm_, &status) != ncclSuccess) status = ncclInternalError;
-  if (status != ncclSuccess && status != ncclInProgress) failed(status, what);
+std::string NcclComm::at(std::string const& what) const { return concat(what, " on rank ", rank_, " (", host_name(), ")"); }
+
+void NcclComm::expect_there(std::string const& what) const {
+  if (!comm_) throw PeerLostError(-1, concat(at(what), ": the communicator was ended after an earlier error"));
 }
 
 void NcclComm::failed(ncclResult_t status, std::string const& what) {
-  std::string const message = concat("NCCL: ", what, " on rank ", rank_, " (", host_name(), ")", ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_),
-                                     "; NCCL_DEBUG=INFO says more");
-  abort();
-  if (status == ncclRemoteError || status == ncclSystemError) throw PeerLostError(-1, message);
-  throw InternalError(message);
+  std::string text;
+  {
+    std::lock_guard const lock(mutex_);
+    text = concat(at(what), ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_), "; NCCL_DEBUG=INFO says more");
+  }
+  if (status == ncclRemoteError || status == ncclSystemError) throw PeerLostError(-1, text);
+  throw InternalError(text);
+}
+
+/// "Finalizing a communicator": it waits in the background for what is under way; after that "Destroying a communicator" is local.
+void NcclComm::finish() noexcept {
+  try {
+    call("NCCL's end of the communicator", [](ncclComm_t comm) { return ncclCommFinalize(comm); });
+    std::lock_guard const lock(mutex_);
+    ncclCommDestroy(std::exchange(comm_, nullptr));
+  } catch (std::exception const&) {
+    abort();
+  }
 }
 
 void NcclComm::abort() noexcept {
+  std::lock_guard const lock(mutex_);
   if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
+}
+
+void NcclComm::while_there(std::function<void(ncclComm_t)> const& body) {
+  std::lock_guard const lock(mutex_);
+  if (comm_) body(comm_);
 }
 
 ncclDataType_t nccl_type(Dtype dtype) {

@@ -71,6 +71,14 @@ void zero(Queue& q, void* data, std::size_t bytes) {
 
 bool on_cuda(Queue const& q) { return q.kind() == QueueKind::stream && &detail::device_api() == detail::cuda_api(); }
 
+bool wait_for_streams(std::chrono::milliseconds time) noexcept {
+  try {
+    return !detail::device_api_or_null() || detail::device_memory().wait_for_streams(time);
+  } catch (...) {
+    return true;  // the device has failed: its streams are at an end
+  }
+}
+
 bool on_device(void const* data) {
   auto* const api = detail::device_api_or_null();
   return api && data && api->on_device(data);

@@ -80,6 +80,21 @@ void DeviceMemory::free(void* data) noexcept {
   api_.free(data, pool_);
 }
 
+bool DeviceMemory::wait_for_streams(std::chrono::milliseconds time) {
+  auto const past = api_.make_event();
+  {
+    std::lock_guard const lock(mutex_);
+    pool();
+    follow_all_streams();
+    api_.record(past, pool_);
+  }
+  auto const end = std::chrono::steady_clock::now() + time;
+  bool done = api_.happened(past);
+  for (; !done && std::chrono::steady_clock::now() < end; done = api_.happened(past)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  api_.drop_event(past);
+  return done;
+}
+
 void DeviceMemory::open(DeviceApi::Stream stream) {
   std::lock_guard const lock(mutex_);
   if (pool_) order_after_pool(stream);

@@ -38,6 +38,9 @@ class StagedEngine final : public Engine {
   ~StagedEngine() override {
     try {
       gradients_->settle();
+    } catch (...) {
+    }
+    try {
       weights_->settle();
     } catch (...) {
     }

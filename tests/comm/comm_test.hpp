@@ -15,7 +15,7 @@ namespace tessera::comm::test {
 
 using namespace std::chrono_literals;
 
-enum class Implementation { loopback, automatic, mpi_only, recording, staged };
+enum class Implementation { loopback, automatic, mpi_only, recording, staged, nccl };
 
 inline std::string name_of(Implementation which) {
   switch (which) {
@@ -24,6 +24,7 @@ inline std::string name_of(Implementation which) {
     case Implementation::mpi_only: return "MpiOnly";
     case Implementation::recording: return "Recording";
     case Implementation::staged: return "Staged";
+    case Implementation::nccl: return "Nccl";
   }
   return {};
 }
@@ -36,6 +37,7 @@ inline std::unique_ptr<Collectives> make(Implementation which) {
     case Implementation::mpi_only: return make_mpi(session, 60s, NodeTransport::mpi_only);
     case Implementation::recording: return make_recording(make_mpi(session, 60s));
     case Implementation::staged: return make_device(make_mpi(session, 60s), 60s, DeviceTransport::staged);  // on a fake device
+    case Implementation::nccl: return make_device(make_mpi(session, 60s), 60s, DeviceTransport::nccl);  // a fake one, on a fake device
   }
   return nullptr;
 }
@@ -115,6 +117,13 @@ inline double element(int rank, std::int64_t i) { return static_cast<double>((i 
 inline double serial_sum(int ranks, std::int64_t i, Dtype dtype) {
   double sum = element(0, i);
   for (int q = 1; q < ranks; ++q) sum = accumulated(sum + element(q, i), dtype);
+  return sum;
+}
+
+/// The same, every partial sum rounded to the type.
+inline double sum_on_wire(int ranks, std::int64_t i, Dtype dtype) {
+  double sum = element(0, i);
+  for (int q = 1; q < ranks; ++q) sum = rounded(sum + element(q, i), dtype);
   return sum;
 }
 

@@ -112,6 +112,33 @@ class FakeDevice final : public memory::detail::DeviceApi {
   }
   Room room() override { return {capacity - held, capacity}; }
   bool on_device(void const* data) override { return lies_in(device_, data); }
+  /// Whether all these bytes lie in one block.
+  bool covers(void const* data, std::size_t bytes) const {
+    std::lock_guard const lock(mutex_);
+    auto after = device_.upper_bound(const_cast<void*>(data));
+    if (bytes == 0 || after == device_.begin()) return bytes == 0;
+    --after;
+    return static_cast<std::byte const*>(data) + bytes <= static_cast<std::byte*>(after->first) + after->second;
+  }
+  /// Memory that belongs to no pool and to no stream's order, as libraries take it.
+  void* allocate_apart(std::size_t bytes) {
+    ++allocations;
+    std::lock_guard const lock(mutex_);
+    if (held + freed_bytes_ + bytes > capacity) return nullptr;
+    void* const data = filled(bytes);
+    device_[data] = bytes;
+    held += bytes;
+    return data;
+  }
+  void free_apart(void* data) {
+    ++frees;
+    std::lock_guard const lock(mutex_);
+    std::size_t const bytes = device_.at(data);
+    std::memset(data, 0xDD, bytes);
+    device_.erase(data);
+    held -= bytes;
+    std::free(data);
+  }
 
   /// Streams are kept for the next queue, with the work that they still have, as CUDA's are.
   Stream make_stream(memory::StreamPriority) override {

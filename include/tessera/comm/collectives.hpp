@@ -56,8 +56,9 @@ class Collectives {
   /// @throws OutOfMemoryError on every rank when one cannot have it
   virtual std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) = 0;
 
-  /// Operations are queued on this object's own lane and run in the order in which they were called. They start after @p after.
-  /// All ranks call the same operations in the same order with equal sizes.
+  /// Operations are queued on this object's own lanes: those that reduce run in the order in which they were called, and so do those
+  /// that move data; between the two kinds order is by events alone (NCCL has a lane for each, the host one for both). They start after
+  /// @p after. All ranks call the same operations in the same order with equal sizes.
   virtual Pending broadcast(memory::TensorView data, int root, memory::Event after) = 0;
   virtual Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) = 0;
   virtual Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) = 0;

@@ -7,7 +7,8 @@
 
 namespace tessera::comm {
 
-/// nccl: one device per rank; operations are on a stream of their own, sums are formed by NCCL in the dtype on the wire.
+/// nccl: one device per rank; operations that reduce and operations that move data are on two streams of their own, sums are formed by
+/// NCCL in the dtype on the wire. The operands of one call are allocate()'s on every rank, or on none.
 /// staged: through host memory and the host's collectives, for ranks that share a device; sums are the host's, bit for bit.
 enum class DeviceTransport { automatic, nccl, staged };
 

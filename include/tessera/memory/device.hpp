@@ -43,6 +43,10 @@ std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priori
 void copy(Queue& q, void* to, void const* from, std::size_t bytes);
 void zero(Queue& q, void* data, std::size_t bytes);
 
+/// Blocks the host until every stream has come past what it has been given so far, at most for @p time; true when they have. For memory
+/// that is not this layer's, before it is freed; not for steps.
+bool wait_for_streams(std::chrono::milliseconds time) noexcept;
+
 /// Whether the address lies in device memory.
 bool on_device(void const* data);
 

@@ -1,9 +1,11 @@
 #pragma once
-/// The NCCL communicator of a rank: started, watched and ended without ever blocking for longer than a deadline.
+/// An NCCL communicator of a rank: no call on it blocks for longer than a deadline, and it can be ended from another thread at any time.
 
 #ifdef TESSERA_HAVE_CUDA
 #include <nccl.h>
 
+#include <functional>
+#include <mutex>
 #include <string>
 
 #include "tessera/comm/collectives.hpp"
@@ -12,28 +14,53 @@ namespace tessera::comm::detail {
 
 class NcclComm {
  public:
-  /// Collective over @p host, which carries NCCL's unique id.
-  /// @throws PeerLostError when the ranks do not meet within the deadline
-  NcclComm(Collectives& host, Deadline deadline);
-  ~NcclComm();
+  explicit NcclComm(int rank, Deadline deadline) : rank_(rank), deadline_(deadline) {}
+  /// Ends what is under way.
+  ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
   NcclComm& operator=(NcclComm const&) = delete;
 
-  ncclComm_t get() const { return comm_; }
-  /// A call has returned @p status: waits while it is in progress. @throws PeerLostError naming @p what
-  void check(ncclResult_t status, std::string const& what);
-  /// Looks for an error that a peer or the network has caused meanwhile. @throws PeerLostError naming @p what
+  /// @throws PeerLostError when the ranks do not meet within the deadline
+  void start(int ranks, ncclUniqueId const& id);
+  /// A communicator of the same ranks with resources of its own.
+  void split_from(NcclComm& parent);
+
+  /// Makes the calls of @p body and waits until NCCL has taken them up, so that the stream may be used again.
+  /// @throws PeerLostError naming @p what after the deadline, or when a peer or the network has failed; InternalError else
+  void call(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
+  /// The same for several operations that start together; @p body returns at the first error.
+  void group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
+  /// Looks for an error that a peer or the network has caused. @throws PeerLostError naming @p what
   void look(std::string const& what);
-  /// Ends what is under way on this rank, so that its stream comes to rest.
+
+  /// Waits for the peers, at most for the deadline, then lets the communicator go.
+  void finish() noexcept;
+  /// Ends what is under way on this rank, so that its stream comes to rest. From any thread.
   void abort() noexcept;
+  /// Calls @p body unless the communicator has ended.
+  void while_there(std::function<void(ncclComm_t)> const& body);
 
  private:
+  ncclResult_t state(std::string const& what);
+  void settle(ncclResult_t status, std::string const& what);
   [[noreturn]] void failed(ncclResult_t status, std::string const& what);
+  void expect_there(std::string const& what) const;
+  std::string at(std::string const& what) const;
 
+  std::mutex mutex_;  ///< around each call, never while waiting
   ncclComm_t comm_ = nullptr;
-  Deadline deadline_;
   int rank_;
+  Deadline deadline_;
 };
+
+/// "2.28.9"
+std::string nccl_version_text(int version);
+/// The NCCL that runs, the same on every rank. @throws ConfigError naming the versions
+int common_nccl_version(Collectives& host);
+/// @throws ConfigError on every rank when rank 0 gets none
+ncclUniqueId common_nccl_id(Collectives& host);
+/// Whether operations of two communicators may be under way at once. Sets NCCL_LAUNCH_ORDER_IMPLICIT where it is not set. Collective.
+bool nccl_keeps_launch_order(Collectives& host, int version);
 
 /// @throws InternalError for a dtype NCCL does not have
 ncclDataType_t nccl_type(Dtype dtype);

@@ -10,6 +10,7 @@
 /// Pinned blocks are kept by size when they are given back, with an event after everything given to streams so far, and are used again
 /// when it has happened: pinning takes long, and unpinning waits for the device.
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <mutex>
@@ -40,6 +41,9 @@ class DeviceMemory {
   /// A new block; kept ones are given up when the system refuses. Null when there is not enough.
   void* allocate_pinned(std::size_t bytes);
   void free_pinned(void* data, std::size_t bytes) noexcept;
+
+  /// True when all streams have come past what they have been given so far, within @p time.
+  bool wait_for_streams(std::chrono::milliseconds time);
 
   /// Every stream on which work may use device memory, from its first to its last work.
   void open(DeviceApi::Stream stream);

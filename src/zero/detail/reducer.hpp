@@ -45,7 +45,7 @@ class Reducer {
   StoreContext context_;
   SlotPool wire_;
   std::deque<UnderWay> under_way_;
-  comm::Pending last_;  ///< the lane runs in order: the last operation stands for all before it
+  comm::Pending last_;  ///< reductions run in order: the last one stands for all before it
 };
 
 }  // namespace tessera::zero::detail

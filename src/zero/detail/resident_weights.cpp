@@ -48,7 +48,7 @@ class ResidentWeights final : public WeightStore {
   std::size_t buffer_bytes() const override { return 0; }
 
  private:
-  /// The lane runs operations in order, so a unit's last piece stands for all.
+  /// All-gathers run in order, so a unit's last piece stands for all.
   void order_before(int unit, memory::Queue& queue) { std::exchange(arriving_[static_cast<std::size_t>(unit)], {}).order_before(queue); }
 
   StoreContext context_;

@@ -1,0 +1,233 @@
+#pragma once
+/// One suite for the interface, instantiated for every implementation, element type and kind of memory. Oracle: serial formulas.
+#include "tessera/comm/collectives.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <thread>
+#include <tuple>
+
+#include "comm_test.hpp"
+#include "fake_device.hpp"
+
+namespace tessera::comm::test {
+namespace {
+
+using Parameter = std::tuple<Implementation, Dtype, Placement>;
+
+/// Implementations live for the whole suite: hundreds of operations run on each, as in training.
+inline std::map<Implementation, std::unique_ptr<Collectives>>& implementations() {
+  static std::map<Implementation, std::unique_ptr<Collectives>> all;
+  return all;
+}
+
+/// What the implementations for a device run on; outlives them.
+inline std::unique_ptr<tessera::test::FakeDevice>& fake_device() {
+  static std::unique_ptr<tessera::test::FakeDevice> device;
+  return device;
+}
+
+class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
+ protected:
+  void SetUp() override {
+    if (std::get<0>(GetParam()) == Implementation::loopback && tessera::test::session().info().world_size > 1)
+      GTEST_SKIP() << "loopback is for one rank";
+    auto& slot = implementations()[std::get<0>(GetParam())];
+    if (is_on_device() && !fake_device()) fake_device() = std::make_unique<tessera::test::FakeDevice>();
+    if (!slot) slot = make(std::get<0>(GetParam()));
+    comm_ = slot.get();
+    rank_ = comm_->rank();
+    ranks_ = comm_->size();
+  }
+  static void TearDownTestSuite() {
+    implementations().clear();
+    fake_device().reset();
+  }
+
+  Implementation implementation() const { return std::get<0>(GetParam()); }
+  bool is_on_device() const { return implementation() == Implementation::staged || implementation() == Implementation::nccl; }
+  /// NCCL's arithmetic, not the host's: operands in device memory.
+  bool by_nccl() const { return implementation() == Implementation::nccl && std::get<2>(GetParam()) == Placement::allocated; }
+  Dtype dtype() const { return std::get<1>(GetParam()); }
+  /// The sum over ranks before it is rounded to the result's type; NCCL's is formed in the type on the wire.
+  double sum(std::int64_t i) const { return by_nccl() ? sum_on_wire(ranks_, i, dtype()) : serial_sum(ranks_, i, dtype()); }
+  bool is_float() const { return dtype() == Dtype::fp32 || dtype() == Dtype::fp16 || dtype() == Dtype::bf16; }
+  Array array(std::int64_t numel) { return array(dtype(), numel); }
+  Array array(Dtype d, std::int64_t numel) { return Array(*comm_, std::get<2>(GetParam()), d, numel); }
+  Array input(std::int64_t numel) {
+    Array a = array(numel);
+    a.fill([&](auto i) { return element(rank_, i); });
+    return a;
+  }
+  /// More than the chunks in which large data moves, not divisible by anything.
+  std::vector<std::int64_t> sizes() const {
+    std::int64_t const largest = dtype() == Dtype::fp32 || dtype() == Dtype::bf16 ? 700'001 : 150'001;
+    return {0, 1, 7, 1000, largest};
+  }
+
+  void reduce_scatter_as_formula(Blocks blocks, Dtype out_dtype, bool accumulate) {
+    Array in = input((ranks_ - 1) * blocks.stride + blocks.offset + blocks.count);
+    Array out = array(out_dtype, blocks.count);
+    out.fill([](auto i) { return static_cast<double>(i % 5); });
+    comm_->wait(comm_->reduce_scatter(in.view(), blocks, out.view(), accumulate, {}));
+    for (std::int64_t i = 0; i < blocks.count; ++i) {
+      double expected = sum(rank_ * blocks.stride + blocks.offset + i);
+      if (accumulate) expected = accumulated(expected + static_cast<double>(i % 5), dtype());
+      ASSERT_EQ(out[i], rounded(expected, out_dtype)) << "element " << i << " of " << blocks.count;
+    }
+    for (std::int64_t i = 0; i < in.numel(); ++i) ASSERT_EQ(in[i], element(rank_, i)) << "input element " << i << " was changed";
+  }
+
+  Collectives* comm_ = nullptr;
+  int rank_ = 0, ranks_ = 1;
+};
+
+TEST_P(CollectivesSuite, ReduceScatterSumsBlocks) {
+  for (auto const n : sizes()) reduce_scatter_as_formula({n, n, 0}, dtype(), false);
+}
+
+TEST_P(CollectivesSuite, ReduceScatterTakesPiecesOfRegions) {
+  for (bool const accumulate : {false, true}) {
+    if (accumulate && by_nccl() && !is_float()) continue;  // refused: see the suite of NCCL's contract
+    reduce_scatter_as_formula({100, 1003, 903}, dtype(), accumulate);
+    reduce_scatter_as_formula({90'001, 100'003, 17}, dtype(), accumulate);
+  }
+}
+
+TEST_P(CollectivesSuite, ReduceScatterConvertsToTheOutputsType) {
+  if (!is_float()) return;
+  for (Dtype const out : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
+    for (bool const accumulate : {false, true}) reduce_scatter_as_formula({5003, 5007, 3}, out, accumulate);
+}
+
+TEST_P(CollectivesSuite, ReduceScatterIntoItsOwnRegion) {
+  for (auto const n : sizes()) {
+    for (std::int64_t const shift : {0, 5}) {  // the result in the block's place, and packed before it
+      Blocks const blocks{n, n + 9, shift};
+      Array in = input(ranks_ * blocks.stride);
+      comm_->wait(comm_->reduce_scatter(in.view(), blocks, in.view(rank_ * blocks.stride, n), false, {}));
+      for (std::int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(in[rank_ * blocks.stride + i], rounded(sum(rank_ * blocks.stride + shift + i), dtype())) << i;
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, AllGatherInPlace) {
+  for (auto const n : sizes()) {
+    for (std::int64_t const gap : {0, 11}) {
+      Blocks const blocks{n, n + gap, gap / 2};
+      Array data = array(ranks_ * blocks.stride);
+      auto const inside = [&](std::int64_t i, int rank) {
+        std::int64_t const at = i - rank * blocks.stride - blocks.offset;
+        return at >= 0 && at < blocks.count;
+      };
+      data.fill([&](auto i) { return inside(i, rank_) ? element(rank_, i) : 99.0; });
+      comm_->wait(comm_->all_gather(data.view(), blocks, {}));
+      for (std::int64_t i = 0; i < data.numel(); ++i) {
+        auto const owner = static_cast<int>(blocks.stride > 0 ? i / blocks.stride : 0);
+        ASSERT_EQ(data[i], inside(i, owner) ? element(owner, i) : 99.0) << i;
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, AllGatherFromASeparateShard) {
+  for (auto const n : sizes()) {
+    Blocks const blocks{n, n + 4, 3};
+    Array shard = input(n + 4), whole = array(ranks_ * blocks.stride);
+    comm_->wait(comm_->all_gather(shard.view(), whole.view(), blocks, {}));
+    for (int q = 0; q < ranks_; ++q)
+      for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(whole[q * blocks.stride + blocks.offset + i], element(q, blocks.offset + i)) << i;
+  }
+}
+
+TEST_P(CollectivesSuite, AllReduceSumMaxMin) {
+  for (auto const n : sizes()) {
+    for (ReduceOp const op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+      Array data = input(n);
+      comm_->wait(comm_->all_reduce(data.view(), op, {}));
+      for (std::int64_t i = 0; i < n; ++i) {
+        double expected = op == ReduceOp::sum ? sum(i) : element(0, i);
+        for (int q = 1; q < ranks_ && op != ReduceOp::sum; ++q)
+          expected = op == ReduceOp::max ? std::max(expected, element(q, i)) : std::min(expected, element(q, i));
+        ASSERT_EQ(data[i], rounded(expected, dtype())) << i << " of " << n;
+      }
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, ReduceOnEveryRoot) {
+  for (int root = 0; root < ranks_; ++root) {
+    for (auto const n : sizes()) {
+      Array data = input(n);
+      comm_->wait(comm_->reduce(data.view(), ReduceOp::sum, root, {}));
+      for (std::int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(data[i], rank_ == root ? rounded(sum(i), dtype()) : element(rank_, i)) << i;
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, BroadcastFromEveryRoot) {
+  for (int root = 0; root < ranks_; ++root) {
+    for (auto const n : sizes()) {
+      Array data = input(n);
+      comm_->wait(comm_->broadcast(data.view(), root, {}));
+      for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(data[i], element(root, i)) << i;
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, ScatterAndGatherAreInverse) {
+  for (int root = 0; root < ranks_; ++root) {
+    for (auto const n : sizes()) {
+      Array whole = array(n * ranks_), part = array(n);
+      whole.fill([&](auto i) { return element(root, i); });
+      comm_->wait(comm_->scatter(whole.view(), part.view(), root, {}));
+      for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(part[i], element(root, rank_ * n + i)) << i;
+      part.fill([&](auto i) { return part[i] + 1; });
+      comm_->wait(comm_->gather(part.view(), whole.view(), root, {}));
+      for (std::int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole[i], element(root, i) + (rank_ == root ? 1 : 0)) << i;
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, NotANumberSurvivesMaxAndMin) {
+  if ((!is_float() && dtype() != Dtype::fp64) || by_nccl()) return;  // NCCL's max and min pass NaN over
+  for (ReduceOp const op : {ReduceOp::max, ReduceOp::min}) {
+    for (int bad = 0; bad < ranks_; ++bad) {
+      Array data = input(100);
+      if (rank_ == bad) data.set(37, std::numeric_limits<double>::quiet_NaN());
+      comm_->wait(comm_->all_reduce(data.view(), op, {}));
+      EXPECT_TRUE(std::isnan(data[37]));
+      EXPECT_FALSE(std::isnan(data[36]));
+    }
+  }
+}
+
+TEST_P(CollectivesSuite, OperationsRunInCallOrderAndAfterTheirEvent) {
+  constexpr std::int64_t n = 3000;
+  Array data = array(n * ranks_);
+  auto const producer = memory::make_worker_queue("producer");
+  std::vector<Pending> pending;
+  for (int step = 0; step < 5; ++step) {
+    producer->submit([&, step] {
+      std::this_thread::sleep_for(2ms);
+      for (std::int64_t i = rank_ * n; i < (rank_ + 1) * n; ++i) data.set(i, (step == 0 ? 0.0 : data[i]) + rank_ + 1);
+    });
+    pending.push_back(comm_->all_gather(data.view(), {n, n, 0}, producer->record()));
+    pending.back().order_before(*producer);
+  }
+  for (auto const& p : pending) comm_->wait(p);
+  for (std::int64_t i = 0; i < n * ranks_; ++i) ASSERT_EQ(data[i], 5.0 * static_cast<double>(i / n + 1)) << i;
+}
+
+inline std::string name_of_case(::testing::TestParamInfo<Parameter> const& info) {
+  return name_of(std::get<0>(info.param)) + "_" + std::string(tessera::name_of(std::get<1>(info.param))) + "_" +
+         (std::get<2>(info.param) == Placement::allocated ? "Allocated" : "Ordinary");
+}
+
+}  // namespace
+}  // namespace tessera::comm::test

@@ -1,0 +1,82 @@
+#pragma once
+/// A file that the ranks of one fake communicator map: who is there, what each calls, and one piece of each rank's data at a time.
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace tessera::test {
+
+class Exchange {
+ public:
+  static constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+  static constexpr std::size_t card_bytes = 4096;
+
+  Exchange(std::string path, int ranks, int rank) : path_(std::move(path)), ranks_(ranks), rank_(rank) {
+    bytes_ = static_cast<std::size_t>(ranks) * (sizeof(Seat) + card_bytes + piece_bytes);
+    int const file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes_)) != 0) throw std::runtime_error("cannot make " + path_);
+    void* const at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (at == MAP_FAILED) throw std::runtime_error("cannot map " + path_);
+    base_ = static_cast<std::byte*>(at);
+  }
+  ~Exchange() {
+    unlink(path_.c_str());
+    munmap(base_, bytes_);
+  }
+  Exchange(Exchange const&) = delete;
+  Exchange& operator=(Exchange const&) = delete;
+
+  int ranks() const { return ranks_; }
+  int rank() const { return rank_; }
+
+  void join() { seat(rank_).joined = 1; }
+  void leave() { seat(rank_).left = 1; }
+  bool all_joined() const { return all([](Seat const& s) { return s.joined == 1; }); }
+  bool all_left() const { return all([](Seat const& s) { return s.left == 1; }); }
+
+  /// A rank's card and piece may be written between two meetings and read after the second.
+  std::byte* card(int rank) const { return base_ + static_cast<std::size_t>(ranks_) * sizeof(Seat) + static_cast<std::size_t>(rank) * card_bytes; }
+  std::byte* piece(int rank) const {
+    return base_ + static_cast<std::size_t>(ranks_) * (sizeof(Seat) + card_bytes) + static_cast<std::size_t>(rank) * piece_bytes;
+  }
+  /// Until every rank has come as often as this one; false when given up.
+  bool meet(std::atomic<bool> const& give_up) {
+    auto const mine = ++seat(rank_).arrived;
+    for (int looks = 0; !all([mine](Seat const& s) { return s.arrived >= mine; }); ++looks) {
+      if (give_up) return false;
+      if (looks < 50) std::this_thread::yield();
+      else std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    return !give_up;
+  }
+
+ private:
+  struct alignas(64) Seat {
+    std::atomic<std::uint64_t> arrived;
+    std::atomic<int> joined, left;
+  };
+  Seat& seat(int rank) const { return reinterpret_cast<Seat*>(base_)[rank]; }
+  template <class Test>
+  bool all(Test test) const {
+    for (int q = 0; q < ranks_; ++q)
+      if (!test(seat(q))) return false;
+    return true;
+  }
+
+  std::string path_;
+  int ranks_, rank_;
+  std::size_t bytes_ = 0;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace tessera::test

@@ -1,0 +1,70 @@
+/// Training through NCCL's implementation, whose two lanes run by themselves: any order that the engine does not say by events would show.
+/// Oracle: the same training with collectives staged through the host, one lane for all. fp32, so that both form the same sums.
+#include <gtest/gtest.h>
+
+#include "fake_device.hpp"
+#include "fake_nccl.hpp"
+#include "mpi_test.hpp"
+#include "small_training.hpp"
+#include "tessera/comm/device_collectives.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+test::FakeDevice& device() {
+  static test::FakeDevice& the = *new test::FakeDevice;
+  return the;
+}
+
+test::SmallTraining training_of(int stage) {
+  test::SmallTraining out;
+  out.config.stage = stage;
+  out.config.dtype = Dtype::fp32;
+  out.config.max_grad_norm = 1.0;
+  out.config.accumulation_steps = out.micro_steps;
+  out.config.reduce_bucket_size = out.config.allgather_bucket_size = 5000;  // several pieces a unit
+  return out;
+}
+
+test::SmallResult run(test::SmallTraining const& training, comm::DeviceTransport transport) {
+  auto const comm = comm::make_device(comm::make_mpi(test::session(), 60s), 60s, transport);
+  auto const queue = memory::make_stream_queue("compute");
+  return test::train_small(training, *comm, *queue);
+}
+
+class NcclTraining : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { device(); }
+  void TearDown() override {
+    device().jitter_us = 0;
+    EXPECT_EQ(test::take_nccl_breaches(), std::vector<std::string>{});
+    EXPECT_EQ(test::nccl_in_use(), test::NcclInUse{});
+  }
+};
+
+TEST_P(NcclTraining, GivesTheBitsOfOneLane) {
+  auto const training = training_of(GetParam());
+  auto const staged = run(training, comm::DeviceTransport::staged);
+  for (unsigned const jitter : {0u, 60u}) {
+    device().jitter_us = jitter;
+    auto const nccl = run(training, comm::DeviceTransport::nccl);
+    EXPECT_EQ(nccl.losses, staged.losses);
+    EXPECT_EQ(nccl.norms, staged.norms);
+    EXPECT_EQ(nccl.masters, staged.masters);
+  }
+}
+
+TEST_P(NcclTraining, AllocatesAndFreesNothingInASettledStep) {
+  auto training = training_of(GetParam());
+  std::vector<test::FakeDevice::Costs> before;
+  training.before_step = [&](int) { before.push_back(device().costs()); };
+  run(training, comm::DeviceTransport::nccl);
+  EXPECT_EQ(before[3], before[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, NcclTraining, ::testing::Range(0, 4));
+
+}  // namespace
+}  // namespace tessera
