@@ -1,7 +1,11 @@
 #include "tessera/kernels/embedding.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "detail/convert.hpp"
 #include "detail/dropout.hpp"
+#include "detail/embedding_rules.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels {
@@ -49,7 +53,7 @@ struct Embed {
   }
 };
 
-/// The first position of a token sums the gradients of all its positions, in their order, in fp32; the other positions do nothing.
+/// On the host: the first position of a token sums the gradients of all its positions, in their order, in fp32; the other positions do nothing.
 /// Finding them costs positions^2 / 2 comparisons of integers, which is little next to the rows moved.
 template <class G, class T>
 struct EmbedTokensBackward {
@@ -120,6 +124,53 @@ struct EmbedPlacesBackward {
   }
 };
 
+bool is_stream(Queue const& q) { return q.kind() == memory::QueueKind::stream; }
+
+/// call(n) with the columns that a thread takes, as a compile-time constant.
+template <class T, class Call, class... Data>
+void with_pack(std::int64_t columns, Call const& call, Data const*... data) {
+  constexpr int pack = detail::pack_of<T>;
+  if (detail::in_packs<pack>(columns, data...)) call(std::integral_constant<int, pack>());
+  else call(std::integral_constant<int, 1>());
+}
+
+template <class G, class T>
+struct Backward {
+  G *dwte, *dwpe;
+  T const* dout;
+  std::int32_t const* tokens;
+  std::int64_t positions, sequence, columns;
+  bool accumulate_wte, accumulate_wpe;
+  detail::DropoutFactors factors;
+};
+
+template <class G, class T>
+void run_on_host(Queue& q, Backward<G, T> const& b) {
+  EmbedTokensBackward<G, T> const rule{b.dwte, b.dout, b.tokens, b.positions, b.columns, b.accumulate_wte, b.factors};
+  detail::launch_on_host(q, "tessera::kernels::embedding_backward_tokens", b.positions, detail::CallWithRow<EmbedTokensBackward<G, T>>{rule});
+  if (b.dwpe == nullptr) return;
+  EmbedPlacesBackward<G, T> const places{b.dwpe, b.dout, b.positions / b.sequence, b.sequence, b.columns, b.accumulate_wpe, b.factors};
+  detail::launch_on_host(q, "tessera::kernels::embedding_backward_positions", b.sequence, detail::CallWithRow<EmbedPlacesBackward<G, T>>{places});
+}
+
+template <class G, class T>
+void run_on_device(Queue& q, Backward<G, T> const& b, TokenGroups const& groups) {
+  detail::TokenSums<G, T> const sums{b.dwte,      groups.parts.as<float>(), b.dout,    b.tokens, groups.order.as<std::int32_t>(),
+                                     b.positions, b.columns,                b.accumulate_wte, b.factors};
+  with_pack<T>(
+      b.columns,
+      [&](auto n) {
+        constexpr int pack = decltype(n)::value;
+        std::int64_t const packs = b.columns / pack, slices = sums.slices(b.positions);
+        detail::parallel_for(q, "tessera::kernels::embedding_backward_tokens", slices * packs, detail::SumTokensOfSlice<G, T, pack>{sums});
+        detail::parallel_for(q, "tessera::kernels::embedding_backward_token_parts", slices * packs, detail::SumTokensAcrossSlices<G, T, pack>{sums});
+        if (b.dwpe == nullptr) return;
+        detail::SumPlaces<G, T, pack> const places{b.dwpe, b.dout, b.positions / b.sequence, b.sequence, b.columns, b.accumulate_wpe, b.factors};
+        detail::parallel_for(q, "tessera::kernels::embedding_backward_positions", b.sequence * packs, places);
+      },
+      b.dwte, b.dwpe, b.dout, groups.parts.as<float>());
+}
+
 }  // namespace
 
 void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView wte, ConstTensorView wpe, Dropout const& drop) {
@@ -128,33 +179,61 @@ void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView
   TESSERA_EXPECT(wpe.empty() || (wpe.dim(1) == columns && wpe.dim(0) >= sequence));
   with_type(out.dtype(), "embedding", [&](auto tag) {
     using T = typename decltype(tag)::type;
+    char const* const name = "tessera::kernels::embedding";
     Embed<T> const rule{out.as<T>(), tokens.as<std::int32_t>(),  wte.as<T>(), wpe.empty() ? nullptr : wpe.as<T>(),
                         sequence,    columns, detail::DropoutFactors(drop)};
-    detail::parallel_rows(q, "tessera::kernels::embedding", tokens.numel(), rule);
+    if (!is_stream(q)) return detail::launch_on_host(q, name, tokens.numel(), detail::CallWithRow<Embed<T>>{rule});
+    with_pack<T>(
+        columns,
+        [&](auto n) {
+          constexpr int pack = decltype(n)::value;
+          detail::EmbedPack<T, pack> const packs{rule.out, rule.tokens, rule.wte, rule.wpe, sequence, columns, rule.factors};
+          detail::parallel_for(q, name, tokens.numel() * (columns / pack), packs);
+        },
+        rule.out, rule.wte, rule.wpe);
   });
 }
 
+void order_by_token(std::int32_t* order, std::int32_t const* tokens, std::int64_t positions) {
+  constexpr int digit_bits = 11, digits = 1 << digit_bits;
+  auto const n = static_cast<std::size_t>(positions);
+  std::vector<std::int32_t> other(n);
+  std::int32_t *from = order, *to = other.data();
+  for (std::size_t i = 0; i < n; ++i) order[i] = static_cast<std::int32_t>(i);
+  std::int32_t const most = n > 0 ? *std::max_element(tokens, tokens + n) : 0;
+  for (int shift = 0; shift < 31 && most >> shift > 0; shift += digit_bits) {
+    std::int32_t next[digits + 1] = {};
+    auto const digit = [&](std::int32_t position) { return tokens[position] >> shift & (digits - 1); };
+    for (std::size_t i = 0; i < n; ++i) ++next[digit(from[i]) + 1];
+    for (int d = 0; d < digits; ++d) next[d + 1] += next[d];
+    for (std::size_t i = 0; i < n; ++i) to[next[digit(from[i])]++] = from[i];
+    std::swap(from, to);
+  }
+  if (from != order) std::copy(from, from + n, order);
+}
+
+std::int64_t embedding_backward_parts(Queue const& q, std::int64_t positions, std::int64_t columns) {
+  return is_stream(q) ? detail::TokenSums<float, float>::slices(positions) * 2 * columns : 0;
+}
+
 void embedding_backward(Queue& q, TensorView dwte, TensorView dwpe, bool accumulate_wte, bool accumulate_wpe, ConstTensorView dout,
-                        ConstTensorView tokens, Dropout const& drop) {
+                        ConstTensorView tokens, Dropout const& drop, TokenGroups const& groups) {
   std::int64_t const sequence = tokens.dim(tokens.rank() - 1), columns = dwte.dim(1), positions = tokens.numel();
   TESSERA_EXPECT(dout.numel() == positions * columns);
   TESSERA_EXPECT(dwpe.empty() || (dwpe.dim(1) == columns && dwpe.dim(0) >= sequence));
-  detail::DropoutFactors const factors(drop);
+  TESSERA_EXPECT(!is_stream(q) || (groups.order.numel() == positions && groups.parts.numel() >= embedding_backward_parts(q, positions, columns)));
   if (!accumulate_wte) fill(q, dwte, 0.0f);
-  if (!accumulate_wpe && !dwpe.empty() && dwpe.dim(0) > sequence)
-    fill(q, dwpe.rows(sequence, dwpe.dim(0) - sequence), 0.0f);
+  std::int64_t const used = positions > 0 ? sequence : 0;
+  if (!accumulate_wpe && !dwpe.empty() && dwpe.dim(0) > used) fill(q, dwpe.rows(used, dwpe.dim(0) - used), 0.0f);
+  if (positions == 0) return;
   with_type(dwte.dtype(), "embedding_backward", [&](auto gradient) {
     with_type(dout.dtype(), "embedding_backward", [&](auto tag) {
       using G = typename decltype(gradient)::type;
       using T = typename decltype(tag)::type;
-      EmbedTokensBackward<G, T> const rule{dwte.as<G>(), dout.as<T>(), tokens.as<std::int32_t>(), positions,
-                                           columns,      accumulate_wte, factors};
-      detail::parallel_rows(q, "tessera::kernels::embedding_backward_tokens", positions, rule);
-      if (dwpe.empty()) return;
-      EmbedPlacesBackward<G, T> const places{dwpe.as<G>(), dout.as<T>(), sequence > 0 ? positions / sequence : 0,
-                                             sequence,     columns,      accumulate_wpe,
-                                             factors};
-      detail::parallel_rows(q, "tessera::kernels::embedding_backward_positions", sequence, places);
+      Backward<G, T> const b{dwte.as<G>(), dwpe.empty() ? nullptr : dwpe.as<G>(), dout.as<T>(), tokens.as<std::int32_t>(), positions, sequence, columns,
+                             accumulate_wte, accumulate_wpe, detail::DropoutFactors(drop)};
+      if (is_stream(q)) run_on_device(q, b, groups);
+      else run_on_host(q, b);
     });
   });
 }

@@ -1,5 +1,9 @@
 #include "tessera/kernels/embedding.hpp"
 
+#include <algorithm>
+#include <numeric>
+
+#include "fake_device.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -18,8 +22,20 @@ Array make_tokens(std::int64_t batch, std::int64_t sequence) {
   return tokens;
 }
 
-TEST_P(Embedding, Forward) {
-  for (std::int64_t columns : {1, 64, 300}) {
+enum class Tokens { mixed, equal, different };
+
+Array tokens_of(Tokens kind, std::int64_t batch, std::int64_t sequence) {
+  if (kind == Tokens::mixed) return make_tokens(batch, sequence);
+  Array tokens(Dtype::int32, {batch, sequence});
+  // different: descending, so that the order is not that of the positions
+  for (std::int64_t i = 0; i < tokens.numel(); ++i) tokens.set(i, kind == Tokens::equal ? 7.0 : static_cast<double>(tokens.numel() - 1 - i));
+  return tokens;
+}
+
+void finish(Queue& q) { q.record().wait("embedding", std::chrono::seconds(60)); }
+
+void check_forward(Queue& q, Dtype dtype) {
+  for (std::int64_t columns : {1, 7, 48, 64, 300}) {
     for (bool positions : {false, true}) {
       std::int64_t const batch = 3, sequence = 37;
       Array const tokens = make_tokens(batch, sequence);
@@ -33,44 +49,97 @@ TEST_P(Embedding, Forward) {
         double const place = positions ? wpe.get(p % sequence * columns + c) : 0.0;
         want[static_cast<std::size_t>(i)] *= wte.get(static_cast<std::int64_t>(tokens.get(p)) * columns + c) + place;
       }
-      embedding(*queue, out.view(), tokens.view(), wte.view(), positions ? wpe.view() : TensorView{}, drop);
+      embedding(q, out.view(), tokens.view(), wte.view(), positions ? wpe.view() : TensorView{}, drop);
+      finish(q);
       expect_close(out, want, 2e-7);
     }
   }
 }
 
-TEST_P(Embedding, Backward) {
-  for (std::int64_t columns : {1, 64, 300}) {
-    for (Dtype to : {Dtype::fp32, dtype}) {
-      std::int64_t const batch = 3, sequence = 37;
-      Array const tokens = make_tokens(batch, sequence);
-      Array dwte(to, {vocabulary, columns}), dwpe(to, {places, columns}), dout(dtype, {batch, sequence, columns});
-      dwte.randomise(1);
-      dwpe.randomise(2);
-      dout.randomise(3);
-      Dropout const drop{0.3f, 3, 4, 6};
-      Reals const factor = dropout_factors(drop, dout.numel());
-      Reals want_wte(static_cast<std::size_t>(dwte.numel())), want_wpe(static_cast<std::size_t>(dwpe.numel()));
-      for (std::int64_t i = 0; i < dout.numel(); ++i) {
-        std::int64_t const p = i / columns, c = i % columns;
-        double const d = dout.get(i) * factor[static_cast<std::size_t>(i)];
-        want_wte[static_cast<std::size_t>(static_cast<std::int64_t>(tokens.get(p)) * columns + c)] += d;
-        want_wpe[static_cast<std::size_t>(p % sequence * columns + c)] += d;
-      }
-      Reals more_wte = want_wte, more_wpe = want_wpe;
-      for (std::size_t i = 0; i < more_wte.size(); ++i) more_wte[i] += dwte.get(static_cast<std::int64_t>(i));
-      for (std::size_t i = 0; i < more_wpe.size(); ++i) more_wpe[i] += dwpe.get(static_cast<std::int64_t>(i));
+/// Order and room for parts as the model gives them.
+struct Groups {
+  Array order, parts;
+  Groups(Queue const& q, Array const& tokens, std::int64_t columns)
+      : order(Dtype::int32, {tokens.numel()}), parts(Dtype::fp32, {embedding_backward_parts(q, tokens.numel(), columns)}) {
+    order_by_token(order.view().as<std::int32_t>(), tokens.view().as<std::int32_t>(), tokens.numel());
+    for (std::int64_t i = 0; i < parts.numel(); ++i) parts.set(i, std::nan(""));
+  }
+  TokenGroups view() { return {order.view(), parts.view()}; }
+};
 
-      Array also_wte = dwte, also_wpe = dwpe;
-      embedding_backward(*queue, dwte.view(), dwpe.view(), true, false, dout.view(), tokens.view(), drop);
-      expect_close(dwte, more_wte);
-      expect_close(dwpe, want_wpe);
-      embedding_backward(*queue, also_wte.view(), also_wpe.view(), false, true, dout.view(), tokens.view(), drop);
-      expect_close(also_wte, want_wte);
-      expect_close(also_wpe, more_wpe);
-      Array third(to, {vocabulary, columns});
-      embedding_backward(*queue, third.view(), {}, false, false, dout.view(), tokens.view(), drop);
-      EXPECT_TRUE(third == also_wte) << "two runs give the same bits; positions may be left out";
+struct Shape {
+  std::int64_t batch, sequence, columns;
+};
+
+void check_backward(Queue& q, Dtype dtype, Dtype to, Tokens kind, Shape const& s, float p) {
+  SCOPED_TRACE(::testing::Message() << s.batch << " x " << s.sequence << " tokens, " << s.columns << " columns, tokens " << static_cast<int>(kind));
+  Array const tokens = tokens_of(kind, s.batch, s.sequence);
+  std::int64_t const rows = std::max(vocabulary, tokens.numel());
+  Array dwte(to, {rows, s.columns}), dwpe(to, {s.sequence + 4, s.columns}), dout(dtype, {s.batch, s.sequence, s.columns});
+  dwte.randomise(1);
+  dwpe.randomise(2);
+  dout.randomise(3);
+  Dropout const drop{p, 3, 4, 6};
+  Reals const factor = dropout_factors(drop, dout.numel());
+  Reals want_wte(static_cast<std::size_t>(dwte.numel())), want_wpe(static_cast<std::size_t>(dwpe.numel()));
+  for (std::int64_t i = 0; i < dout.numel(); ++i) {
+    std::int64_t const at = i / s.columns, c = i % s.columns;
+    double const d = dout.get(i) * factor[static_cast<std::size_t>(i)];
+    want_wte[static_cast<std::size_t>(static_cast<std::int64_t>(tokens.get(at)) * s.columns + c)] += d;
+    want_wpe[static_cast<std::size_t>(at % s.sequence * s.columns + c)] += d;
+  }
+  Reals more_wte = want_wte, more_wpe = want_wpe;
+  for (std::size_t i = 0; i < more_wte.size(); ++i) more_wte[i] += dwte.get(static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < more_wpe.size(); ++i) more_wpe[i] += dwpe.get(static_cast<std::int64_t>(i));
+
+  Groups groups(q, tokens, s.columns);
+  Array also_wte = dwte, also_wpe = dwpe;
+  auto const run = [&](Array& wte, TensorView wpe, bool accumulate_wte, bool accumulate_wpe) {
+    embedding_backward(q, wte.view(), wpe, accumulate_wte, accumulate_wpe, dout.view(), tokens.view(), drop, groups.view());
+    finish(q);
+  };
+  run(dwte, dwpe.view(), true, false);
+  expect_close(dwte, more_wte, 3e-6);
+  expect_close(dwpe, want_wpe);
+  run(also_wte, also_wpe.view(), false, true);
+  expect_close(also_wte, want_wte, 3e-6);
+  expect_close(also_wpe, more_wpe);
+  Array third(to, {rows, s.columns});
+  run(third, {}, false, false);
+  EXPECT_TRUE(third == also_wte) << "two runs give the same bits; positions may be left out";
+}
+
+void check_backward(Queue& q, Dtype dtype) {
+  for (Dtype to : {Dtype::fp32, dtype})
+    for (std::int64_t columns : {1, 7, 48, 64, 300}) check_backward(q, dtype, to, Tokens::mixed, {3, 37, columns}, 0.3f);
+  for (Tokens kind : {Tokens::mixed, Tokens::equal, Tokens::different})
+    for (Shape const& shape : {Shape{1, 1, 48}, Shape{1, 3, 768}, Shape{4, 8, 40}, Shape{3, 11, 16}, Shape{10, 100, 24}, Shape{3, 33, 1600}})
+      check_backward(q, dtype, dtype, kind, shape, 0.0f);
+}
+
+TEST_P(Embedding, Forward) { check_forward(*queue, dtype); }
+TEST_P(Embedding, Backward) { check_backward(*queue, dtype); }
+
+TEST_P(Embedding, ForwardOnAStream) {
+  tessera::test::FakeDevice device;
+  check_forward(*memory::make_stream_queue("compute"), dtype);
+}
+TEST_P(Embedding, BackwardOnAStream) {
+  tessera::test::FakeDevice device;
+  check_backward(*memory::make_stream_queue("compute"), dtype);
+}
+
+TEST(EmbeddingOrder, IsThatOfAStableSort) {
+  for (std::int64_t n : {0, 1, 2, 31, 1000, 5000}) {
+    for (std::int64_t vocabulary_size : {std::int64_t{1}, std::int64_t{3}, std::int64_t{2048}, std::int64_t{50257}, std::int64_t{1} << 31}) {
+      Philox const random{7, 9};
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(n)), want(tokens.size()), got(tokens.size());
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        tokens[i] = static_cast<std::int32_t>(static_cast<double>(random.uniform(i)) * static_cast<double>(vocabulary_size));
+      std::iota(want.begin(), want.end(), 0);
+      std::stable_sort(want.begin(), want.end(), [&](std::int32_t a, std::int32_t b) { return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)]; });
+      order_by_token(got.data(), tokens.data(), n);
+      EXPECT_EQ(got, want) << n << " tokens of " << vocabulary_size;
     }
   }
 }

@@ -27,9 +27,9 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
           EXPECT_LE(c.logits, c.gradients);
           EXPECT_LE(c.gradients, rows);
           EXPECT_EQ(c.logits > 0, rows > 0);
-          if (c.logits > 1) EXPECT_LE(c.logits * c.row * 4, (tier == Tier::device ? 512 : 64) * mib);
-          if (c.gradients > c.logits) EXPECT_LE(c.gradients * c.row * 2, 1024 * mib);
-          if (dtype == Dtype::fp32 || tier == Tier::host) EXPECT_EQ(c.logits, c.gradients);
+          EXPECT_TRUE(c.logits <= 1 || c.logits * c.row * 4 <= (tier == Tier::device ? 512 : 64) * mib);
+          EXPECT_TRUE(c.gradients == c.logits || c.gradients * c.row * 2 <= 1024 * mib);
+          EXPECT_TRUE(c.gradients == c.logits || (dtype != Dtype::fp32 && tier == Tier::device));
         }
       }
     }

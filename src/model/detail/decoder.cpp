@@ -83,7 +83,7 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings, memory:
   pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
 
-  Inputs const inputs = place.inputs.stage(pass, batch);
+  Inputs const inputs = place.inputs.stage(pass, batch, PassKind::training);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const stream = pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
@@ -139,7 +139,7 @@ void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, Te
 }
 
 void Decoder::backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const {
-  parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens);
+  parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens, inputs.order);
   params.gradient_complete(0, pass.compute);
 }
 
@@ -161,7 +161,7 @@ LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Que
   Workplace& place = workplace_of(compute);
   ArenaScope const scope(place.arena);
   Pass const pass = begin(batch, compute);
-  Inputs const inputs = place.inputs.stage(pass, batch);
+  Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const hidden = run_forward(pass, inputs, params);
   {
@@ -176,7 +176,7 @@ std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamP
   Workplace& place = workplace_of(compute);
   ArenaScope const scope(place.arena);
   Pass const pass = begin(batch, compute);
-  Inputs const inputs = place.inputs.stage(pass, batch);
+  Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const last = pass.allocate(pass.batch, parts_.width);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {pass.batch, vocabulary_size()});
   TensorView const hidden = run_forward(pass, inputs, params);

@@ -20,12 +20,15 @@ void Embedding::forward(Pass const& pass, WeightLease const& weights, TensorView
                      weights[positions_], dropout(pass));
 }
 
-void Embedding::backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens) const {
+void Embedding::backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens,
+                         ConstTensorView order) const {
+  ArenaScope const scope(pass.arena);
+  TensorView const parts = pass.allocate_fp32(kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
   TensorView const dpositions = gradients[positions_];
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
   if (!gradients.accumulate() && unused > 0) kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
   kernels::embedding_backward(pass.compute, gradients[tokens_], dpositions.rows(0, used), gradients.accumulate(), gradients.accumulate(),
-                              dout.reshape({pass.batch, used, options_.width}), tokens, dropout(pass));
+                              dout.reshape({pass.batch, used, options_.width}), tokens, dropout(pass), {order, parts});
 }
 
 void Embedding::clear_positions(Pass const& pass, GradientLease const& gradients) const {

@@ -24,8 +24,8 @@ class Embedding {
   /// out [B * T, width] overwritten; tokens [B, T] int32.
   void forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView tokens) const;
 
-  /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width].
-  void backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens) const;
+  /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width]. A device needs the @p order of Inputs.
+  void backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens, ConstTensorView order) const;
   /// Zero gradients of the positions, for a tied head, which takes the unit's first lease and writes the token gradients only.
   void clear_positions(Pass const& pass, GradientLease const& gradients) const;
 

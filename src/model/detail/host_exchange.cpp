@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/sum.hpp"
 
 namespace tessera::model {
@@ -29,9 +30,10 @@ void shift(Batch const& batch, std::int32_t* targets) {
 
 }  // namespace
 
-Inputs InputRing::stage(Pass const& pass, Batch const& batch) {
-  Inputs const inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
-                      .targets = pass.arena.allocate(Dtype::int32, {pass.positions()})};
+Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
+  Inputs inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
+                      .targets = pass.arena.allocate(Dtype::int32, {pass.positions()}),
+                .order = {}};
   auto* const tokens = inputs.tokens.as<std::int32_t>();
   auto* const targets = inputs.targets.as<std::int32_t>();
   std::int64_t const count = pass.positions();
@@ -42,11 +44,17 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch) {
   }
   Slot& slot = slots_[next_++ % slots_.size()];
   slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
-  std::int32_t* const staged = reserve(slot, 2 * count, memory::tier_of(pass.compute));
+  bool const ordered = kind == PassKind::training && memory::tier_of(pass.compute) == memory::Tier::device;
+  std::int32_t* const staged = reserve(slot, (ordered ? 3 : 2) * count, memory::tier_of(pass.compute));
   std::copy(batch.tokens, batch.tokens + count, staged);
   shift(batch, staged + count);
   memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
   memory::copy(pass.compute, targets, staged + count, inputs.targets.bytes());
+  if (ordered) {
+    inputs.order = pass.arena.allocate(Dtype::int32, {count});
+    kernels::order_by_token(staged + 2 * count, batch.tokens, count);
+    memory::copy(pass.compute, inputs.order.as<std::int32_t>(), staged + 2 * count, inputs.order.bytes());
+  }
   slot.copied = pass.compute.record();
   return inputs;
 }

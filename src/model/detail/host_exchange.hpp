@@ -16,12 +16,15 @@ namespace tessera::model::detail {
 struct Inputs {
   TensorView tokens;   ///< [B, T] int32
   TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
+  TensorView order;    ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
 };
+/// Whether a backward pass follows.
+enum class PassKind { forward, training };
 
 class InputRing {
  public:
   /// Into memory of the pass's arena. The batch's tokens may change once this returns.
-  Inputs stage(Pass const& pass, Batch const& batch);
+  Inputs stage(Pass const& pass, Batch const& batch, PassKind kind);
 
  private:
   struct Slot {
