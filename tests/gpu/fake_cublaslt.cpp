@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
@@ -250,6 +251,7 @@ FakeCublasLt* tessera_fake_cublaslt() { return &state; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return create<int>(handle, state.handles, 0); }
 const char* cublasLtGetStatusString(cublasStatus_t status) {
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) return "no memory";
   return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : status == CUBLAS_STATUS_INVALID_VALUE ? "an invalid value" : "another status";
 }
 size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
@@ -343,6 +345,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
   for (int i = 0; i < 4; ++i)
     if (alignment_of(operands[i]) < chosen.alignment[i]) return broken("the algorithm was chosen for better aligned operands");
   if (d == a || d == b || c != d) return broken("D shares memory with A or B, or C is not D");
+  if (state.next_status != 0) return static_cast<cublasStatus_t>(std::exchange(state.next_status, 0));
   ++state.products;
   state.epilogue = p.how.epilogue;
   state.reduction = chosen.reduction;

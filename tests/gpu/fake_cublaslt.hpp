@@ -23,6 +23,7 @@ struct FakeCublasLt {
   std::set<std::uint32_t> refused_epilogues;  ///< no algorithm for these (cublasLtEpilogue_t)
   int unfit_candidates = 0;                   ///< so many candidates stand first that this device does not accept
   bool all_unfit = false;
+  int next_status = 0;  ///< not 0: the next product ends with this cublasStatus_t
 };
 
 /// Exported by the fake library under this name.

@@ -271,6 +271,26 @@ TEST_F(Contract, AProductThatNothingServesIsNamed) {
   }
 }
 
+TEST_F(Contract, WhatTheLibraryReportsIsNamedWithItsProduct) {
+  Case const c = fresh(Dtype::fp16, Dtype::fp16);
+  std::string const product = concat("cublasLtMatmul for the matrix product [16, 24] fp16 of depth ", c.shape.k, " in fp16, bias: ");
+  fake().next_status = CUBLAS_STATUS_EXECUTION_FAILED;
+  try {
+    check({c});
+    FAIL() << "no error";
+  } catch (InternalError const& e) {
+    EXPECT_EQ(e.what(), product + "another status");
+  }
+  fake().next_status = CUBLAS_STATUS_ALLOC_FAILED;
+  try {
+    check({c});
+    FAIL() << "no error";
+  } catch (OutOfMemoryError const& e) {
+    EXPECT_EQ(std::string(e.what()).rfind(product + "no memory; ", 0), 0u) << e.what();
+  }
+  check({c});  // the next one is served
+}
+
 TEST_F(Contract, TheFirstCandidateThatTheDeviceAcceptsIsTaken) {
   fake().unfit_candidates = 3;
   check({fresh()});

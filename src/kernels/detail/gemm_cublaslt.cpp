@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 #include "detail/cublaslt_library.hpp"
 #include "detail/gemm_epilogue.hpp"
@@ -33,9 +34,14 @@ std::string text_of(GemmProblem const& p) {
                 p.accumulate ? ", accumulating" : "");
 }
 
-void check(cublasStatus_t status, char const* call, GemmProblem const& p) {
-  TESSERA_VALIDATE(status == CUBLAS_STATUS_SUCCESS, InternalError, "cuBLASLt: ", call, " for the ", text_of(p), ": ",
-                   lt().cublasLtGetStatusString(status));
+/// @p call as written: "lt().cublasLtMatmul(...)".
+void check(cublasStatus_t status, std::string_view call, GemmProblem const& p) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  call.remove_prefix(std::min(call.find("cublasLt"), call.size()));
+  std::string const what = concat(call.substr(0, call.find('(')), " for the ", text_of(p), ": ", lt().cublasLtGetStatusString(status));
+  TESSERA_VALIDATE(status != CUBLAS_STATUS_ALLOC_FAILED, OutOfMemoryError, what,
+                   "; cuBLASLt needs some memory beside Tessera's own: use a smaller batch, a higher ZeRO stage or more ranks");
+  throw InternalError(what);
 }
 #define TESSERA_CUBLASLT_CALL(problem, call) check(call, #call, problem)
 
