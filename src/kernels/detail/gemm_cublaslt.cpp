@@ -177,8 +177,9 @@ bool gelu_belongs_to(GemmProblem const& p) {
   return pays && p.out != Dtype::fp32;
 }
 
-/// What cuBLASLt cannot do in one by its manual: an empty sum; a bias in another dtype than the result's (table of cublasLtMatmul); an
-/// input of GELU whose leading dimension is no multiple of 8 elements, or that its 16-byte accesses cannot reach; DGELU and a bias.
+/// What cuBLASLt is not asked to do in one: an empty sum; a bias in another dtype than the result's and an input of GELU whose leading
+/// dimension is no multiple of 8 elements, by the comments of cublasLt.h; for the same reason one that does not begin on 16 bytes; and
+/// DGELU with a bias, which has no epilogue.
 bool may_be_one_call(GemmProblem const& p) {
   if (p.k == 0 || (p.bias && p.in != p.out)) return false;
   if (p.activation == GemmActivation::none) return true;
