@@ -61,6 +61,8 @@ TEST(NcclFindings, SayWhatASettingCosts) {
   EXPECT_THAT(nccl_findings({{"NCCL_IB_DISABLE", "1"}, {"NCCL_P2P_DISABLE", "1"}, {"NCCL_SHM_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "ib0"}}),
               ElementsAre(HasSubstr("NCCL_IB_DISABLE=1: InfiniBand and RoCE are off"), HasSubstr("NCCL_P2P_DISABLE=1: GPUs of a node do not talk directly"),
                           HasSubstr("NCCL_SHM_DISABLE=1: shared memory is off"), "NCCL_SOCKET_IFNAME=ib0"));
+  EXPECT_THAT(nccl_findings({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}, {"NCCL_LOCAL_REGISTER", "0"}}),
+              ElementsAre(HasSubstr("NCCL_LAUNCH_ORDER_IMPLICIT=0: one communicator"), HasSubstr("NCCL_LOCAL_REGISTER=0: buffers are not registered")));
   EXPECT_THAT(nccl_findings({{"NCCL_IB_DISABLE", "0"}}), ElementsAre("NCCL_IB_DISABLE=0"));
 }
 
