@@ -19,16 +19,19 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::microseconds soon{200};
 
 /// "Creating a communicator with options": with blocking = 0 no call blocks; its end is learnt from ncclCommGetAsyncError.
-ncclConfig_t non_blocking() {
+ncclConfig_t non_blocking([[maybe_unused]] char const* name) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = name;
+#endif
   return config;
 }
 
 }  // namespace
 
 void NcclComm::start(int ranks, ncclUniqueId const& id) {
-  auto config = non_blocking();
+  auto config = non_blocking(name_);
   ncclResult_t status = ncclSuccess;
   {
     std::lock_guard const lock(mutex_);
@@ -41,7 +44,7 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
 /// that share resources run their kernels one after the other, and these two are there to run at the same time.
 void NcclComm::split_from(NcclComm& parent) {
   std::string const what = "NCCL's split of the communicator";
-  auto config = non_blocking();
+  auto config = non_blocking(name_);
   parent.call(what, [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank_, &comm_, &config); });
   settle(state(what), what);
 }

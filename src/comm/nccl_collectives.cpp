@@ -33,7 +33,7 @@ struct Lane {
 };
 
 Lane make_lane(char const* name, int rank, Deadline deadline) {
-  return {memory::make_stream_queue(name, memory::StreamPriority::high), std::make_unique<NcclComm>(rank, deadline), {}};
+  return {memory::make_stream_queue(name, memory::StreamPriority::high), std::make_unique<NcclComm>(name, rank, deadline), {}};
 }
 
 /// One lane for operations that move data and one for those that reduce; one for both where NCCL does not keep the order in which
@@ -44,11 +44,11 @@ std::vector<Lane> start_lanes(Collectives& host, Deadline deadline) {
   auto const id = common_nccl_id(host);
   std::vector<Lane> lanes;
   std::optional<Error> refused;
-  lanes.push_back(make_lane("NCCL", host.rank(), deadline));
+  lanes.push_back(make_lane("tessera", host.rank(), deadline));
   try {
     lanes.front().comm->start(host.size(), id);
     if (two) {
-      lanes.push_back(make_lane("NCCL reductions", host.rank(), deadline));
+      lanes.push_back(make_lane("tessera reductions", host.rank(), deadline));
       lanes.back().comm->split_from(*lanes.front().comm);
     }
   } catch (PeerLostError const&) {
@@ -62,7 +62,7 @@ std::vector<Lane> start_lanes(Collectives& host, Deadline deadline) {
     for (auto& lane : lanes) lane.comm->abort();
   if (refused) throw *refused;
   TESSERA_VALIDATE(all, ConfigError, "NCCL could not be started on another rank; its own message says why");
-  log::debug(concat("NCCL ", nccl_version_text(version), ": ", two ? "one communicator for reductions and one for everything else" : "one communicator",
+  log::debug(concat("NCCL ", nccl_version_text(version), " (built with ", nccl_version_text(NCCL_VERSION_CODE), "): ", two ? "one communicator for reductions and one for everything else" : "one communicator",
                     two ? "" : "; two, which overlap, need NCCL 2.26 and NCCL_LAUNCH_ORDER_IMPLICIT other than 0"));
   return lanes;
 }
@@ -117,8 +117,9 @@ class NcclCollectives final : public Collectives {
   }
   Pending reduce(TensorView data, ReduceOp op, int root, Event after) override {
     if (!memory::on_device(data.data())) return host_->reduce(data, op, root, std::move(after));
+    bool const is_root = rank() == root;
     return run(arguments_.reduce(data, op, root), std::move(after), [=](Call const& c) {
-      c.start([&](ncclComm_t comm) { return ncclReduce(data.data(), data.data(), c.numel, c.type, nccl_op(op), root, comm, c.stream); });
+      c.start([&](ncclComm_t comm) { return ncclReduce(data.data(), is_root ? data.data() : nullptr, c.numel, c.type, nccl_op(op), root, comm, c.stream); });
     });
   }
   Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate, Event after) override {

@@ -99,7 +99,9 @@ std::shared_ptr<void> NcclMemory::allocate(std::string const& name, memory::Purp
   bool const mine = block->registered();
   if (!agree(host_, mine)) {
     block.reset();
-    log::debug(concat("NCCL: ", name, " (", bytes, " bytes) is ordinary device memory: ", mine ? "another rank" : "ncclMemAlloc or ncclCommRegister", " refused it"));
+    if (!std::exchange(told_, true))
+      log::debug(concat("NCCL: ", name, " (", bytes, " bytes) is ordinary device memory, and so may be more: ",
+                        mine ? "another rank" : "ncclMemAlloc or ncclCommRegister", " refused registered memory; NCCL copies through buffers of its own"));
     return allocate_together(host_, name, purpose, bytes);
   }
   auto const stream = memory::make_stream_queue("zeroing");

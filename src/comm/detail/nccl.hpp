@@ -14,7 +14,8 @@ namespace tessera::comm::detail {
 
 class NcclComm {
  public:
-  explicit NcclComm(int rank, Deadline deadline) : rank_(rank), deadline_(deadline) {}
+  /// @param name in what NCCL_DEBUG prints; a literal
+  NcclComm(char const* name, int rank, Deadline deadline) : name_(name), rank_(rank), deadline_(deadline) {}
   /// Ends what is under way.
   ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
@@ -49,6 +50,7 @@ class NcclComm {
 
   std::mutex mutex_;  ///< around each call, never while waiting
   ncclComm_t comm_ = nullptr;
+  char const* name_;
   int rank_;
   Deadline deadline_;
 };

@@ -29,6 +29,7 @@ class NcclMemory {
   struct Registrations;
   Collectives& host_;
   std::shared_ptr<Registrations> registrations_;
+  bool told_ = false;
 };
 
 }  // namespace tessera::comm::detail

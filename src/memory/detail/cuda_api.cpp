@@ -97,6 +97,7 @@ class CudaApi final : public DeviceApi {
   }
   /// 6.11 "Unified Addressing".
   bool on_device(void const* data) override {
+    current();
     cudaPointerAttributes attributes{};
     TESSERA_CUDA_CALL(cudaPointerGetAttributes(&attributes, data));
     return attributes.type == cudaMemoryTypeDevice;
@@ -128,6 +129,7 @@ class CudaApi final : public DeviceApi {
     kept_streams_[priorities_[stream] == StreamPriority::high].push_back(stream);
   }
   void wait(Stream stream, Event event) override {
+    current();
     TESSERA_CUDA_CALL(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
   }
 
@@ -140,9 +142,11 @@ class CudaApi final : public DeviceApi {
   }
   void drop_event(Event event) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
   void record(Event event, Stream stream) override {
+    current();
     TESSERA_CUDA_CALL(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
   }
   bool happened(Event event) override {
+    current();
     cudaError_t const status = cudaEventQuery(static_cast<cudaEvent_t>(event));
     if (status == cudaErrorNotReady) return false;
     check(status, "cudaEventQuery");
@@ -150,18 +154,21 @@ class CudaApi final : public DeviceApi {
   }
 
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
+    current();
     TESSERA_CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
   }
   void zero(Stream stream, void* data, std::size_t bytes) override {
+    current();
     TESSERA_CUDA_CALL(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));
   }
   /// 6.22 "Execution Control", cudaLaunchHostFunc.
   void call_host(Stream stream, void (*function)(void*), void* argument) override {
+    current();
     TESSERA_CUDA_CALL(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), function, argument));
   }
 
  private:
-  /// The current device is a property of each thread.
+  /// The current device is a property of each thread; one that has none would make a context on the first device.
   void current() {
     thread_local int mine = -1;
     int const wanted = ordinal_;

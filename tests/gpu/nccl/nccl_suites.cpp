@@ -16,9 +16,6 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CollectivesSuite,
                          ::testing::Combine(::testing::Values(Implementation::nccl), ::testing::Values(Dtype::fp32, Dtype::bf16, Dtype::int64),
                                             ::testing::Values(Placement::allocated)),
                          name_of_case);
-INSTANTIATE_TEST_SUITE_P(NcclHostMemory, CollectivesSuite,
-                         ::testing::Combine(::testing::Values(Implementation::nccl), ::testing::Values(Dtype::bf16), ::testing::Values(Placement::ordinary)),
-                         name_of_case);
 
 }  // namespace
 }  // namespace tessera::comm::test
