@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the compiled flat kernels do with a device's memory, read from their machine code: packs of 16 bytes, 8 for the narrower of two element
-# types, in one access each, as many as the kernels' design says and all reads before the first write; nothing in local memory.
+# What the compiled flat kernels, and those by rows and columns, do with a device's memory, read from their machine code: packs of 16 bytes, 8 for the narrower of two element
+# types, in one access each, as many as the kernels' design says, in the flat kernels all reads before the first write; nothing in local memory
+# (16 bytes of stack are Kokkos' own, where a kernel has scratch memory).
 #   tests/gpu/device_code.sh CUDA_DIRECTORY OBJECT...     cuobjdump from TESSERA_CUOBJDUMP, the toolkit or PATH; exit code 77 without
 set -euo pipefail
 toolkit=$1
@@ -13,9 +14,9 @@ done
 
 objects=()
 for object in "$@"; do
-  case ${object##*/} in adamw.cpp.* | elementwise.cpp.* | gradient_statistics.cpp.*) objects+=("$object") ;; esac
+  case ${object##*/} in adamw.cpp.* | column_sums.cpp.* | cross_entropy.cpp.* | elementwise.cpp.* | embedding.cpp.* | gradient_statistics.cpp.* | layer_norm.cpp.*) objects+=("$object") ;; esac
 done
-[[ ${#objects[@]} == 3 ]] || { echo "expected the objects of adamw, elementwise and gradient_statistics, got: ${objects[*]}"; exit 1; }
+[[ ${#objects[@]} == 7 ]] || { echo "expected seven objects, of adamw to layer_norm, got: ${objects[*]}"; exit 1; }
 
 for object in "${objects[@]}"; do
   "$tool" --dump-resource-usage "$object"
@@ -24,7 +25,7 @@ done | c++filt | awk '
   function short(name) {   # ParallelFor<KERNEL, Kokkos::...
     sub(/.*ParallelFor</, "", name); sub(/.*Function *:? */, "", name)
     gsub(/tessera::(kernels::)?(detail::)?|\(anonymous namespace\)::/, "", name)
-    sub(/, Kokkos::.*/, "", name)
+    sub(/, Kokkos::.*/, "", name); sub(/^CallWithScratch</, "", name)
     return name
   }
   function bytes(type) { return type == "float" ? 4 : type == "void" ? 0 : 2 }
@@ -37,12 +38,21 @@ done | c++filt | awk '
     for (i in want)
       if (i != "r0" && i != "w0" && seen[kernel, i] < want[i]) wrong(kernel, seen[kernel, i] + 0 " accesses " i ", designed are " want[i])
   }
+  # By rows: `reads` and `writes` of 16 bytes at least, anywhere in the kernel.
+  function rows(kernel, reads, writes) {
+    if (all_seen[kernel, "r16"] < reads || all_seen[kernel, "w16"] < writes)
+      wrong(kernel, all_seen[kernel, "r16"] + 0 " reads and " all_seen[kernel, "w16"] + 0 " writes of 16 bytes, designed are " reads " and " writes)
+    if (stack[kernel] > 16) wrong(kernel, stack[kernel] " bytes of local memory are used")
+    ++by_rows
+  }
   function wrong(kernel, what) { print kernel ": " what; bad = 1 }
 
   /^arch = /                 { arch = $3 }
   / Function .*ParallelFor</ { usage = arch " " short($0) }
-  / REG:/ && usage != ""     { split($0, word); for (i in word) if (word[i] ~ /^(STACK|LOCAL):[1-9]/) spilled[usage] = word[i]; usage = "" }
+  / REG:/ && usage != ""     { split($0, word); for (i in word) if (word[i] ~ /^(STACK|LOCAL):[1-9]/) { spilled[usage] = word[i]; sub(/.*:/, "", word[i]); stack[usage] += word[i] } usage = "" }
   /Function : /              { code = arch " " short($0); kernels[code] = 1; writes = 0 }
+  / LDG\.E\.128[ .]/        { ++all_seen[code, "r16"] }
+  / STG\.E\.128[ .]/        { ++all_seen[code, "w16"] }
   / STG\.E\.(128|64)[ .]/    { ++seen[code, / STG\.E\.128/ ? "w16" : "w8"]; writes = 1 }
   / LDG\.E\.(128|64)[ .]/ && !writes { ++seen[code, / LDG\.E\.128/ ? "r16" : "r8"] }
   / (LDL|STL)[. ]/           { spilled[code] = "access" }
@@ -62,12 +72,25 @@ done | c++filt | awk '
       } else if (sub(/.*SquaresOfRuns</, "", types)) {
         sub(/>.*/, "", types)
         wanted(kernel, 16 / bytes(types), 4, types, ""); ++squares
+      } else if (types ~ /^(Team(Residual)?Normalise(Backward)?|TeamCrossEntropy|ColumnTile|EmbedPack|SumTokensOfSlice|SumTokensAcrossSlices|SumPlaces)</) {
+        rule = types; sub(/<.*/, "", rule); sub(/[^<]*</, "", types); sub(/ *>.*/, "", types)
+        split(types, t, /, */)
+        if (rule == "TeamNormalise") rows(kernel, 6, 4)                 # four rows; gamma, beta
+        else if (rule == "TeamResidualNormalise") rows(kernel, 10, 8)   # two inputs, two outputs
+        else if (rule == "TeamNormaliseBackward") rows(kernel, 13, t[1] == "float" ? 6 : 8)   # three inputs, gamma; din, two fp32 sums
+        else if (rule == "TeamCrossEntropy" && t[3] == "true") rows(kernel, t[2] == "float" ? 8 : 4, t[1] == "float" ? 4 : 2)   # sixteen elements, twice
+        else if (rule == "ColumnTile" && t[3] > 1) rows(kernel, 4, 0)
+        else if (rule == "EmbedPack" && t[2] > 1) rows(kernel, 2, 1)
+        else if (rule == "SumTokensOfSlice" && t[3] > 1) rows(kernel, 4, 1)
+        else if (rule == "SumTokensAcrossSlices" && t[3] > 1) rows(kernel, 8, 0)
+        else if (rule == "SumPlaces" && t[3] > 1) rows(kernel, 4, 0)
+        continue
       } else continue
       if (kernel in spilled) wrong(kernel, "local memory is used: " spilled[kernel])
     }
     for (arch in all) ++architectures
-    if (architectures == 0 || flat != 36 * architectures || adamw != 12 * architectures || squares != 3 * architectures)
-      wrong("found", flat + 0 " element-wise kernels of 36, " adamw + 0 " of AdamW of 12, " squares + 0 " of squares of 3, for each of " architectures + 0 " architectures")
-    if (!bad) print flat + adamw + squares " kernels read and write whole packs"
+    if (architectures == 0 || flat != 36 * architectures || adamw != 12 * architectures || squares != 3 * architectures || by_rows != 69 * architectures)
+      wrong("found", flat + 0 " element-wise kernels of 36, " adamw + 0 " of AdamW of 12, " squares + 0 " of squares of 3, " by_rows + 0 " by rows of 69, for each of " architectures + 0 " architectures")
+    if (!bad) print flat + adamw + squares + by_rows " kernels read and write whole packs"
     exit bad
   }'

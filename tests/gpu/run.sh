@@ -227,6 +227,8 @@ if [[ $quick == 0 ]]; then
     part memcheck 60 sanitized training 'Stages/*/stage2_*' "${check[@]}" memcheck
     part memcheck_flat 60 sanitized flat '*' "${check[@]}" memcheck
     part racecheck_flat 60 sanitized flat '*' "${check[@]}" racecheck
+    part memcheck_rows 60 sanitized rows '*bf16' "${check[@]}" memcheck
+    part racecheck_rows 60 sanitized rows '*bf16' "${check[@]}" racecheck
     part racecheck 60 sanitized training 'Stages/*/stage0_*' "${check[@]}" racecheck
     part synccheck 30 sanitized training 'Stages/*/stage0_fp32' "${check[@]}" synccheck
     part initcheck 40 sanitized training 'Stages/*/stage0_fp32' "${check[@]}" initcheck

@@ -17,7 +17,7 @@ void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView me
 
 /// din (+)= gradient with respect to the normalised input (accumulate_din: the residual stream's gradient is already there);
 /// dgamma, dbeta [C] (+)= theirs. Deterministic: rows are summed in blocks, then the blocks, both in an order that the shape gives.
-/// Traffic on a device, 16-bit elements, C a multiple of 8 up to 4096: 6 R C bytes (8 with accumulate_din) and at most R C of partial sums.
+/// Traffic on a device, 16-bit elements, C a multiple of 8 up to 4096: 6 R C bytes (8 with accumulate_din), and at most R C / 2 of partial sums written and read again.
 /// @p workspace: at least layer_norm_backward_workspace(q, R, C) fp32 elements; overwritten.
 void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorView dgamma, TensorView dbeta, bool accumulate_parameters,
                          ConstTensorView dout, ConstTensorView in, ConstTensorView mean, ConstTensorView rstd, ConstTensorView gamma,

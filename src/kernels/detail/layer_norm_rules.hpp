@@ -218,7 +218,7 @@ struct TeamNormaliseBackward {
 };
 
 /// Rows of a block in the backward pass, by their number alone: at most 512 blocks (four teams of 128 threads on each multiprocessor of an
-/// H200 are 528), of 16 rows at least: then the partial sums, 8 bytes a column and block, are at most an eighth of what is read and written.
+/// H200 are 528), of 16 rows at least: then the partial sums, 8 bytes a column and block, are at most a twelfth of what is read and written.
 inline std::int64_t rows_of_norm_block(std::int64_t rows) {
   constexpr std::int64_t most_blocks = 512, fewest_rows = 16;
   std::int64_t const each = std::max(fewest_rows, (rows + most_blocks - 1) / most_blocks);

@@ -1,0 +1,157 @@
+/// What a device computes in its row and column kernels, beside the host, and that it gives the same bits again. Without arguments over a
+/// device made of host memory, which tries the test itself; with "device" on a GPU.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <optional>
+#include <string_view>
+
+#include "../kernels/flat_case.hpp"
+#include "fake_device.hpp"
+#include "tessera/kernels/column_sums.hpp"
+#include "tessera/kernels/cross_entropy.hpp"
+#include "tessera/kernels/embedding.hpp"
+#include "tessera/kernels/layer_norm.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace tessera::kernels::test {
+namespace {
+
+using Results = std::vector<Array>;
+
+class Rows : public KernelTest {
+ protected:
+  std::unique_ptr<Queue> stream = memory::make_stream_queue("compute");
+
+  /// call(queue) -> Results. Where sums differ in their last bits, both may be rounded to neighbouring numbers.
+  template <class Call>
+  void compare(Call const& call, double fp32_error) {
+    Results const host = call(*queue), device = call(*stream), again = call(*stream);
+    ASSERT_EQ(device.size(), host.size());
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      SCOPED_TRACE("result " + std::to_string(i));
+      ASSERT_NO_FATAL_FAILURE(expect_close(device[i], host[i].values(), fp32_error + 4 * rounding(device[i].dtype())));
+      EXPECT_TRUE(device[i] == again[i]) << "two runs give the same bits";
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Dtypes, Rows, all_dtypes(), dtype_test_name);
+
+Guarded operand(Queue& q, Dtype dtype, std::int64_t numel, std::uint64_t seed, double size = 1.0, double middle = 0.0) {
+  return Guarded(q, Array(dtype, {numel}).randomise(seed, size, middle), 0);
+}
+
+TEST_P(Rows, ColumnSums) {
+  for (std::int64_t rows : {1, 3, 1000})
+    for (std::int64_t columns : {1, 7, 48, 769, 768, 4800}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
+      compare(
+          [&](Queue& q) {
+            Guarded const dout = operand(q, dtype, rows * columns, 1), dbias = operand(q, dtype, columns, 2),
+                          workspace = operand(q, Dtype::fp32, 1 + bias_gradient_workspace(q, rows, columns), 3);
+            bias_gradient(q, dbias.view(), dout.view(), true, workspace.view());
+            return Results{dbias.read()};
+          },
+          4e-6);
+    }
+}
+
+TEST_P(Rows, LayerNorms) {
+  for (std::int64_t rows : {1, 3, 1000})
+    for (std::int64_t columns : {7, 48, 769, 768, 1600}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
+      compare(
+          [&](Queue& q) {
+            std::int64_t const n = rows * columns;
+            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), branch = operand(q, dtype, n, 2), sum = operand(q, dtype, n, 3),
+                          out = operand(q, dtype, n, 4), gamma = operand(q, dtype, columns, 5, 0.5, 1.0), beta = operand(q, dtype, columns, 6),
+                          mean = operand(q, Dtype::fp32, rows, 7), rstd = operand(q, Dtype::fp32, rows, 8);
+            layer_norm(q, out.view(), mean.view(), rstd.view(), in.view(), gamma.view(), beta.view(), 1e-5f);
+            Results results{out.read(), mean.read(), rstd.read()};
+            residual_layer_norm(q, sum.view(), out.view(), mean.view(), rstd.view(), in.view(), branch.view(), {0.2f, 8, 9, 10}, gamma.view(), beta.view(), 1e-5f);
+            for (Guarded const* r : {&sum, &out, &mean, &rstd}) results.push_back(r->read());
+            return results;
+          },
+          1e-5 + 4 * rounding(dtype));
+      compare(
+          [&](Queue& q) {
+            std::int64_t const n = rows * columns;
+            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), dout = operand(q, dtype, n, 2), din = operand(q, dtype, n, 3),
+                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0), mean = operand(q, Dtype::fp32, rows, 7, 0.1, 0.5),
+                          rstd = operand(q, Dtype::fp32, rows, 8, 0.1, 0.9), dgamma = operand(q, Dtype::fp32, columns, 9),
+                          dbeta = operand(q, Dtype::fp32, columns, 10),
+                          workspace = operand(q, Dtype::fp32, layer_norm_backward_workspace(q, rows, columns), 11);
+            layer_norm_backward(q, din.view(), true, dgamma.view(), dbeta.view(), true, dout.view(), in.view(), mean.view(), rstd.view(), gamma.view(),
+                                workspace.view());
+            return Results{din.read(), dgamma.read(), dbeta.read()};
+          },
+          1e-5);
+    }
+}
+
+TEST_P(Rows, CrossEntropy) {
+  for (std::int64_t columns : {1, 7, 1000, 50257})
+    for (std::int64_t row : {columns, (columns + 63) / 64 * 64}) {
+      SCOPED_TRACE(::testing::Message() << columns << " columns in rows of " << row);
+      compare(
+          [&](Queue& q) {
+            std::int64_t const rows = 9;
+            Array wanted(Dtype::int32, {rows});
+            for (std::int64_t r = 0; r < rows; ++r) wanted.set(r, r % 3 == 1 ? -100.0 : static_cast<double>(r * 7919 % columns));
+            Array zeros(dtype, {rows * row});
+            Guarded const logits = operand(q, Dtype::fp32, rows * row, 1, 8.0), dlogits(q, zeros, 0), losses = operand(q, Dtype::fp32, rows, 2), targets(q, wanted, 0);
+            cross_entropy(q, losses.view(), dlogits.view(), logits.view(), targets.view(), 0.125f, columns);
+            Array gradients = dlogits.read();
+            for (std::int64_t i = 0; i < gradients.numel(); ++i)
+              if (i % row >= columns) gradients.set(i, 0.0);  // undefined
+            return Results{losses.read(), gradients};
+          },
+          2e-6);
+    }
+}
+
+TEST_P(Rows, Embeddings) {
+  std::int64_t const batch = 5, sequence = 67, positions = batch * sequence, vocabulary = 400;
+  for (std::int64_t columns : {7, 48, 768, 1600})
+    for (bool equal : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << columns << " columns" << (equal ? ", one token" : ""));
+      compare(
+          [&](Queue& q) {
+            Array ids(Dtype::int32, {positions}), sorted(Dtype::int32, {positions});
+            for (std::int64_t i = 0; i < positions; ++i) ids.set(i, equal || i % 2 == 0 ? 7.0 : static_cast<double>(i * 7919 % vocabulary));
+            order_by_token(sorted.view().as<std::int32_t>(), ids.view().as<std::int32_t>(), positions);
+            Dropout const drop{0.1f, 3, 4, 5};
+            Guarded const flat_tokens(q, ids, 0), order(q, sorted, 0), wte = operand(q, dtype, vocabulary * columns, 1), wpe = operand(q, dtype, 70 * columns, 2),
+                out = operand(q, dtype, positions * columns, 3), dwte = operand(q, dtype, vocabulary * columns, 4), dwpe = operand(q, dtype, 70 * columns, 5),
+                dout = operand(q, dtype, positions * columns, 6), parts = operand(q, Dtype::fp32, 1 + embedding_backward_parts(q, positions, columns), 7);
+            TensorView const tokens = flat_tokens.view().reshape({batch, sequence});
+            auto const table = [&](Guarded const& t) { return t.view().reshape({t.view().numel() / columns, columns}); };
+            embedding(q, out.view(), tokens, table(wte), table(wpe), drop);
+            embedding_backward(q, table(dwte), table(dwpe), true, false, dout.view(), tokens, drop, {order.view(), parts.view()});
+            return Results{out.read(), dwte.read(), dwpe.read()};
+          },
+          3e-6);
+    }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::test
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  using namespace tessera;
+  std::optional<test::FakeDevice> fake;
+  memory::RuntimeOptions options;
+  if (argc > 1 && std::string_view(argv[1]) == "device") {
+    auto const found = memory::find_devices();
+    if (found.count == 0) {
+      std::printf("skipped: %s\n", found.reason.c_str());
+      return 77;
+    }
+    options.device = 0;
+  } else {
+    fake.emplace();
+  }
+  memory::Runtime const runtime(options);
+  return RUN_ALL_TESTS();
+}
