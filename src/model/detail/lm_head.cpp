@@ -30,19 +30,20 @@ void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stdd
   projection_ = add_parameter(unit, name, {options_.vocabulary, options_.width}, normal(stddev));
 }
 
-LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier) {
+LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier, std::optional<ChunkBytes> most) {
   constexpr std::int64_t mib = std::int64_t{1} << 20;
   if (tier != memory::Tier::device) {
     std::int64_t const each = equal_chunks(rows, 4 * vocabulary, 64 * mib);
     return {each, each, vocabulary};
   }
+  ChunkBytes const bytes = most.value_or(ChunkBytes{512 * mib, 1024 * mib});
   std::int64_t const row = (vocabulary + 63) / 64 * 64;
   if (dtype == Dtype::fp32) {
-    std::int64_t const each = equal_chunks(rows, 4 * row, 512 * mib);
+    std::int64_t const each = equal_chunks(rows, 4 * row, bytes.logits);
     return {each, each, row};
   }
-  std::int64_t const gradients = equal_chunks(rows, 2 * row, 1024 * mib);
-  return {equal_chunks(gradients, 4 * row, 512 * mib), gradients, row};
+  std::int64_t const gradients = equal_chunks(rows, 2 * row, bytes.gradients);
+  return {equal_chunks(gradients, 4 * row, bytes.logits), gradients, row};
 }
 
 void LmHead::score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses, TensorView dlogits, TensorView logits,
@@ -55,7 +56,7 @@ void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorVie
                     ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
-  auto const chunks = Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute));
+  auto const chunks = chunks_of(pass, rows);
   TensorView const normed = pass.allocate(rows, options_.width);
   norm_.forward(pass, weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
@@ -68,7 +69,7 @@ void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease c
                    float gradient_scale, TensorView losses, TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
-  auto const chunks = Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute));
+  auto const chunks = chunks_of(pass, rows);
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate(rows, options_.width);
   LayerNorm::Saved const saved = norm_.forward(pass, weights, normed, hidden);

@@ -17,9 +17,14 @@ class LmHead {
     TensorView gradient;
     bool accumulate = false;  ///< the gradient has values already
   };
+  /// Most bytes of a chunk of fp32 logits, and of 16-bit gradients.
+  struct ChunkBytes {
+    std::int64_t logits = 0, gradients = 0;
+  };
   struct Options {
     std::int64_t width = 0;
     std::int64_t vocabulary = 0;
+    std::optional<ChunkBytes> chunk_bytes{};  ///< on a device; none: as below
   };
 
   LmHead(LayerNorm norm, Options options) : norm_(norm), options_(options) {}
@@ -44,11 +49,14 @@ class LmHead {
     std::int64_t logits = 0;     ///< rows of logits at a time
     std::int64_t gradients = 0;  ///< rows of their gradients at a time; in fp32 they take the place of the logits
     std::int64_t row = 0;        ///< elements from one row to the next
-    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier);
+    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier, std::optional<ChunkBytes> most = {});
     bool operator==(Chunks const&) const = default;
   };
 
  private:
+  Chunks chunks_of(Pass const& pass, std::int64_t rows) const {
+    return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute), options_.chunk_bytes);
+  }
   /// Logits of some rows of @p normed, and their losses and gradients (@p dlogits may be empty).
   void score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses, TensorView dlogits, TensorView logits,
              ConstTensorView normed, ConstTensorView targets) const;
