@@ -132,7 +132,7 @@ unpack() {
   mkdir -p "$root/runtime"
   local known
   known=$(/sbin/ldconfig -p 2>/dev/null | awk '{print $1}')
-  for p in "$lib"/*.so.*; do grep -qxF "${p##*/}" <<<"$known" || ln -sfn "$p" "$root/runtime/${p##*/}"; done
+  for p in "$lib"/*.so.* "$root"/lib/x86_64-linux-gnu/*.so.*; do grep -qxF "${p##*/}" <<<"$known" || ln -sfn "$p" "$root/runtime/${p##*/}"; done
   # the HDF5 wrapper, package files and CMake files name /usr
   sed -i "s#\([\"=: -]\|-[IL]\)/usr/#\1$root/usr/#g; s#^prefix=\"/usr\"#prefix=\"$root/usr\"#" "$root/usr/bin/h5cc" || return 1
   find "$root/usr" \( -name '*.pc' -o -name '*.cmake' \) -exec sed -i "s#\(^\|[\"=; ]\)/usr/#\1$root/usr/#g; s#^prefix=/usr\$#prefix=$root/usr#" {} +
@@ -145,6 +145,10 @@ if [[ -n $packages ]]; then
   export CMAKE_PREFIX_PATH=$root/usr:$lib/hdf5/serial${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH} PATH=$root/usr/bin:$PATH PKG_CONFIG_PATH=$lib/pkgconfig:$root/usr/share/pkgconfig
   export LD_LIBRARY_PATH=$root/runtime${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} LIBRARY_PATH=$lib CPATH=$root/usr/include:$root/usr/include/x86_64-linux-gnu
   export OPAL_PREFIX=$root/usr
+  # One machine: no networks, whose libraries it may lack; mpirun asks for a remote shell all the same.
+  export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mca_base_component_show_load_errors=0
+  export PMIX_MCA_pcompress_base_silence_warning=1
+  command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=/bin/sh
   configure+=("-DCMAKE_LIBRARY_PATH=$lib;$lib/openmpi/lib;$lib/hdf5/serial" "-DCMAKE_INCLUDE_PATH=$root/usr/include" "-DMPI_CXX_COMPILER=$root/usr/bin/mpicxx" "-DMPI_CXX_ADDITIONAL_INCLUDE_DIRS=$lib/openmpi/include"
               "-DMPIEXEC_EXECUTABLE=$root/usr/bin/mpirun" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,-rpath-link,$lib:$lib/openmpi/lib")
   [[ -e $packages/kokkos-5.0.2.tar.gz ]] && configure+=("-DTESSERA_KOKKOS_SOURCE=$packages/kokkos-5.0.2.tar.gz")
