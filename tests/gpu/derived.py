@@ -12,7 +12,10 @@ for path in sys.argv[1:]:
     name = path.rsplit("/", 1)[-1].removesuffix(".log")
     for line in open(path, errors="replace"):
         if line.startswith("{"):
-            figures[name] = json.loads(line)
+            try:
+                figures[name] = json.loads(line)
+            except ValueError:  # a part that was cut short
+                continue
 try:
     import subprocess
     chip = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip()

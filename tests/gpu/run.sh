@@ -154,15 +154,27 @@ if [[ -n $packages ]]; then
   [[ -e $packages/kokkos-5.0.2.tar.gz ]] && configure+=("-DTESSERA_KOKKOS_SOURCE=$packages/kokkos-5.0.2.tar.gz")
   [[ -e $root/include/cudnn_frontend.h ]] && configure+=("-DTESSERA_CUDNN_FRONTEND=$root/include")
 fi
-# NCCL and cuDNN of Python packages, where the toolkit has none.
-site=$(python3 -c 'import nvidia, os; print(list(nvidia.__path__)[0])' 2>/dev/null)
-if [[ -n $site && ! -e /usr/local/cuda/include/nccl.h && ! -e /usr/include/nccl.h && -e $site/nccl/include/nccl.h ]]; then
-  configure+=("-DTESSERA_NCCL_INCLUDE=$site/nccl/include" "-DTESSERA_NCCL_LIBRARY=$site/nccl/lib/libnccl.so.2")
-  export LD_LIBRARY_PATH=$site/nccl/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# NCCL, cuDNN and cuBLASLt of Python packages, where neither the toolkit nor the system has them.
+site=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null)
+toolkit=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+of_python() {   # HEADER DIRECTORY...: the first directory of Python's packages that has it, when it is nowhere else
+  local place
+  for place in "$toolkit/include" "$toolkit/targets/x86_64-linux/include" /usr/local/cuda/include /usr/include /usr/include/x86_64-linux-gnu; do
+    [[ ! -e $place/$1 ]] || return 1
+  done
+  for place in "${@:2}"; do [[ -z $site || ! -e $site/$place/include/$1 ]] || { echo "$site/$place"; return 0; }; done
+  return 1
+}
+if p=$(of_python nccl.h nccl); then
+  configure+=("-DTESSERA_NCCL_INCLUDE=$p/include" "-DTESSERA_NCCL_LIBRARY=$p/lib/libnccl.so.2")
+  export LD_LIBRARY_PATH=$p/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
-if [[ -n $site && ! -e /usr/local/cuda/include/cudnn.h && ! -e /usr/include/cudnn.h && -e $site/cudnn/include/cudnn.h ]]; then
-  configure+=("-DTESSERA_CUDNN_INCLUDE=$site/cudnn/include")
-  export LD_LIBRARY_PATH=$site/cudnn/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if p=$(of_python cudnn.h cudnn); then
+  configure+=("-DTESSERA_CUDNN_INCLUDE=$p/include")
+  export LD_LIBRARY_PATH=$p/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+if p=$(of_python cublasLt.h cu13 cublas); then
+  export CPATH=${CPATH:+$CPATH:}$p/include LD_LIBRARY_PATH=$p/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 fi
 command -v ninja >/dev/null && configure+=(-G Ninja)
 [[ $EUID -eq 0 ]] && export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
