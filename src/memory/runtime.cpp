@@ -44,7 +44,7 @@ void leave_out_cuda() {
 int device_of_runtime = -1;
 
 /// False also for a device runtime that stands in for CUDA's.
-bool uses_cuda(int ordinal) { return ordinal >= 0 && detail::cuda_api() && &detail::device_api() == detail::cuda_api(); }
+[[maybe_unused]] bool uses_cuda(int ordinal) { return ordinal >= 0 && detail::cuda_api() && &detail::device_api() == detail::cuda_api(); }
 
 /// A device that cannot run this build's kernels would be reported by an abort; here it is an error.
 void use_device(int ordinal) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -88,15 +89,18 @@ class StreamPoint final : public Event::State {
 
 class StreamQueue final : public Queue {
  public:
-  StreamQueue(std::string name, StreamPriority priority)
+  StreamQueue(std::string name, StreamPriority priority, Replay replay)
       : name_(std::move(name)),
         api_(detail::device_api()),
         pool_(std::make_shared<EventPool>(api_)),
         failure_(std::make_shared<Failure>()),
-        stream_(api_.make_stream(priority)) {
+        stream_(api_.make_stream(priority)),
+        replay_(replay) {
     detail::device_memory().open(stream_);
   }
   ~StreamQueue() override {
+    for (auto const& [shape, graph] : graphs_)
+      if (graph) api_.drop_graph(graph);
     detail::device_memory().close(stream_);
     api_.drop_stream(stream_);
   }
@@ -111,17 +115,41 @@ class StreamQueue final : public Queue {
     call.release();  // the stream has it now; run_host_call deletes it
   }
   Event record() override {
+    expect_no_capture("an event is recorded");
     auto point = std::make_shared<StreamPoint>(pool_, failure_);
     api_.record(point->native(), stream_);
     return Event(std::move(point));
   }
   void wait(Event const& event) override {
     if (!event.state()) return;
+    expect_no_capture("an event is waited for");
     if (void* const native = event.state()->native()) return api_.wait(stream_, native);
     event.state()->wait();
   }
 
+  /// The first time the work runs as it is: what it makes once (workspaces, plans of libraries) is not part of a graph.
+  void replay(std::string const& shape, std::function<void()> const& work) override {
+    if (replay_ == Replay::plain) return work();
+    auto const [found, is_new] = graphs_.try_emplace(shape, nullptr);
+    if (is_new) return work();
+    api_.begin_capture(stream_);
+    capturing_ = shape;
+    try {
+      work();
+    } catch (...) {
+      api_.abandon_capture(stream_);
+      capturing_.clear();
+      throw;
+    }
+    capturing_.clear();
+    api_.launch_captured(stream_, found->second);
+  }
+
  private:
+  void expect_no_capture(char const* what) const {
+    TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_, " inside of the graph '", capturing_,
+                     "'; a graph holds work of one stream only");
+  }
   struct HostCall {
     std::function<void()> task;
     std::shared_ptr<Failure> failure;
@@ -141,12 +169,15 @@ class StreamQueue final : public Queue {
   std::shared_ptr<EventPool> pool_;
   std::shared_ptr<Failure> failure_;
   DeviceApi::Stream stream_;
+  Replay replay_;
+  std::map<std::string, DeviceApi::Graph> graphs_;  ///< by shape; null until the second time
+  std::string capturing_;                           ///< the shape that is being collected
 };
 
 }  // namespace
 
-std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority) {
-  return std::make_unique<StreamQueue>(std::move(name), priority);
+std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority, Replay replay) {
+  return std::make_unique<StreamQueue>(std::move(name), priority, replay);
 }
 
 }  // namespace tessera::memory

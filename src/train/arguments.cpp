@@ -78,6 +78,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("tf32", a.tf32);
   visit("device_attention", a.device_attention);
   visit("device_gelu", a.device_gelu);
+  visit("cuda_graphs", a.cuda_graphs);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);

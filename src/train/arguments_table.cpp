@@ -223,6 +223,7 @@ void add_machine(OptionTable& t) {
       .one_of({"auto", "cudnn", "portable"});
   t.add(choice, "device_gelu", "auto", "gelu_new on a GPU: in cuBLASLt's products or separate kernels; auto: fused from Hopper on (Tessera's own)")
       .one_of({"auto", "fused", "separate"});
+  t.add(boolean, "cuda_graphs", false, "a block's kernels as one CUDA graph, for models whose kernels are shorter than launches (Tessera's own)");
   t.add(boolean, "deterministic", true, "the same bits in every run; false: faster algorithms on a GPU that sum in any order (Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(integer, "threads", {}, "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)").at_least(1).unit("threads");

@@ -17,6 +17,7 @@ void set_kernels(TrainingArguments const& arguments, bool on_device) {
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
                    "--tf32 true needs a GPU, and this run computes on the host, whose fp32 products keep all bits; leave it out");
+  TESSERA_VALIDATE(!arguments.cuda_graphs || on_device, ConfigError, "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
   kernels::set_device_settings({arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
 }
 

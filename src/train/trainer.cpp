@@ -46,7 +46,7 @@ struct Trainer::StepOutcome {
 
 Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status)
     : arguments_(arguments), session_(session), comm_(comm), status_(status),
-      compute_(memory::Runtime::device() >= 0 ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute")) {}
+      compute_(memory::Runtime::device() >= 0 ? memory::make_stream_queue("compute", memory::StreamPriority::normal, arguments.cuda_graphs ? memory::Replay::graphs : memory::Replay::plain) : memory::make_inline_queue("compute")) {}
 
 Trainer::~Trainer() = default;
 

@@ -94,6 +94,42 @@ TEST(StreamQueue, AnEventThatDoesNotComeMeetsItsDeadline) {
   event.wait("a kernel", soon);
 }
 
+TEST(StreamGraphs, CollectWhatIsGivenAndRunItInTheStreamsOrder) {
+  test::FakeDevice device;
+  {
+    auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
+    std::string seen;
+    auto const give = [&](char const* letters) {
+      for (char const* c = letters; *c; ++c) stream->submit([&seen, letter = *c] { seen += letter; });
+    };
+    stream->replay("two", [&] { give("ab"); });
+    for (char const* letters : {"cd", "ef"}) stream->replay("two", [&] { give(letters); });
+    give("-");
+    stream->replay("two", [&] { give("ghi"); });  // another form: made anew
+    stream->record().wait("test", soon);
+    EXPECT_EQ(seen, "abcdef-ghi");
+    EXPECT_EQ(device.graphs_made, 2);
+    EXPECT_EQ(device.graphs_updated, 1);
+  }
+  EXPECT_EQ(device.graphs_held, 0);
+}
+
+TEST(StreamGraphs, RefuseOrderWithOtherStreamsAndForgetWorkThatFailed) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
+  int ran = 0;
+  stream->replay("part", [] {});
+  EXPECT_THROW(stream->replay("part",
+                              [&] {
+                                stream->submit([&] { ++ran; });
+                                stream->record();
+                              }),
+               InternalError);
+  stream->submit([&] { ran += 10; });
+  stream->record().wait("test", soon);
+  EXPECT_EQ(ran, 10);
+}
+
 TEST(DeviceBuffer, IsZeroedCountedInItsOwnLedgerAndGivenBack) {
   test::FakeDevice device;
   std::size_t const host = Ledger::of_process().current(Purpose::weights), before = Ledger::of_device().current(Purpose::weights);

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -178,12 +179,36 @@ class FakeDevice final : public memory::detail::DeviceApi {
     add(stream, [=] { function(argument); });
   }
 
+  /// A graph's form is the number of its pieces of work.
+  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0};
+  void begin_capture(Stream stream) override { collected_[stream]; }
+  void launch_captured(Stream stream, Graph& graph) override {
+    auto const work = collected_.extract(stream).mapped();
+    if (graph && *form(graph) == work.size()) {
+      ++graphs_updated;
+    } else {
+      if (graph) drop_graph(graph);
+      graph = new std::size_t(work.size());
+      ++graphs_made;
+      ++graphs_held;
+    }
+    for (auto const& task : work) add(stream, task);
+  }
+  void abandon_capture(Stream stream) noexcept override { collected_.erase(stream); }
+  void drop_graph(Graph graph) noexcept override {
+    --graphs_held;
+    delete form(graph);
+  }
+
  private:
   using Blocks = std::map<void*, std::size_t>;
   static memory::Queue* lane(Stream stream) { return static_cast<memory::Queue*>(stream); }
   static memory::Event* point(Event event) { return static_cast<memory::Event*>(event); }
 
+  static std::size_t* form(Graph graph) { return static_cast<std::size_t*>(graph); }
+
   void add(Stream stream, std::function<void()> task) {
+    if (auto const collecting = collected_.find(stream); collecting != collected_.end()) return collecting->second.push_back(std::move(task));
     lane(stream)->submit([this, task = std::move(task)] {
       if (unsigned const most = jitter_us; most > 0) std::this_thread::sleep_for(std::chrono::microseconds(draw() % most));
       task();
@@ -212,6 +237,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
   std::size_t freed_bytes_ = 0;
   std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
   std::vector<Stream> dropped_;
+  std::map<Stream, std::vector<std::function<void()>>> collected_;  ///< of streams under capture; the tests capture in one thread
 };
 
 }  // namespace tessera::test

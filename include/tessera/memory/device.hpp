@@ -33,10 +33,13 @@ struct DeviceInfo {
 DeviceInfo describe_device(int ordinal);
 
 enum class StreamPriority { normal, high };
+/// What a stream makes of Queue::replay(): nothing, or CUDA graphs, which spare the device the gaps between short kernels and cost the host
+/// about what launching does.
+enum class Replay { plain, graphs };
 
 /// A queue on the device of this process (RuntimeOptions::device). Host work added by submit() must not call the device.
 /// wait() on an event of a host lane blocks the caller; on another stream's it does not.
-std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority = StreamPriority::normal);
+std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority = StreamPriority::normal, Replay replay = Replay::plain);
 
 /// Copies between any two places in the queue's order. On a stream both must stay as they are until the queue has come past;
 /// pageable host memory is read before the call returns.

@@ -88,6 +88,7 @@ struct TrainingArguments {
   bool deterministic = true;             ///< the same bits in every run
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
+  bool cuda_graphs = false;              ///< on a GPU a block's kernels as one graph
   bool needs_cuda = false;               ///< --device cuda: a run without a GPU is refused
   std::optional<std::int64_t> threads;   ///< a rank's OpenMP threads; none: what the launcher gave
   double time_limit_minutes = 0.0;       ///< 0: what the batch system says

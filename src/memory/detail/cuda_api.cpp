@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/error.hpp"
@@ -166,6 +167,34 @@ class CudaApi final : public DeviceApi {
     current();
     TESSERA_CUDA_CALL(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), function, argument));
   }
+
+  /// 6.4 "Stream Management" (capture) and "Graph Management". Relaxed: what this thread does on other streams is left alone.
+  void begin_capture(Stream stream) override {
+    TESSERA_CUDA_CALL(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
+  }
+  /// An update does not touch launches of the graph that are under way, and a destroyed graph is freed after them.
+  void launch_captured(Stream stream, Graph& graph) override {
+    cudaGraph_t collected = nullptr;
+    TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected));
+    cudaGraphExecUpdateResultInfo difference{};
+    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), collected, &difference) != cudaSuccess) {
+      cudaGetLastError();
+      drop_graph(std::exchange(graph, nullptr));
+    }
+    if (!graph) {
+      cudaGraphExec_t made = nullptr;
+      TESSERA_CUDA_CALL(cudaGraphInstantiate(&made, collected, 0));
+      graph = made;
+    }
+    TESSERA_CUDA_CALL(cudaGraphDestroy(collected));
+    TESSERA_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
+  }
+  void abandon_capture(Stream stream) noexcept override {
+    cudaGraph_t collected = nullptr;
+    if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected) == cudaSuccess && collected) cudaGraphDestroy(collected);
+    cudaGetLastError();
+  }
+  void drop_graph(Graph graph) noexcept override { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
 
  private:
   /// The current device is a property of each thread; one that has none would make a context on the first device.

@@ -46,6 +46,16 @@ class DeviceApi {
   virtual void zero(Stream stream, void* data, std::size_t bytes) = 0;
   /// function(argument) on a host thread when the stream comes to it; it must not call the device.
   virtual void call_host(Stream stream, void (*function)(void*), void* argument) = 0;
+
+  /// An executable graph of a stream's work.
+  using Graph = void*;
+  /// What the stream is given from now on is collected, not run.
+  virtual void begin_capture(Stream stream) = 0;
+  /// Runs what was collected as @p graph, which is brought up to date, or made when it is null or has another form.
+  virtual void launch_captured(Stream stream, Graph& graph) = 0;
+  /// Forgets what was collected.
+  virtual void abandon_capture(Stream stream) noexcept = 0;
+  virtual void drop_graph(Graph graph) noexcept = 0;
 };
 
 /// @throws ConfigError when this build has no device runtime

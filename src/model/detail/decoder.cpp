@@ -78,6 +78,7 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings, memory:
   ArenaScope const scope(place.arena);
   Pass pass = begin(batch, compute);
   pass.dropout_on = true;
+  pass.recomputes = settings.gradient_checkpointing;
   pass.dropout_seed = settings.dropout_seed;
   pass.step = settings.step;
   pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
@@ -102,7 +103,7 @@ TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settin
     TensorView const out = pass.allocate(pass.positions(), parts_.width);
     Arena::Mark const after_out = pass.arena.mark();
     auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
-    kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
+    pass.compute.replay(pass.shape("forward", i), [&] { kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden); });
     if (settings.gradient_checkpointing) pass.arena.rollback(after_out);
     hidden = out;
   }
@@ -129,9 +130,12 @@ void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, Te
     int const unit = static_cast<int>(i) + 1;
     {
       auto const weights = params.acquire(unit, pass.compute);
-      if (settings.gradient_checkpointing)
-        kept.saved = block.recompute(pass, weights, pass.allocate(pass.positions(), parts_.width), kept.in);
-      block.backward(pass, weights, params.gradient(unit, pass.compute), stream, kept.in, kept.saved);
+      GradientLease const gradients = params.gradient(unit, pass.compute);
+      pass.compute.replay(pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
+        if (settings.gradient_checkpointing)
+          kept.saved = block.recompute(pass, weights, pass.allocate(pass.positions(), parts_.width), kept.in);
+        block.backward(pass, weights, gradients, stream, kept.in, kept.saved);
+      });
     }
     params.gradient_complete(unit, pass.compute);
     pass.arena.rollback(kept.mark);
@@ -150,7 +154,7 @@ TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs, memory::
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     ArenaScope const scope(pass.arena);
     auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
-    parts_.blocks[i].forward(pass, weights, next, hidden);
+    pass.compute.replay(pass.shape("evaluation", i), [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
     std::swap(hidden, next);
   }
   return hidden;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/param_provider.hpp"
@@ -34,11 +35,17 @@ struct Pass {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
+  bool recomputes = false;  ///< gradient checkpointing
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
   std::uint64_t first_global_row = 0;
 
   std::int64_t positions() const { return batch * sequence; }
+
+  /// Names what a part of layer @p layer gives to the queue, for Queue::replay().
+  std::string shape(char const* part, std::size_t layer) const {
+    return concat(part, " of layer ", layer, ", ", batch, " x ", sequence, dropout_on ? ", dropout" : "", recomputes ? ", recomputing" : "");
+  }
 
   TensorView allocate(std::int64_t rows, std::int64_t columns) const { return arena.allocate(dtype, {rows, columns}); }
   TensorView allocate_fp32(std::int64_t numel) const { return arena.allocate(Dtype::fp32, {numel}); }
