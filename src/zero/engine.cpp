@@ -1,6 +1,7 @@
 #include "tessera/zero/engine.hpp"
 
 #include <array>
+#include <chrono>
 #include <exception>
 
 #include "detail/gradient_flow.hpp"
@@ -21,6 +22,9 @@ constexpr std::array<std::pair<char const*, OptimizerState::Part>, 3> state_part
                                                                                    {"exp_avg", OptimizerState::Part::exp_avg},
                                                                                    {"exp_avg_sq", OptimizerState::Part::exp_avg_sq}}};
 
+/// More than any update takes.
+constexpr std::chrono::seconds longest_goodbye{10};
+
 class StagedEngine final : public Engine {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units, comm::Collectives& comm, memory::Queue& compute)
@@ -34,7 +38,8 @@ class StagedEngine final : public Engine {
         verdict_(context_),
         scaler_(config.loss_scaler) {}
 
-  /// Transfers under way use the buffers; what failed has been reported where it was waited for.
+  /// Transfers and kernels under way use the buffers; what failed has been reported where it was waited for, and a queue that stands still
+  /// is not waited for here.
   ~StagedEngine() override {
     try {
       gradients_->settle();
@@ -42,6 +47,7 @@ class StagedEngine final : public Engine {
     }
     try {
       weights_->settle();
+      context_.compute.record().wait_for(longest_goodbye);
     } catch (...) {
     }
   }
