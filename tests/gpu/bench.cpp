@@ -2,6 +2,7 @@
 //   bench.gpu gemm [SIZE]                        best product SIZE^3 in bf16
 //   bench.gpu optimizer [PARAMETERS]             fused AdamW step beside a device copy
 //   bench.gpu flat [ELEMENTS]                    element-wise kernels and the squares of gradients, each beside a device copy of the same bytes
+//   bench.gpu rows [ROWS WIDTH VOCABULARY]       layer norms, sums of columns, embeddings and cross-entropy, the same way
 //   bench.gpu overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]     share of the communication that computation hides, as one
 //                                                rank of RANKS with a network that is simulated (tests/support/delayed_collectives.hpp)
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO stage 0 on one rank, no dropout
@@ -18,8 +19,12 @@
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/column_sums.hpp"
+#include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/device_settings.hpp"
+#include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/layer_norm.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/causal_lm.hpp"
@@ -124,6 +129,55 @@ void bench_flat(Place const& place, std::int64_t n) {
   measure("gradient_sums_fp32", 4, [&] { kernels::gradient_sums(q, static_cast<double*>(sums.data()), {{wide.data(), n}}, Dtype::fp32); });
 }
 
+memory::Buffer integers(Place const& place, std::vector<std::int32_t> const& values) {
+  memory::Buffer out("integers", memory::Purpose::workspace, values.size() * sizeof values[0], place.tier);
+  memory::copy(*place.queue, out.data(), values.data(), out.bytes());
+  place.finish();
+  return out;
+}
+
+/// Kernels by rows and columns of a GPT-2 of this width in bf16: bytes read and written once each, partial sums left out.
+void bench_rows(Place const& place, std::int64_t rows, std::int64_t width, std::int64_t vocabulary) {
+  using memory::TensorView;
+  auto& q = *place.queue;
+  std::int64_t const n = rows * width, scored = std::min<std::int64_t>(rows, 2048), row = (vocabulary + 63) / 64 * 64;
+  auto const a = noise(place, Dtype::bf16, n, 1.0f), b = noise(place, Dtype::bf16, n, 1.0f), c = noise(place, Dtype::bf16, n, 1.0f), d = noise(place, Dtype::bf16, n, 1.0f);
+  auto const gain = noise(place, Dtype::bf16, width, 1.0f), mean = noise(place, Dtype::fp32, rows, 0.1f), rstd = noise(place, Dtype::fp32, rows, 1.0f);
+  auto const sums = noise(place, Dtype::fp32, 2 * width, 1.0f), table = noise(place, Dtype::bf16, vocabulary * width, 1.0f);
+  auto const logits = noise(place, Dtype::fp32, scored * row, 4.0f), dlogits = noise(place, Dtype::bf16, scored * row, 1.0f), losses = noise(place, Dtype::fp32, scored, 1.0f);
+  std::int64_t const room = std::max({kernels::bias_gradient_workspace(q, rows, width), kernels::layer_norm_backward_workspace(q, rows, width),
+                                      kernels::embedding_backward_parts(q, rows, width)});
+  memory::Buffer const workspace("partial sums", memory::Purpose::workspace, static_cast<std::size_t>(std::max<std::int64_t>(room, 1)) * sizeof(float), place.tier);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(rows)), sorted(ids);
+  std::uint32_t state = 1;
+  for (auto& id : ids) id = static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) % static_cast<std::int32_t>(vocabulary);
+  kernels::order_by_token(sorted.data(), ids.data(), rows);
+  auto const tokens = integers(place, ids), order = integers(place, sorted);
+  auto const matrix = [&](memory::Buffer const& x) { return TensorView(x.data(), Dtype::bf16, {rows, width}); };
+  auto const floats = [](memory::Buffer const& x, std::int64_t first, std::int64_t count) { return TensorView(static_cast<float*>(x.data()) + first, Dtype::fp32, {count}); };
+  TensorView const gamma(gain.data(), Dtype::bf16, {width}), words(table.data(), Dtype::bf16, {vocabulary, width}), ids_view(tokens.data(), Dtype::int32, {1, rows});
+  TensorView const m = floats(mean, 0, rows), r = floats(rstd, 0, rows), parts = floats(workspace, 0, std::max<std::int64_t>(room, 1));
+  double const copy_rate = 4e-9 * static_cast<double>(n) / place.seconds(5, [&] { memory::copy(q, d.data(), a.data(), a.bytes()); });
+  auto const measure = [&](char const* kernel, double bytes, std::function<void()> const& call) {
+    double const rate = 1e-9 * bytes / place.seconds(5, call);
+    std::printf("{\"bench\": \"rows\", \"kernel\": \"%s\", \"rows\": %ld, \"width\": %ld, \"gb_s\": %.1f, \"copy_gb_s\": %.1f, \"ratio\": %.3f}\n", kernel,
+                static_cast<long>(rows), static_cast<long>(width), rate, copy_rate, rate / copy_rate);
+  };
+  auto const each = static_cast<double>(n);
+  measure("layer_norm", 4 * each, [&] { kernels::layer_norm(q, matrix(d), m, r, matrix(a), gamma, gamma, 1e-5f); });
+  measure("residual_layer_norm", 8 * each, [&] { kernels::residual_layer_norm(q, matrix(c), matrix(d), m, r, matrix(a), matrix(b), {}, gamma, gamma, 1e-5f); });
+  measure("layer_norm_backward", 8 * each, [&] {
+    kernels::layer_norm_backward(q, matrix(d), true, floats(sums, 0, width), floats(sums, width, width), true, matrix(b), matrix(a), m, r, gamma, parts);
+  });
+  measure("bias_gradient", 2 * each, [&] { kernels::bias_gradient(q, floats(sums, 0, width), matrix(a), true, parts); });
+  measure("embedding", 4 * each, [&] { kernels::embedding(q, matrix(d), ids_view, words, {}, {}); });
+  measure("embedding_backward_tokens", 2 * each, [&] {
+    kernels::embedding_backward(q, words, {}, true, true, matrix(a), ids_view, {}, {TensorView(order.data(), Dtype::int32, {rows}), parts});
+  });
+  TensorView const in(logits.data(), Dtype::fp32, {scored, row}), out(dlogits.data(), Dtype::bf16, {scored, row}), targets(tokens.data(), Dtype::int32, {scored});
+  measure("cross_entropy", 6.0 * static_cast<double>(scored * vocabulary), [&] { kernels::cross_entropy(q, floats(losses, 0, scored), out, in, targets, 1e-3f, vocabulary); });
+}
+
 struct Training {
   std::int64_t layers, width, heads, rows, length;
   int steps = 8;
@@ -193,6 +247,8 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
     bench_optimizer(place, number(1, 124'000'000));
   } else if (words[0] == "flat") {
     bench_flat(place, number(1, 200'000'000));
+  } else if (words[0] == "rows") {
+    bench_rows(place, number(1, 32768), number(2, 768), number(3, 50257));
   } else if (words[0] == "train" && words.size() >= 6) {
     auto comm = comm::make_mpi(session, 60s);
     if (device) comm = comm::make_device(std::move(comm), 60s);
@@ -202,7 +258,7 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
                            std::atof(words[8].c_str()), static_cast<int>(number(9, 4))},
                           *place.queue);
   } else {
-    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | flat [ELEMENTS] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING] |\n"
+    std::fprintf(stderr, "bench.gpu gemm [SIZE] | optimizer [PARAMETERS] | flat [ELEMENTS] | rows [ROWS WIDTH VOCABULARY] | train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING] |\n"
                          "          overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]\n");
     return 64;
   }

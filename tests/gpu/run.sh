@@ -206,6 +206,7 @@ if [[ $dry == 1 ]]; then
   figure bench_gemm 60 "$bench" gemm 256
   figure bench_optimizer 60 "$bench" optimizer 1000000
   figure bench_flat 60 "$bench" flat 1000000
+  figure bench_rows 60 "$bench" rows 300 64 1001
   figure bench_overlap 60 overlap 2 64 2 2 64 4 1 2
   figure start_up 60 start_up --device cpu --rounds 2
   part derived 60 derived && say "$(cat "$report/derived.log")"
@@ -227,6 +228,8 @@ if [[ $quick == 0 ]]; then
   figure bench_gemm 30 "$bench" gemm 8192
   figure bench_optimizer 60 "$bench" optimizer 400000000
   figure bench_flat 30 "$bench" flat 200000000
+  figure bench_rows 30 "$bench" rows 32768 768 50257
+  figure bench_rows_1558m 30 "$bench" rows 8192 1600 50257
   figure bench_torch_124m 100 python3 tests/gpu/peer_torch.py 12 768 12 32 1024 8
   figure bench_train_1558m 80 "$bench" train 48 1600 25 8 1024 5
   figure bench_torch_1558m 120 python3 tests/gpu/peer_torch.py 48 1600 25 8 1024 5
