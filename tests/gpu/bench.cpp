@@ -6,7 +6,7 @@
 //   bench.gpu overlap LAYERS WIDTH HEADS ROWS LENGTH STAGE RANKS GB_PER_S [STEPS]     share of the communication that computation hides, as one
 //                                                rank of RANKS with a network that is simulated (tests/support/delayed_collectives.hpp)
 //   bench.gpu train LAYERS WIDTH HEADS ROWS LENGTH [STEPS] [CHECKPOINTING]     GPT-2 in bf16, ZeRO stage 0 on one rank, no dropout
-// TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
+// TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -239,7 +239,8 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
     settings.gelu = std::string(gelu) == "fused" ? kernels::DeviceGelu::fused : kernels::DeviceGelu::separate;
   kernels::set_device_settings(settings);
   memory::Runtime const runtime({0, device ? 0 : -1});
-  Place place{device ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute"), device ? memory::Tier::device : memory::Tier::host};
+  auto const replay = std::getenv("TESSERA_GRAPHS") ? memory::Replay::graphs : memory::Replay::plain;
+  Place place{device ? memory::make_stream_queue("compute", memory::StreamPriority::normal, replay) : memory::make_inline_queue("compute"), device ? memory::Tier::device : memory::Tier::host};
   auto const number = [&](std::size_t i, std::int64_t otherwise) { return i < words.size() ? std::atoll(words[i].c_str()) : otherwise; };
   if (words[0] == "gemm") {
     bench_gemm(place, number(1, 8192));

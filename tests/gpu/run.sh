@@ -235,6 +235,8 @@ if [[ $quick == 0 ]]; then
   figure bench_torch_1558m 120 python3 tests/gpu/peer_torch.py 48 1600 25 8 1024 5
   figure bench_overlap 60 overlap 12 768 12 8 1024 8 50 4
   TESSERA_PORTABLE=1 figure bench_portable_124m 40 "$bench" train 12 768 12 32 1024 4
+  figure bench_train_small 20 "$bench" train 8 256 8 1 128 30
+  TESSERA_GRAPHS=1 figure bench_graphs_small 20 "$bench" train 8 256 8 1 128 30
   TESSERA_GELU=separate figure bench_separate_gelu_124m 40 "$bench" train 12 768 12 32 1024 4
   figure start_up 40 start_up --device cuda --rounds 5
   part derived 20 derived && say "$(cat "$report/derived.log")"

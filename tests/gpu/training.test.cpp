@@ -59,6 +59,18 @@ TEST(DeviceTraining, IsRepeatedBitForBit) {
   EXPECT_EQ(test::train_small(training, *comm, *stream).masters, test::train_small(training, *comm, *stream).masters);
 }
 
+TEST(DeviceTraining, GraphsComputeTheSameBits) {
+  for (int stage : {0, 3}) {
+    test::SmallTraining training;
+    training.config.stage = stage;
+    training.config.dtype = Dtype::bf16;
+    training.config.accumulation_steps = training.micro_steps;
+    auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
+    auto const plain = memory::make_stream_queue("compute"), graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal, memory::Replay::graphs);
+    EXPECT_EQ(test::train_small(training, *comm, *graphs).masters, test::train_small(training, *comm, *plain).masters) << "stage " << stage;
+  }
+}
+
 TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   if (session->info().world_size > 1) GTEST_SKIP() << "several ranks share a device in these tests, which NCCL does not allow";
   auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s, comm::DeviceTransport::nccl);
