@@ -73,22 +73,16 @@ class HostSums {
       launch_range(HostSpace(), name, rows, CallWithRow<std::decay_t<decltype(rule)>>{rule});
     });
   }
-  GradientStatistics statistics(std::vector<GradientRun> const& runs, Dtype dtype) {
-    double sums[2];
-    sum(sums, runs, dtype);
-    return {sums[0], sums[1] == 0.0};
-  }
 
  private:
   std::mutex mutex_;
   memory::Buffer partial_;
 };
 
-/// The device's partial sums, its two results and where they arrive. Lives until the process ends: the driver may be gone before static
-/// objects are. Partial sums that have become too short stay, because kernels on their way may still write there.
+/// The device's partial sums. Lives until the process ends: the driver may be gone before static objects are. What has become too short
+/// stays, because kernels on their way may still write there.
 struct DeviceSums {
   std::deque<memory::Buffer> partials;
-  memory::Buffer sums, arrived;
 
   double* partial(std::int64_t numel) {
     if (partials.empty() || partials.back().bytes() < static_cast<std::size_t>(numel) * sizeof(double)) partials.emplace_back();
@@ -105,28 +99,9 @@ void sums_on_stream(Queue& q, double* sums, std::vector<GradientRun> const& runs
   sum_squares(sums, partial, runs, dtype, [&](auto const& rule, std::int64_t rows) { parallel_rows(q, name, rows, rule); });
 }
 
-/// Kernels, one copy of two numbers, and the result when the stream comes to it.
-void statistics_on_stream(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype) {
-  auto& device = DeviceSums::of_process();
-  double* const sums = reserve(device.sums, 2, memory::Tier::device);
-  double* const arrived = reserve(device.arrived, 2, memory::Tier::pinned);
-  sums_on_stream(q, sums, runs, dtype);
-  memory::copy(q, arrived, sums, 2 * sizeof(double));
-  q.submit([&out, arrived] { out = {arrived[0], arrived[1] == 0.0}; });
-}
-
 }  // namespace
 
-void gradient_statistics(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype) {
-  if (q.kind() == QueueKind::stream) return statistics_on_stream(q, out, runs, dtype);
-  if (q.kind() == QueueKind::inline_host) {
-    out = HostSums::of_process().statistics(runs, dtype);
-  } else {
-    q.submit([&out, runs, dtype] { out = HostSums::of_process().statistics(runs, dtype); });
-  }
-}
-
-void gradient_sums(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
+void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
   if (q.kind() == QueueKind::stream) return sums_on_stream(q, sums, runs, dtype);
   if (q.kind() == QueueKind::inline_host) {
     HostSums::of_process().sum(sums, runs, dtype);

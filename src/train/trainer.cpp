@@ -24,6 +24,12 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+std::unique_ptr<memory::Queue> compute_queue(TrainingArguments const& arguments) {
+  if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
+  auto const replay = arguments.cuda_graphs ? memory::Replay::graphs : memory::Replay::plain;
+  return memory::make_stream_queue("compute", memory::StreamPriority::normal, replay);
+}
+
 std::int64_t hidden_size_of(ConfigTree const& config) {
   for (char const* key : {"n_embd", "hidden_size"})
     if (config.contains(key)) return config.at(key).as_int();
@@ -46,7 +52,7 @@ struct Trainer::StepOutcome {
 
 Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status)
     : arguments_(arguments), session_(session), comm_(comm), status_(status),
-      compute_(memory::Runtime::device() >= 0 ? memory::make_stream_queue("compute", memory::StreamPriority::normal, arguments.cuda_graphs ? memory::Replay::graphs : memory::Replay::plain) : memory::make_inline_queue("compute")) {}
+      compute_(compute_queue(arguments)) {}
 
 Trainer::~Trainer() = default;
 

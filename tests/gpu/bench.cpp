@@ -125,8 +125,8 @@ void bench_flat(Place const& place, std::int64_t n) {
   measure("residual_add_dropout_bf16", 6, [&] { kernels::residual_add(q, to, x, y, drop); });
   measure("gelu_new_bf16", 4, [&] { kernels::gelu_new(q, to, x); });
   measure("gelu_new_backward_bf16", 6, [&] { kernels::gelu_new_backward(q, to, x, y); });
-  measure("gradient_sums_bf16", 2, [&] { kernels::gradient_sums(q, static_cast<double*>(sums.data()), {{x.data(), n}}, Dtype::bf16); });
-  measure("gradient_sums_fp32", 4, [&] { kernels::gradient_sums(q, static_cast<double*>(sums.data()), {{wide.data(), n}}, Dtype::fp32); });
+  measure("gradient_statistics_bf16", 2, [&] { kernels::gradient_statistics(q, static_cast<double*>(sums.data()), {{x.data(), n}}, Dtype::bf16); });
+  measure("gradient_statistics_fp32", 4, [&] { kernels::gradient_statistics(q, static_cast<double*>(sums.data()), {{wide.data(), n}}, Dtype::fp32); });
 }
 
 memory::Buffer integers(Place const& place, std::vector<std::int32_t> const& values) {

@@ -143,7 +143,7 @@ TEST_P(Flat, SquaresOfGradients) {
     auto const sums = [&](std::int64_t shift) {
       Guarded const gradient(*stream, values, shift);
       double out[2];
-      gradient_sums(*stream, static_cast<double*>(result.data()), {{gradient.data(), n}, {gradient.data(), n / 2}}, dtype);
+      gradient_statistics(*stream, static_cast<double*>(result.data()), {{gradient.data(), n}, {gradient.data(), n / 2}}, dtype);
       memory::copy(*stream, out, result.data(), sizeof out);
       finish(*stream);
       return std::pair(out[0], out[1]);

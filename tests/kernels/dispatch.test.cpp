@@ -101,13 +101,12 @@ class Everything {
     step.gradient_dtype = dtype_;
     step.segments.push_back(segment);
     adamw(q, step);
-    gradient_statistics(q, statistics_, {{matrix("a").data(), rows * columns}}, dtype_);
+    gradient_statistics(q, array("sums", Dtype::fp64, {2}).view().as<double>(), {{matrix("a").data(), rows * columns}}, dtype_);
   }
 
   Dtype dtype_;
   Dropout drop_{0.2f, 3, 4, 5};
   Array tokens_{Dtype::int32, {batch, sequence}}, targets_{Dtype::int32, {rows}}, logits_{Dtype::fp32, {rows, 601}};
-  GradientStatistics statistics_;
   std::map<std::string, Array> arrays_;
 };
 

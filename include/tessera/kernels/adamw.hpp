@@ -46,20 +46,14 @@ struct AdamWStep {
 };
 void adamw(Queue& q, AdamWStep const& step);
 
-/// Sum of squares (double) and whether every element is finite, over several runs of elements; on the host when @p q has run.
-struct GradientStatistics {
-  double sum_of_squares = 0.0;
-  bool finite = true;
-};
 struct GradientRun {
   void const* data = nullptr;
   std::int64_t numel = 0;
 };
-/// Deterministic for a given number of elements: partial sums over fixed blocks, added in order.
-void gradient_statistics(Queue& q, GradientStatistics& out, std::vector<GradientRun> const& runs, Dtype dtype);
-/// The same left where the queue computes, without a read by the host: sums[0] = sum of squares, sums[1] = 1 when an element is not
-/// finite, else 0, in memory of the queue's tier. On the host the bits are those of gradient_statistics. All calls of a process on
-/// streams, of either function, share their workspace: events must order them if the streams differ.
-void gradient_sums(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype);
+/// sums[0] = sum of the squares of all elements of all runs; sums[1] = 1 when one is not finite, else 0. Both in double, in memory of the
+/// queue's tier: nothing is read by the host. Partial sums over fixed blocks, added in order: the same bits for the same numbers of
+/// elements, on a device other ones than on the host. All calls of a process on streams share their workspace: events must order them if
+/// the streams differ.
+void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype);
 
 }  // namespace tessera::kernels

@@ -19,7 +19,7 @@ struct GradientRule {
   bool skip_on_nonfinite = true;
 };
 
-/// With sums as gradient_sums() leaves them, added over the ranks:
+/// With sums as gradient_statistics() leaves them, added over the ranks:
 ///   norm = sqrt(sums[0]) / loss_scale;  control.gradient_factor = min(1, max_grad_norm / (norm + 1e-6)) / loss_scale
 ///   control.skip when sums[1] > 0 and the rule says so
 /// in double. Source: torch.nn.utils.clip_grad_norm_. Both arguments lie in memory of the queue's tier.

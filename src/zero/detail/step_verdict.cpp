@@ -22,7 +22,7 @@ StepVerdict::StepVerdict(StoreContext const& context)
 void StepVerdict::form(std::vector<kernels::GradientRun> const& shards, Dtype dtype, kernels::GradientRule const& rule) {
   auto& compute = context_.compute;
   auto* const sums = static_cast<double*>(sums_.at(0));
-  kernels::gradient_sums(compute, sums, shards, dtype);
+  kernels::gradient_statistics(compute, sums, shards, dtype);
   summed_ = context_.comm.all_reduce(sums_.view(0, 2), comm::ReduceOp::sum, compute.record());
   summed_.order_before(compute);
   kernels::judge_gradients(compute, formed(), sums, rule);

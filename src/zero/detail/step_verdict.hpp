@@ -27,7 +27,7 @@ class StepVerdict {
   kernels::GradientVerdict* formed() const { return static_cast<kernels::GradientVerdict*>(formed_.data()); }
 
   StoreContext context_;
-  CommBuffer sums_;           ///< [2] fp64, see kernels::gradient_sums
+  CommBuffer sums_;           ///< [2] fp64, see kernels::gradient_statistics
   memory::Buffer formed_, arrived_;  ///< arrived_: pinned, on a device only
   comm::Pending summed_;
   memory::Event known_;
