@@ -45,7 +45,7 @@ class Ledger {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large; 256-byte-aligned on the device) memory.
+/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large; 256-byte-aligned on the device) memory. On the device both the zeroing and the end of its life are in the order of the streams: see detail/device_memory.hpp.
 class Buffer {
  public:
   Buffer() = default;
