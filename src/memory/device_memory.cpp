@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -50,28 +51,52 @@ void DeviceMemory::order_after_pool(DeviceApi::Stream stream) {
   api_.wait(stream, mark_);
 }
 
-void DeviceMemory::settle() {
+/// Waits for what the pool's stream has been given; false when that takes too long.
+bool DeviceMemory::pool_is_done() {
   api_.record(mark_, pool_);
   auto const end = std::chrono::steady_clock::now() + settling;
-  while (!api_.happened(mark_) && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
-  api_.trim();
+  while (!api_.happened(mark_)) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return true;
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
   void* data = api_.allocate(bytes, pool());
   if (!data) {
-    settle();
+    pool_is_done();
+    api_.trim();
     data = api_.allocate(bytes, pool_);
   }
   if (!data) return nullptr;
   api_.zero(pool_, data, bytes);
-  for (auto const stream : open_) order_after_pool(stream);
+  for (auto const stream : open_)
+    if (std::find(collecting_.begin(), collecting_.end(), stream) == collecting_.end()) order_after_pool(stream);
+  TESSERA_VALIDATE(collecting_.empty() || pool_is_done(), InternalError, "memory taken while a graph is collected was not zeroed within ", settling.count(),
+                   " s; train without --cuda_graphs");
   return data;
+}
+
+DeviceMemory::Graph::Graph(DeviceMemory& memory, DeviceApi::Stream stream) : memory_(memory), stream_(stream) {
+  std::lock_guard const lock(memory_.mutex_);
+  memory_.collecting_.push_back(stream);
+}
+DeviceMemory::Graph::~Graph() {
+  std::unique_lock lock(memory_.mutex_);
+  std::erase(memory_.collecting_, stream_);
+  if (!memory_.collecting_.empty()) return;
+  auto const device = std::exchange(memory_.freed_meanwhile_, {});
+  auto const pinned = std::exchange(memory_.pinned_meanwhile_, {});
+  lock.unlock();
+  for (void* const data : device) memory_.free(data);
+  for (auto const& [data, bytes] : pinned) memory_.free_pinned(data, bytes);
 }
 
 void DeviceMemory::free(void* data) noexcept {
   std::lock_guard const lock(mutex_);
+  if (!collecting_.empty()) return freed_meanwhile_.push_back(data);
   try {
     follow_all_streams();
   } catch (...) {
@@ -138,6 +163,7 @@ void* DeviceMemory::allocate_pinned(std::size_t bytes) {
 
 void DeviceMemory::free_pinned(void* data, std::size_t bytes) noexcept {
   std::lock_guard const lock(mutex_);
+  if (!collecting_.empty()) return pinned_meanwhile_.push_back({data, bytes});
   Kept block{data, size_class(bytes), nullptr};
   if (block.bytes > most_kept) return api_.free_pinned(data);
   try {

@@ -132,6 +132,7 @@ class StreamQueue final : public Queue {
     if (replay_ == Replay::plain) return work();
     auto const [found, is_new] = graphs_.try_emplace(shape, nullptr);
     if (is_new) return work();
+    detail::DeviceMemory::Graph const graph(detail::device_memory(), stream_);  // until it has been launched
     api_.begin_capture(stream_);
     capturing_ = shape;
     try {

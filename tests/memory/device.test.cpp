@@ -114,6 +114,28 @@ TEST(StreamGraphs, CollectWhatIsGivenAndRunItInTheStreamsOrder) {
   EXPECT_EQ(device.graphs_held, 0);
 }
 
+/// A stream that is collected takes no part in events, and memory that its graph uses outlives the launch.
+TEST(StreamGraphs, MayTakeAndGiveBackMemory) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
+  Buffer const kept("kept", Purpose::data, 512, Tier::pinned);
+  for (int pass = 0; pass < 3; ++pass)
+    stream->replay("part", [&] {
+      std::size_t const before = device.held;
+      {
+        Buffer const taken("taken", Purpose::data, 512, Tier::device), pinned("pinned", Purpose::data, 512, Tier::pinned);
+        copy(*stream, kept.data(), taken.data(), 512);
+      }
+      if (pass > 0) {
+        EXPECT_EQ(device.held, before + 512) << "freed before its graph was given to the stream";
+      }
+    });
+  stream->record().wait("test", soon);
+  EXPECT_EQ(std::memcmp(kept.data(), std::vector<char>(512, 0).data(), 512), 0);
+  EXPECT_EQ(device.graphs_broken, 0);
+  EXPECT_EQ(device.held, 0u);
+}
+
 TEST(StreamGraphs, RefuseOrderWithOtherStreamsAndForgetWorkThatFailed) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);

@@ -159,8 +159,14 @@ class FakeDevice final : public memory::detail::DeviceApi {
     return new memory::Event;
   }
   void drop_event(Event event) noexcept override { delete point(event); }
-  void record(Event event, Stream stream) override { *point(event) = lane(stream)->record(); }
-  void wait(Stream stream, Event event) override { lane(stream)->wait(*point(event)); }
+  void record(Event event, Stream stream) override {
+    graphs_broken += collected_.contains(stream);
+    *point(event) = lane(stream)->record();
+  }
+  void wait(Stream stream, Event event) override {
+    graphs_broken += collected_.contains(stream);
+    lane(stream)->wait(*point(event));
+  }
   bool happened(Event event) override { return point(event)->done(); }
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
     bool const source_stays = lies_in(device_, from) || lies_in(pinned_, from);
@@ -180,7 +186,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
   }
 
   /// A graph's form is the number of its pieces of work.
-  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0};
+  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0}, graphs_broken{0};  // broken: events on a stream under capture
   void begin_capture(Stream stream) override { collected_[stream]; }
   void launch_captured(Stream stream, Graph& graph) override {
     auto const work = collected_.extract(stream).mapped();

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "detail/device_api.hpp"
@@ -49,6 +50,19 @@ class DeviceMemory {
   void open(DeviceApi::Stream stream);
   void close(DeviceApi::Stream stream) noexcept;
 
+  /// While it lives, @p stream collects a graph and takes no part in events. What is freed meanwhile is freed when the graph has been given to
+  /// the stream; what is allocated has been zeroed when allocate() returns.
+  class Graph {
+   public:
+    Graph(DeviceMemory& memory, DeviceApi::Stream stream);
+    ~Graph();
+    Graph(Graph const&) = delete;
+
+   private:
+    DeviceMemory& memory_;
+    DeviceApi::Stream stream_;
+  };
+
  private:
   struct Kept {
     void* data;
@@ -58,7 +72,7 @@ class DeviceMemory {
   DeviceApi::Stream pool();
   void follow_all_streams();
   void order_after_pool(DeviceApi::Stream stream);
-  void settle();
+  bool pool_is_done();
   void drop_kept(std::size_t down_to);
 
   DeviceApi& api_;
@@ -66,6 +80,9 @@ class DeviceMemory {
   DeviceApi::Stream pool_ = nullptr;   ///< made with the first allocation
   DeviceApi::Event mark_ = nullptr;    ///< used for one wait after the other
   std::vector<DeviceApi::Stream> open_;
+  std::vector<DeviceApi::Stream> collecting_;
+  std::vector<void*> freed_meanwhile_;
+  std::vector<std::pair<void*, std::size_t>> pinned_meanwhile_;
   std::deque<Kept> kept_;              ///< oldest first
   std::size_t kept_bytes_ = 0;
 };
