@@ -43,7 +43,7 @@ struct EmbedPack {
 
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
     PackPlace const at = pack_place<N>(i, columns);
-    RowPack<T, N> token, place, y;
+    RowPack<T, N> token, place{}, y{};
     token.read(wte + tokens[at.row] * columns + at.column);
     if (wpe != nullptr) place.read(wpe + at.row % sequence * columns + at.column);
     float factor[N];
