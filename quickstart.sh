@@ -94,6 +94,10 @@ test_cuda_build() {
     -DCMAKE_CUDA_COMPILER="$nvcc" -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
     { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the whole text is in $log"; }
   cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite
+  if ! command -v cuobjdump >/dev/null && [[ ! -x ${nvcc%/*}/cuobjdump ]] && tests/gpu/get_cuobjdump.sh "$build-cuda/tools"; then
+    TESSERA_CUOBJDUMP=$(cd "$build-cuda/tools" && pwd)/cuobjdump
+    export TESSERA_CUOBJDUMP
+  fi
   ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --no-tests=error
 }
 

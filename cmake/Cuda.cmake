@@ -51,11 +51,16 @@ set(TESSERA_CUDA_DEFINITIONS TESSERA_HAVE_CUDA "TESSERA_CUDA_LIBRARY_DIR=\"${CUD
 set(TESSERA_NCCL_LIBS "${TESSERA_NCCL_LIBRARY}")
 message(STATUS "Tessera: CUDA ${CUDAToolkit_VERSION}, ${TESSERA_CUDA_RUNTIME} runtime, NCCL ${TESSERA_NCCL_VERSION}")
 
-# cuDNN's attention is optional: its frontend is headers only, the library is loaded when it is first used.
+# cuDNN's attention is optional: its frontend is headers only, found or fetched; the library is loaded when it is first used.
 set(TESSERA_CUDNN_LIBS "")
 if(NOT TESSERA_CUDNN_FRONTEND STREQUAL "OFF")
   find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ENV CUDNN_ROOT "${CUDNN_ROOT}" ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
   find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS "${TESSERA_CUDNN_FRONTEND}" "${TESSERA_CUDNN_FRONTEND}/include" ${CUDAToolkit_INCLUDE_DIRS})
+  if(NOT TESSERA_CUDNN_FRONTEND AND NOT TESSERA_CUDNN_FRONTEND_INCLUDE AND TESSERA_CUDNN_INCLUDE)
+    set(fetched "${PROJECT_BINARY_DIR}/cudnn-frontend")
+    execute_process(COMMAND "${PROJECT_SOURCE_DIR}/cmake/get-cudnn-frontend.sh" "${fetched}" TIMEOUT 120 ERROR_QUIET)
+    find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h PATHS "${fetched}/include" NO_DEFAULT_PATH)
+  endif()
   if(TESSERA_CUDNN_FRONTEND AND NOT TESSERA_CUDNN_FRONTEND_INCLUDE)
     message(FATAL_ERROR "TESSERA_CUDNN_FRONTEND is '${TESSERA_CUDNN_FRONTEND}', and there is no cudnn_frontend.h there")
   endif()
@@ -71,7 +76,7 @@ if(TESSERA_CUDNN_FRONTEND_INCLUDE AND TESSERA_CUDNN_INCLUDE)
   set(TESSERA_CUDNN_LIBS $<BUILD_INTERFACE:tessera_cudnn>)
   message(STATUS "Tessera: attention by cuDNN, frontend of ${TESSERA_CUDNN_FRONTEND_INCLUDE}")
 else()
-  message(STATUS "Tessera: attention by the portable kernel alone; cuDNN's needs cudnn.h and cudnn_frontend.h (TESSERA_CUDNN_FRONTEND)")
+  message(STATUS "Tessera: attention by the portable kernel alone; cuDNN's needs cudnn.h, and cudnn_frontend.h (TESSERA_CUDNN_FRONTEND, or pip to fetch it)")
 endif()
 
 # Flags of device code. No extended lambdas anywhere; relaxed constexpr for std::bit_cast and numeric_limits.

@@ -8,7 +8,7 @@ set(TESSERA_BUILD_FUZZERS "AUTO" CACHE STRING "Build the readers with libFuzzer:
 option(TESSERA_ENABLE_CUDA "Build the CUDA device path (needs nvcc, NCCL, cuBLASLt)" OFF)
 set(TESSERA_CUDA_ARCHITECTURES "auto" CACHE STRING "GPU architectures of device code, such as 90 or 80;90; auto: 80, 90, and 100 where nvcc knows it")
 set(TESSERA_CUDA_RUNTIME "Static" CACHE STRING "How the CUDA runtime is linked: Static or Shared")
-set(TESSERA_CUDNN_FRONTEND "" CACHE PATH "Directory with cudnn_frontend.h (PyPI's nvidia-cudnn-frontend has it in include/); empty: looked for; OFF: build without")
+set(TESSERA_CUDNN_FRONTEND "" CACHE PATH "Directory with cudnn_frontend.h (PyPI's nvidia-cudnn-frontend has it in include/); empty: looked for, else fetched by pip; OFF: build without")
 option(TESSERA_ASSERTIONS "Check contracts (TESSERA_EXPECT/ENSURE) at run time" OFF)
 option(TESSERA_SANITIZE "Build with the address and undefined-behaviour sanitizers" OFF)
 option(TESSERA_WERROR "Treat compiler warnings as errors" OFF)

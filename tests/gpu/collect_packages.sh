@@ -24,12 +24,10 @@ collect() {   # PACKAGE: it and what it depends on
 for package in "${roots[@]}"; do collect "$package"; done
 (cd "$into" && read -r -a names <<<"$seen" && for name in "${names[@]}"; do apt-get download -qq "$name" 2>/dev/null || echo "not a package of its own: $name"; done)
 cmake/get-kokkos.sh "$into/kokkos-5.0.2.tar.gz"
-if ! ls "$into"/nvidia_cudnn_frontend-*.whl >/dev/null 2>&1; then
-  "${PIP:-pip}" download -q --no-deps --no-cache-dir -d "$into" nvidia-cudnn-frontend || echo "cuDNN's frontend could not be had from PyPI; the run will use the portable attention"
-fi
 # The wheel is headers and a Python module; the headers suffice.
-for wheel in "$into"/nvidia_cudnn_frontend-*.whl; do
-  [[ -e $wheel ]] || continue
-  rm -rf "$into/include" && (cd "$into" && python3 -m zipfile -e "$wheel" wheel.tmp && tar -czf cudnn_frontend.tar.gz -C wheel.tmp include && rm -rf wheel.tmp "$wheel")
-done
+if [[ ! -e $into/cudnn_frontend.tar.gz ]]; then
+  if cmake/get-cudnn-frontend.sh "$into/frontend.tmp"; then tar -czf "$into/cudnn_frontend.tar.gz" -C "$into/frontend.tmp" include
+  else echo "cuDNN's frontend could not be had from PyPI; the run will use the portable attention"; fi
+  rm -rf "$into/frontend.tmp"
+fi
 du -sh "$into"

@@ -10,7 +10,8 @@ tool=
 for candidate in "${TESSERA_CUOBJDUMP:-}" "$toolkit/cuobjdump" "$(command -v cuobjdump || true)"; do
   [[ -z $tool && -x $candidate ]] && tool=$candidate
 done
-[[ -n $tool ]] || { echo "no cuobjdump in $toolkit or PATH (PyPI's nvidia-cuda-cuobjdump has one); TESSERA_CUOBJDUMP names it elsewhere"; exit 77; }
+[[ -n $tool ]] || { echo "no cuobjdump in $toolkit or PATH (tests/gpu/get_cuobjdump.sh fetches one); TESSERA_CUOBJDUMP names it elsewhere"; exit 77; }
+PATH=$PATH:$(dirname "$tool")   # of nvdisasm, which it calls
 
 objects=()
 for object in "$@"; do
