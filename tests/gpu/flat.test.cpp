@@ -4,15 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <cstdio>
 #include <limits>
 #include <optional>
-#include <string_view>
 
 #include "../kernels/flat_case.hpp"
-#include "fake_device.hpp"
 #include "tessera/kernels/adamw.hpp"
-#include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -161,22 +157,3 @@ TEST_P(Flat, SquaresOfGradients) {
 
 }  // namespace
 }  // namespace tessera::kernels::test
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  using namespace tessera;
-  std::optional<test::FakeDevice> fake;
-  memory::RuntimeOptions options;
-  if (argc > 1 && std::string_view(argv[1]) == "device") {
-    auto const found = memory::find_devices();
-    if (found.count == 0) {
-      std::printf("skipped: %s\n", found.reason.c_str());
-      return 77;
-    }
-    options.device = 0;
-  } else {
-    fake.emplace();
-  }
-  memory::Runtime const runtime(options);
-  return RUN_ALL_TESTS();
-}

@@ -2,17 +2,12 @@
 /// device made of host memory, which tries the test itself; with "device" on a GPU.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <optional>
-#include <string_view>
 
 #include "../kernels/flat_case.hpp"
-#include "fake_device.hpp"
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/layer_norm.hpp"
-#include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -136,22 +131,3 @@ TEST_P(Rows, Embeddings) {
 
 }  // namespace
 }  // namespace tessera::kernels::test
-
-int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  using namespace tessera;
-  std::optional<test::FakeDevice> fake;
-  memory::RuntimeOptions options;
-  if (argc > 1 && std::string_view(argv[1]) == "device") {
-    auto const found = memory::find_devices();
-    if (found.count == 0) {
-      std::printf("skipped: %s\n", found.reason.c_str());
-      return 77;
-    }
-    options.device = 0;
-  } else {
-    fake.emplace();
-  }
-  memory::Runtime const runtime(options);
-  return RUN_ALL_TESTS();
-}

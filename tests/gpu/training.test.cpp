@@ -23,12 +23,7 @@ class DeviceTraining : public ::testing::TestWithParam<std::tuple<int, Dtype>> {
 
 TEST_P(DeviceTraining, IsTheHosts) {
   auto const [stage, dtype] = GetParam();
-  test::SmallTraining training;
-  training.config.stage = stage;
-  training.config.dtype = dtype;
-  training.config.max_grad_norm = 1.0;
-  training.config.weight_decay = 0.1;
-  training.config.accumulation_steps = training.micro_steps;
+  auto const training = test::small_training(stage, dtype);
   auto const host_comm = comm::make_mpi(*session, 60s);
   auto const host_queue = memory::make_inline_queue("compute");
   auto const host = test::train_small(training, *host_comm, *host_queue);
@@ -51,9 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, DeviceTraining, ::testing::Combine(::testing::R
                          [](auto const& info) { return concat("stage", std::get<0>(info.param), "_", name_of(std::get<1>(info.param))); });
 
 TEST(DeviceTraining, IsRepeatedBitForBit) {
-  test::SmallTraining training;
-  training.config.stage = 2;
-  training.config.accumulation_steps = training.micro_steps;
+  auto const training = test::small_training(2, Dtype::fp32);
   auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
   auto const stream = memory::make_stream_queue("compute");
   EXPECT_EQ(test::train_small(training, *comm, *stream).masters, test::train_small(training, *comm, *stream).masters);
@@ -61,10 +54,7 @@ TEST(DeviceTraining, IsRepeatedBitForBit) {
 
 TEST(DeviceTraining, GraphsComputeTheSameBits) {
   for (int stage : {0, 3}) {
-    test::SmallTraining training;
-    training.config.stage = stage;
-    training.config.dtype = Dtype::bf16;
-    training.config.accumulation_steps = training.micro_steps;
+    auto const training = test::small_training(stage, Dtype::bf16);
     auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
     auto const plain = memory::make_stream_queue("compute"), graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal, memory::Replay::graphs);
     EXPECT_EQ(test::train_small(training, *comm, *graphs).masters, test::train_small(training, *comm, *plain).masters) << "stage " << stage;

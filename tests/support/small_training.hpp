@@ -20,6 +20,17 @@ struct SmallTraining {
   std::function<void(int)> before_step = [](int) {};
 };
 
+/// With everything switched on that takes part in a step.
+inline SmallTraining small_training(int stage, Dtype dtype) {
+  SmallTraining out;
+  out.config.stage = stage;
+  out.config.dtype = dtype;
+  out.config.max_grad_norm = 1.0;
+  out.config.weight_decay = 0.1;
+  out.config.accumulation_steps = out.micro_steps;
+  return out;
+}
+
 inline ConfigTree small_gpt2() {
   ConfigTree config = model::default_config("gpt2");
   config.set("n_layer", 2).set("n_embd", 48).set("n_head", 3).set("vocab_size", SmallTraining::vocabulary).set("n_positions", 64);

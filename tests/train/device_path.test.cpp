@@ -20,16 +20,6 @@ test::FakeDevice& device() {
   return the;
 }
 
-test::SmallTraining training_of(int stage, Dtype dtype) {
-  test::SmallTraining out;
-  out.config.stage = stage;
-  out.config.dtype = dtype;
-  out.config.max_grad_norm = 1.0;
-  out.config.weight_decay = 0.1;
-  out.config.accumulation_steps = out.micro_steps;
-  return out;
-}
-
 test::SmallResult on_host(test::SmallTraining const& training) {
   auto const comm = comm::make_mpi(test::session(), 60s);
   auto const queue = memory::make_inline_queue("compute");
@@ -47,7 +37,7 @@ class DevicePath : public ::testing::TestWithParam<std::tuple<int, Dtype>> {};
 
 TEST_P(DevicePath, TrainsLikeTheHostWhateverTheTimingOfItsStreams) {
   auto const [stage, dtype] = GetParam();
-  auto const training = training_of(stage, dtype);
+  auto const training = test::small_training(stage, dtype);
   auto const host = on_host(training);
   auto const smooth = on_device(training);
   device().jitter_us = 60;
@@ -71,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, DevicePath, ::testing::Combine(::testing::Range
 
 TEST(DeviceGraphs, ComputeTheSameBits) {
   for (int stage = 0; stage < 4; ++stage) {
-    auto training = training_of(stage, Dtype::bf16);
+    auto training = test::small_training(stage, Dtype::bf16);
     auto const plain = on_device(training);
     int const made = device().graphs_made, updated = device().graphs_updated;
     device().jitter_us = 30;
@@ -89,7 +79,7 @@ TEST(DeviceGraphs, ComputeTheSameBits) {
 /// The host learns of an overflow after the update has been given to the queue; nothing of it may have happened.
 TEST(DeviceOverflow, LeavesTheStepOutAndLowersTheScaleAsOnTheHost) {
   for (int stage = 0; stage < 4; ++stage) {
-    auto training = training_of(stage, Dtype::fp16);
+    auto training = test::small_training(stage, Dtype::fp16);
     training.config.loss_scaler.dynamic = true;
     training.config.loss_scaler.initial_scale_power = 30;  // fp16 gradients overflow until the scale is far lower
     training.config.loss_scaler.hysteresis = 1;
@@ -109,7 +99,7 @@ TEST(DeviceOverflow, LeavesTheStepOutAndLowersTheScaleAsOnTheHost) {
 class DeviceSteps : public ::testing::TestWithParam<int> {};
 
 TEST_P(DeviceSteps, AllocateFreeAndCopyNothingOnceTheyHaveBeenGoneThrough) {
-  auto training = training_of(GetParam(), Dtype::bf16);
+  auto training = test::small_training(GetParam(), Dtype::bf16);
   training.steps = 5;
   std::vector<test::FakeDevice::Costs> before;
   training.before_step = [&](int) { before.push_back(device().costs()); };

@@ -19,11 +19,7 @@ test::FakeDevice& device() {
 }
 
 test::SmallTraining training_of(int stage) {
-  test::SmallTraining out;
-  out.config.stage = stage;
-  out.config.dtype = Dtype::fp32;
-  out.config.max_grad_norm = 1.0;
-  out.config.accumulation_steps = out.micro_steps;
+  auto out = test::small_training(stage, Dtype::fp32);
   out.config.reduce_bucket_size = out.config.allgather_bucket_size = 5000;  // several pieces a unit
   return out;
 }
