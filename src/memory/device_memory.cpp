@@ -16,6 +16,16 @@ namespace {
 constexpr std::chrono::seconds settling{10};
 constexpr char const* kept_name = "pinned memory for reuse";
 
+/// Looks until @p event has happened, at most for @p time.
+bool happens(DeviceApi& api, DeviceApi::Event event, std::chrono::milliseconds time) {
+  auto const end = std::chrono::steady_clock::now() + time;
+  while (!api.happened(event)) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
+}
+
 /// Four sizes for each doubling, whole pages.
 std::size_t size_class(std::size_t bytes) {
   std::size_t const step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 4);
@@ -54,12 +64,7 @@ void DeviceMemory::order_after_pool(DeviceApi::Stream stream) {
 /// Waits for what the pool's stream has been given; false when that takes too long.
 bool DeviceMemory::pool_is_done() {
   api_.record(mark_, pool_);
-  auto const end = std::chrono::steady_clock::now() + settling;
-  while (!api_.happened(mark_)) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  return true;
+  return happens(api_, mark_, settling);
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
@@ -113,9 +118,7 @@ bool DeviceMemory::wait_for_streams(std::chrono::milliseconds time) {
     follow_all_streams();
     api_.record(past, pool_);
   }
-  auto const end = std::chrono::steady_clock::now() + time;
-  bool done = api_.happened(past);
-  for (; !done && std::chrono::steady_clock::now() < end; done = api_.happened(past)) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  bool const done = happens(api_, past, time);
   api_.drop_event(past);
   return done;
 }

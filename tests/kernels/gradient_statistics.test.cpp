@@ -151,12 +151,6 @@ TYPED_TEST(GradientStatisticsTest, SumsStayWhereTheQueueComputes) {
   EXPECT_EQ(sums[1], 0.0);
 }
 
-/// One for the process: the workspace that streams share lives until it ends.
-test::FakeDevice& device_of_process() {
-  static test::FakeDevice& device = *new test::FakeDevice;
-  return device;
-}
-
 /// The lanes of a device's team divide a block among them, in packs of 16 bytes where it begins at a border, with the same bits where not.
 TYPED_TEST(GradientStatisticsTest, LanesAddEveryElementOnceInAFixedOrder) {
   using T = TypeParam;
@@ -180,7 +174,7 @@ TYPED_TEST(GradientStatisticsTest, LanesAddEveryElementOnceInAFixedOrder) {
 
 /// On a stream the partial sums lie in memory of the device, which later calls use again.
 TYPED_TEST(GradientStatisticsTest, OnAStream) {
-  auto& device = device_of_process();
+  auto& device = test::FakeDevice::of_process();
   auto stream = memory::make_stream_queue("compute");
   ManyRuns<TypeParam> const many;
   memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double), memory::Tier::device);

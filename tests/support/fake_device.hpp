@@ -22,6 +22,11 @@ namespace tessera::test {
 
 class FakeDevice final : public memory::detail::DeviceApi {
  public:
+  /// One that stays until the process ends, as a real one would: some workspaces are kept that long.
+  static FakeDevice& of_process() {
+    static FakeDevice& device = *new FakeDevice;
+    return device;
+  }
   FakeDevice() : former_(memory::detail::replace_device_api(this)) {}
   ~FakeDevice() override {
     memory::detail::replace_device_api(former_);

@@ -18,12 +18,8 @@ std::vector<float> arrived(memory::Queue& queue, void const* from, std::size_t n
 
 class DelayedNetwork : public ::testing::TestWithParam<bool> {
  protected:
-  static FakeDevice& device() {
-    static FakeDevice& the = *new FakeDevice;
-    return the;
-  }
   void SetUp() override {
-    if (GetParam()) device().capacity = std::size_t{1} << 30;
+    if (GetParam()) FakeDevice::of_process().capacity = std::size_t{1} << 30;
     queue_ = GetParam() ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute");
   }
   std::unique_ptr<memory::Queue> queue_;

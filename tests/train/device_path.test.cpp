@@ -14,11 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// One for the whole process, as a real one would be: some workspaces are kept until it ends.
-test::FakeDevice& device() {
-  static test::FakeDevice& the = *new test::FakeDevice;
-  return the;
-}
+test::FakeDevice& device() { return test::FakeDevice::of_process(); }
 
 test::SmallResult on_host(test::SmallTraining const& training) {
   auto const comm = comm::make_mpi(test::session(), 60s);

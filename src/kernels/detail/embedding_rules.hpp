@@ -32,6 +32,18 @@ TESSERA_FUNCTION void pack_factors(DropoutFactors const& factors, std::int64_t e
   else factors.pack(static_cast<std::uint64_t>(element), factor);
 }
 
+/// out = sum, or out += sum.
+template <class G, int N>
+TESSERA_FUNCTION void write_sums(G* out, float (&sum)[N], bool accumulate) {
+  if (accumulate) {
+    float before[N];
+    read_floats(before, out);
+    TESSERA_UNROLL
+    for (int k = 0; k < N; ++k) sum[k] += before[k];
+  }
+  write_floats(out, sum);
+}
+
 /// One pack of one position.
 template <class T, int N>
 struct EmbedPack {
@@ -77,14 +89,7 @@ struct TokenSums {
 
   template <int N>
   TESSERA_FUNCTION void add(std::int32_t token, std::int64_t column, float (&sum)[N]) const {
-    G* const out = dwte + token * columns + column;
-    if (accumulate) {
-      float before[N];
-      read_floats(before, out);
-      TESSERA_UNROLL
-      for (int k = 0; k < N; ++k) sum[k] += before[k];
-    }
-    write_floats(out, sum);
+    write_sums(dwte + token * columns + column, sum, accumulate);
   }
 };
 
@@ -198,14 +203,7 @@ struct SumPlaces {
         for (int k = 0; k < N; ++k) sum[k] += row[r].get(k) * factor[k];
       }
     }
-    G* const out = dwpe + at.row * columns + at.column;
-    if (accumulate) {
-      float before[N];
-      read_floats(before, out);
-      TESSERA_UNROLL
-      for (int k = 0; k < N; ++k) sum[k] += before[k];
-    }
-    write_floats(out, sum);
+    write_sums(dwpe + at.row * columns + at.column, sum, accumulate);
   }
   TESSERA_FUNCTION std::int64_t element(std::int64_t b, PackPlace const& at) const { return (b * sequence + at.row) * columns + at.column; }
 };

@@ -1,13 +1,9 @@
 #include "detail/decoder.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 namespace tessera::model::detail {
 namespace {
-
-/// Longest time the compute queue may take for what it has been given before it counts as stuck.
-constexpr std::chrono::minutes queue_deadline{60};
 
 /// Weights of the head: those of its own unit and the projection, which a tied head takes from the embedding.
 struct HeadWeights {

@@ -1,22 +1,15 @@
 #include "detail/host_exchange.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/sum.hpp"
 
 namespace tessera::model {
-namespace {
-
-/// Longest time the compute queue may take for what it has been given before it counts as stuck.
-constexpr std::chrono::minutes queue_deadline{60};
-
-}  // namespace
 
 double LossSum::value() const {
-  known_.wait("the losses of a micro-batch", queue_deadline);
+  known_.wait("the losses of a micro-batch", detail::queue_deadline);
   return *value_;
 }
 
@@ -32,7 +25,7 @@ void shift(Batch const& batch, std::int32_t* targets) {
 
 Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
   Inputs inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
-                      .targets = pass.arena.allocate(Dtype::int32, {pass.positions()}),
+                .targets = pass.arena.allocate(Dtype::int32, {pass.positions()}),
                 .order = {}};
   auto* const tokens = inputs.tokens.as<std::int32_t>();
   auto* const targets = inputs.targets.as<std::int32_t>();

@@ -3,6 +3,7 @@
 /// for the queue: on a device the tokens go through a ring of pinned buffers, and the sum arrives in one of its own.
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "tessera/model/causal_lm.hpp"
 
 namespace tessera::model::detail {
+
+/// Longest time the compute queue may take for what it has been given before it counts as stuck.
+inline constexpr std::chrono::minutes queue_deadline{60};
 
 /// Token ids and targets, where kernels can read them.
 struct Inputs {

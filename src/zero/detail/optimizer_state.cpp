@@ -7,9 +7,6 @@
 namespace tessera::zero::detail {
 namespace {
 
-/// Longer than any kernel: a compute queue that takes this long is stuck.
-constexpr std::chrono::minutes compute_deadline{30};
-
 memory::Buffer state_buffer(std::string name, memory::Purpose purpose, std::int64_t numel, memory::Tier tier) {
   return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float), tier};
 }

@@ -1,12 +1,7 @@
 #include "detail/step_verdict.hpp"
 
-#include <chrono>
-
 namespace tessera::zero::detail {
 namespace {
-
-/// Longer than any kernel: a compute queue that takes this long is stuck.
-constexpr std::chrono::minutes compute_deadline{30};
 
 memory::Buffer verdict_buffer(char const* name, memory::Tier tier) { return {name, memory::Purpose::workspace, sizeof(kernels::GradientVerdict), tier}; }
 

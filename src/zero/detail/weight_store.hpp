@@ -2,6 +2,7 @@
 /// Where the working weights are and how a lease gets them.
 
 #include <cstddef>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -9,6 +10,9 @@
 #include "tessera/memory/param_provider.hpp"
 
 namespace tessera::zero::detail {
+
+/// Longer than any kernel: a compute queue that takes this long is stuck.
+inline constexpr std::chrono::minutes compute_deadline{30};
 
 class WeightStore {
  public:

@@ -13,10 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-test::FakeDevice& device() {
-  static test::FakeDevice& the = *new test::FakeDevice;
-  return the;
-}
+test::FakeDevice& device() { return test::FakeDevice::of_process(); }
 
 test::SmallTraining training_of(int stage) {
   auto out = test::small_training(stage, Dtype::fp32);
