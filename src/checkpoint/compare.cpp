@@ -28,7 +28,9 @@ class Sums {
       double const x = a[i], y = b[i];
       squares_ += x * x;
       if (x == y || (std::isnan(x) && std::isnan(y))) continue;
-      double const d = std::isfinite(x) && std::isfinite(y) ? std::abs(x - y) : std::numeric_limits<double>::infinity();
+      double const d = std::isfinite(x) && std::isfinite(y)
+                           ? std::abs(x - y)
+                           : std::numeric_limits<double>::infinity();
       ++different_;
       max_ = std::max(max_, d);
       sum_ += d;
@@ -40,7 +42,10 @@ class Sums {
     out.max = max_;
     out.mean = out.numel > 0 ? sum_ / static_cast<double>(out.numel) : 0;
     // nothing differs, or the norm of nothing: 0 rather than 0/0
-    out.relative = squared_ == 0 ? 0 : std::isfinite(squares_) && squares_ > 0 ? std::sqrt(squared_ / squares_) : std::numeric_limits<double>::infinity();
+    out.relative = squared_ == 0 ? 0
+                   : std::isfinite(squares_) && squares_ > 0
+                       ? std::sqrt(squared_ / squares_)
+                       : std::numeric_limits<double>::infinity();
   }
 
  private:
@@ -50,7 +55,8 @@ class Sums {
 
 class Comparison {
  public:
-  Comparison(CompareOptions const& options, StateReader& a, StateReader& b) : options_(options), a_(a), b_(b) {}
+  Comparison(CompareOptions const& options, StateReader& a, StateReader& b)
+      : options_(options), a_(a), b_(b) {}
 
   CompareReport run() {
     CompareReport report;
@@ -60,7 +66,8 @@ class Comparison {
     auto const pairs = pair_up(report);
     std::int64_t total = 0, done = 0;
     for (auto const& [t, u] : pairs)
-      for (auto const& state : report.states) total += has(t, u, state) ? a_.tensors()[t].numel * 8 : 0;
+      for (auto const& state : report.states)
+        total += has(t, u, state) ? a_.tensors()[t].numel * 8 : 0;
     for (auto const& [t, u] : pairs)
       for (auto const& state : report.states)
         if (has(t, u, state)) report.tensors.push_back(compare_tensor(t, u, state, done, total));
@@ -76,12 +83,14 @@ class Comparison {
     std::vector<std::string> chosen;
     for (auto const& name : options_.states) {
       for (auto const* side : {&a_, &b_})
-        TESSERA_VALIDATE(index_of(side->states(), name) < side->states().size(), UsageError, side->path().string(), " has no state '", name, "', only ",
+        TESSERA_VALIDATE(index_of(side->states(), name) < side->states().size(), UsageError,
+                         side->path().string(), " has no state '", name, "', only ",
                          detail::list_text(side->states()));
       chosen.push_back(name);
     }
     for (auto const& name : a_.states())
-      if (options_.states.empty() && index_of(b_.states(), name) < b_.states().size()) chosen.push_back(name);
+      if (options_.states.empty() && index_of(b_.states(), name) < b_.states().size())
+        chosen.push_back(name);
     return chosen;
   }
 
@@ -105,8 +114,10 @@ class Comparison {
       }
       used[found->second] = true;
       auto const& other = b_.tensors()[found->second];
-      if (other.shape != tensor.shape) report.other_shapes.push_back({tensor.name, tensor.shape, other.shape});
-      else pairs.emplace_back(t, found->second);
+      if (other.shape != tensor.shape)
+        report.other_shapes.push_back({tensor.name, tensor.shape, other.shape});
+      else
+        pairs.emplace_back(t, found->second);
     }
     for (std::size_t u = 0; u < used.size(); ++u)
       if (!used[u]) report.b.only_tensors.push_back(b_.tensors()[u].name);
@@ -114,10 +125,12 @@ class Comparison {
   }
 
   bool has(std::size_t t, std::size_t u, std::string const& state) const {
-    return index_of(a_.states(), state) < a_.tensors()[t].states && index_of(b_.states(), state) < b_.tensors()[u].states;
+    return index_of(a_.states(), state) < a_.tensors()[t].states &&
+           index_of(b_.states(), state) < b_.tensors()[u].states;
   }
 
-  TensorDifference compare_tensor(std::size_t t, std::size_t u, std::string const& state, std::int64_t& done, std::int64_t total) {
+  TensorDifference compare_tensor(std::size_t t, std::size_t u, std::string const& state,
+                                  std::int64_t& done, std::int64_t total) {
     TensorDifference out{a_.tensors()[t].name, state, a_.tensors()[t].numel, 0, 0, 0, 0};
     Sums sums;
     left_.resize(static_cast<std::size_t>(chunk_numel));
@@ -149,7 +162,8 @@ double CompareReport::max() const {
 }
 
 CompareReport compare(CompareOptions const& options) {
-  auto const a = detail::open_states(options.a, options.tag_a), b = detail::open_states(options.b, options.tag_b);
+  auto const a = detail::open_states(options.a, options.tag_a),
+             b = detail::open_states(options.b, options.tag_b);
   return Comparison(options, *a, *b).run();
 }
 

@@ -36,15 +36,21 @@ struct Block {
   std::int64_t numel = 0;
 };
 
-/// Blocks in order from one thread to another, through a fixed number of buffers. Either side may end it.
+/// Blocks in order from one thread to another, through a fixed number of buffers. Either side may
+/// end it.
 class Pipe {
  public:
   Pipe(std::int64_t block_bytes, std::size_t buffers) {
-    for (std::size_t i = 0; i < buffers; ++i) free_.push_back({std::vector<float>(static_cast<std::size_t>(block_bytes / 4)), 0});
+    for (std::size_t i = 0; i < buffers; ++i)
+      free_.push_back({std::vector<float>(static_cast<std::size_t>(block_bytes / 4)), 0});
   }
   /// False when the other side has ended.
-  bool take_free(Block& block) { return take(free_, block, [] { return false; }); }
-  bool take_full(Block& block) { return take(full_, block, [this] { return finished_; }); }
+  bool take_free(Block& block) {
+    return take(free_, block, [] { return false; });
+  }
+  bool take_full(Block& block) {
+    return take(full_, block, [this] { return finished_; });
+  }
   void give_free(Block block) { give(free_, std::move(block)); }
   void give_full(Block block) { give(full_, std::move(block)); }
   void finish() {
@@ -127,10 +133,12 @@ void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
     while (asked - read < read_ahead_bytes && ahead.next(later)) {
       auto const place = detail::place_of(manifest, later.piece, later.block);
       files.open(later.piece.piece->shard).read_ahead(place.offset, place.bytes);
-      asked += std::min(manifest.checksum_block, later.piece.piece->numel * 4 - later.block * manifest.checksum_block);
+      asked += std::min(manifest.checksum_block,
+                        later.piece.piece->numel * 4 - later.block * manifest.checksum_block);
     }
     if (!pipe.take_free(block)) return;
-    std::int64_t const bytes = detail::read_block(manifest, files, source.piece, source.block, block.data.data());
+    std::int64_t const bytes =
+        detail::read_block(manifest, files, source.piece, source.block, block.data.data());
     read += bytes;
     block.numel = bytes / 4;
     pipe.give_full(std::move(block));
@@ -139,8 +147,10 @@ void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
 }
 
 /// Reader and writer overlap; the first error of either ends both. @return bytes read
-std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& writer, ProgressCall const& progress) {
-  Pipe pipe(manifest.checksum_block, static_cast<std::size_t>(std::max<std::int64_t>(2, buffer_bytes / manifest.checksum_block)));
+std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& writer,
+                    ProgressCall const& progress) {
+  Pipe pipe(manifest.checksum_block, static_cast<std::size_t>(std::max<std::int64_t>(
+                                         2, buffer_bytes / manifest.checksum_block)));
   std::thread reader([&] {
     try {
       read_all(manifest, state, pipe);
@@ -166,8 +176,11 @@ std::int64_t stream(Manifest const& manifest, std::size_t state, TensorWriter& w
   return bytes;
 }
 
-std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options, Manifest const& manifest, ConsolidateReport& report) {
-  report.leftovers = detail::prepare_output(options.output, report.checkpoint, manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)));
+std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
+                                          Manifest const& manifest, ConsolidateReport& report) {
+  report.leftovers = detail::prepare_output(
+      options.output, report.checkpoint,
+      manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)));
   std::vector<TensorHeader> tensors;
   std::vector<TensorAlias> aliases;
   for (auto const& tensor : manifest.tensors) {
@@ -175,30 +188,40 @@ std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options, Man
     tensors.push_back({tensor.name, tensor.shape});
   }
   auto const suffix = options.output.extension();
-  // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it loads
-  if (suffix == ".safetensors") return make_safetensors_writer(options.output, tensors, options.dtype);
+  // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it
+  // loads
+  if (suffix == ".safetensors")
+    return make_safetensors_writer(options.output, tensors, options.dtype);
   if (suffix == ".bin") return make_torch_writer(options.output, tensors, aliases, options.dtype);
-  if (suffix == ".h5" || suffix == ".hdf5") return make_hdf5_writer(options.output, tensors, aliases, options.dtype);
-  return make_sharded_safetensors_writer(options.output, tensors, options.dtype, options.max_shard_bytes);
+  if (suffix == ".h5" || suffix == ".hdf5")
+    return make_hdf5_writer(options.output, tensors, aliases, options.dtype);
+  return make_sharded_safetensors_writer(options.output, tensors, options.dtype,
+                                         options.max_shard_bytes);
 }
 
 /// config.json says which type the weights are in.
 fs::path write_config(ConsolidateOptions const& options, Manifest const& manifest) {
   ConfigTree config = manifest.model_config;
   for (auto const* key : {"torch_dtype", "dtype"})
-    if (config.contains(key) || (std::string_view(key) == "dtype" && !config.contains("torch_dtype")))
-      config.set(key, options.dtype == Dtype::fp32 ? "float32" : options.dtype == Dtype::bf16 ? "bfloat16" : "float16");
+    if (config.contains(key) ||
+        (std::string_view(key) == "dtype" && !config.contains("torch_dtype")))
+      config.set(key, options.dtype == Dtype::fp32   ? "float32"
+                      : options.dtype == Dtype::bf16 ? "bfloat16"
+                                                     : "float16");
   write_file_atomically(options.output / "config.json", config.dump(2) + "\n");
   return options.output / "config.json";
 }
 
-void finish(ConsolidateOptions const& options, Manifest const& manifest, TensorWriter& writer, ConsolidateReport& report) {
+void finish(ConsolidateOptions const& options, Manifest const& manifest, TensorWriter& writer,
+            ConsolidateReport& report) {
   report.files = writer.finish();
-  if (!detail::is_model_file(options.output) && manifest.model_config.is_object()) report.files.push_back(write_config(options, manifest));
+  if (!detail::is_model_file(options.output) && manifest.model_config.is_object())
+    report.files.push_back(write_config(options, manifest));
   report.step = manifest.step;
   report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
   report.parameters = manifest.parameter_count();
-  for (auto const& file : report.files) report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
+  for (auto const& file : report.files)
+    report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
 }
 
 ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
@@ -214,19 +237,26 @@ ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
 }
 
 /// DeepSpeed's files: buffers and frozen parameters have weights only.
-ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options, fs::path const& directory) {
+ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
+                                        fs::path const& directory) {
   using Kind = detail::SourceTensor::Kind;
-  auto const state = static_cast<std::size_t>(std::find(detail::state_names.begin(), detail::state_names.end(), options.state) - detail::state_names.begin());
-  TESSERA_VALIDATE(state < detail::state_names.size(), DataError, directory.string(), " has no state '", options.state, "'; it has fp32, exp_avg and exp_avg_sq");
+  auto const state = static_cast<std::size_t>(
+      std::find(detail::state_names.begin(), detail::state_names.end(), options.state) -
+      detail::state_names.begin());
+  TESSERA_VALIDATE(state < detail::state_names.size(), DataError, directory.string(),
+                   " has no state '", options.state, "'; it has fp32, exp_avg and exp_avg_sq");
   auto const wanted = state == 0 ? detail::Wanted::weights : detail::Wanted::training_state;
   auto source = detail::read_deepspeed(directory, wanted, detail::CrcCheck::everything);
   std::erase_if(source.tensors, [&](auto const& tensor) {
-    return (state > 0 && tensor.kind != Kind::trained) || (options.frozen == FrozenParameters::exclude && tensor.kind == Kind::frozen);
+    return (state > 0 && tensor.kind != Kind::trained) ||
+           (options.frozen == FrozenParameters::exclude && tensor.kind == Kind::frozen);
   });
   Manifest manifest;
   manifest.step = source.global_steps;
-  for (auto const& tensor : source.tensors) manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}});
-  if (auto const config = find_model_config(directory)) manifest.model_config = ConfigTree::read(*config);
+  for (auto const& tensor : source.tensors)
+    manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}});
+  if (auto const config = find_model_config(directory))
+    manifest.model_config = ConfigTree::read(*config);
   ConsolidateReport report;
   report.format = source.format;
   report.checkpoint = directory;
@@ -235,7 +265,8 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options, fs::p
   std::vector<float> block(std::size_t{1} << 20);
   for (std::size_t t = 0; t < source.tensors.size(); ++t)
     for (std::int64_t done = 0; done < source.tensors[t].numel;) {
-      std::int64_t const count = std::min(static_cast<std::int64_t>(block.size()), source.tensors[t].numel - done);
+      std::int64_t const count =
+          std::min(static_cast<std::int64_t>(block.size()), source.tensors[t].numel - done);
       source.read(t, state, done, count, block.data());
       writer->write(block.data(), count);
       done += count;
@@ -251,9 +282,11 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options, fs::p
 ConsolidateReport consolidate(ConsolidateOptions const& options) {
   auto const start = Clock::now();
   detail::check_model_dtype(options.dtype);
-  TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ", options.max_shard_bytes, " bytes; it must be positive");
+  TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ",
+                   options.max_shard_bytes, " bytes; it must be positive");
   auto const deepspeed = detail::find_deepspeed(options.checkpoint, options.tag);
-  ConsolidateReport report = deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
+  ConsolidateReport report =
+      deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return report;
 }
@@ -264,7 +297,8 @@ std::vector<fs::path> write_model_beside(Manifest const& manifest, Dtype dtype) 
   options.dtype = dtype;
   std::vector<TensorHeader> tensors;
   for (auto const& tensor : manifest.tensors) tensors.push_back({tensor.name, tensor.shape});
-  auto const writer = make_sharded_safetensors_writer(options.output, tensors, dtype, options.max_shard_bytes);
+  auto const writer =
+      make_sharded_safetensors_writer(options.output, tensors, dtype, options.max_shard_bytes);
   stream(manifest, manifest.state_index("fp32"), *writer, {});
   ConsolidateReport report;
   finish(options, manifest, *writer, report);
@@ -276,15 +310,19 @@ std::int64_t parse_size(std::string const& text) {
     std::string_view name;
     double bytes;
   };
-  static constexpr Unit units[] = {{"", 1},          {"B", 1},           {"KB", 1e3},          {"MB", 1e6},          {"GB", 1e9}, {"TB", 1e12},
-                                   {"KIB", 1024.0},  {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
+  static constexpr Unit units[] = {{"", 1},         {"B", 1},           {"KB", 1e3},
+                                   {"MB", 1e6},     {"GB", 1e9},        {"TB", 1e12},
+                                   {"KIB", 1024.0}, {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
   double number = 0;
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   std::string unit(end, text.data() + text.size());
-  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size() : unit.find_first_not_of(' '));
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
+                                                                 : unit.find_first_not_of(' '));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   for (auto const& known : units)
-    if (error == std::errc{} && unit == known.name && number * known.bytes >= 1 && number * known.bytes < 9e18)
+    if (error == std::errc{} && unit == known.name && number * known.bytes >= 1 &&
+        number * known.bytes < 9e18)
       return static_cast<std::int64_t>(number * known.bytes);
   throw UsageError(concat("'", text, "' is no size; write 5GB, 500MB, 2GiB or a number of bytes"));
 }

@@ -16,9 +16,11 @@ namespace fs = std::filesystem;
 /// The step of "step_00000100", or nothing.
 std::optional<std::int64_t> step_of(std::string const& name) {
   constexpr std::string_view prefix = "step_";
-  if (name.size() <= prefix.size() || name.compare(0, prefix.size(), prefix) != 0) return std::nullopt;
+  if (name.size() <= prefix.size() || name.compare(0, prefix.size(), prefix) != 0)
+    return std::nullopt;
   std::int64_t step = 0;
-  auto const [end, error] = std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  auto const [end, error] =
+      std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
   if (error != std::errc{} || end != name.data() + name.size() || step < 0) return std::nullopt;
   return step;
 }
@@ -43,14 +45,16 @@ std::int64_t bytes_of(fs::path const& directory) {
   std::int64_t bytes = 0;
   std::error_code error;
   for (auto const& entry : fs::directory_iterator(directory, error))
-    if (auto const size = entry.is_regular_file(error) ? entry.file_size(error) : 0; !error) bytes += static_cast<std::int64_t>(size);
+    if (auto const size = entry.is_regular_file(error) ? entry.file_size(error) : 0; !error)
+      bytes += static_cast<std::int64_t>(size);
   return bytes;
 }
 
 double age_of(fs::path const& file) {
   std::error_code error;
   auto const time = fs::last_write_time(file, error);
-  return error ? 0.0 : std::chrono::duration<double>(fs::file_time_type::clock::now() - time).count();
+  return error ? 0.0
+               : std::chrono::duration<double>(fs::file_time_type::clock::now() - time).count();
 }
 
 /// Checkpoint directories by step; temporary ones are not among them.
@@ -58,7 +62,9 @@ std::vector<std::pair<std::int64_t, fs::path>> step_directories(fs::path const& 
   std::vector<std::pair<std::int64_t, fs::path>> out;
   std::error_code error;
   for (auto const& entry : fs::directory_iterator(checkpoints, error))
-    if (auto const step = step_of(entry.path().filename().string()); step && entry.is_directory(error)) out.emplace_back(*step, entry.path());
+    if (auto const step = step_of(entry.path().filename().string());
+        step && entry.is_directory(error))
+      out.emplace_back(*step, entry.path());
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -71,11 +77,14 @@ std::string names_in(fs::path const& directory) {
     if (entry.is_directory(error)) all.push_back(entry.path().filename().string());
   std::sort(all.begin(), all.end());
   std::string names = all.empty() ? "no directory" : all.size() > 8 ? "..." : "";
-  for (std::size_t i = all.size() > 8 ? all.size() - 8 : 0; i < all.size(); ++i) names += (names.empty() ? "" : ", ") + all[i];
+  for (std::size_t i = all.size() > 8 ? all.size() - 8 : 0; i < all.size(); ++i)
+    names += (names.empty() ? "" : ", ") + all[i];
   return names;
 }
 
-bool holds(std::vector<std::int64_t> const& list, std::int64_t value) { return std::find(list.begin(), list.end(), value) != list.end(); }
+bool holds(std::vector<std::int64_t> const& list, std::int64_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
 
 }  // namespace
 
@@ -88,21 +97,26 @@ std::string step_name(std::int64_t step) {
 bool holds_only_model(fs::path const& step_directory) {
   std::error_code error;
   auto const has = [&](char const* name) { return fs::exists(step_directory / name, error); };
-  return !has("manifest.json") && has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json"));
+  return !has("manifest.json") && has("config.json") &&
+         (has("model.safetensors") || has("model.safetensors.index.json"));
 }
 
 std::string find_problem(fs::path const& step_directory) {
   try {
     std::error_code error;
     if (holds_only_model(step_directory))
-      return step_directory.string() + " holds a model without optimizer state (--save_only_model); no run can go on from it, but --model_name_or_path starts a new one with its weights";
-    if (!fs::exists(step_directory / "manifest.json", error)) return step_directory.string() + " has no manifest.json; its save never ended";
+      return step_directory.string() +
+             " holds a model without optimizer state (--save_only_model); no run can go on from "
+             "it, but --model_name_or_path starts a new one with its weights";
+    if (!fs::exists(step_directory / "manifest.json", error))
+      return step_directory.string() + " has no manifest.json; its save never ended";
     Manifest const manifest = read_manifest(step_directory);
     for (auto const& shard : manifest.shards) {
       auto const path = step_directory / shard.file;
       auto const size = fs::file_size(path, error);
       if (error) return concat(path.string(), ": ", error.message());
-      if (static_cast<std::int64_t>(size) != shard.bytes) return concat(path.string(), " has ", size, " bytes, ", shard.bytes, " were written");
+      if (static_cast<std::int64_t>(size) != shard.bytes)
+        return concat(path.string(), " has ", size, " bytes, ", shard.bytes, " were written");
     }
     return "";
   } catch (Error const& e) {
@@ -122,39 +136,52 @@ std::optional<Found> find_latest(fs::path const& given, std::vector<std::int64_t
   } else if (named) {
     note = concat("`latest` names ", latest, ", which was refused");
   } else {
-    note = latest.empty() ? concat(checkpoints.string(), " has no `latest`") : concat("`latest` names '", latest, "', which is no checkpoint");
+    note = latest.empty() ? concat(checkpoints.string(), " has no `latest`")
+                          : concat("`latest` names '", latest, "', which is no checkpoint");
   }
   // newest first; those beyond the named one come last: the run went back behind them once
   auto candidates = step_directories(checkpoints);
   std::reverse(candidates.begin(), candidates.end());
-  if (named) std::stable_partition(candidates.begin(), candidates.end(), [&](auto const& one) { return one.first <= *named; });
+  if (named)
+    std::stable_partition(candidates.begin(), candidates.end(),
+                          [&](auto const& one) { return one.first <= *named; });
   for (auto const& [step, directory] : candidates) {
     if (holds(refused, step) || directory.filename() == latest) continue;
     if (find_problem(directory).empty())
-      return Found{directory, step, concat(note, "; the newest whole checkpoint, ", directory.filename().string(), ", is used")};
+      return Found{directory, step,
+                   concat(note, "; the newest whole checkpoint, ", directory.filename().string(),
+                          ", is used")};
   }
   return std::nullopt;
 }
 
 fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
   std::error_code error;
-  TESSERA_VALIDATE(fs::is_directory(given, error), IoError, given.string(), " is not a directory; give a run directory, its checkpoints or one checkpoint");
+  TESSERA_VALIDATE(fs::is_directory(given, error), IoError, given.string(),
+                   " is not a directory; give a run directory, its checkpoints or one checkpoint");
   if (tag.empty() && fs::exists(given / "manifest.json", error)) return given;
   fs::path const checkpoints = checkpoints_of(given);
   if (!tag.empty()) {
     std::int64_t step = 0;
     auto const [end, bad] = std::from_chars(tag.data(), tag.data() + tag.size(), step);
-    std::string const name = bad == std::errc{} && end == tag.data() + tag.size() ? step_name(step) : tag;
-    TESSERA_VALIDATE(detail::is_plain_name(name), UsageError, "'", tag, "' is no checkpoint's name; use step_00000100 or 100");
-    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError, "there is no checkpoint ", name, " in ", checkpoints.string(), "; there is ", names_in(checkpoints));
+    std::string const name =
+        bad == std::errc{} && end == tag.data() + tag.size() ? step_name(step) : tag;
+    TESSERA_VALIDATE(detail::is_plain_name(name), UsageError, "'", tag,
+                     "' is no checkpoint's name; use step_00000100 or 100");
+    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError,
+                     "there is no checkpoint ", name, " in ", checkpoints.string(), "; there is ",
+                     names_in(checkpoints));
     return checkpoints / name;
   }
   auto const found = find_latest(given);
   if (found) return found->directory;
   auto const all = step_directories(checkpoints);
-  TESSERA_VALIDATE(all.empty(), DataError, "none of the ", all.size(), " checkpoints in ", checkpoints.string(), " is whole; the newest: ",
-                   find_problem(all.back().second));
-  throw IoError(concat("there is no checkpoint in ", checkpoints.string(), "; one is a directory step_<number> with a manifest.json, or DeepSpeed's with *_optim_states.pt"));
+  TESSERA_VALIDATE(all.empty(), DataError, "none of the ", all.size(), " checkpoints in ",
+                   checkpoints.string(),
+                   " is whole; the newest: ", find_problem(all.back().second));
+  throw IoError(concat("there is no checkpoint in ", checkpoints.string(),
+                       "; one is a directory step_<number> with a manifest.json, or DeepSpeed's "
+                       "with *_optim_states.pt"));
 }
 
 std::vector<Listed> list_checkpoints(fs::path const& given) {

@@ -10,10 +10,12 @@ namespace fs = std::filesystem;
 /// The structure first, through HDF5; then the elements at the datasets' places.
 class Hdf5Writer final : public detail::StreamWriter {
  public:
-  Hdf5Writer(fs::path const& path, std::vector<TensorHeader> const& tensors, std::vector<TensorAlias> const& aliases, Dtype dtype)
+  Hdf5Writer(fs::path const& path, std::vector<TensorHeader> const& tensors,
+             std::vector<TensorAlias> const& aliases, Dtype dtype)
       : StreamWriter(tensors, dtype), pending_(path) {
     pending_.give_name_away();
-    h5::Id file = h5::create_file(pending_.temporary_path(), static_cast<std::int64_t>(tensors.size() + aliases.size()));
+    h5::Id file = h5::create_file(pending_.temporary_path(),
+                                  static_cast<std::int64_t>(tensors.size() + aliases.size()));
     h5::set_attribute(file, "format", std::string("tessera-model"));
     h5::set_attribute(file, "creator", std::string("Tessera"));
     for (auto const& tensor : tensors) {
@@ -22,7 +24,8 @@ class Hdf5Writer final : public detail::StreamWriter {
       dataset.close("cannot close HDF5 dataset " + tensor.name);
     }
     for (auto const& alias : aliases)
-      h5::check(H5Lcreate_hard(file, tensors[alias.tensor].name.c_str(), file, alias.name.c_str(), H5P_DEFAULT, H5P_DEFAULT),
+      h5::check(H5Lcreate_hard(file, tensors[alias.tensor].name.c_str(), file, alias.name.c_str(),
+                               H5P_DEFAULT, H5P_DEFAULT),
                 "cannot link HDF5 dataset " + alias.name);
     file.close("cannot close HDF5 file " + pending_.temporary_path().string());
     pending_.reopen();
@@ -50,8 +53,10 @@ class Hdf5Writer final : public detail::StreamWriter {
 
 }  // namespace
 
-std::unique_ptr<TensorWriter> make_hdf5_writer(fs::path const& file, std::vector<TensorHeader> const& tensors,
-                                               std::vector<TensorAlias> const& aliases, Dtype dtype) {
+std::unique_ptr<TensorWriter> make_hdf5_writer(fs::path const& file,
+                                               std::vector<TensorHeader> const& tensors,
+                                               std::vector<TensorAlias> const& aliases,
+                                               Dtype dtype) {
   return std::make_unique<Hdf5Writer>(file, tensors, aliases, dtype);
 }
 

@@ -12,24 +12,29 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_leftover(std::string const& name) {
-  return (name.rfind("step_", 0) == 0 && name.find(".tmp.") != std::string::npos) || name.rfind(".trash.", 0) == 0 || name.rfind("latest.tmp.", 0) == 0;
+  return (name.rfind("step_", 0) == 0 && name.find(".tmp.") != std::string::npos) ||
+         name.rfind(".trash.", 0) == 0 || name.rfind("latest.tmp.", 0) == 0;
 }
 
 double idle_of(fs::path const& path) {
   std::error_code error;
   auto newest = fs::last_write_time(path, error);
-  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
     std::error_code gone;  // a save may be at work here
-    if (auto const time = fs::last_write_time(it->path(), gone); !gone) newest = std::max(newest, time);
+    if (auto const time = fs::last_write_time(it->path(), gone); !gone)
+      newest = std::max(newest, time);
   }
   return std::chrono::duration<double>(fs::file_time_type::clock::now() - newest).count();
 }
 
 std::int64_t bytes_in(fs::path const& path) {
   std::error_code error;
-  if (fs::is_regular_file(path, error)) return static_cast<std::int64_t>(fs::file_size(path, error));
+  if (fs::is_regular_file(path, error))
+    return static_cast<std::int64_t>(fs::file_size(path, error));
   std::int64_t bytes = 0;
-  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
     std::error_code gone;
     if (it->is_regular_file(gone)) bytes += static_cast<std::int64_t>(it->file_size(gone));
   }
@@ -38,7 +43,10 @@ std::int64_t bytes_in(fs::path const& path) {
 
 /// Out of sight first: a reader, or a run that starts, never meets half a checkpoint.
 void discard(fs::path const& path) {
-  fs::path const trash = path.filename().string().rfind(".trash.", 0) == 0 ? path : path.parent_path() / (".trash." + path.filename().string() + ".pruned");
+  fs::path const trash =
+      path.filename().string().rfind(".trash.", 0) == 0
+          ? path
+          : path.parent_path() / (".trash." + path.filename().string() + ".pruned");
   std::error_code error;
   if (trash != path) {
     fs::remove_all(trash, error);
@@ -46,7 +54,8 @@ void discard(fs::path const& path) {
     detail::flush_directory(path.parent_path());
   }
   fs::remove_all(trash, error);
-  TESSERA_VALIDATE(!error, IoError, "cannot remove ", trash.string(), ": ", error.message(), "; remove it by hand or run the same command again");
+  TESSERA_VALIDATE(!error, IoError, "cannot remove ", trash.string(), ": ", error.message(),
+                   "; remove it by hand or run the same command again");
 }
 
 class Pruning {
@@ -60,14 +69,21 @@ class Pruning {
     std::int64_t whole = 0;
     for (auto const& one : listed) {
       std::string problem = one.problem;
-      if (problem.empty() && whole < options_.keep && options_.check == PruneOptions::Check::checksums)
-        if (auto const report = verify(one.directory); !report.ok()) problem = report.problems.front();
+      if (problem.empty() && whole < options_.keep &&
+          options_.check == PruneOptions::Check::checksums)
+        if (auto const report = verify(one.directory); !report.ok())
+          problem = report.problems.front();
       Pruned verdict{one.name, "", one.bytes, false};
-      if (!problem.empty()) judge_damaged(verdict, problem, one.is_latest);
-      else if (whole++ < options_.keep) verdict.why = concat("whole, one of the newest ", options_.keep);
-      else if (one.is_latest) verdict.why = "whole, `latest` names it";
-      else if (one.age_seconds < options_.older_than_seconds) verdict.why = concat("whole, only ", human_duration(one.age_seconds), " old");
-      else verdict.removed = true, verdict.why = "whole, older than those that stay";
+      if (!problem.empty())
+        judge_damaged(verdict, problem, one.is_latest);
+      else if (whole++ < options_.keep)
+        verdict.why = concat("whole, one of the newest ", options_.keep);
+      else if (one.is_latest)
+        verdict.why = "whole, `latest` names it";
+      else if (one.age_seconds < options_.older_than_seconds)
+        verdict.why = concat("whole, only ", human_duration(one.age_seconds), " old");
+      else
+        verdict.removed = true, verdict.why = "whole, older than those that stay";
       add(std::move(verdict), one.directory);
     }
     if (whole == 0) keep_newest_damaged();
@@ -76,9 +92,13 @@ class Pruning {
   void judge_unfinished() {
     for (auto const& one : list_unfinished(options_.checkpoints)) {
       Pruned verdict{one.name, "", one.bytes, false};
-      if (one.is_complete) verdict.why = "a complete save; the next start of the run gives it its name";
-      else if (one.idle_seconds < options_.idle_seconds) verdict.why = concat("unfinished, written to ", human_duration(one.idle_seconds), " ago: perhaps a save under way");
-      else judge_damaged(verdict, "left by an interrupted save", false);
+      if (one.is_complete)
+        verdict.why = "a complete save; the next start of the run gives it its name";
+      else if (one.idle_seconds < options_.idle_seconds)
+        verdict.why = concat("unfinished, written to ", human_duration(one.idle_seconds),
+                             " ago: perhaps a save under way");
+      else
+        judge_damaged(verdict, "left by an interrupted save", false);
       add(std::move(verdict), one.path);
     }
   }
@@ -120,14 +140,16 @@ class Pruning {
 
 std::vector<Unfinished> list_unfinished(fs::path const& given) {
   std::error_code error;
-  fs::path const checkpoints = fs::is_directory(given / "checkpoints", error) ? given / "checkpoints" : given;
+  fs::path const checkpoints =
+      fs::is_directory(given / "checkpoints", error) ? given / "checkpoints" : given;
   std::vector<Unfinished> out;
   for (auto const& entry : fs::directory_iterator(checkpoints, error)) {
     std::string const name = entry.path().filename().string();
     if (!is_leftover(name)) continue;
     Unfinished one{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()), false};
     fs::path const final = checkpoints / name.substr(0, name.find(".tmp."));
-    one.is_complete = name.rfind("step_", 0) == 0 && !fs::exists(final) && find_problem(entry.path()).empty();
+    one.is_complete =
+        name.rfind("step_", 0) == 0 && !fs::exists(final) && find_problem(entry.path()).empty();
     out.push_back(std::move(one));
   }
   std::sort(out.begin(), out.end(), [](auto const& a, auto const& b) { return a.name > b.name; });
@@ -135,7 +157,8 @@ std::vector<Unfinished> list_unfinished(fs::path const& given) {
 }
 
 std::vector<Pruned> prune(PruneOptions const& options) {
-  TESSERA_VALIDATE(options.keep >= 1, UsageError, "keep is ", options.keep, "; at least the newest whole checkpoint stays");
+  TESSERA_VALIDATE(options.keep >= 1, UsageError, "keep is ", options.keep,
+                   "; at least the newest whole checkpoint stays");
   Pruning pruning(options);
   pruning.judge_unfinished();
   pruning.judge_checkpoints();

@@ -21,7 +21,8 @@ struct Transfer {
 };
 
 /// The manifest's tensor of every parameter of the plan, [unit][parameter].
-std::vector<std::vector<TensorRecord const*>> match(Manifest const& manifest, zero::PartitionPlan const& plan) {
+std::vector<std::vector<TensorRecord const*>> match(Manifest const& manifest,
+                                                    zero::PartitionPlan const& plan) {
   std::unordered_map<std::string, TensorRecord const*> by_name;
   for (auto const& tensor : manifest.tensors) by_name.emplace(tensor.name, &tensor);
   std::vector<std::vector<TensorRecord const*>> matched;
@@ -30,24 +31,30 @@ std::vector<std::vector<TensorRecord const*>> match(Manifest const& manifest, ze
     auto& row = matched.emplace_back();
     for (auto const& slot : unit.parameters) {
       auto const it = by_name.find(slot.name);
-      TESSERA_VALIDATE(it != by_name.end(), DataError, manifest.file().string(), " has no tensor ", slot.name,
+      TESSERA_VALIDATE(it != by_name.end(), DataError, manifest.file().string(), " has no tensor ",
+                       slot.name,
                        "; the checkpoint is of another model: compare its model_config with yours");
-      TESSERA_VALIDATE(it->second->shape == slot.shape, DataError, manifest.file().string(), ": tensor ", slot.name, " has shape ",
-                       detail::list_text(it->second->shape), ", the model wants ", detail::list_text(slot.shape),
+      TESSERA_VALIDATE(it->second->shape == slot.shape, DataError, manifest.file().string(),
+                       ": tensor ", slot.name, " has shape ", detail::list_text(it->second->shape),
+                       ", the model wants ", detail::list_text(slot.shape),
                        "; the checkpoint is of another model: compare its model_config with yours");
       row.push_back(it->second);
       ++parameters;
     }
   }
-  TESSERA_VALIDATE(parameters == manifest.tensors.size(), DataError, manifest.file().string(), " has ", manifest.tensors.size(),
-                   " tensors, the model ", parameters, " parameters; the checkpoint is of another model: compare its model_config with yours");
+  TESSERA_VALIDATE(
+      parameters == manifest.tensors.size(), DataError, manifest.file().string(), " has ",
+      manifest.tensors.size(), " tensors, the model ", parameters,
+      " parameters; the checkpoint is of another model: compare its model_config with yours");
   return matched;
 }
 
 /// Saved pieces that hold elements [first, first + numel) of a tensor.
-void plan_transfers(TensorRecord const& tensor, std::size_t state, std::int64_t first, std::int64_t numel, float* out,
-                    std::vector<Transfer>& transfers) {
-  auto piece = std::upper_bound(tensor.pieces.begin(), tensor.pieces.end(), first, [](std::int64_t at, PieceRecord const& p) { return at < p.offset; });
+void plan_transfers(TensorRecord const& tensor, std::size_t state, std::int64_t first,
+                    std::int64_t numel, float* out, std::vector<Transfer>& transfers) {
+  auto piece =
+      std::upper_bound(tensor.pieces.begin(), tensor.pieces.end(), first,
+                       [](std::int64_t at, PieceRecord const& p) { return at < p.offset; });
   --piece;  // pieces start at element 0
   while (numel > 0) {
     std::int64_t const skip = first - piece->offset, count = std::min(numel, piece->numel - skip);
@@ -66,16 +73,19 @@ struct Need {
 std::vector<Need> blocks_of(std::vector<Transfer> const& transfers, std::int64_t block) {
   std::vector<Need> needs;
   for (auto const& t : transfers)
-    for (std::int64_t b = t.first * 4 / block; b * block < (t.first + t.numel) * 4; ++b) needs.push_back({&t, b});
+    for (std::int64_t b = t.first * 4 / block; b * block < (t.first + t.numel) * 4; ++b)
+      needs.push_back({&t, b});
   return needs;
 }
 
 /// A whole block straight to its place, one at an edge through @p edge.
-void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need, std::vector<char>& edge) {
+void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
+          std::vector<char>& edge) {
   Transfer const& t = *need.transfer;
   std::int64_t const block = manifest.checksum_block, total = t.source.piece->numel * 4;
   std::int64_t const begin = t.first * 4, end = begin + t.numel * 4;
-  std::int64_t const block_begin = need.block * block, block_end = std::min(total, block_begin + block);
+  std::int64_t const block_begin = need.block * block,
+                     block_end = std::min(total, block_begin + block);
   auto* out = reinterpret_cast<char*>(t.out);
   if (begin <= block_begin && block_end <= end) {
     detail::read_block(manifest, files, t.source, need.block, out + (block_begin - begin));
@@ -84,7 +94,8 @@ void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
   edge.resize(static_cast<std::size_t>(std::min(block, total)));
   detail::read_block(manifest, files, t.source, need.block, edge.data());
   std::int64_t const from = std::max(begin, block_begin), to = std::min(end, block_end);
-  std::memcpy(out + (from - begin), edge.data() + (from - block_begin), static_cast<std::size_t>(to - from));
+  std::memcpy(out + (from - begin), edge.data() + (from - block_begin),
+              static_cast<std::size_t>(to - from));
 }
 
 /// The disk works on what comes next while a block is copied and checked. @return bytes read
@@ -109,10 +120,13 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
 }
 
 /// Elements of the rank's shards that belong to no parameter.
-void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::Piece> const& pieces, zero::Engine::StateView const& view) {
+void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::Piece> const& pieces,
+                   zero::Engine::StateView const& view) {
   std::vector<std::int64_t> end(plan.units().size(), 0);  // of what is taken so far, per unit
   auto const clear = [&](int u, std::int64_t from, std::int64_t to) {
-    if (from < to) std::fill(view.unit_shards[static_cast<std::size_t>(u)] + from, view.unit_shards[static_cast<std::size_t>(u)] + to, 0.0f);
+    if (from < to)
+      std::fill(view.unit_shards[static_cast<std::size_t>(u)] + from,
+                view.unit_shards[static_cast<std::size_t>(u)] + to, 0.0f);
   };
   for (auto const& piece : pieces) {
     auto& at = end[static_cast<std::size_t>(piece.unit)];
@@ -120,40 +134,51 @@ void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::Piece> con
     clear(piece.unit, at, start);
     at = start + piece.numel;
   }
-  for (int u = 0; u < static_cast<int>(end.size()); ++u) clear(u, end[static_cast<std::size_t>(u)], plan.unit(u).shard_numel);
+  for (int u = 0; u < static_cast<int>(end.size()); ++u)
+    clear(u, end[static_cast<std::size_t>(u)], plan.unit(u).shard_numel);
 }
 
 }  // namespace
 
-void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) { (void)match(manifest, plan); }
+void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) {
+  (void)match(manifest, plan);
+}
 
-RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank, StateViews const& states) {
+RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
+                           StateViews const& states) {
   auto const tensors = match(manifest, plan);
   auto const pieces = plan.pieces(rank);
   std::vector<Transfer> transfers;
   for (auto const& view : states) {
-    TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ", view.name, " has ", view.unit_shards.size(),
-                     " unit shards, the plan ", plan.units().size());
+    TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ",
+                     view.name, " has ", view.unit_shards.size(), " unit shards, the plan ",
+                     plan.units().size());
     std::size_t const state = manifest.state_index(view.name);
     clear_padding(plan, pieces, view);
     for (auto const& piece : pieces)
-      plan_transfers(*tensors[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)], state,
-                     piece.parameter_offset, piece.numel, detail::piece_data(view, plan, piece), transfers);
+      plan_transfers(
+          *tensors[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)],
+          state, piece.parameter_offset, piece.numel, detail::piece_data(view, plan, piece),
+          transfers);
   }
   auto const place = [](Transfer const& t) {
-    return std::pair(t.source.piece->shard, t.source.piece->states[t.source.state].file_offset + t.first * 4);
+    return std::pair(t.source.piece->shard,
+                     t.source.piece->states[t.source.state].file_offset + t.first * 4);
   };
-  std::sort(transfers.begin(), transfers.end(), [&](auto const& a, auto const& b) { return place(a) < place(b); });
+  std::sort(transfers.begin(), transfers.end(),
+            [&](auto const& a, auto const& b) { return place(a) < place(b); });
   RestoreReport report;
   for (auto const& transfer : transfers) report.bytes_needed += transfer.numel * 4;
   report.bytes_read = read_all(manifest, transfers);
   return report;
 }
 
-RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan, StateViews const& states, comm::Collectives& comm) {
+RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
+                      StateViews const& states, comm::Collectives& comm) {
   RestoreReport report;
   detail::together(comm, [&] {
-    TESSERA_VALIDATE(plan.ranks() == comm.size(), InternalError, "a plan for ", plan.ranks(), " ranks is restored by ", comm.size());
+    TESSERA_VALIDATE(plan.ranks() == comm.size(), InternalError, "a plan for ", plan.ranks(),
+                     " ranks is restored by ", comm.size());
     report = restore_rank(manifest, plan, comm.rank(), states);
   });
   return report;

@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using detail::JsonReader;
 
-constexpr std::int64_t max_header_bytes = 100'000'000, max_entries = 250'000, max_index_bytes = 100'000'000;
+constexpr std::int64_t max_header_bytes = 100'000'000, max_entries = 250'000,
+                       max_index_bytes = 100'000'000;
 constexpr std::int64_t largest_read = std::int64_t{4} << 20;
 
 /// Bytes of an element, 0 for an unknown type.
@@ -45,7 +46,8 @@ void read_shape(JsonReader& json, SafetensorsEntry& value) {
     std::int64_t const dim = json.integer();
     if (dim < 0) json.fail(concat("a dimension is ", dim));
     value.shape.push_back(dim);
-    if (__builtin_mul_overflow(value.numel, dim, &value.numel)) json.fail("the product of a shape is too large");
+    if (__builtin_mul_overflow(value.numel, dim, &value.numel))
+      json.fail("the product of a shape is too large");
     if (value.shape.size() > 32) json.fail("a shape has more than 32 dimensions");
   });
 }
@@ -55,32 +57,43 @@ void read_entry(JsonReader& json, Entry& entry) {
   std::set<std::string> seen;
   std::vector<std::int64_t> offsets;
   json.object([&](std::string const& key) {
-    if (!seen.insert(key).second) json.fail(concat("'", key, "' stands twice in tensor ", entry.name));
-    if (key == "dtype") entry.value.dtype = json.string();
-    else if (key == "shape") read_shape(json, entry.value);
-    else if (key == "data_offsets") json.array([&] { offsets.push_back(json.integer()); });
-    else json.fail(concat("tensor ", entry.name, " has an unknown field '", key, "'"));
+    if (!seen.insert(key).second)
+      json.fail(concat("'", key, "' stands twice in tensor ", entry.name));
+    if (key == "dtype")
+      entry.value.dtype = json.string();
+    else if (key == "shape")
+      read_shape(json, entry.value);
+    else if (key == "data_offsets")
+      json.array([&] { offsets.push_back(json.integer()); });
+    else
+      json.fail(concat("tensor ", entry.name, " has an unknown field '", key, "'"));
   });
-  if (seen.size() != 3) json.fail(concat("tensor ", entry.name, " lacks dtype, shape or data_offsets"));
-  if (offsets.size() != 2 || offsets[0] < 0 || offsets[1] < offsets[0]) json.fail(concat("tensor ", entry.name, " has wrong data_offsets"));
+  if (seen.size() != 3)
+    json.fail(concat("tensor ", entry.name, " lacks dtype, shape or data_offsets"));
+  if (offsets.size() != 2 || offsets[0] < 0 || offsets[1] < offsets[0])
+    json.fail(concat("tensor ", entry.name, " has wrong data_offsets"));
   entry.begin = offsets[0], entry.end = offsets[1];
   std::int64_t const element = element_bytes(entry.value.dtype);
-  if (element == 0) json.fail(concat("tensor ", entry.name, " has the unknown dtype '", entry.value.dtype, "'"));
+  if (element == 0)
+    json.fail(concat("tensor ", entry.name, " has the unknown dtype '", entry.value.dtype, "'"));
   std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(entry.value.numel, element, &bytes) || bytes != entry.end - entry.begin)
-    json.fail(concat("tensor ", entry.name, " has data_offsets of ", entry.end - entry.begin, " bytes for ", entry.value.numel,
-                     " elements of ", entry.value.dtype));
+  if (__builtin_mul_overflow(entry.value.numel, element, &bytes) ||
+      bytes != entry.end - entry.begin)
+    json.fail(concat("tensor ", entry.name, " has data_offsets of ", entry.end - entry.begin,
+                     " bytes for ", entry.value.numel, " elements of ", entry.value.dtype));
   entry.value.bytes = bytes;
 }
 
 std::vector<Entry> parse_header(std::string_view text, std::string const& source) {
-  TESSERA_VALIDATE(!text.empty() && text[0] == '{', DataError, source, " does not start with '{'; this is no safetensors file");
+  TESSERA_VALIDATE(!text.empty() && text[0] == '{', DataError, source,
+                   " does not start with '{'; this is no safetensors file");
   std::vector<Entry> entries;
   std::set<std::string> names;
   JsonReader json(text, source);
   json.object([&](std::string const& name) {
     if (!names.insert(name).second) json.fail(concat("tensor ", name, " stands twice"));
-    if (static_cast<std::int64_t>(names.size()) > max_entries) json.fail(concat("more than ", max_entries, " tensors"));
+    if (static_cast<std::int64_t>(names.size()) > max_entries)
+      json.fail(concat("more than ", max_entries, " tensors"));
     if (name == "__metadata__") {
       json.object([&](std::string const&) { (void)json.string(); });
       return;
@@ -93,30 +106,38 @@ std::vector<Entry> parse_header(std::string_view text, std::string const& source
 }
 
 /// The tensors fill the data section exactly: without hole, overlap or rest.
-void check_coverage(std::vector<Entry>& entries, std::int64_t data_bytes, std::string const& source) {
-  std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+void check_coverage(std::vector<Entry>& entries, std::int64_t data_bytes,
+                    std::string const& source) {
+  std::sort(entries.begin(), entries.end(), [](auto const& a, auto const& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   std::int64_t at = 0;
   for (auto const& entry : entries) {
-    TESSERA_VALIDATE(entry.begin == at, DataError, source, ": tensor ", detail::printable(entry.name), " starts at byte ", entry.begin, " of the data where ", at,
-                     " was due; tensors overlap or leave a hole");
+    TESSERA_VALIDATE(entry.begin == at, DataError, source, ": tensor ",
+                     detail::printable(entry.name), " starts at byte ", entry.begin,
+                     " of the data where ", at, " was due; tensors overlap or leave a hole");
     at = entry.end;
   }
-  TESSERA_VALIDATE(at == data_bytes, DataError, source, ": the tensors need ", at, " bytes, the file has ", data_bytes,
-                   " after its header; it is ", data_bytes < at ? "truncated" : "longer than it says");
+  TESSERA_VALIDATE(at == data_bytes, DataError, source, ": the tensors need ", at,
+                   " bytes, the file has ", data_bytes, " after its header; it is ",
+                   data_bytes < at ? "truncated" : "longer than it says");
 }
 
 std::vector<Entry> read_header(detail::File const& file) {
   std::string const path = file.path().string();
   std::int64_t const size = file.size();
-  TESSERA_VALIDATE(size >= 8, DataError, path, " has ", size, " bytes; this is no safetensors file");
+  TESSERA_VALIDATE(size >= 8, DataError, path, " has ", size,
+                   " bytes; this is no safetensors file");
   std::array<unsigned char, 8> raw{};
   file.read(raw.data(), 8, 0);
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | raw[static_cast<std::size_t>(i)];
-  TESSERA_VALIDATE(length <= static_cast<std::uint64_t>(max_header_bytes), DataError, path, " says that its header has ", length, " bytes; at most ",
-                   max_header_bytes, " are read");
+  TESSERA_VALIDATE(length <= static_cast<std::uint64_t>(max_header_bytes), DataError, path,
+                   " says that its header has ", length, " bytes; at most ", max_header_bytes,
+                   " are read");
   auto const bytes = static_cast<std::int64_t>(length);
-  TESSERA_VALIDATE(bytes <= size - 8, DataError, path, " has ", size, " bytes, its header alone needs ", bytes + 8, "; it is truncated");
+  TESSERA_VALIDATE(bytes <= size - 8, DataError, path, " has ", size,
+                   " bytes, its header alone needs ", bytes + 8, "; it is truncated");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), bytes, 8);
   auto entries = parse_header(text, path + ", header");
@@ -141,8 +162,10 @@ std::map<std::string, std::string> read_index(fs::path const& index) {
     json.object([&](std::string const& name) {
       std::string file = json.string();
       if (!detail::is_plain_name(file))
-        json.fail(concat("tensor ", name, " is said to be in '", file, "'; only a plain file name beside the index is accepted"));
-      if (!weight_map.emplace(name, std::move(file)).second) json.fail(concat("tensor ", name, " stands twice"));
+        json.fail(concat("tensor ", name, " is said to be in '", file,
+                         "'; only a plain file name beside the index is accepted"));
+      if (!weight_map.emplace(name, std::move(file)).second)
+        json.fail(concat("tensor ", name, " stands twice"));
     });
   });
   json.end();
@@ -157,14 +180,16 @@ struct SafetensorsReader::State {
   std::vector<fs::path> paths;
   std::map<std::string, SafetensorsEntry> entries;
 
-  /// A link is followed where the user named the file himself or keeps his cache that way (a hub cache is links into blobs).
+  /// A link is followed where the user named the file himself or keeps his cache that way (a hub
+  /// cache is links into blobs).
   void add(fs::path const& path) {
     files.push_back(detail::File::open_read(path));
     paths.push_back(path);
     for (auto& entry : read_header(files.back())) {
       entry.value.file = static_cast<int>(files.size()) - 1;
-      TESSERA_VALIDATE(entries.emplace(entry.name, entry.value).second, DataError, path.string(), ": tensor ", detail::printable(entry.name),
-                       " stands in ", paths[static_cast<std::size_t>(entries[entry.name].file)].string(), " too");
+      TESSERA_VALIDATE(entries.emplace(entry.name, entry.value).second, DataError, path.string(),
+                       ": tensor ", detail::printable(entry.name), " stands in ",
+                       paths[static_cast<std::size_t>(entries[entry.name].file)].string(), " too");
     }
   }
 
@@ -175,8 +200,10 @@ struct SafetensorsReader::State {
       if (names.insert(file).second) add(index.parent_path() / file);
     for (auto const& [tensor, file] : weight_map) {
       auto const it = entries.find(tensor);
-      TESSERA_VALIDATE(it != entries.end() && paths[static_cast<std::size_t>(it->second.file)].filename() == file, DataError, index.string(),
-                       ": tensor ", detail::printable(tensor), " is not in ", file);
+      TESSERA_VALIDATE(it != entries.end() &&
+                           paths[static_cast<std::size_t>(it->second.file)].filename() == file,
+                       DataError, index.string(), ": tensor ", detail::printable(tensor),
+                       " is not in ", file);
     }
   }
 };
@@ -185,23 +212,33 @@ SafetensorsReader::SafetensorsReader(fs::path const& path) : state_(std::make_un
   std::error_code error;
   fs::path const single = path / "model.safetensors", index = path / "model.safetensors.index.json";
   if (!fs::is_directory(path, error)) {
-    if (path.extension() == ".json") state_->add_index(path);
-    else state_->add(path);
+    if (path.extension() == ".json")
+      state_->add_index(path);
+    else
+      state_->add(path);
   } else if (fs::exists(single, error)) {
     state_->add(single);
   } else {
-    TESSERA_VALIDATE(fs::exists(index, error), IoError, path.string(), " has neither model.safetensors nor model.safetensors.index.json");
+    TESSERA_VALIDATE(fs::exists(index, error), IoError, path.string(),
+                     " has neither model.safetensors nor model.safetensors.index.json");
     state_->add_index(index);
   }
 }
 
-SafetensorsReader::SafetensorsReader(ConfigTree const& layout, std::vector<int> const& descriptors) : state_(std::make_unique<State>()) {
+SafetensorsReader::SafetensorsReader(ConfigTree const& layout, std::vector<int> const& descriptors)
+    : state_(std::make_unique<State>()) {
   for (auto const& path : layout.at("files").as_array()) {
     state_->paths.push_back(path.as_string());
-    state_->files.push_back(detail::File::adopt(descriptors[state_->files.size()], path.as_string()));
+    state_->files.push_back(
+        detail::File::adopt(descriptors[state_->files.size()], path.as_string()));
   }
   for (auto const& [name, t] : layout.at("tensors").as_object()) {
-    SafetensorsEntry entry{t.at("dtype").as_string(), {}, 1, static_cast<int>(t.at("file").as_int()), t.at("offset").as_int(), t.at("bytes").as_int()};
+    SafetensorsEntry entry{t.at("dtype").as_string(),
+                           {},
+                           1,
+                           static_cast<int>(t.at("file").as_int()),
+                           t.at("offset").as_int(),
+                           t.at("bytes").as_int()};
     for (auto const& dim : t.at("shape").as_array()) {
       entry.shape.push_back(dim.as_int());
       entry.numel *= dim.as_int();
@@ -216,7 +253,10 @@ ConfigTree SafetensorsReader::layout() const {
   ConfigTree::Object tensors;
   for (auto const& [name, entry] : state_->entries) {
     ConfigTree t;
-    t.set("dtype", entry.dtype).set("file", entry.file).set("offset", entry.file_offset).set("bytes", entry.bytes);
+    t.set("dtype", entry.dtype)
+        .set("file", entry.file)
+        .set("offset", entry.file_offset)
+        .set("bytes", entry.bytes);
     t.set("shape", ConfigTree::Array(entry.shape.begin(), entry.shape.end()));
     tensors.emplace_back(name, std::move(t));
   }
@@ -228,7 +268,9 @@ SafetensorsReader::~SafetensorsReader() = default;
 SafetensorsReader::SafetensorsReader(SafetensorsReader&&) noexcept = default;
 SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&&) noexcept = default;
 
-std::map<std::string, SafetensorsEntry> const& SafetensorsReader::entries() const { return state_->entries; }
+std::map<std::string, SafetensorsEntry> const& SafetensorsReader::entries() const {
+  return state_->entries;
+}
 std::vector<fs::path> const& SafetensorsReader::files() const { return state_->paths; }
 
 SafetensorsEntry const* SafetensorsReader::find(std::string const& name) const {
@@ -236,21 +278,29 @@ SafetensorsEntry const* SafetensorsReader::find(std::string const& name) const {
   return it == state_->entries.end() ? nullptr : &it->second;
 }
 
-void SafetensorsReader::read_as_fp32(std::string const& name, std::int64_t first, std::int64_t numel, float* out) const {
+void SafetensorsReader::read_as_fp32(std::string const& name, std::int64_t first,
+                                     std::int64_t numel, float* out) const {
   auto const* entry = find(name);
   TESSERA_VALIDATE(entry != nullptr, DataError, state_->paths[0].string(), " has no tensor ", name);
   auto const& file = state_->files[static_cast<std::size_t>(entry->file)];
-  TESSERA_VALIDATE(first >= 0 && numel >= 0 && numel <= entry->numel - first, DataError, file.path().string(), ": elements ", first, " to ",
-                   first + numel, " of tensor ", name, ", which has ", entry->numel);
-  bool const floating = entry->dtype == "F32" || entry->dtype == "F16" || entry->dtype == "BF16" || entry->dtype == "F64";
-  TESSERA_VALIDATE(floating, DataError, file.path().string(), ": tensor ", name, " is ", entry->dtype, "; F64, F32, F16 and BF16 are read as weights");
-  Dtype const dtype = entry->dtype == "F32" ? Dtype::fp32 : entry->dtype == "F64" ? Dtype::fp64 : entry->dtype == "F16" ? Dtype::fp16 : Dtype::bf16;
+  TESSERA_VALIDATE(first >= 0 && numel >= 0 && numel <= entry->numel - first, DataError,
+                   file.path().string(), ": elements ", first, " to ", first + numel, " of tensor ",
+                   name, ", which has ", entry->numel);
+  bool const floating = entry->dtype == "F32" || entry->dtype == "F16" || entry->dtype == "BF16" ||
+                        entry->dtype == "F64";
+  TESSERA_VALIDATE(floating, DataError, file.path().string(), ": tensor ", name, " is ",
+                   entry->dtype, "; F64, F32, F16 and BF16 are read as weights");
+  Dtype const dtype = entry->dtype == "F32"   ? Dtype::fp32
+                      : entry->dtype == "F64" ? Dtype::fp64
+                      : entry->dtype == "F16" ? Dtype::fp16
+                                              : Dtype::bf16;
   auto const bytes = static_cast<std::int64_t>(size_of(dtype));
   if (dtype == Dtype::fp32) {
     file.read(out, numel * bytes, entry->file_offset + first * bytes);
     return;
   }
-  std::vector<double> buffer(static_cast<std::size_t>(std::min(numel * bytes, largest_read) / 8 + 1));
+  std::vector<double> buffer(
+      static_cast<std::size_t>(std::min(numel * bytes, largest_read) / 8 + 1));
   for (std::int64_t done = 0; done < numel;) {
     std::int64_t const count = std::min(numel - done, largest_read / bytes);
     file.read(buffer.data(), count * bytes, entry->file_offset + (first + done) * bytes);

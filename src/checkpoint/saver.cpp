@@ -24,7 +24,9 @@ using Clock = std::chrono::steady_clock;
 /// Between two looks at the other ranks while a save is waited for: a slow disk is no lost rank.
 constexpr std::chrono::milliseconds look_around{1000};
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 /// Adds the time of a scope.
 class Stopwatch {
@@ -54,7 +56,8 @@ void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
       parts.push_back({copy.to + at, copy.from + at, std::min(copy_at_once, copy.bytes - at)});
   std::atomic<std::size_t> next{0};
   auto const work = [&] {
-    for (std::size_t i = next++; i < parts.size(); i = next++) std::memcpy(parts[i].to, parts[i].from, parts[i].bytes);
+    for (std::size_t i = next++; i < parts.size(); i = next++)
+      std::memcpy(parts[i].to, parts[i].from, parts[i].bytes);
   };
   std::vector<std::jthread> helpers;
   for (std::size_t i = 1; i < std::min(parts.size(), static_cast<std::size_t>(threads)); ++i)
@@ -68,10 +71,12 @@ void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
 }  // namespace
 
 struct Saver::Impl {
-  /// A save between begin() and its outcome. The disk's thread owns `disk` while disk_works(), the caller's thread everything else.
+  /// A save between begin() and its outcome. The disk's thread owns `disk` while disk_works(), the
+  /// caller's thread everything else.
   struct Flight {
     enum class Phase { laying_out, writing, publishing };
-    Flight(SaveRequest const& what, StateViews const& states) : request(what), names(detail::names_of(states)), views(states) {}
+    Flight(SaveRequest const& what, StateViews const& states)
+        : request(what), names(detail::names_of(states)), views(states) {}
     SaveRequest request;
     std::vector<std::string> names;  ///< of the states
     StateViews views;                ///< that are written
@@ -94,7 +99,8 @@ struct Saver::Impl {
   int copy_threads;
   std::vector<memory::Buffer> snapshots;  ///< one a state: this rank's partition
   std::unique_ptr<Flight> flight;
-  std::unique_ptr<memory::Queue> disk = memory::make_worker_queue("disk");  // last: its thread ends before what it uses
+  std::unique_ptr<memory::Queue> disk =
+      memory::make_worker_queue("disk");  // last: its thread ends before what it uses
 
   bool leads() const { return comm.rank() == 0; }
 
@@ -105,8 +111,10 @@ struct Saver::Impl {
       auto& view = out.emplace_back(states[s].name, std::vector<float*>{});
       for (std::size_t u = 0; u < plan.units().size(); ++u) {
         auto const& unit = plan.units()[u];
-        view.unit_shards.push_back(static_cast<float*>(snapshots[s].data()) + unit.partition_offset);
-        copies.push_back({reinterpret_cast<char*>(view.unit_shards.back()), reinterpret_cast<char const*>(states[s].unit_shards[u]),
+        view.unit_shards.push_back(static_cast<float*>(snapshots[s].data()) +
+                                   unit.partition_offset);
+        copies.push_back({reinterpret_cast<char*>(view.unit_shards.back()),
+                          reinterpret_cast<char const*>(states[s].unit_shards[u]),
                           static_cast<std::size_t>(unit.shard_numel) * sizeof(float)});
       }
     }
@@ -187,7 +195,8 @@ struct Saver::Impl {
   }
 };
 
-Saver::Saver(comm::Collectives& comm, int copy_threads) : impl_(std::make_unique<Impl>(comm, copy_threads)) {}
+Saver::Saver(comm::Collectives& comm, int copy_threads)
+    : impl_(std::make_unique<Impl>(comm, copy_threads)) {}
 Saver::~Saver() = default;
 
 std::size_t Saver::snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states) {
@@ -198,7 +207,8 @@ void Saver::reserve(zero::PartitionPlan const& plan, std::size_t states) {
   std::size_t const bytes = snapshot_bytes(plan, 1);
   auto& snapshots = impl_->snapshots;
   if (!snapshots.empty() && snapshots[0].bytes() < bytes) snapshots.clear();
-  while (snapshots.size() < states) snapshots.emplace_back("checkpoint snapshot", memory::Purpose::workspace, bytes);
+  while (snapshots.size() < states)
+    snapshots.emplace_back("checkpoint snapshot", memory::Purpose::workspace, bytes);
 }
 
 void Saver::begin(SaveRequest const& request, StateViews const& states, Source source) {
@@ -212,7 +222,8 @@ void Saver::begin(SaveRequest const& request, StateViews const& states, Source s
         comm,
         [&] {
           detail::check_request(request, states);
-          TESSERA_VALIDATE(request.plan.ranks() == comm.size(), InternalError, "a plan for ", request.plan.ranks(), " ranks is saved by ", comm.size());
+          TESSERA_VALIDATE(request.plan.ranks() == comm.size(), InternalError, "a plan for ",
+                           request.plan.ranks(), " ranks is saved by ", comm.size());
           if (impl_->leads()) name = detail::prepare(request, states.size()).string();
           if (source == Source::in_place) return;
           reserve(request.plan, states.size());
@@ -220,8 +231,10 @@ void Saver::begin(SaveRequest const& request, StateViews const& states, Source s
         },
         [&] { detail::undo(name, !name.empty())(); });
     f.temporary = comm::broadcast_bytes(comm, name, 0);
-    if (detail::shares_files(request)) impl_->start_layout();
-    else impl_->start_write();
+    if (detail::shares_files(request))
+      impl_->start_layout();
+    else
+      impl_->start_write();
     f.stall_seconds = f.work_seconds = seconds_since(f.started);
   });
 }
@@ -257,7 +270,8 @@ SavedCheckpoint Saver::finish() {
   for (;;) {
     auto const started = Clock::now();
     do (void)impl_->flight->done.wait_for(look_around);
-    while (comm::all_reduce_value(impl_->comm, std::int64_t{disk_works()}, comm::ReduceOp::max) != 0);
+    while (comm::all_reduce_value(impl_->comm, std::int64_t{disk_works()}, comm::ReduceOp::max) !=
+           0);
     impl_->flight->stall_seconds += seconds_since(started);
     if (auto saved = advance()) return *saved;
   }

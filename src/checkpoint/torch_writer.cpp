@@ -1,5 +1,6 @@
-/// torch.save's zip archive, written front to back. APPNOTE.TXT 6.3 gives the records; torch wants entries stored, at multiples of
-/// 64 bytes (by a padding extra field "FB"), all under one folder, with data.pkl, byteorder, version and data/<storage>.
+/// torch.save's zip archive, written front to back. APPNOTE.TXT 6.3 gives the records; torch wants
+/// entries stored, at multiples of 64 bytes (by a padding extra field "FB"), all under one folder,
+/// with data.pkl, byteorder, version and data/<storage>.
 #include <zlib.h>
 
 #include <algorithm>
@@ -37,16 +38,23 @@ class Bytes {
   std::string out_;
 };
 
-/// Pickle protocol 2, only what a state dict needs; all opcodes are among those torch's weights_only reader knows.
+/// Pickle protocol 2, only what a state dict needs; all opcodes are among those torch's
+/// weights_only reader knows.
 class Pickle {
  public:
   void op(std::string_view opcodes) { out_ += opcodes; }
-  void global(std::string_view module, std::string_view name) { out_ += concat('c', module, '\n', name, '\n'); }
+  void global(std::string_view module, std::string_view name) {
+    out_ += concat('c', module, '\n', name, '\n');
+  }
   void string(std::string_view v) { out_ += Bytes().text("X").u32(v.size()).text(v).str(); }
   void integer(std::int64_t v) {
-    if (v < 256) out_ += Bytes().text("K").str() + static_cast<char>(v);
-    else if (v < (std::int64_t{1} << 31)) out_ += Bytes().text("J").u32(static_cast<std::uint64_t>(v)).str();
-    else out_ += Bytes().text(std::string_view("\x8a\x08", 2)).u64(static_cast<std::uint64_t>(v)).str();
+    if (v < 256)
+      out_ += Bytes().text("K").str() + static_cast<char>(v);
+    else if (v < (std::int64_t{1} << 31))
+      out_ += Bytes().text("J").u32(static_cast<std::uint64_t>(v)).str();
+    else
+      out_ +=
+          Bytes().text(std::string_view("\x8a\x08", 2)).u64(static_cast<std::uint64_t>(v)).str();
   }
   void tuple(std::vector<std::int64_t> const& values) {
     op("(");
@@ -66,7 +74,9 @@ class Pickle {
 };
 
 char const* storage_class(Dtype dtype) {
-  return dtype == Dtype::fp32 ? "FloatStorage" : dtype == Dtype::bf16 ? "BFloat16Storage" : "HalfStorage";
+  return dtype == Dtype::fp32   ? "FloatStorage"
+         : dtype == Dtype::bf16 ? "BFloat16Storage"
+                                : "HalfStorage";
 }
 
 std::vector<std::int64_t> strides_of(std::vector<std::int64_t> const& shape) {
@@ -93,7 +103,8 @@ void append_tensor(Pickle& pickle, TensorHeader const& tensor, std::size_t key, 
   pickle.op("tR");
 }
 
-std::string pickle_of(std::vector<TensorHeader> const& tensors, std::vector<TensorAlias> const& aliases, Dtype dtype) {
+std::string pickle_of(std::vector<TensorHeader> const& tensors,
+                      std::vector<TensorAlias> const& aliases, Dtype dtype) {
   Pickle pickle;
   pickle.empty_ordered_dict();
   pickle.op("(");
@@ -118,8 +129,11 @@ struct ZipEntry {
 
 class TorchWriter final : public detail::StreamWriter {
  public:
-  TorchWriter(fs::path const& path, std::vector<TensorHeader> const& tensors, std::vector<TensorAlias> const& aliases, Dtype dtype)
-      : StreamWriter(tensors, dtype), root_(path.stem().string()), file_(path, bytes_of(0, tensors.size())) {
+  TorchWriter(fs::path const& path, std::vector<TensorHeader> const& tensors,
+              std::vector<TensorAlias> const& aliases, Dtype dtype)
+      : StreamWriter(tensors, dtype),
+        root_(path.stem().string()),
+        file_(path, bytes_of(0, tensors.size())) {
     add("data.pkl", pickle_of(tensors, aliases, dtype));
     add(".format_version", "1");
     add(".storage_alignment", std::to_string(alignment));
@@ -133,13 +147,16 @@ class TorchWriter final : public detail::StreamWriter {
     file_.flush();
     // the checksums, known only now, into the local headers
     for (auto const& entry : entries_)
-      file_.pending().file().write(Bytes().u32(entry.crc).str().data(), 4, static_cast<std::int64_t>(entry.offset) + crc_offset);
+      file_.pending().file().write(Bytes().u32(entry.crc).str().data(), 4,
+                                   static_cast<std::int64_t>(entry.offset) + crc_offset);
     file_.pending().commit();
     return {file_.pending().final_path()};
   }
 
  private:
-  void begin(std::size_t tensor) override { open("data/" + std::to_string(tensor), static_cast<std::uint64_t>(bytes_of(tensor))); }
+  void begin(std::size_t tensor) override {
+    open("data/" + std::to_string(tensor), static_cast<std::uint64_t>(bytes_of(tensor)));
+  }
   void put(void const* data, std::int64_t bytes) override {
     auto const* from = static_cast<Bytef const*>(data);
     std::uint32_t& crc = entries_.back().crc;
@@ -157,12 +174,18 @@ class TorchWriter final : public detail::StreamWriter {
     bool const large = bytes >= limit32;
     Bytes extra;
     if (large) extra.u16(1).u16(16).u64(bytes).u64(bytes);
-    std::int64_t const before = file_.position() + local_header_bytes + static_cast<std::int64_t>(entry.name.size() + extra.str().size()) + 4;
-    std::string const padding(static_cast<std::size_t>((alignment - before % alignment) % alignment), 'Z');
+    std::int64_t const before = file_.position() + local_header_bytes +
+                                static_cast<std::int64_t>(entry.name.size() + extra.str().size()) +
+                                4;
+    std::string const padding(
+        static_cast<std::size_t>((alignment - before % alignment) % alignment), 'Z');
     extra.text("FB").u16(padding.size()).text(padding);
     Bytes header;
     header.u32(0x04034b50).u16(large ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x0021).u32(0);
-    header.u32(std::min(bytes, limit32)).u32(std::min(bytes, limit32)).u16(entry.name.size()).u16(extra.str().size());
+    header.u32(std::min(bytes, limit32))
+        .u32(std::min(bytes, limit32))
+        .u16(entry.name.size())
+        .u16(extra.str().size());
     file_.write(header.text(entry.name).text(extra.str()).str());
     entries_.push_back(std::move(entry));
   }
@@ -174,9 +197,22 @@ class TorchWriter final : public detail::StreamWriter {
     if (large) extra.u64(entry.bytes).u64(entry.bytes);
     if (far) extra.u64(entry.offset);
     Bytes header;
-    header.u32(0x02014b50).u16(45).u16(large || far ? 45 : 20).u16(0x0800).u16(0).u16(0).u16(0x0021).u32(entry.crc);
+    header.u32(0x02014b50)
+        .u16(45)
+        .u16(large || far ? 45 : 20)
+        .u16(0x0800)
+        .u16(0)
+        .u16(0)
+        .u16(0x0021)
+        .u32(entry.crc);
     header.u32(std::min(entry.bytes, limit32)).u32(std::min(entry.bytes, limit32));
-    header.u16(entry.name.size()).u16(extra.str().size()).u16(0).u16(0).u16(0).u32(0).u32(std::min(entry.offset, limit32));
+    header.u16(entry.name.size())
+        .u16(extra.str().size())
+        .u16(0)
+        .u16(0)
+        .u16(0)
+        .u32(0)
+        .u32(std::min(entry.offset, limit32));
     return header.text(entry.name).text(extra.str()).str();
   }
 
@@ -187,9 +223,22 @@ class TorchWriter final : public detail::StreamWriter {
     auto const end = static_cast<std::uint64_t>(file_.position());
     std::uint64_t const count = entries_.size(), bytes = end - start;
     Bytes tail;
-    tail.u32(0x06064b50).u64(44).u16(45).u16(45).u32(0).u32(0).u64(count).u64(count).u64(bytes).u64(start);
+    tail.u32(0x06064b50)
+        .u64(44)
+        .u16(45)
+        .u16(45)
+        .u32(0)
+        .u32(0)
+        .u64(count)
+        .u64(count)
+        .u64(bytes)
+        .u64(start);
     tail.u32(0x07064b50).u32(0).u64(end).u32(1);
-    tail.u32(0x06054b50).u16(0).u16(0).u16(std::min<std::uint64_t>(count, 0xFFFF)).u16(std::min<std::uint64_t>(count, 0xFFFF));
+    tail.u32(0x06054b50)
+        .u16(0)
+        .u16(0)
+        .u16(std::min<std::uint64_t>(count, 0xFFFF))
+        .u16(std::min<std::uint64_t>(count, 0xFFFF));
     tail.u32(std::min(bytes, limit32)).u32(std::min(start, limit32)).u16(0);
     file_.write(tail.str());
   }
@@ -201,8 +250,10 @@ class TorchWriter final : public detail::StreamWriter {
 
 }  // namespace
 
-std::unique_ptr<TensorWriter> make_torch_writer(fs::path const& file, std::vector<TensorHeader> const& tensors,
-                                                std::vector<TensorAlias> const& aliases, Dtype dtype) {
+std::unique_ptr<TensorWriter> make_torch_writer(fs::path const& file,
+                                                std::vector<TensorHeader> const& tensors,
+                                                std::vector<TensorAlias> const& aliases,
+                                                Dtype dtype) {
   return std::make_unique<TorchWriter>(file, tensors, aliases, dtype);
 }
 

@@ -33,21 +33,28 @@ std::vector<std::vector<Extent>> extents_of(Manifest const& manifest) {
       for (std::size_t s = 0; s < manifest.states.size(); ++s) {
         detail::PieceState const what{&tensor, &piece, s};
         std::int64_t const blocks = detail::blocks_of(piece.numel * 4, manifest.checksum_block);
-        std::int64_t const first = detail::place_of(manifest, what, 0).offset, end = detail::place_of(manifest, what, blocks - 1).end();
+        std::int64_t const first = detail::place_of(manifest, what, 0).offset,
+                           end = detail::place_of(manifest, what, blocks - 1).end();
         shards[static_cast<std::size_t>(piece.shard)].push_back({what, blocks, first, end});
       }
-  for (auto& extents : shards) std::sort(extents.begin(), extents.end(), [](auto const& a, auto const& b) { return a.first < b.first; });
+  for (auto& extents : shards)
+    std::sort(extents.begin(), extents.end(),
+              [](auto const& a, auto const& b) { return a.first < b.first; });
   return shards;
 }
 
 class Verification {
  public:
   Verification(Manifest const& manifest, VerifyOptions const& options, VerifyReport& report)
-      : manifest_(manifest), options_(options), report_(report), files_(manifest, detail::ShardFiles::Sizes::any) {}
+      : manifest_(manifest),
+        options_(options),
+        report_(report),
+        files_(manifest, detail::ShardFiles::Sizes::any) {}
 
   void run() {
     auto const extents = extents_of(manifest_);
-    for (int i = 0; i < static_cast<int>(manifest_.shards.size()); ++i) check_shard(i, extents[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < static_cast<int>(manifest_.shards.size()); ++i)
+      check_shard(i, extents[static_cast<std::size_t>(i)]);
     check_view();
     report_.tensors = static_cast<std::int64_t>(manifest_.tensors.size());
   }
@@ -73,20 +80,31 @@ class Verification {
     std::int64_t const expected = manifest_.shards[static_cast<std::size_t>(index)].bytes;
     if (size != expected)
       add({path.string(), "", "", std::min(size, expected), std::max(size, expected),
-           concat("shard ", path.string(), " has ", size, " bytes, ", expected, " were written; it is ", size < expected ? "truncated" : "changed")});
-    else add_lines(path, detail::run_isolated([&] { return detail::compare_structure(manifest_, index, options_.most_reported); }));
-    if (options_.depth == VerifyOptions::Depth::everything) read_shard(path, index, size, extents);
-    else note_cut_off(path, size, extents);
+           concat("shard ", path.string(), " has ", size, " bytes, ", expected,
+                  " were written; it is ", size < expected ? "truncated" : "changed")});
+    else
+      add_lines(path, detail::run_isolated([&] {
+                  return detail::compare_structure(manifest_, index, options_.most_reported);
+                }));
+    if (options_.depth == VerifyOptions::Depth::everything)
+      read_shard(path, index, size, extents);
+    else
+      note_cut_off(path, size, extents);
   }
 
   void add_lines(fs::path const& path, detail::IsolatedResult const& result) {
     for (auto const& line : result.lines) add({path.string(), "", "", 0, 0, line});
-    if (!result.failure.empty()) add({path.string(), "", "", 0, 0, concat(path.string(), ": HDF5, reading its structure, ", result.failure, "; the file is malformed")});
+    if (!result.failure.empty())
+      add({path.string(), "", "", 0, 0,
+           concat(path.string(), ": HDF5, reading its structure, ", result.failure,
+                  "; the file is malformed")});
   }
 
   void note_cut_off(fs::path const& path, std::int64_t size, std::vector<Extent> const& extents) {
     for (auto const& extent : extents)
-      if (extent.end > size) add_range(path, extent, std::max(extent.first, size), extent.end, "lie after the end of the file");
+      if (extent.end > size)
+        add_range(path, extent, std::max(extent.first, size), extent.end,
+                  "lie after the end of the file");
   }
 
   /// Damaged blocks side by side are one damage.
@@ -95,7 +113,8 @@ class Verification {
     std::string reason;
   };
 
-  void read_shard(fs::path const& path, int index, std::int64_t size, std::vector<Extent> const& extents) {
+  void read_shard(fs::path const& path, int index, std::int64_t size,
+                  std::vector<Extent> const& extents) {
     asked_ = 0;
     for (auto const& extent : extents) {
       Run bad;
@@ -115,7 +134,8 @@ class Verification {
   }
 
   void fetch_ahead(int index, std::int64_t end, std::int64_t size) {
-    for (; asked_ < std::min(end + read_ahead_bytes, size); asked_ += read_ahead_bytes / 8) files_.open(index).read_ahead(asked_, read_ahead_bytes / 8);
+    for (; asked_ < std::min(end + read_ahead_bytes, size); asked_ += read_ahead_bytes / 8)
+      files_.open(index).read_ahead(asked_, read_ahead_bytes / 8);
   }
 
   void end_run(fs::path const& path, Extent const& extent, Run& run) {
@@ -136,10 +156,13 @@ class Verification {
     }
   }
 
-  void add_range(fs::path const& path, Extent const& extent, std::int64_t first, std::int64_t end, std::string const& why) {
+  void add_range(fs::path const& path, Extent const& extent, std::int64_t first, std::int64_t end,
+                 std::string const& why) {
     auto const& name = extent.what.tensor->name;
     auto const& state = manifest_.states[extent.what.state];
-    add({path.string(), name, state, first, end, concat("shard ", path.string(), " is damaged: ", state, " of tensor ", name, ", bytes ", first, " to ", end, " ", why)});
+    add({path.string(), name, state, first, end,
+         concat("shard ", path.string(), " is damaged: ", state, " of tensor ", name, ", bytes ",
+                first, " to ", end, " ", why)});
   }
 
   void check_view() {
@@ -151,7 +174,8 @@ class Verification {
       return;
     }
     ++report_.files;
-    add_lines(path, detail::run_isolated([&] { return detail::compare_view(manifest_, options_.most_reported); }));
+    add_lines(path, detail::run_isolated(
+                        [&] { return detail::compare_view(manifest_, options_.most_reported); }));
   }
 
   std::string lost(std::vector<Extent> const& extents) const {
@@ -159,8 +183,11 @@ class Verification {
     for (auto const& extent : extents)
       if (extent.what.state == 0) names.push_back(extent.what.tensor->name);
     std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i) text += (i ? ", " : "") + names[i];
-    return names.size() > most_named ? concat(text, " and ", names.size() - most_named, " more tensors' parts") : "parts of " + (text.empty() ? "no tensor" : text);
+    for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
+      text += (i ? ", " : "") + names[i];
+    return names.size() > most_named
+               ? concat(text, " and ", names.size() - most_named, " more tensors' parts")
+               : "parts of " + (text.empty() ? "no tensor" : text);
   }
 
   static std::int64_t bytes_of(std::vector<Extent> const& extents) {
@@ -178,7 +205,8 @@ class Verification {
   VerifyReport& report_;
   detail::ShardFiles files_;
   std::vector<char> buffer_;
-  std::int64_t done_ = 0, asked_ = 0;  ///< bytes of all shards; of this shard, asked from the page cache
+  std::int64_t done_ = 0,
+               asked_ = 0;  ///< bytes of all shards; of this shard, asked from the page cache
 };
 
 }  // namespace

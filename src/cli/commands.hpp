@@ -1,5 +1,6 @@
 #pragma once
-/// The subcommands of `tessera`. Each adds its options to an App and does its work in the App's callback; errors are thrown.
+/// The subcommands of `tessera`. Each adds its options to an App and does its work in the App's
+/// callback; errors are thrown.
 
 #include <CLI/CLI.hpp>
 #include <string>

@@ -37,12 +37,14 @@ std::string tail_of(fs::path const& file, std::streamoff bytes) {
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 
-/// Accounting knows jobs that have long ended, the controller the recent ones and their log files; either may be absent.
+/// Accounting knows jobs that have long ended, the controller the recent ones and their log files;
+/// either may be absent.
 train::JobRecord record_of(std::string const& job, std::string const& log) {
   train::JobRecord record;
   std::string from_controller;
   if (!job.empty()) {
-    record.state = train::job_state_in(topology::output_of({"sacct", "-X", "-n", "-P", "-j", job, "-o", "State"}, 10s));
+    record.state = train::job_state_in(
+        topology::output_of({"sacct", "-X", "-n", "-P", "-j", job, "-o", "State"}, 10s));
     from_controller = topology::output_of({"scontrol", "show", "job", "-o", job}, 10s);
     if (record.state.empty()) record.state = train::job_state_in(from_controller);
   }
@@ -67,7 +69,9 @@ void explain(DoctorArguments const& a) {
 NodeSection memory_section() {
   NodeSection section{"memory", {}, {}};
   auto const available = memory::available_memory();
-  section.add("for this process", fmt::format("{} ({})", human_bytes(static_cast<std::int64_t>(available.bytes)), available.limited_by));
+  section.add("for this process",
+              fmt::format("{} ({})", human_bytes(static_cast<std::int64_t>(available.bytes)),
+                          available.limited_by));
   return section;
 }
 
@@ -75,14 +79,21 @@ NodeSection memory_section() {
 NodeSection library_section() {
   NodeSection section{"libraries", {}, {}};
   auto const versions = train::versions_tree();
-  for (char const* name : {"tessera", "commit", "build", "mpi", "hdf5", "kokkos", "blas"}) section.add(name, versions.at(name).as_string());
-  auto const probe = topology::run_program({fs::read_symlink("/proc/self/exe").string(), "doctor", "--probe-mpi"}, 30s, topology::Capture::both);
+  for (char const* name : {"tessera", "commit", "build", "mpi", "hdf5", "kokkos", "blas"})
+    section.add(name, versions.at(name).as_string());
+  auto const probe =
+      topology::run_program({fs::read_symlink("/proc/self/exe").string(), "doctor", "--probe-mpi"},
+                            30s, topology::Capture::both);
   std::string const text = probe.output.substr(0, probe.output.find_last_not_of('\n') + 1);
-  if (probe.code == 0) section.add("MPI starts", text.substr(text.rfind('\n') + 1));
+  if (probe.code == 0)
+    section.add("MPI starts", text.substr(text.rfind('\n') + 1));
   else
-    section.problems.push_back(concat("MPI does not start here (", probe.code < 0 ? std::string("no end within 30 s") : concat("exit code ", probe.code),
-                                      "); on a login node that may be intended. It said: ", text.substr(0, 600)));
-  if (char const* locking = std::getenv("HDF5_USE_FILE_LOCKING")) section.add("HDF5_USE_FILE_LOCKING", locking);
+    section.problems.push_back(concat(
+        "MPI does not start here (",
+        probe.code < 0 ? std::string("no end within 30 s") : concat("exit code ", probe.code),
+        "); on a login node that may be intended. It said: ", text.substr(0, 600)));
+  if (char const* locking = std::getenv("HDF5_USE_FILE_LOCKING"))
+    section.add("HDF5_USE_FILE_LOCKING", locking);
   return section;
 }
 
@@ -90,7 +101,8 @@ void probe_mpi() {
   int argc = 0;
   char** argv = nullptr;
   topology::MpiSession const session(argc, argv);
-  fmt::print("{} {} of {}, {}\n", topology::MpiSession::thread_level(), session.info().rank, session.info().world_size, session.info().host);
+  fmt::print("{} {} of {}, {}\n", topology::MpiSession::thread_level(), session.info().rank,
+             session.info().world_size, session.info().host);
 }
 
 int print(NodeSection const& section) {
@@ -108,29 +120,45 @@ void examine(DoctorArguments const& a) {
   problems += print(library_section());
   problems += print(topology::file_system_section(a.directory));
   problems += print(topology::limits_section());
-  problems += print(topology::slurm_section(environment, topology::output_of({"srun", "--mpi=list"}, 10s), topology::MpiSession::library_version()));
+  problems +=
+      print(topology::slurm_section(environment, topology::output_of({"srun", "--mpi=list"}, 10s),
+                                    topology::MpiSession::library_version()));
   problems += print(gpu_section());
-  fmt::print("{}\n", problems == 0 ? std::string("nothing here stands in a run's way") : fmt::format("{} {} above, marked with !", problems, plural(problems, "remark")));
+  fmt::print("{}\n", problems == 0 ? std::string("nothing here stands in a run's way")
+                                   : fmt::format("{} {} above, marked with !", problems,
+                                                 plural(problems, "remark")));
   std::cout.flush();
-  TESSERA_VALIDATE(problems == 0 || !a.strict, ConfigError, problems, " ", plural(problems, "remark"), " on this node (--strict)");
+  TESSERA_VALIDATE(problems == 0 || !a.strict, ConfigError, problems, " ",
+                   plural(problems, "remark"), " on this node (--strict)");
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app) {
   auto const a = std::make_shared<DoctorArguments>();
-  auto* doctor = app.add_subcommand("doctor", "What this node offers a run and what stands in its way; with --why, what happened to a run");
-  doctor->add_option("--why", a->why, "Output directory of a run that ended: what happened and what to change");
-  doctor->add_option("--log", a->log, "With --why: the job's log file (default: the one Slurm remembers)");
-  doctor->add_option("--dir", a->directory, "Where runs would write: its file system is looked at")->capture_default_str();
-  doctor->add_flag("--gpus", a->gpus, "GPUs of this node, how they reach each other and the network, versions, settings of NCCL that cost speed");
+  auto* doctor = app.add_subcommand(
+      "doctor",
+      "What this node offers a run and what stands in its way; with --why, what happened to a run");
+  doctor->add_option("--why", a->why,
+                     "Output directory of a run that ended: what happened and what to change");
+  doctor->add_option("--log", a->log,
+                     "With --why: the job's log file (default: the one Slurm remembers)");
+  doctor->add_option("--dir", a->directory, "Where runs would write: its file system is looked at")
+      ->capture_default_str();
+  doctor->add_flag("--gpus", a->gpus,
+                   "GPUs of this node, how they reach each other and the network, versions, "
+                   "settings of NCCL that cost speed");
   doctor->add_flag("--strict", a->strict, "End with 78 when there is a remark");
   doctor->add_flag("--probe-mpi", a->probe_mpi)->group("");
   doctor->callback([a] {
-    if (a->probe_mpi) probe_mpi();
-    else if (!a->why.empty()) explain(*a);
-    else if (a->gpus) print_gpus();
-    else examine(*a);
+    if (a->probe_mpi)
+      probe_mpi();
+    else if (!a->why.empty())
+      explain(*a);
+    else if (a->gpus)
+      print_gpus();
+    else
+      examine(*a);
   });
 }
 

@@ -1,4 +1,5 @@
-// The GPU part of tessera doctor, and --gpus: NVML is loaded when it is asked for, so that this program needs no NVIDIA library.
+// The GPU part of tessera doctor, and --gpus: NVML is loaded when it is asked for, so that this
+// program needs no NVIDIA library.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -19,23 +20,31 @@ namespace {
 
 using topology::GpuPath;
 
-std::string cuda_text(int version) { return version > 0 ? fmt::format("{}.{}", version / 1000, version % 1000 / 10) : "none"; }
+std::string cuda_text(int version) {
+  return version > 0 ? fmt::format("{}.{}", version / 1000, version % 1000 / 10) : "none";
+}
 
 void print_devices(topology::GpuInventory const& inventory) {
   for (std::size_t i = 0; i < inventory.gpus.size(); ++i) {
     auto const& gpu = inventory.gpus[i];
-    std::string const ecc = gpu.ecc_errors < 0 ? "ECC off" : fmt::format("{} uncorrected ECC errors", gpu.ecc_errors);
-    std::string const rows = gpu.remapped_rows < 0 ? "" : fmt::format(", {} remapped rows", gpu.remapped_rows);
-    fmt::print("GPU {}  {}  {} free of {}  {}  {}{}, MIG {}, {} NVLinks\n       {}\n", i, gpu.name, human_bytes(static_cast<std::int64_t>(gpu.total_bytes - gpu.used_bytes)),
-               human_bytes(static_cast<std::int64_t>(gpu.total_bytes)), gpu.bus, ecc, rows, gpu.mig ? "on" : "off", gpu.nvlinks, gpu.uuid);
+    std::string const ecc =
+        gpu.ecc_errors < 0 ? "ECC off" : fmt::format("{} uncorrected ECC errors", gpu.ecc_errors);
+    std::string const rows =
+        gpu.remapped_rows < 0 ? "" : fmt::format(", {} remapped rows", gpu.remapped_rows);
+    fmt::print("GPU {}  {}  {} free of {}  {}  {}{}, MIG {}, {} NVLinks\n       {}\n", i, gpu.name,
+               human_bytes(static_cast<std::int64_t>(gpu.total_bytes - gpu.used_bytes)),
+               human_bytes(static_cast<std::int64_t>(gpu.total_bytes)), gpu.bus, ecc, rows,
+               gpu.mig ? "on" : "off", gpu.nvlinks, gpu.uuid);
   }
 }
 
 /// One row a GPU, one column a GPU or network device.
-void print_paths(topology::GpuInventory const& inventory, std::vector<topology::NetworkDevice> const& networks) {
+void print_paths(topology::GpuInventory const& inventory,
+                 std::vector<topology::NetworkDevice> const& networks) {
   if (inventory.gpus.empty()) return;
   fmt::print("\n{:<8}", "");
-  for (std::size_t i = 0; i < inventory.gpus.size(); ++i) fmt::print("{:<8}", fmt::format("GPU {}", i));
+  for (std::size_t i = 0; i < inventory.gpus.size(); ++i)
+    fmt::print("{:<8}", fmt::format("GPU {}", i));
   for (auto const& network : networks) fmt::print("{:<10}", network.name);
   fmt::print("\n");
   for (std::size_t a = 0; a < inventory.gpus.size(); ++a) {
@@ -44,7 +53,9 @@ void print_paths(topology::GpuInventory const& inventory, std::vector<topology::
     for (auto const& network : networks) fmt::print("{:<10}", name_of(network.from_gpu[a]));
     fmt::print("\n");
   }
-  fmt::print("NVL: NVLink; PIX: one PCIe switch; PXB: several; PHB: the processor's PCIe bridge; NODE: within a NUMA node or socket; SYS: between sockets\n");
+  fmt::print(
+      "NVL: NVLink; PIX: one PCIe switch; PXB: several; PHB: the processor's PCIe bridge; NODE: "
+      "within a NUMA node or socket; SYS: between sockets\n");
 }
 
 void print_lines(char const* title, std::vector<std::string> const& lines) {
@@ -58,14 +69,18 @@ void print_gpus() {
   using namespace std::chrono_literals;
   auto const inventory = topology::read_gpu_inventory();
   topology::GpuSoftware const software{memory::cuda_runtime_version(), topology::installed_nccl()};
-  fmt::print("driver {}, for CUDA {}; this build's CUDA {}; NCCL {}\n", inventory.driver.empty() ? "none" : inventory.driver, cuda_text(inventory.cuda),
-             software.runtime > 0 ? cuda_text(software.runtime) : "none", software.nccl.empty() ? "not found by the loader" : software.nccl);
+  fmt::print("driver {}, for CUDA {}; this build's CUDA {}; NCCL {}\n",
+             inventory.driver.empty() ? "none" : inventory.driver, cuda_text(inventory.cuda),
+             software.runtime > 0 ? cuda_text(software.runtime) : "none",
+             software.nccl.empty() ? "not found by the loader" : software.nccl);
   print_devices(inventory);
   print_paths(inventory, topology::read_network_devices(inventory.gpus));
   auto findings = topology::gpu_findings(inventory, software);
   auto const environment = topology::process_environment();
-  for (auto const& finding : topology::device_view_findings(environment)) findings.push_back(finding);
-  for (auto const& finding : topology::xid_findings(topology::output_of({"dmesg"}, 5s))) findings.push_back(finding);
+  for (auto const& finding : topology::device_view_findings(environment))
+    findings.push_back(finding);
+  for (auto const& finding : topology::xid_findings(topology::output_of({"dmesg"}, 5s)))
+    findings.push_back(finding);
   print_lines("Findings", findings);
   print_lines("Settings of NCCL", topology::nccl_findings(environment));
 }
@@ -73,13 +88,17 @@ void print_gpus() {
 topology::NodeSection gpu_section() {
   topology::NodeSection section{"GPU", {}, {}};
   auto const versions = train::versions_tree();
-  section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string() : "without CUDA: trains on the host");
+  section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string()
+                                                      : "without CUDA: trains on the host");
   int nodes = 0;
   while (std::filesystem::exists("/dev/nvidia" + std::to_string(nodes))) ++nodes;
   section.add("devices of this node", std::to_string(nodes));
-  if (char const* visible = std::getenv("CUDA_VISIBLE_DEVICES")) section.add("CUDA_VISIBLE_DEVICES", visible);
+  if (char const* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
+    section.add("CUDA_VISIBLE_DEVICES", visible);
   if (nodes > 0 && !memory::built_with_cuda())
-    section.problems.push_back("this node has NVIDIA devices and this build cannot use them; build with -DTESSERA_ENABLE_CUDA=ON, or load the module of such a build");
+    section.problems.push_back(
+        "this node has NVIDIA devices and this build cannot use them; build with "
+        "-DTESSERA_ENABLE_CUDA=ON, or load the module of such a build");
   if (!memory::built_with_cuda()) return section;
   auto const found = memory::find_devices();
   section.add("usable", std::to_string(found.count));

@@ -24,9 +24,12 @@ struct ImportArguments {
 };
 
 ConfigTree read_config(ImportArguments const& a) {
-  if (!a.config.empty()) return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json" : fs::path(a.config));
+  if (!a.config.empty())
+    return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json"
+                                                       : fs::path(a.config));
   auto const found = checkpoint::find_model_config(a.source);
-  TESSERA_VALIDATE(found, IoError, "there is no config.json in or beside ", a.source, "; name the Hugging Face model directory with --config DIR");
+  TESSERA_VALIDATE(found, IoError, "there is no config.json in or beside ", a.source,
+                   "; name the Hugging Face model directory with --config DIR");
   return ConfigTree::read(*found);
 }
 
@@ -45,8 +48,10 @@ void run_import(ImportArguments const& a) {
   options.progress = std::ref(progress);
   auto const r = checkpoint::import_checkpoint(options);
   progress.clear();
-  fmt::print("{}: {}, step {}, {} tensors, {} parameters{}, {} written in {:.2f} s\n  {}\n", r.source.string(), r.format, r.step, r.tensors, r.parameters,
-             r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "", human_bytes(r.bytes), r.seconds, r.checkpoint.string());
+  fmt::print("{}: {}, step {}, {} tensors, {} parameters{}, {} written in {:.2f} s\n  {}\n",
+             r.source.string(), r.format, r.step, r.tensors, r.parameters,
+             r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "",
+             human_bytes(r.bytes), r.seconds, r.checkpoint.string());
   for (auto const& note : r.notes) fmt::print("  note: {}\n", note);
 }
 
@@ -63,7 +68,8 @@ void run_export(ExportArguments& a) {
   a.options.progress = std::ref(progress);
   auto const r = checkpoint::export_model(a.options);
   progress.clear();
-  fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n", r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
+  fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n",
+             r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
              human_bytes(r.bytes_written), r.seconds);
   for (auto const& file : r.files) fmt::print("  {}\n", file.string());
 }
@@ -72,24 +78,45 @@ void run_export(ExportArguments& a) {
 
 void add_import(CLI::App& app) {
   auto const a = std::make_shared<ImportArguments>();
-  auto* command = app.add_subcommand("import", "DeepSpeed checkpoint or Hugging Face model into a checkpoint that tessera-train goes on from");
-  command->add_option("source", a->source, "DeepSpeed's save_dir or one tag of it (any ZeRO stage, universal), or a Hugging Face model directory")->required();
-  command->add_option("checkpoint_dir", a->checkpoints, "Gets step_<N> and latest; for --resume_from_checkpoint, or OUTPUT_DIR/checkpoints")->required();
-  command->add_option("--config", a->config, "config.json or its directory (default: in the source or beside it)");
+  auto* command = app.add_subcommand("import",
+                                     "DeepSpeed checkpoint or Hugging Face model into a checkpoint "
+                                     "that tessera-train goes on from");
+  command
+      ->add_option("source", a->source,
+                   "DeepSpeed's save_dir or one tag of it (any ZeRO stage, universal), or a "
+                   "Hugging Face model directory")
+      ->required();
+  command
+      ->add_option(
+          "checkpoint_dir", a->checkpoints,
+          "Gets step_<N> and latest; for --resume_from_checkpoint, or OUTPUT_DIR/checkpoints")
+      ->required();
+  command->add_option("--config", a->config,
+                      "config.json or its directory (default: in the source or beside it)");
   command->add_option("-t,--tag", a->tag, "Which DeepSpeed checkpoint (default: the latest)");
-  command->add_option("--max_shard_size", a->max_shard_size, "About the size of one shard file")->capture_default_str();
+  command->add_option("--max_shard_size", a->max_shard_size, "About the size of one shard file")
+      ->capture_default_str();
   command->add_flag("--no_crc", a->no_crc, "Compare the CRC-32 of pickles only, not of all data");
   command->callback([a] { run_import(*a); });
 }
 
 void add_export(CLI::App& app) {
   auto const a = std::make_shared<ExportArguments>();
-  auto* command = app.add_subcommand("export", "Checkpoint into a Hugging Face model directory: config.json, safetensors, tokenizer");
-  command->add_option("checkpoint_dir", a->checkpoint, "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir")->required();
+  auto* command = app.add_subcommand(
+      "export",
+      "Checkpoint into a Hugging Face model directory: config.json, safetensors, tokenizer");
+  command
+      ->add_option(
+          "checkpoint_dir", a->checkpoint,
+          "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir")
+      ->required();
   command->add_option("output_dir", a->output, "Gets the model")->required();
   command->add_option("-t,--tag", a->options.tag, "Which checkpoint (default: the latest)");
   command->add_option("--dtype", a->options.dtype, "fp32, bf16 or fp16")->capture_default_str();
-  command->add_option("--max_shard_size", a->max_shard_size, "Largest safetensors file, e.g. 5GB, 500MB")->capture_default_str();
+  command
+      ->add_option("--max_shard_size", a->max_shard_size,
+                   "Largest safetensors file, e.g. 5GB, 500MB")
+      ->capture_default_str();
   command->callback([a] { run_export(*a); });
 }
 

@@ -10,7 +10,8 @@ namespace fs = std::filesystem;
 
 fs::path sibling_program(std::string const& name) {
   fs::path const file = fs::read_symlink("/proc/self/exe").parent_path() / name;
-  TESSERA_VALIDATE(fs::exists(file), IoError, "there is no ", file.string(), "; the installation is not whole");
+  TESSERA_VALIDATE(fs::exists(file), IoError, "there is no ", file.string(),
+                   "; the installation is not whole");
   return file;
 }
 
@@ -26,7 +27,8 @@ fs::path shipped_file(fs::path const& relative) {
 
 std::string read_text(fs::path const& file) {
   std::ifstream in(file, std::ios::binary);
-  TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(in && !fs::is_directory(file), IoError,
+                   with_errno("cannot read " + file.string(), errno));
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 

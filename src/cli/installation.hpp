@@ -1,5 +1,6 @@
 #pragma once
-/// Where this installation's other files are, found from the running program: the tree may have been moved.
+/// Where this installation's other files are, found from the running program: the tree may have
+/// been moved.
 
 #include <filesystem>
 #include <string>
@@ -9,7 +10,8 @@ namespace tessera::cli {
 /// bin/NAME beside the running program. @throws IoError when it is not there
 std::filesystem::path sibling_program(std::string const& name);
 
-/// A shipped file: <prefix>/share/tessera/<relative>, or <source>/<relative> for programs in a build tree. Empty when absent.
+/// A shipped file: <prefix>/share/tessera/<relative>, or <source>/<relative> for programs in a
+/// build tree. Empty when absent.
 std::filesystem::path shipped_file(std::filesystem::path const& relative);
 
 /// The whole text of a file. @throws IoError

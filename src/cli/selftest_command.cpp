@@ -1,4 +1,5 @@
-// tessera selftest: does this installation work on this machine and this file system? Seconds; no test framework needed.
+// tessera selftest: does this installation work on this machine and this file system? Seconds; no
+// test framework needed.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,7 +32,9 @@ class Scratch {
  public:
   explicit Scratch(fs::path const& parent) {
     std::string name = (fs::absolute(parent) / "tessera-selftest.XXXXXX").string();
-    TESSERA_VALIDATE(::mkdtemp(name.data()), IoError, with_errno("cannot make a directory in " + parent.string(), errno), "; choose another --dir");
+    TESSERA_VALIDATE(::mkdtemp(name.data()), IoError,
+                     with_errno("cannot make a directory in " + parent.string(), errno),
+                     "; choose another --dir");
     path_ = name;
   }
   ~Scratch() {
@@ -49,29 +52,58 @@ class Scratch {
 /// The tiny training that all checks share: a GPT-2 of two narrow layers on text written here.
 class Trainings {
  public:
-  explicit Trainings(fs::path directory) : directory_(std::move(directory)), tokenizer_(shipped_file("configs/gpt2-8m")) {
-    TESSERA_VALIDATE(!tokenizer_.empty(), IoError, "share/tessera/configs/gpt2-8m is missing; the installation is not whole");
+  explicit Trainings(fs::path directory)
+      : directory_(std::move(directory)), tokenizer_(shipped_file("configs/gpt2-8m")) {
+    TESSERA_VALIDATE(!tokenizer_.empty(), IoError,
+                     "share/tessera/configs/gpt2-8m is missing; the installation is not whole");
     std::ofstream text(directory_ / "text.txt");
-    for (int line = 0; line < 400; ++line) text << "record " << line * 7919 % 1000 << " of the self test follows record " << line << ".\n";
+    for (int line = 0; line < 400; ++line)
+      text << "record " << line * 7919 % 1000 << " of the self test follows record " << line
+           << ".\n";
   }
 
   /// @param launcher  words in front of the program, empty: none
-  void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every, std::string const& device = "cpu", int threads = 1) const {
+  void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every,
+           std::string const& device = "cpu", int threads = 1) const {
     Words words = launcher;
-    words.insert(words.end(), {sibling_program("tessera-train").string(), "--model_type", "gpt2", "--config_overrides",
-                               "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=32", "--tokenizer_name", tokenizer_.string(), "--train_file",
-                               (directory_ / "text.txt").string(), "--block_size", "32", "--do_train", "--output_dir", (directory_ / output).string(),
-                               "--per_device_train_batch_size", std::to_string(4 / ranks), "--max_steps", std::to_string(steps), "--save_steps",
-                               std::to_string(save_every), "--learning_rate", "1e-2", "--threads", std::to_string(threads), "--device", device});
+    words.insert(words.end(), {sibling_program("tessera-train").string(),
+                               "--model_type",
+                               "gpt2",
+                               "--config_overrides",
+                               "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=32",
+                               "--tokenizer_name",
+                               tokenizer_.string(),
+                               "--train_file",
+                               (directory_ / "text.txt").string(),
+                               "--block_size",
+                               "32",
+                               "--do_train",
+                               "--output_dir",
+                               (directory_ / output).string(),
+                               "--per_device_train_batch_size",
+                               std::to_string(4 / ranks),
+                               "--max_steps",
+                               std::to_string(steps),
+                               "--save_steps",
+                               std::to_string(save_every),
+                               "--learning_rate",
+                               "1e-2",
+                               "--threads",
+                               std::to_string(threads),
+                               "--device",
+                               device});
     auto const done = topology::run_program(words, 120s, topology::Capture::both);
-    TESSERA_VALIDATE(done.code == 0, InternalError, done.code < 0 ? "did not end within 120 s" : concat("ended with ", done.code), ":\n", done.output);
+    TESSERA_VALIDATE(done.code == 0, InternalError,
+                     done.code < 0 ? "did not end within 120 s" : concat("ended with ", done.code),
+                     ":\n", done.output);
   }
 
   std::vector<double> losses(std::string const& output) const {
     std::vector<double> values;
     std::ifstream in(directory_ / output / "metrics.jsonl");
     for (std::string line; std::getline(in, line);) {
-      auto const record = ConfigTree::parse(line, "metrics.jsonl");  // of a step, an evaluation or a save
+      auto const record =
+          ConfigTree::parse(line, "metrics.jsonl");  // of a step, an evaluation or a save
       if (auto const* loss = record.find("loss")) values.push_back(loss->as_double());
     }
     return values;
@@ -83,19 +115,24 @@ class Trainings {
   fs::path directory_, tokenizer_;
 };
 
-void expect_close(std::vector<double> const& a, std::vector<double> const& b, double relative, std::string const& what) {
-  TESSERA_VALIDATE(a.size() == b.size() && !a.empty(), InternalError, what, ": ", a.size(), " and ", b.size(), " losses");
+void expect_close(std::vector<double> const& a, std::vector<double> const& b, double relative,
+                  std::string const& what) {
+  TESSERA_VALIDATE(a.size() == b.size() && !a.empty(), InternalError, what, ": ", a.size(), " and ",
+                   b.size(), " losses");
   for (std::size_t i = 0; i < a.size(); ++i)
-    TESSERA_VALIDATE(std::abs(a[i] - b[i]) <= relative * std::abs(b[i]), InternalError, what, ": the loss of step ", i + 1, " is ", a[i], " and ", b[i]);
+    TESSERA_VALIDATE(std::abs(a[i] - b[i]) <= relative * std::abs(b[i]), InternalError, what,
+                     ": the loss of step ", i + 1, " is ", a[i], " and ", b[i]);
 }
 
 void check_files(fs::path const& directory) {
   std::string const text(1 << 20, 'x');
   write_file_atomically(directory / "probe", text);
-  TESSERA_VALIDATE(read_text(directory / "probe") == text, IoError, directory.string(), ": what was written is not what is read");
+  TESSERA_VALIDATE(read_text(directory / "probe") == text, IoError, directory.string(),
+                   ": what was written is not what is read");
   fs::rename(directory / "probe", directory / "renamed");
-  TESSERA_VALIDATE(fs::file_size(directory / "renamed") == text.size() && !fs::exists(directory / "probe"), IoError, "rename does not work as it must in ",
-                   directory.string());
+  TESSERA_VALIDATE(
+      fs::file_size(directory / "renamed") == text.size() && !fs::exists(directory / "probe"),
+      IoError, "rename does not work as it must in ", directory.string());
   fs::remove(directory / "renamed");
 }
 
@@ -104,8 +141,10 @@ void check_round_trip(Trainings const& t) {
   t.run({}, "resumed", 1, 2, 2);
   auto const saved = checkpoint::resolve_checkpoint((t.directory() / "resumed").string());
   auto const report = checkpoint::verify(saved);
-  TESSERA_VALIDATE(report.ok(), DataError, saved.string(), ": ", report.problems.empty() ? "" : report.problems.front());
-  // the learning rate depends on the planned length, so that the comparison is of two runs resumed at the same place
+  TESSERA_VALIDATE(report.ok(), DataError, saved.string(), ": ",
+                   report.problems.empty() ? "" : report.problems.front());
+  // the learning rate depends on the planned length, so that the comparison is of two runs resumed
+  // at the same place
   fs::remove_all(t.directory() / "whole/checkpoints/step_00000004");
   auto const before = t.losses("whole");
   t.run({}, "whole", 1, 4, 2);
@@ -124,7 +163,8 @@ std::string check_threads(Trainings const& t) {
   if (cores == 1) return "left out: this process may use one core";
   int const threads = std::min(cores, 8);
   t.run({}, "threads", 1, 4, 4, "cpu", threads);
-  expect_close(t.losses("threads"), t.losses("whole"), 1e-5, concat(threads, " threads against one"));
+  expect_close(t.losses("threads"), t.losses("whole"), 1e-5,
+               concat(threads, " threads against one"));
   return concat(threads, " threads on ", cores, " cores");
 }
 
@@ -137,7 +177,8 @@ std::string check_gpu(Trainings const& t) {
   return concat(found.count, " visible");
 }
 
-/// Each node is tested for itself, also by `srun -N 8 --ntasks-per-node=1 tessera selftest`: the programs started here are no part of the job's step.
+/// Each node is tested for itself, also by `srun -N 8 --ntasks-per-node=1 tessera selftest`: the
+/// programs started here are no part of the job's step.
 void leave_the_job() {
   for (auto const& entry : topology::process_environment())
     for (char const* prefix : {"SLURM_", "PMIX_", "PMI_", "OMPI_", "PRTE_"})
@@ -150,7 +191,8 @@ bool report(std::string const& name, std::function<std::string()> const& check) 
   auto const start = std::chrono::steady_clock::now();
   try {
     std::string const note = check();
-    double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double const seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     fmt::print("{:<58} ok   {:.1f} s{}\n", name, seconds, note.empty() ? "" : "  (" + note + ")");
     return true;
   } catch (std::exception const& e) {
@@ -167,12 +209,17 @@ void selftest(std::string const& given) {
   fmt::print("testing in {}\n", scratch.path().string());
   Trainings const trainings(scratch.path());
   int failures = 0;
-  auto const run = [&](std::string const& name, std::function<std::string()> const& check) { failures += report(name, check) ? 0 : 1; };
-  run("file system: write, sync, read back, rename", [&] { return check_files(scratch.path()), ""; });
-  run("one rank: train, save (HDF5), verify, resume to the same bits", [&] { return check_round_trip(trainings), ""; });
+  auto const run = [&](std::string const& name, std::function<std::string()> const& check) {
+    failures += report(name, check) ? 0 : 1;
+  };
+  run("file system: write, sync, read back, rename",
+      [&] { return check_files(scratch.path()), ""; });
+  run("one rank: train, save (HDF5), verify, resume to the same bits",
+      [&] { return check_round_trip(trainings), ""; });
   run("OpenMP threads: the losses of one thread", [&] { return check_threads(trainings); });
   run("two ranks by mpirun: the losses of one rank", [&]() -> std::string {
-    if (topology::run_program({"mpirun", "--version"}, 20s).code != 0) return "left out: there is no mpirun here";
+    if (topology::run_program({"mpirun", "--version"}, 20s).code != 0)
+      return "left out: there is no mpirun here";
     return check_two_ranks(trainings), "";
   });
   run("GPU: the losses of the host", [&] { return check_gpu(trainings); });
@@ -184,8 +231,11 @@ void selftest(std::string const& given) {
 
 void add_selftest(CLI::App& app) {
   auto const directory = std::make_shared<std::string>();
-  auto* test = app.add_subcommand("selftest", "Check this installation on this machine and file system (seconds)");
-  test->add_option("--dir", *directory, "Where to write, for example on the file system of the runs (default: the temporary directory)");
+  auto* test = app.add_subcommand(
+      "selftest", "Check this installation on this machine and file system (seconds)");
+  test->add_option("--dir", *directory,
+                   "Where to write, for example on the file system of the runs (default: the "
+                   "temporary directory)");
   test->callback([directory] { selftest(*directory); });
 }
 

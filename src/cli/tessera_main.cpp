@@ -1,4 +1,5 @@
-// tessera: what runs on a login node. Called as zero-to-fp32 it is the consolidation alone, with the arguments of DeepSpeed's script.
+// tessera: what runs on a login node. Called as zero-to-fp32 it is the consolidation alone, with
+// the arguments of DeepSpeed's script.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -19,7 +20,8 @@ int report(std::string const& program, Error const& error) {
   return static_cast<int>(error.code());
 }
 
-/// CLI11's own refusals (unknown option, missing argument) end with 64; --help and --version with 0.
+/// CLI11's own refusals (unknown option, missing argument) end with 64; --help and --version with
+/// 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& program) {
   try {
     app.parse(argc, argv);
@@ -43,9 +45,11 @@ int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& progr
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string const program = std::filesystem::path(argc > 0 ? argv[0] : "tessera").filename().string();
+  std::string const program =
+      std::filesystem::path(argc > 0 ? argv[0] : "tessera").filename().string();
   bool const consolidates = program == "zero-to-fp32" || program == "zero_to_fp32";
-  CLI::App app(consolidates ? "Consolidates a ZeRO checkpoint into one set of fp32 weights, streaming (at most 256 MiB of memory)."
+  CLI::App app(consolidates ? "Consolidates a ZeRO checkpoint into one set of fp32 weights, "
+                              "streaming (at most 256 MiB of memory)."
                             : "Tessera's tools for login nodes: no MPI, no GPU.",
                consolidates ? program : "tessera");
   app.set_version_flag("--version", [program] { return train::version_text(program); });
@@ -55,13 +59,16 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     app.get_formatter()->column_width(34);
     cli::add_checkpoint_commands(app);
-    cli::add_consolidate(*app.add_subcommand("zero-to-fp32", "Consolidate a checkpoint into fp32 weights (also its own program)"));
+    cli::add_consolidate(*app.add_subcommand(
+        "zero-to-fp32", "Consolidate a checkpoint into fp32 weights (also its own program)"));
     cli::add_import(app);
     cli::add_export(app);
     cli::add_plot(app);
     cli::add_config_commands(app);
     cli::add_tokenize(app);
-    for (auto* add : {cli::add_run_commands, cli::add_doctor, cli::add_submit, cli::add_launch, cli::add_selftest, cli::add_manual}) add(app);
+    for (auto* add : {cli::add_run_commands, cli::add_doctor, cli::add_submit, cli::add_launch,
+                      cli::add_selftest, cli::add_manual})
+      add(app);
   }
   return parse_and_run(app, argc, argv, program);
 }

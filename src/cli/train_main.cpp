@@ -37,14 +37,20 @@ bool refuse(topology::LauncherFacts const& facts, std::string const& problem) {
 
 ConfigTree identity_of(topology::RankInfo const& info) {
   ConfigTree identity;
-  identity.set("schema", 1).set("world_size", info.world_size).set("nodes", info.node_count).set("host", info.host);
-  for (char const* variable : {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"})
+  identity.set("schema", 1)
+      .set("world_size", info.world_size)
+      .set("nodes", info.node_count)
+      .set("host", info.host);
+  for (char const* variable :
+       {"SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "PBS_JOBID"})
     if (char const* value = std::getenv(variable)) identity.set(variable, value);
   return identity;
 }
 
-/// A failure of this rank becomes the end of the job: status.json has the reason, one rank says it, all ranks end.
-int end_with_error(topology::MpiSession& session, train::TrainingArguments const& arguments, StatusFile& status, Error const& error) {
+/// A failure of this rank becomes the end of the job: status.json has the reason, one rank says it,
+/// all ranks end.
+int end_with_error(topology::MpiSession& session, train::TrainingArguments const& arguments,
+                   StatusFile& status, Error const& error) {
   auto const& info = session.info();
   int const code = static_cast<int>(error.code());
   auto const* lost = dynamic_cast<PeerLostError const*>(&error);
@@ -64,7 +70,8 @@ int end_with_error(topology::MpiSession& session, train::TrainingArguments const
 }
 
 /// Asked on rank 0 alone: thousands of ranks must not call Slurm's controller.
-train::Deadline deadline_of(train::TrainingArguments const& arguments, topology::LauncherFacts const& facts) {
+train::Deadline deadline_of(train::TrainingArguments const& arguments,
+                            topology::LauncherFacts const& facts) {
   auto const now = train::Deadline::Clock::now();
   if (arguments.time_limit_minutes > 0.0) {
     std::chrono::duration<double, std::ratio<60>> const limit(arguments.time_limit_minutes);
@@ -73,21 +80,29 @@ train::Deadline deadline_of(train::TrainingArguments const& arguments, topology:
   auto const end = arguments.do_train ? topology::job_end_time(facts) : std::nullopt;
   if (!end) return {};
   std::chrono::sys_seconds const time{std::chrono::seconds(*end)};
-  log::info(concat("the job's time limit ends it in ", human_duration(std::chrono::duration<double>(time - now).count()), "; the run saves and stops before"));
+  log::info(concat("the job's time limit ends it in ",
+                   human_duration(std::chrono::duration<double>(time - now).count()),
+                   "; the run saves and stops before"));
   return {now, time};
 }
 
-int run(topology::MpiSession& session, train::TrainingArguments const& arguments, topology::LauncherFacts const& facts) {
+int run(topology::MpiSession& session, train::TrainingArguments const& arguments,
+        topology::LauncherFacts const& facts) {
   auto const& info = session.info();
-  StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(), identity_of(info));
+  StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(),
+                    identity_of(info));
   try {
-    log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size, info.host, arguments.log_dir});
-    auto const deadline = std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
-    session.watch_nodes(std::chrono::milliseconds(static_cast<long>(arguments.node_timeout_seconds * 1000)));
+    log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size,
+                    info.host, arguments.log_dir});
+    auto const deadline =
+        std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
+    session.watch_nodes(
+        std::chrono::milliseconds(static_cast<long>(arguments.node_timeout_seconds * 1000)));
     auto comm = comm::make_mpi(session, deadline);
     memory::RuntimeOptions runtime_options;
     runtime_options.device = train::choose_device(arguments, session, *comm);
-    runtime_options.threads = arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
+    runtime_options.threads =
+        arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
     train::Trainer trainer(arguments, session, *comm, status);
@@ -95,18 +110,23 @@ int run(topology::MpiSession& session, train::TrainingArguments const& arguments
     auto const outcome = trainer.run();
     if (info.rank == 0 && outcome.code != ExitCode::done) log::info(outcome.reason);
     bool const early = outcome.code == ExitCode::stopped_early;
-    status.finish({early ? StatusFile::State::stopped_early : StatusFile::State::done, static_cast<int>(outcome.code), outcome.reason, -1, ""});
+    status.finish({early ? StatusFile::State::stopped_early : StatusFile::State::done,
+                   static_cast<int>(outcome.code), outcome.reason, -1, ""});
     return static_cast<int>(outcome.code);
   } catch (Error const& error) {
     return end_with_error(session, arguments, status, error);
   } catch (std::bad_alloc const&) {
-    return end_with_error(session, arguments, status, OutOfMemoryError("out of memory; use a smaller batch, a higher ZeRO stage or more ranks"));
+    return end_with_error(
+        session, arguments, status,
+        OutOfMemoryError("out of memory; use a smaller batch, a higher ZeRO stage or more ranks"));
   } catch (std::exception const& error) {
-    return end_with_error(session, arguments, status, InternalError(concat("unexpected: ", error.what())));
+    return end_with_error(session, arguments, status,
+                          InternalError(concat("unexpected: ", error.what())));
   }
 }
 
-/// Launchers report the highest or the first code; so that a planned one arrives, other ranks end with 0 and rank 0 ends last.
+/// Launchers report the highest or the first code; so that a planned one arrives, other ranks end
+/// with 0 and rank 0 ends last.
 int exit_code_of_rank(int code, topology::RankInfo const& info) {
   if (code == 0 || info.world_size == 1) return code;
   if (info.rank != 0) return 0;
@@ -115,7 +135,8 @@ int exit_code_of_rank(int code, topology::RankInfo const& info) {
 }
 
 /// Configuration files are read by rank 0 and reach the others by broadcast.
-train::TrainingArguments arguments_of_job(topology::MpiSession const& session, std::vector<std::string> const& words) {
+train::TrainingArguments arguments_of_job(topology::MpiSession const& session,
+                                          std::vector<std::string> const& words) {
   ConfigTree documents = ConfigTree::object();
   std::string answer;
   if (session.info().rank == 0) {
@@ -132,12 +153,15 @@ train::TrainingArguments arguments_of_job(topology::MpiSession const& session, s
   }
   answer = session.broadcast(answer);
   std::size_t const space = answer.find(' ');
-  if (answer[0] == '-') throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))), answer.substr(space + 1));
+  if (answer[0] == '-')
+    throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))),
+                answer.substr(space + 1));
   documents = ConfigTree::parse(answer.substr(1), "configuration");
   return train::parse_arguments(words, [&](std::string const& file) { return documents.at(file); });
 }
 
-int start(topology::MpiSession& session, std::vector<std::string> const& words, topology::LauncherFacts const& facts) {
+int start(topology::MpiSession& session, std::vector<std::string> const& words,
+          topology::LauncherFacts const& facts) {
   auto const& info = session.info();
   try {
     auto const arguments = arguments_of_job(session, words);
@@ -152,26 +176,33 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words, 
 
 int main(int argc, char** argv) {
   train::StopRequest::install();
-  ::setenv("DNNL_JIT_PROFILE", "0", 0);  // else oneDNN searches every library directory for a profiler, on each rank
+  ::setenv("DNNL_JIT_PROFILE", "0",
+           0);  // else oneDNN searches every library directory for a profiler, on each rank
   auto const facts = topology::launcher_facts(topology::process_environment());
   std::vector<std::string> const words{argv + 1, argv + argc};
   try {
     auto const asked = train::look_at_flags(words);
     if (asked.help || asked.version) {
-      if (!topology::is_replica(facts)) std::fputs((asked.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(), stdout);
+      if (!topology::is_replica(facts))
+        std::fputs(
+            (asked.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(),
+            stdout);
       return 0;
     }
   } catch (Error const& error) {
-    if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", printable(error.what()).c_str());
+    if (!topology::is_replica(facts))
+      std::fprintf(stderr, "tessera-train: %s\n", printable(error.what()).c_str());
     return static_cast<int>(error.code());
   }
-  if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version()))) return static_cast<int>(ExitCode::usage);
+  if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version())))
+    return static_cast<int>(ExitCode::usage);
   int code = 0;
   topology::RankInfo info;
   {
     topology::MpiSession session(argc, argv);
     info = session.info();
-    if (refuse(facts, topology::disagreement(facts, info.world_size))) return static_cast<int>(ExitCode::usage);
+    if (refuse(facts, topology::disagreement(facts, info.world_size)))
+      return static_cast<int>(ExitCode::usage);
     code = start(session, words, facts);
   }
   return exit_code_of_rank(code, info);

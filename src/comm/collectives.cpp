@@ -21,14 +21,22 @@ T reduce_one(Collectives& comm, T value, ReduceOp op) {
   return values[0];
 }
 
-memory::TensorView bytes_of(std::string& text) { return {text.data(), Dtype::uint8, {static_cast<std::int64_t>(text.size())}}; }
+memory::TensorView bytes_of(std::string& text) {
+  return {text.data(), Dtype::uint8, {static_cast<std::int64_t>(text.size())}};
+}
 
 }  // namespace
 
-bool agree(Collectives& comm, bool ok) { return reduce_one<std::int32_t>(comm, ok ? 1 : 0, ReduceOp::min) != 0; }
+bool agree(Collectives& comm, bool ok) {
+  return reduce_one<std::int32_t>(comm, ok ? 1 : 0, ReduceOp::min) != 0;
+}
 
-double all_reduce_value(Collectives& comm, double value, ReduceOp op) { return reduce_one(comm, value, op); }
-std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op) { return reduce_one(comm, value, op); }
+double all_reduce_value(Collectives& comm, double value, ReduceOp op) {
+  return reduce_one(comm, value, op);
+}
+std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op) {
+  return reduce_one(comm, value, op);
+}
 
 void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp op) {
   comm.wait(comm.all_reduce(view_of(values), op, {}));
@@ -79,7 +87,8 @@ void run_where(Collectives& comm, bool takes_part, std::function<void()> const& 
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root) {
   bool const is_root = comm.rank() == root;
   auto const ranks = static_cast<std::size_t>(comm.size());
-  std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())}, lengths(is_root ? ranks : 0);
+  std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())},
+      lengths(is_root ? ranks : 0);
   comm.wait(comm.gather(view_of(length), view_of(lengths), root, {}));
   auto const longest = static_cast<std::size_t>(all_reduce_value(comm, length[0], ReduceOp::max));
 
@@ -87,7 +96,8 @@ std::vector<std::string> gather_bytes(Collectives& comm, std::string const& byte
   padded.resize(longest);
   if (longest > 0) comm.wait(comm.gather(bytes_of(padded), bytes_of(all), root, {}));
   std::vector<std::string> out;
-  for (std::size_t q = 0; is_root && q < ranks; ++q) out.push_back(all.substr(q * longest, static_cast<std::size_t>(lengths[q])));
+  for (std::size_t q = 0; is_root && q < ranks; ++q)
+    out.push_back(all.substr(q * longest, static_cast<std::size_t>(lengths[q])));
   return out;
 }
 

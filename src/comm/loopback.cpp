@@ -12,7 +12,8 @@ class LoopbackTransport final : public Transport {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   char const* name() const override { return "loopback"; }
-  std::shared_ptr<void> allocate(Operation const& o, std::string const& name, memory::Purpose purpose) override {
+  std::shared_ptr<void> allocate(Operation const& o, std::string const& name,
+                                 memory::Purpose purpose) override {
     return allocate_private(name, purpose, o.bytes());
   }
   void broadcast(Operation const&, std::byte*) override {}
@@ -20,22 +21,31 @@ class LoopbackTransport final : public Transport {
   void reduce(Operation const&, std::byte*) override {}
   void reduce_scatter(Operation const& o, std::byte const* in, Target const& out) override {
     std::byte const* const block = in + static_cast<std::size_t>(o.offset) * o.element();
-    if (out.accumulate || out.dtype != o.dtype) reduce_arrays(ReduceOp::sum, o.dtype, {&block, 1}, o.numel, out);
-    else if (out.data != block) std::memmove(out.data, block, o.bytes());
+    if (out.accumulate || out.dtype != o.dtype)
+      reduce_arrays(ReduceOp::sum, o.dtype, {&block, 1}, o.numel, out);
+    else if (out.data != block)
+      std::memmove(out.data, block, o.bytes());
   }
   void all_gather(Operation const& o, std::byte const* in, std::byte* out) override {
     if (in) copy_bytes(out + static_cast<std::size_t>(o.offset) * o.element(), in, o.bytes());
   }
-  void scatter(Operation const& o, std::byte const* in, std::byte* out) override { copy_bytes(out, in, o.bytes()); }
-  void gather(Operation const& o, std::byte const* in, std::byte* out) override { copy_bytes(out, in, o.bytes()); }
+  void scatter(Operation const& o, std::byte const* in, std::byte* out) override {
+    copy_bytes(out, in, o.bytes());
+  }
+  void gather(Operation const& o, std::byte const* in, std::byte* out) override {
+    copy_bytes(out, in, o.bytes());
+  }
   void barrier(Operation const&) override {}
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_loopback_transport() { return std::make_unique<LoopbackTransport>(); }
+std::unique_ptr<Transport> make_loopback_transport() {
+  return std::make_unique<LoopbackTransport>();
+}
 
-std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose, std::size_t bytes) {
+std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose,
+                                       std::size_t bytes) {
   auto buffer = std::make_shared<memory::Buffer>(name, purpose, bytes);
   void* const data = buffer->data();
   return {std::move(buffer), data};
@@ -44,7 +54,8 @@ std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose 
 }  // namespace detail
 
 std::unique_ptr<Collectives> make_loopback() {
-  return std::make_unique<detail::QueuedCollectives>(detail::make_loopback_transport(), Deadline(std::chrono::minutes(10)));
+  return std::make_unique<detail::QueuedCollectives>(detail::make_loopback_transport(),
+                                                     Deadline(std::chrono::minutes(10)));
 }
 
 }  // namespace tessera::comm

@@ -11,7 +11,8 @@
 namespace tessera::comm {
 namespace {
 
-/// Tells nodes apart where host names do not (containers): the same for all processes since the node was started.
+/// Tells nodes apart where host names do not (containers): the same for all processes since the
+/// node was started.
 std::string boot_of_node() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -22,7 +23,8 @@ std::string boot_of_node() {
 /// Whether two ranks have the same device; then the first rank says which.
 bool devices_are_shared(Collectives& host) {
   auto const device = memory::describe_device(memory::Runtime::device());
-  auto const nodes = gather_bytes(host, boot_of_node(), 0), buses = gather_bytes(host, device.bus, 0), uuids = gather_bytes(host, device.uuid, 0);
+  auto const nodes = gather_bytes(host, boot_of_node(), 0),
+             buses = gather_bytes(host, device.bus, 0), uuids = gather_bytes(host, device.uuid, 0);
   std::vector<topology::RankDevice> of_rank;
   for (std::size_t r = 0; r < nodes.size(); ++r) of_rank.push_back({nodes[r], buses[r], uuids[r]});
   auto const sharing = topology::device_sharing(of_rank);
@@ -32,10 +34,12 @@ bool devices_are_shared(Collectives& host) {
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline, DeviceTransport transport) {
+std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
+                                         DeviceTransport transport) {
   if (transport == DeviceTransport::automatic)
     transport = devices_are_shared(*host) ? DeviceTransport::staged : DeviceTransport::nccl;
-  return transport == DeviceTransport::staged ? detail::make_staged(std::move(host), deadline) : detail::make_nccl(std::move(host), deadline);
+  return transport == DeviceTransport::staged ? detail::make_staged(std::move(host), deadline)
+                                              : detail::make_nccl(std::move(host), deadline);
 }
 
 }  // namespace tessera::comm

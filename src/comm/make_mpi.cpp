@@ -5,7 +5,8 @@
 namespace tessera::comm {
 namespace {
 
-std::unique_ptr<detail::Transport> choose(topology::MpiSession const& session, Deadline deadline, NodeTransport transport) {
+std::unique_ptr<detail::Transport> choose(topology::MpiSession const& session, Deadline deadline,
+                                          NodeTransport transport) {
   if (session.info().world_size == 1) return detail::make_loopback_transport();
   if (transport == NodeTransport::automatic)
     if (auto shared = detail::ShmTransport::try_make(session, deadline)) return shared;
@@ -14,8 +15,10 @@ std::unique_ptr<detail::Transport> choose(topology::MpiSession const& session, D
 
 }  // namespace
 
-std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline, NodeTransport transport) {
-  return std::make_unique<detail::QueuedCollectives>(choose(session, deadline, transport), deadline);
+std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline,
+                                      NodeTransport transport) {
+  return std::make_unique<detail::QueuedCollectives>(choose(session, deadline, transport),
+                                                     deadline);
 }
 
 }  // namespace tessera::comm

@@ -18,8 +18,9 @@ void check_mpi(int result, char const* call, Operation const& operation) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(result, text, &length);
-  throw InternalError(concat(describe(operation), ": ", call, " failed: ", text,
-                             "; ranks that call different operations or sizes are one possible reason"));
+  throw InternalError(
+      concat(describe(operation), ": ", call, " failed: ", text,
+             "; ranks that call different operations or sizes are one possible reason"));
 }
 
 MpiComm::MpiComm(topology::CommHandle parent) {

@@ -14,14 +14,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Bytes of one MPI call: well below 2 GiB, where counts and internal sizes of some libraries are 32-bit.
+/// Bytes of one MPI call: well below 2 GiB, where counts and internal sizes of some libraries are
+/// 32-bit.
 constexpr std::size_t message_limit = std::size_t{512} << 20;
 /// Bytes of the buffer that receives all ranks' contributions to a sum.
 constexpr std::size_t staging_limit = std::size_t{32} << 20;
 /// Up to here an all-reduce is one gather of everything, latency being what counts.
 constexpr std::size_t small_all_reduce = std::size_t{64} << 10;
 
-/// Yields at first, then sleeps for longer and longer: the core belongs to the rank's compute threads.
+/// Yields at first, then sleeps for longer and longer: the core belongs to the rank's compute
+/// threads.
 class Pace {
  public:
   void pause(std::chrono::steady_clock::duration elapsed) {
@@ -44,8 +46,10 @@ class BlockType {
   BlockType(std::int64_t count, std::int64_t stride, std::size_t element) {
     std::lock_guard lock(mpi_mutex());
     MPI_Datatype block = MPI_DATATYPE_NULL;
-    MPI_Type_contiguous(static_cast<int>(count * static_cast<std::int64_t>(element)), MPI_BYTE, &block);
-    MPI_Type_create_resized(block, 0, static_cast<MPI_Aint>(stride * static_cast<std::int64_t>(element)), &type_);
+    MPI_Type_contiguous(static_cast<int>(count * static_cast<std::int64_t>(element)), MPI_BYTE,
+                        &block);
+    MPI_Type_create_resized(
+        block, 0, static_cast<MPI_Aint>(stride * static_cast<std::int64_t>(element)), &type_);
     MPI_Type_commit(&type_);
     MPI_Type_free(&block);
   }
@@ -107,16 +111,19 @@ void MpiTransport::run(Operation const& o, char const* call, Start&& start) {
 }
 
 std::int64_t MpiTransport::piece_numel(Operation const& o, std::size_t limit) const {
-  return std::max<std::int64_t>(1, static_cast<std::int64_t>(limit / (static_cast<std::size_t>(size()) * o.element())));
+  return std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(limit / (static_cast<std::size_t>(size()) * o.element())));
 }
 
 std::byte* MpiTransport::staging(std::size_t bytes) {
   if (!staging_ || staging_->bytes() < bytes)
-    staging_ = std::make_unique<memory::Buffer>("comm.mpi_staging", memory::Purpose::communication, bytes);
+    staging_ =
+        std::make_unique<memory::Buffer>("comm.mpi_staging", memory::Purpose::communication, bytes);
   return static_cast<std::byte*>(staging_->data());
 }
 
-std::shared_ptr<void> MpiTransport::allocate(Operation const& o, std::string const& name, memory::Purpose purpose) {
+std::shared_ptr<void> MpiTransport::allocate(Operation const& o, std::string const& name,
+                                             memory::Purpose purpose) {
   std::shared_ptr<void> memory;
   std::string refusal;
   try {
@@ -126,9 +133,12 @@ std::shared_ptr<void> MpiTransport::allocate(Operation const& o, std::string con
   }
   int const own = refusal.empty() ? size() : rank();
   int first = size();
-  run(o, "MPI_Iallreduce", [&](MPI_Request* r) { return MPI_Iallreduce(&own, &first, 1, MPI_INT, MPI_MIN, comm_.get(), r); });
+  run(o, "MPI_Iallreduce", [&](MPI_Request* r) {
+    return MPI_Iallreduce(&own, &first, 1, MPI_INT, MPI_MIN, comm_.get(), r);
+  });
   TESSERA_VALIDATE(refusal.empty(), OutOfMemoryError, refusal);
-  TESSERA_VALIDATE(first == size(), OutOfMemoryError, peers_.describe(first), " has no memory for ", name, " (", o.bytes(), " bytes)");
+  TESSERA_VALIDATE(first == size(), OutOfMemoryError, peers_.describe(first), " has no memory for ",
+                   name, " (", o.bytes(), " bytes)");
   return memory;
 }
 
@@ -136,22 +146,27 @@ void MpiTransport::broadcast(Operation const& o, std::byte* data) {
   std::size_t const bytes = o.bytes();
   for (std::size_t at = 0; at < bytes; at += message_limit) {
     int const n = as_int(std::min(message_limit, bytes - at));
-    run(o, "MPI_Ibcast", [&](MPI_Request* r) { return MPI_Ibcast(data + at, n, MPI_BYTE, o.root, comm_.get(), r); });
+    run(o, "MPI_Ibcast",
+        [&](MPI_Request* r) { return MPI_Ibcast(data + at, n, MPI_BYTE, o.root, comm_.get(), r); });
   }
 }
 
 void MpiTransport::gather_and_reduce(Operation const& o, std::byte* data) {
   std::byte* const all = staging(o.bytes() * static_cast<std::size_t>(size()));
   int const n = as_int(o.bytes());
-  run(o, "MPI_Iallgather", [&](MPI_Request* r) { return MPI_Iallgather(data, n, MPI_BYTE, all, n, MPI_BYTE, comm_.get(), r); });
+  run(o, "MPI_Iallgather", [&](MPI_Request* r) {
+    return MPI_Iallgather(data, n, MPI_BYTE, all, n, MPI_BYTE, comm_.get(), r);
+  });
   std::vector<std::byte const*> sources;
   for (int q = 0; q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * o.bytes());
   reduce_arrays(o.op, o.dtype, sources, o.numel, {data, o.dtype, false});
 }
 
-/// Reduce-scatter of equal blocks and all-gather; the remainder of less than one element a rank is gathered whole.
+/// Reduce-scatter of equal blocks and all-gather; the remainder of less than one element a rank is
+/// gathered whole.
 void MpiTransport::all_reduce(Operation const& o, std::byte* data) {
-  if (o.bytes() * static_cast<std::size_t>(size()) <= small_all_reduce) return gather_and_reduce(o, data);
+  if (o.bytes() * static_cast<std::size_t>(size()) <= small_all_reduce)
+    return gather_and_reduce(o, data);
   Operation blocks = o;
   blocks.numel = blocks.stride = o.numel / size();
   std::byte* const own = data + static_cast<std::size_t>(rank()) * blocks.bytes();
@@ -168,12 +183,15 @@ void MpiTransport::reduce(Operation const& o, std::byte* data) {
     std::int64_t const n = std::min(piece, o.numel - first);
     std::size_t const bytes = static_cast<std::size_t>(n) * o.element();
     std::byte* const own = data + static_cast<std::size_t>(first) * o.element();
-    std::byte* const all = rank() == o.root ? staging(bytes * static_cast<std::size_t>(size())) : nullptr;
+    std::byte* const all =
+        rank() == o.root ? staging(bytes * static_cast<std::size_t>(size())) : nullptr;
     run(o, "MPI_Igather", [&](MPI_Request* r) {
-      return MPI_Igather(own, as_int(bytes), MPI_BYTE, all, as_int(bytes), MPI_BYTE, o.root, comm_.get(), r);
+      return MPI_Igather(own, as_int(bytes), MPI_BYTE, all, as_int(bytes), MPI_BYTE, o.root,
+                         comm_.get(), r);
     });
     std::vector<std::byte const*> sources;
-    for (int q = 0; all && q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * bytes);
+    for (int q = 0; all && q < size(); ++q)
+      sources.push_back(all + static_cast<std::size_t>(q) * bytes);
     if (all) reduce_arrays(o.op, o.dtype, sources, n, {own, o.dtype, false});
   }
 }
@@ -191,7 +209,8 @@ void MpiTransport::reduce_scatter(Operation const& o, std::byte const* in, Targe
     });
     std::vector<std::byte const*> sources;
     for (int q = 0; q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * bytes);
-    Target const to{out.data + static_cast<std::size_t>(first) * size_of(out.dtype), out.dtype, out.accumulate};
+    Target const to{out.data + static_cast<std::size_t>(first) * size_of(out.dtype), out.dtype,
+                    out.accumulate};
     reduce_arrays(o.op, o.dtype, sources, n, to);
   }
 }
@@ -203,7 +222,9 @@ void MpiTransport::all_gather(Operation const& o, std::byte const* in, std::byte
     BlockType const block(n, o.stride, o.element());
     std::byte* const to = out + static_cast<std::size_t>(o.offset + first) * o.element();
     int const bytes = as_int(static_cast<std::size_t>(n) * o.element());
-    void const* const from = in ? static_cast<void const*>(in + static_cast<std::size_t>(first) * o.element()) : MPI_IN_PLACE;
+    void const* const from =
+        in ? static_cast<void const*>(in + static_cast<std::size_t>(first) * o.element())
+           : MPI_IN_PLACE;
     run(o, "MPI_Iallgather", [&](MPI_Request* r) {
       return MPI_Iallgather(from, in ? bytes : 0, MPI_BYTE, to, 1, block.get(), comm_.get(), r);
     });
@@ -218,7 +239,8 @@ void MpiTransport::scatter(Operation const& o, std::byte const* in, std::byte* o
     std::size_t const at = static_cast<std::size_t>(first) * o.element();
     int const bytes = as_int(static_cast<std::size_t>(n) * o.element());
     run(o, "MPI_Iscatter", [&](MPI_Request* r) {
-      return MPI_Iscatter(in ? in + at : nullptr, 1, block.get(), out + at, bytes, MPI_BYTE, o.root, comm_.get(), r);
+      return MPI_Iscatter(in ? in + at : nullptr, 1, block.get(), out + at, bytes, MPI_BYTE, o.root,
+                          comm_.get(), r);
     });
   }
 }
@@ -231,7 +253,8 @@ void MpiTransport::gather(Operation const& o, std::byte const* in, std::byte* ou
     std::size_t const at = static_cast<std::size_t>(first) * o.element();
     int const bytes = as_int(static_cast<std::size_t>(n) * o.element());
     run(o, "MPI_Igather", [&](MPI_Request* r) {
-      return MPI_Igather(in + at, bytes, MPI_BYTE, out ? out + at : nullptr, 1, block.get(), o.root, comm_.get(), r);
+      return MPI_Igather(in + at, bytes, MPI_BYTE, out ? out + at : nullptr, 1, block.get(), o.root,
+                         comm_.get(), r);
     });
   }
 }

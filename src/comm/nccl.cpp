@@ -1,4 +1,5 @@
-// NCCL's communicators. Sections are those of the "NVIDIA Collective Communication Library" user guide.
+// NCCL's communicators. Sections are those of the "NVIDIA Collective Communication Library" user
+// guide.
 #include "detail/nccl.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
@@ -18,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 /// A call is taken up by a thread of NCCL's, as a rule within this time; then looks become rare.
 constexpr std::chrono::microseconds soon{200};
 
-/// "Creating a communicator with options": with blocking = 0 no call blocks; its end is learnt from ncclCommGetAsyncError.
+/// "Creating a communicator with options": with blocking = 0 no call blocks; its end is learnt from
+/// ncclCommGetAsyncError.
 ncclConfig_t non_blocking([[maybe_unused]] char const* name) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -40,12 +42,14 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
   settle(status, concat("NCCL's start of a communicator of ", ranks, " ranks"));
 }
 
-/// "Creating more communicators". The new one is there once the parent's state says so. config.splitShare stays 0: communicators
-/// that share resources run their kernels one after the other, and these two are there to run at the same time.
+/// "Creating more communicators". The new one is there once the parent's state says so.
+/// config.splitShare stays 0: communicators that share resources run their kernels one after the
+/// other, and these two are there to run at the same time.
 void NcclComm::split_from(NcclComm& parent) {
   std::string const what = "NCCL's split of the communicator";
   auto config = non_blocking(name_);
-  parent.call(what, [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank_, &comm_, &config); });
+  parent.call(what,
+              [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank_, &comm_, &config); });
   settle(state(what), what);
 }
 
@@ -59,7 +63,8 @@ void NcclComm::call(std::string const& what, std::function<ncclResult_t(ncclComm
   settle(status, what);
 }
 
-/// "Group Calls", "Nonblocking Group Operation": a group that was begun is ended also after an error in it.
+/// "Group Calls", "Nonblocking Group Operation": a group that was begun is ended also after an
+/// error in it.
 void NcclComm::group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body) {
   call(what, [&](ncclComm_t comm) {
     auto status = ncclGroupStart();
@@ -75,7 +80,8 @@ void NcclComm::look(std::string const& what) {
   if (status != ncclSuccess && status != ncclInProgress) failed(status, what);
 }
 
-/// "Error handling and communicator abort": an error of a peer or the network is reported here only.
+/// "Error handling and communicator abort": an error of a peer or the network is reported here
+/// only.
 ncclResult_t NcclComm::state(std::string const& what) {
   std::lock_guard const lock(mutex_);
   expect_there(what);
@@ -88,32 +94,41 @@ void NcclComm::settle(ncclResult_t status, std::string const& what) {
   while (status == ncclInProgress) {
     auto const waited = Clock::now() - start;
     if (waited > deadline_)
-      throw PeerLostError(-1, concat(at(what), " did not come to an end within ", deadline_.count(),
-                                     " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
-    if (waited < soon) std::this_thread::yield();
-    else std::this_thread::sleep_for(std::chrono::microseconds(50));
+      throw PeerLostError(
+          -1, concat(at(what), " did not come to an end within ", deadline_.count(),
+                     " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
+    if (waited < soon)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     status = state(what);
   }
   if (status != ncclSuccess) failed(status, what);
 }
 
-std::string NcclComm::at(std::string const& what) const { return concat(what, " on rank ", rank_, " (", host_name(), ")"); }
+std::string NcclComm::at(std::string const& what) const {
+  return concat(what, " on rank ", rank_, " (", host_name(), ")");
+}
 
 void NcclComm::expect_there(std::string const& what) const {
-  if (!comm_) throw PeerLostError(-1, concat(at(what), ": the communicator was ended after an earlier error"));
+  if (!comm_)
+    throw PeerLostError(-1,
+                        concat(at(what), ": the communicator was ended after an earlier error"));
 }
 
 void NcclComm::failed(ncclResult_t status, std::string const& what) {
   std::string text;
   {
     std::lock_guard const lock(mutex_);
-    text = concat(at(what), ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_), "; NCCL_DEBUG=INFO says more");
+    text = concat(at(what), ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_),
+                  "; NCCL_DEBUG=INFO says more");
   }
   if (status == ncclRemoteError || status == ncclSystemError) throw PeerLostError(-1, text);
   throw InternalError(text);
 }
 
-/// "Finalizing a communicator": it waits in the background for what is under way; after that "Destroying a communicator" is local.
+/// "Finalizing a communicator": it waits in the background for what is under way; after that
+/// "Destroying a communicator" is local.
 void NcclComm::finish() noexcept {
   try {
     call("NCCL's end of the communicator", [](ncclComm_t comm) { return ncclCommFinalize(comm); });
@@ -136,22 +151,32 @@ void NcclComm::while_there(std::function<void(ncclComm_t)> const& body) {
 
 ncclDataType_t nccl_type(Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp32: return ncclFloat32;
-    case Dtype::fp16: return ncclFloat16;
-    case Dtype::bf16: return ncclBfloat16;
-    case Dtype::fp64: return ncclFloat64;
-    case Dtype::int32: return ncclInt32;
-    case Dtype::int64: return ncclInt64;
-    case Dtype::uint8: return ncclUint8;
+    case Dtype::fp32:
+      return ncclFloat32;
+    case Dtype::fp16:
+      return ncclFloat16;
+    case Dtype::bf16:
+      return ncclBfloat16;
+    case Dtype::fp64:
+      return ncclFloat64;
+    case Dtype::int32:
+      return ncclInt32;
+    case Dtype::int64:
+      return ncclInt64;
+    case Dtype::uint8:
+      return ncclUint8;
   }
   throw InternalError(concat("NCCL has no type for ", name_of(dtype)));
 }
 
 ncclRedOp_t nccl_op(ReduceOp op) {
   switch (op) {
-    case ReduceOp::max: return ncclMax;
-    case ReduceOp::min: return ncclMin;
-    case ReduceOp::sum: break;
+    case ReduceOp::max:
+      return ncclMax;
+    case ReduceOp::min:
+      return ncclMin;
+    case ReduceOp::sum:
+      break;
   }
   return ncclSum;
 }

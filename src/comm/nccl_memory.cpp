@@ -1,4 +1,5 @@
-// Memory of NCCL's, user guide sections "User Buffer Registration" (ncclCommRegister, local registration) and "Memory Allocator".
+// Memory of NCCL's, user guide sections "User Buffer Registration" (ncclCommRegister, local
+// registration) and "Memory Allocator".
 #include "detail/nccl_memory.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
@@ -20,9 +21,9 @@ constexpr std::chrono::seconds standstill{30};
 
 /// What is registered where; shared by the allocator and all blocks, so that either may go first.
 struct NcclMemory::Registrations {
-  std::vector<NcclComm*> comms;                  ///< empty once they have ended
+  std::vector<NcclComm*> comms;                 ///< empty once they have ended
   std::map<void*, std::vector<void*>> handles;  ///< by address: one for each communicator
-  bool stuck = false;                            ///< a stream has not come past its work: waited for once only
+  bool stuck = false;  ///< a stream has not come past its work: waited for once only
 
   bool add(void* data, std::size_t bytes) {
     auto& mine = handles[data];
@@ -52,8 +53,12 @@ struct NcclMemory::Registrations {
 /// Memory of ncclMemAlloc, counted.
 class NcclMemory::Block {
  public:
-  Block(std::shared_ptr<Registrations> registrations, std::string name, memory::Purpose purpose, std::size_t bytes)
-      : registrations_(std::move(registrations)), name_(std::move(name)), purpose_(purpose), bytes_(bytes) {
+  Block(std::shared_ptr<Registrations> registrations, std::string name, memory::Purpose purpose,
+        std::size_t bytes)
+      : registrations_(std::move(registrations)),
+        name_(std::move(name)),
+        purpose_(purpose),
+        bytes_(bytes) {
     if (ncclMemAlloc(&data_, bytes) != ncclSuccess) {
       cudaGetLastError();  // said here; nobody shall find it later
       data_ = nullptr;
@@ -86,22 +91,26 @@ class NcclMemory::Block {
   bool registered_ = false;
 };
 
-NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms) : host_(host), registrations_(std::make_shared<Registrations>()) {
+NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms)
+    : host_(host), registrations_(std::make_shared<Registrations>()) {
   registrations_->comms = std::move(comms);
 }
 
 void NcclMemory::close() noexcept { registrations_->close(); }
 
 /// If one rank passes registered memory to an operation, all must; so all ranks have it or none.
-std::shared_ptr<void> NcclMemory::allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) {
+std::shared_ptr<void> NcclMemory::allocate(std::string const& name, memory::Purpose purpose,
+                                           std::size_t bytes) {
   if (bytes == 0) return allocate_together(host_, name, purpose, bytes);
   auto block = std::make_shared<Block>(registrations_, name, purpose, bytes);
   bool const mine = block->registered();
   if (!agree(host_, mine)) {
     block.reset();
     if (!std::exchange(told_, true))
-      log::debug(concat("NCCL: ", name, " (", bytes, " bytes) is ordinary device memory, and so may be more: ",
-                        mine ? "another rank" : "ncclMemAlloc or ncclCommRegister", " refused registered memory; NCCL copies through buffers of its own"));
+      log::debug(concat("NCCL: ", name, " (", bytes,
+                        " bytes) is ordinary device memory, and so may be more: ",
+                        mine ? "another rank" : "ncclMemAlloc or ncclCommRegister",
+                        " refused registered memory; NCCL copies through buffers of its own"));
     return allocate_together(host_, name, purpose, bytes);
   }
   auto const stream = memory::make_stream_queue("zeroing");

@@ -1,4 +1,5 @@
-// User guide of NCCL, section "Error handling and communicator abort": errors and deadlines are the application's to look after.
+// User guide of NCCL, section "Error handling and communicator abort": errors and deadlines are the
+// application's to look after.
 #include "detail/nccl_watch.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
@@ -71,14 +72,15 @@ void NcclWatch::run() {
 void NcclWatch::look() {
   std::erase_if(under_way_, [](UnderWay const& o) { return o.done.done(); });
   for (std::size_t c = 0; c < comms_.size(); ++c) {
-    auto const first = std::find_if(under_way_.begin(), under_way_.end(), [c](UnderWay const& o) { return o.comm == c; });
+    auto const first = std::find_if(under_way_.begin(), under_way_.end(),
+                                    [c](UnderWay const& o) { return o.comm == c; });
     if (first != under_way_.end()) comms_[c]->look(first->what);
   }
   check_deadlines(Clock::now());
 }
 
-/// The first operation of each communicator runs once its own input and that of all calls before it are there: NCCL starts
-/// kernels in the order of the calls.
+/// The first operation of each communicator runs once its own input and that of all calls before it
+/// are there: NCCL starts kernels in the order of the calls.
 void NcclWatch::check_deadlines(Clock::time_point now) {
   std::vector<char> busy(comms_.size(), 0);
   for (auto& o : under_way_) {
@@ -86,8 +88,10 @@ void NcclWatch::check_deadlines(Clock::time_point now) {
     if (std::exchange(busy[o.comm], 1)) continue;
     if (o.start == Clock::time_point{}) o.start = now;
     if (now - o.start > deadline_)
-      throw PeerLostError(-1, concat(o.what, " on rank ", rank_, " (", host_name(), ") did not finish within ", deadline_.count(),
-                                     " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
+      throw PeerLostError(
+          -1, concat(o.what, " on rank ", rank_, " (", host_name(), ") did not finish within ",
+                     deadline_.count(),
+                     " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
   }
 }
 

@@ -19,7 +19,8 @@ namespace tessera::comm::detail {
 namespace {
 
 constexpr std::size_t page = 4096;
-/// Looks before sleeping, about 4 us: longer would take the core from the compute thread that the peer waits for.
+/// Looks before sleeping, about 4 us: longer would take the core from the compute thread that the
+/// peer waits for.
 constexpr int spins = 100;
 
 void relax() {
@@ -28,18 +29,22 @@ void relax() {
 #endif
 }
 
-long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value, timespec const* timeout) {
-  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), operation, value, timeout, nullptr, 0);
+long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
+           timespec const* timeout) {
+  return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), operation, value, timeout,
+                 nullptr, 0);
 }
 
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::is_trivially_copyable_v<Announcement>);
 
 }  // namespace
 
 struct NodeControl::Header {
   alignas(64) std::atomic<std::uint64_t> arrivals;   ///< of all ranks at all phases
-  alignas(64) std::atomic<std::uint32_t> completed;  ///< phases that all have arrived at, modulo 2^32; the futex
+  alignas(64) std::atomic<std::uint32_t> completed;  ///< phases that all have arrived at, modulo
+                                                     ///< 2^32; the futex
   std::atomic<std::uint32_t> sleepers;
 };
 
@@ -55,16 +60,25 @@ std::size_t NodeControl::file_bytes(int ranks) {
   return page + static_cast<std::size_t>(ranks) * (page + 2 * half_bytes);
 }
 
-NodeControl::Header& NodeControl::header() const { return *reinterpret_cast<Header*>(mapping_.data()); }
+NodeControl::Header& NodeControl::header() const {
+  return *reinterpret_cast<Header*>(mapping_.data());
+}
 NodeControl::Slot& NodeControl::slot(int rank) const {
   return *reinterpret_cast<Slot*>(mapping_.data() + page + static_cast<std::size_t>(rank) * page);
 }
 std::byte* NodeControl::staging(int rank, int half) const {
-  return mapping_.data() + page + static_cast<std::size_t>(ranks_) * page + (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * half_bytes;
+  return mapping_.data() + page + static_cast<std::size_t>(ranks_) * page +
+         (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * half_bytes;
 }
 
-NodeControl::NodeControl(Mapping mapping, int rank, int ranks, PeerWatch const& peers, Transport const& transport, Deadline deadline)
-    : mapping_(std::move(mapping)), rank_(rank), ranks_(ranks), peers_(peers), transport_(transport), deadline_(deadline) {}
+NodeControl::NodeControl(Mapping mapping, int rank, int ranks, PeerWatch const& peers,
+                         Transport const& transport, Deadline deadline)
+    : mapping_(std::move(mapping)),
+      rank_(rank),
+      ranks_(ranks),
+      peers_(peers),
+      transport_(transport),
+      deadline_(deadline) {}
 
 NodeControl::~NodeControl() { leave(); }
 
@@ -74,7 +88,8 @@ void NodeControl::leave() {
 }
 
 bool NodeControl::complete() const {
-  auto const behind = static_cast<std::int32_t>(header().completed.load(std::memory_order_acquire) - static_cast<std::uint32_t>(phase_));
+  auto const behind = static_cast<std::int32_t>(header().completed.load(std::memory_order_acquire) -
+                                                static_cast<std::uint32_t>(phase_));
   return behind >= 0;
 }
 
@@ -83,9 +98,11 @@ void NodeControl::arrive() {
   slot(rank_).phase.store(phase_, std::memory_order_release);
   std::uint64_t const arrivals = header().arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (arrivals != phase_ * static_cast<std::uint64_t>(ranks_)) return;
-  // sequentially consistent: a rank that is counted as sleeper later than this load sees the new value and does not sleep
+  // sequentially consistent: a rank that is counted as sleeper later than this load sees the new
+  // value and does not sleep
   header().completed.store(static_cast<std::uint32_t>(phase_), std::memory_order_seq_cst);
-  if (header().sleepers.load(std::memory_order_seq_cst) > 0) futex(&header().completed, FUTEX_WAKE, INT_MAX, nullptr);
+  if (header().sleepers.load(std::memory_order_seq_cst) > 0)
+    futex(&header().completed, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
 /// Until the phase completes, a rank leaves, or 100 ms have passed.
@@ -99,7 +116,8 @@ void NodeControl::sleep() const {
   header().sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-/// Lowest rank that has died without arriving, else the lowest that has not arrived; -1 when all have.
+/// Lowest rank that has died without arriving, else the lowest that has not arrived; -1 when all
+/// have.
 int NodeControl::missing() const {
   int first = -1;
   for (int q = 0; q < ranks_; ++q) {
@@ -117,9 +135,11 @@ void NodeControl::check_missing(Operation const& o, Wait& wait) {
   if (peers_.alive(rank) && absent.left.load() && absent.phase.load() < phase_) {
     int const suspect = absent.suspect.load() - 1;
     slot(rank_).suspect.store(suspect + 1);
-    throw PeerLostError(suspect >= 0 ? suspect : rank,
-                        concat(describe(o), ": ", peers_.describe(rank), " takes no further part",
-                               suspect >= 0 ? concat(" because ", peers_.describe(suspect), " was lost") : std::string(" after an error of its own or its end")));
+    throw PeerLostError(
+        suspect >= 0 ? suspect : rank,
+        concat(describe(o), ": ", peers_.describe(rank), " takes no further part",
+               suspect >= 0 ? concat(" because ", peers_.describe(suspect), " was lost")
+                            : std::string(" after an error of its own or its end")));
   }
   try {
     wait.check(rank);
@@ -145,8 +165,10 @@ void NodeControl::synchronise(Operation const& o) {
 void NodeControl::check_same(Operation const& own) const {
   for (int q = 1; q < ranks_; ++q) {
     Operation const &first = announced(0).operation, &other = announced(q).operation;
-    TESSERA_VALIDATE(first == other, InternalError, "ranks call different collectives: rank 0 calls ", describe(first), ", rank ", q,
-                     " calls ", describe(other), ", this is rank ", rank_, " with ", describe(own),
+    TESSERA_VALIDATE(first == other, InternalError,
+                     "ranks call different collectives: rank 0 calls ", describe(first), ", rank ",
+                     q, " calls ", describe(other), ", this is rank ", rank_, " with ",
+                     describe(own),
                      "; every rank must make the same calls in the same order with equal sizes");
   }
 }
@@ -158,6 +180,8 @@ void NodeControl::announce(Announcement const& own) {
   check_same(own.operation);
 }
 
-Announcement const& NodeControl::announced(int rank) const { return slot(rank).announcements[operations_ % 2]; }
+Announcement const& NodeControl::announced(int rank) const {
+  return slot(rank).announcements[operations_ % 2];
+}
 
 }  // namespace tessera::comm::detail

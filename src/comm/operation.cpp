@@ -6,15 +6,24 @@ namespace tessera::comm::detail {
 
 char const* name_of(Kind kind) {
   switch (kind) {
-    case Kind::broadcast: return "broadcast";
-    case Kind::all_reduce: return "all_reduce";
-    case Kind::reduce: return "reduce";
-    case Kind::reduce_scatter: return "reduce_scatter";
-    case Kind::all_gather: return "all_gather";
-    case Kind::scatter: return "scatter";
-    case Kind::gather: return "gather";
-    case Kind::barrier: return "barrier";
-    case Kind::allocate: return "allocate";
+    case Kind::broadcast:
+      return "broadcast";
+    case Kind::all_reduce:
+      return "all_reduce";
+    case Kind::reduce:
+      return "reduce";
+    case Kind::reduce_scatter:
+      return "reduce_scatter";
+    case Kind::all_gather:
+      return "all_gather";
+    case Kind::scatter:
+      return "scatter";
+    case Kind::gather:
+      return "gather";
+    case Kind::barrier:
+      return "barrier";
+    case Kind::allocate:
+      return "allocate";
   }
   return "unknown";
 }
@@ -24,8 +33,10 @@ std::string describe(Operation const& o) {
   if (o.kind == Kind::barrier) return text;
   if (o.kind == Kind::allocate) return concat(text, " (", o.bytes(), " bytes)");
   bool const by_blocks = o.kind == Kind::reduce_scatter || o.kind == Kind::all_gather;
-  text += concat(" (", o.numel, " ", tessera::name_of(o.dtype), " elements, ", o.bytes(), " bytes a rank");
-  if (by_blocks && (o.offset != 0 || o.stride != o.numel)) text += concat(", stride ", o.stride, ", offset ", o.offset);
+  text += concat(" (", o.numel, " ", tessera::name_of(o.dtype), " elements, ", o.bytes(),
+                 " bytes a rank");
+  if (by_blocks && (o.offset != 0 || o.stride != o.numel))
+    text += concat(", stride ", o.stride, ", offset ", o.offset);
   if (o.kind == Kind::all_reduce || o.kind == Kind::reduce)
     text += o.op == ReduceOp::sum ? ", sum" : o.op == ReduceOp::max ? ", max" : ", min";
   if (o.root >= 0) text += concat(", root ", o.root);

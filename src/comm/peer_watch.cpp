@@ -21,7 +21,8 @@ struct ProcessState {
   std::int64_t started;
 };
 
-/// proc(5): "pid (comm) state ppid ..."; comm may contain anything, so that fields count from the last parenthesis.
+/// proc(5): "pid (comm) state ppid ..."; comm may contain anything, so that fields count from the
+/// last parenthesis.
 std::optional<ProcessState> state_of(std::int64_t pid) {
   std::ifstream file(concat("/proc/", pid, "/stat"));
   std::string line;
@@ -45,7 +46,8 @@ ProcessId this_process() {
   return {pid, state ? state->started : 0};
 }
 
-PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session) : peers_(std::move(peers)), session_(session) {
+PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session)
+    : peers_(std::move(peers)), session_(session) {
   for (auto const& p : peers_) {
     auto const state = p.on_this_node ? state_of(p.process.pid) : std::nullopt;
     observable_.push_back(state && state->started == p.process.started && state->started != 0);
@@ -56,7 +58,8 @@ bool PeerWatch::alive(int rank) const {
   auto const r = static_cast<std::size_t>(rank);
   if (!observable_[r]) return true;
   auto const state = state_of(peers_[r].process.pid);
-  return state && state->started == peers_[r].process.started && state->state != 'Z' && state->state != 'X';
+  return state && state->started == peers_[r].process.started && state->state != 'Z' &&
+         state->state != 'X';
 }
 
 int PeerWatch::first_dead() const {
@@ -70,9 +73,14 @@ std::string PeerWatch::describe(int rank) const {
   return concat("rank ", rank, " (host ", p.host, ", process ", p.process.pid, ")");
 }
 
-Wait::Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport, Deadline deadline)
-    : operation_(operation), peers_(peers), transport_(transport), deadline_(deadline),
-      start_(std::chrono::steady_clock::now()), next_look_(start_ + look_interval) {}
+Wait::Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport,
+           Deadline deadline)
+    : operation_(operation),
+      peers_(peers),
+      transport_(transport),
+      deadline_(deadline),
+      start_(std::chrono::steady_clock::now()),
+      next_look_(start_ + look_interval) {}
 
 void Wait::check(int missing) {
   auto const now = std::chrono::steady_clock::now();
@@ -80,18 +88,28 @@ void Wait::check(int missing) {
   next_look_ = now + look_interval;
   if (transport_.abandoned()) lost(-1, "was given up by this rank");
   if (int const silent = peers_.on_lost_node(); silent >= 0)
-    lost(silent, concat("the node of ", peers_.describe(silent), " has been silent for ", peers_.patience().count() / 1000.0,
-                        " s: it is lost, stopped or cut off from the network; see its log, then restart from the last checkpoint, without it if it happens again"));
+    lost(silent, concat("the node of ", peers_.describe(silent), " has been silent for ",
+                        peers_.patience().count() / 1000.0,
+                        " s: it is lost, stopped or cut off from the network; see its log, then "
+                        "restart from the last checkpoint, without it if it happens again"));
   // the one seen first stays the suspect: those who end because of it come later
-  int const dead = missing >= 0 ? (peers_.alive(missing) ? -1 : missing) : dead_ >= 0 && !peers_.alive(dead_) ? dead_ : peers_.first_dead();
+  int const dead = missing >= 0                         ? (peers_.alive(missing) ? -1 : missing)
+                   : dead_ >= 0 && !peers_.alive(dead_) ? dead_
+                                                        : peers_.first_dead();
   if (dead >= 0 && dead == dead_)
-    lost(dead, concat(peers_.describe(dead), " has ended; see its output and the node's log for the reason, then restart from the last checkpoint"));
+    lost(dead, concat(peers_.describe(dead),
+                      " has ended; see its output and the node's log for the reason, then restart "
+                      "from the last checkpoint"));
   dead_ = dead;
   if (now - start_ < deadline_) return;
-  lost(missing, concat(missing < 0 ? std::string("a rank") : peers_.describe(missing), " did not take part within ", deadline_.count(),
-                       " ms; it hangs, or computes or writes for longer than this: then raise the communication deadline"));
+  lost(missing, concat(missing < 0 ? std::string("a rank") : peers_.describe(missing),
+                       " did not take part within ", deadline_.count(),
+                       " ms; it hangs, or computes or writes for longer than this: then raise the "
+                       "communication deadline"));
 }
 
-void Wait::lost(int rank, std::string const& why) const { throw PeerLostError(rank, concat(describe(operation_), ": ", why)); }
+void Wait::lost(int rank, std::string const& why) const {
+  throw PeerLostError(rank, concat(describe(operation_), ": ", why));
+}
 
 }  // namespace tessera::comm::detail

@@ -6,7 +6,8 @@
 
 namespace tessera::comm::detail {
 
-std::shared_ptr<void> SharedHeap::keep(SharedAllocation allocation, std::string name, memory::Purpose purpose) {
+std::shared_ptr<void> SharedHeap::keep(SharedAllocation allocation, std::string name,
+                                       memory::Purpose purpose) {
   std::byte* const data = allocation.own.data();
   memory::Ledger::of_process().add(purpose, name, allocation.own.bytes());
   {
@@ -20,7 +21,8 @@ std::shared_ptr<void> SharedHeap::keep(SharedAllocation allocation, std::string 
           }};
 }
 
-void SharedHeap::release(std::byte const* data, std::string const& name, memory::Purpose purpose) noexcept {
+void SharedHeap::release(std::byte const* data, std::string const& name,
+                         memory::Purpose purpose) noexcept {
   SharedAllocation gone;
   {
     std::lock_guard lock(mutex_);
@@ -45,8 +47,10 @@ std::optional<SharedHeap::Position> SharedHeap::find(std::byte const* data) cons
 std::byte const* SharedHeap::of_rank(int rank, Position position) const {
   std::lock_guard lock(mutex_);
   auto const found = by_number_.find(position.number);
-  TESSERA_VALIDATE(found != by_number_.end(), InternalError, "rank ", rank, " offers memory of shared allocation ", position.number,
-                   ", which this rank has let go; owners of allocate() must live as long on every rank");
+  TESSERA_VALIDATE(
+      found != by_number_.end(), InternalError, "rank ", rank,
+      " offers memory of shared allocation ", position.number,
+      ", which this rank has let go; owners of allocate() must live as long on every rank");
   auto const& allocation = by_address_.at(found->second);
   auto const& peer = allocation.peers[static_cast<std::size_t>(rank)];
   return (peer.data() ? peer.data() : allocation.own.data()) + position.offset;

@@ -19,12 +19,15 @@ constexpr std::size_t huge_page = std::size_t{2} << 20;
 /// Beyond a limit on file sizes ftruncate would end the process by a signal.
 bool within_file_limit(std::size_t bytes) {
   rlimit limit{};
-  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+         bytes <= limit.rlim_cur;
 }
 
-/// An address range of this size at a multiple of the huge page, so that whole huge pages of the file can be mapped; null: none.
+/// An address range of this size at a multiple of the huge page, so that whole huge pages of the
+/// file can be mapped; null: none.
 void* reserve_aligned(std::size_t bytes) {
-  void* const raw = mmap(nullptr, bytes + huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const raw = mmap(nullptr, bytes + huge_page, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   auto const base = reinterpret_cast<std::uintptr_t>(raw);
   auto const aligned = (base + huge_page - 1) / huge_page * huge_page;
@@ -46,10 +49,12 @@ SharedFile SharedFile::create(std::size_t bytes) {
 }
 
 SharedFile SharedFile::open(SharedFileAddress const& address) {
-  SharedFile file(::open(concat("/proc/", address.pid, "/fd/", address.fd).c_str(), O_RDWR | O_CLOEXEC));
+  SharedFile file(
+      ::open(concat("/proc/", address.pid, "/fd/", address.fd).c_str(), O_RDWR | O_CLOEXEC));
   if (!file.is_open()) return {};
   auto const found = file.address();
-  return found.inode == address.inode && found.bytes == address.bytes ? std::move(file) : SharedFile();
+  return found.inode == address.inode && found.bytes == address.bytes ? std::move(file)
+                                                                      : SharedFile();
 }
 
 SharedFile::SharedFile(SharedFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -62,7 +67,7 @@ SharedFile::~SharedFile() {
 }
 
 SharedFileAddress SharedFile::address() const {
-  struct stat info{};
+  struct stat info {};
   if (fd_ < 0 || fstat(fd_, &info) != 0) return {};
   return {getpid(), fd_, info.st_ino, static_cast<std::uint64_t>(info.st_size)};
 }
@@ -70,7 +75,8 @@ SharedFileAddress SharedFile::address() const {
 Mapping::Mapping(SharedFile const& file, std::size_t bytes, Access access) {
   int const protection = access == Access::read ? PROT_READ : PROT_READ | PROT_WRITE;
   void* const at = bytes >= huge_page ? reserve_aligned(bytes) : nullptr;
-  void* const mapped = mmap(at, bytes, protection, MAP_SHARED | MAP_NORESERVE | (at ? MAP_FIXED : 0), file.fd(), 0);
+  void* const mapped =
+      mmap(at, bytes, protection, MAP_SHARED | MAP_NORESERVE | (at ? MAP_FIXED : 0), file.fd(), 0);
   if (mapped == MAP_FAILED) {
     if (at) munmap(at, bytes);
     return;
@@ -79,7 +85,8 @@ Mapping::Mapping(SharedFile const& file, std::size_t bytes, Access access) {
   data_ = static_cast<std::byte*>(mapped);
   bytes_ = bytes;
 }
-Mapping::Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);

@@ -1,4 +1,5 @@
-/// Setting up shared memory: the control segment by MPI, once; allocations through the control segment.
+/// Setting up shared memory: the control segment by MPI, once; allocations through the control
+/// segment.
 #include <algorithm>
 #include <utility>
 
@@ -9,7 +10,8 @@
 
 namespace tessera::comm::detail {
 
-std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const& session, Deadline deadline) {
+std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const& session,
+                                                     Deadline deadline) {
   auto const& info = session.info();
   if (info.local_size != info.world_size) return nullptr;
   MpiComm const comm(session.world());
@@ -26,15 +28,20 @@ std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const&
   MPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm.get());
   lock.unlock();
   if (!all_ok) {
-    log::warning("the ranks of this node cannot map each other's memory (separate process namespaces, or memfd_create is not "
-                 "allowed); they communicate through MPI, which is slower");
+    log::warning(
+        "the ranks of this node cannot map each other's memory (separate process namespaces, or "
+        "memfd_create is not "
+        "allowed); they communicate through MPI, which is slower");
     return nullptr;
   }
-  return std::unique_ptr<ShmTransport>(new ShmTransport(std::move(peers), std::move(mapping), comm.rank(), comm.size(), deadline));
+  return std::unique_ptr<ShmTransport>(
+      new ShmTransport(std::move(peers), std::move(mapping), comm.rank(), comm.size(), deadline));
 }
 
-/// Worst outcome of all ranks, and the lowest rank that had it; afterwards the announced files can be read.
-ShmTransport::Outcome ShmTransport::agree_on(Operation const& o, Outcome own, SharedFile const* file, int& worst_rank) {
+/// Worst outcome of all ranks, and the lowest rank that had it; afterwards the announced files can
+/// be read.
+ShmTransport::Outcome ShmTransport::agree_on(Operation const& o, Outcome own,
+                                             SharedFile const* file, int& worst_rank) {
   Announcement announcement;
   announcement.operation = o;
   announcement.status = static_cast<std::int32_t>(own);
@@ -60,14 +67,16 @@ ShmTransport::Outcome ShmTransport::map_peers(Operation const& o, SharedAllocati
 }
 
 /// In shared memory when all ranks can, else in ordinary memory on all, else an error on all.
-std::shared_ptr<void> ShmTransport::allocate(Operation const& o, std::string const& name, memory::Purpose purpose) {
+std::shared_ptr<void> ShmTransport::allocate(Operation const& o, std::string const& name,
+                                             memory::Purpose purpose) {
   if (o.bytes() == 0) return allocate_private(name, purpose, 0);
   int culprit = 0;
   std::string refusal;
   auto const refuse = [&](Outcome outcome) {
     if (outcome != Outcome::out_of_memory) return;
     TESSERA_VALIDATE(refusal.empty(), OutOfMemoryError, refusal);
-    throw OutOfMemoryError(concat(peers_.describe(culprit), " has no memory for ", name, " (", o.bytes(), " bytes)"));
+    throw OutOfMemoryError(
+        concat(peers_.describe(culprit), " has no memory for ", name, " (", o.bytes(), " bytes)"));
   };
   auto const attempt = [&](auto&& body) {
     try {
@@ -90,10 +99,12 @@ std::shared_ptr<void> ShmTransport::allocate(Operation const& o, std::string con
   if (outcome == Outcome::done) outcome = agree_on(o, map_peers(o, allocation), nullptr, culprit);
   if (outcome == Outcome::done) return heap_->keep(std::move(allocation), name, purpose);
 
-  log::warning(concat(name, ": ", o.bytes(), " bytes could not be shared by the ranks of this node (", peers_.describe(culprit),
-                      "); they are copied through staging buffers, which is slower"));
+  log::warning(concat(
+      name, ": ", o.bytes(), " bytes could not be shared by the ranks of this node (",
+      peers_.describe(culprit), "); they are copied through staging buffers, which is slower"));
   std::shared_ptr<void> memory;
-  outcome = attempt([&] { return (memory = allocate_private(name, purpose, o.bytes())) != nullptr; });
+  outcome =
+      attempt([&] { return (memory = allocate_private(name, purpose, o.bytes())) != nullptr; });
   refuse(agree_on(o, outcome, nullptr, culprit));
   return memory;
 }

@@ -8,7 +8,8 @@
 namespace tessera::comm::detail {
 namespace {
 
-/// Up to here one phase, with the data in the staging half from the start, is quicker than reading it in place.
+/// Up to here one phase, with the data in the staging half from the start, is quicker than reading
+/// it in place.
 constexpr std::size_t small_bytes = std::size_t{16} << 10;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
@@ -16,7 +17,10 @@ std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 }  // namespace
 
 ShmTransport::ShmTransport(PeerWatch peers, Mapping mapping, int rank, int size, Deadline deadline)
-    : peers_(std::move(peers)), rank_(rank), size_(size), control_(std::move(mapping), rank, size, peers_, *this, deadline),
+    : peers_(std::move(peers)),
+      rank_(rank),
+      size_(size),
+      control_(std::move(mapping), rank, size, peers_, *this, deadline),
       heap_(std::make_shared<SharedHeap>()) {}
 
 void ShmTransport::abandon() {
@@ -29,7 +33,8 @@ bool ShmTransport::announce_source(Operation const& o, Source const& source) {
   Announcement own;
   own.operation = o;
   if (source.data) {
-    if (auto const position = heap_->find(source.data)) own.segment = position->number, own.offset = position->offset;
+    if (auto const position = heap_->find(source.data))
+      own.segment = position->number, own.offset = position->offset;
   }
   control_.announce(own);
   for (int q = 0; q < size_; ++q)
@@ -38,7 +43,8 @@ bool ShmTransport::announce_source(Operation const& o, Source const& source) {
 }
 
 ShmTransport::Piece ShmTransport::direct_piece(Operation const& o) const {
-  Piece piece{0, o.numel, std::vector<std::byte const*>(to_size(size_), nullptr), to_size(o.stride) * o.element()};
+  Piece piece{0, o.numel, std::vector<std::byte const*>(to_size(size_), nullptr),
+              to_size(o.stride) * o.element()};
   for (int q = 0; q < size_; ++q) {
     auto const& a = control_.announced(q);
     if (a.segment >= 0) piece.base[to_size(q)] = heap_->of_rank(q, {a.segment, a.offset});
@@ -46,22 +52,26 @@ ShmTransport::Piece ShmTransport::direct_piece(Operation const& o) const {
   return piece;
 }
 
-/// Copies this rank's part into a staging half; the peers' can be read after the phase that follows.
-ShmTransport::Piece ShmTransport::stage(Operation const& o, Source const& source, std::int64_t first, std::int64_t count) {
+/// Copies this rank's part into a staging half; the peers' can be read after the phase that
+/// follows.
+ShmTransport::Piece ShmTransport::stage(Operation const& o, Source const& source,
+                                        std::int64_t first, std::int64_t count) {
   int const half = control_.next_half();
   Piece piece{first, count, {}, to_size(count) * o.element()};
   for (int q = 0; q < size_; ++q) piece.base.push_back(control_.staging(q, half));
   if (!source.data || !provides(source, rank_)) return piece;
   for (std::int64_t b = 0; b < source.blocks; ++b) {
     std::byte const* const from = source.data + to_size(b * source.stride + first) * o.element();
-    copy_bytes(control_.staging(rank_, half) + to_size(b) * piece.block_bytes, from, piece.block_bytes);
+    copy_bytes(control_.staging(rank_, half) + to_size(b) * piece.block_bytes, from,
+               piece.block_bytes);
   }
   return piece;
 }
 
 template <class Consume>
 void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& consume) {
-  std::size_t const row = to_size(source.blocks) * o.element();  // staged bytes per element of a block
+  std::size_t const row =
+      to_size(source.blocks) * o.element();  // staged bytes per element of a block
   if (to_size(o.numel) * row <= small_bytes) {
     Piece const piece = stage(o, source, 0, o.numel);
     (void)announce_source(o, {});
@@ -71,7 +81,8 @@ void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& 
     consume(direct_piece(o));
     return control_.synchronise(o);
   }
-  auto const most = std::max<std::int64_t>(1, static_cast<std::int64_t>(NodeControl::half_bytes / row));
+  auto const most =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(NodeControl::half_bytes / row));
   for (std::int64_t first = 0; first < o.numel; first += most) {
     Piece const piece = stage(o, source, first, std::min(most, o.numel - first));
     control_.synchronise(o);
@@ -81,7 +92,9 @@ void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& 
 
 void ShmTransport::broadcast(Operation const& o, std::byte* data) {
   exchange(o, {data, 1, 0, o.root}, [&](Piece const& p) {
-    if (rank_ != o.root) copy_bytes(data + to_size(p.first) * o.element(), p.at(o.root), to_size(p.count) * o.element());
+    if (rank_ != o.root)
+      copy_bytes(data + to_size(p.first) * o.element(), p.at(o.root),
+                 to_size(p.count) * o.element());
   });
 }
 
@@ -118,18 +131,21 @@ void ShmTransport::scatter(Operation const& o, std::byte const* in, std::byte* o
   Operation blocks = o;
   blocks.stride = o.numel;
   exchange(blocks, {rank_ == o.root ? in : nullptr, size_, o.numel, o.root}, [&](Piece const& p) {
-    copy_bytes(out + to_size(p.first) * o.element(), p.at(o.root, rank_), to_size(p.count) * o.element());
+    copy_bytes(out + to_size(p.first) * o.element(), p.at(o.root, rank_),
+               to_size(p.count) * o.element());
   });
 }
 
 void ShmTransport::gather(Operation const& o, std::byte const* in, std::byte* out) {
   exchange(o, {in, 1, 0, -1}, [&](Piece const& p) {
     for (int q = 0; rank_ == o.root && q < size_; ++q)
-      copy_bytes(out + to_size(q * o.numel + p.first) * o.element(), p.at(q), to_size(p.count) * o.element());
+      copy_bytes(out + to_size(q * o.numel + p.first) * o.element(), p.at(q),
+                 to_size(p.count) * o.element());
   });
 }
 
-void ShmTransport::reduce_slice(Operation const& o, Piece const& piece, Slice slice, std::byte* to) const {
+void ShmTransport::reduce_slice(Operation const& o, Piece const& piece, Slice slice,
+                                std::byte* to) const {
   std::vector<std::byte const*> parts;
   for (auto const* base : piece.base) parts.push_back(base + to_size(slice.begin) * o.element());
   reduce_arrays(o.op, o.dtype, parts, slice.count, {to, o.dtype, false});

@@ -15,24 +15,29 @@ using namespace std::chrono_literals;
 
 constexpr Deadline grace = 5s;
 
-/// Every operation, on host memory too, is a task of one lane: the host's collectives see the same order on every rank.
+/// Every operation, on host memory too, is a task of one lane: the host's collectives see the same
+/// order on every rank.
 class StagedCollectives final : public Collectives {
  public:
   StagedCollectives(std::unique_ptr<Collectives> host, Deadline deadline)
-      : host_(std::move(host)), deadline_(deadline), copies_(memory::make_stream_queue("staging", memory::StreamPriority::high)),
+      : host_(std::move(host)),
+        deadline_(deadline),
+        copies_(memory::make_stream_queue("staging", memory::StreamPriority::high)),
         lane_(memory::make_worker_queue("staged collectives")) {}
   ~StagedCollectives() override { lane_.reset(); }
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
-  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) override {
+  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
+                                 std::size_t bytes) override {
     return allocate_together(*this, name, purpose, bytes);
   }
 
   Pending broadcast(TensorView data, int root, Event after) override {
     return enqueue("broadcast", std::move(after), [=, this] {
       if (!memory::on_device(data.data())) return finish(host_->broadcast(data, root, {}));
-      TensorView const staged = rank() == root ? fetch(0, data) : room(0, data.dtype(), data.numel());
+      TensorView const staged =
+          rank() == root ? fetch(0, data) : room(0, data.dtype(), data.numel());
       finish(host_->broadcast(staged, root, {}));
       if (rank() != root) store(data, staged);
     });
@@ -53,12 +58,16 @@ class StagedCollectives final : public Collectives {
       if (rank() == root) store(data, staged);
     });
   }
-  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate, Event after) override {
+  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate,
+                         Event after) override {
     check_blocks("reduce_scatter", blocks, size(), in.numel());
     return enqueue("reduce_scatter", std::move(after), [=, this] {
-      if (!memory::on_device(in.data())) return finish(host_->reduce_scatter(in, blocks, out, accumulate, {}));
+      if (!memory::on_device(in.data()))
+        return finish(host_->reduce_scatter(in, blocks, out, accumulate, {}));
       TensorView const packed = room(0, in.dtype(), blocks.count * size());
-      for (int q = 0; q < size(); ++q) copy(element(packed, q * blocks.count), element(in, q * blocks.stride + blocks.offset), block_bytes(in, blocks));
+      for (int q = 0; q < size(); ++q)
+        copy(element(packed, q * blocks.count), element(in, q * blocks.stride + blocks.offset),
+             block_bytes(in, blocks));
       TensorView const sum = accumulate ? fetch(1, out) : room(1, out.dtype(), out.numel());
       copied();
       finish(host_->reduce_scatter(packed, {blocks.count, blocks.count, 0}, sum, accumulate, {}));
@@ -70,7 +79,8 @@ class StagedCollectives final : public Collectives {
     return enqueue("all_gather", std::move(after), [=, this] {
       if (size() == 1) return;
       if (!memory::on_device(inout.data())) return finish(host_->all_gather(inout, blocks, {}));
-      gather_blocks(element(inout, rank() * blocks.stride + blocks.offset), inout, blocks, Own::in_place);
+      gather_blocks(element(inout, rank() * blocks.stride + blocks.offset), inout, blocks,
+                    Own::in_place);
     });
   }
   Pending all_gather(ConstTensorView in, TensorView out, Blocks blocks, Event after) override {
@@ -83,7 +93,8 @@ class StagedCollectives final : public Collectives {
   Pending scatter(ConstTensorView in, TensorView out, int root, Event after) override {
     return enqueue("scatter", std::move(after), [=, this] {
       if (!memory::on_device(out.data())) return finish(host_->scatter(in, out, root, {}));
-      ConstTensorView const staged = rank() == root ? ConstTensorView(fetch(0, in)) : ConstTensorView{};
+      ConstTensorView const staged =
+          rank() == root ? ConstTensorView(fetch(0, in)) : ConstTensorView{};
       TensorView const mine = room(1, out.dtype(), out.numel());
       finish(host_->scatter(staged, mine, root, {}));
       store(out, mine);
@@ -102,8 +113,9 @@ class StagedCollectives final : public Collectives {
     for (;;) {
       std::uint64_t const seen = progress_;
       if (pending.event().wait_for(deadline_ + grace)) break;
-      TESSERA_VALIDATE(seen != progress_, InternalError, pending.what(), ": the lane of rank ", rank(), " has stood still for ",
-                       (deadline_ + grace).count(), " ms: what it waits for on the device does not come");
+      TESSERA_VALIDATE(seen != progress_, InternalError, pending.what(), ": the lane of rank ",
+                       rank(), " has stood still for ", (deadline_ + grace).count(),
+                       " ms: what it waits for on the device does not come");
     }
     pending.event().wait(pending.what(), 0ms);
   }
@@ -117,7 +129,9 @@ class StagedCollectives final : public Collectives {
   Pending enqueue(char const* what, Event after, std::function<void()> body) {
     lane_->submit([this, what, after = std::move(after), body = std::move(body)] {
       ++progress_;
-      if (!after.wait_for(deadline_)) throw PeerLostError(rank(), concat("staged ", what, ": its input was not ready within ", deadline_.count(), " ms"));
+      if (!after.wait_for(deadline_))
+        throw PeerLostError(rank(), concat("staged ", what, ": its input was not ready within ",
+                                           deadline_.count(), " ms"));
       after.wait(what, 0ms);
       ++progress_;
       body();
@@ -127,8 +141,12 @@ class StagedCollectives final : public Collectives {
   }
   void finish(Pending const& pending) { host_->wait(pending); }
 
-  static std::size_t block_bytes(TensorView const& view, Blocks const& blocks) { return static_cast<std::size_t>(blocks.count) * size_of(view.dtype()); }
-  void copy(void* to, void const* from, std::size_t bytes) { memory::copy(*copies_, to, from, bytes); }
+  static std::size_t block_bytes(TensorView const& view, Blocks const& blocks) {
+    return static_cast<std::size_t>(blocks.count) * size_of(view.dtype());
+  }
+  void copy(void* to, void const* from, std::size_t bytes) {
+    memory::copy(*copies_, to, from, bytes);
+  }
   void copied() { copies_->record().wait("a copy between host and device", deadline_); }
 
   /// Pinned memory of this lane, kept; one of two places.
@@ -137,7 +155,8 @@ class StagedCollectives final : public Collectives {
     auto& buffer = staging_[place];
     if (buffer.bytes() < bytes) {
       buffer = memory::Buffer();
-      buffer = memory::Buffer("staging of collectives", memory::Purpose::communication, bytes, memory::Tier::pinned);
+      buffer = memory::Buffer("staging of collectives", memory::Purpose::communication, bytes,
+                              memory::Tier::pinned);
     }
     return {buffer.data(), dtype, {numel}};
   }
@@ -158,7 +177,8 @@ class StagedCollectives final : public Collectives {
     finish(host_->all_gather(packed, {blocks.count, blocks.count, 0}, {}));
     for (int q = 0; q < size(); ++q)
       if (q != rank() || own == Own::elsewhere)
-        copy(element(out, q * blocks.stride + blocks.offset), element(packed, q * blocks.count), block_bytes(out, blocks));
+        copy(element(out, q * blocks.stride + blocks.offset), element(packed, q * blocks.count),
+             block_bytes(out, blocks));
     copied();
   }
 
@@ -173,7 +193,8 @@ class StagedCollectives final : public Collectives {
 }  // namespace
 
 std::unique_ptr<Collectives> make_staged(std::unique_ptr<Collectives> host, Deadline deadline) {
-  return std::make_unique<StagedCollectives>(std::move(host), std::min(deadline, Deadline(std::chrono::hours(24 * 365))));
+  return std::make_unique<StagedCollectives>(
+      std::move(host), std::min(deadline, Deadline(std::chrono::hours(24 * 365))));
 }
 
 }  // namespace tessera::comm::detail

@@ -15,8 +15,9 @@ namespace {
 
 /// Elements per pass: the accumulator stays in the first-level cache while the sources stream by.
 constexpr std::int64_t pass = 1024;
-/// From these sizes on stores go past the caches: memory traffic falls from 4 to 3 bytes a byte of a reduction's result, and from
-/// 3 to 2 of a copy's. Smaller results may still be in a cache when they are read. Measured with tests/bench/collectives_bench.
+/// From these sizes on stores go past the caches: memory traffic falls from 4 to 3 bytes a byte of
+/// a reduction's result, and from 3 to 2 of a copy's. Smaller results may still be in a cache when
+/// they are read. Measured with tests/bench/collectives_bench.
 constexpr std::size_t large_copy = std::size_t{4} << 20;
 constexpr std::size_t large_result = std::size_t{16} << 20;
 
@@ -59,7 +60,8 @@ void load(Acc* acc, std::byte const* from, std::int64_t n) {
 template <class Acc, class T, class Op>
 void load_pair(Acc* acc, std::byte const* from, std::byte const* from_other, std::int64_t n) {
   T const *const in = typed<T>(from), *const other = typed<T>(from_other);
-  for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::apply(static_cast<Acc>(in[i]), static_cast<Acc>(other[i]));
+  for (std::int64_t i = 0; i < n; ++i)
+    acc[i] = Op::apply(static_cast<Acc>(in[i]), static_cast<Acc>(other[i]));
 }
 
 template <class Acc, class T, class Op>
@@ -113,9 +115,12 @@ struct Input {
 template <class Acc, class T>
 Input<Acc> input(ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return {load<Acc, T>, load_pair<Acc, T, Sum>, combine<Acc, T, Sum>};
-    case ReduceOp::max: return {load<Acc, T>, load_pair<Acc, T, Max>, combine<Acc, T, Max>};
-    case ReduceOp::min: return {load<Acc, T>, load_pair<Acc, T, Min>, combine<Acc, T, Min>};
+    case ReduceOp::sum:
+      return {load<Acc, T>, load_pair<Acc, T, Sum>, combine<Acc, T, Sum>};
+    case ReduceOp::max:
+      return {load<Acc, T>, load_pair<Acc, T, Max>, combine<Acc, T, Max>};
+    case ReduceOp::min:
+      return {load<Acc, T>, load_pair<Acc, T, Min>, combine<Acc, T, Min>};
   }
   return {};
 }
@@ -131,15 +136,16 @@ Output<Acc> output() {
 
 /// Elements [first, first + n) of all sources into the accumulator.
 template <class Acc>
-void accumulate(Input<Acc> const& in, std::span<std::byte const* const> sources, std::size_t at, std::int64_t n, Acc* acc) {
+void accumulate(Input<Acc> const& in, std::span<std::byte const* const> sources, std::size_t at,
+                std::int64_t n, Acc* acc) {
   if (sources.size() == 1) return in.load(acc, sources[0] + at, n);
   in.load_pair(acc, sources[0] + at, sources[1] + at, n);
   for (auto const* source : sources.subspan(2)) in.combine(acc, source + at, n);
 }
 
 template <class Acc>
-void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* const> sources, std::int64_t numel,
-         Output<Acc> const& out, Target const& target) {
+void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* const> sources,
+         std::int64_t numel, Output<Acc> const& out, Target const& target) {
   std::size_t const out_size = size_of(target.dtype);
   bool const streams = static_cast<std::size_t>(numel) * out_size >= large_result;
   bool const packs = out_size != sizeof(Acc);  // else the accumulator has the output's type
@@ -155,13 +161,15 @@ void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* c
       continue;
     }
     if (packs) out.store(packed, acc, n);
-    stream_bytes(to, packs ? packed : reinterpret_cast<std::byte const*>(acc), static_cast<std::size_t>(n) * out_size);
+    stream_bytes(to, packs ? packed : reinterpret_cast<std::byte const*>(acc),
+                 static_cast<std::size_t>(n) * out_size);
   }
   if (streams) finish_streaming();
 }
 
 template <class T>
-void run_same(ReduceOp op, std::span<std::byte const* const> sources, std::int64_t numel, Target const& target) {
+void run_same(ReduceOp op, std::span<std::byte const* const> sources, std::int64_t numel,
+              Target const& target) {
   run<T>(input<T, T>(op), sizeof(T), sources, numel, output<T, T>(), target);
 }
 
@@ -171,11 +179,14 @@ bool is_float(Dtype d) { return d == Dtype::fp32 || d == Dtype::fp16 || d == Dty
 
 void require_reducible(Dtype in, Dtype out) {
   bool const same = in == out && in != Dtype::uint8;
-  TESSERA_VALIDATE(same || (is_float(in) && is_float(out)), InternalError, "a reduction of ", name_of(in), " into ", name_of(out),
-                   " is not defined; fp32, fp16 and bf16 go into each other, fp64, int32 and int64 into themselves");
+  TESSERA_VALIDATE(same || (is_float(in) && is_float(out)), InternalError, "a reduction of ",
+                   name_of(in), " into ", name_of(out),
+                   " is not defined; fp32, fp16 and bf16 go into each other, fp64, int32 and int64 "
+                   "into themselves");
 }
 
-void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources, std::int64_t numel, Target const& target) {
+void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
+                   std::int64_t numel, Target const& target) {
   require_reducible(in, target.dtype);
   if (numel == 0) return;
   if (in == Dtype::fp64) return run_same<double>(op, sources, numel, target);

@@ -21,7 +21,8 @@ std::vector<int> cores_of_thread() {
   std::vector<int> cores;
   if (sched_getaffinity(0, sizeof mask.bits, mask.get()) == 0)
     for (int c = 0; c < most_cores; ++c)
-      if (CPU_ISSET_S(static_cast<std::size_t>(c), sizeof mask.bits, mask.get())) cores.push_back(c);
+      if (CPU_ISSET_S(static_cast<std::size_t>(c), sizeof mask.bits, mask.get()))
+        cores.push_back(c);
   if (cores.empty()) cores.push_back(0);
   return cores;
 }

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t max_bytes = std::size_t{64} << 20;
 constexpr std::size_t max_depth = 64;
-/// A value takes 40 to 72 bytes and as little as two characters of text: this bounds the memory of a hostile document.
+/// A value takes 40 to 72 bytes and as little as two characters of text: this bounds the memory of
+/// a hostile document.
 constexpr std::size_t max_values = 4'000'000;
 
 /// Builds a ConfigTree from nlohmann's SAX events; refuses duplicate keys and deep nesting.
@@ -24,9 +25,12 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { return put(ConfigTree()); }
   bool boolean(bool v) override { return put(ConfigTree(v)); }
-  bool number_integer(number_integer_t v) override { return put(ConfigTree(static_cast<std::int64_t>(v))); }
+  bool number_integer(number_integer_t v) override {
+    return put(ConfigTree(static_cast<std::int64_t>(v)));
+  }
   bool number_unsigned(number_unsigned_t v) override {
-    if (v > static_cast<number_unsigned_t>(INT64_MAX)) return put(ConfigTree(static_cast<double>(v)));
+    if (v > static_cast<number_unsigned_t>(INT64_MAX))
+      return put(ConfigTree(static_cast<double>(v)));
     return put(ConfigTree(static_cast<std::int64_t>(v)));
   }
   bool number_float(number_float_t v, string_t const&) override { return put(ConfigTree(v)); }
@@ -59,21 +63,27 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool put(ConfigTree value) {
-    TESSERA_VALIDATE(++values_ <= max_values, DataError, source_, ": more than ", max_values, " values");
-    if (stack_.empty()) root_ = std::move(value);
-    else if (stack_.back().is_object) stack_.back().members.emplace_back(std::move(stack_.back().key), std::move(value));
-    else stack_.back().items.push_back(std::move(value));
+    TESSERA_VALIDATE(++values_ <= max_values, DataError, source_, ": more than ", max_values,
+                     " values");
+    if (stack_.empty())
+      root_ = std::move(value);
+    else if (stack_.back().is_object)
+      stack_.back().members.emplace_back(std::move(stack_.back().key), std::move(value));
+    else
+      stack_.back().items.push_back(std::move(value));
     return true;
   }
   bool open(bool is_object) {
-    TESSERA_VALIDATE(stack_.size() < max_depth, DataError, source_, ": nested deeper than ", max_depth, " levels");
+    TESSERA_VALIDATE(stack_.size() < max_depth, DataError, source_, ": nested deeper than ",
+                     max_depth, " levels");
     stack_.push_back({is_object, {}, {}, {}, {}});
     return true;
   }
   bool close() {
     Frame frame = std::move(stack_.back());
     stack_.pop_back();
-    return put(frame.is_object ? ConfigTree(std::move(frame.members)) : ConfigTree(std::move(frame.items)));
+    return put(frame.is_object ? ConfigTree(std::move(frame.members))
+                               : ConfigTree(std::move(frame.items)));
   }
 
   std::string const& source_;
@@ -85,7 +95,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 /// Past the end of the comment that starts at @p at, or @p at when none does.
 std::size_t skip_comment(std::string_view text, std::size_t at) {
   std::string_view const rest = text.substr(at);
-  if (rest.starts_with('#') || rest.starts_with("//")) return std::min(text.find('\n', at), text.size());
+  if (rest.starts_with('#') || rest.starts_with("//"))
+    return std::min(text.find('\n', at), text.size());
   if (!rest.starts_with("/*")) return at;
   auto const end = text.find("*/", at + 2);
   return end == std::string_view::npos ? text.size() : end + 2;
@@ -98,13 +109,14 @@ std::size_t skip_string(std::string_view text, std::size_t at) {
   return std::min(at + 1, text.size());
 }
 
-/// Strict JSON from relaxed: comments become blanks, commas before a closing bracket go, and a comma that is missing at the end of
-/// a line is put there. Line numbers stay; strings are left alone.
+/// Strict JSON from relaxed: comments become blanks, commas before a closing bracket go, and a
+/// comma that is missing at the end of a line is put there. Line numbers stay; strings are left
+/// alone.
 std::string relax(std::string_view text) {
   std::string out;
   out.reserve(text.size() + 16);
-  std::size_t end = 0;       // of the last token in out
-  bool new_line = false;     // since then
+  std::size_t end = 0;    // of the last token in out
+  bool new_line = false;  // since then
   for (std::size_t i = 0; i < text.size();) {
     if (std::size_t const next = skip_comment(text, i); next != i) {
       for (; i < next; ++i) out += text[i] == '\n' ? '\n' : ' ', new_line |= text[i] == '\n';
@@ -120,7 +132,8 @@ std::string relax(std::string_view text) {
     char const before = end > 0 ? out[end - 1] : '{';
     bool const starts_value = std::string_view(",:}]").find(c) == std::string_view::npos;
     if ((c == '}' || c == ']') && before == ',') out[end - 1] = ' ';
-    if (new_line && starts_value && std::string_view(",:{[").find(before) == std::string_view::npos) out.insert(end, 1, ',');
+    if (new_line && starts_value && std::string_view(",:{[").find(before) == std::string_view::npos)
+      out.insert(end, 1, ',');
     std::size_t const next = c == '"' ? skip_string(text, i) : i + 1;
     out.append(text.substr(i, next - i));
     i = next;
@@ -134,7 +147,8 @@ nlohmann::ordered_json to_nlohmann(ConfigTree const& tree) {
   if (tree.is_null()) return nullptr;
   if (tree.is_bool()) return tree.as_bool();
   if (tree.is_int()) return tree.as_int();
-  if (tree.is_number()) return std::isfinite(tree.as_double()) ? nlohmann::ordered_json(tree.as_double()) : nullptr;
+  if (tree.is_number())
+    return std::isfinite(tree.as_double()) ? nlohmann::ordered_json(tree.as_double()) : nullptr;
   if (tree.is_string()) return tree.as_string();
   if (tree.is_array()) {
     auto out = nlohmann::ordered_json::array();
@@ -151,7 +165,8 @@ nlohmann::ordered_json to_nlohmann(ConfigTree const& tree) {
 }  // namespace
 
 ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, Syntax syntax) {
-  TESSERA_VALIDATE(text.size() <= max_bytes, DataError, source, " has ", text.size(), " bytes; at most ", max_bytes, " are read as JSON");
+  TESSERA_VALIDATE(text.size() <= max_bytes, DataError, source, " has ", text.size(),
+                   " bytes; at most ", max_bytes, " are read as JSON");
   Builder builder(source);
   std::string const relaxed = syntax == Syntax::relaxed ? relax(text) : std::string();
   std::string_view const input = syntax == Syntax::relaxed ? std::string_view(relaxed) : text;
@@ -161,7 +176,8 @@ ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, S
 
 ConfigTree ConfigTree::read(std::filesystem::path const& file, Syntax syntax) {
   std::ifstream in(file, std::ios::binary);
-  TESSERA_VALIDATE(in && !std::filesystem::is_directory(file), IoError, with_errno("cannot read " + file.string(), in ? EISDIR : errno));
+  TESSERA_VALIDATE(in && !std::filesystem::is_directory(file), IoError,
+                   with_errno("cannot read " + file.string(), in ? EISDIR : errno));
   // not by its size: a pipe has none
   std::string text;
   for (std::vector<char> part(std::size_t{1} << 16); in && text.size() <= max_bytes;) {
@@ -185,11 +201,14 @@ std::string_view ConfigTree::type_name() const {
 }
 
 bool ConfigTree::as_bool() const {
-  TESSERA_VALIDATE(is_bool(), DataError, "expected true or false, found ", type_name(), " ", dump());
+  TESSERA_VALIDATE(is_bool(), DataError, "expected true or false, found ", type_name(), " ",
+                   dump());
   return std::get<bool>(value_);
 }
 std::int64_t ConfigTree::as_int() const {
-  if (auto const* d = std::get_if<double>(&value_); d && *d == std::floor(*d) && std::abs(*d) < 9.0e18) return static_cast<std::int64_t>(*d);
+  if (auto const* d = std::get_if<double>(&value_);
+      d && *d == std::floor(*d) && std::abs(*d) < 9.0e18)
+    return static_cast<std::int64_t>(*d);
   TESSERA_VALIDATE(is_int(), DataError, "expected an integer, found ", type_name(), " ", dump());
   return std::get<std::int64_t>(value_);
 }
@@ -239,7 +258,8 @@ ConfigTree& ConfigTree::set(std::string key, ConfigTree value) {
 }
 
 void ConfigTree::erase(std::string_view key) {
-  if (auto* members = std::get_if<Object>(&value_)) std::erase_if(*members, [&](Member const& m) { return m.first == key; });
+  if (auto* members = std::get_if<Object>(&value_))
+    std::erase_if(*members, [&](Member const& m) { return m.first == key; });
 }
 
 void ConfigTree::push_back(ConfigTree value) {

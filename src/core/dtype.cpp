@@ -8,13 +8,20 @@ namespace tessera {
 
 std::string_view name_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp32: return "fp32";
-    case Dtype::fp16: return "fp16";
-    case Dtype::bf16: return "bf16";
-    case Dtype::fp64: return "fp64";
-    case Dtype::int32: return "int32";
-    case Dtype::int64: return "int64";
-    case Dtype::uint8: return "uint8";
+    case Dtype::fp32:
+      return "fp32";
+    case Dtype::fp16:
+      return "fp16";
+    case Dtype::bf16:
+      return "bf16";
+    case Dtype::fp64:
+      return "fp64";
+    case Dtype::int32:
+      return "int32";
+    case Dtype::int64:
+      return "int64";
+    case Dtype::uint8:
+      return "uint8";
   }
   return "unknown";
 }
@@ -28,7 +35,8 @@ Dtype dtype_from_name(std::string_view name) {
   if (name == "int32" || name == "int") return Dtype::int32;
   if (name == "int64" || name == "long") return Dtype::int64;
   if (name == "uint8" || name == "byte") return Dtype::uint8;
-  throw ConfigError(concat("unknown element type '", std::string(name), "'; use fp32, fp16 or bf16"));
+  throw ConfigError(
+      concat("unknown element type '", std::string(name), "'; use fp32, fp16 or bf16"));
 }
 
 }  // namespace tessera

@@ -17,13 +17,17 @@ void write_all(int descriptor, std::string const& text, fs::path const& file) {
   while (done < text.size()) {
     ssize_t const n = ::write(descriptor, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw IoError(with_errno(concat("cannot write ", file.string(), " (", done, " of ", text.size(), " bytes written)"), errno));
+    if (n <= 0)
+      throw IoError(with_errno(concat("cannot write ", file.string(), " (", done, " of ",
+                                      text.size(), " bytes written)"),
+                               errno));
     done += static_cast<std::size_t>(n);
   }
 }
 
 void sync_directory(fs::path const& directory) {
-  int const d = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int const d =
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (d < 0) return;
   ::fsync(d);
   ::close(d);
@@ -31,7 +35,8 @@ void sync_directory(fs::path const& directory) {
 
 void write_file_atomically(fs::path const& file, std::string const& text) {
   fs::path temporary = file;
-  temporary += concat(".tmp.", host_name(), "-", ::getpid(), "-0");  // whose it is, for who finds it after a kill
+  temporary += concat(".tmp.", host_name(), "-", ::getpid(),
+                      "-0");  // whose it is, for who finds it after a kill
   int const d = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (d < 0) throw IoError(with_errno("cannot create " + temporary.string(), errno));
   try {
@@ -46,7 +51,8 @@ void write_file_atomically(fs::path const& file, std::string const& text) {
   if (::rename(temporary.c_str(), file.c_str()) != 0) {
     int const why = errno;
     ::unlink(temporary.c_str());
-    throw IoError(with_errno(concat("cannot rename ", temporary.string(), " to ", file.string()), why));
+    throw IoError(
+        with_errno(concat("cannot rename ", temporary.string(), " to ", file.string()), why));
   }
   sync_directory(file.parent_path());
 }

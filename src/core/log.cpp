@@ -20,7 +20,9 @@ struct State {
   std::string prefix;
   std::set<std::string> warned;
 
-  State() : logger(std::make_shared<spdlog::logger>("tessera", std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
+  State()
+      : logger(std::make_shared<spdlog::logger>(
+            "tessera", std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
     logger->set_pattern("%Y-%m-%d %H:%M:%S %v");
     logger->set_level(spdlog::level::info);
     logger->flush_on(spdlog::level::trace);
@@ -34,10 +36,14 @@ State& state() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warning: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warning:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -52,7 +58,8 @@ spdlog::sink_ptr file_of(Settings const& settings) {
     sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
     return sink;
   } catch (spdlog::spdlog_ex const& e) {
-    throw IoError(concat("cannot write the log of rank ", settings.rank, " (host ", settings.host, "): ", e.what(), "; choose another --log_dir"));
+    throw IoError(concat("cannot write the log of rank ", settings.rank, " (host ", settings.host,
+                         "): ", e.what(), "; choose another --log_dir"));
   }
 }
 
@@ -72,7 +79,8 @@ void configure(Settings const& settings) {
   sinks[0]->set_level(level);
   s.logger->set_level(settings.directory.empty() ? level : spdlog::level::debug);
   if (!settings.directory.empty()) sinks.push_back(file_of(settings));
-  if (settings.rank != 0) s.prefix = "[rank " + std::to_string(settings.rank) + " " + settings.host + "] ";
+  if (settings.rank != 0)
+    s.prefix = "[rank " + std::to_string(settings.rank) + " " + settings.host + "] ";
 }
 
 void debug(std::string const& message) { write(spdlog::level::debug, "", message); }

@@ -20,8 +20,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   for (std::size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
   for (std::size_t i = 1; i <= a.size(); ++i)
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      d[i][j] = std::min(
+          {d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   return d[a.size()][b.size()];
 }
@@ -30,24 +32,32 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view name_of(Origin origin) {
   switch (origin) {
-    case Origin::fallback: return "default";
-    case Origin::run_file: return "run file";
-    case Origin::flag: return "flag";
-    case Origin::deepspeed: return "deepspeed";
-    case Origin::derived: return "derived";
+    case Origin::fallback:
+      return "default";
+    case Origin::run_file:
+      return "run file";
+    case Origin::flag:
+      return "flag";
+    case Origin::deepspeed:
+      return "deepspeed";
+    case Origin::derived:
+      return "derived";
   }
   return "";
 }
 
 void OptionTable::group(std::string title) { group_ = std::move(title); }
 
-Option& OptionTable::add(OptionType type, std::string name, ConfigTree fallback, std::string meaning) {
+Option& OptionTable::add(OptionType type, std::string name, ConfigTree fallback,
+                         std::string meaning) {
   TESSERA_EXPECT(!index_.contains(name), "option ", name, " stands twice in its table");
   index_.emplace(name, options_.size());
   Option option;
   option.name = std::move(name);
   option.type = type;
-  option.fallback = type == OptionType::real && fallback.is_number() ? ConfigTree(fallback.as_double()) : std::move(fallback);
+  option.fallback = type == OptionType::real && fallback.is_number()
+                        ? ConfigTree(fallback.as_double())
+                        : std::move(fallback);
   option.meaning = std::move(meaning);
   option.group = group_;
   return options_.emplace_back(std::move(option));
@@ -86,9 +96,9 @@ std::vector<std::string> OptionValues::hints(OptionTable const& table) const {
   std::vector<std::string> out;
   for (auto const& option : table.options()) {
     auto const found = entries.find(option.name);
-    bool const spoken = found != entries.end() && found->second.value != option.fallback && found->second.value != ConfigTree("auto");
-    if (option.support == Support::hint && spoken)
-      out.push_back(option.name + ": " + option.note);
+    bool const spoken = found != entries.end() && found->second.value != option.fallback &&
+                        found->second.value != ConfigTree("auto");
+    if (option.support == Support::hint && spoken) out.push_back(option.name + ": " + option.note);
   }
   return out;
 }
@@ -104,7 +114,8 @@ std::string nearest_name(std::string_view name, std::vector<std::string> const& 
   }
   if (best.empty() && wanted.size() >= 4)  // an abbreviation
     for (auto const& candidate : names)
-      if (candidate.starts_with(wanted) && (best.empty() || candidate.size() < best.size())) best = candidate;
+      if (candidate.starts_with(wanted) && (best.empty() || candidate.size() < best.size()))
+        best = candidate;
   return best;
 }
 

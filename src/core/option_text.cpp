@@ -16,44 +16,64 @@ std::string joined(std::vector<std::string> const& words, char const* between) {
 
 std::string default_text(Option const& option) {
   if (option.fallback.is_null()) return "none";
-  if (option.fallback.is_string()) return option.fallback.as_string().empty() ? "none" : option.fallback.as_string();
+  if (option.fallback.is_string())
+    return option.fallback.as_string().empty() ? "none" : option.fallback.as_string();
   if (option.fallback.is_array()) {
     std::string out;
-    for (auto const& item : option.fallback.as_array()) out += (out.empty() ? "" : ", ") + item.as_string();
+    for (auto const& item : option.fallback.as_array())
+      out += (out.empty() ? "" : ", ") + item.as_string();
     return out.empty() ? "none" : out;
   }
   if (!option.fallback.is_number()) return option.fallback.dump();
   std::ostringstream out;  // 5e-05, 500000000 and 0.9 as people write them
-  if (option.fallback.is_int()) out << option.fallback.as_int();
-  else out << option.fallback.as_double();
+  if (option.fallback.is_int())
+    out << option.fallback.as_int();
+  else
+    out << option.fallback.as_double();
   return out.str();
 }
 
 std::string type_text(Option const& option) {
   if (!option.label.empty()) return option.label;
   switch (option.type) {
-    case OptionType::boolean: return "true or false";
-    case OptionType::integer: return "integer";
-    case OptionType::real: return "number";
-    case OptionType::path: return "path";
-    case OptionType::choice: return joined(option.choices, ", ");
-    case OptionType::list: return option.choices.empty() ? "words" : "words: " + joined(option.choices, ", ");
-    case OptionType::json: return "JSON";
-    case OptionType::string: return "text";
+    case OptionType::boolean:
+      return "true or false";
+    case OptionType::integer:
+      return "integer";
+    case OptionType::real:
+      return "number";
+    case OptionType::path:
+      return "path";
+    case OptionType::choice:
+      return joined(option.choices, ", ");
+    case OptionType::list:
+      return option.choices.empty() ? "words" : "words: " + joined(option.choices, ", ");
+    case OptionType::json:
+      return "JSON";
+    case OptionType::string:
+      return "text";
   }
   return "";
 }
 
 std::string placeholder(Option const& option) {
   switch (option.type) {
-    case OptionType::boolean: return "";
-    case OptionType::integer: return " N";
-    case OptionType::real: return " X";
-    case OptionType::path: return " PATH";
-    case OptionType::choice: return " NAME";
-    case OptionType::list: return " WORD...";
-    case OptionType::json: return option.label.empty() ? " JSON" : " VALUE";
-    case OptionType::string: return " TEXT";
+    case OptionType::boolean:
+      return "";
+    case OptionType::integer:
+      return " N";
+    case OptionType::real:
+      return " X";
+    case OptionType::path:
+      return " PATH";
+    case OptionType::choice:
+      return " NAME";
+    case OptionType::list:
+      return " WORD...";
+    case OptionType::json:
+      return option.label.empty() ? " JSON" : " VALUE";
+    case OptionType::string:
+      return " TEXT";
   }
   return "";
 }
@@ -80,24 +100,29 @@ void wrap(std::string& out, std::string const& text, std::size_t used, std::size
 std::string help_meaning(Option const& option) {
   std::string out = option.meaning;
   if (option.type == OptionType::choice) out += " [" + joined(option.choices, ", ") + "]";
-  bool const plain = option.fallback.is_null() || option.fallback == ConfigTree(false) || option.fallback == ConfigTree("");
+  bool const plain = option.fallback.is_null() || option.fallback == ConfigTree(false) ||
+                     option.fallback == ConfigTree("");
   return plain ? out : out + " (default: " + default_text(option) + ")";
 }
 
 std::string cell(std::string text) {
-  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, 1, '\\');
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
+    text.insert(at, 1, '\\');
   return text;
 }
 
 std::string range_text(Option const& option) {
   std::ostringstream out;
   if (option.least) out << (option.least_excluded ? ", above " : ", from ") << *option.least;
-  if (option.most) out << (option.least && !option.least_excluded ? " to " : ", up to ") << *option.most;
+  if (option.most)
+    out << (option.least && !option.least_excluded ? " to " : ", up to ") << *option.most;
   return out.str();
 }
 
 std::string support_text(Option const& option) {
-  std::string out = option.support == Support::full ? "yes" : option.support == Support::hint ? "accepted, " + option.note : "no: " + option.note;
+  std::string out = option.support == Support::full   ? "yes"
+                    : option.support == Support::hint ? "accepted, " + option.note
+                                                      : "no: " + option.note;
   std::string reason;
   for (auto const& [choice, why] : option.exceptions) {  // one reason for the choices that share it
     if (!reason.empty() && why != reason) out += ": " + reason;
@@ -113,8 +138,8 @@ std::string row(Option const& option) {
   std::string type = type_text(option) + range_text(option);
   if (!option.unit_name.empty()) type += " (" + option.unit_name + ")";
   if (option.automatic) type += ", or auto: " + *option.automatic;
-  return "| " + name + " | " + cell(type) + " | " + cell(default_text(option)) + " | " + cell(option.meaning) + " | " +
-         cell(support_text(option)) + " |\n";
+  return "| " + name + " | " + cell(type) + " | " + cell(default_text(option)) + " | " +
+         cell(option.meaning) + " | " + cell(support_text(option)) + " |\n";
 }
 
 }  // namespace
@@ -123,18 +148,22 @@ std::string help(OptionTable const& table, std::string const& program) {
   std::string out = program;
   std::string group, accepted;
   for (auto const& option : table.options()) {
-    if (option.support == Support::hint) accepted += (accepted.empty() ? "--" : ", --") + option.name;
+    if (option.support == Support::hint)
+      accepted += (accepted.empty() ? "--" : ", --") + option.name;
     if (option.support != Support::full) continue;
     if (option.group != group) out += "\n" + option.group + "\n";
     group = option.group;
     std::string const head = "  --" + option.name + placeholder(option);
     out += head;
-    if (head.size() + 2 > meaning_column) out += "\n" + std::string(meaning_column, ' ');
-    else out += std::string(meaning_column - head.size(), ' ');
+    if (head.size() + 2 > meaning_column)
+      out += "\n" + std::string(meaning_column, ' ');
+    else
+      out += std::string(meaning_column - head.size(), ' ');
     wrap(out, help_meaning(option), meaning_column, meaning_column);
   }
   if (accepted.empty()) return out;
-  out += "\nAccepted for compatibility, without an effect of their own (docs/options.md says why)\n  ";
+  out +=
+      "\nAccepted for compatibility, without an effect of their own (docs/options.md says why)\n  ";
   wrap(out, accepted, 2, 2);
   return out;
 }
@@ -144,7 +173,8 @@ std::string markdown(OptionTable const& table, std::string const& head) {
   std::string group;
   for (auto const& option : table.options()) {
     if (option.group != group)
-      out += "\n## " + option.group + "\n\n| name | type | default | meaning | supported |\n|---|---|---|---|---|\n";
+      out += "\n## " + option.group +
+             "\n\n| name | type | default | meaning | supported |\n|---|---|---|---|---|\n";
     group = option.group;
     out += row(option);
   }

@@ -19,65 +19,94 @@ std::string joined(std::vector<std::string> const& words) {
   return out;
 }
 
-std::string plain(double value) { return ConfigTree(value == std::floor(value) && std::abs(value) < 1e15
-                                                        ? ConfigTree(static_cast<std::int64_t>(value)) : ConfigTree(value)).dump(); }
+std::string plain(double value) {
+  return ConfigTree(value == std::floor(value) && std::abs(value) < 1e15
+                        ? ConfigTree(static_cast<std::int64_t>(value))
+                        : ConfigTree(value))
+      .dump();
+}
 
 /// "an integer from 0 to 3", "a number above 0", ...
 std::string expectation(Option const& option) {
   std::string out;
   switch (option.type) {
-    case OptionType::boolean: return "true or false";
-    case OptionType::integer: out = "an integer"; break;
-    case OptionType::real: out = "a number"; break;
-    case OptionType::choice: return "one of " + joined(option.choices);
-    case OptionType::list: return option.choices.empty() ? "a list of words" : "a list of some of " + joined(option.choices);
-    case OptionType::json: return option.label.empty() ? "a JSON value" : option.label;
-    default: return "a string";
+    case OptionType::boolean:
+      return "true or false";
+    case OptionType::integer:
+      out = "an integer";
+      break;
+    case OptionType::real:
+      out = "a number";
+      break;
+    case OptionType::choice:
+      return "one of " + joined(option.choices);
+    case OptionType::list:
+      return option.choices.empty() ? "a list of words"
+                                    : "a list of some of " + joined(option.choices);
+    case OptionType::json:
+      return option.label.empty() ? "a JSON value" : option.label;
+    default:
+      return "a string";
   }
-  if (option.least && option.most && !option.least_excluded) return out + " from " + plain(*option.least) + " to " + plain(*option.most);
-  if (option.least) out += (option.least_excluded ? " above " : " of at least ") + plain(*option.least);
-  if (option.most) out += std::string(option.least ? " and" : "") + " of at most " + plain(*option.most);
+  if (option.least && option.most && !option.least_excluded)
+    return out + " from " + plain(*option.least) + " to " + plain(*option.most);
+  if (option.least)
+    out += (option.least_excluded ? " above " : " of at least ") + plain(*option.least);
+  if (option.most)
+    out += std::string(option.least ? " and" : "") + " of at most " + plain(*option.most);
   return out;
 }
 
-[[noreturn]] void wrong_value(Option const& option, std::string const& found, std::string const& shown, Audience audience) {
-  fail(audience, concat(shown, " is ", found, "; it must be ", expectation(option), option.automatic ? " or \"auto\"" : ""));
+[[noreturn]] void wrong_value(Option const& option, std::string const& found,
+                              std::string const& shown, Audience audience) {
+  fail(audience, concat(shown, " is ", found, "; it must be ", expectation(option),
+                        option.automatic ? " or \"auto\"" : ""));
 }
 
 bool in_range(Option const& option, double value) {
   if (std::isnan(value)) return false;
-  if (option.least && (option.least_excluded ? value <= *option.least : value < *option.least)) return false;
+  if (option.least && (option.least_excluded ? value <= *option.least : value < *option.least))
+    return false;
   return !option.most || value <= *option.most;
 }
 
 /// The value in the option's own type, or null when it is of another one.
 ConfigTree converted(Option const& option, ConfigTree const& value) {
   switch (option.type) {
-    case OptionType::boolean: return value.is_bool() ? value : ConfigTree();
+    case OptionType::boolean:
+      return value.is_bool() ? value : ConfigTree();
     case OptionType::integer: {
       if (!value.is_number()) return {};
       double const number = value.as_double();
-      if (!value.is_int() && (number != std::floor(number) || std::abs(number) >= 9.0e18)) return {};
+      if (!value.is_int() && (number != std::floor(number) || std::abs(number) >= 9.0e18))
+        return {};
       return value.as_int();
     }
-    case OptionType::real: return value.is_number() ? ConfigTree(value.as_double()) : ConfigTree();
+    case OptionType::real:
+      return value.is_number() ? ConfigTree(value.as_double()) : ConfigTree();
     case OptionType::list: {
       if (value.is_string()) return ConfigTree::Array{value};
       if (!value.is_array()) return {};
-      bool const words = std::ranges::all_of(value.as_array(), [](ConfigTree const& item) { return item.is_string(); });
+      bool const words = std::ranges::all_of(
+          value.as_array(), [](ConfigTree const& item) { return item.is_string(); });
       return words ? value : ConfigTree();
     }
-    case OptionType::json: return value;
-    default: return value.is_string() ? value : ConfigTree();
+    case OptionType::json:
+      return value;
+    default:
+      return value.is_string() ? value : ConfigTree();
   }
 }
 
-void check_choice(Option const& option, std::string const& choice, std::string const& shown, Audience audience) {
+void check_choice(Option const& option, std::string const& choice, std::string const& shown,
+                  Audience audience) {
   for (auto const& [name, why] : option.exceptions)
     if (name == choice) fail(audience, concat(shown, " \"", choice, "\" is not supported: ", why));
-  if (option.choices.empty() || std::ranges::find(option.choices, choice) != option.choices.end()) return;
+  if (option.choices.empty() || std::ranges::find(option.choices, choice) != option.choices.end())
+    return;
   std::string const near = nearest_name(choice, option.choices);
-  fail(audience, concat(shown, " is \"", choice, "\"; it must be ", expectation(option), near.empty() ? "" : "; did you mean " + near + "?"));
+  fail(audience, concat(shown, " is \"", choice, "\"; it must be ", expectation(option),
+                        near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
 bool is_disabled_block(ConfigTree const& value) {
@@ -105,9 +134,13 @@ ConfigTree number_from(std::string const& text) {
   char const* first = text.data() + (text.starts_with('+') ? 1 : 0);
   char const* const last = text.data() + text.size();
   std::int64_t integer = 0;
-  if (auto const [end, error] = std::from_chars(first, last, integer); error == std::errc() && end == last) return integer;
+  if (auto const [end, error] = std::from_chars(first, last, integer);
+      error == std::errc() && end == last)
+    return integer;
   double real = 0.0;
-  if (auto const [end, error] = std::from_chars(first, last, real); error == std::errc() && end == last) return real;
+  if (auto const [end, error] = std::from_chars(first, last, real);
+      error == std::errc() && end == last)
+    return real;
   return {};
 }
 
@@ -122,22 +155,27 @@ ConfigTree json_from(std::string const& text, std::string const& shown) {
 
 }  // namespace
 
-ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown, Audience audience) {
+ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown,
+                         Audience audience) {
   if (value.is_null()) return value;
   bool const is_auto = value.is_string() && value.as_string() == "auto";
   if (is_auto && option.automatic) return value;
   ConfigTree const out = converted(option, value);
   if (out.is_null()) {
-    bool const quoted = value.is_string() && audience == Audience::key && option.type != OptionType::choice && !is_auto;
-    wrong_value(option, concat(value.is_string() ? "" : std::string(value.type_name()) + " ", value.dump(),
-                               quoted ? " (a string)" : ""), shown, audience);
+    bool const quoted = value.is_string() && audience == Audience::key &&
+                        option.type != OptionType::choice && !is_auto;
+    wrong_value(option,
+                concat(value.is_string() ? "" : std::string(value.type_name()) + " ", value.dump(),
+                       quoted ? " (a string)" : ""),
+                shown, audience);
   }
   if (out == option.fallback) return out;
   if (option.support == Support::refused) {
     if (option.fallback.is_null() && (says_nothing(out) || is_disabled_block(out))) return {};
     fail(audience, concat(shown, " is not supported: ", option.note));
   }
-  if (option.type == OptionType::choice || (option.type == OptionType::string && !option.exceptions.empty()))
+  if (option.type == OptionType::choice ||
+      (option.type == OptionType::string && !option.exceptions.empty()))
     check_choice(option, out.as_string(), shown, audience);
   if (option.type == OptionType::list)
     for (auto const& item : out.as_array()) check_choice(option, item.as_string(), shown, audience);
@@ -150,11 +188,18 @@ ConfigTree parsed_value(Option const& option, std::string const& text, std::stri
   ConfigTree value = text;
   if (option.automatic && text == "auto") return value;
   switch (option.type) {
-    case OptionType::boolean: value = boolean_from(text); break;
+    case OptionType::boolean:
+      value = boolean_from(text);
+      break;
     case OptionType::integer:
-    case OptionType::real: value = number_from(text); break;
-    case OptionType::json: value = json_from(text, shown); break;
-    default: break;
+    case OptionType::real:
+      value = number_from(text);
+      break;
+    case OptionType::json:
+      value = json_from(text, shown);
+      break;
+    default:
+      break;
   }
   if (value.is_null()) wrong_value(option, concat('"', text, '"'), shown, Audience::flag);
   return checked_value(option, value, shown, Audience::flag);
@@ -163,14 +208,17 @@ ConfigTree parsed_value(Option const& option, std::string const& text, std::stri
 namespace {
 
 bool is_flag(std::string const& word) {
-  bool const two = word.size() > 2 && word.starts_with("--") && std::isalpha(static_cast<unsigned char>(word[2]));
-  return two || (word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])));
+  bool const two = word.size() > 2 && word.starts_with("--") &&
+                   std::isalpha(static_cast<unsigned char>(word[2]));
+  return two ||
+         (word.size() > 1 && word[0] == '-' && std::isalpha(static_cast<unsigned char>(word[1])));
 }
 
 /// Reads one command line; `at_` is the word after the last one used.
 class FlagReader {
  public:
-  FlagReader(OptionTable const& table, std::vector<std::string> const& words) : table_(table), words_(words) {}
+  FlagReader(OptionTable const& table, std::vector<std::string> const& words)
+      : table_(table), words_(words) {}
 
   OptionValues read(std::vector<std::string>& positionals) {
     while (at_ < words_.size() && !is_flag(words_[at_])) positionals.push_back(words_[at_++]);
@@ -196,27 +244,35 @@ class FlagReader {
     if (option) return store(*option, value_of(*option, text));
     bool const negated = name.starts_with("no_") || name.starts_with("no-");
     option = negated && !single_dash ? table_.find(name.substr(3)) : nullptr;
-    if (!option || option->type != OptionType::boolean) unknown(word.substr(0, word.find('=')), name);
-    TESSERA_VALIDATE(!text, UsageError, last_, " takes no value; write --", option->name, "=", text.value_or(""));
+    if (!option || option->type != OptionType::boolean)
+      unknown(word.substr(0, word.find('=')), name);
+    TESSERA_VALIDATE(!text, UsageError, last_, " takes no value; write --", option->name, "=",
+                     text.value_or(""));
     store(*option, parsed_value(*option, "false", last_));
   }
 
   ConfigTree value_of(Option const& option, std::optional<std::string> const& text) {
     if (text) return parsed_value(option, *text, last_);
     bool const has_next = at_ < words_.size() && !is_flag(words_[at_]);
-    if (option.type == OptionType::boolean) return parsed_value(option, has_next ? words_[at_++] : "true", last_);
-    TESSERA_VALIDATE(has_next, UsageError, last_, " needs ", expectation(option), "; write ", last_, "=VALUE if the value starts with a dash");
+    if (option.type == OptionType::boolean)
+      return parsed_value(option, has_next ? words_[at_++] : "true", last_);
+    TESSERA_VALIDATE(has_next, UsageError, last_, " needs ", expectation(option), "; write ", last_,
+                     "=VALUE if the value starts with a dash");
     if (option.type != OptionType::list) return parsed_value(option, words_[at_++], last_);
     ConfigTree::Array items;
     while (at_ < words_.size() && !is_flag(words_[at_])) items.emplace_back(words_[at_++]);
     return checked_value(option, items, last_, Audience::flag);
   }
 
-  void store(Option const& option, ConfigTree value) { values_.entries[option.name] = {std::move(value), Origin::flag}; }
+  void store(Option const& option, ConfigTree value) {
+    values_.entries[option.name] = {std::move(value), Origin::flag};
+  }
 
   [[noreturn]] void unknown(std::string const& shown, std::string const& name) const {
     std::string const near = nearest_name(name, table_.names());
-    throw UsageError(concat("unknown option ", shown, near.empty() ? "" : "; did you mean --" + near + "?", " (--help lists all options)"));
+    throw UsageError(concat("unknown option ", shown,
+                            near.empty() ? "" : "; did you mean --" + near + "?",
+                            " (--help lists all options)"));
   }
 
   OptionTable const& table_;
@@ -233,7 +289,8 @@ class KeyReader {
       : table_(table), source_(source), origin_(origin), nested_(nested) {}
 
   OptionValues read(ConfigTree const& object) {
-    TESSERA_VALIDATE(object.is_object(), ConfigError, source_, " must hold a JSON object {...}, found ", object.type_name());
+    TESSERA_VALIDATE(object.is_object(), ConfigError, source_,
+                     " must hold a JSON object {...}, found ", object.type_name());
     walk("", object);
     return std::move(values_);
   }
@@ -242,21 +299,26 @@ class KeyReader {
   void walk(std::string const& prefix, ConfigTree const& object) {
     for (auto const& [key, value] : object.as_object()) {
       std::string const path = prefix + key;
-      if (auto const* option = exact(path)) store(*option, path, value);
-      else if (nested_ && is_block(path)) walk_block(path, value);
-      else unknown(prefix, key);
+      if (auto const* option = exact(path))
+        store(*option, path, value);
+      else if (nested_ && is_block(path))
+        walk_block(path, value);
+      else
+        unknown(prefix, key);
     }
   }
 
   void walk_block(std::string const& path, ConfigTree const& value) {
     if (value.is_null()) return;
-    TESSERA_VALIDATE(value.is_object(), ConfigError, source_, ": ", path, " must be a block {...}, found ", value.type_name(), " ", value.dump());
+    TESSERA_VALIDATE(value.is_object(), ConfigError, source_, ": ", path,
+                     " must be a block {...}, found ", value.type_name(), " ", value.dump());
     walk(path + ".", value);
   }
 
   void store(Option const& option, std::string const& path, ConfigTree const& value) {
     auto const [seen, first] = written_.emplace(option.name, path);
-    TESSERA_VALIDATE(first, ConfigError, source_, ": ", seen->second, " and ", path, " are two names of one key; remove one of them");
+    TESSERA_VALIDATE(first, ConfigError, source_, ": ", seen->second, " and ", path,
+                     " are two names of one key; remove one of them");
     ConfigTree checked = checked_value(option, value, source_ + ": " + path, Audience::key);
     if (!checked.is_null()) values_.entries[option.name] = {std::move(checked), origin_};
   }
@@ -269,19 +331,23 @@ class KeyReader {
   }
 
   bool is_block(std::string const& path) const {
-    return std::ranges::any_of(table_.options(), [&](Option const& option) { return option.name.starts_with(path + "."); });
+    return std::ranges::any_of(table_.options(), [&](Option const& option) {
+      return option.name.starts_with(path + ".");
+    });
   }
 
   [[noreturn]] void unknown(std::string const& prefix, std::string const& key) const {
     std::vector<std::string> here, elsewhere;
     for (auto const& name : table_.names()) {
-      if (name.starts_with(prefix)) here.push_back(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
+      if (name.starts_with(prefix))
+        here.push_back(name.substr(prefix.size(), name.find('.', prefix.size()) - prefix.size()));
       if (name.substr(name.rfind('.') + 1) == key) elsewhere.push_back(name);
     }
     std::string near = nearest_name(key, here);
     if (!near.empty()) near = prefix + near;
     if (near.empty() && !elsewhere.empty()) near = elsewhere.front();
-    throw ConfigError(concat(source_, ": unknown key ", prefix, key, near.empty() ? "; remove it" : "; did you mean " + near + "?"));
+    throw ConfigError(concat(source_, ": unknown key ", prefix, key,
+                             near.empty() ? "; remove it" : "; did you mean " + near + "?"));
   }
 
   OptionTable const& table_;
@@ -294,15 +360,18 @@ class KeyReader {
 
 }  // namespace
 
-OptionValues parse_flags(OptionTable const& table, std::vector<std::string> const& words, std::vector<std::string>& positionals) {
+OptionValues parse_flags(OptionTable const& table, std::vector<std::string> const& words,
+                         std::vector<std::string>& positionals) {
   return FlagReader(table, words).read(positionals);
 }
 
-OptionValues parse_flat(OptionTable const& table, ConfigTree const& object, std::string const& source) {
+OptionValues parse_flat(OptionTable const& table, ConfigTree const& object,
+                        std::string const& source) {
   return KeyReader(table, source, Origin::run_file, false).read(object);
 }
 
-OptionValues parse_nested(OptionTable const& table, ConfigTree const& object, std::string const& source) {
+OptionValues parse_nested(OptionTable const& table, ConfigTree const& object,
+                          std::string const& source) {
   return KeyReader(table, source, Origin::deepspeed, true).read(object);
 }
 

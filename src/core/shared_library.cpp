@@ -16,6 +16,8 @@ SharedLibrary::SharedLibrary(std::vector<std::string> const& files) {
   }
 }
 
-void* SharedLibrary::find(char const* name) const { return handle_ ? dlsym(handle_, name) : nullptr; }
+void* SharedLibrary::find(char const* name) const {
+  return handle_ ? dlsym(handle_, name) : nullptr;
+}
 
 }  // namespace tessera

@@ -9,23 +9,29 @@ namespace tessera {
 std::string with_commas(std::int64_t value) {
   std::string digits = std::to_string(value);
   std::ptrdiff_t const first = value < 0 ? 1 : 0;
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > first; at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > first; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
   return digits;
 }
 
 std::string printable(std::string text) {
   constexpr std::size_t most = std::size_t{16} << 10;
-  if (text.size() > most) text = fmt::format("{} ... ({} bytes)", text.substr(0, most), text.size());
+  if (text.size() > most)
+    text = fmt::format("{} ... ({} bytes)", text.substr(0, most), text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     auto const c = static_cast<unsigned char>(text[i]);
     if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) text[i] = '?';
     // U+0080 to U+009F, which some terminals obey too
-    if (c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) >= 0x80 && static_cast<unsigned char>(text[i + 1]) < 0xA0) text[i] = text[i + 1] = '?';
+    if (c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
+        static_cast<unsigned char>(text[i + 1]) < 0xA0)
+      text[i] = text[i + 1] = '?';
   }
   return text;
 }
 
-std::string plural(std::int64_t count, std::string const& noun) { return count == 1 ? noun : noun + "s"; }
+std::string plural(std::int64_t count, std::string const& noun) {
+  return count == 1 ? noun : noun + "s";
+}
 
 std::string human_bytes(std::int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);

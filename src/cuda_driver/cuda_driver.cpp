@@ -1,5 +1,6 @@
-// The three calls of the CUDA driver that Kokkos makes, found when they are made: a program linked to libcuda.so.1 itself would not
-// start on a machine without a driver. "CUDA Driver API" manual, sections "Context Management" and "Stream Management".
+// The three calls of the CUDA driver that Kokkos makes, found when they are made: a program linked
+// to libcuda.so.1 itself would not start on a machine without a driver. "CUDA Driver API" manual,
+// sections "Context Management" and "Stream Management".
 #include <cuda.h>
 #include <dlfcn.h>
 
@@ -20,9 +21,14 @@ CUresult call(char const* name, Arguments... arguments) {
 }  // namespace
 
 extern "C" {
-__attribute__((visibility("hidden"))) CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) { return call("cuCtxGetDevice", device); }
-__attribute__((visibility("hidden"))) CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) { return call("cuCtxPushCurrent_v2", context); }
-__attribute__((visibility("hidden"))) CUresult CUDAAPI cuStreamGetCtx(CUstream stream, CUcontext* context) {
+__attribute__((visibility("hidden"))) CUresult CUDAAPI cuCtxGetDevice(CUdevice* device) {
+  return call("cuCtxGetDevice", device);
+}
+__attribute__((visibility("hidden"))) CUresult CUDAAPI cuCtxPushCurrent(CUcontext context) {
+  return call("cuCtxPushCurrent_v2", context);
+}
+__attribute__((visibility("hidden"))) CUresult CUDAAPI cuStreamGetCtx(CUstream stream,
+                                                                      CUcontext* context) {
   return call("cuStreamGetCtx", stream, context);
 }
 }

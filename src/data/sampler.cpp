@@ -11,12 +11,13 @@
 namespace tessera::data {
 namespace {
 
-constexpr std::uint64_t sampler_stream = 0x53414D50ull << 32;  // "SAMP": sets these numbers apart from dropout's and initialisation's
+constexpr std::uint64_t sampler_stream =
+    0x53414D50ull << 32;  // "SAMP": sets these numbers apart from dropout's and initialisation's
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
-/// Fisher-Yates (Knuth, TAOCP 2, 3.4.2 P) with 64 random bits per exchange; the choice among n is floor(bits n / 2^64), whose bias is
-/// below n / 2^64.
+/// Fisher-Yates (Knuth, TAOCP 2, 3.4.2 P) with 64 random bits per exchange; the choice among n is
+/// floor(bits n / 2^64), whose bias is below n / 2^64.
 std::vector<std::uint32_t> shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
   std::vector<std::uint32_t> order(static_cast<std::size_t>(samples));
   std::iota(order.begin(), order.end(), 0u);
@@ -24,21 +25,26 @@ std::vector<std::uint32_t> shuffled(std::int64_t samples, std::uint64_t seed, st
   for (std::size_t last = order.size(); last-- > 1;) {
     auto const block = random(last);
     std::uint64_t const bits = static_cast<std::uint64_t>(block.v[0]) << 32 | block.v[1];
-    auto const chosen = static_cast<std::size_t>(static_cast<unsigned __int128>(bits) * (last + 1) >> 64);
+    auto const chosen =
+        static_cast<std::size_t>(static_cast<unsigned __int128>(bits) * (last + 1) >> 64);
     std::swap(order[last], order[chosen]);
   }
   return order;
 }
 
 void check(SamplerConfig const& c) {
-  TESSERA_VALIDATE(c.ranks > 0 && c.micro_batch > 0 && c.accumulation_steps > 0, ConfigError, "cannot deal samples to ", c.ranks,
-                   " ranks in micro-batches of ", c.micro_batch, " with ", c.accumulation_steps,
+  TESSERA_VALIDATE(c.ranks > 0 && c.micro_batch > 0 && c.accumulation_steps > 0, ConfigError,
+                   "cannot deal samples to ", c.ranks, " ranks in micro-batches of ", c.micro_batch,
+                   " with ", c.accumulation_steps,
                    " accumulation steps; all three must be positive");
-  TESSERA_VALIDATE(c.max_steps > 0 || (std::isfinite(c.epochs) && c.epochs > 0), ConfigError, "num_train_epochs is ", c.epochs,
-                   " and max_steps is ", c.max_steps, "; one of them must be positive");
-  TESSERA_VALIDATE(c.samples > 0, DataError, "there are no training samples; give more text or a smaller block_size");
-  TESSERA_VALIDATE(c.samples <= std::numeric_limits<std::uint32_t>::max(), DataError, c.samples,
-                   " samples are more than a sampler can order (2^32 - 1); use a larger block_size");
+  TESSERA_VALIDATE(c.max_steps > 0 || (std::isfinite(c.epochs) && c.epochs > 0), ConfigError,
+                   "num_train_epochs is ", c.epochs, " and max_steps is ", c.max_steps,
+                   "; one of them must be positive");
+  TESSERA_VALIDATE(c.samples > 0, DataError,
+                   "there are no training samples; give more text or a smaller block_size");
+  TESSERA_VALIDATE(
+      c.samples <= std::numeric_limits<std::uint32_t>::max(), DataError, c.samples,
+      " samples are more than a sampler can order (2^32 - 1); use a larger block_size");
 }
 
 }  // namespace
@@ -46,15 +52,18 @@ void check(SamplerConfig const& c) {
 Sampler::Sampler(SamplerConfig const& config) : config_(config) {
   check(config);
   bool const drop = config.last_round == LastRound::drop;
-  std::int64_t const batches = drop ? config.samples / config.micro_batch : ceil_divide(config.samples, config.micro_batch);
+  std::int64_t const batches =
+      drop ? config.samples / config.micro_batch : ceil_divide(config.samples, config.micro_batch);
   rounds_ = drop ? batches / config.ranks : ceil_divide(batches, config.ranks);
-  TESSERA_VALIDATE(rounds_ > 0, DataError, config.samples, " samples do not fill one round of ", config.ranks, " ranks times ",
-                   config.micro_batch, " samples, and dataloader_drop_last leaves out what does not; turn it off, use a smaller "
-                   "micro-batch or fewer ranks, or give more text");
+  TESSERA_VALIDATE(
+      rounds_ > 0, DataError, config.samples, " samples do not fill one round of ", config.ranks,
+      " ranks times ", config.micro_batch,
+      " samples, and dataloader_drop_last leaves out what does not; turn it off, use a smaller "
+      "micro-batch or fewer ranks, or give more text");
   steps_per_epoch_ = ceil_divide(rounds_, config.accumulation_steps);
-  total_steps_ = config.max_steps > 0
-                     ? config.max_steps
-                     : static_cast<std::int64_t>(std::ceil(config.epochs * static_cast<double>(steps_per_epoch_)));
+  total_steps_ = config.max_steps > 0 ? config.max_steps
+                                      : static_cast<std::int64_t>(std::ceil(
+                                            config.epochs * static_cast<double>(steps_per_epoch_)));
 }
 
 StepPlace Sampler::place(std::int64_t step) const {
@@ -63,7 +72,8 @@ StepPlace Sampler::place(std::int64_t step) const {
   place.first_round = step % steps_per_epoch_ * config_.accumulation_steps;
   place.rounds = std::min(config_.accumulation_steps, rounds_ - place.first_round);
   place.epochs_done =
-      static_cast<double>(place.epoch) + static_cast<double>(place.first_round + place.rounds) / static_cast<double>(rounds_);
+      static_cast<double>(place.epoch) +
+      static_cast<double>(place.first_round + place.rounds) / static_cast<double>(rounds_);
   return place;
 }
 
@@ -76,17 +86,21 @@ std::int64_t Sampler::round_rows(std::int64_t round) const {
 
 std::int64_t Sampler::rows(std::int64_t step) const {
   StepPlace const here = place(step);
-  return (here.rounds - 1) * config_.ranks * config_.micro_batch + round_rows(here.first_round + here.rounds - 1);
+  return (here.rounds - 1) * config_.ranks * config_.micro_batch +
+         round_rows(here.first_round + here.rounds - 1);
 }
 
 MicroBatch Sampler::micro_batch(std::int64_t round, int rank) const {
   std::int64_t const first_of_round = round * config_.ranks * config_.micro_batch;
   std::int64_t const begin = first_of_round + rank * config_.micro_batch;
-  std::int64_t const end = std::min(begin + config_.micro_batch, first_of_round + round_rows(round));
+  std::int64_t const end =
+      std::min(begin + config_.micro_batch, first_of_round + round_rows(round));
   MicroBatch out;
   for (std::int64_t at = begin; at < end; ++at) {
-    std::int64_t const position = at % config_.samples;  // past the end: again from the start of the epoch's order
-    out.push_back(permutation_.empty() ? position : permutation_[static_cast<std::size_t>(position)]);
+    std::int64_t const position =
+        at % config_.samples;  // past the end: again from the start of the epoch's order
+    out.push_back(permutation_.empty() ? position
+                                       : permutation_[static_cast<std::size_t>(position)]);
   }
   return out;
 }
@@ -102,7 +116,8 @@ std::vector<MicroBatch> Sampler::micro_batches(std::int64_t step, int rank) {
   StepPlace const here = place(step);
   prepare_epoch(here.epoch);
   std::vector<MicroBatch> out;
-  for (std::int64_t k = 0; k < here.rounds; ++k) out.push_back(micro_batch(here.first_round + k, rank));
+  for (std::int64_t k = 0; k < here.rounds; ++k)
+    out.push_back(micro_batch(here.first_round + k, rank));
   return out;
 }
 

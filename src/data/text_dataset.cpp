@@ -15,27 +15,32 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t records_per_batch = 1000;  // datasets' map(batched=True): group_texts sees that many at a time
+constexpr std::int64_t records_per_batch =
+    1000;  // datasets' map(batched=True): group_texts sees that many at a time
 
 void check(BlockRequest const& request) {
   TESSERA_VALIDATE(request.block_size >= 2, ConfigError, "block_size is ", request.block_size,
                    "; a block needs at least 2 tokens, one to predict from and one to predict");
-  TESSERA_VALIDATE(request.part.percent >= 0 && request.part.percent <= 100, ConfigError, "validation_split_percentage is ",
-                   request.part.percent, "; it must be from 0 to 100");
+  TESSERA_VALIDATE(request.part.percent >= 0 && request.part.percent <= 100, ConfigError,
+                   "validation_split_percentage is ", request.part.percent,
+                   "; it must be from 0 to 100");
 }
 
 /// All that decides the ids besides the text's bytes.
 std::string describe(BlockRequest const& r, Tokenizer const& tokenizer) {
-  return concat("blocks ", BlockFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size, ' ', static_cast<int>(r.part.kind), ' ',
-                r.part.percent, ' ', static_cast<int>(r.line_breaks), ' ', r.text.extension().string());
+  return concat("blocks ", BlockFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size, ' ',
+                static_cast<int>(r.part.kind), ' ', r.part.percent, ' ',
+                static_cast<int>(r.line_breaks), ' ', r.text.extension().string());
 }
 
 std::uint64_t request_key(BlockRequest const& request, Tokenizer const& tokenizer) {
-  return detail::xxh3(concat(describe(request, tokenizer), ' ', fs::absolute(request.text).lexically_normal().string()));
+  return detail::xxh3(concat(describe(request, tokenizer), ' ',
+                             fs::absolute(request.text).lexically_normal().string()));
 }
 
 std::uint64_t fingerprint_of(BlockRequest const& request, Tokenizer const& tokenizer) {
-  return detail::xxh3(concat(describe(request, tokenizer), ' ', detail::xxh3_of_file(request.text)));
+  return detail::xxh3(
+      concat(describe(request, tokenizer), ' ', detail::xxh3_of_file(request.text)));
 }
 
 /// Records [begin, end) of the file.
@@ -51,7 +56,8 @@ RecordRange find_range(BlockRequest const& request) {
   std::int64_t records = 0;
   while (reader->next(record)) ++records;
   std::int64_t const boundary = split_boundary(records, request.part.percent);
-  return request.part.kind == RecordPart::Kind::first ? RecordRange{0, boundary} : RecordRange{boundary, no_end};
+  return request.part.kind == RecordPart::Kind::first ? RecordRange{0, boundary}
+                                                      : RecordRange{boundary, no_end};
 }
 
 /// Cuts batches of records into blocks.
@@ -84,7 +90,8 @@ class Grouper {
 
 std::string name_of(RecordPart const& part) {
   if (part.kind == RecordPart::Kind::all) return "";
-  return concat(part.kind == RecordPart::Kind::first ? " (the first " : " (what follows the first ", part.percent, " % of the records)");
+  return concat(part.kind == RecordPart::Kind::first ? " (the first " : " (what follows the first ",
+                part.percent, " % of the records)");
 }
 
 void build(BlockRequest const& request, Tokenizer const& tokenizer, std::uint64_t fingerprint) {
@@ -97,31 +104,37 @@ void build(BlockRequest const& request, Tokenizer const& tokenizer, std::uint64_
     if (i >= range.begin) grouper.add(record);
   grouper.end_batch();
   std::string const name = request.text.string() + name_of(request.part);
-  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", grouper.records(), " records with ", grouper.tokens(),
-                   " tokens, which do not fill one block of ", request.block_size, " (each ", records_per_batch,
-                   " records are cut on their own); give more text, or a block_size of at most ", grouper.largest_batch());
+  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", grouper.records(), " records with ",
+                   grouper.tokens(), " tokens, which do not fill one block of ", request.block_size,
+                   " (each ", records_per_batch,
+                   " records are cut on their own); give more text, or a block_size of at most ",
+                   grouper.largest_batch());
   if (reader->replacements() > 0)
-    log::warning(concat(request.text.string(), " is not UTF-8 in ", reader->replacements(), " places; U+FFFD stands for them"));
+    log::warning(concat(request.text.string(), " is not UTF-8 in ", reader->replacements(),
+                        " places; U+FFFD stands for them"));
   out.commit(grouper.records(), grouper.tokens(), request_key(request, tokenizer), fingerprint);
-  log::info(concat("tokenised ", name, ": ", grouper.records(), " records, ", grouper.tokens(), " tokens, ", out.count(), " blocks of ",
-                   request.block_size));
+  log::info(concat("tokenised ", name, ": ", grouper.records(), " records, ", grouper.tokens(),
+                   " tokens, ", out.count(), " blocks of ", request.block_size));
 }
 
 }  // namespace
 
 std::int64_t split_boundary(std::int64_t records, int percent) {
-  return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
+  return static_cast<std::int64_t>(
+      std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
 }
 
 fs::path cache_file(BlockRequest const& request, Tokenizer const& tokenizer) {
   char name[64];
-  std::snprintf(name, sizeof name, "blocks_%016llx.tsrb", static_cast<unsigned long long>(request_key(request, tokenizer)));
+  std::snprintf(name, sizeof name, "blocks_%016llx.tsrb",
+                static_cast<unsigned long long>(request_key(request, tokenizer)));
   return request.cache_folder / name;
 }
 
 TokenBlocks build_or_open_blocks(BlockRequest const& request, Tokenizer const& tokenizer) {
   check(request);
-  std::uint64_t const fingerprint = fingerprint_of(request, tokenizer), key = request_key(request, tokenizer);
+  std::uint64_t const fingerprint = fingerprint_of(request, tokenizer),
+                      key = request_key(request, tokenizer);
   fs::path const file = cache_file(request, tokenizer);
   if (fs::exists(file)) {
     try {
@@ -138,29 +151,41 @@ TokenBlocks build_or_open_blocks(BlockRequest const& request, Tokenizer const& t
 
 TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer) {
   check(request);
-  return BlockFile::open(cache_file(request, tokenizer), request_key(request, tokenizer), BlockFile::Check::header);
+  return BlockFile::open(cache_file(request, tokenizer), request_key(request, tokenizer),
+                         BlockFile::Check::header);
 }
 
-TokenBlocks open_blocks(int descriptor, fs::path const& file) { return BlockFile::open(descriptor, file); }
-
-void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer, std::int64_t model_vocabulary_size) {
-  TESSERA_VALIDATE(blocks.max_id() < model_vocabulary_size, DataError, "the text holds token ", blocks.max_id(), " ('",
-                   tokenizer.decode(std::vector{blocks.max_id()}), "') and the model has embeddings for ids below ",
-                   model_vocabulary_size, "; the tokenizer has ", tokenizer.vocabulary_size(),
-                   " tokens. Use the model's own tokenizer, or a vocab_size of at least ", tokenizer.max_id() + 1);
+TokenBlocks open_blocks(int descriptor, fs::path const& file) {
+  return BlockFile::open(descriptor, file);
 }
 
-BlockSizeChoice choose_block_size(std::optional<std::int64_t> asked, std::int64_t model_max_length, std::int64_t model_positions) {
+void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer,
+                      std::int64_t model_vocabulary_size) {
+  TESSERA_VALIDATE(blocks.max_id() < model_vocabulary_size, DataError, "the text holds token ",
+                   blocks.max_id(), " ('", tokenizer.decode(std::vector{blocks.max_id()}),
+                   "') and the model has embeddings for ids below ", model_vocabulary_size,
+                   "; the tokenizer has ", tokenizer.vocabulary_size(),
+                   " tokens. Use the model's own tokenizer, or a vocab_size of at least ",
+                   tokenizer.max_id() + 1);
+}
+
+BlockSizeChoice choose_block_size(std::optional<std::int64_t> asked, std::int64_t model_max_length,
+                                  std::int64_t model_positions) {
   if (asked) {
     TESSERA_VALIDATE(*asked >= 2, ConfigError, "block_size is ", *asked, "; it must be at least 2");
     if (*asked <= model_max_length) return {*asked, ""};
-    return {model_max_length, concat("block_size ", *asked, " is larger than the tokenizer's model_max_length; using block_size=",
-                                     model_max_length)};
+    return {model_max_length,
+            concat("block_size ", *asked,
+                   " is larger than the tokenizer's model_max_length; using block_size=",
+                   model_max_length)};
   }
   if (model_max_length <= model_positions) return {model_max_length, ""};
-  std::int64_t const size = model_positions > 0 ? std::min<std::int64_t>(1024, model_positions) : 1024;
-  return {size, concat("the tokenizer's model_max_length (", model_max_length, ") is larger than the model's ", model_positions,
-                       " positions; using block_size=", size, ". Choose another with --block_size")};
+  std::int64_t const size =
+      model_positions > 0 ? std::min<std::int64_t>(1024, model_positions) : 1024;
+  return {size,
+          concat("the tokenizer's model_max_length (", model_max_length,
+                 ") is larger than the model's ", model_positions,
+                 " positions; using block_size=", size, ". Choose another with --block_size")};
 }
 
 }  // namespace tessera::data

@@ -19,7 +19,8 @@ using detail::AddedToken;
 
 std::vector<AddedToken> tokens_with(std::vector<AddedToken> const& all, bool normalized) {
   std::vector<AddedToken> out;
-  std::ranges::copy_if(all, std::back_inserter(out), [&](AddedToken const& t) { return t.normalized == normalized; });
+  std::ranges::copy_if(all, std::back_inserter(out),
+                       [&](AddedToken const& t) { return t.normalized == normalized; });
   return out;
 }
 
@@ -39,22 +40,27 @@ struct Tokenizer::State {
   };
 
   explicit State(detail::TokenizerFile file)
-      : before_words(tokens_with(file.added, false)), among_words(tokens_with(file.added, true)), bpe(std::move(file.bpe)) {
-    for (auto const& [token, id] : file.vocabulary) put(id, detail::bytes_of_token(token).value_or(token), false);
+      : before_words(tokens_with(file.added, false)),
+        among_words(tokens_with(file.added, true)),
+        bpe(std::move(file.bpe)) {
+    for (auto const& [token, id] : file.vocabulary)
+      put(id, detail::bytes_of_token(token).value_or(token), false);
     for (auto const& token : file.added) {
       put(token.id, token.content, token.special);
       file.vocabulary.emplace(token.content, token.id);
     }
     for (auto const& rule : file.splits) {
       std::optional<detail::Regex> regex;
-      if (!rule.pattern.empty()) regex.emplace(rule.pattern, file.files.front().string() + ": pre_tokenizer");
+      if (!rule.pattern.empty())
+        regex.emplace(rule.pattern, file.files.front().string() + ": pre_tokenizer");
       cuts.push_back({std::move(regex), rule.keep_gaps, rule.add_prefix_space});
     }
     about = std::move(file);
   }
 
   void put(std::int32_t id, std::string bytes, bool special) {
-    if (static_cast<std::size_t>(id) >= entries.size()) entries.resize(static_cast<std::size_t>(id) + 1);
+    if (static_cast<std::size_t>(id) >= entries.size())
+      entries.resize(static_cast<std::size_t>(id) + 1);
     entries[static_cast<std::size_t>(id)] = {std::move(bytes), true, special};
   }
 
@@ -97,8 +103,10 @@ void Tokenizer::State::encode_plain(std::string_view text, Ids& out) {
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   among_words.split(text, pieces);
   for (auto const& piece : pieces) {
-    if (piece.id >= 0) out.push_back(piece.id);
-    else encode_piece(piece.text, 0, out);
+    if (piece.id >= 0)
+      out.push_back(piece.id);
+    else
+      encode_piece(piece.text, 0, out);
   }
 }
 
@@ -107,20 +115,24 @@ void Tokenizer::State::encode(std::string_view text, Ids& out) {
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   before_words.split(text, pieces);
   for (auto const& piece : pieces) {
-    if (piece.id >= 0) out.push_back(piece.id);
-    else encode_plain(piece.text, out);
+    if (piece.id >= 0)
+      out.push_back(piece.id);
+    else
+      encode_plain(piece.text, out);
   }
   out.insert(out.end(), about.suffix_ids.begin(), about.suffix_ids.end());
 }
 
-Tokenizer::Tokenizer(std::filesystem::path const& path) : state_(std::make_unique<State>(detail::read_tokenizer_file(path))) {}
+Tokenizer::Tokenizer(std::filesystem::path const& path)
+    : state_(std::make_unique<State>(detail::read_tokenizer_file(path))) {}
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 void Tokenizer::encode(std::string_view text, Ids& out) const {
-  TESSERA_VALIDATE(text.size() < std::size_t{1} << 30, DataError, "a text of ", text.size(),
-                   " bytes is too long to be tokenised in one piece; break it into lines of less than 1 GiB");
+  TESSERA_VALIDATE(
+      text.size() < std::size_t{1} << 30, DataError, "a text of ", text.size(),
+      " bytes is too long to be tokenised in one piece; break it into lines of less than 1 GiB");
   if (detail::valid_utf8_prefix(text) == text.size()) return state_->encode(text, out);
   std::string valid;
   detail::append_valid_utf8(text, valid);
@@ -152,12 +164,16 @@ std::int32_t Tokenizer::find(std::string_view token) const {
 std::int64_t Tokenizer::vocabulary_size() const {
   return std::ranges::count_if(state_->entries, [](auto const& entry) { return entry.present; });
 }
-std::int32_t Tokenizer::max_id() const { return static_cast<std::int32_t>(state_->entries.size()) - 1; }
+std::int32_t Tokenizer::max_id() const {
+  return static_cast<std::int32_t>(state_->entries.size()) - 1;
+}
 std::int64_t Tokenizer::model_max_length() const { return state_->about.model_max_length; }
 std::int32_t Tokenizer::eos_id() const { return state_->about.eos_id; }
 std::uint64_t Tokenizer::fingerprint() const { return state_->about.fingerprint; }
 std::vector<std::filesystem::path> const& Tokenizer::files() const { return state_->about.files; }
 
-std::shared_ptr<Tokenizer> load_tokenizer(std::filesystem::path const& path) { return std::make_shared<Tokenizer>(path); }
+std::shared_ptr<Tokenizer> load_tokenizer(std::filesystem::path const& path) {
+  return std::make_shared<Tokenizer>(path);
+}
 
 }  // namespace tessera::data

@@ -17,8 +17,9 @@ using detail::tile_rows;
 
 constexpr int query_tile = 128;
 
-/// One tile of queries of one head against all its key tiles. Width is the padded head width when it is known, else 0.
-/// Each row's sums run over the keys in their order, whatever the tiling of the queries.
+/// One tile of queries of one head against all its key tiles. Width is the padded head width when
+/// it is known, else 0. Each row's sums run over the keys in their order, whatever the tiling of
+/// the queries.
 template <class T, int Width>
 struct AttentionTile {
   static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
@@ -34,8 +35,8 @@ struct AttentionTile {
     alignas(64) float q[query_tile * most_width];    ///< scale * q
     alignas(64) float sum[query_tile * most_width];  ///< of P v
     alignas(64) float most[query_tile], total[query_tile];
-    alignas(64) float rows[key_tile * most_width];   ///< keys, then values
-    alignas(64) float keys[most_width * key_tile];   ///< transposed
+    alignas(64) float rows[key_tile * most_width];  ///< keys, then values
+    alignas(64) float keys[most_width * key_tile];  ///< transposed
   };
 
   void operator()(std::int64_t task) const {
@@ -56,7 +57,8 @@ struct AttentionTile {
       for (int block = 0; block < blocks; ++block) attend(state, head, t0, block * tile_rows, s);
     }
     for (int r = 0; r < count; ++r) {
-      detail::unpack_row(out.row(b, t0 + r, h), state.sum + r * width(), shape.head_dim, 1.0f / state.total[r]);
+      detail::unpack_row(out.row(b, t0 + r, h), state.sum + r * width(), shape.head_dim,
+                         1.0f / state.total[r]);
       lse[head * shape.sequence + t0 + r] = state.most[r] + std::log(state.total[r]);
     }
   }
@@ -67,28 +69,32 @@ struct AttentionTile {
     detail::BlockSpan const span = detail::span_of(t0 + r0, s, sequence);
     if (span.keys <= 0) return;
     alignas(64) float p[tile_rows * key_tile];
-    detail::multiply_rows<detail::Operand::plain>(p, key_tile, {state.q + r0 * width(), width()}, {state.keys, key_tile}, span.padded,
-                                                  width(), false);
+    detail::multiply_rows<detail::Operand::plain>(p, key_tile, {state.q + r0 * width(), width()},
+                                                  {state.keys, key_tile}, span.padded, width(),
+                                                  false);
     for (int r = 0; r < tile_rows; ++r) {
       std::int64_t const t = t0 + r0 + r;
       int const seen = detail::keys_of_row(span, t0 + r0, r, s);
       float* const row = p + r * key_tile;
-      float const correction = soften(row, seen, span.padded, state.most[r0 + r], state.total[r0 + r]);
+      float const correction =
+          soften(row, seen, span.padded, state.most[r0 + r], state.total[r0 + r]);
       if (correction != 1.0f) {
         float* const sum = state.sum + (r0 + r) * width();
         for (int c = 0; c < width(); ++c) sum[c] *= correction;
       }
       if (in.drop.active()) {
         float factor[key_tile];
-        in.drop.fill(static_cast<std::uint64_t>((head * sequence + t) * sequence + s), seen, factor);
+        in.drop.fill(static_cast<std::uint64_t>((head * sequence + t) * sequence + s), seen,
+                     factor);
         for (int c = 0; c < seen; ++c) row[c] *= factor[c];
       }
     }
-    detail::multiply_rows<detail::Operand::plain>(state.sum + r0 * width(), width(), {p, key_tile}, {state.rows, width()}, width(),
-                                                  span.keys, true);
+    detail::multiply_rows<detail::Operand::plain>(state.sum + r0 * width(), width(), {p, key_tile},
+                                                  {state.rows, width()}, width(), span.keys, true);
   }
 
-  /// row <- exp(row - maximum so far), 0 beyond the keys seen; returns the factor for what was summed with the old maximum.
+  /// row <- exp(row - maximum so far), 0 beyond the keys seen; returns the factor for what was
+  /// summed with the old maximum.
   static float soften(float* row, int seen, int padded_keys, float& most, float& total) {
     for (int c = seen; c < padded_keys; ++c) row[c] = -std::numeric_limits<float>::infinity();
     float largest = most, sum = 0.0f;
@@ -107,30 +113,36 @@ struct AttentionTile {
 };
 
 template <class T, int Width>
-void launch_tiles(Queue& q, detail::AttentionRows<T> const& in, HeadRows<T> const& out, float* lse) {
+void launch_tiles(Queue& q, detail::AttentionRows<T> const& in, HeadRows<T> const& out,
+                  float* lse) {
   std::int64_t const tiles = (in.shape.sequence + query_tile - 1) / query_tile;
   detail::launch_tasks(q, "tessera::kernels::attention", in.shape.batch * in.shape.heads * tiles,
-                         AttentionTile<T, Width>{in, out, lse, tiles});
+                       AttentionTile<T, Width>{in, out, lse, tiles});
 }
 
 }  // namespace
 
-void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse, AttentionInput query,
-               AttentionInput key, AttentionInput value, Dropout const& drop) {
+void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse,
+               AttentionInput query, AttentionInput key, AttentionInput value,
+               Dropout const& drop) {
   detail::check_attention(shape);
   TESSERA_EXPECT(out.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim);
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   if (out.empty()) return;
-  if (q.kind() == memory::QueueKind::stream) return detail::attention_on_stream(q, dtype, shape, out, lse, query, key, value, drop);
+  if (q.kind() == memory::QueueKind::stream)
+    return detail::attention_on_stream(q, dtype, shape, out, lse, query, key, value, drop);
   detail::with_type(dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
     HeadRows<T> const to = operands.rows(out.data(), operands.packed_stride());
     float* const log_sums = lse.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
-      case 64: return launch_tiles<T, 64>(q, operands.in, to, log_sums);
-      case 128: return launch_tiles<T, 128>(q, operands.in, to, log_sums);
-      default: return launch_tiles<T, 0>(q, operands.in, to, log_sums);
+      case 64:
+        return launch_tiles<T, 64>(q, operands.in, to, log_sums);
+      case 128:
+        return launch_tiles<T, 128>(q, operands.in, to, log_sums);
+      default:
+        return launch_tiles<T, 0>(q, operands.in, to, log_sums);
     }
   });
 }

@@ -14,7 +14,8 @@ using detail::multiply_rows;
 using detail::Operand;
 using detail::tile_rows;
 
-/// The workspace, per (b, query head): sums of dq, delta; for shared key-value heads each query head's part of dk and dv.
+/// The workspace, per (b, query head): sums of dq, delta; for shared key-value heads each query
+/// head's part of dk and dv.
 struct Workspace {
   std::int64_t rows = 0;  ///< of a head, padded to whole tiles
   std::int64_t width = 0;
@@ -22,19 +23,27 @@ struct Workspace {
   bool shared = false;
 
   explicit Workspace(AttentionShape const& shape)
-      : rows((shape.sequence + key_tile - 1) / key_tile * key_tile), width(detail::padded_head(shape.head_dim)),
-        heads(shape.batch * shape.heads), shared(shape.kv_heads != shape.heads) {}
+      : rows((shape.sequence + key_tile - 1) / key_tile * key_tile),
+        width(detail::padded_head(shape.head_dim)),
+        heads(shape.batch * shape.heads),
+        shared(shape.kv_heads != shape.heads) {}
 
   std::int64_t numel() const { return heads * rows * (width + 1 + (shared ? 2 * width : 0)); }
   float* dq(float* base, std::int64_t head) const { return base + head * rows * width; }
-  float* delta(float* base, std::int64_t head) const { return base + heads * rows * width + head * rows; }
-  float* dk(float* base, std::int64_t head) const { return base + heads * rows * (width + 1) + 2 * head * rows * width; }
+  float* delta(float* base, std::int64_t head) const {
+    return base + heads * rows * width + head * rows;
+  }
+  float* dk(float* base, std::int64_t head) const {
+    return base + heads * rows * (width + 1) + 2 * head * rows * width;
+  }
   float* dv(float* base, std::int64_t head) const { return dk(base, head) + rows * width; }
 };
 
 /// One query head. With P = softmax(scale q k), f its dropout factors, delta_t = dout_t . out_t:
-///   dv_s = sum_t (P f)[t,s] dout_t;  dP = dout v;  dS = P (dP f - delta);  dk_s = sum_t dS[t,s] scale q_t;  dq_t = scale sum_s dS[t,s] k_s
-/// P is computed again from lse, tile by tile. Key tiles run outside, query tiles inside, always in this order by one worker.
+///   dv_s = sum_t (P f)[t,s] dout_t;  dP = dout v;  dS = P (dP f - delta);  dk_s = sum_t dS[t,s]
+///   scale q_t;  dq_t = scale sum_s dS[t,s] k_s
+/// P is computed again from lse, tile by tile. Key tiles run outside, query tiles inside, always in
+/// this order by one worker.
 template <class T, int Width>
 struct AttentionBackward {
   static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
@@ -52,7 +61,7 @@ struct AttentionBackward {
     alignas(64) float v_turned[most_width * key_tile];
     alignas(64) float q[key_tile * most_width];  ///< scale * q
     alignas(64) float dout[key_tile * most_width];
-    alignas(64) float p[key_tile * key_tile];   ///< P f
+    alignas(64) float p[key_tile * key_tile];  ///< P f
     alignas(64) float ds[key_tile * key_tile];
     alignas(64) float dk[key_tile * most_width];
     alignas(64) float dv[key_tile * most_width];
@@ -74,15 +83,18 @@ struct AttentionBackward {
       for (std::int64_t t = s; t < shape().sequence; t += key_tile) {
         detail::pack_rows(state.q, width(), from.in.query, at.b, t, at.h, key_tile, shape().scale);
         detail::pack_rows(state.dout, width(), from.dout, at.b, t, at.h, key_tile);
-        int const blocks = static_cast<int>((std::min<std::int64_t>(key_tile, shape().sequence - t) + tile_rows - 1) / tile_rows);
-        for (int block = 0; block < blocks; ++block) differentiate(state, at, t, block * tile_rows, s);
+        int const blocks = static_cast<int>(
+            (std::min<std::int64_t>(key_tile, shape().sequence - t) + tile_rows - 1) / tile_rows);
+        for (int block = 0; block < blocks; ++block)
+          differentiate(state, at, t, block * tile_rows, s);
         add_products(state, at, t, s, blocks * tile_rows);
       }
       finish_keys(state, at, s);
     }
     float const* const dq = layout.dq(workspace, head);
     for (std::int64_t t = 0; t < shape().sequence; ++t)
-      detail::unpack_row(dquery.row(at.b, t, at.h), dq + t * width(), shape().head_dim, shape().scale);
+      detail::unpack_row(dquery.row(at.b, t, at.h), dq + t * width(), shape().head_dim,
+                         shape().scale);
   }
 
   void sum_delta(Place const& at) const {
@@ -105,14 +117,18 @@ struct AttentionBackward {
     std::fill(state.dv, state.dv + key_tile * width(), 0.0f);
   }
 
-  /// P f and dS of tile_rows queries from row r0 of the query tile at t0. Rows beyond the sequence become 0.
+  /// P f and dS of tile_rows queries from row r0 of the query tile at t0. Rows beyond the sequence
+  /// become 0.
   void differentiate(State& state, Place const& at, std::int64_t t0, int r0, std::int64_t s) const {
     detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape().sequence);
     float *const p = state.p + r0 * key_tile, *const ds = state.ds + r0 * key_tile;
-    multiply_rows<Operand::plain>(p, key_tile, {state.q + r0 * width(), width()}, {state.k_turned, key_tile}, span.padded, width(), false);
-    multiply_rows<Operand::plain>(ds, key_tile, {state.dout + r0 * width(), width()}, {state.v_turned, key_tile}, span.padded, width(),
-                                  false);
-    float const *const log_sums = from.lse + at.head * shape().sequence, *const deltas = layout.delta(workspace, at.head);
+    multiply_rows<Operand::plain>(p, key_tile, {state.q + r0 * width(), width()},
+                                  {state.k_turned, key_tile}, span.padded, width(), false);
+    multiply_rows<Operand::plain>(ds, key_tile, {state.dout + r0 * width(), width()},
+                                  {state.v_turned, key_tile}, span.padded, width(), false);
+    float const *const log_sums = from.lse + at.head * shape().sequence, *const deltas =
+                                                                             layout.delta(workspace,
+                                                                                          at.head);
     for (int r = 0; r < tile_rows; ++r) {
       std::int64_t const t = t0 + r0 + r;
       float *const p_row = p + r * key_tile, *const ds_row = ds + r * key_tile;
@@ -126,7 +142,9 @@ struct AttentionBackward {
       float const log_sum = log_sums[t], delta = deltas[t];
       if (from.in.drop.active()) {
         float factor[key_tile] = {};
-        from.in.drop.fill(static_cast<std::uint64_t>((at.head * shape().sequence + t) * shape().sequence + s), seen, factor);
+        from.in.drop.fill(
+            static_cast<std::uint64_t>((at.head * shape().sequence + t) * shape().sequence + s),
+            seen, factor);
 #pragma omp simd
         for (int c = 0; c < span.padded; ++c) {
           float const probability = fast_exp(p_row[c] - log_sum);
@@ -143,22 +161,27 @@ struct AttentionBackward {
     }
   }
 
-  /// dv += (P f)^T dout, dk += dS^T q, dq += dS k for the tile of queries at t and keys at s; only what the causal mask leaves.
-  void add_products(State& state, Place const& at, std::int64_t t, std::int64_t s, int queries) const {
+  /// dv += (P f)^T dout, dk += dS^T q, dq += dS k for the tile of queries at t and keys at s; only
+  /// what the causal mask leaves.
+  void add_products(State& state, Place const& at, std::int64_t t, std::int64_t s,
+                    int queries) const {
     int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape().sequence - s));
     for (int key = 0; key < keys; key += tile_rows) {
       int const first = t == s ? key : 0;  // queries before the key do not see it
       int const corner = first * key_tile + key, row = first * width();
-      multiply_rows<Operand::transposed>(state.dv + key * width(), width(), {state.p + corner, key_tile}, {state.dout + row, width()},
+      multiply_rows<Operand::transposed>(state.dv + key * width(), width(),
+                                         {state.p + corner, key_tile}, {state.dout + row, width()},
                                          width(), queries - first, true);
-      multiply_rows<Operand::transposed>(state.dk + key * width(), width(), {state.ds + corner, key_tile}, {state.q + row, width()},
+      multiply_rows<Operand::transposed>(state.dk + key * width(), width(),
+                                         {state.ds + corner, key_tile}, {state.q + row, width()},
                                          width(), queries - first, true);
     }
     float* const dq = layout.dq(workspace, at.head) + t * width();
     for (int r0 = 0; r0 < queries; r0 += tile_rows) {
       detail::BlockSpan const span = detail::span_of(t + r0, s, shape().sequence);
-      multiply_rows<Operand::plain>(dq + r0 * width(), width(), {state.ds + r0 * key_tile, key_tile}, {state.k, width()}, width(),
-                                    span.keys, s > 0);
+      multiply_rows<Operand::plain>(dq + r0 * width(), width(),
+                                    {state.ds + r0 * key_tile, key_tile}, {state.k, width()},
+                                    width(), span.keys, s > 0);
     }
   }
 
@@ -170,13 +193,16 @@ struct AttentionBackward {
       return;
     }
     for (int i = 0; i < keys; ++i) {
-      detail::unpack_row(dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape().head_dim, 1.0f);
-      detail::unpack_row(dvalue.row(at.b, s + i, at.kv), state.dv + i * width(), shape().head_dim, 1.0f);
+      detail::unpack_row(dkey.row(at.b, s + i, at.kv), state.dk + i * width(), shape().head_dim,
+                         1.0f);
+      detail::unpack_row(dvalue.row(at.b, s + i, at.kv), state.dv + i * width(), shape().head_dim,
+                         1.0f);
     }
   }
 };
 
-/// dk and dv of a shared key-value head: its query heads' parts in their order. One (b, kv head, position) per index.
+/// dk and dv of a shared key-value head: its query heads' parts in their order. One (b, kv head,
+/// position) per index.
 template <class T>
 struct AddSharedHeads {
   AttentionShape shape;
@@ -185,12 +211,16 @@ struct AddSharedHeads {
   Workspace layout;
 
   void operator()(std::int64_t index) const {
-    std::int64_t const t = index % shape.sequence, group = index / shape.sequence, b = group / shape.kv_heads;
+    std::int64_t const t = index % shape.sequence, group = index / shape.sequence,
+                       b = group / shape.kv_heads;
     int const kv = static_cast<int>(group % shape.kv_heads), each = shape.heads / shape.kv_heads;
     float dk[detail::widest_head] = {}, dv[detail::widest_head] = {};
     for (int i = 0; i < each; ++i) {
       std::int64_t const head = b * shape.heads + kv * each + i;
-      float const *const k = layout.dk(workspace, head) + t * layout.width, *const v = layout.dv(workspace, head) + t * layout.width;
+      float const *const k = layout.dk(workspace, head) + t * layout.width, *const v =
+                                                                                layout.dv(workspace,
+                                                                                          head) +
+                                                                                t * layout.width;
       for (int c = 0; c < shape.head_dim; ++c) dk[c] += k[c];
       for (int c = 0; c < shape.head_dim; ++c) dv[c] += v[c];
     }
@@ -205,14 +235,17 @@ struct Outputs {
 };
 
 template <class T, int Width>
-void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from, Outputs<T> const& to, float* workspace) {
+void launch_tiles(Queue& q, detail::AttentionRowsBackward<T> const& from, Outputs<T> const& to,
+                  float* workspace) {
   AttentionShape const& shape = from.in.shape;
   Workspace const layout(shape);
-  detail::launch_tasks(q, "tessera::kernels::attention_backward", layout.heads,
-                         AttentionBackward<T, Width>{from, to.dquery, to.dkey, to.dvalue, workspace, layout});
+  detail::launch_tasks(
+      q, "tessera::kernels::attention_backward", layout.heads,
+      AttentionBackward<T, Width>{from, to.dquery, to.dkey, to.dvalue, workspace, layout});
   if (!layout.shared) return;
-  detail::launch_tasks(q, "tessera::kernels::attention_backward_shared_heads", shape.batch * shape.kv_heads * shape.sequence,
-                         AddSharedHeads<T>{shape, to.dkey, to.dvalue, workspace, layout});
+  detail::launch_tasks(q, "tessera::kernels::attention_backward_shared_heads",
+                       shape.batch * shape.kv_heads * shape.sequence,
+                       AddSharedHeads<T>{shape, to.dkey, to.dvalue, workspace, layout});
 }
 
 }  // namespace
@@ -222,29 +255,38 @@ std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& 
   return Workspace(shape).numel();
 }
 
-void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery, AttentionOutput dkey,
-                        AttentionOutput dvalue, ConstTensorView dout, ConstTensorView out, ConstTensorView lse, AttentionInput query,
-                        AttentionInput key, AttentionInput value, Dropout const& drop, TensorView workspace) {
+void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery,
+                        AttentionOutput dkey, AttentionOutput dvalue, ConstTensorView dout,
+                        ConstTensorView out, ConstTensorView lse, AttentionInput query,
+                        AttentionInput key, AttentionInput value, Dropout const& drop,
+                        TensorView workspace) {
   detail::check_attention(shape);
-  TESSERA_EXPECT(dout.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim && out.numel() == dout.numel());
+  TESSERA_EXPECT(dout.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim &&
+                 out.numel() == dout.numel());
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
-    return detail::attention_backward_on_stream(q, dtype, shape, {dquery, dkey, dvalue}, {dout, out, lse}, query, key, value, drop,
+    return detail::attention_backward_on_stream(q, dtype, shape, {dquery, dkey, dvalue},
+                                                {dout, out, lse}, query, key, value, drop,
                                                 workspace.as<float>());
   detail::with_type(dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
-    detail::AttentionRowsBackward<T> const from{operands.in, operands.rows(dout.data(), operands.packed_stride()),
-                                                operands.rows(out.data(), operands.packed_stride()), lse.as<float>()};
-    Outputs<T> const to{operands.rows(dquery.base, dquery.row_stride), operands.rows(dkey.base, dkey.row_stride),
+    detail::AttentionRowsBackward<T> const from{
+        operands.in, operands.rows(dout.data(), operands.packed_stride()),
+        operands.rows(out.data(), operands.packed_stride()), lse.as<float>()};
+    Outputs<T> const to{operands.rows(dquery.base, dquery.row_stride),
+                        operands.rows(dkey.base, dkey.row_stride),
                         operands.rows(dvalue.base, dvalue.row_stride)};
     float* const sums = workspace.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
-      case 64: return launch_tiles<T, 64>(q, from, to, sums);
-      case 128: return launch_tiles<T, 128>(q, from, to, sums);
-      default: return launch_tiles<T, 0>(q, from, to, sums);
+      case 64:
+        return launch_tiles<T, 64>(q, from, to, sums);
+      case 128:
+        return launch_tiles<T, 128>(q, from, to, sums);
+      default:
+        return launch_tiles<T, 0>(q, from, to, sums);
     }
   });
 }

@@ -1,4 +1,5 @@
-// cuDNN's attention through its frontend: "cuDNN Frontend" developer guide, page "Attention", sections "SDPA forward" and "SDPA backward".
+// cuDNN's attention through its frontend: "cuDNN Frontend" developer guide, page "Attention",
+// sections "SDPA forward" and "SDPA backward".
 #include "detail/attention_cudnn.hpp"
 
 #ifdef TESSERA_HAVE_CUDNN
@@ -27,7 +28,17 @@ namespace fe = cudnn_frontend;
 namespace graph = cudnn_frontend::graph;
 using Tensor = std::shared_ptr<graph::Tensor_attributes>;
 
-enum TensorId : std::int64_t { query_id = 1, key_id, value_id, out_id, lse_id, dout_id, dquery_id, dkey_id, dvalue_id };
+enum TensorId : std::int64_t {
+  query_id = 1,
+  key_id,
+  value_id,
+  out_id,
+  lse_id,
+  dout_id,
+  dquery_id,
+  dkey_id,
+  dvalue_id
+};
 using Pointers = std::unordered_map<std::int64_t, void*>;
 
 struct Plan {
@@ -56,14 +67,21 @@ Key key_of(FlashCall const& call, bool backward, std::array<std::int64_t, 3> gra
 }
 
 /// [B, H, T, D] over rows that hold all heads of a position.
-graph::Tensor_attributes rows_of(TensorId id, FlashCall const& call, int heads, std::int64_t stride) {
+graph::Tensor_attributes rows_of(TensorId id, FlashCall const& call, int heads,
+                                 std::int64_t stride) {
   auto const& s = call.shape;
-  return graph::Tensor_attributes().set_uid(id).set_dim({s.batch, heads, s.sequence, s.head_dim}).set_stride({s.sequence * stride, s.head_dim, stride, 1});
+  return graph::Tensor_attributes()
+      .set_uid(id)
+      .set_dim({s.batch, heads, s.sequence, s.head_dim})
+      .set_stride({s.sequence * stride, s.head_dim, stride, 1});
 }
 graph::Tensor_attributes log_sums_of(FlashCall const& call) {
   auto const& s = call.shape;
-  return graph::Tensor_attributes().set_uid(lse_id).set_dim({s.batch, s.heads, s.sequence, 1}).set_stride({s.heads * s.sequence, s.sequence, 1, 1}).set_data_type(
-      fe::DataType_t::FLOAT);
+  return graph::Tensor_attributes()
+      .set_uid(lse_id)
+      .set_dim({s.batch, s.heads, s.sequence, 1})
+      .set_stride({s.heads * s.sequence, s.sequence, 1, 1})
+      .set_data_type(fe::DataType_t::FLOAT);
 }
 void give_out(Tensor const& tensor, graph::Tensor_attributes const& as) {
   tensor->set_output(true).set_uid(as.get_uid()).set_dim(as.get_dim()).set_stride(as.get_stride());
@@ -72,7 +90,8 @@ void give_out(Tensor const& tensor, graph::Tensor_attributes const& as) {
 std::shared_ptr<graph::Graph> empty_graph(Dtype dtype) {
   auto out = std::make_shared<graph::Graph>();
   out->set_io_data_type(dtype == Dtype::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF);
-  out->set_intermediate_data_type(fe::DataType_t::FLOAT).set_compute_data_type(fe::DataType_t::FLOAT);
+  out->set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT);
   return out;
 }
 
@@ -81,9 +100,14 @@ std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
   std::int64_t const packed = std::int64_t{s.heads} * s.head_dim;
   auto out = empty_graph(call.dtype);
   auto const q = out->tensor(rows_of(query_id, call, s.heads, call.query.row_stride));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.key.row_stride)), v = out->tensor(rows_of(value_id, call, s.kv_heads, call.value.row_stride));
-  auto options = graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(s.scale);
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.key.row_stride)),
+             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.value.row_stride));
+  auto options = graph::SDPA_attributes()
+                     .set_name("attention")
+                     .set_generate_stats(true)
+                     .set_attn_scale(s.scale);
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
   auto const [mixed, log_sums] = out->sdpa(q, k, v, options);
   give_out(mixed, rows_of(out_id, call, s.heads, packed));
   give_out(log_sums, log_sums_of(call));
@@ -91,16 +115,21 @@ std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
   return out;
 }
 
-std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call, AttentionGradients const& gradients) {
+std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call,
+                                             AttentionGradients const& gradients) {
   auto const& s = call.shape;
   std::int64_t const packed = std::int64_t{s.heads} * s.head_dim;
   auto out = empty_graph(call.dtype);
   auto const q = out->tensor(rows_of(query_id, call, s.heads, call.query.row_stride));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.key.row_stride)), v = out->tensor(rows_of(value_id, call, s.kv_heads, call.value.row_stride));
-  auto const mixed = out->tensor(rows_of(out_id, call, s.heads, packed)), dmixed = out->tensor(rows_of(dout_id, call, s.heads, packed));
+  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.key.row_stride)),
+             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.value.row_stride));
+  auto const mixed = out->tensor(rows_of(out_id, call, s.heads, packed)),
+             dmixed = out->tensor(rows_of(dout_id, call, s.heads, packed));
   auto const log_sums = out->tensor(log_sums_of(call));
-  auto options = graph::SDPA_backward_attributes().set_name("attention backward").set_attn_scale(s.scale);
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  auto options =
+      graph::SDPA_backward_attributes().set_name("attention backward").set_attn_scale(s.scale);
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
   options.set_deterministic_algorithm(device_settings().deterministic);
   auto const [dq, dk, dv] = out->sdpa_backward(q, k, v, mixed, dmixed, log_sums, options);
   give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query.row_stride));
@@ -125,7 +154,9 @@ class CudnnAttention {
     if (found == plans_.end()) found = plans_.emplace(key, build(make_graph())).first;
     Plan const& plan = found->second;
     if (!plan.graph) return false;
-    require(fe::detail::set_stream(handle_, static_cast<cudaStream_t>(stream)) == CUDNN_STATUS_SUCCESS, "cudnnSetStream failed");
+    require(
+        fe::detail::set_stream(handle_, static_cast<cudaStream_t>(stream)) == CUDNN_STATUS_SUCCESS,
+        "cudnnSetStream failed");
     auto done = plan.graph->execute(handle_, pointers, workspace(stream, plan.workspace_bytes));
     require(done.is_good(), done.get_message());
     return true;
@@ -133,14 +164,17 @@ class CudnnAttention {
 
  private:
   static void require(bool good, std::string const& message) {
-    TESSERA_VALIDATE(good, InternalError, "cuDNN's attention: ", message, "; --device_attention portable goes without it");
+    TESSERA_VALIDATE(good, InternalError, "cuDNN's attention: ", message,
+                     "; --device_attention portable goes without it");
   }
 
-  /// Loads the libraries. The frontend finds the runtime by its name: one that is loaded already is the one it takes.
+  /// Loads the libraries. The frontend finds the runtime by its name: one that is loaded already is
+  /// the one it takes.
   bool start() {
     if (started_) return handle_ != nullptr;
     started_ = true;
-    std::string const runtime_file = concat("libcudart.so.", CUDART_VERSION / 1000), file = concat("libcudnn.so.", CUDNN_MAJOR);
+    std::string const runtime_file = concat("libcudart.so.", CUDART_VERSION / 1000),
+                      file = concat("libcudnn.so.", CUDNN_MAJOR);
     setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime_file.c_str(), 0);
     runtime_ = SharedLibrary({runtime_file, concat(TESSERA_CUDA_LIBRARY_DIR "/", runtime_file)});
     library_ = SharedLibrary({file, concat(TESSERA_CUDNN_LIBRARY_DIR "/", file)});
@@ -148,9 +182,12 @@ class CudnnAttention {
     if (refusal.empty()) {
       fe::cudnn_dlhandle = library_.handle();
       auto const status = fe::detail::create_handle(&handle_);
-      if (status != CUDNN_STATUS_SUCCESS) refusal = concat("cudnnCreate: ", fe::detail::get_error_string(status));
+      if (status != CUDNN_STATUS_SUCCESS)
+        refusal = concat("cudnnCreate: ", fe::detail::get_error_string(status));
     }
-    if (!refusal.empty()) log::warning(concat("cuDNN's attention is not used: ", refusal, "; the portable kernel computes instead, slower"));
+    if (!refusal.empty())
+      log::warning(concat("cuDNN's attention is not used: ", refusal,
+                          "; the portable kernel computes instead, slower"));
     return handle_ != nullptr;
   }
 
@@ -158,10 +195,12 @@ class CudnnAttention {
     auto built = made->build(handle_, {fe::HeurMode_t::A});
     Plan plan;
     if (!built.is_good()) {
-      log::warning(concat("cuDNN has no plan for this attention: ", built.get_message(), "; the portable kernel computes it, slower"));
+      log::warning(concat("cuDNN has no plan for this attention: ", built.get_message(),
+                          "; the portable kernel computes it, slower"));
       return plan;
     }
-    require(made->get_workspace_size(plan.workspace_bytes).is_good(), "the size of a workspace is not known");
+    require(made->get_workspace_size(plan.workspace_bytes).is_good(),
+            "the size of a workspace is not known");
     plan.graph = std::move(made);
     return plan;
   }
@@ -169,8 +208,10 @@ class CudnnAttention {
   void* workspace(void* stream, std::int64_t bytes) {
     auto& buffer = workspaces_[stream];
     if (static_cast<std::int64_t>(buffer.bytes()) < bytes) {
-      buffer = memory::Buffer();  // freeing waits for the device, so nothing on the stream still uses it
-      buffer = memory::Buffer("cuDNN attention", memory::Purpose::workspace, static_cast<std::size_t>(bytes), memory::Tier::device);
+      buffer =
+          memory::Buffer();  // freeing waits for the device, so nothing on the stream still uses it
+      buffer = memory::Buffer("cuDNN attention", memory::Purpose::workspace,
+                              static_cast<std::size_t>(bytes), memory::Tier::device);
     }
     return buffer.data();
   }
@@ -188,15 +229,21 @@ void* at(void const* data) { return const_cast<void*>(data); }
 }  // namespace
 
 bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse) {
-  return CudnnAttention::of_process().run(
-      stream, key_of(call, false, {}),
-      {{query_id, at(call.query.base)}, {key_id, at(call.key.base)}, {value_id, at(call.value.base)}, {out_id, out}, {lse_id, lse}},
-      [&] { return forward_graph(call); });
+  return CudnnAttention::of_process().run(stream, key_of(call, false, {}),
+                                          {{query_id, at(call.query.base)},
+                                           {key_id, at(call.key.base)},
+                                           {value_id, at(call.value.base)},
+                                           {out_id, out},
+                                           {lse_id, lse}},
+                                          [&] { return forward_graph(call); });
 }
 
-bool cudnn_attention_backward(void* stream, FlashCall const& call, AttentionGradients const& gradients, AttentionSaved const& saved) {
+bool cudnn_attention_backward(void* stream, FlashCall const& call,
+                              AttentionGradients const& gradients, AttentionSaved const& saved) {
   return CudnnAttention::of_process().run(
-      stream, key_of(call, true, {gradients.query.row_stride, gradients.key.row_stride, gradients.value.row_stride}),
+      stream,
+      key_of(call, true,
+             {gradients.query.row_stride, gradients.key.row_stride, gradients.value.row_stride}),
       {{query_id, at(call.query.base)},
        {key_id, at(call.key.base)},
        {value_id, at(call.value.base)},
@@ -209,30 +256,42 @@ bool cudnn_attention_backward(void* stream, FlashCall const& call, AttentionGrad
       [&] { return backward_graph(call, gradients); });
 }
 
-std::string cudnn_description() { return concat("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR, ".", CUDNN_PATCHLEVEL); }
+std::string cudnn_description() {
+  return concat("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR, ".", CUDNN_PATCHLEVEL);
+}
 
 }  // namespace tessera::kernels::detail
 #else
 
 namespace tessera::kernels::detail {
 bool cudnn_attention(void*, FlashCall const&, void*, float*) { return false; }
-bool cudnn_attention_backward(void*, FlashCall const&, AttentionGradients const&, AttentionSaved const&) { return false; }
+bool cudnn_attention_backward(void*, FlashCall const&, AttentionGradients const&,
+                              AttentionSaved const&) {
+  return false;
+}
 std::string cudnn_description() { return ""; }
 }  // namespace tessera::kernels::detail
 #endif
 
 namespace tessera::kernels::detail {
 
-/// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in both directions on every architecture
-/// from Ampere on, operands at multiples of 16 bytes. Its dropout draws other random numbers than the host's.
+/// Conditions of the attention page: fp16 or bf16, heads of a multiple of 8 up to 128 elements in
+/// both directions on every architecture from Ampere on, operands at multiples of 16 bytes. Its
+/// dropout draws other random numbers than the host's.
 std::string why_not_cudnn(FlashCall const& call) {
   auto const& s = call.shape;
-  if (call.dtype != Dtype::fp16 && call.dtype != Dtype::bf16) return concat(name_of(call.dtype), "; it takes fp16 and bf16");
-  if (s.head_dim % 8 != 0 || s.head_dim > 128) return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to 128");
-  if (call.drop.p > 0.0f) return concat("a dropout of ", call.drop.p, " on attention weights (attn_pdrop); it would draw other numbers than the host");
+  if (call.dtype != Dtype::fp16 && call.dtype != Dtype::bf16)
+    return concat(name_of(call.dtype), "; it takes fp16 and bf16");
+  if (s.head_dim % 8 != 0 || s.head_dim > 128)
+    return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to 128");
+  if (call.drop.p > 0.0f)
+    return concat("a dropout of ", call.drop.p,
+                  " on attention weights (attn_pdrop); it would draw other numbers than the host");
   for (auto const& x : {call.query, call.key, call.value})
-    if (x.row_stride % 8 != 0 || reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0) return "operands that are not aligned to 16 bytes";
-  if (cudnn_description().empty()) return "anything here: this build has no frontend of it (TESSERA_CUDNN_FRONTEND)";
+    if (x.row_stride % 8 != 0 || reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0)
+      return "operands that are not aligned to 16 bytes";
+  if (cudnn_description().empty())
+    return "anything here: this build has no frontend of it (TESSERA_CUDNN_FRONTEND)";
   return "";
 }
 

@@ -10,7 +10,8 @@ using detail::load;
 using detail::store;
 using detail::with_type;
 
-/// On the host: sums of up to Width neighbouring columns: four rows at a time into a block's sums, 128 rows a block, the blocks in order.
+/// On the host: sums of up to Width neighbouring columns: four rows at a time into a block's sums,
+/// 128 rows a block, the blocks in order.
 template <class Out, class In, int Width>
 struct ColumnSums {
   Out* out;
@@ -18,13 +19,15 @@ struct ColumnSums {
   std::int64_t rows, columns;
   bool accumulate;
 
-  KOKKOS_FUNCTION void add_rows(std::int64_t first, std::int64_t last, std::int64_t column, int width, float* sums) const {
+  KOKKOS_FUNCTION void add_rows(std::int64_t first, std::int64_t last, std::int64_t column,
+                                int width, float* sums) const {
     std::int64_t r = first;
     for (; r + 4 <= last; r += 4) {
       In const* a = in + r * columns + column;
       In const *b = a + columns, *c = b + columns, *d = c + columns;
 #pragma omp simd
-      for (int i = 0; i < width; ++i) sums[i] += (load(a[i]) + load(b[i])) + (load(c[i]) + load(d[i]));
+      for (int i = 0; i < width; ++i)
+        sums[i] += (load(a[i]) + load(b[i])) + (load(c[i]) + load(d[i]));
     }
     for (; r < last; ++r) {
       In const* a = in + r * columns + column;
@@ -51,26 +54,33 @@ struct ColumnSums {
 constexpr char const* name = "tessera::kernels::bias_gradient";
 
 template <class Out, class In>
-void sum_on_host(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns, bool accumulate) {
+void sum_on_host(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns,
+                 bool accumulate) {
   constexpr int widest = 1024;
-  // one slice per thread, in whole cache lines; the sums of a column do not depend on the slice it lies in
+  // one slice per thread, in whole cache lines; the sums of a column do not depend on the slice it
+  // lies in
   std::int64_t const threads = detail::HostSpace().concurrency();
   std::int64_t const slice = (columns / threads + 64) / 64 * 64;
   std::int64_t const width = std::min<std::int64_t>(slice, widest);
-  detail::CallWithBlock<ColumnSums<Out, In, widest>> const rule{{out, in, rows, columns, accumulate}, columns, width};
-  detail::launch_on_host(q, name, (columns + width - 1) / width, rule);  // not for devices: they have rules of their own
+  detail::CallWithBlock<ColumnSums<Out, In, widest>> const rule{
+      {out, in, rows, columns, accumulate}, columns, width};
+  detail::launch_on_host(q, name, (columns + width - 1) / width,
+                         rule);  // not for devices: they have rules of their own
 }
 
 /// On a device: partial sums of row blocks, then their sums; `N` columns a thread.
 template <int N, class Out, class In>
-void sum_on_device(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns, bool accumulate, float* parts) {
-  std::int64_t const block = detail::rows_of_column_tile<N>(rows, columns), blocks = detail::row_blocks(rows, block);
+void sum_on_device(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns,
+                   bool accumulate, float* parts) {
+  std::int64_t const block = detail::rows_of_column_tile<N>(rows, columns),
+                     blocks = detail::row_blocks(rows, block);
   detail::with_team_size<detail::column_tile_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
     detail::ColumnTile<float, In, N, team> const rule{{parts}, in, rows, columns, block};
     detail::parallel_teams<team>(q, name, rule.teams(), rule);
   });
-  detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_blocks", {.first = out, .accumulate = accumulate}, parts, blocks, columns);
+  detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_blocks",
+                                {.first = out, .accumulate = accumulate}, parts, blocks, columns);
 }
 
 template <class T>
@@ -78,7 +88,8 @@ constexpr int pack = detail::pack_of<T>;
 
 }  // namespace
 
-void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumulate, TensorView workspace) {
+void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumulate,
+                   TensorView workspace) {
   std::int64_t const columns = dbias.numel();
   TESSERA_EXPECT(columns == 0 || dout.numel() % columns == 0);
   if (columns == 0) return;
@@ -93,7 +104,8 @@ void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumu
       In const* const in = dout.as<In>();
       if (!on_device) return sum_on_host(q, out, in, rows, columns, accumulate);
       float* const parts = workspace.as<float>();
-      if (detail::in_packs<pack<In>>(columns, in)) return sum_on_device<pack<In>>(q, out, in, rows, columns, accumulate, parts);
+      if (detail::in_packs<pack<In>>(columns, in))
+        return sum_on_device<pack<In>>(q, out, in, rows, columns, accumulate, parts);
       sum_on_device<1>(q, out, in, rows, columns, accumulate, parts);
     });
   });
@@ -101,7 +113,8 @@ void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumu
 
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns) {
   if (q.kind() != memory::QueueKind::stream) return 0;
-  return detail::row_blocks(rows, detail::rows_of_column_tile<pack<bfloat16>>(rows, columns)) * columns;  // wide strips make the most blocks
+  return detail::row_blocks(rows, detail::rows_of_column_tile<pack<bfloat16>>(rows, columns)) *
+         columns;  // wide strips make the most blocks
 }
 
 }  // namespace tessera::kernels

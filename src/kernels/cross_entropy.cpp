@@ -14,8 +14,9 @@ using detail::load;
 using detail::store;
 using detail::with_type;
 
-/// One pass for maximum and sum of exponentials together (Milakov & Gimelshein, arXiv 1805.02867), one for the gradient, while the
-/// row is in the second-level cache. Traffic 4 B read and 4 B written per logit (fp32).
+/// One pass for maximum and sum of exponentials together (Milakov & Gimelshein, arXiv 1805.02867),
+/// one for the gradient, while the row is in the second-level cache. Traffic 4 B read and 4 B
+/// written per logit (fp32).
 template <class Out, class In>
 struct CrossEntropy {
   float* losses;
@@ -31,7 +32,8 @@ struct CrossEntropy {
     Out* const gradient = dlogits == nullptr ? nullptr : dlogits + row * stride;
     if (target < 0) return ignore(lanes, row, gradient);
     In const* const x = logits + row * stride;
-    float const x_target = load(x[target]);  // before dlogits, which may be the same memory, is written
+    float const x_target =
+        load(x[target]);  // before dlogits, which may be the same memory, is written
     float largest = -std::numeric_limits<float>::infinity(), sum = 0.0f;
     for_chunks(lanes, columns, [&](std::int64_t c, int n) { add_chunk(x + c, n, largest, sum); });
     float const most = lanes.max(largest);
@@ -40,11 +42,14 @@ struct CrossEntropy {
     float const log_sum = most + Kokkos::log(total);
     float const inverse = 1.0f / total, factor = gradient_scale;
     if (gradient != nullptr) {
-      // (softmax - onehot) * scale without a comparison per element: the target is corrected afterwards, by the lane that wrote it
+      // (softmax - onehot) * scale without a comparison per element: the target is corrected
+      // afterwards, by the lane that wrote it
       for_chunks(lanes, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
-        for (int i = 0; i < n; ++i) store(gradient[c + i], fast_exp(load(x[c + i]) - most) * inverse * factor);
-        if (c <= target && target < c + n) store(gradient[target], (fast_exp(x_target - most) * inverse - 1.0f) * factor);
+        for (int i = 0; i < n; ++i)
+          store(gradient[c + i], fast_exp(load(x[c + i]) - most) * inverse * factor);
+        if (c <= target && target < c + n)
+          store(gradient[target], (fast_exp(x_target - most) * inverse - 1.0f) * factor);
       });
     }
     if (lanes.rank() == 0) losses[row] = log_sum - x_target;
@@ -76,15 +81,16 @@ template <bool aligned, class Out, class In>
 void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In> const& r, std::int64_t rows) {
   detail::with_team_size<detail::cross_entropy_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
-    detail::TeamCrossEntropy<Out, In, aligned, team> const rule{r.losses, r.dlogits, r.logits, r.targets, r.columns, r.stride, r.gradient_scale};
+    detail::TeamCrossEntropy<Out, In, aligned, team> const rule{
+        r.losses, r.dlogits, r.logits, r.targets, r.columns, r.stride, r.gradient_scale};
     detail::parallel_teams<team>(q, name, rows, rule);
   });
 }
 
 }  // namespace
 
-void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorView logits, ConstTensorView targets,
-                   float gradient_scale, std::int64_t vocabulary) {
+void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorView logits,
+                   ConstTensorView targets, float gradient_scale, std::int64_t vocabulary) {
   std::int64_t const rows = losses.numel();
   if (rows == 0) return;
   TESSERA_EXPECT(logits.numel() % rows == 0 && targets.numel() == rows);
@@ -97,11 +103,20 @@ void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorV
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
       char const* const name = "tessera::kernels::cross_entropy";
-      CrossEntropy<Out, In> const rule{losses.as<float>(), dlogits.empty() ? nullptr : dlogits.as<Out>(), logits.as<In>(),
-                                       targets.as<std::int32_t>(), vocabulary > 0 ? vocabulary : stride, stride, gradient_scale};
-      if (q.kind() != memory::QueueKind::stream) return detail::launch_on_host(q, name, rows, detail::CallWithRow<CrossEntropy<Out, In>>{rule});
-      if (detail::in_packs<detail::pack_of<bfloat16>>(stride, rule.logits, rule.dlogits)) run_in_teams<true>(q, name, rule, rows);
-      else run_in_teams<false>(q, name, rule, rows);
+      CrossEntropy<Out, In> const rule{losses.as<float>(),
+                                       dlogits.empty() ? nullptr : dlogits.as<Out>(),
+                                       logits.as<In>(),
+                                       targets.as<std::int32_t>(),
+                                       vocabulary > 0 ? vocabulary : stride,
+                                       stride,
+                                       gradient_scale};
+      if (q.kind() != memory::QueueKind::stream)
+        return detail::launch_on_host(q, name, rows,
+                                      detail::CallWithRow<CrossEntropy<Out, In>>{rule});
+      if (detail::in_packs<detail::pack_of<bfloat16>>(stride, rule.logits, rule.dlogits))
+        run_in_teams<true>(q, name, rule, rows);
+      else
+        run_in_teams<false>(q, name, rule, rows);
     });
   });
 }

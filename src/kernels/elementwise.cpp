@@ -41,7 +41,9 @@ struct Dropped {
 struct PlusDropped {
   static constexpr bool draws = true;
   detail::DropoutFactors factors;
-  KOKKOS_FUNCTION float operator()(float factor, float residual, float branch) const { return residual + branch * factor; }
+  KOKKOS_FUNCTION float operator()(float factor, float residual, float branch) const {
+    return residual + branch * factor;
+  }
 };
 
 constexpr float gelu_slope = 2.0f * 0.7978845608f;  // 2 sqrt(2/pi)
@@ -50,7 +52,9 @@ constexpr float gelu_cubic = 0.044715f;
 /// 0.5 x (1 + tanh(u)) = x logistic(2u).
 struct Gelu {
   static constexpr bool draws = false;
-  KOKKOS_FUNCTION float operator()(float x) const { return x * detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x)); }
+  KOKKOS_FUNCTION float operator()(float x) const {
+    return x * detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x));
+  }
 };
 /// With s = logistic(2u): d/dx (x s) = s + x s (1 - s) 2u'.
 struct GeluBackward {
@@ -67,7 +71,8 @@ struct GeluBackward {
 void fill(Queue& q, TensorView out, float value) {
   with_type(out.dtype(), "fill", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    parallel_flat(q, "tessera::kernels::fill", out.numel(), Flat<Constant, T>{{value}, out.as<T>()});
+    parallel_flat(q, "tessera::kernels::fill", out.numel(),
+                  Flat<Constant, T>{{value}, out.as<T>()});
   });
 }
 
@@ -77,7 +82,8 @@ void cast(Queue& q, TensorView out, ConstTensorView in) {
     with_type(in.dtype(), "cast", [&](auto from) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
-      parallel_flat(q, "tessera::kernels::cast", in.numel(), Flat<Same, Out, In>{{}, out.as<Out>(), in.as<In>()});
+      parallel_flat(q, "tessera::kernels::cast", in.numel(),
+                    Flat<Same, Out, In>{{}, out.as<Out>(), in.as<In>()});
     });
   });
 }
@@ -89,7 +95,8 @@ void add(Queue& q, TensorView accumulator, ConstTensorView in) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
       Out* const sum = accumulator.as<Out>();
-      parallel_flat(q, "tessera::kernels::add", in.numel(), Flat<Plus, Out, Out, In>{{}, sum, sum, in.as<In>()});
+      parallel_flat(q, "tessera::kernels::add", in.numel(),
+                    Flat<Plus, Out, Out, In>{{}, sum, sum, in.as<In>()});
     });
   });
 }
@@ -97,7 +104,8 @@ void add(Queue& q, TensorView accumulator, ConstTensorView in) {
 void scale(Queue& q, TensorView data, float factor) {
   with_type(data.dtype(), "scale", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    parallel_flat(q, "tessera::kernels::scale", data.numel(), Flat<Times, T, T>{{factor}, data.as<T>(), data.as<T>()});
+    parallel_flat(q, "tessera::kernels::scale", data.numel(),
+                  Flat<Times, T, T>{{factor}, data.as<T>(), data.as<T>()});
   });
 }
 
@@ -110,11 +118,13 @@ void dropout(Queue& q, TensorView out, ConstTensorView in, Dropout const& drop) 
   }
   with_type(out.dtype(), "dropout", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    parallel_flat(q, "tessera::kernels::dropout", in.numel(), Flat<Dropped, T, T>{{factors}, out.as<T>(), in.as<T>()});
+    parallel_flat(q, "tessera::kernels::dropout", in.numel(),
+                  Flat<Dropped, T, T>{{factors}, out.as<T>(), in.as<T>()});
   });
 }
 
-void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTensorView branch, Dropout const& drop) {
+void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTensorView branch,
+                  Dropout const& drop) {
   TESSERA_EXPECT(out.numel() == residual.numel() && out.numel() == branch.numel());
   detail::DropoutFactors const factors(drop);
   with_type(out.dtype(), "residual_add", [&](auto tag) {
@@ -122,8 +132,10 @@ void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTenso
     T* const to = out.as<T>();
     T const *const a = residual.as<T>(), *const b = branch.as<T>();
     char const* const name = "tessera::kernels::residual_add";
-    if (factors.active()) parallel_flat(q, name, out.numel(), Flat<PlusDropped, T, T, T>{{factors}, to, a, b});
-    else parallel_flat(q, name, out.numel(), Flat<Plus, T, T, T>{{}, to, a, b});
+    if (factors.active())
+      parallel_flat(q, name, out.numel(), Flat<PlusDropped, T, T, T>{{factors}, to, a, b});
+    else
+      parallel_flat(q, name, out.numel(), Flat<Plus, T, T, T>{{}, to, a, b});
   });
 }
 
@@ -131,7 +143,8 @@ void gelu_new(Queue& q, TensorView out, ConstTensorView in) {
   TESSERA_EXPECT(out.numel() == in.numel());
   with_type(out.dtype(), "gelu_new", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    parallel_flat(q, "tessera::kernels::gelu_new", in.numel(), Flat<Gelu, T, T>{{}, out.as<T>(), in.as<T>()});
+    parallel_flat(q, "tessera::kernels::gelu_new", in.numel(),
+                  Flat<Gelu, T, T>{{}, out.as<T>(), in.as<T>()});
   });
 }
 

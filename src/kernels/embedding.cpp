@@ -18,7 +18,8 @@ using detail::with_type;
 
 /// 1 for all when the dropout is off.
 template <int N>
-KOKKOS_FUNCTION void factors_of(detail::DropoutFactors const& factors, std::int64_t element, int count, float (&factor)[N]) {
+KOKKOS_FUNCTION void factors_of(detail::DropoutFactors const& factors, std::int64_t element,
+                                int count, float (&factor)[N]) {
   if (factors.active()) {
     factors.fill(static_cast<std::uint64_t>(element), count, factor);
   } else {
@@ -44,7 +45,8 @@ struct Embed {
       factors_of(factors, position * columns + c, n, factor);
       if (place != nullptr) {
 #pragma omp simd
-        for (int i = 0; i < n; ++i) store(y[c + i], (load(token[c + i]) + load(place[c + i])) * factor[i]);
+        for (int i = 0; i < n; ++i)
+          store(y[c + i], (load(token[c + i]) + load(place[c + i])) * factor[i]);
       } else {
 #pragma omp simd
         for (int i = 0; i < n; ++i) store(y[c + i], load(token[c + i]) * factor[i]);
@@ -53,8 +55,9 @@ struct Embed {
   }
 };
 
-/// On the host: the first position of a token sums the gradients of all its positions, in their order, in fp32; the other positions do nothing.
-/// Finding them costs positions^2 / 2 comparisons of integers, which is little next to the rows moved.
+/// On the host: the first position of a token sums the gradients of all its positions, in their
+/// order, in fp32; the other positions do nothing. Finding them costs positions^2 / 2 comparisons
+/// of integers, which is little next to the rows moved.
 template <class G, class T>
 struct EmbedTokensBackward {
   G* dwte;
@@ -65,7 +68,8 @@ struct EmbedTokensBackward {
   detail::DropoutFactors factors;
 
   /// The first position in [begin, end) of the token, or end.
-  KOKKOS_FUNCTION std::int64_t find(std::int32_t token, std::int64_t begin, std::int64_t end) const {
+  KOKKOS_FUNCTION std::int64_t find(std::int32_t token, std::int64_t begin,
+                                    std::int64_t end) const {
     constexpr std::int64_t stride = 64;
     std::int64_t at = begin;
     for (; at + stride <= end; at += stride) {
@@ -130,8 +134,10 @@ bool is_stream(Queue const& q) { return q.kind() == memory::QueueKind::stream; }
 template <class T, class Call, class... Data>
 void with_pack(std::int64_t columns, Call const& call, Data const*... data) {
   constexpr int pack = detail::pack_of<T>;
-  if (detail::in_packs<pack>(columns, data...)) call(std::integral_constant<int, pack>());
-  else call(std::integral_constant<int, 1>());
+  if (detail::in_packs<pack>(columns, data...))
+    call(std::integral_constant<int, pack>());
+  else
+    call(std::integral_constant<int, 1>());
 }
 
 template <class G, class T>
@@ -146,48 +152,72 @@ struct Backward {
 
 template <class G, class T>
 void run_on_host(Queue& q, Backward<G, T> const& b) {
-  EmbedTokensBackward<G, T> const rule{b.dwte, b.dout, b.tokens, b.positions, b.columns, b.accumulate_wte, b.factors};
-  detail::launch_on_host(q, "tessera::kernels::embedding_backward_tokens", b.positions, detail::CallWithRow<EmbedTokensBackward<G, T>>{rule});
+  EmbedTokensBackward<G, T> const rule{b.dwte,    b.dout,           b.tokens, b.positions,
+                                       b.columns, b.accumulate_wte, b.factors};
+  detail::launch_on_host(q, "tessera::kernels::embedding_backward_tokens", b.positions,
+                         detail::CallWithRow<EmbedTokensBackward<G, T>>{rule});
   if (b.dwpe == nullptr) return;
-  EmbedPlacesBackward<G, T> const places{b.dwpe, b.dout, b.positions / b.sequence, b.sequence, b.columns, b.accumulate_wpe, b.factors};
-  detail::launch_on_host(q, "tessera::kernels::embedding_backward_positions", b.sequence, detail::CallWithRow<EmbedPlacesBackward<G, T>>{places});
+  EmbedPlacesBackward<G, T> const places{
+      b.dwpe, b.dout, b.positions / b.sequence, b.sequence, b.columns, b.accumulate_wpe, b.factors};
+  detail::launch_on_host(q, "tessera::kernels::embedding_backward_positions", b.sequence,
+                         detail::CallWithRow<EmbedPlacesBackward<G, T>>{places});
 }
 
 template <class G, class T>
 void run_on_device(Queue& q, Backward<G, T> const& b, TokenGroups const& groups) {
-  detail::TokenSums<G, T> const sums{b.dwte,      groups.parts.as<float>(), b.dout,    b.tokens, groups.order.as<std::int32_t>(),
-                                     b.positions, b.columns,                b.accumulate_wte, b.factors};
+  detail::TokenSums<G, T> const sums{b.dwte,
+                                     groups.parts.as<float>(),
+                                     b.dout,
+                                     b.tokens,
+                                     groups.order.as<std::int32_t>(),
+                                     b.positions,
+                                     b.columns,
+                                     b.accumulate_wte,
+                                     b.factors};
   with_pack<T>(
       b.columns,
       [&](auto n) {
         constexpr int pack = decltype(n)::value;
         std::int64_t const packs = b.columns / pack, slices = sums.slices(b.positions);
-        detail::parallel_for(q, "tessera::kernels::embedding_backward_tokens", slices * packs, detail::SumTokensOfSlice<G, T, pack>{sums});
-        detail::parallel_for(q, "tessera::kernels::embedding_backward_token_parts", slices * packs, detail::SumTokensAcrossSlices<G, T, pack>{sums});
+        detail::parallel_for(q, "tessera::kernels::embedding_backward_tokens", slices * packs,
+                             detail::SumTokensOfSlice<G, T, pack>{sums});
+        detail::parallel_for(q, "tessera::kernels::embedding_backward_token_parts", slices * packs,
+                             detail::SumTokensAcrossSlices<G, T, pack>{sums});
         if (b.dwpe == nullptr) return;
-        detail::SumPlaces<G, T, pack> const places{b.dwpe, b.dout, b.positions / b.sequence, b.sequence, b.columns, b.accumulate_wpe, b.factors};
-        detail::parallel_for(q, "tessera::kernels::embedding_backward_positions", b.sequence * packs, places);
+        detail::SumPlaces<G, T, pack> const places{b.dwpe,     b.dout,    b.positions / b.sequence,
+                                                   b.sequence, b.columns, b.accumulate_wpe,
+                                                   b.factors};
+        detail::parallel_for(q, "tessera::kernels::embedding_backward_positions",
+                             b.sequence * packs, places);
       },
       b.dwte, b.dwpe, b.dout, groups.parts.as<float>());
 }
 
 }  // namespace
 
-void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView wte, ConstTensorView wpe, Dropout const& drop) {
+void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView wte,
+               ConstTensorView wpe, Dropout const& drop) {
   std::int64_t const sequence = tokens.dim(tokens.rank() - 1), columns = wte.dim(1);
   TESSERA_EXPECT(out.numel() == tokens.numel() * columns);
   TESSERA_EXPECT(wpe.empty() || (wpe.dim(1) == columns && wpe.dim(0) >= sequence));
   with_type(out.dtype(), "embedding", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::embedding";
-    Embed<T> const rule{out.as<T>(), tokens.as<std::int32_t>(),  wte.as<T>(), wpe.empty() ? nullptr : wpe.as<T>(),
-                        sequence,    columns, detail::DropoutFactors(drop)};
-    if (!is_stream(q)) return detail::launch_on_host(q, name, tokens.numel(), detail::CallWithRow<Embed<T>>{rule});
+    Embed<T> const rule{out.as<T>(),
+                        tokens.as<std::int32_t>(),
+                        wte.as<T>(),
+                        wpe.empty() ? nullptr : wpe.as<T>(),
+                        sequence,
+                        columns,
+                        detail::DropoutFactors(drop)};
+    if (!is_stream(q))
+      return detail::launch_on_host(q, name, tokens.numel(), detail::CallWithRow<Embed<T>>{rule});
     with_pack<T>(
         columns,
         [&](auto n) {
           constexpr int pack = decltype(n)::value;
-          detail::EmbedPack<T, pack> const packs{rule.out, rule.tokens, rule.wte, rule.wpe, sequence, columns, rule.factors};
+          detail::EmbedPack<T, pack> const packs{rule.out, rule.tokens, rule.wte,    rule.wpe,
+                                                 sequence, columns,     rule.factors};
           detail::parallel_for(q, name, tokens.numel() * (columns / pack), packs);
         },
         rule.out, rule.wte, rule.wpe);
@@ -203,7 +233,9 @@ void order_by_token(std::int32_t* order, std::int32_t const* tokens, std::int64_
   std::int32_t const most = n > 0 ? *std::max_element(tokens, tokens + n) : 0;
   for (int shift = 0; shift < 31 && most >> shift > 0; shift += digit_bits) {
     std::int32_t next[digits + 1] = {};
-    auto const digit = [&](std::int32_t position) { return tokens[position] >> shift & (digits - 1); };
+    auto const digit = [&](std::int32_t position) {
+      return tokens[position] >> shift & (digits - 1);
+    };
     for (std::size_t i = 0; i < n; ++i) ++next[digit(from[i]) + 1];
     for (int d = 0; d < digits; ++d) next[d + 1] += next[d];
     for (std::size_t i = 0; i < n; ++i) to[next[digit(from[i])]++] = from[i];
@@ -212,28 +244,39 @@ void order_by_token(std::int32_t* order, std::int32_t const* tokens, std::int64_
   if (from != order) std::copy(from, from + n, order);
 }
 
-std::int64_t embedding_backward_parts(Queue const& q, std::int64_t positions, std::int64_t columns) {
+std::int64_t embedding_backward_parts(Queue const& q, std::int64_t positions,
+                                      std::int64_t columns) {
   return is_stream(q) ? detail::TokenSums<float, float>::slices(positions) * 2 * columns : 0;
 }
 
-void embedding_backward(Queue& q, TensorView dwte, TensorView dwpe, bool accumulate_wte, bool accumulate_wpe, ConstTensorView dout,
-                        ConstTensorView tokens, Dropout const& drop, TokenGroups const& groups) {
-  std::int64_t const sequence = tokens.dim(tokens.rank() - 1), columns = dwte.dim(1), positions = tokens.numel();
+void embedding_backward(Queue& q, TensorView dwte, TensorView dwpe, bool accumulate_wte,
+                        bool accumulate_wpe, ConstTensorView dout, ConstTensorView tokens,
+                        Dropout const& drop, TokenGroups const& groups) {
+  std::int64_t const sequence = tokens.dim(tokens.rank() - 1), columns = dwte.dim(1),
+                     positions = tokens.numel();
   TESSERA_EXPECT(dout.numel() == positions * columns);
   TESSERA_EXPECT(dwpe.empty() || (dwpe.dim(1) == columns && dwpe.dim(0) >= sequence));
-  TESSERA_EXPECT(!is_stream(q) || (groups.order.numel() == positions && groups.parts.numel() >= embedding_backward_parts(q, positions, columns)));
+  TESSERA_EXPECT(!is_stream(q) ||
+                 (groups.order.numel() == positions &&
+                  groups.parts.numel() >= embedding_backward_parts(q, positions, columns)));
   if (!accumulate_wte) fill(q, dwte, 0.0f);
   std::int64_t const used = positions > 0 ? sequence : 0;
-  if (!accumulate_wpe && !dwpe.empty() && dwpe.dim(0) > used) fill(q, dwpe.rows(used, dwpe.dim(0) - used), 0.0f);
+  if (!accumulate_wpe && !dwpe.empty() && dwpe.dim(0) > used)
+    fill(q, dwpe.rows(used, dwpe.dim(0) - used), 0.0f);
   if (positions == 0) return;
   with_type(dwte.dtype(), "embedding_backward", [&](auto gradient) {
     with_type(dout.dtype(), "embedding_backward", [&](auto tag) {
       using G = typename decltype(gradient)::type;
       using T = typename decltype(tag)::type;
-      Backward<G, T> const b{dwte.as<G>(), dwpe.empty() ? nullptr : dwpe.as<G>(), dout.as<T>(), tokens.as<std::int32_t>(), positions, sequence, columns,
-                             accumulate_wte, accumulate_wpe, detail::DropoutFactors(drop)};
-      if (is_stream(q)) run_on_device(q, b, groups);
-      else run_on_host(q, b);
+      Backward<G, T> const b{dwte.as<G>(),   dwpe.empty() ? nullptr : dwpe.as<G>(),
+                             dout.as<T>(),   tokens.as<std::int32_t>(),
+                             positions,      sequence,
+                             columns,        accumulate_wte,
+                             accumulate_wpe, detail::DropoutFactors(drop)};
+      if (is_stream(q))
+        run_on_device(q, b, groups);
+      else
+        run_on_host(q, b);
     });
   });
 }

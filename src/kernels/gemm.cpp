@@ -31,29 +31,37 @@ void set_epilogue(GemmProblem& p, GemmEpilogue const& then, What const& what) {
   bool const gelu = !then.gelu_input.empty(), slope = !then.gelu_slope_at.empty();
   if (!gelu && !slope) return;
   ConstTensorView const input = gelu ? then.gelu_input : then.gelu_slope_at;
-  TESSERA_VALIDATE(!(gelu && slope) && !p.accumulate && p.ldc() == p.n, InternalError, what(),
-                   ": gelu_new and its gradient exclude each other, accumulation and gaps in the result");
-  TESSERA_VALIDATE(input.numel() == p.m * p.n && input.dtype() == p.out && input.data() != p.c, InternalError, what(),
-                   ": the input of gelu_new is ", shape_of(input), "; it must be a matrix of its own with the result's shape and dtype");
+  TESSERA_VALIDATE(
+      !(gelu && slope) && !p.accumulate && p.ldc() == p.n, InternalError, what(),
+      ": gelu_new and its gradient exclude each other, accumulation and gaps in the result");
+  TESSERA_VALIDATE(input.numel() == p.m * p.n && input.dtype() == p.out && input.data() != p.c,
+                   InternalError, what(), ": the input of gelu_new is ", shape_of(input),
+                   "; it must be a matrix of its own with the result's shape and dtype");
   p.activation = gelu ? GemmActivation::gelu : GemmActivation::gelu_slope;
   p.gelu_input = const_cast<void*>(input.data());
 }
 
-GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, GemmEpilogue const& then) {
+GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
+                         GemmEpilogue const& then) {
   ConstTensorView const& bias = then.bias;
   auto const what = [&] {
-    return concat("matrix product ", shape_of(c), " = ", shape_of(a), how.transpose_a ? "^T" : "", " x ", shape_of(b),
-                  how.transpose_b ? "^T" : "", bias.empty() ? "" : " + " + shape_of(bias));
+    return concat("matrix product ", shape_of(c), " = ", shape_of(a), how.transpose_a ? "^T" : "",
+                  " x ", shape_of(b), how.transpose_b ? "^T" : "",
+                  bias.empty() ? "" : " + " + shape_of(bias));
   };
-  TESSERA_VALIDATE(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, InternalError, what(), ": each needs two dimensions");
-  TESSERA_VALIDATE(is_float(a.dtype()) && a.dtype() == b.dtype() && (bias.empty() || bias.dtype() == a.dtype()) &&
+  TESSERA_VALIDATE(a.rank() == 2 && b.rank() == 2 && c.rank() == 2, InternalError, what(),
+                   ": each needs two dimensions");
+  TESSERA_VALIDATE(is_float(a.dtype()) && a.dtype() == b.dtype() &&
+                       (bias.empty() || bias.dtype() == a.dtype()) &&
                        (c.dtype() == a.dtype() || c.dtype() == Dtype::fp32),
-                   InternalError, what(), ": operands need one of fp32, fp16, bf16 in common, the result that or fp32");
+                   InternalError, what(),
+                   ": operands need one of fp32, fp16, bf16 in common, the result that or fp32");
   GemmProblem p;
   p.m = c.dim(0);
   p.n = c.dim(1);
   p.k = how.transpose_a ? a.dim(0) : a.dim(1);
-  bool const fits = a.dim(how.transpose_a ? 1 : 0) == p.m && b.dim(how.transpose_b ? 1 : 0) == p.k &&
+  bool const fits = a.dim(how.transpose_a ? 1 : 0) == p.m &&
+                    b.dim(how.transpose_b ? 1 : 0) == p.k &&
                     b.dim(how.transpose_b ? 0 : 1) == p.n && (bias.empty() || bias.numel() == p.n);
   TESSERA_VALIDATE(fits, InternalError, what(), ": the dimensions do not fit");
   p.transpose_a = how.transpose_a;
@@ -63,8 +71,9 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   p.row_a = how.row_a;
   p.row_b = how.row_b;
   p.row_c = how.row_c;
-  TESSERA_VALIDATE(p.lda() >= a.dim(1) && p.ldb() >= b.dim(1) && p.ldc() >= p.n, InternalError, what(), ": rows that begin ", p.lda(), ", ", p.ldb(),
-                   " and ", p.ldc(), " elements apart are longer than that");
+  TESSERA_VALIDATE(p.lda() >= a.dim(1) && p.ldb() >= b.dim(1) && p.ldc() >= p.n, InternalError,
+                   what(), ": rows that begin ", p.lda(), ", ", p.ldb(), " and ", p.ldc(),
+                   " elements apart are longer than that");
   p.in = a.dtype();
   p.out = c.dtype();
   p.c = c.data();
@@ -74,7 +83,8 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   return p;
 }
 
-/// The process's products take turns: each uses all threads, and they share workspaces and primitives.
+/// The process's products take turns: each uses all threads, and they share workspaces and
+/// primitives.
 class HostProducts {
  public:
   static HostProducts& of_process() {
@@ -94,7 +104,8 @@ class HostProducts {
 
 }  // namespace
 
-void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b, GemmEpilogue const& then) {
+void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
+          GemmEpilogue const& then) {
   GemmProblem const p = make_problem(how, c, a, b, then);
 #ifdef TESSERA_HAVE_CUDA
   if (memory::on_cuda(q)) return detail::cublaslt_product(q, p);

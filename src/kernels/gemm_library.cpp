@@ -1,4 +1,5 @@
-// Apart from the products, so that a program that only names the libraries does not need cuBLASLt when it starts.
+// Apart from the products, so that a program that only names the libraries does not need cuBLASLt
+// when it starts.
 #include <omp.h>
 
 #include "detail/gemm_cblas.hpp"
@@ -11,7 +12,8 @@ namespace tessera::kernels {
 std::string gemm_library() {
   std::string out;
 #ifdef TESSERA_HAVE_ONEDNN
-  if (detail::choose_library(omp_get_max_threads()) == detail::SgemmLibrary::onednn) out = detail::onednn_description();
+  if (detail::choose_library(omp_get_max_threads()) == detail::SgemmLibrary::onednn)
+    out = detail::onednn_description();
 #endif
 #ifdef TESSERA_HAVE_CBLAS
   if (out.empty()) out = detail::blas_description();
@@ -19,7 +21,8 @@ std::string gemm_library() {
   detail::GemmProblem p;
   p.k = 1;
   p.in = p.out = Dtype::bf16;
-  return out + (detail::choose_route(p) == detail::GemmRoute::native ? ", bf16 native" : ", bf16 through fp32");
+  return out + (detail::choose_route(p) == detail::GemmRoute::native ? ", bf16 native"
+                                                                     : ", bf16 through fp32");
 }
 
 }  // namespace tessera::kernels

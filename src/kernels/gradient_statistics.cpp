@@ -52,8 +52,10 @@ void for_batches(std::vector<GradientRun> const& runs, double* partial, Launch c
 
 /// launch(rule, rows) for the partial sums, then for their total.
 template <class Launch>
-void sum_squares(double* sums, double* partial, std::vector<GradientRun> const& runs, Dtype dtype, Launch const& launch) {
-  with_type(dtype, "gradient_statistics", [&](auto tag) { for_batches<typename decltype(tag)::type>(runs, partial, launch); });
+void sum_squares(double* sums, double* partial, std::vector<GradientRun> const& runs, Dtype dtype,
+                 Launch const& launch) {
+  with_type(dtype, "gradient_statistics",
+            [&](auto tag) { for_batches<typename decltype(tag)::type>(runs, partial, launch); });
   launch(TotalOfSquares{sums, partial, blocks_of(runs)}, std::int64_t{1});
 }
 
@@ -79,13 +81,16 @@ class HostSums {
   memory::Buffer partial_;
 };
 
-/// The device's partial sums. Lives until the process ends: the driver may be gone before static objects are. What has become too short
-/// stays, because kernels on their way may still write there.
+/// The device's partial sums. Lives until the process ends: the driver may be gone before static
+/// objects are. What has become too short stays, because kernels on their way may still write
+/// there.
 struct DeviceSums {
   std::deque<memory::Buffer> partials;
 
   double* partial(std::int64_t numel) {
-    if (partials.empty() || partials.back().bytes() < static_cast<std::size_t>(numel) * sizeof(double)) partials.emplace_back();
+    if (partials.empty() ||
+        partials.back().bytes() < static_cast<std::size_t>(numel) * sizeof(double))
+      partials.emplace_back();
     return reserve(partials.back(), numel, memory::Tier::device);
   }
   static DeviceSums& of_process() {
@@ -96,12 +101,14 @@ struct DeviceSums {
 
 void sums_on_stream(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
   double* const partial = DeviceSums::of_process().partial(blocks_of(runs));
-  sum_squares(sums, partial, runs, dtype, [&](auto const& rule, std::int64_t rows) { parallel_rows(q, name, rows, rule); });
+  sum_squares(sums, partial, runs, dtype,
+              [&](auto const& rule, std::int64_t rows) { parallel_rows(q, name, rows, rule); });
 }
 
 }  // namespace
 
-void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
+void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs,
+                         Dtype dtype) {
   if (q.kind() == QueueKind::stream) return sums_on_stream(q, sums, runs, dtype);
   if (q.kind() == QueueKind::inline_host) {
     HostSums::of_process().sum(sums, runs, dtype);

@@ -16,8 +16,10 @@ struct Task {
 
 }  // namespace
 
-void launch_tasks(Queue& q, char const* name, std::int64_t n, std::function<void(std::int64_t)> task) {
-  launch_on_host(q, name, n, Task{std::make_shared<std::function<void(std::int64_t)> const>(std::move(task))});
+void launch_tasks(Queue& q, char const* name, std::int64_t n,
+                  std::function<void(std::int64_t)> task) {
+  launch_on_host(q, name, n,
+                 Task{std::make_shared<std::function<void(std::int64_t)> const>(std::move(task))});
 }
 
 }  // namespace tessera::kernels::detail

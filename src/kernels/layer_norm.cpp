@@ -1,7 +1,7 @@
 #include "tessera/kernels/layer_norm.hpp"
 
-#include "detail/convert.hpp"
 #include "detail/column_sums.hpp"
+#include "detail/convert.hpp"
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
 #include "detail/layer_norm_rules.hpp"
@@ -22,7 +22,8 @@ struct Normalise {
   std::int64_t columns;
   float epsilon;
 
-  /// Mean first, then the sum of squared deviations: no cancellation. The row stays in the nearest cache.
+  /// Mean first, then the sum of squared deviations: no cancellation. The row stays in the nearest
+  /// cache.
   template <class Lanes>
   KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
     T const* const x = in + row * columns;
@@ -41,12 +42,14 @@ struct Normalise {
       for (int i = 0; i < n; ++i) part += (load(x[c + i]) - average) * (load(x[c + i]) - average);
       squares += part;
     });
-    float const inverse = 1.0f / Kokkos::sqrt(lanes.sum(squares) / static_cast<float>(columns) + epsilon);
+    float const inverse =
+        1.0f / Kokkos::sqrt(lanes.sum(squares) / static_cast<float>(columns) + epsilon);
     T* const y = out + row * columns;
     T const *const g = gamma, *const b = beta;
     for_chunks(lanes, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
-      for (int i = 0; i < n; ++i) store(y[c + i], (load(x[c + i]) - average) * inverse * load(g[c + i]) + load(b[c + i]));
+      for (int i = 0; i < n; ++i)
+        store(y[c + i], (load(x[c + i]) - average) * inverse * load(g[c + i]) + load(b[c + i]));
     });
     if (lanes.rank() == 0) {
       mean[row] = average;
@@ -60,7 +63,8 @@ struct ResidualNormalise {
   T* sum;
   T const *residual, *branch;
   detail::DropoutFactors factors;
-  Normalise<T> normalise;  ///< its input is `sum`, as rounded to T: what the backward pass will read
+  Normalise<T>
+      normalise;  ///< its input is `sum`, as rounded to T: what the backward pass will read
 
   template <class Lanes>
   KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
@@ -81,14 +85,18 @@ struct ResidualNormalise {
   }
 };
 
-/// Rows are taken in blocks; each block leaves its part of dgamma and dbeta in the workspace [blocks, 2, C].
+/// Rows are taken in blocks; each block leaves its part of dgamma and dbeta in the workspace
+/// [blocks, 2, C].
 std::int64_t rows_per_block(std::int64_t rows) {
   constexpr std::int64_t most_blocks = 128, fewest_rows = 16;
   return std::max(fewest_rows, (rows + most_blocks - 1) / most_blocks);
 }
-std::int64_t blocks_of(std::int64_t rows) { return (rows + rows_per_block(rows) - 1) / rows_per_block(rows); }
+std::int64_t blocks_of(std::int64_t rows) {
+  return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
+}
 
-/// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma = sum dout x^,  dbeta = sum dout.
+/// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma
+/// = sum dout x^,  dbeta = sum dout.
 template <class T>
 struct NormaliseBackward {
   T* din;
@@ -111,7 +119,8 @@ struct NormaliseBackward {
   }
 
   template <class Lanes>
-  KOKKOS_FUNCTION void one_row(Lanes const& lanes, std::int64_t row, float* dgamma, float* dbeta) const {
+  KOKKOS_FUNCTION void one_row(Lanes const& lanes, std::int64_t row, float* dgamma,
+                               float* dbeta) const {
     T const *const x = in + row * columns, *const dy = dout + row * columns, *const g = gamma;
     float const average = mean[row], inverse = rstd[row];
     float sum_h = 0.0f, sum_hx = 0.0f;
@@ -166,8 +175,8 @@ struct AddParts {
 };
 
 template <class T>
-Normalise<T> make_normalise(TensorView out, TensorView mean, TensorView rstd, ConstTensorView in, ConstTensorView gamma,
-                            ConstTensorView beta, float epsilon) {
+Normalise<T> make_normalise(TensorView out, TensorView mean, TensorView rstd, ConstTensorView in,
+                            ConstTensorView gamma, ConstTensorView beta, float epsilon) {
   TESSERA_EXPECT(beta.numel() == gamma.numel() && out.numel() == in.numel());
   TESSERA_EXPECT(mean.numel() * gamma.numel() == in.numel() && rstd.numel() == mean.numel());
   return {out.as<T>(),   mean.as<float>(), rstd.as<float>(), in.as<T>(),
@@ -180,10 +189,12 @@ detail::TeamNormalise<T, Threads> in_registers(Normalise<T> const& n, std::int64
   return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};
 }
 
-/// Runs make(threads), a rule for teams that keep rows in registers, where a CUDA device, the width and the addresses allow it.
+/// Runs make(threads), a rule for teams that keep rows in registers, where a CUDA device, the width
+/// and the addresses allow it.
 template <class T, class Make, class... Data>
-bool run_in_registers([[maybe_unused]] Queue& q, [[maybe_unused]] char const* name, [[maybe_unused]] std::int64_t columns,
-                      [[maybe_unused]] Make const& make, [[maybe_unused]] Data const*... data) {
+bool run_in_registers([[maybe_unused]] Queue& q, [[maybe_unused]] char const* name,
+                      [[maybe_unused]] std::int64_t columns, [[maybe_unused]] Make const& make,
+                      [[maybe_unused]] Data const*... data) {
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q) && detail::in_packs<detail::pack_of<T>>(columns, data...))
     return detail::with_norm_team<T>(columns, [&](auto threads) {
@@ -196,69 +207,90 @@ bool run_in_registers([[maybe_unused]] Queue& q, [[maybe_unused]] char const* na
 
 }  // namespace
 
-void layer_norm(Queue& q, TensorView out, TensorView mean, TensorView rstd, ConstTensorView in, ConstTensorView gamma,
-                ConstTensorView beta, float epsilon) {
+void layer_norm(Queue& q, TensorView out, TensorView mean, TensorView rstd, ConstTensorView in,
+                ConstTensorView gamma, ConstTensorView beta, float epsilon) {
   with_type(in.dtype(), "layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm";
     Normalise<T> const rule = make_normalise<T>(out, mean, rstd, in, gamma, beta, epsilon);
-    auto const team = [&](auto threads) { return in_registers<decltype(threads)::value>(rule, mean.numel()); };
-    if (!run_in_registers<T>(q, name, rule.columns, team, rule.out, rule.in, rule.gamma, rule.beta)) detail::parallel_rows(q, name, mean.numel(), rule);
+    auto const team = [&](auto threads) {
+      return in_registers<decltype(threads)::value>(rule, mean.numel());
+    };
+    if (!run_in_registers<T>(q, name, rule.columns, team, rule.out, rule.in, rule.gamma, rule.beta))
+      detail::parallel_rows(q, name, mean.numel(), rule);
   });
 }
 
-void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView mean, TensorView rstd, ConstTensorView residual,
-                         ConstTensorView branch, Dropout const& drop, ConstTensorView gamma, ConstTensorView beta, float epsilon) {
+void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView mean, TensorView rstd,
+                         ConstTensorView residual, ConstTensorView branch, Dropout const& drop,
+                         ConstTensorView gamma, ConstTensorView beta, float epsilon) {
   TESSERA_EXPECT(sum.numel() == residual.numel() && sum.numel() == branch.numel());
   with_type(sum.dtype(), "residual_layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::residual_layer_norm";
     Normalise<T> const norm = make_normalise<T>(out, mean, rstd, sum, gamma, beta, epsilon);
-    ResidualNormalise<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(), detail::DropoutFactors(drop), norm};
+    ResidualNormalise<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(),
+                                    detail::DropoutFactors(drop), norm};
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
-      return detail::TeamResidualNormalise<T, size>{rule.sum, rule.residual, rule.branch, rule.factors, in_registers<size>(norm, mean.numel())};
+      return detail::TeamResidualNormalise<T, size>{rule.sum, rule.residual, rule.branch,
+                                                    rule.factors,
+                                                    in_registers<size>(norm, mean.numel())};
     };
-    if (!run_in_registers<T>(q, name, norm.columns, team, rule.sum, rule.residual, rule.branch, norm.out, norm.gamma, norm.beta))
+    if (!run_in_registers<T>(q, name, norm.columns, team, rule.sum, rule.residual, rule.branch,
+                             norm.out, norm.gamma, norm.beta))
       detail::parallel_rows(q, name, mean.numel(), rule);
   });
 }
 
-std::int64_t layer_norm_backward_workspace(Queue const& q, std::int64_t rows, std::int64_t columns) {
+std::int64_t layer_norm_backward_workspace(Queue const& q, std::int64_t rows,
+                                           std::int64_t columns) {
   std::int64_t const blocks = blocks_of(rows);
   if (q.kind() != memory::QueueKind::stream) return 2 * columns * blocks;
-  return 2 * columns * std::max(blocks, (rows + detail::rows_of_norm_block(rows) - 1) / detail::rows_of_norm_block(rows));
+  return 2 * columns *
+         std::max(blocks,
+                  (rows + detail::rows_of_norm_block(rows) - 1) / detail::rows_of_norm_block(rows));
 }
 
-void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorView dgamma, TensorView dbeta, bool accumulate_parameters,
-                         ConstTensorView dout, ConstTensorView in, ConstTensorView mean, ConstTensorView rstd, ConstTensorView gamma,
-                         TensorView workspace) {
+void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorView dgamma,
+                         TensorView dbeta, bool accumulate_parameters, ConstTensorView dout,
+                         ConstTensorView in, ConstTensorView mean, ConstTensorView rstd,
+                         ConstTensorView gamma, TensorView workspace) {
   std::int64_t const rows = mean.numel(), columns = gamma.numel();
-  TESSERA_EXPECT(rows * columns == in.numel() && din.numel() == in.numel() && dout.numel() == in.numel());
+  TESSERA_EXPECT(rows * columns == in.numel() && din.numel() == in.numel() &&
+                 dout.numel() == in.numel());
   TESSERA_EXPECT(workspace.numel() >= layer_norm_backward_workspace(q, rows, columns));
   float* const parts = workspace.as<float>();
   std::int64_t blocks = blocks_of(rows);
   with_type(in.dtype(), "layer_norm_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm_backward";
-    NormaliseBackward<T> const rule{din.as<T>(),  dout.as<T>(),  in.as<T>(), mean.as<float>(), rstd.as<float>(),
-                                    gamma.as<T>(), parts,         rows,       columns,          rows_per_block(rows),
-                                    accumulate_din};
+    NormaliseBackward<T> const rule{
+        din.as<T>(),      dout.as<T>(),         in.as<T>(),    mean.as<float>(),
+        rstd.as<float>(), gamma.as<T>(),        parts,         rows,
+        columns,          rows_per_block(rows), accumulate_din};
     auto const team = [&](auto threads) {
-      detail::TeamNormaliseBackward<T, decltype(threads)::value> const out{rule.din, rule.dout, rule.in, rule.mean, rule.rstd, rule.gamma, parts, rows,
-                                                                           columns, detail::rows_of_norm_block(rows), accumulate_din};
+      detail::TeamNormaliseBackward<T, decltype(threads)::value> const out{
+          rule.din,      rule.dout, rule.in, rule.mean, rule.rstd,
+          rule.gamma,    parts,     rows,    columns,   detail::rows_of_norm_block(rows),
+          accumulate_din};
       blocks = out.teams();
       return out;
     };
-    if (!run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma)) detail::parallel_rows(q, name, blocks, rule);
+    if (!run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma))
+      detail::parallel_rows(q, name, blocks, rule);
   });
   with_type(dgamma.dtype(), "layer_norm_backward", [&](auto tag) {
     using G = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm_backward_parameters";
     if (q.kind() == memory::QueueKind::stream)
-      return detail::add_column_parts<G>(q, name, {dgamma.as<G>(), dbeta.as<G>(), columns, accumulate_parameters}, parts, blocks, 2 * columns);
-    AddParts<G> const rule{dgamma.as<G>(), dbeta.as<G>(), parts, columns, blocks, accumulate_parameters};
-    detail::launch_on_host(q, name, (columns + 63) / 64, detail::CallWithBlock<AddParts<G>>{rule, columns, 64});
+      return detail::add_column_parts<G>(
+          q, name, {dgamma.as<G>(), dbeta.as<G>(), columns, accumulate_parameters}, parts, blocks,
+          2 * columns);
+    AddParts<G> const rule{dgamma.as<G>(), dbeta.as<G>(), parts,
+                           columns,        blocks,        accumulate_parameters};
+    detail::launch_on_host(q, name, (columns + 63) / 64,
+                           detail::CallWithBlock<AddParts<G>>{rule, columns, 64});
   });
 }
 

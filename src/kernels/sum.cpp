@@ -13,7 +13,8 @@ struct Sum {
   template <class Lanes>
   KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t) const {
     double part = 0.0;
-    for (std::int64_t i = lanes.rank(); i < numel; i += lanes.size()) part += static_cast<double>(in[i]);
+    for (std::int64_t i = lanes.rank(); i < numel; i += lanes.size())
+      part += static_cast<double>(in[i]);
     double const total = lanes.sum(part);
     if (lanes.rank() == 0) *out = total;
   }

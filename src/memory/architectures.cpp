@@ -20,8 +20,9 @@ bool kernels_run_on(std::string_view built_for, int major, int minor) {
 }
 
 void require_architecture(DeviceInfo const& device, std::string_view built_for) {
-  TESSERA_VALIDATE(kernels_run_on(built_for, device.major, device.minor), ConfigError, "device ", device.ordinal, " (", device.name,
-                   ") has compute capability ", device.major, ".", device.minor, ", and this build has kernels for architectures ", built_for,
+  TESSERA_VALIDATE(kernels_run_on(built_for, device.major, device.minor), ConfigError, "device ",
+                   device.ordinal, " (", device.name, ") has compute capability ", device.major,
+                   ".", device.minor, ", and this build has kernels for architectures ", built_for,
                    "; configure with -DTESSERA_CUDA_ARCHITECTURES=", device.major, device.minor);
 }
 

@@ -18,16 +18,21 @@ namespace {
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr int purposes = static_cast<int>(Purpose::data) + 1;
 
-std::size_t round_up(std::size_t bytes, std::size_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+std::size_t round_up(std::size_t bytes, std::size_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
 
-/// Zeroed pages straight from the system; transparent huge pages for what is large enough to gain from them.
+/// Zeroed pages straight from the system; transparent huge pages for what is large enough to gain
+/// from them.
 void* map_pages(std::string const& name, std::size_t bytes) {
   require_available(name, bytes);
   std::size_t const mapped = round_up(bytes, bytes >= huge_page ? huge_page : 4096);
   std::size_t const slack = bytes >= huge_page ? huge_page : 0;
-  void* raw = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* raw = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED)
-    throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, ": ", with_errno("mmap", errno),
+    throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, ": ",
+                                  with_errno("mmap", errno),
                                   "; use a smaller batch, a higher ZeRO stage or more ranks"));
   if (slack == 0) return raw;
   auto const base = reinterpret_cast<std::uintptr_t>(raw);
@@ -39,16 +44,20 @@ void* map_pages(std::string const& name, std::size_t bytes) {
   return reinterpret_cast<void*>(aligned);
 }
 
-void unmap_pages(void* data, std::size_t bytes) noexcept { munmap(data, round_up(bytes, bytes >= huge_page ? huge_page : 4096)); }
+void unmap_pages(void* data, std::size_t bytes) noexcept {
+  munmap(data, round_up(bytes, bytes >= huge_page ? huge_page : 4096));
+}
 
 /// "weights 812 MiB, activations 3021 MiB", largest first.
 std::string holdings(Ledger const& ledger) {
   std::vector<std::pair<std::size_t, Purpose>> held;
   for (int p = 0; p < purposes; ++p)
-    if (auto const bytes = ledger.current(static_cast<Purpose>(p)); bytes > 0) held.emplace_back(bytes, static_cast<Purpose>(p));
+    if (auto const bytes = ledger.current(static_cast<Purpose>(p)); bytes > 0)
+      held.emplace_back(bytes, static_cast<Purpose>(p));
   std::sort(held.rbegin(), held.rend());
   std::string out;
-  for (auto const& [bytes, purpose] : held) out += concat(out.empty() ? "" : ", ", name_of(purpose), " ", bytes >> 20, " MiB");
+  for (auto const& [bytes, purpose] : held)
+    out += concat(out.empty() ? "" : ", ", name_of(purpose), " ", bytes >> 20, " MiB");
   return out.empty() ? "nothing" : out;
 }
 
@@ -57,9 +66,11 @@ void* allocate_on_device(std::string const& name, std::size_t bytes) {
   void* const data = memory.allocate(bytes);
   if (!data) {
     auto const room = memory.api().room();
-    throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, " on the device: ", room.free, " of its ", room.total,
-                                  " bytes are free, this process holds ", holdings(Ledger::of_device()),
-                                  "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO stage or more ranks"));
+    throw OutOfMemoryError(concat(
+        "cannot allocate ", bytes, " bytes for ", name, " on the device: ", room.free, " of its ",
+        room.total, " bytes are free, this process holds ", holdings(Ledger::of_device()),
+        "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO "
+        "stage or more ranks"));
   }
   return data;
 }
@@ -71,26 +82,33 @@ void* allocate_pinned(std::string const& name, std::size_t bytes) {
     require_available(name, bytes);
     data = memory.allocate_pinned(bytes);
   }
-  TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", bytes, " bytes of host memory for ", name, "; this process holds ",
-                   holdings(Ledger::of_process()), "; the limit on locked memory (ulimit -l) may be too low");
+  TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", bytes, " bytes of host memory for ", name,
+                   "; this process holds ", holdings(Ledger::of_process()),
+                   "; the limit on locked memory (ulimit -l) may be too low");
   std::memset(data, 0, bytes);
   return data;
 }
 
 void* allocate(Tier tier, std::string const& name, std::size_t bytes) {
   switch (tier) {
-    case Tier::device: return allocate_on_device(name, bytes);
-    case Tier::pinned: return allocate_pinned(name, bytes);
-    case Tier::host: break;
+    case Tier::device:
+      return allocate_on_device(name, bytes);
+    case Tier::pinned:
+      return allocate_pinned(name, bytes);
+    case Tier::host:
+      break;
   }
   return map_pages(name, bytes);
 }
 
 void give_back(Tier tier, void* data, std::size_t bytes) noexcept {
   switch (tier) {
-    case Tier::device: return detail::device_memory().free(data);
-    case Tier::pinned: return detail::device_memory().free_pinned(data, bytes);
-    case Tier::host: break;
+    case Tier::device:
+      return detail::device_memory().free(data);
+    case Tier::pinned:
+      return detail::device_memory().free_pinned(data, bytes);
+    case Tier::host:
+      break;
   }
   unmap_pages(data, bytes);
 }
@@ -99,14 +117,22 @@ void give_back(Tier tier, void* data, std::size_t bytes) noexcept {
 
 std::string_view name_of(Purpose purpose) {
   switch (purpose) {
-    case Purpose::weights: return "weights";
-    case Purpose::gradients: return "gradients";
-    case Purpose::master_weights: return "master_weights";
-    case Purpose::optimizer_state: return "optimizer_state";
-    case Purpose::communication: return "communication";
-    case Purpose::activations: return "activations";
-    case Purpose::workspace: return "workspace";
-    case Purpose::data: return "data";
+    case Purpose::weights:
+      return "weights";
+    case Purpose::gradients:
+      return "gradients";
+    case Purpose::master_weights:
+      return "master_weights";
+    case Purpose::optimizer_state:
+      return "optimizer_state";
+    case Purpose::communication:
+      return "communication";
+    case Purpose::activations:
+      return "activations";
+    case Purpose::workspace:
+      return "workspace";
+    case Purpose::data:
+      return "data";
   }
   return "unknown";
 }
@@ -172,8 +198,11 @@ Buffer::Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier)
   Ledger::of(tier_).add(purpose_, name_, bytes_);
 }
 Buffer::Buffer(Buffer&& other) noexcept
-    : name_(std::move(other.name_)), purpose_(other.purpose_), tier_(other.tier_),
-      data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : name_(std::move(other.name_)),
+      purpose_(other.purpose_),
+      tier_(other.tier_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
     release();
@@ -192,13 +221,16 @@ void Buffer::release() noexcept {
   Ledger::of(tier_).remove(purpose_, name_, bytes_);
   data_ = nullptr;
 }
-TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims, std::size_t offset) const {
+TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims,
+                        std::size_t offset) const {
   TensorView const out(static_cast<std::byte*>(data_) + offset, dtype, dims);
-  TESSERA_EXPECT(offset + out.bytes() <= bytes_, name_, ": view of ", out.bytes(), " bytes at ", offset, " in ", bytes_);
+  TESSERA_EXPECT(offset + out.bytes() <= bytes_, name_, ": view of ", out.bytes(), " bytes at ",
+                 offset, " in ", bytes_);
   return out;
 }
 
-/// Blocks are kept once made; an allocation takes the first block from the current one on that has room.
+/// Blocks are kept once made; an allocation takes the first block from the current one on that has
+/// room.
 struct Arena::Impl {
   std::string name;
   Purpose purpose;
@@ -233,8 +265,11 @@ TensorView Arena::allocate(Dtype dtype, std::initializer_list<std::int64_t> dims
     a.peak = std::max(a.peak, a.position);
     return block.buffer.view(dtype, dims, at - block.start);
   }
-  std::size_t const start = a.blocks.empty() ? 0 : a.blocks.back().start + a.blocks.back().buffer.bytes();
-  a.blocks.push_back({Buffer(a.name, a.purpose, round_up(std::max(bytes, Impl::smallest_block), huge_page), a.tier), start});
+  std::size_t const start =
+      a.blocks.empty() ? 0 : a.blocks.back().start + a.blocks.back().buffer.bytes();
+  a.blocks.push_back({Buffer(a.name, a.purpose,
+                             round_up(std::max(bytes, Impl::smallest_block), huge_page), a.tier),
+                      start});
   a.position = start;
   return allocate(dtype, dims);
 }

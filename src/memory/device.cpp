@@ -31,7 +31,9 @@ DeviceApi* replace_device_api(DeviceApi* api) {
 }
 DeviceApi& device_api() {
   DeviceApi* const api = device_api_or_null();
-  TESSERA_VALIDATE(api, ConfigError, "a device was asked for, and this build has no CUDA; configure with TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
+  TESSERA_VALIDATE(api, ConfigError,
+                   "a device was asked for, and this build has no CUDA; configure with "
+                   "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
   return *api;
 }
 DeviceMemory& device_memory() {
@@ -59,17 +61,21 @@ DeviceInfo describe_device(int ordinal) {
 
 void copy(Queue& q, void* to, void const* from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (q.kind() == QueueKind::stream) return detail::device_api().copy(q.native_stream(), to, from, bytes);
+  if (q.kind() == QueueKind::stream)
+    return detail::device_api().copy(q.native_stream(), to, from, bytes);
   q.submit([to, from, bytes] { std::memcpy(to, from, bytes); });
 }
 
 void zero(Queue& q, void* data, std::size_t bytes) {
   if (bytes == 0) return;
-  if (q.kind() == QueueKind::stream) return detail::device_api().zero(q.native_stream(), data, bytes);
+  if (q.kind() == QueueKind::stream)
+    return detail::device_api().zero(q.native_stream(), data, bytes);
   q.submit([data, bytes] { std::memset(data, 0, bytes); });
 }
 
-bool on_cuda(Queue const& q) { return q.kind() == QueueKind::stream && &detail::device_api() == detail::cuda_api(); }
+bool on_cuda(Queue const& q) {
+  return q.kind() == QueueKind::stream && &detail::device_api() == detail::cuda_api();
+}
 
 bool wait_for_streams(std::chrono::milliseconds time) noexcept {
   try {

@@ -48,7 +48,8 @@ DeviceApi::Stream DeviceMemory::pool() {
   return pool_;
 }
 
-/// A wait is for the event's last record before it, so that one event serves all ("CUDA Runtime API", cudaStreamWaitEvent).
+/// A wait is for the event's last record before it, so that one event serves all ("CUDA Runtime
+/// API", cudaStreamWaitEvent).
 void DeviceMemory::follow_all_streams() {
   for (auto const stream : open_) {
     api_.record(mark_, stream);
@@ -78,13 +79,16 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   if (!data) return nullptr;
   api_.zero(pool_, data, bytes);
   for (auto const stream : open_)
-    if (std::find(collecting_.begin(), collecting_.end(), stream) == collecting_.end()) order_after_pool(stream);
-  TESSERA_VALIDATE(collecting_.empty() || pool_is_done(), InternalError, "memory taken while a graph is collected was not zeroed within ", settling.count(),
-                   " s; train without --cuda_graphs");
+    if (std::find(collecting_.begin(), collecting_.end(), stream) == collecting_.end())
+      order_after_pool(stream);
+  TESSERA_VALIDATE(collecting_.empty() || pool_is_done(), InternalError,
+                   "memory taken while a graph is collected was not zeroed within ",
+                   settling.count(), " s; train without --cuda_graphs");
   return data;
 }
 
-DeviceMemory::Graph::Graph(DeviceMemory& memory, DeviceApi::Stream stream) : memory_(memory), stream_(stream) {
+DeviceMemory::Graph::Graph(DeviceMemory& memory, DeviceApi::Stream stream)
+    : memory_(memory), stream_(stream) {
   std::lock_guard const lock(memory_.mutex_);
   memory_.collecting_.push_back(stream);
 }
@@ -105,7 +109,8 @@ void DeviceMemory::free(void* data) noexcept {
   try {
     follow_all_streams();
   } catch (...) {
-    // The device has failed: its streams are at an end, and the error reaches whoever asks for their events.
+    // The device has failed: its streams are at an end, and the error reaches whoever asks for
+    // their events.
   }
   api_.free(data, pool_);
 }

@@ -26,29 +26,35 @@ std::optional<std::size_t> number_in(std::string const& path) {
   return std::nullopt;
 }
 
-/// Value of a "key value" line, kB when the file says so ("MemAvailable:   123 kB", "inactive_file 4096").
+/// Value of a "key value" line, kB when the file says so ("MemAvailable:   123 kB", "inactive_file
+/// 4096").
 std::optional<std::size_t> entry_of(std::string const& path, std::string const& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string name, unit;
     std::size_t value = 0;
-    if (words >> name >> value && name == key) return words >> unit && unit == "kB" ? value * 1024 : value;
+    if (words >> name >> value && name == key)
+      return words >> unit && unit == "kB" ? value * 1024 : value;
   }
   return std::nullopt;
 }
 
-/// What one control group leaves: its limit less its use, of which file pages that were not used lately can be taken back.
-std::size_t left_in_group(std::string const& directory, char const* limit_file, char const* use_file, char const* inactive) {
+/// What one control group leaves: its limit less its use, of which file pages that were not used
+/// lately can be taken back.
+std::size_t left_in_group(std::string const& directory, char const* limit_file,
+                          char const* use_file, char const* inactive) {
   auto const limit = number_in(directory + "/" + limit_file);
   auto const use = number_in(directory + "/" + use_file);
   if (!limit || !use) return unlimited;
-  std::size_t const reclaimable = std::min(*use, entry_of(directory + "/memory.stat", inactive).value_or(0));
+  std::size_t const reclaimable =
+      std::min(*use, entry_of(directory + "/memory.stat", inactive).value_or(0));
   std::size_t const used = *use - reclaimable;
   return *limit > used ? *limit - used : 0;
 }
 
-/// A limit may sit on any group above the process's own. cgroups(7): "hierarchy:controllers:path" lines.
+/// A limit may sit on any group above the process's own. cgroups(7): "hierarchy:controllers:path"
+/// lines.
 std::size_t left_in_groups() {
   std::size_t left = unlimited;
   std::ifstream file("/proc/self/cgroup");
@@ -61,8 +67,10 @@ std::size_t left_in_groups() {
     std::string const root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     for (std::string path = line.substr(second + 1);;) {
       std::string const directory = root + (path == "/" ? "" : path);
-      left = std::min(left, unified ? left_in_group(directory, "memory.max", "memory.current", "inactive_file")
-                                    : left_in_group(directory, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"));
+      left = std::min(
+          left, unified ? left_in_group(directory, "memory.max", "memory.current", "inactive_file")
+                        : left_in_group(directory, "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                        "total_inactive_file"));
       if (path.size() <= 1) break;
       path.resize(path.rfind('/'));
     }
@@ -93,20 +101,27 @@ AvailableMemory available_memory() {
   Use const use = own_use();
   std::size_t const allocated = Ledger::of_process().current_total();
   std::size_t const promised = allocated > use.resident ? allocated - use.resident : 0;
-  auto const less_promised = [&](std::size_t bytes) { return bytes == unlimited ? bytes : bytes > promised ? bytes - promised : 0; };
+  auto const less_promised = [&](std::size_t bytes) {
+    return bytes == unlimited ? bytes : bytes > promised ? bytes - promised : 0;
+  };
 
-  AvailableMemory out{less_promised(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)), "MemAvailable of the node"};
-  if (auto const left = less_promised(left_in_groups()); left < out.bytes) out = {left, "memory limit of the control group"};
-  if (auto const left = left_of_address_space(use); left < out.bytes) out = {left, "address space limit (ulimit -v)"};
+  AvailableMemory out{less_promised(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)),
+                      "MemAvailable of the node"};
+  if (auto const left = less_promised(left_in_groups()); left < out.bytes)
+    out = {left, "memory limit of the control group"};
+  if (auto const left = left_of_address_space(use); left < out.bytes)
+    out = {left, "address space limit (ulimit -v)"};
   return out;
 }
 
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies) {
   if (bytes < not_looked_at) return;
   auto const available = available_memory();
-  TESSERA_VALIDATE(available.bytes / copies >= bytes, OutOfMemoryError, "cannot allocate ", bytes, " bytes for ", name,
-                   copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ", available.bytes, " bytes are left (",
-                   available.limited_by, "), this process has allocated ", Ledger::of_process().current_total(),
+  TESSERA_VALIDATE(available.bytes / copies >= bytes, OutOfMemoryError, "cannot allocate ", bytes,
+                   " bytes for ", name,
+                   copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
+                   available.bytes, " bytes are left (", available.limited_by,
+                   "), this process has allocated ", Ledger::of_process().current_total(),
                    "; use a smaller batch, a higher ZeRO stage or more ranks");
 }
 

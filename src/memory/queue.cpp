@@ -46,11 +46,14 @@ void HostPoint::rethrow() const {
 
 }  // namespace detail
 
-bool Event::wait_for(std::chrono::milliseconds time) const { return !state_ || state_->wait_for(time); }
+bool Event::wait_for(std::chrono::milliseconds time) const {
+  return !state_ || state_->wait_for(time);
+}
 bool Event::done() const { return !state_ || state_->done(); }
 void Event::wait(std::string_view what, std::chrono::milliseconds deadline) const {
   if (!state_) return;
-  if (!state_->wait_for(deadline)) throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
+  if (!state_->wait_for(deadline))
+    throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
   state_->rethrow();
 }
 
@@ -91,13 +94,16 @@ class WorkerQueue final : public Queue {
     return Event(std::move(state));
   }
   void wait(Event const& event) override {
-    if (event.state()) submit([state = event.state()] { state->wait(); });  // also when it has happened: it may carry an error
+    if (event.state())
+      submit([state = event.state()] {
+        state->wait();
+      });  // also when it has happened: it may carry an error
   }
 
  private:
   struct Entry {
-    std::function<void()> task;          ///< work, or
-    std::shared_ptr<detail::HostPoint> point; ///< a recorded event
+    std::function<void()> task;                ///< work, or
+    std::shared_ptr<detail::HostPoint> point;  ///< a recorded event
   };
   void add(Entry entry) {
     {
@@ -108,7 +114,10 @@ class WorkerQueue final : public Queue {
   }
   void run() {
     use_allowed_cores();
-    pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());  // for debuggers and top; 15 characters are the system's limit
+    pthread_setname_np(
+        pthread_self(),
+        name_.substr(0, 15)
+            .c_str());  // for debuggers and top; 15 characters are the system's limit
     std::exception_ptr failed;
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -141,7 +150,11 @@ class WorkerQueue final : public Queue {
 
 }  // namespace
 
-std::unique_ptr<Queue> make_inline_queue(std::string name) { return std::make_unique<InlineQueue>(std::move(name)); }
-std::unique_ptr<Queue> make_worker_queue(std::string name) { return std::make_unique<WorkerQueue>(std::move(name)); }
+std::unique_ptr<Queue> make_inline_queue(std::string name) {
+  return std::make_unique<InlineQueue>(std::move(name));
+}
+std::unique_ptr<Queue> make_worker_queue(std::string name) {
+  return std::make_unique<WorkerQueue>(std::move(name));
+}
 
 }  // namespace tessera::memory

@@ -64,15 +64,18 @@ class StreamPoint final : public Event::State {
       : pool_(std::move(pool)), failure_(std::move(failure)), event_(pool_->take()) {}
   ~StreamPoint() override { pool_->give_back(event_); }
   bool done() const override { return pool_->api().happened(event_); }
-  /// Looks again and again: at once for what is nearly done, then at intervals that leave the core to others.
+  /// Looks again and again: at once for what is nearly done, then at intervals that leave the core
+  /// to others.
   bool wait_for(std::chrono::milliseconds time) const override {
     auto const start = std::chrono::steady_clock::now();
     auto const limit = std::min(time, detail::longest_wait);
     while (!done()) {
       auto const waited = std::chrono::steady_clock::now() - start;
       if (waited >= limit) return false;
-      if (waited < std::chrono::microseconds(200)) std::this_thread::yield();
-      else std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (waited < std::chrono::microseconds(200))
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     return true;
   }
@@ -127,12 +130,14 @@ class StreamQueue final : public Queue {
     event.state()->wait();
   }
 
-  /// The first time the work runs as it is: what it makes once (workspaces, plans of libraries) is not part of a graph.
+  /// The first time the work runs as it is: what it makes once (workspaces, plans of libraries) is
+  /// not part of a graph.
   void replay(std::string const& shape, std::function<void()> const& work) override {
     if (replay_ == Replay::plain) return work();
     auto const [found, is_new] = graphs_.try_emplace(shape, nullptr);
     if (is_new) return work();
-    detail::DeviceMemory::Graph const graph(detail::device_memory(), stream_);  // until it has been launched
+    detail::DeviceMemory::Graph const graph(detail::device_memory(),
+                                            stream_);  // until it has been launched
     api_.begin_capture(stream_);
     capturing_ = shape;
     try {
@@ -148,7 +153,8 @@ class StreamQueue final : public Queue {
 
  private:
   void expect_no_capture(char const* what) const {
-    TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_, " inside of the graph '", capturing_,
+    TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_,
+                     " inside of the graph '", capturing_,
                      "'; a graph holds work of one stream only");
   }
   struct HostCall {

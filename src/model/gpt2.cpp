@@ -1,4 +1,5 @@
-/// GPT-2 as Hugging Face's GPT2LMHeadModel: names, shapes, initial weights and configuration of modeling_gpt2.py.
+/// GPT-2 as Hugging Face's GPT2LMHeadModel: names, shapes, initial weights and configuration of
+/// modeling_gpt2.py.
 
 #include <cmath>
 
@@ -52,18 +53,23 @@ ConfigTree default_config() {
 /// What would change the function that is computed, and is not offered.
 void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
   std::string const activation = fields.text("activation_function");
-  TESSERA_VALIDATE(activation == "gelu_new" || activation == "gelu_pytorch_tanh", ConfigError, "config.json: activation_function '",
-                   activation, "' is not supported for gpt2; supported are gelu_new and its other name gelu_pytorch_tanh");
+  TESSERA_VALIDATE(
+      activation == "gelu_new" || activation == "gelu_pytorch_tanh", ConfigError,
+      "config.json: activation_function '", activation,
+      "' is not supported for gpt2; supported are gelu_new and its other name gelu_pytorch_tanh");
   TESSERA_VALIDATE(!fields.flag("add_cross_attention"), ConfigError,
-                   "config.json: add_cross_attention is true; a language model on its own has no encoder to attend to, set it to false");
+                   "config.json: add_cross_attention is true; a language model on its own has no "
+                   "encoder to attend to, set it to false");
   auto const* const pruned = config.find("pruned_heads");
-  TESSERA_VALIDATE(!pruned || pruned->size() == 0, ConfigError, "config.json: pruned_heads ", pruned->dump(),
-                   " is not supported; export the model with all its heads");
-  // reorder_and_upcast_attn asks for scores and softmax in fp32, which is how attention is always computed here
+  TESSERA_VALIDATE(!pruned || pruned->size() == 0, ConfigError, "config.json: pruned_heads ",
+                   pruned->dump(), " is not supported; export the model with all its heads");
+  // reorder_and_upcast_attn asks for scores and softmax in fp32, which is how attention is always
+  // computed here
   fields.flag("reorder_and_upcast_attn");
 }
 
-/// Far above any model; below them no product of sizes overflows and no list of layers takes all memory.
+/// Far above any model; below them no product of sizes overflows and no list of layers takes all
+/// memory.
 constexpr int most_layers = 100'000;
 constexpr double most_parameters = 1e15;
 
@@ -71,7 +77,8 @@ constexpr double most_parameters = 1e15;
 double parameter_count(Gpt2Config const& c) {
   auto const width = static_cast<double>(c.width), inner = static_cast<double>(c.inner);
   double const layer = 4 * width * width + 2 * width * inner + 9 * width + inner;
-  double const embeddings = static_cast<double>(c.vocabulary) * (c.tied ? 1 : 2) + static_cast<double>(c.positions);
+  double const embeddings =
+      static_cast<double>(c.vocabulary) * (c.tied ? 1 : 2) + static_cast<double>(c.positions);
   return embeddings * width + c.layers * layer + 2 * width;
 }
 
@@ -81,7 +88,8 @@ Gpt2Config read(ConfigTree const& config) {
   Gpt2Config const c{.vocabulary = fields.positive("vocab_size"),
                      .positions = fields.positive("n_positions"),
                      .width = fields.positive("n_embd"),
-                     .inner = fields.is_set("n_inner") ? fields.positive("n_inner") : 4 * fields.positive("n_embd"),
+                     .inner = fields.is_set("n_inner") ? fields.positive("n_inner")
+                                                       : 4 * fields.positive("n_embd"),
                      .layers = static_cast<int>(fields.positive("n_layer")),
                      .heads = static_cast<int>(fields.positive("n_head")),
                      .residual_dropout = fields.probability("resid_pdrop"),
@@ -92,14 +100,18 @@ Gpt2Config read(ConfigTree const& config) {
                      .scale_weights = fields.flag("scale_attn_weights"),
                      .scale_by_inverse_layer = fields.flag("scale_attn_by_inverse_layer_idx"),
                      .tied = fields.flag("tie_word_embeddings")};
-  TESSERA_VALIDATE(c.width % c.heads == 0, ConfigError, "config.json: n_embd ", c.width, " is not a multiple of n_head ", c.heads,
+  TESSERA_VALIDATE(c.width % c.heads == 0, ConfigError, "config.json: n_embd ", c.width,
+                   " is not a multiple of n_head ", c.heads,
                    "; every head needs n_embd / n_head columns");
-  TESSERA_VALIDATE(c.layers <= most_layers, ConfigError, "config.json: n_layer is ", c.layers, "; at most ", most_layers, " are built");
+  TESSERA_VALIDATE(c.layers <= most_layers, ConfigError, "config.json: n_layer is ", c.layers,
+                   "; at most ", most_layers, " are built");
   double const parameters = parameter_count(c);
-  TESSERA_VALIDATE(parameters <= most_parameters, ConfigError, "config.json describes ", parameters, " parameters; at most ", most_parameters, " are built");
-  TESSERA_VALIDATE(c.epsilon > 0.0, ConfigError, "config.json: layer_norm_epsilon is ", c.epsilon, "; it must be positive (usually 1e-5)");
-  TESSERA_VALIDATE(c.initializer_range >= 0.0, ConfigError, "config.json: initializer_range is ", c.initializer_range,
-                   "; a standard deviation cannot be negative");
+  TESSERA_VALIDATE(parameters <= most_parameters, ConfigError, "config.json describes ", parameters,
+                   " parameters; at most ", most_parameters, " are built");
+  TESSERA_VALIDATE(c.epsilon > 0.0, ConfigError, "config.json: layer_norm_epsilon is ", c.epsilon,
+                   "; it must be positive (usually 1e-5)");
+  TESSERA_VALIDATE(c.initializer_range >= 0.0, ConfigError, "config.json: initializer_range is ",
+                   c.initializer_range, "; a standard deviation cannot be negative");
   return c;
 }
 
@@ -118,17 +130,22 @@ AttentionOptions attention_options(Gpt2Config const& c, int layer, double projec
           .projection_stddev = projection_stddev};
 }
 
-/// Parameters in the order of the module: ln_1, attn.c_attn, attn.c_proj, ln_2, mlp.c_fc, mlp.c_proj.
+/// Parameters in the order of the module: ln_1, attn.c_attn, attn.c_proj, ln_2, mlp.c_fc,
+/// mlp.c_proj.
 Block make_block(UnitSpec& unit, Gpt2Config const& c, int layer) {
   std::string const name = concat("transformer.h.", layer);
   double const projection_stddev = c.initializer_range / std::sqrt(2.0 * c.layers);
   LayerNorm const norm_1(unit, name + ".ln_1", c.width, c.epsilon);
-  CausalSelfAttention attention(unit, name + ".attn", attention_options(c, layer, projection_stddev));
+  CausalSelfAttention attention(unit, name + ".attn",
+                                attention_options(c, layer, projection_stddev));
   LayerNorm const norm_2(unit, name + ".ln_2", c.width, c.epsilon);
   Mlp mlp(unit, name + ".mlp",
-          {.width = c.width, .inner = c.inner, .stddev = c.initializer_range, .projection_stddev = projection_stddev});
-  return Block({.layer = layer, .width = c.width, .residual_dropout = c.residual_dropout}, norm_1, std::move(attention), norm_2,
-               std::move(mlp));
+          {.width = c.width,
+           .inner = c.inner,
+           .stddev = c.initializer_range,
+           .projection_stddev = projection_stddev});
+  return Block({.layer = layer, .width = c.width, .residual_dropout = c.residual_dropout}, norm_1,
+               std::move(attention), norm_2, std::move(mlp));
 }
 
 Embedding make_embedding(UnitSpec& unit, Gpt2Config const& c) {
@@ -145,7 +162,8 @@ Embedding make_embedding(UnitSpec& unit, Gpt2Config const& c) {
 }
 
 LmHead make_head(UnitSpec& unit, Gpt2Config const& c) {
-  LmHead head(LayerNorm(unit, "transformer.ln_f", c.width, c.epsilon), {.width = c.width, .vocabulary = c.vocabulary});
+  LmHead head(LayerNorm(unit, "transformer.ln_f", c.width, c.epsilon),
+              {.width = c.width, .vocabulary = c.vocabulary});
   if (!c.tied) head.own_projection(unit, "lm_head.weight", c.initializer_range);
   return head;
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cctype>
+#include <charconv>
 
 #include "detail/family.hpp"
 #include "tessera/core/error.hpp"
@@ -19,11 +19,13 @@ Family const& family_of(std::string const& model_type) {
     if (family->model_type == model_type) return *family;
     supported += (supported.empty() ? "" : ", ") + std::string(family->model_type);
   }
-  throw ConfigError(concat("model_type '", model_type, "' is not supported; supported: ", supported));
+  throw ConfigError(
+      concat("model_type '", model_type, "' is not supported; supported: ", supported));
 }
 
 Family const& family_of(ConfigTree const& config) {
-  TESSERA_VALIDATE(config.is_object(), ConfigError, "config.json is ", config.type_name(), "; it must be an object with a model_type");
+  TESSERA_VALIDATE(config.is_object(), ConfigError, "config.json is ", config.type_name(),
+                   "; it must be an object with a model_type");
   ConfigTree const* const model_type = config.find("model_type");
   TESSERA_VALIDATE(model_type && model_type->is_string(), ConfigError,
                    "config.json has no model_type; add it, for example \"model_type\": \"gpt2\"");
@@ -36,13 +38,15 @@ std::string_view resolve(Family const& family, std::string_view key) {
   return key;
 }
 
-/// Defaults under the given fields, aliases resolved. Fields that the family does not know are kept, as transformers does.
+/// Defaults under the given fields, aliases resolved. Fields that the family does not know are
+/// kept, as transformers does.
 ConfigTree complete(Family const& family, ConfigTree const& given) {
   ConfigTree out = family.default_config();
   for (auto const& [key, value] : given.as_object()) {
     std::string const field(resolve(family, key));
-    TESSERA_VALIDATE(field == key || !given.contains(field) || given.at(field) == value, ConfigError, "config.json: ", key, " is ",
-                     value.dump(), " and ", field, " is ", given.at(field).dump(), "; they mean the same, remove one of them");
+    TESSERA_VALIDATE(field == key || !given.contains(field) || given.at(field) == value,
+                     ConfigError, "config.json: ", key, " is ", value.dump(), " and ", field,
+                     " is ", given.at(field).dump(), "; they mean the same, remove one of them");
     out.set(field, value);
   }
   return out;
@@ -50,7 +54,8 @@ ConfigTree complete(Family const& family, ConfigTree const& given) {
 
 bool parse_flag(std::string_view key, std::string const& text) {
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (auto const* yes : {"true", "1", "y", "yes"})
     if (lower == yes) return true;
   for (auto const* no : {"false", "0", "n", "no"})
@@ -71,23 +76,28 @@ ConfigTree parse_as(ConfigTree const& old, std::string_view key, std::string con
   std::int64_t integer = 0;
   double real = 0.0;
   if ((old.is_int() || old.is_null()) && parse_number(text, integer)) return integer;
-  if ((old.is_null() || (old.is_number() && !old.is_int())) && parse_number(text, real)) return real;
+  if ((old.is_null() || (old.is_number() && !old.is_int())) && parse_number(text, real))
+    return real;
   if (old.is_null()) return text;
   TESSERA_VALIDATE(old.is_number(), ConfigError, "config_overrides: ", key, " is ", old.type_name(),
                    "; only numbers, strings and true or false can be overridden");
-  throw ConfigError(concat("config_overrides: ", key, "=", text, ": expected ", old.type_name(), " like ", old.dump()));
+  throw ConfigError(concat("config_overrides: ", key, "=", text, ": expected ", old.type_name(),
+                           " like ", old.dump()));
 }
 
 }  // namespace
 
 std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype) {
   Family const& family = family_of(hf_config);
-  TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16, ConfigError, "a model in ", name_of(dtype),
+  TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16,
+                   ConfigError, "a model in ", name_of(dtype),
                    " is not supported; use fp32, bf16 or fp16");
   return family.make(complete(family, hf_config), dtype);
 }
 
-ConfigTree default_config(std::string const& model_type) { return family_of(model_type).default_config(); }
+ConfigTree default_config(std::string const& model_type) {
+  return family_of(model_type).default_config();
+}
 
 ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
   Family const& family = family_of(config);
@@ -97,13 +107,15 @@ ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
     std::size_t const end = std::min(overrides.find(',', begin), overrides.size());
     std::string const item = overrides.substr(begin, end - begin);
     std::size_t const equals = item.find('=');
-    TESSERA_VALIDATE(equals != std::string::npos && equals > 0, ConfigError, "config_overrides: '", item,
-                     "' is not of the form field=value; example: n_embd=256,n_layer=4");
+    TESSERA_VALIDATE(equals != std::string::npos && equals > 0, ConfigError, "config_overrides: '",
+                     item, "' is not of the form field=value; example: n_embd=256,n_layer=4");
     std::string const field(resolve(family, item.substr(0, equals)));
-    TESSERA_VALIDATE(config.contains(field), ConfigError, "config_overrides: ", field, " is not a field of the ", family.model_type,
-                     " configuration");
+    TESSERA_VALIDATE(config.contains(field), ConfigError, "config_overrides: ", field,
+                     " is not a field of the ", family.model_type, " configuration");
     // a number's type is that of the default, so that a dropout written as 0 can become 0.1
-    ConfigTree const& typed = defaults.contains(field) && !defaults.at(field).is_null() ? defaults.at(field) : config.at(field);
+    ConfigTree const& typed = defaults.contains(field) && !defaults.at(field).is_null()
+                                  ? defaults.at(field)
+                                  : config.at(field);
     config.set(field, parse_as(typed, field, item.substr(equals + 1)));
     begin = end + 1;
   }

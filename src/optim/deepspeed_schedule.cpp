@@ -1,4 +1,5 @@
-/// DeepSpeed's learning-rate schedulers as functions of its iteration i: -1 before the first optimizer step, then 0, 1, ...
+/// DeepSpeed's learning-rate schedulers as functions of its iteration i: -1 before the first
+/// optimizer step, then 0, 1, ...
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,19 +19,22 @@ using detail::Params;
 constexpr auto where = "scheduler.params";
 using Rate = std::function<double(double i)>;
 
-/// The position in a run comes from the checkpoint; the key exists because DeepSpeed's constructors have it.
+/// The position in a run comes from the checkpoint; the key exists because DeepSpeed's constructors
+/// have it.
 void refuse_position(Params const& params) {
   TESSERA_VALIDATE(params.number("last_batch_iteration", -1.0) == -1.0, ConfigError, where,
-                   ".last_batch_iteration is set; a resumed run takes its position from the checkpoint, remove the key");
+                   ".last_batch_iteration is set; a resumed run takes its position from the "
+                   "checkpoint, remove the key");
 }
 
 /// rate(i) = min (1 + step_rate x), x = (i + 1) / step_size, whole numbers of x with staircase.
 Rate lr_range_test(ConfigTree const& tree, double) {
   Params const params(tree, where,
-                      {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate", "lr_range_test_staircase",
-                       "last_batch_iteration"});
+                      {"lr_range_test_min_lr", "lr_range_test_step_size", "lr_range_test_step_rate",
+                       "lr_range_test_staircase", "last_batch_iteration"});
   refuse_position(params);
-  double const least = params.number("lr_range_test_min_lr", 1e-3), rate = params.number("lr_range_test_step_rate", 1.0);
+  double const least = params.number("lr_range_test_min_lr", 1e-3),
+               rate = params.number("lr_range_test_step_rate", 1.0);
   double const size = static_cast<double>(params.integer("lr_range_test_step_size", 1, 2000));
   bool const staircase = params.flag("lr_range_test_staircase", false);
   return [=](double i) {
@@ -64,12 +68,14 @@ struct OneCycle {
 
 Rate one_cycle(ConfigTree const& tree, double) {
   Params const params(tree, where,
-                      {"cycle_min_lr", "cycle_max_lr", "decay_lr_rate", "cycle_first_step_size", "cycle_second_step_size",
-                       "cycle_first_stair_count", "cycle_second_stair_count", "decay_step_size", "cycle_momentum", "cycle_min_mom",
-                       "cycle_max_mom", "decay_mom_rate", "last_batch_iteration"});
+                      {"cycle_min_lr", "cycle_max_lr", "decay_lr_rate", "cycle_first_step_size",
+                       "cycle_second_step_size", "cycle_first_stair_count",
+                       "cycle_second_stair_count", "decay_step_size", "cycle_momentum",
+                       "cycle_min_mom", "cycle_max_mom", "decay_mom_rate", "last_batch_iteration"});
   refuse_position(params);
   TESSERA_VALIDATE(!params.flag("cycle_momentum", true), ConfigError, where,
-                   ".cycle_momentum is true (DeepSpeed's default); cycling the momentum is not supported, set it to false to keep the "
+                   ".cycle_momentum is true (DeepSpeed's default); cycling the momentum is not "
+                   "supported, set it to false to keep the "
                    "optimizer's betas");
   OneCycle c{};
   c.least = params.required_number("cycle_min_lr");
@@ -77,9 +83,11 @@ Rate one_cycle(ConfigTree const& tree, double) {
   c.decay_rate = params.number("decay_lr_rate", 0.0);
   c.decay_step = static_cast<double>(params.integer("decay_step_size", 0, 0));
   c.first = static_cast<double>(params.integer("cycle_first_step_size", 1, 2000));
-  c.second = static_cast<double>(params.integer("cycle_second_step_size", 0, static_cast<std::int64_t>(c.first)));
+  c.second = static_cast<double>(
+      params.integer("cycle_second_step_size", 0, static_cast<std::int64_t>(c.first)));
   c.first_stairs = static_cast<double>(params.integer("cycle_first_stair_count", 0, 0));
-  c.second_stairs = static_cast<double>(params.integer("cycle_second_stair_count", 0, static_cast<std::int64_t>(c.first_stairs)));
+  c.second_stairs = static_cast<double>(
+      params.integer("cycle_second_stair_count", 0, static_cast<std::int64_t>(c.first_stairs)));
   return c;
 }
 
@@ -88,21 +96,27 @@ struct Warmup {
   double steps;
   bool linear;
   explicit Warmup(Params const& params)
-      : steps(static_cast<double>(std::max<std::int64_t>(2, params.integer("warmup_num_steps", 1, 1000)))),
+      : steps(static_cast<double>(
+            std::max<std::int64_t>(2, params.integer("warmup_num_steps", 1, 1000)))),
         linear(params.text("warmup_type", {"log", "linear"}, "log") == "linear") {}
   double gamma(double i) const { return linear ? i / steps : std::log(i + 1.0) / std::log(steps); }
   void compare(double total) const {
     if (total < steps)
-      log::warning(concat(where, ".total_num_steps is ", total, ", less than the ", steps, " steps of its warm-up"));
+      log::warning(concat(where, ".total_num_steps is ", total, ", less than the ", steps,
+                          " steps of its warm-up"));
   }
 };
 
-/// min + (max - min) gamma while warming up; before the first step DeepSpeed sets min, and log(1) = 0 gives min once more.
+/// min + (max - min) gamma while warming up; before the first step DeepSpeed sets min, and log(1) =
+/// 0 gives min once more.
 Rate warmup_lr(ConfigTree const& tree, double learning_rate) {
-  Params const params(tree, where, {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration"});
+  Params const params(tree, where,
+                      {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type",
+                       "last_batch_iteration"});
   refuse_position(params);
   Warmup const warmup(params);
-  double const least = params.number("warmup_min_lr", 0.0), most = params.number("warmup_max_lr", learning_rate);
+  double const least = params.number("warmup_min_lr", 0.0),
+               most = params.number("warmup_max_lr", learning_rate);
   return [=](double i) {
     if (i < 0.0) return least;
     return i < warmup.steps ? least + (most - least) * warmup.gamma(i) : most;
@@ -111,48 +125,56 @@ Rate warmup_lr(ConfigTree const& tree, double learning_rate) {
 
 Rate warmup_decay_lr(ConfigTree const& tree, double) {
   Params const params(tree, where,
-                      {"total_num_steps", "warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration"});
+                      {"total_num_steps", "warmup_min_lr", "warmup_max_lr", "warmup_num_steps",
+                       "warmup_type", "last_batch_iteration"});
   refuse_position(params);
   Warmup const warmup(params);
-  double const least = params.number("warmup_min_lr", 0.0), most = params.number("warmup_max_lr", 1e-3);
+  double const least = params.number("warmup_min_lr", 0.0),
+               most = params.number("warmup_max_lr", 1e-3);
   double const total = static_cast<double>(params.required_integer("total_num_steps", 1));
   warmup.compare(total);
   return [=](double i) {
     if (i < 0.0) return least;
-    double const gamma =
-        i < warmup.steps ? warmup.gamma(i) : std::max(0.0, (total - i) / std::max(1.0, total - warmup.steps));
+    double const gamma = i < warmup.steps
+                             ? warmup.gamma(i)
+                             : std::max(0.0, (total - i) / std::max(1.0, total - warmup.steps));
     return least + (most - least) * gamma;
   };
 }
 
 Rate warmup_cosine_lr(ConfigTree const& tree, double learning_rate) {
   Params const params(tree, where,
-                      {"total_num_steps", "warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type", "last_batch_iteration"});
+                      {"total_num_steps", "warmup_min_ratio", "warmup_num_steps", "cos_min_ratio",
+                       "warmup_type", "last_batch_iteration"});
   refuse_position(params);
   Warmup const warmup(params);
-  double const first = params.number("warmup_min_ratio", 0.0), last = params.number("cos_min_ratio", 1e-4);
+  double const first = params.number("warmup_min_ratio", 0.0),
+               last = params.number("cos_min_ratio", 1e-4);
   double const total = static_cast<double>(params.required_integer("total_num_steps", 1));
   warmup.compare(total);
   return [=](double i) {
     if (i < 0.0) return 0.0;
     if (i < warmup.steps) return learning_rate * (first + (1.0 - first) * warmup.gamma(i));
-    double const progress = std::min(1.0, (i - warmup.steps + 1.0) / std::max(1.0, total - warmup.steps));
+    double const progress =
+        std::min(1.0, (i - warmup.steps + 1.0) / std::max(1.0, total - warmup.steps));
     double const ratio = last + (1.0 - last) * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0;
     return learning_rate * std::max(0.0, ratio);
   };
 }
 
 using Make = Rate (*)(ConfigTree const&, double);
-constexpr std::array<std::pair<std::string_view, Make>, 5> known{{{"LRRangeTest", lr_range_test},
-                                                                  {"OneCycle", one_cycle},
-                                                                  {"WarmupLR", warmup_lr},
-                                                                  {"WarmupDecayLR", warmup_decay_lr},
-                                                                  {"WarmupCosineLR", warmup_cosine_lr}}};
+constexpr std::array<std::pair<std::string_view, Make>, 5> known{
+    {{"LRRangeTest", lr_range_test},
+     {"OneCycle", one_cycle},
+     {"WarmupLR", warmup_lr},
+     {"WarmupDecayLR", warmup_decay_lr},
+     {"WarmupCosineLR", warmup_cosine_lr}}};
 
 }  // namespace
 
 Schedule deepspeed_schedule(ConfigTree const& section, double learning_rate) {
-  TESSERA_VALIDATE(std::isfinite(learning_rate) && learning_rate >= 0.0, ConfigError, "the optimizer's lr is ", learning_rate,
+  TESSERA_VALIDATE(std::isfinite(learning_rate) && learning_rate >= 0.0, ConfigError,
+                   "the optimizer's lr is ", learning_rate,
                    "; it must be a finite number, zero or more");
   Params const outer(section, "scheduler", {"type", "params"});
   auto const* type = section.find("type");
@@ -165,7 +187,8 @@ Schedule deepspeed_schedule(ConfigTree const& section, double learning_rate) {
       return rate(static_cast<double>(step - 2));
     };
   }
-  throw ConfigError(concat("scheduler.type is ", type ? type->dump() : "missing", "; known are ", names));
+  throw ConfigError(
+      concat("scheduler.type is ", type ? type->dump() : "missing", "; known are ", names));
 }
 
 }  // namespace tessera::optim

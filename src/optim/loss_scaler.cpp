@@ -12,22 +12,29 @@ bool is_positive(double x) { return std::isfinite(x) && x > 0.0; }
 
 void check(LossScalerConfig const& c) {
   if (!c.dynamic) {
-    TESSERA_VALIDATE(is_positive(c.static_scale), ConfigError, "loss_scale is ", c.static_scale,
-                     "; a static scale is a positive number (0 in the fp16 section asks for dynamic scaling)");
+    TESSERA_VALIDATE(
+        is_positive(c.static_scale), ConfigError, "loss_scale is ", c.static_scale,
+        "; a static scale is a positive number (0 in the fp16 section asks for dynamic scaling)");
     return;
   }
-  TESSERA_VALIDATE(c.initial_scale_power >= 0 && c.initial_scale_power <= 126, ConfigError, "initial_scale_power is ",
-                   c.initial_scale_power, "; the first scale is 2 to this power and must be a number fp32 holds: 0 to 126");
-  TESSERA_VALIDATE(c.window >= 1, ConfigError, "loss_scale_window is ", c.window, "; it counts steps and must be positive");
-  TESSERA_VALIDATE(c.hysteresis >= 1, ConfigError, "hysteresis is ", c.hysteresis, "; it counts overflows and must be positive");
-  TESSERA_VALIDATE(is_positive(c.min_scale), ConfigError, "min_loss_scale is ", c.min_scale, "; it must be positive");
+  TESSERA_VALIDATE(
+      c.initial_scale_power >= 0 && c.initial_scale_power <= 126, ConfigError,
+      "initial_scale_power is ", c.initial_scale_power,
+      "; the first scale is 2 to this power and must be a number fp32 holds: 0 to 126");
+  TESSERA_VALIDATE(c.window >= 1, ConfigError, "loss_scale_window is ", c.window,
+                   "; it counts steps and must be positive");
+  TESSERA_VALIDATE(c.hysteresis >= 1, ConfigError, "hysteresis is ", c.hysteresis,
+                   "; it counts overflows and must be positive");
+  TESSERA_VALIDATE(is_positive(c.min_scale), ConfigError, "min_loss_scale is ", c.min_scale,
+                   "; it must be positive");
 }
 
 }  // namespace
 
 LossScaler::LossScaler(LossScalerConfig const& config) : config_(config) {
   check(config_);
-  state_.scale = config_.dynamic ? std::ldexp(1.0, config_.initial_scale_power) : config_.static_scale;
+  state_.scale =
+      config_.dynamic ? std::ldexp(1.0, config_.initial_scale_power) : config_.static_scale;
   state_.hysteresis = config_.hysteresis;
 }
 
@@ -35,9 +42,11 @@ void LossScaler::update(bool overflow) {
   auto& s = state_;
   if (config_.dynamic && overflow) {
     if (config_.hysteresis == 1 || s.hysteresis <= 1) {
-      TESSERA_VALIDATE(s.scale != config_.min_scale, ConfigError, "gradients overflow at optimizer step ", s.iteration + 1,
+      TESSERA_VALIDATE(s.scale != config_.min_scale, ConfigError,
+                       "gradients overflow at optimizer step ", s.iteration + 1,
                        " although the loss scale is already at its minimum of ", config_.min_scale,
-                       ": the training diverges; lower the learning rate, turn on gradient_clipping, or train in bf16");
+                       ": the training diverges; lower the learning rate, turn on "
+                       "gradient_clipping, or train in bf16");
       s.scale = std::max(s.scale / 2.0, config_.min_scale);
     } else {
       --s.hysteresis;
@@ -53,11 +62,12 @@ void LossScaler::update(bool overflow) {
 }
 
 void LossScaler::restore(LossScalerState const& state) {
-  TESSERA_VALIDATE(is_positive(state.scale) && state.iteration >= 0 && state.last_overflow >= -1 &&
-                       state.last_overflow < std::max<std::int64_t>(state.iteration, 1) && state.hysteresis >= 1,
-                   DataError, "the checkpoint's loss scaler has scale ", state.scale, ", iteration ", state.iteration,
-                   ", last overflow ", state.last_overflow, ", hysteresis ", state.hysteresis,
-                   ", which no training reaches; the checkpoint is damaged");
+  TESSERA_VALIDATE(
+      is_positive(state.scale) && state.iteration >= 0 && state.last_overflow >= -1 &&
+          state.last_overflow < std::max<std::int64_t>(state.iteration, 1) && state.hysteresis >= 1,
+      DataError, "the checkpoint's loss scaler has scale ", state.scale, ", iteration ",
+      state.iteration, ", last overflow ", state.last_overflow, ", hysteresis ", state.hysteresis,
+      ", which no training reaches; the checkpoint is damaged");
   state_ = state;
   if (!config_.dynamic) state_.scale = config_.static_scale;
 }

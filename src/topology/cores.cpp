@@ -47,15 +47,18 @@ int share_of_cores(CoreFacts const& facts) {
   if (facts.wanted > 0) return facts.wanted;
   double share = 0.0;
   for (int const core : facts.masks[static_cast<std::size_t>(facts.rank)]) {
-    auto const sharing = std::ranges::count_if(facts.masks, [&](auto const& mask) { return std::ranges::binary_search(mask, core); });
+    auto const sharing = std::ranges::count_if(
+        facts.masks, [&](auto const& mask) { return std::ranges::binary_search(mask, core); });
     share += 1.0 / static_cast<double>(sharing);
   }
   double const whole = std::floor(share + 1e-6);  // thirds add up to one
-  double const allowed = facts.quota > 0.0 ? std::ceil(facts.quota / facts.quota_sharers - 1e-6) : whole;
+  double const allowed =
+      facts.quota > 0.0 ? std::ceil(facts.quota / facts.quota_sharers - 1e-6) : whole;
   return std::max(1, static_cast<int>(std::min(whole, allowed)));
 }
 
-/// A limit may sit on any group above the process's own; the tightest counts. cgroups(7): "hierarchy:controllers:path" lines.
+/// A limit may sit on any group above the process's own; the tightest counts. cgroups(7):
+/// "hierarchy:controllers:path" lines.
 double quota_of_control_groups() {
   double tightest = 0.0;
   std::ifstream file("/proc/self/cgroup");
@@ -66,7 +69,8 @@ double quota_of_control_groups() {
     bool const unified = controllers == ",,";
     if (!unified && controllers.find(",cpu,") == std::string::npos) continue;
     for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
-      double const quota = quota_in((unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + (path == "/" ? "" : path), unified);
+      double const quota = quota_in(
+          (unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu") + (path == "/" ? "" : path), unified);
       if (quota > 0.0 && (tightest == 0.0 || quota < tightest)) tightest = quota;
       if (path.size() <= 1) break;
     }
@@ -79,7 +83,8 @@ int cores_of_rank(MpiSession const& session) {
   CommHandle const handle = session.node();
   std::memcpy(&node, &handle.raw, sizeof node);
   Card own;
-  for (int const c : allowed_cores()) own.mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);
+  for (int const c : allowed_cores())
+    own.mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);
   own.quota = quota_of_control_groups();
   std::vector<Card> all(static_cast<std::size_t>(session.info().local_size));
   MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, node);
@@ -93,7 +98,8 @@ int cores_of_rank(MpiSession const& session) {
   facts.rank = session.info().local_rank;
   facts.wanted = wanted_by_environment();
   facts.quota = own.quota;
-  facts.quota_sharers = std::max(1, static_cast<int>(std::ranges::count_if(all, [](Card const& card) { return card.quota > 0.0; })));
+  facts.quota_sharers = std::max(1, static_cast<int>(std::ranges::count_if(
+                                        all, [](Card const& card) { return card.quota > 0.0; })));
   return share_of_cores(facts);
 }
 

@@ -18,14 +18,17 @@ std::string value_of(Environment const& environment, std::string_view name) {
 std::vector<std::string> words_of(std::string const& text) {
   std::vector<std::string> out(1);
   for (char const c : text) {
-    if (c == ',') out.emplace_back();
-    else if (!std::isspace(static_cast<unsigned char>(c))) out.back() += c;
+    if (c == ',')
+      out.emplace_back();
+    else if (!std::isspace(static_cast<unsigned char>(c)))
+      out.back() += c;
   }
   return out;
 }
 
 bool is_number(std::string const& word) {
-  return !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return !word.empty() && std::all_of(word.begin(), word.end(),
+                                      [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
 /// Devices that a list shows, and what is odd about it.
@@ -36,26 +39,31 @@ struct VisibleList {
 VisibleList read_list(std::string const& text) {
   VisibleList out;
   for (auto const& word : words_of(text)) {
-    bool const mig = word.starts_with("MIG-"), known = mig || is_number(word) || word.starts_with("GPU-");
+    bool const mig = word.starts_with("MIG-"),
+               known = mig || is_number(word) || word.starts_with("GPU-");
     if (!known) {
-      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, ": '", word, "' is no device, and CUDA ignores what comes after it");
+      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, ": '", word,
+                          "' is no device, and CUDA ignores what comes after it");
       break;
     }
     if (std::find(out.shown.begin(), out.shown.end(), word) != out.shown.end()) {
       out.shown.clear();
-      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, " names device ", word, " twice: CUDA then shows none");
+      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, " names device ", word,
+                          " twice: CUDA then shows none");
       break;
     }
     out.shown.push_back(word);
     if (mig && out.shown.size() > 1)
-      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, ": a process sees one MIG instance at most; give each rank its own");
+      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text,
+                          ": a process sees one MIG instance at most; give each rank its own");
   }
   return out;
 }
 
 std::string ranks_text(std::vector<int> const& ranks) {
   std::string out;
-  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i) out += concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
+  for (std::size_t i = 0; i < ranks.size() && i < 8; ++i)
+    out += concat(i == 0 ? "" : i + 1 == ranks.size() ? " and " : ", ", ranks[i]);
   return ranks.size() > 8 ? out + concat(" and ", ranks.size() - 8, " more") : out;
 }
 
@@ -64,7 +72,9 @@ std::string ranks_text(std::vector<int> const& ranks) {
 DeviceBinding bind_device(int local_rank, int local_size, int visible) {
   if (visible <= 0) return {};
   if (visible == 1 || local_size <= visible) return {visible == 1 ? 0 : local_rank, ""};
-  return {local_rank % visible, concat(local_size, " ranks of a node share ", visible, " GPUs; start ", visible, " ranks a node, or ask for ", local_size, " GPUs")};
+  return {local_rank % visible,
+          concat(local_size, " ranks of a node share ", visible, " GPUs; start ", visible,
+                 " ranks a node, or ask for ", local_size, " GPUs")};
 }
 
 std::vector<std::string> device_view_findings(Environment const& environment) {
@@ -81,7 +91,9 @@ std::vector<std::string> device_view_findings(Environment const& environment) {
         std::string const given = value_of(environment, name);
         if (given.empty()) continue;
         if (auto const count = words_of(given).size(); count > list.shown.size())
-          out.push_back(concat("Slurm gave ", count, " GPUs (", name, "=", given, ") and this process sees ", list.shown.size(), " (CUDA_VISIBLE_DEVICES=", text,
+          out.push_back(concat("Slurm gave ", count, " GPUs (", name, "=", given,
+                               ") and this process sees ", list.shown.size(),
+                               " (CUDA_VISIBLE_DEVICES=", text,
                                "): right with --gpus-per-task, else GPUs lie idle"));
         break;
       }
@@ -90,31 +102,42 @@ std::vector<std::string> device_view_findings(Environment const& environment) {
   std::string const order = value_of(environment, "CUDA_DEVICE_ORDER");
   if (!order.empty() && order != "PCI_BUS_ID" && order != "FASTEST_FIRST")
     out.push_back(concat("CUDA_DEVICE_ORDER=", order, ": it must be FASTEST_FIRST or PCI_BUS_ID"));
-  else if (order != "PCI_BUS_ID" && visible != environment.end() && is_number(words_of(visible->second)[0]))
-    out.push_back("CUDA numbers devices fastest first, nvidia-smi by PCI address: on nodes with different GPUs set CUDA_DEVICE_ORDER=PCI_BUS_ID");
+  else if (order != "PCI_BUS_ID" && visible != environment.end() &&
+           is_number(words_of(visible->second)[0]))
+    out.push_back(
+        "CUDA numbers devices fastest first, nvidia-smi by PCI address: on nodes with different "
+        "GPUs set CUDA_DEVICE_ORDER=PCI_BUS_ID");
   return out;
 }
 
 DeviceSharing device_sharing(std::vector<RankDevice> const& of_rank) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> ranks_on;
-  for (std::size_t r = 0; r < of_rank.size(); ++r) ranks_on[{of_rank[r].node, of_rank[r].bus}].push_back(static_cast<int>(r));
+  for (std::size_t r = 0; r < of_rank.size(); ++r)
+    ranks_on[{of_rank[r].node, of_rank[r].bus}].push_back(static_cast<int>(r));
   for (auto const& [device, ranks] : ranks_on) {
     if (ranks.size() < 2) continue;
     std::set<std::string> uuids;
     for (int const r : ranks) uuids.insert(of_rank[static_cast<std::size_t>(r)].uuid);
     bool const instances = uuids.size() == ranks.size();
-    std::string notice = concat("ranks ", ranks_text(ranks), instances ? " have MIG instances of one GPU (" : " share one GPU (", device.second,
-                                "): all collectives go through host memory, far slower than NCCL");
-    if (!instances) notice += ". Unless that is wanted, give every rank a GPU of its own: srun --gpus-per-task=1, or fewer ranks a node, or all GPUs visible to all ranks";
+    std::string notice =
+        concat("ranks ", ranks_text(ranks),
+               instances ? " have MIG instances of one GPU (" : " share one GPU (", device.second,
+               "): all collectives go through host memory, far slower than NCCL");
+    if (!instances)
+      notice +=
+          ". Unless that is wanted, give every rank a GPU of its own: srun --gpus-per-task=1, or "
+          "fewer ranks a node, or all GPUs visible to all ranks";
     return {true, notice};
   }
   return {};
 }
 
-std::vector<int> cores_to_use(std::vector<int> const& allowed, std::vector<int> const& online, std::vector<int> const& near) {
+std::vector<int> cores_to_use(std::vector<int> const& allowed, std::vector<int> const& online,
+                              std::vector<int> const& near) {
   if (allowed != online) return allowed;
   std::vector<int> out;
-  std::set_intersection(allowed.begin(), allowed.end(), near.begin(), near.end(), std::back_inserter(out));
+  std::set_intersection(allowed.begin(), allowed.end(), near.begin(), near.end(),
+                        std::back_inserter(out));
   return out.empty() ? allowed : out;
 }
 

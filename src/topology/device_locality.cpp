@@ -1,4 +1,5 @@
-// Where devices are in the machine, by hwloc: "hwloc" manual, sections "I/O Devices" and "PCI device locality".
+// Where devices are in the machine, by hwloc: "hwloc" manual, sections "I/O Devices" and "PCI
+// device locality".
 #include <hwloc.h>
 
 #include <memory>
@@ -9,7 +10,8 @@
 namespace tessera::topology {
 namespace {
 
-using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
+using Topology =
+    std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
 
 /// Null when hwloc cannot say.
 Topology load_topology() {
@@ -31,10 +33,12 @@ GpuPath path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
   if (!a || !b) return GpuPath::unknown;
   auto* const common = hwloc_get_common_ancestor_obj(topology, a, b);
   if (!common) return GpuPath::unknown;
-  if (common->type == HWLOC_OBJ_BRIDGE && common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI)
+  if (common->type == HWLOC_OBJ_BRIDGE &&
+      common->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI)
     return common == a->parent || common == b->parent ? GpuPath::pci_switch : GpuPath::pci_bridges;
   if (common->type == HWLOC_OBJ_BRIDGE) return GpuPath::host_bridge;
-  return hwloc_bitmap_isequal(common->cpuset, hwloc_get_root_obj(topology)->cpuset) && hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) > 1
+  return hwloc_bitmap_isequal(common->cpuset, hwloc_get_root_obj(topology)->cpuset) &&
+                 hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PACKAGE) > 1
              ? GpuPath::system
              : GpuPath::numa_node;
 }
@@ -45,12 +49,18 @@ std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus) {
   std::vector<NetworkDevice> out;
   auto const topology = load_topology();
   if (!topology) return out;
-  for (auto* object = hwloc_get_next_osdev(topology.get(), nullptr); object; object = hwloc_get_next_osdev(topology.get(), object)) {
+  for (auto* object = hwloc_get_next_osdev(topology.get(), nullptr); object;
+       object = hwloc_get_next_osdev(topology.get(), object)) {
     auto const kind = object->attr->osdev.type;
     auto* const device = pci_device_above(object);
-    if (!object->name || !device || (kind != HWLOC_OBJ_OSDEV_OPENFABRICS && kind != HWLOC_OBJ_OSDEV_NETWORK)) continue;
+    if (!object->name || !device ||
+        (kind != HWLOC_OBJ_OSDEV_OPENFABRICS && kind != HWLOC_OBJ_OSDEV_NETWORK))
+      continue;
     NetworkDevice network{object->name, {}};
-    for (auto const& gpu : gpus) network.from_gpu.push_back(path_between(topology.get(), device, hwloc_get_pcidev_by_busidstring(topology.get(), gpu.bus.c_str())));
+    for (auto const& gpu : gpus)
+      network.from_gpu.push_back(
+          path_between(topology.get(), device,
+                       hwloc_get_pcidev_by_busidstring(topology.get(), gpu.bus.c_str())));
     out.push_back(std::move(network));
   }
   return out;
@@ -63,7 +73,8 @@ std::vector<int> cores_near(std::string const& pci_address) {
   auto* const place = device ? hwloc_get_non_io_ancestor_obj(topology.get(), device) : nullptr;
   std::vector<int> cores;
   if (!place || !place->cpuset || hwloc_bitmap_iszero(place->cpuset)) return cores;
-  for (int c = hwloc_bitmap_first(place->cpuset); c >= 0; c = hwloc_bitmap_next(place->cpuset, c)) cores.push_back(c);
+  for (int c = hwloc_bitmap_first(place->cpuset); c >= 0; c = hwloc_bitmap_next(place->cpuset, c))
+    cores.push_back(c);
   return cores;
 }
 

@@ -35,7 +35,8 @@ Gpu read_gpu(Nvml const& nvml, NvmlDevice device) {
     if (nvml.link_state(device, link, &active) == 0 && active == 1) ++gpu.nvlinks;
   }
   unsigned long long errors = 0;
-  if (nvml.ecc_errors && nvml.ecc_errors(device, uncorrected, since_driver, &errors) == 0) gpu.ecc_errors = static_cast<std::int64_t>(errors);
+  if (nvml.ecc_errors && nvml.ecc_errors(device, uncorrected, since_driver, &errors) == 0)
+    gpu.ecc_errors = static_cast<std::int64_t>(errors);
   unsigned corrected_rows = 0, rows = 0, pending = 0, failed = 0;
   if (nvml.remapped && nvml.remapped(device, &corrected_rows, &rows, &pending, &failed) == 0) {
     gpu.remapped_rows = static_cast<int>(rows);
@@ -51,12 +52,18 @@ GpuPath path_between(Nvml const& nvml, NvmlDevice a, NvmlDevice b) {
   if (!nvml.ancestor || nvml.ancestor(a, b, &level) != 0) return GpuPath::unknown;
   switch (level) {  // nvmlGpuTopologyLevel_t
     case 0:
-    case 10: return GpuPath::pci_switch;
-    case 20: return GpuPath::pci_bridges;
-    case 30: return GpuPath::host_bridge;
-    case 40: return GpuPath::numa_node;
-    case 50: return GpuPath::system;
-    default: return GpuPath::unknown;
+    case 10:
+      return GpuPath::pci_switch;
+    case 20:
+      return GpuPath::pci_bridges;
+    case 30:
+      return GpuPath::host_bridge;
+    case 40:
+      return GpuPath::numa_node;
+    case 50:
+      return GpuPath::system;
+    default:
+      return GpuPath::unknown;
   }
 }
 
@@ -65,7 +72,8 @@ void read_all(Nvml const& nvml, GpuInventory& out) {
   if (nvml.driver_version && nvml.driver_version(driver, sizeof driver) == 0) out.driver = driver;
   if (nvml.cuda_version) nvml.cuda_version(&out.cuda);
   unsigned count = 0;
-  if (int const status = nvml.count(&count); status != 0) out.refusal = concat("NVML counts no devices (error ", status, ")");
+  if (int const status = nvml.count(&count); status != 0)
+    out.refusal = concat("NVML counts no devices (error ", status, ")");
   std::vector<NvmlDevice> devices;
   for (unsigned i = 0; i < count; ++i) {
     NvmlDevice device = nullptr;
@@ -75,7 +83,8 @@ void read_all(Nvml const& nvml, GpuInventory& out) {
   }
   for (auto* const a : devices) {
     out.paths.emplace_back();
-    for (auto* const b : devices) out.paths.back().push_back(a == b ? GpuPath::same : path_between(nvml, a, b));
+    for (auto* const b : devices)
+      out.paths.back().push_back(a == b ? GpuPath::same : path_between(nvml, a, b));
   }
 }
 
@@ -85,11 +94,14 @@ GpuInventory read_gpu_inventory(std::string const& file) {
   GpuInventory out;
   Nvml nvml;
   if (!nvml.load(file)) {
-    out.refusal = nvml.library.loaded() ? file + " is no NVML of a driver since 2019" : concat("there is no NVIDIA driver here (", nvml.library.refusal(), ")");
+    out.refusal = nvml.library.loaded()
+                      ? file + " is no NVML of a driver since 2019"
+                      : concat("there is no NVIDIA driver here (", nvml.library.refusal(), ")");
     return out;
   }
   if (int const status = nvml.init(); status != 0) {
-    out.refusal = concat("NVML does not start: ", nvml.error_text ? nvml.error_text(status) : "", " (error ", status, ")");
+    out.refusal = concat("NVML does not start: ", nvml.error_text ? nvml.error_text(status) : "",
+                         " (error ", status, ")");
     return out;
   }
   read_all(nvml, out);
@@ -99,14 +111,22 @@ GpuInventory read_gpu_inventory(std::string const& file) {
 
 char const* name_of(GpuPath path) {
   switch (path) {
-    case GpuPath::same: return "X";
-    case GpuPath::nvlink: return "NVL";
-    case GpuPath::pci_switch: return "PIX";
-    case GpuPath::pci_bridges: return "PXB";
-    case GpuPath::host_bridge: return "PHB";
-    case GpuPath::numa_node: return "NODE";
-    case GpuPath::system: return "SYS";
-    case GpuPath::unknown: break;
+    case GpuPath::same:
+      return "X";
+    case GpuPath::nvlink:
+      return "NVL";
+    case GpuPath::pci_switch:
+      return "PIX";
+    case GpuPath::pci_bridges:
+      return "PXB";
+    case GpuPath::host_bridge:
+      return "PHB";
+    case GpuPath::numa_node:
+      return "NODE";
+    case GpuPath::system:
+      return "SYS";
+    case GpuPath::unknown:
+      break;
   }
   return "?";
 }

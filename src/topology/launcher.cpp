@@ -21,7 +21,8 @@ std::optional<Integer> number_of(Environment const& environment, std::string_vie
   std::string const text = text_of(environment, name);
   Integer value = 0;
   auto const [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || failure != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (text.empty() || failure != std::errc() || end != text.data() + text.size())
+    return std::nullopt;
   return value;
 }
 
@@ -30,15 +31,18 @@ struct Variables {
   char const *size, *rank, *local_rank, *local_size;
 };
 
-/// Innermost first. Slurm's are those of a step: the SLURM_NTASKS of a batch script counts tasks that are not started yet.
+/// Innermost first. Slurm's are those of a step: the SLURM_NTASKS of a batch script counts tasks
+/// that are not started yet.
 constexpr Variables variables_of[] = {
-    {Launcher::mpirun, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {Launcher::mpirun, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {Launcher::srun, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID", ""},
     {Launcher::hydra, "PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
 };
 
 constexpr char const* srun_advice =
-    "Use `srun --mpi=pmix`, or what the machine's documentation names (`srun --mpi=list` shows what there is), or mpirun inside the job";
+    "Use `srun --mpi=pmix`, or what the machine's documentation names (`srun --mpi=list` shows "
+    "what there is), or mpirun inside the job";
 
 }  // namespace
 
@@ -79,17 +83,23 @@ LauncherFacts launcher_facts(Environment const& environment) {
 bool is_replica(LauncherFacts const& facts) { return facts.rank.value_or(0) != 0; }
 
 std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library) {
-  bool const affected = facts.launcher == Launcher::srun && !facts.pmix && mpi_library.starts_with("Open MPI");
+  bool const affected =
+      facts.launcher == Launcher::srun && !facts.pmix && mpi_library.starts_with("Open MPI");
   if (!affected || facts.unchecked) return "";
-  return concat("srun started this program without PMIx", facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", by which ",
-                mpi_library, " finds its ranks. ", srun_advice, ". (An Open MPI that was built for PMI-2: set TESSERA_LAUNCHER_CHECK=0)");
+  return concat("srun started this program without PMIx",
+                facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", by which ",
+                mpi_library, " finds its ranks. ", srun_advice,
+                ". (An Open MPI that was built for PMI-2: set TESSERA_LAUNCHER_CHECK=0)");
 }
 
 std::string disagreement(LauncherFacts const& facts, int mpi_size) {
   if (mpi_size != 1 || facts.size.value_or(1) == 1) return "";
-  return concat("the launcher started ", *facts.size, " processes, but MPI sees one rank: each would train alone in the same directory. ",
-                facts.launcher == Launcher::srun ? srun_advice
-                                                 : "The launcher belongs to another MPI than the one Tessera was built with; `tessera-train --version` names it");
+  return concat("the launcher started ", *facts.size,
+                " processes, but MPI sees one rank: each would train alone in the same directory. ",
+                facts.launcher == Launcher::srun
+                    ? srun_advice
+                    : "The launcher belongs to another MPI than the one Tessera was built with; "
+                      "`tessera-train --version` names it");
 }
 
 std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
@@ -104,7 +114,8 @@ std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
 
 std::optional<std::int64_t> job_end_time(LauncherFacts const& facts) {
   if (facts.end_time || !facts.slurm) return facts.end_time;
-  return end_time_in(output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
+  return end_time_in(
+      output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
 }
 
 }  // namespace tessera::topology

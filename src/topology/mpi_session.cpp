@@ -34,7 +34,8 @@ std::atomic<bool> skip_finalize{false};
 MpiSession::MpiSession(int& argc, char**& argv) {
   int granted = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &granted);
-  TESSERA_VALIDATE(granted >= MPI_THREAD_SERIALIZED, ConfigError, "MPI grants thread level ", granted,
+  TESSERA_VALIDATE(granted >= MPI_THREAD_SERIALIZED, ConfigError, "MPI grants thread level ",
+                   granted,
                    " but MPI_THREAD_SERIALIZED is needed; use an MPI built with thread support");
   MPI_Comm_rank(MPI_COMM_WORLD, &info_.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &info_.world_size);
@@ -53,15 +54,18 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   std::vector<int> nodes(static_cast<std::size_t>(info_.world_size));
   MPI_Allgather(&info_.node, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD);
   leaders_.assign(static_cast<std::size_t>(info_.node_count), -1);
-  for (int r = info_.world_size; r-- > 0;) leaders_[static_cast<std::size_t>(nodes[static_cast<std::size_t>(r)])] = r;
+  for (int r = info_.world_size; r-- > 0;)
+    leaders_[static_cast<std::size_t>(nodes[static_cast<std::size_t>(r)])] = r;
 
   char name[MPI_MAX_PROCESSOR_NAME] = {};
   int length = 0;
   MPI_Get_processor_name(name, &length);
   info_.host = name;
   std::vector<char> all(static_cast<std::size_t>(info_.world_size) * MPI_MAX_PROCESSOR_NAME);
-  MPI_Allgather(name, MPI_MAX_PROCESSOR_NAME, MPI_CHAR, all.data(), MPI_MAX_PROCESSOR_NAME, MPI_CHAR, MPI_COMM_WORLD);
-  for (int r = 0; r < info_.world_size; ++r) hosts_.emplace_back(all.data() + static_cast<std::size_t>(r) * MPI_MAX_PROCESSOR_NAME);
+  MPI_Allgather(name, MPI_MAX_PROCESSOR_NAME, MPI_CHAR, all.data(), MPI_MAX_PROCESSOR_NAME,
+                MPI_CHAR, MPI_COMM_WORLD);
+  for (int r = 0; r < info_.world_size; ++r)
+    hosts_.emplace_back(all.data() + static_cast<std::size_t>(r) * MPI_MAX_PROCESSOR_NAME);
 }
 
 MpiSession::~MpiSession() {
@@ -112,7 +116,8 @@ void MpiSession::abort(int exit_code) {
   std::thread([exit_code] {  // a launcher that is itself cut off must not keep this process
     std::this_thread::sleep_for(std::chrono::seconds(10));
     std::_Exit(exit_code);
-  }).detach();
+  })
+      .detach();
   MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::abort();
 }
@@ -129,10 +134,14 @@ std::string MpiSession::thread_level() {
   int level = MPI_THREAD_SINGLE;
   MPI_Query_thread(&level);
   switch (level) {
-    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
-    case MPI_THREAD_MULTIPLE: return "MPI_THREAD_MULTIPLE";
-    default: return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+      return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+      return "MPI_THREAD_SERIALIZED";
+    case MPI_THREAD_MULTIPLE:
+      return "MPI_THREAD_MULTIPLE";
+    default:
+      return "MPI_THREAD_SINGLE";
   }
 }
 

@@ -21,8 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t largest_batch = 64;  ///< descriptors of one message; the kernel takes 253, and limits those under way
-constexpr int patience_ms = 30'000;        ///< for a peer that has connected and then says nothing
+constexpr std::size_t largest_batch =
+    64;  ///< descriptors of one message; the kernel takes 253, and limits those under way
+constexpr int patience_ms = 30'000;  ///< for a peer that has connected and then says nothing
 
 MPI_Comm comm_of(CommHandle handle) {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -58,7 +59,8 @@ sockaddr_un address_of(std::string const& name, socklen_t& length) {
 bool same_user(int connection) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+  return ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == ::geteuid();
 }
 
 bool send_batch(int connection, int const* descriptors, std::size_t count) {
@@ -75,7 +77,8 @@ bool send_batch(int connection, int const* descriptors, std::size_t count) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(count * sizeof(int));
   std::memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
-  return ::sendmsg(connection, &message, MSG_NOSIGNAL) == 1 && ::recv(connection, &byte, 1, 0) == 1;  // its answer: received
+  return ::sendmsg(connection, &message, MSG_NOSIGNAL) == 1 &&
+         ::recv(connection, &byte, 1, 0) == 1;  // its answer: received
 }
 
 bool receive_batch(int connection, std::size_t count, std::vector<int>& out) {
@@ -101,7 +104,8 @@ void set_patience(int connection) {
   ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
-/// Passes the descriptors to one rank after the other; what fails on the way the receiver makes good itself.
+/// Passes the descriptors to one rank after the other; what fails on the way the receiver makes
+/// good itself.
 void serve(int listener, int peers, std::vector<int> const& descriptors) {
   for (int i = 0; i < peers; ++i) {
     pollfd ready{listener, POLLIN, 0};
@@ -110,7 +114,9 @@ void serve(int listener, int peers, std::vector<int> const& descriptors) {
     if (connection.fd < 0 || !same_user(connection.fd)) continue;
     set_patience(connection.fd);
     for (std::size_t at = 0; at < descriptors.size(); at += largest_batch)
-      if (!send_batch(connection.fd, descriptors.data() + at, std::min(largest_batch, descriptors.size() - at))) break;
+      if (!send_batch(connection.fd, descriptors.data() + at,
+                      std::min(largest_batch, descriptors.size() - at)))
+        break;
   }
 }
 
@@ -118,7 +124,9 @@ std::vector<int> received(int connection, std::size_t count) {
   std::vector<int> descriptors;
   set_patience(connection);
   while (descriptors.size() < count)
-    if (!receive_batch(connection, std::min(largest_batch, count - descriptors.size()), descriptors)) break;
+    if (!receive_batch(connection, std::min(largest_batch, count - descriptors.size()),
+                       descriptors))
+      break;
   return descriptors;
 }
 
@@ -137,7 +145,9 @@ int listen_as(std::string const& name) {
   int const fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   socklen_t length = 0;
   sockaddr_un const address = address_of(name, length);
-  if (fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr const*>(&address), length) == 0 && ::listen(fd, 4096) == 0) return fd;
+  if (fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr const*>(&address), length) == 0 &&
+      ::listen(fd, 4096) == 0)
+    return fd;
   if (fd >= 0) ::close(fd);
   return -1;
 }
@@ -146,7 +156,9 @@ int connect_to(std::string const& name) {
   int const fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   socklen_t length = 0;
   sockaddr_un const address = address_of(name, length);
-  if (fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr const*>(&address), length) == 0 && same_user(fd)) return fd;
+  if (fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr const*>(&address), length) == 0 &&
+      same_user(fd))
+    return fd;
   if (fd >= 0) ::close(fd);
   return -1;
 }
@@ -159,7 +171,8 @@ std::string joined(std::vector<fs::path> const& files) {
 
 std::vector<fs::path> split(std::string const& text) {
   std::vector<fs::path> files;
-  for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1) files.emplace_back(text.substr(at, text.find('\0', at) - at));
+  for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1)
+    files.emplace_back(text.substr(at, text.find('\0', at) - at));
   return files;
 }
 

@@ -48,7 +48,8 @@ struct Peer {
 
 bool is_link_local(in6_addr const& address) { return IN6_IS_ADDR_LINKLOCAL(&address); }
 
-/// "4 10.0.0.1" for a socket of this family; IPv4 addresses reach an IPv6 socket as mapped ones. Length 0: not for this socket.
+/// "4 10.0.0.1" for a socket of this family; IPv4 addresses reach an IPv6 socket as mapped ones.
+/// Length 0: not for this socket.
 Address parse(std::string const& text, int port, int family) {
   Address out;
   bool const v4 = text.starts_with("4 ");
@@ -57,7 +58,8 @@ Address parse(std::string const& text, int port, int family) {
     auto& a = reinterpret_cast<sockaddr_in6&>(out.storage);
     a.sin6_family = AF_INET6;
     a.sin6_port = htons(static_cast<std::uint16_t>(port));
-    if (::inet_pton(AF_INET6, (v4 ? "::ffff:" + host : host).c_str(), &a.sin6_addr) == 1) out.length = sizeof a;
+    if (::inet_pton(AF_INET6, (v4 ? "::ffff:" + host : host).c_str(), &a.sin6_addr) == 1)
+      out.length = sizeof a;
   } else if (v4) {
     auto& a = reinterpret_cast<sockaddr_in&>(out.storage);
     a.sin_family = AF_INET;
@@ -94,14 +96,17 @@ struct NodeWatch::State {
   std::vector<Peer> peers;          ///< by node; a leaf knows the first alone
 
   bool is_centre() const { return settings.node == 0; }
-  std::chrono::milliseconds interval() const { return std::clamp<std::chrono::milliseconds>(settings.patience / 10, 5ms, 3000ms); }
+  std::chrono::milliseconds interval() const {
+    return std::clamp<std::chrono::milliseconds>(settings.patience / 10, 5ms, 3000ms);
+  }
   void send(Address const& to, Kind kind, int lost) const {
     Beat beat;
     beat.job = settings.job;
     beat.node = settings.node;
     beat.lost = lost;
     beat.kind = kind;
-    ::sendto(fd, &beat, sizeof beat, MSG_NOSIGNAL, reinterpret_cast<sockaddr const*>(&to.storage), to.length);
+    ::sendto(fd, &beat, sizeof beat, MSG_NOSIGNAL, reinterpret_cast<sockaddr const*>(&to.storage),
+             to.length);
   }
   void send_to_all(Kind kind, int lost) const {
     if (!is_centre() && !peers[0].heard)
@@ -113,17 +118,20 @@ struct NodeWatch::State {
   bool receive(Beat& beat, Address& from) const {
     for (;;) {
       from.length = sizeof from.storage;
-      ssize_t const got = ::recvfrom(fd, &beat, sizeof beat, 0, reinterpret_cast<sockaddr*>(&from.storage), &from.length);
+      ssize_t const got = ::recvfrom(fd, &beat, sizeof beat, 0,
+                                     reinterpret_cast<sockaddr*>(&from.storage), &from.length);
       if (got < 0 && errno == ECONNREFUSED) continue;  // an earlier datagram found nobody
       if (got < 0) return false;
-      bool const known = beat.node >= 0 && beat.node < settings.nodes && (beat.node == 0) != is_centre();
+      bool const known =
+          beat.node >= 0 && beat.node < settings.nodes && (beat.node == 0) != is_centre();
       if (got == sizeof beat && beat.job == settings.job && known) return true;
     }
   }
   /// The first node silent for longer than the patience, -1: none.
   int silent(Clock::time_point now) const {
     for (std::size_t n = 0; n < peers.size(); ++n)
-      if (peers[n].heard && !peers[n].gone && now - peers[n].last > settings.patience) return static_cast<int>(n);
+      if (peers[n].heard && !peers[n].gone && now - peers[n].last > settings.patience)
+        return static_cast<int>(n);
     return -1;
   }
   ~State() {
@@ -137,13 +145,15 @@ NodeWatch::Endpoint NodeWatch::open_endpoint() {
   Address any;
   any.storage.ss_family = static_cast<sa_family_t>(family);
   any.length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  bool const bound = fd >= 0 && ::bind(fd, reinterpret_cast<sockaddr*>(&any.storage), any.length) == 0 &&
+  bool const bound = fd >= 0 &&
+                     ::bind(fd, reinterpret_cast<sockaddr*>(&any.storage), any.length) == 0 &&
                      ::getsockname(fd, reinterpret_cast<sockaddr*>(&any.storage), &any.length) == 0;
   if (!bound) {
     if (fd >= 0) ::close(fd);
     return {};
   }
-  return {fd, ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(any.storage).sin6_port : reinterpret_cast<sockaddr_in&>(any.storage).sin_port)};
+  return {fd, ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(any.storage).sin6_port
+                                       : reinterpret_cast<sockaddr_in&>(any.storage).sin_port)};
 }
 
 std::vector<std::string> NodeWatch::own_addresses() {
@@ -158,9 +168,11 @@ std::vector<std::string> NodeWatch::own_addresses() {
     auto const* v6 = reinterpret_cast<sockaddr_in6 const*>(i->ifa_addr);
     bool const usable = family == AF_INET || (family == AF_INET6 && !is_link_local(v6->sin6_addr));
     if (!usable) continue;
-    void const* const source = family == AF_INET ? static_cast<void const*>(&v4->sin_addr) : &v6->sin6_addr;
+    void const* const source =
+        family == AF_INET ? static_cast<void const*>(&v4->sin_addr) : &v6->sin6_addr;
     if (!::inet_ntop(family, source, text, sizeof text)) continue;
-    ((i->ifa_flags & IFF_LOOPBACK) ? inside : outside).push_back((family == AF_INET ? "4 " : "6 ") + std::string(text));
+    ((i->ifa_flags & IFF_LOOPBACK) ? inside : outside)
+        .push_back((family == AF_INET ? "4 " : "6 ") + std::string(text));
   }
   ::freeifaddrs(all);
   outside.insert(outside.end(), inside.begin(), inside.end());
@@ -176,14 +188,17 @@ NodeWatch::NodeWatch(Settings settings, Endpoint endpoint) : state_(std::make_un
   s.peers.resize(s.is_centre() ? static_cast<std::size_t>(s.settings.nodes) : 1);
   if (s.fd < 0) return;
   for (auto const& address : s.settings.addresses)
-    if (auto const parsed = parse(address, s.settings.port, family_of(s.fd)); parsed.length > 0 && !s.is_centre()) s.candidates.push_back(parsed);
+    if (auto const parsed = parse(address, s.settings.port, family_of(s.fd));
+        parsed.length > 0 && !s.is_centre())
+      s.candidates.push_back(parsed);
   thread_ = std::thread([this] { run(); });
 }
 
 NodeWatch::~NodeWatch() {
   ends_.store(true);
   if (thread_.joinable()) thread_.join();
-  for (int again = 0; again < 3 && state_->fd >= 0 && !silent_.load(); ++again) state_->send_to_all(Kind::farewell, -1);
+  for (int again = 0; again < 3 && state_->fd >= 0 && !silent_.load(); ++again)
+    state_->send_to_all(Kind::farewell, -1);
 }
 
 void NodeWatch::fall_silent() {
@@ -197,7 +212,8 @@ void NodeWatch::run() {
   auto last_beat = Clock::now() - interval, last_turn = Clock::now();
   while (!ends_.load()) {
     pollfd ready{s.fd, POLLIN, 0};
-    ::poll(&ready, 1, static_cast<int>(std::min<std::chrono::milliseconds>(interval, 100ms).count()));
+    ::poll(&ready, 1,
+           static_cast<int>(std::min<std::chrono::milliseconds>(interval, 100ms).count()));
     auto const now = Clock::now();
     if (now - last_turn > s.settings.patience / 2)  // this process stood still
       for (auto& peer : s.peers) peer.last = now;
@@ -221,7 +237,8 @@ void NodeWatch::run() {
   }
 }
 
-std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session, std::chrono::milliseconds patience) {
+std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session,
+                                       std::chrono::milliseconds patience) {
   auto const& info = session.info();
   if (info.node_count == 1 || patience.count() <= 0) return nullptr;
   NodeWatch::Settings settings;

@@ -23,7 +23,8 @@ using Clock = std::chrono::steady_clock;
 /// Reads until the other side closes or @p end passes. False: too late.
 bool read_until(int descriptor, Clock::time_point end, std::string& text) {
   for (;;) {
-    auto const left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    auto const left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) return false;
     pollfd ready{descriptor, POLLIN, 0};
     if (::poll(&ready, 1, static_cast<int>(left)) <= 0) continue;
@@ -48,8 +49,10 @@ pid_t start(std::vector<std::string> const& words, int output, Capture capture) 
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  if (capture == Capture::both) posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO);
-  else posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  if (capture == Capture::both)
+    posix_spawn_file_actions_adddup2(&files, output, STDERR_FILENO);
+  else
+    posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -65,7 +68,8 @@ pid_t start(std::vector<std::string> const& words, int output, Capture capture) 
 
 }  // namespace
 
-ProgramResult run_program(std::vector<std::string> const& words, std::chrono::milliseconds limit, Capture capture) {
+ProgramResult run_program(std::vector<std::string> const& words, std::chrono::milliseconds limit,
+                          Capture capture) {
   ProgramResult result;
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return result;

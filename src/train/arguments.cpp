@@ -116,7 +116,8 @@ RanksPerFile ranks_per_file_from(ConfigTree const& value) {
   int ranks = 0;
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
   bool const is_number = error == std::errc{} && end == text.data() + text.size() && ranks >= 1;
-  TESSERA_VALIDATE(is_number || text == "node", UsageError, "--checkpoint_ranks_per_file is '", text, "'; give a number of ranks from 1, or node");
+  TESSERA_VALIDATE(is_number || text == "node", UsageError, "--checkpoint_ranks_per_file is '",
+                   text, "'; give a number of ranks from 1, or node");
   return {is_number ? ranks : 0};
 }
 
@@ -132,7 +133,10 @@ struct Assign {
   }
   void operator()(char const* name, std::string& field) const {
     auto const& v = value(name);
-    field = v.is_string() ? v.as_string() : v.is_bool() && v.as_bool() ? "true" : v.is_int() ? std::to_string(v.as_int()) : "";
+    field = v.is_string()                ? v.as_string()
+            : v.is_bool() && v.as_bool() ? "true"
+            : v.is_int()                 ? std::to_string(v.as_int())
+                                         : "";
   }
   void operator()(char const* name, std::filesystem::path& field) const {
     auto const& v = value(name);
@@ -154,7 +158,9 @@ struct Assign {
     std::string const given = value(name).as_string();
     field = given == "fused" ? fused : given == "separate" ? separate : automatic;
   }
-  void operator()(char const* name, Interval& field) const { field = interval_from(value(name).as_string()); }
+  void operator()(char const* name, Interval& field) const {
+    field = interval_from(value(name).as_string());
+  }
   void operator()(char const* name, Sampling& field) const {
     field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
   }
@@ -162,17 +168,27 @@ struct Assign {
     std::string const given = value(name).as_string();
     field = given == "on" ? AsyncSave::on : given == "off" ? AsyncSave::off : AsyncSave::automatic;
   }
-  void operator()(char const* name, RanksPerFile& field) const { field = ranks_per_file_from(value(name)); }
+  void operator()(char const* name, RanksPerFile& field) const {
+    field = ranks_per_file_from(value(name));
+  }
   void operator()(char const* name, ConfigTree& field) const { field = value(name); }
-  void operator()(char const* name, log::Level& field) const { field = level_from(value(name).as_string(), field); }
+  void operator()(char const* name, log::Level& field) const {
+    field = level_from(value(name).as_string(), field);
+  }
 };
 
 /// The value of a field as JSON.
 struct ToTree {
-  static ConfigTree of(std::filesystem::path const& v) { return v.empty() ? ConfigTree() : ConfigTree(v.string()); }
+  static ConfigTree of(std::filesystem::path const& v) {
+    return v.empty() ? ConfigTree() : ConfigTree(v.string());
+  }
   static ConfigTree of(std::string const& v) { return v.empty() ? ConfigTree() : ConfigTree(v); }
-  static ConfigTree of(RanksPerFile v) { return v.count > 0 ? ConfigTree(v.count) : ConfigTree("node"); }
-  static ConfigTree of(std::optional<std::int64_t> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
+  static ConfigTree of(RanksPerFile v) {
+    return v.count > 0 ? ConfigTree(v.count) : ConfigTree("node");
+  }
+  static ConfigTree of(std::optional<std::int64_t> const& v) {
+    return v ? ConfigTree(*v) : ConfigTree();
+  }
   static ConfigTree of(std::optional<bool> v) { return v ? ConfigTree(*v) : ConfigTree(); }
   static ConfigTree of(kernels::DeviceAttention v) {
     using enum kernels::DeviceAttention;
@@ -184,7 +200,9 @@ struct ToTree {
   }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
   static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }
-  static ConfigTree of(AsyncSave v) { return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto"; }
+  static ConfigTree of(AsyncSave v) {
+    return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto";
+  }
   static ConfigTree of(log::Level v) {
     char const* const names[] = {"debug", "info", "warning", "error"};
     return names[static_cast<int>(v)];
@@ -204,10 +222,12 @@ OptionValues collect(std::vector<std::string> const& words, ReadDocument const& 
   std::vector<std::string> positionals;
   OptionValues const flags = parse_flags(argument_table(), words, positionals);
   if (positionals.empty()) return flags;
-  TESSERA_VALIDATE(positionals.size() == 1, UsageError, "'", positionals[1], "' follows '", positionals[0],
-                   "'; only one run file is read, everything else is --name value");
+  TESSERA_VALIDATE(positionals.size() == 1, UsageError, "'", positionals[1], "' follows '",
+                   positionals[0], "'; only one run file is read, everything else is --name value");
   std::string const& file = positionals.front();
-  TESSERA_VALIDATE(file.ends_with(".json"), UsageError, "'", file, "' is not an option; options are written --name value, and a run file ends in .json");
+  TESSERA_VALIDATE(
+      file.ends_with(".json"), UsageError, "'", file,
+      "' is not an option; options are written --name value, and a run file ends in .json");
   return merged(parse_flat(argument_table(), read(file), file), flags);
 }
 
@@ -224,57 +244,76 @@ void settle(TrainingArguments& a) {
   std::string const device = v.value(argument_table(), "device").as_string();
   a.use_cpu = a.use_cpu || device == "cpu";
   a.needs_cuda = device == "cuda";
-  TESSERA_VALIDATE(a.deterministic || !v.value(argument_table(), "full_determinism").as_bool(), UsageError,
-                   "--full_determinism and --deterministic false contradict each other; leave one out");
-  TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError, "--use_cpu and --device cuda contradict each other; leave one out");
+  TESSERA_VALIDATE(
+      a.deterministic || !v.value(argument_table(), "full_determinism").as_bool(), UsageError,
+      "--full_determinism and --deterministic false contradict each other; leave one out");
+  TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError,
+                   "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
   if (a.resume_from_checkpoint == "True") a.resume_from_checkpoint = "true";
-  if (a.resume_from_checkpoint == "Auto" || a.resume_from_checkpoint == "AUTO") a.resume_from_checkpoint = "auto";
-  if (a.resume_from_checkpoint == "False" || a.resume_from_checkpoint == "false") a.resume_from_checkpoint.clear();
+  if (a.resume_from_checkpoint == "Auto" || a.resume_from_checkpoint == "AUTO")
+    a.resume_from_checkpoint = "auto";
+  if (a.resume_from_checkpoint == "False" || a.resume_from_checkpoint == "false")
+    a.resume_from_checkpoint.clear();
   std::string const output = a.output_dir.string();
-  if (char const* home = std::getenv("HOME"); home && (output == "~" || output.starts_with("~/"))) a.output_dir = home + output.substr(1);
+  if (char const* home = std::getenv("HOME"); home && (output == "~" || output.starts_with("~/")))
+    a.output_dir = home + output.substr(1);
 }
 
 void load_deepspeed(TrainingArguments& a, ReadDocument const& read) {
   auto const& value = a.values.value(argument_table(), "deepspeed");
   if (value.is_null()) return;
-  TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError, "deepspeed must be a path or a block {...}, found ", value.type_name(), " ", value.dump());
+  TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError,
+                   "deepspeed must be a path or a block {...}, found ", value.type_name(), " ",
+                   value.dump());
   a.deepspeed_source = value.is_string() ? value.as_string() : "deepspeed";
   a.deepspeed = value.is_string() ? read(value.as_string()) : value;
-  TESSERA_VALIDATE(a.deepspeed.is_object(), ConfigError, a.deepspeed_source, " must hold a JSON object {...}, found ", a.deepspeed.type_name());
+  TESSERA_VALIDATE(a.deepspeed.is_object(), ConfigError, a.deepspeed_source,
+                   " must hold a JSON object {...}, found ", a.deepspeed.type_name());
 }
 
 void validate_model(TrainingArguments const& a) {
   bool const from_path = !a.model_name_or_path.empty() || !a.config_name.empty();
   TESSERA_VALIDATE(a.config_overrides.empty() || !from_path, UsageError,
-                   "--config_overrides changes the sizes of --model_type and cannot go with --config_name or --model_name_or_path; edit a copy "
+                   "--config_overrides changes the sizes of --model_type and cannot go with "
+                   "--config_name or --model_name_or_path; edit a copy "
                    "of config.json instead");
   TESSERA_VALIDATE(from_path || !a.model_type.empty(), UsageError,
-                   "no model: give --model_name_or_path DIR, or for random weights --config_name DIR or --model_type NAME");
+                   "no model: give --model_name_or_path DIR, or for random weights --config_name "
+                   "DIR or --model_type NAME");
   TESSERA_VALIDATE(!a.tokenizer_name.empty() || !a.model_name_or_path.empty(), UsageError,
                    "no tokenizer: give --tokenizer_name DIR (a directory with tokenizer.json)");
 }
 
 void validate(TrainingArguments const& a) {
-  TESSERA_VALIDATE(!(a.fp16 && a.bf16), UsageError, "--fp16 and --bf16 contradict each other; choose one");
-  TESSERA_VALIDATE(a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
-                   "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
+  TESSERA_VALIDATE(!(a.fp16 && a.bf16), UsageError,
+                   "--fp16 and --bf16 contradict each other; choose one");
+  TESSERA_VALIDATE(
+      a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
+      "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
   validate_model(a);
-  TESSERA_VALIDATE(a.lr_scheduler_kwargs.is_null() || a.lr_scheduler_kwargs.is_object(), UsageError, "--lr_scheduler_kwargs is ",
-                   a.lr_scheduler_kwargs.dump(), "; it must be a JSON object like {\"num_cycles\": 2}");
-  TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError, "--do_train needs --train_file");
+  TESSERA_VALIDATE(a.lr_scheduler_kwargs.is_null() || a.lr_scheduler_kwargs.is_object(), UsageError,
+                   "--lr_scheduler_kwargs is ", a.lr_scheduler_kwargs.dump(),
+                   "; it must be a JSON object like {\"num_cycles\": 2}");
+  TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError,
+                   "--do_train needs --train_file");
   TESSERA_VALIDATE(!a.do_eval || !a.validation_file.empty() || !a.train_file.empty(), UsageError,
-                   "--do_eval needs --validation_file, or a --train_file of which validation_split_percentage is kept");
-  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty(), UsageError, "--do_generate needs --prompt TEXT");
+                   "--do_eval needs --validation_file, or a --train_file of which "
+                   "validation_split_percentage is kept");
+  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty(), UsageError,
+                   "--do_generate needs --prompt TEXT");
 }
 
 }  // namespace
 
-ConfigTree read_document(std::string const& file) { return ConfigTree::read(file, ConfigTree::Syntax::relaxed); }
+ConfigTree read_document(std::string const& file) {
+  return ConfigTree::read(file, ConfigTree::Syntax::relaxed);
+}
 
 FirstLook look_at_flags(std::vector<std::string> const& words) {
   auto const flags = collect(words, [](std::string const&) { return ConfigTree::object(); });
-  return {flags.value(argument_table(), "help").as_bool(), flags.value(argument_table(), "version").as_bool()};
+  return {flags.value(argument_table(), "help").as_bool(),
+          flags.value(argument_table(), "version").as_bool()};
 }
 
 TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read) {
@@ -308,7 +347,8 @@ std::int64_t step_interval(double value, std::int64_t total_steps) {
 }
 
 std::int64_t warmup_steps(double value, std::int64_t total_steps) {
-  return static_cast<std::int64_t>(value < 1.0 ? std::ceil(value * static_cast<double>(total_steps)) : value);
+  return static_cast<std::int64_t>(value < 1.0 ? std::ceil(value * static_cast<double>(total_steps))
+                                               : value);
 }
 
 }  // namespace tessera::train

@@ -8,120 +8,201 @@ namespace {
 using enum OptionType;
 
 char const* const no_effect = "no effect";
-char const* const local_files_only = "nothing is fetched from a hub; every model, tokenizer and text is a local path";
-char const* const one_reader = "no effect: each rank reads its own samples from the tokenized text, mapped into memory";
-char const* const no_hub = "nothing is sent to a hub; output_dir is a Hugging Face directory that can be uploaded afterwards";
+char const* const local_files_only =
+    "nothing is fetched from a hub; every model, tokenizer and text is a local path";
+char const* const one_reader =
+    "no effect: each rank reads its own samples from the tokenized text, mapped into memory";
+char const* const no_hub =
+    "nothing is sent to a hub; output_dir is a Hugging Face directory that can be uploaded "
+    "afterwards";
 char const* const use_metrics = "not written yet; metrics.jsonl in output_dir has every value";
 
 void add_model(OptionTable& t) {
   t.group("Model");
-  t.add(path, "model_name_or_path", {}, "Hugging Face model directory to start from (config.json, safetensors)");
-  t.add(path, "config_name", {}, "directory or config.json of a model to train from random weights");
-  t.add(string, "model_type", {}, "model family to train from random weights with its usual sizes: gpt2, gpt_bigcode, llama");
+  t.add(path, "model_name_or_path", {},
+        "Hugging Face model directory to start from (config.json, safetensors)");
+  t.add(path, "config_name", {},
+        "directory or config.json of a model to train from random weights");
+  t.add(string, "model_type", {},
+        "model family to train from random weights with its usual sizes: gpt2, gpt_bigcode, llama");
   t.add(string, "config_overrides", {}, "changes to the sizes of model_type: n_embd=64,n_layer=2");
-  t.add(path, "tokenizer_name", {}, "directory with tokenizer.json, if it is not in model_name_or_path");
-  t.add(choice, "dtype", {}, "working precision when no flag and no DeepSpeed block names one; auto: float32")
-      .one_of({"auto", "float32", "bfloat16", "float16"}).alias("torch_dtype");
-  t.add(path, "cache_dir", {}, "where a hub client keeps its files").hint("no effect: nothing is fetched from a hub");
-  t.add(boolean, "use_fast_tokenizer", true, "tokenizers library instead of Python code").hint("no effect: tokenizer.json is always used");
-  t.add(string, "model_revision", "main", "revision on the hub").hint("no effect: nothing is fetched from a hub");
-  t.add(json, "token", {}, "hub token").shown_as("text").alias("use_auth_token").hint("no effect: nothing is fetched from a hub");
-  t.add(boolean, "trust_remote_code", false, "run code that comes with a model").hint("no effect: no model code is ever run");
-  t.add(boolean, "low_cpu_mem_usage", false, "create the model without its weights first").hint("no effect: every rank reads its own part only");
+  t.add(path, "tokenizer_name", {},
+        "directory with tokenizer.json, if it is not in model_name_or_path");
+  t.add(choice, "dtype", {},
+        "working precision when no flag and no DeepSpeed block names one; auto: float32")
+      .one_of({"auto", "float32", "bfloat16", "float16"})
+      .alias("torch_dtype");
+  t.add(path, "cache_dir", {}, "where a hub client keeps its files")
+      .hint("no effect: nothing is fetched from a hub");
+  t.add(boolean, "use_fast_tokenizer", true, "tokenizers library instead of Python code")
+      .hint("no effect: tokenizer.json is always used");
+  t.add(string, "model_revision", "main", "revision on the hub")
+      .hint("no effect: nothing is fetched from a hub");
+  t.add(json, "token", {}, "hub token")
+      .shown_as("text")
+      .alias("use_auth_token")
+      .hint("no effect: nothing is fetched from a hub");
+  t.add(boolean, "trust_remote_code", false, "run code that comes with a model")
+      .hint("no effect: no model code is ever run");
+  t.add(boolean, "low_cpu_mem_usage", false, "create the model without its weights first")
+      .hint("no effect: every rank reads its own part only");
 }
 
 void add_data(OptionTable& t) {
   t.group("Data");
-  t.add(path, "train_file", {}, "text (.txt) or JSON (.json, .jsonl) to train on, also gzip-compressed (.gz)");
+  t.add(path, "train_file", {},
+        "text (.txt) or JSON (.json, .jsonl) to train on, also gzip-compressed (.gz)");
   t.add(path, "validation_file", {}, "the same to evaluate on");
-  t.add(integer, "validation_split_percentage", 5, "share of train_file kept for evaluation when there is no validation_file")
-      .at_least(0).at_most(99).unit("%");
-  t.add(integer, "block_size", {}, "sequence length; none: the tokenizer's limit, at most 1024").at_least(2).unit("tokens");
-  t.add(integer, "max_train_samples", {}, "train on at most so many sequences").at_least(1).unit("sequences");
-  t.add(integer, "max_eval_samples", {}, "evaluate on at most so many sequences").at_least(1).unit("sequences");
+  t.add(integer, "validation_split_percentage", 5,
+        "share of train_file kept for evaluation when there is no validation_file")
+      .at_least(0)
+      .at_most(99)
+      .unit("%");
+  t.add(integer, "block_size", {}, "sequence length; none: the tokenizer's limit, at most 1024")
+      .at_least(2)
+      .unit("tokens");
+  t.add(integer, "max_train_samples", {}, "train on at most so many sequences")
+      .at_least(1)
+      .unit("sequences");
+  t.add(integer, "max_eval_samples", {}, "evaluate on at most so many sequences")
+      .at_least(1)
+      .unit("sequences");
   t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
-  t.add(boolean, "dataloader_drop_last", false, "drop the last, incomplete batch of an epoch instead of filling it up");
-  t.add(choice, "train_sampling_strategy", "random", "order of the training sequences").one_of({"random", "sequential"})
+  t.add(boolean, "dataloader_drop_last", false,
+        "drop the last, incomplete batch of an epoch instead of filling it up");
+  t.add(choice, "train_sampling_strategy", "random", "order of the training sequences")
+      .one_of({"random", "sequential"})
       .except("group_by_length", "all sequences have block_size tokens; use random")
       .except("batch_rebalance", "all sequences have block_size tokens; use random");
-  t.add(boolean, "overwrite_cache", false, "prepare the texts again").hint("no effect: prepared texts are known by checksums of text, tokenizer and settings, and made anew when one changes");
-  t.add(integer, "preprocessing_num_workers", {}, "processes that tokenize").hint("no effect: one rank of each node tokenizes, once");
-  t.add(string, "dataset_name", {}, "data set on the hub").refuse(std::string(local_files_only) + ". Use --train_file");
-  t.add(string, "dataset_config_name", {}, "its configuration").refuse(std::string(local_files_only) + ". Use --train_file");
-  t.add(boolean, "streaming", false, "read the texts while training").refuse("texts are tokenized once at the start; leave it out");
-  t.add(boolean, "group_by_length", false, "put sequences of equal length together").refuse("all sequences have block_size tokens; leave it out");
+  t.add(boolean, "overwrite_cache", false, "prepare the texts again")
+      .hint(
+          "no effect: prepared texts are known by checksums of text, tokenizer and settings, and "
+          "made anew when one changes");
+  t.add(integer, "preprocessing_num_workers", {}, "processes that tokenize")
+      .hint("no effect: one rank of each node tokenizes, once");
+  t.add(string, "dataset_name", {}, "data set on the hub")
+      .refuse(std::string(local_files_only) + ". Use --train_file");
+  t.add(string, "dataset_config_name", {}, "its configuration")
+      .refuse(std::string(local_files_only) + ". Use --train_file");
+  t.add(boolean, "streaming", false, "read the texts while training")
+      .refuse("texts are tokenized once at the start; leave it out");
+  t.add(boolean, "group_by_length", false, "put sequences of equal length together")
+      .refuse("all sequences have block_size tokens; leave it out");
   t.add(string, "length_column_name", "length", "column with precomputed lengths").hint(no_effect);
   t.add(integer, "dataloader_num_workers", 0, "processes that load data").hint(one_reader);
   t.add(boolean, "dataloader_pin_memory", true, "pinned host memory").hint(one_reader);
-  t.add(boolean, "dataloader_persistent_workers", false, "keep the loading processes").hint(one_reader);
+  t.add(boolean, "dataloader_persistent_workers", false, "keep the loading processes")
+      .hint(one_reader);
   t.add(integer, "dataloader_prefetch_factor", {}, "batches loaded ahead").hint(one_reader);
-  t.add(string, "dataloader_multiprocessing_context", {}, "how loading processes start").hint(one_reader);
-  t.add(boolean, "dataloader_in_order", true, "batches in the order of their workers").hint(one_reader);
-  t.add(boolean, "remove_unused_columns", true, "drop columns the model does not take").hint("no effect: only the text column is read");
-  t.add(list, "label_names", {}, "names of the labels").hint("no effect: the labels are the next tokens");
+  t.add(string, "dataloader_multiprocessing_context", {}, "how loading processes start")
+      .hint(one_reader);
+  t.add(boolean, "dataloader_in_order", true, "batches in the order of their workers")
+      .hint(one_reader);
+  t.add(boolean, "remove_unused_columns", true, "drop columns the model does not take")
+      .hint("no effect: only the text column is read");
+  t.add(list, "label_names", {}, "names of the labels")
+      .hint("no effect: the labels are the next tokens");
   t.add(boolean, "ignore_data_skip", false, "start the data anew after a resume")
       .refuse("a resume goes on with the next sample of the data order; leave it out");
 }
 
 void add_work(OptionTable& t) {
   t.group("What to do");
-  t.add(path, "output_dir", "trainer_output", "run directory: status, metrics, checkpoints, the trained model");
+  t.add(path, "output_dir", "trainer_output",
+        "run directory: status, metrics, checkpoints, the trained model");
   t.add(boolean, "overwrite_output_dir", false, "start anew in an output_dir that holds a run");
   t.add(boolean, "do_train", false, "train");
-  t.add(boolean, "do_eval", false, "evaluate: loss and perplexity; on when eval_strategy is not no");
-  t.add(boolean, "do_generate", false, "continue the prompt with the trained weights (Tessera's own)");
-  t.add(json, "resume_from_checkpoint", {}, "what to go on from; auto or none: the newest whole checkpoint of output_dir, if any; true: there must be one")
+  t.add(boolean, "do_eval", false,
+        "evaluate: loss and perplexity; on when eval_strategy is not no");
+  t.add(boolean, "do_generate", false,
+        "continue the prompt with the trained weights (Tessera's own)");
+  t.add(json, "resume_from_checkpoint", {},
+        "what to go on from; auto or none: the newest whole checkpoint of output_dir, if any; "
+        "true: there must be one")
       .shown_as("auto, true, false, never, step or path");
-  t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file it may stand there as an object").shown_as("path or JSON object");
-  t.add(boolean, "print_config", false, "print every resolved value with its origin and end (Tessera's own)");
+  t.add(json, "deepspeed", {},
+        "DeepSpeed configuration file; in a run file it may stand there as an object")
+      .shown_as("path or JSON object");
+  t.add(boolean, "print_config", false,
+        "print every resolved value with its origin and end (Tessera's own)");
   t.add(boolean, "help", false, "print this text and end").alias("h");
   t.add(boolean, "version", false, "print the version and end");
-  t.add(boolean, "do_predict", false, "predict on a test set").refuse("use --do_eval with --validation_file, or --do_generate");
+  t.add(boolean, "do_predict", false, "predict on a test set")
+      .refuse("use --do_eval with --validation_file, or --do_generate");
 }
 
 void add_length(OptionTable& t) {
   t.group("Length and batches");
-  t.add(integer, "per_device_train_batch_size", 8, "sequences a rank trains on at a time").at_least(1).unit("sequences")
+  t.add(integer, "per_device_train_batch_size", 8, "sequences a rank trains on at a time")
+      .at_least(1)
+      .unit("sequences")
       .alias("per_gpu_train_batch_size");
-  t.add(integer, "per_device_eval_batch_size", 8, "sequences a rank evaluates at a time").at_least(1).unit("sequences")
+  t.add(integer, "per_device_eval_batch_size", 8, "sequences a rank evaluates at a time")
+      .at_least(1)
+      .unit("sequences")
       .alias("per_gpu_eval_batch_size");
-  t.add(integer, "gradient_accumulation_steps", 1, "such batches before each optimizer step").at_least(1).unit("batches");
+  t.add(integer, "gradient_accumulation_steps", 1, "such batches before each optimizer step")
+      .at_least(1)
+      .unit("batches");
   t.add(real, "num_train_epochs", 3.0, "passes over the training data").at_least(0).unit("epochs");
-  t.add(integer, "max_steps", -1, "optimizer steps; when positive it overrides num_train_epochs").at_least(-1).unit("steps");
+  t.add(integer, "max_steps", -1, "optimizer steps; when positive it overrides num_train_epochs")
+      .at_least(-1)
+      .unit("steps");
   t.add(integer, "seed", 42, "seed of new weights, dropout and data order").at_least(0);
   t.add(integer, "data_seed", {}, "seed of the data order alone; none: seed").at_least(0);
-  t.add(boolean, "auto_find_batch_size", false, "halve the batch until it fits").refuse("set --per_device_train_batch_size");
-  t.add(boolean, "full_determinism", false, "the same bits in every run; so it is anyway unless deterministic is false");
+  t.add(boolean, "auto_find_batch_size", false, "halve the batch until it fits")
+      .refuse("set --per_device_train_batch_size");
+  t.add(boolean, "full_determinism", false,
+        "the same bits in every run; so it is anyway unless deterministic is false");
 }
 
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer and schedule");
   t.add(real, "learning_rate", 5e-5, "highest learning rate of AdamW").at_least(0);
-  t.add(real, "weight_decay", 0.0, "decoupled weight decay of matrices; biases and norms do not decay").at_least(0);
+  t.add(real, "weight_decay", 0.0,
+        "decoupled weight decay of matrices; biases and norms do not decay")
+      .at_least(0);
   t.add(real, "adam_beta1", 0.9, "decay of the mean of the gradients").at_least(0).at_most(1);
   t.add(real, "adam_beta2", 0.999, "decay of the mean of their squares").at_least(0).at_most(1);
   t.add(real, "adam_epsilon", 1e-8, "added to the root of the mean square").at_least(0);
   t.add(real, "max_grad_norm", 1.0, "clip the global gradient norm to this; 0: do not").at_least(0);
-  auto& schedule = t.add(choice, "lr_scheduler_type", "linear", "shape of the learning rate over the steps")
-      .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
-               "cosine_warmup_with_min_lr", "warmup_stable_decay"});
+  auto& schedule =
+      t.add(choice, "lr_scheduler_type", "linear", "shape of the learning rate over the steps")
+          .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
+                   "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
+                   "cosine_warmup_with_min_lr", "warmup_stable_decay"});
   for (char const* name : {"reduce_lr_on_plateau", "greedy"})
-    schedule.except(name, "it follows evaluation results; use a schedule that depends on the step only");
-  t.add(real, "warmup_steps", 0.0, "steps of linear warm-up from 0; below 1: a share of all steps").at_least(0).unit("steps");
-  t.add(real, "warmup_ratio", 0.0, "share of all steps to warm up; warmup_steps wins").at_least(0).at_most(1);
-  t.add(json, "lr_scheduler_kwargs", {}, "more arguments of a schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}").shown_as("JSON object");
+    schedule.except(name,
+                    "it follows evaluation results; use a schedule that depends on the step only");
+  t.add(real, "warmup_steps", 0.0, "steps of linear warm-up from 0; below 1: a share of all steps")
+      .at_least(0)
+      .unit("steps");
+  t.add(real, "warmup_ratio", 0.0, "share of all steps to warm up; warmup_steps wins")
+      .at_least(0)
+      .at_most(1);
+  t.add(json, "lr_scheduler_kwargs", {},
+        "more arguments of a schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
+      .shown_as("JSON object");
   auto& optim = t.add(choice, "optim", "adamw_torch_fused", "optimizer; all of these are AdamW")
-      .one_of({"adamw_torch_fused", "adamw_torch", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla", "adamw_torch_npu_fused"})
-      .hint("the same AdamW kernel for all of these");
-  for (char const* name : {"adafactor", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "adamw_bnb_8bit", "adamw_8bit",
-                           "ademamix", "ademamix_8bit", "sgd", "adagrad", "lion_8bit", "lion_32bit", "rmsprop", "lomo", "stable_adamw"})
+                    .one_of({"adamw_torch_fused", "adamw_torch", "adamw_hf", "adamw_apex_fused",
+                             "adamw_torch_xla", "adamw_torch_npu_fused"})
+                    .hint("the same AdamW kernel for all of these");
+  for (char const* name :
+       {"adafactor", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "adamw_bnb_8bit",
+        "adamw_8bit", "ademamix", "ademamix_8bit", "sgd", "adagrad", "lion_8bit", "lion_32bit",
+        "rmsprop", "lomo", "stable_adamw"})
     optim.except(name, "only AdamW is; use adamw_torch");
-  t.add(string, "optim_args", {}, "more arguments of an optimizer").refuse("AdamW takes adam_beta1, adam_beta2, adam_epsilon, weight_decay");
-  t.add(json, "optim_target_modules", {}, "modules GaLore and APOLLO train").shown_as("words").refuse("AdamW trains all parameters; leave it out");
-  t.add(boolean, "adafactor", false, "Adafactor instead of AdamW").refuse("only AdamW is supported; leave it out");
+  t.add(string, "optim_args", {}, "more arguments of an optimizer")
+      .refuse("AdamW takes adam_beta1, adam_beta2, adam_epsilon, weight_decay");
+  t.add(json, "optim_target_modules", {}, "modules GaLore and APOLLO train")
+      .shown_as("words")
+      .refuse("AdamW trains all parameters; leave it out");
+  t.add(boolean, "adafactor", false, "Adafactor instead of AdamW")
+      .refuse("only AdamW is supported; leave it out");
   t.add(boolean, "average_tokens_across_devices", true, "one mean over the tokens of all ranks")
       .refuse("the loss is always the mean over all tokens of the step; leave it out");
-  t.add(real, "label_smoothing_factor", 0.0, "label smoothing").refuse("the loss is plain cross-entropy; leave it out");
+  t.add(real, "label_smoothing_factor", 0.0, "label smoothing")
+      .refuse("the loss is plain cross-entropy; leave it out");
   t.add(real, "neftune_noise_alpha", {}, "noise on the embeddings").refuse("leave it out");
 }
 
@@ -129,127 +210,247 @@ void add_precision(OptionTable& t) {
   t.group("Precision and memory");
   t.add(boolean, "fp16", false, "float16 weights and activations with loss scaling; fp32 masters");
   t.add(boolean, "bf16", false, "bfloat16 weights and activations; fp32 masters");
-  t.add(boolean, "gradient_checkpointing", false, "keep one activation a block and compute the rest again in backward")
+  t.add(boolean, "gradient_checkpointing", false,
+        "keep one activation a block and compute the rest again in backward")
       .alias("activation_checkpointing");
-  t.add(json, "gradient_checkpointing_kwargs", {}, "its arguments").shown_as("JSON object").alias("activation_checkpointing_kwargs")
+  t.add(json, "gradient_checkpointing_kwargs", {}, "its arguments")
+      .shown_as("JSON object")
+      .alias("activation_checkpointing_kwargs")
       .hint("no effect: every block is checkpointed");
-  t.add(boolean, "fp16_full_eval", false, "evaluate in float16").hint("evaluation uses the training precision; an error when that is another one");
-  t.add(boolean, "bf16_full_eval", false, "evaluate in bfloat16").hint("evaluation uses the training precision; an error when that is another one");
-  t.add(boolean, "tf32", {}, "fp32 matrix products on a GPU in TF32: operands with 10 bits of fraction, on tensor cores; an error on the host");
-  t.add(string, "half_precision_backend", "auto", "who does mixed precision").alias("fp16_backend").hint("no effect: there is one way");
-  t.add(string, "fp16_opt_level", "O1", "apex optimization level").hint("no effect: there is one way");
-  t.add(boolean, "torch_compile", false, "compile the model").hint("no effect: all kernels are compiled when Tessera is built");
-  t.add(string, "torch_compile_backend", {}, "compiler").hint("no effect: all kernels are compiled when Tessera is built");
-  t.add(string, "torch_compile_mode", {}, "compiler mode").hint("no effect: all kernels are compiled when Tessera is built");
-  t.add(string, "torchdynamo", {}, "compiler").hint("no effect: all kernels are compiled when Tessera is built");
+  t.add(boolean, "fp16_full_eval", false, "evaluate in float16")
+      .hint("evaluation uses the training precision; an error when that is another one");
+  t.add(boolean, "bf16_full_eval", false, "evaluate in bfloat16")
+      .hint("evaluation uses the training precision; an error when that is another one");
+  t.add(boolean, "tf32", {},
+        "fp32 matrix products on a GPU in TF32: operands with 10 bits of fraction, on tensor "
+        "cores; an error on the host");
+  t.add(string, "half_precision_backend", "auto", "who does mixed precision")
+      .alias("fp16_backend")
+      .hint("no effect: there is one way");
+  t.add(string, "fp16_opt_level", "O1", "apex optimization level")
+      .hint("no effect: there is one way");
+  t.add(boolean, "torch_compile", false, "compile the model")
+      .hint("no effect: all kernels are compiled when Tessera is built");
+  t.add(string, "torch_compile_backend", {}, "compiler")
+      .hint("no effect: all kernels are compiled when Tessera is built");
+  t.add(string, "torch_compile_mode", {}, "compiler mode")
+      .hint("no effect: all kernels are compiled when Tessera is built");
+  t.add(string, "torchdynamo", {}, "compiler")
+      .hint("no effect: all kernels are compiled when Tessera is built");
   t.add(boolean, "jit_mode_eval", false, "traced evaluation").hint(no_effect);
   t.add(boolean, "use_ipex", false, "Intel's extension of PyTorch").hint(no_effect);
-  t.add(boolean, "use_liger_kernel", false, "fused kernels of another library").hint("no effect: Tessera's own kernels are used");
-  t.add(json, "liger_kernel_config", {}, "their configuration").shown_as("JSON object").hint("no effect: Tessera's own kernels are used");
+  t.add(boolean, "use_liger_kernel", false, "fused kernels of another library")
+      .hint("no effect: Tessera's own kernels are used");
+  t.add(json, "liger_kernel_config", {}, "their configuration")
+      .shown_as("JSON object")
+      .hint("no effect: Tessera's own kernels are used");
   t.add(boolean, "use_cache", false, "key and value cache while training").hint(no_effect);
-  t.add(integer, "torch_empty_cache_steps", {}, "steps between emptying PyTorch's memory cache").hint("no effect: there is no such cache");
+  t.add(integer, "torch_empty_cache_steps", {}, "steps between emptying PyTorch's memory cache")
+      .hint("no effect: there is no such cache");
 }
 
 void add_log(OptionTable& t) {
   t.group("Log and evaluation");
-  t.add(real, "logging_steps", 500.0, "steps between log lines; below 1: a share of all steps").above(0).unit("steps");
+  t.add(real, "logging_steps", 500.0, "steps between log lines; below 1: a share of all steps")
+      .above(0)
+      .unit("steps");
   t.add(boolean, "logging_first_step", false, "log the first step too");
-  t.add(choice, "logging_strategy", "steps", "when to log").one_of({"steps"})
+  t.add(choice, "logging_strategy", "steps", "when to log")
+      .one_of({"steps"})
       .except("no", "metrics.jsonl has a record a step anyway; use a large --logging_steps")
       .except("epoch", "use --logging_steps");
-  t.add(choice, "eval_strategy", "no", "when to evaluate while training").one_of({"no", "steps", "epoch"}).alias("evaluation_strategy");
-  t.add(real, "eval_steps", {}, "steps between evaluations; none: logging_steps; below 1: a share of all steps").above(0).unit("steps");
+  t.add(choice, "eval_strategy", "no", "when to evaluate while training")
+      .one_of({"no", "steps", "epoch"})
+      .alias("evaluation_strategy");
+  t.add(real, "eval_steps", {},
+        "steps between evaluations; none: logging_steps; below 1: a share of all steps")
+      .above(0)
+      .unit("steps");
   t.add(boolean, "eval_on_start", false, "evaluate once before the first step");
-  t.add(real, "eval_delay", 0.0, "epochs or steps before the first evaluation").refuse("use eval_steps");
+  t.add(real, "eval_delay", 0.0, "epochs or steps before the first evaluation")
+      .refuse("use eval_steps");
   auto const levels = {"debug", "info", "warning", "error", "critical", "passive"};
-  t.add(choice, "log_level", "passive", "what rank 0 writes to the log; passive: info").one_of({levels.begin(), levels.end()});
-  t.add(choice, "log_level_replica", "warning", "what the other ranks write").one_of({levels.begin(), levels.end()});
-  t.add(path, "log_dir", {}, "a file rank_00003.log for each rank, with everything from debug on; none: no such files (Tessera's own)");
-  auto& report = t.add(list, "report_to", ConfigTree::Array{"none"}, "where else metrics go").one_of({"none", "all"})
-      .hint("no effect: metrics.jsonl is always written and nothing else is there to report to");
-  for (char const* name : {"tensorboard", "wandb", "mlflow", "comet_ml", "clearml", "dvclive", "swanlab", "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})
+  t.add(choice, "log_level", "passive", "what rank 0 writes to the log; passive: info")
+      .one_of({levels.begin(), levels.end()});
+  t.add(choice, "log_level_replica", "warning", "what the other ranks write")
+      .one_of({levels.begin(), levels.end()});
+  t.add(path, "log_dir", {},
+        "a file rank_00003.log for each rank, with everything from debug on; none: no such files "
+        "(Tessera's own)");
+  auto& report =
+      t.add(list, "report_to", ConfigTree::Array{"none"}, "where else metrics go")
+          .one_of({"none", "all"})
+          .hint(
+              "no effect: metrics.jsonl is always written and nothing else is there to report to");
+  for (char const* name : {"tensorboard", "wandb", "mlflow", "comet_ml", "clearml", "dvclive",
+                           "swanlab", "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})
     report.except(name, use_metrics);
-  t.add(boolean, "disable_tqdm", {}, "no progress bar").hint("no effect: a batch log never has one");
-  t.add(boolean, "log_on_each_node", true, "log once a node").hint("no effect: rank 0 logs; others only what log_level_replica says");
-  t.add(boolean, "logging_nan_inf_filter", true, "leave NaN and infinity out of the logged loss").hint("no effect: losses are logged as they are");
-  t.add(string, "logging_dir", {}, "where TensorBoard files go").hint("no effect: none are written");
-  t.add(json, "include_num_input_tokens_seen", "no", "count tokens").shown_as("text or true").hint(no_effect);
-  t.add(boolean, "include_tokens_per_second", false, "log tokens per second").hint("no effect: metrics.jsonl always has them");
+  t.add(boolean, "disable_tqdm", {}, "no progress bar")
+      .hint("no effect: a batch log never has one");
+  t.add(boolean, "log_on_each_node", true, "log once a node")
+      .hint("no effect: rank 0 logs; others only what log_level_replica says");
+  t.add(boolean, "logging_nan_inf_filter", true, "leave NaN and infinity out of the logged loss")
+      .hint("no effect: losses are logged as they are");
+  t.add(string, "logging_dir", {}, "where TensorBoard files go")
+      .hint("no effect: none are written");
+  t.add(json, "include_num_input_tokens_seen", "no", "count tokens")
+      .shown_as("text or true")
+      .hint(no_effect);
+  t.add(boolean, "include_tokens_per_second", false, "log tokens per second")
+      .hint("no effect: metrics.jsonl always has them");
   for (char const* name : {"run_name", "trackio_space_id", "trackio_bucket_id"})
-    t.add(string, name, {}, "name for a logging service").hint("no effect: no service is reported to");
-  t.add(json, "trackio_static_space_id", {}, "name for a logging service").shown_as("text or false").hint("no effect: no service is reported to");
-  t.add(string, "project", "huggingface", "name for a logging service").hint("no effect: no service is reported to");
-  t.add(boolean, "prediction_loss_only", false, "evaluate the loss only").hint("no effect: it always is so");
-  t.add(integer, "eval_accumulation_steps", {}, "evaluation steps before results move to the host").hint("no effect: only sums are kept");
-  t.add(boolean, "eval_do_concat_batches", true, "join the results of batches").hint("no effect: only sums are kept");
-  t.add(boolean, "eval_use_gather_object", false, "gather Python objects").hint("no effect: only sums are kept");
-  t.add(list, "include_for_metrics", ConfigTree::Array{}, "what metrics also get").hint("no effect: loss and perplexity need nothing else");
-  t.add(boolean, "include_inputs_for_metrics", false, "what metrics also get").hint("no effect: loss and perplexity need nothing else");
-  t.add(boolean, "batch_eval_metrics", false, "compute metrics batch by batch").hint("no effect: it always is so");
+    t.add(string, name, {}, "name for a logging service")
+        .hint("no effect: no service is reported to");
+  t.add(json, "trackio_static_space_id", {}, "name for a logging service")
+      .shown_as("text or false")
+      .hint("no effect: no service is reported to");
+  t.add(string, "project", "huggingface", "name for a logging service")
+      .hint("no effect: no service is reported to");
+  t.add(boolean, "prediction_loss_only", false, "evaluate the loss only")
+      .hint("no effect: it always is so");
+  t.add(integer, "eval_accumulation_steps", {}, "evaluation steps before results move to the host")
+      .hint("no effect: only sums are kept");
+  t.add(boolean, "eval_do_concat_batches", true, "join the results of batches")
+      .hint("no effect: only sums are kept");
+  t.add(boolean, "eval_use_gather_object", false, "gather Python objects")
+      .hint("no effect: only sums are kept");
+  t.add(list, "include_for_metrics", ConfigTree::Array{}, "what metrics also get")
+      .hint("no effect: loss and perplexity need nothing else");
+  t.add(boolean, "include_inputs_for_metrics", false, "what metrics also get")
+      .hint("no effect: loss and perplexity need nothing else");
+  t.add(boolean, "batch_eval_metrics", false, "compute metrics batch by batch")
+      .hint("no effect: it always is so");
   t.add(boolean, "skip_memory_metrics", true, "no memory figures").hint(no_effect);
 }
 
 void add_save(OptionTable& t) {
   t.group("Checkpoints");
-  t.add(choice, "save_strategy", "steps", "when to write checkpoints").one_of({"no", "steps", "epoch"})
+  t.add(choice, "save_strategy", "steps", "when to write checkpoints")
+      .one_of({"no", "steps", "epoch"})
       .except("best", "use steps or epoch");
-  t.add(real, "save_steps", 500.0, "steps between checkpoints; below 1: a share of all steps").above(0).unit("steps");
-  t.add(integer, "save_total_limit", {}, "keep the newest so many checkpoints; none: all").at_least(1).unit("checkpoints");
-  t.add(choice, "async_save", "auto", "write checkpoints while training goes on; auto: where host memory has room for a copy of the state (Tessera's own)")
+  t.add(real, "save_steps", 500.0, "steps between checkpoints; below 1: a share of all steps")
+      .above(0)
+      .unit("steps");
+  t.add(integer, "save_total_limit", {}, "keep the newest so many checkpoints; none: all")
+      .at_least(1)
+      .unit("checkpoints");
+  t.add(choice, "async_save", "auto",
+        "write checkpoints while training goes on; auto: where host memory has room for a copy of "
+        "the state (Tessera's own)")
       .one_of({"auto", "on", "off"});
-  t.add(json, "checkpoint_ranks_per_file", 1, "ranks that share a shard file; node: those of a node (Tessera's own)").shown_as("number or node");
-  t.add(integer, "max_save_failures", 3, "failed saves in a row that are survived (Tessera's own)").at_least(0).unit("saves");
-  t.add(boolean, "save_only_model", false, "regular checkpoints are a Hugging Face model alone, from which no run can go on");
-  t.add(boolean, "save_on_each_node", false, "checkpoints on every node's own disk").refuse("all ranks write to one output_dir on a shared file system");
-  t.add(boolean, "save_safetensors", true, "safetensors files").refuse("the model is always written as safetensors; leave it out");
+  t.add(json, "checkpoint_ranks_per_file", 1,
+        "ranks that share a shard file; node: those of a node (Tessera's own)")
+      .shown_as("number or node");
+  t.add(integer, "max_save_failures", 3, "failed saves in a row that are survived (Tessera's own)")
+      .at_least(0)
+      .unit("saves");
+  t.add(boolean, "save_only_model", false,
+        "regular checkpoints are a Hugging Face model alone, from which no run can go on");
+  t.add(boolean, "save_on_each_node", false, "checkpoints on every node's own disk")
+      .refuse("all ranks write to one output_dir on a shared file system");
+  t.add(boolean, "save_safetensors", true, "safetensors files")
+      .refuse("the model is always written as safetensors; leave it out");
   t.add(boolean, "enable_jit_checkpoint", false, "save when the job is asked to stop")
       .hint("no effect: a stop request always saves and ends with exit code 75");
-  t.add(boolean, "load_best_model_at_end", false, "end with the best checkpoint").refuse("the last weights are exported; choose a checkpoint with tessera export");
-  t.add(string, "metric_for_best_model", {}, "its metric").hint("no effect without load_best_model_at_end");
-  t.add(boolean, "greater_is_better", {}, "its direction").hint("no effect without load_best_model_at_end");
-  t.add(boolean, "restore_callback_states_from_checkpoint", false, "restore Python callbacks").hint("no effect: there are none");
+  t.add(boolean, "load_best_model_at_end", false, "end with the best checkpoint")
+      .refuse("the last weights are exported; choose a checkpoint with tessera export");
+  t.add(string, "metric_for_best_model", {}, "its metric")
+      .hint("no effect without load_best_model_at_end");
+  t.add(boolean, "greater_is_better", {}, "its direction")
+      .hint("no effect without load_best_model_at_end");
+  t.add(boolean, "restore_callback_states_from_checkpoint", false, "restore Python callbacks")
+      .hint("no effect: there are none");
   t.add(boolean, "push_to_hub", false, "upload the model").refuse(no_hub);
-  for (char const* name : {"hub_model_id", "hub_token", "hub_revision", "push_to_hub_model_id", "push_to_hub_organization", "push_to_hub_token"})
+  for (char const* name : {"hub_model_id", "hub_token", "hub_revision", "push_to_hub_model_id",
+                           "push_to_hub_organization", "push_to_hub_token"})
     t.add(string, name, {}, "upload to a hub").hint("no effect: nothing is uploaded");
-  t.add(string, "hub_strategy", "every_save", "upload to a hub").hint("no effect: nothing is uploaded");
-  t.add(boolean, "hub_always_push", false, "upload to a hub").hint("no effect: nothing is uploaded");
+  t.add(string, "hub_strategy", "every_save", "upload to a hub")
+      .hint("no effect: nothing is uploaded");
+  t.add(boolean, "hub_always_push", false, "upload to a hub")
+      .hint("no effect: nothing is uploaded");
   t.add(boolean, "hub_private_repo", {}, "upload to a hub").hint("no effect: nothing is uploaded");
 }
 
 void add_machine(OptionTable& t) {
   t.group("Machine");
-  t.add(choice, "device", "auto", "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse without (Tessera's own)").one_of({"auto", "cuda", "cpu"});
-  t.add(choice, "device_attention", "auto", "attention on a GPU; auto: cuDNN's for fp16 and bf16 without dropout on its weights, else portable (Tessera's own)")
+  t.add(choice, "device", "auto",
+        "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse "
+        "without (Tessera's own)")
+      .one_of({"auto", "cuda", "cpu"});
+  t.add(choice, "device_attention", "auto",
+        "attention on a GPU; auto: cuDNN's for fp16 and bf16 without dropout on its weights, else "
+        "portable (Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
-  t.add(choice, "device_gelu", "auto", "gelu_new on a GPU: in cuBLASLt's products or separate kernels; auto: fused from Hopper on (Tessera's own)")
+  t.add(choice, "device_gelu", "auto",
+        "gelu_new on a GPU: in cuBLASLt's products or separate kernels; auto: fused from Hopper on "
+        "(Tessera's own)")
       .one_of({"auto", "fused", "separate"});
-  t.add(boolean, "cuda_graphs", false, "a block's kernels as one CUDA graph, for models whose kernels are shorter than launches (Tessera's own)");
-  t.add(boolean, "deterministic", true, "the same bits in every run; false: faster algorithms on a GPU that sum in any order (Tessera's own)");
+  t.add(boolean, "cuda_graphs", false,
+        "a block's kernels as one CUDA graph, for models whose kernels are shorter than launches "
+        "(Tessera's own)");
+  t.add(boolean, "deterministic", true,
+        "the same bits in every run; false: faster algorithms on a GPU that sum in any order "
+        "(Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
-  t.add(integer, "threads", {}, "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)").at_least(1).unit("threads");
-  t.add(real, "time_limit", 0.0, "save and end with exit code 75 before this time is over; 0: the time limit of a Slurm job (Tessera's own)")
-      .at_least(0).unit("minutes");
-  t.add(real, "comm_timeout", 300.0, "longest wait for other ranks before the run ends with exit code 69 (Tessera's own)").above(0).unit("seconds");
-  t.add(real, "node_timeout", 30.0, "silence after which a whole node counts as lost and the run ends with exit code 69; 0: only comm_timeout (Tessera's own)")
-      .at_least(0).unit("seconds");
-  t.add(integer, "ddp_timeout", 1800, "longest wait for other ranks, when comm_timeout is not given").above(0).unit("seconds");
-  t.add(integer, "local_rank", -1, "rank on this node, passed by launchers").hint("no effect: MPI knows the ranks");
-  t.add(choice, "ddp_backend", {}, "communication library").one_of({"mpi", "gloo", "nccl", "ccl", "xccl", "hccl"}).hint("no effect: ranks talk over MPI");
-  char const* const own_buckets = "no effect: set reduce_bucket_size in the DeepSpeed configuration";
+  t.add(integer, "threads", {},
+        "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)")
+      .at_least(1)
+      .unit("threads");
+  t.add(real, "time_limit", 0.0,
+        "save and end with exit code 75 before this time is over; 0: the time limit of a Slurm job "
+        "(Tessera's own)")
+      .at_least(0)
+      .unit("minutes");
+  t.add(real, "comm_timeout", 300.0,
+        "longest wait for other ranks before the run ends with exit code 69 (Tessera's own)")
+      .above(0)
+      .unit("seconds");
+  t.add(real, "node_timeout", 30.0,
+        "silence after which a whole node counts as lost and the run ends with exit code 69; 0: "
+        "only comm_timeout (Tessera's own)")
+      .at_least(0)
+      .unit("seconds");
+  t.add(integer, "ddp_timeout", 1800,
+        "longest wait for other ranks, when comm_timeout is not given")
+      .above(0)
+      .unit("seconds");
+  t.add(integer, "local_rank", -1, "rank on this node, passed by launchers")
+      .hint("no effect: MPI knows the ranks");
+  t.add(choice, "ddp_backend", {}, "communication library")
+      .one_of({"mpi", "gloo", "nccl", "ccl", "xccl", "hccl"})
+      .hint("no effect: ranks talk over MPI");
+  char const* const own_buckets =
+      "no effect: set reduce_bucket_size in the DeepSpeed configuration";
   t.add(integer, "ddp_bucket_cap_mb", {}, "gradient bucket").hint(own_buckets);
-  for (char const* name : {"ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_static_graph"})
-    t.add(boolean, name, {}, "PyTorch's data parallelism").hint("no effect: every parameter has a gradient in every step");
-  t.add(json, "fsdp", {}, "PyTorch's FSDP").shown_as("text or true")
+  for (char const* name :
+       {"ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_static_graph"})
+    t.add(boolean, name, {}, "PyTorch's data parallelism")
+        .hint("no effect: every parameter has a gradient in every step");
+  t.add(json, "fsdp", {}, "PyTorch's FSDP")
+      .shown_as("text or true")
       .refuse("use --deepspeed with zero_optimization.stage 3 (full_shard) or 2 (shard_grad_op)");
-  t.add(json, "fsdp_config", {}, "its configuration").shown_as("path or JSON object").refuse("use --deepspeed with zero_optimization.stage 3 or 2");
-  t.add(string, "sharded_ddp", {}, "FairScale's sharding").refuse("use --deepspeed with zero_optimization.stage 2 or 3");
-  t.add(json, "accelerator_config", {}, "Accelerate's configuration").shown_as("path or JSON object").refuse("leave it out; --deepspeed configures the engine");
-  t.add(json, "parallelism_config", {}, "Accelerate's parallelism").shown_as("JSON object").refuse("only data parallelism is there; leave it out");
-  t.add(json, "debug", "", "debugging aids of PyTorch").shown_as("words").refuse("use --log_level debug");
-  for (char const* name : {"tpu_num_cores", "past_index"}) t.add(integer, name, {}, "of other machines").hint(no_effect);
-  for (char const* name : {"xpu_backend", "mp_parameters", "ray_scope"}) t.add(string, name, {}, "of other machines").hint(no_effect);
-  for (char const* name : {"tpu_metrics_debug", "use_mps_device"}) t.add(boolean, name, {}, "of other machines").hint(no_effect);
-  for (char const* name : {"dispatch_batches", "split_batches"}) t.add(boolean, name, {}, "how batches reach the ranks").hint(one_reader);
+  t.add(json, "fsdp_config", {}, "its configuration")
+      .shown_as("path or JSON object")
+      .refuse("use --deepspeed with zero_optimization.stage 3 or 2");
+  t.add(string, "sharded_ddp", {}, "FairScale's sharding")
+      .refuse("use --deepspeed with zero_optimization.stage 2 or 3");
+  t.add(json, "accelerator_config", {}, "Accelerate's configuration")
+      .shown_as("path or JSON object")
+      .refuse("leave it out; --deepspeed configures the engine");
+  t.add(json, "parallelism_config", {}, "Accelerate's parallelism")
+      .shown_as("JSON object")
+      .refuse("only data parallelism is there; leave it out");
+  t.add(json, "debug", "", "debugging aids of PyTorch")
+      .shown_as("words")
+      .refuse("use --log_level debug");
+  for (char const* name : {"tpu_num_cores", "past_index"})
+    t.add(integer, name, {}, "of other machines").hint(no_effect);
+  for (char const* name : {"xpu_backend", "mp_parameters", "ray_scope"})
+    t.add(string, name, {}, "of other machines").hint(no_effect);
+  for (char const* name : {"tpu_metrics_debug", "use_mps_device"})
+    t.add(boolean, name, {}, "of other machines").hint(no_effect);
+  for (char const* name : {"dispatch_batches", "split_batches"})
+    t.add(boolean, name, {}, "how batches reach the ranks").hint(one_reader);
 }
 
 void add_generation(OptionTable& t) {
@@ -257,7 +458,9 @@ void add_generation(OptionTable& t) {
   t.add(string, "prompt", "", "text to continue");
   t.add(integer, "max_new_tokens", 50, "tokens to add").at_least(1).unit("tokens");
   t.add(real, "temperature", 1.0, "divides the logits; 0: always the likeliest token").at_least(0);
-  t.add(integer, "top_k", 50, "choose among so many likeliest tokens; 0: all").at_least(0).unit("tokens");
+  t.add(integer, "top_k", 50, "choose among so many likeliest tokens; 0: all")
+      .at_least(0)
+      .unit("tokens");
 }
 
 char const* const page_head = R"(# Options of tessera-train
@@ -300,8 +503,10 @@ OptionTable const& argument_table() {
 }
 
 std::string arguments_help() {
-  return help(argument_table(), "usage: tessera-train [run.json] [--name value ...]\n"
-                                "Trains, evaluates and samples causal language models. Takes the arguments of Hugging Face's run_clm.py.\n");
+  return help(argument_table(),
+              "usage: tessera-train [run.json] [--name value ...]\n"
+              "Trains, evaluates and samples causal language models. Takes the arguments of "
+              "Hugging Face's run_clm.py.\n");
 }
 
 std::string arguments_page() { return markdown(argument_table(), page_head); }

@@ -15,14 +15,17 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The section's type in the table's spelling, checked before its parameters: those of a refused type are not known.
+/// The section's type in the table's spelling, checked before its parameters: those of a refused
+/// type are not known.
 void settle_type(ConfigTree& tree, std::string const& section, std::string const& source) {
   if (!tree.contains(section) || !tree.at(section).is_object()) return;
   std::string const name = section + ".type";
   Option const& option = *deepspeed_table().find(name);
   auto const* given = tree.at(section).find("type");
-  TESSERA_VALIDATE(given && given->is_string(), ConfigError, source, ": the section '", section, "' needs a \"type\": one of ",
-                   ConfigTree(ConfigTree::Array(option.choices.begin(), option.choices.end())).dump());
+  TESSERA_VALIDATE(
+      given && given->is_string(), ConfigError, source, ": the section '", section,
+      "' needs a \"type\": one of ",
+      ConfigTree(ConfigTree::Array(option.choices.begin(), option.choices.end())).dump());
   std::string type = given->as_string();
   if (section == "optimizer") {
     for (auto const& choice : option.choices)
@@ -34,12 +37,14 @@ void settle_type(ConfigTree& tree, std::string const& section, std::string const
   tree[section].set("type", type);
 }
 
-/// Old spellings in today's form: "zero_optimization": true, "bfloat16", optimizer names in any capitals.
+/// Old spellings in today's form: "zero_optimization": true, "bfloat16", optimizer names in any
+/// capitals.
 ConfigTree canonical(ConfigTree tree, std::string const& source) {
   if (auto const* zero = tree.find("zero_optimization"); zero && zero->is_bool())
     tree.set("zero_optimization", ConfigTree::object().set("stage", zero->as_bool() ? 1 : 0));
   if (auto const* old = tree.find("bfloat16")) {
-    TESSERA_VALIDATE(!tree.contains("bf16"), ConfigError, source, ": bf16 and bfloat16 are two names of one block; remove one of them");
+    TESSERA_VALIDATE(!tree.contains("bf16"), ConfigError, source,
+                     ": bf16 and bfloat16 are two names of one block; remove one of them");
     tree.set("bf16", *old);
     tree.erase("bfloat16");
   }
@@ -73,18 +78,24 @@ class Resolver {
 
  private:
   std::string const& source() const { return args_.deepspeed_source; }
-  ConfigTree const& value(std::string const& key) const { return json_.value(deepspeed_table(), key); }
+  ConfigTree const& value(std::string const& key) const {
+    return json_.value(deepspeed_table(), key);
+  }
   /// Stands in the JSON with a value of its own.
   bool written(std::string const& key) const { return json_.given(key) && !is_auto(value(key)); }
 
-  [[noreturn]] void contradiction(std::string const& key, ConfigTree const& json, std::string const& flag, ConfigTree const& given) const {
-    throw ConfigError(concat(source(), ": ", key, " is ", json.dump(), " but --", flag, " is ", given.dump(), " (", name_of(args_.values.origin(flag)),
+  [[noreturn]] void contradiction(std::string const& key, ConfigTree const& json,
+                                  std::string const& flag, ConfigTree const& given) const {
+    throw ConfigError(concat(source(), ": ", key, " is ", json.dump(), " but --", flag, " is ",
+                             given.dump(), " (", name_of(args_.values.origin(flag)),
                              "); remove one of them or set the key to \"auto\""));
   }
 
-  /// A key that repeats a flag: the number in the JSON, unless it contradicts a flag that was given, else the flag.
+  /// A key that repeats a flag: the number in the JSON, unless it contradicts a flag that was
+  /// given, else the flag.
   template <class Number>
-  Number match(std::string const& field, std::string const& key, std::string const& flag, Number flag_value) {
+  Number match(std::string const& field, std::string const& key, std::string const& flag,
+               Number flag_value) {
     if (!written(key)) {
       out_.origins[field] = args_.values.origin(flag);
       return flag_value;
@@ -105,7 +116,8 @@ class Resolver {
   void resolve_betas();
   void resolve_schedule();
   std::optional<bool> enabled(char const* name, bool flag_value) const;
-  std::int64_t elements(char const* field, std::string const& key, std::int64_t automatic, bool applies);
+  std::int64_t elements(char const* field, std::string const& key, std::int64_t automatic,
+                        bool applies);
 
   TrainingArguments const& args_;
   std::int64_t hidden_size_;
@@ -114,14 +126,18 @@ class Resolver {
   ResolvedConfig out_;
 };
 
-/// The batch triangle: total = micro * accumulation * ranks; what neither the JSON nor a given flag says follows from the rest.
+/// The batch triangle: total = micro * accumulation * ranks; what neither the JSON nor a given flag
+/// says follows from the rest.
 void Resolver::resolve_batch() {
-  auto const known = [this](char const* field, char const* key, char const* flag, std::int64_t flag_value) -> std::int64_t {
+  auto const known = [this](char const* field, char const* key, char const* flag,
+                            std::int64_t flag_value) -> std::int64_t {
     return written(key) || args_.given(flag) ? match(field, key, flag, flag_value) : 0;
   };
   std::int64_t const ranks = out_.world_size;
-  std::int64_t micro = known("micro_batch_size", "train_micro_batch_size_per_gpu", "per_device_train_batch_size", args_.per_device_train_batch_size);
-  std::int64_t steps = known("accumulation_steps", "gradient_accumulation_steps", "gradient_accumulation_steps", args_.gradient_accumulation_steps);
+  std::int64_t micro = known("micro_batch_size", "train_micro_batch_size_per_gpu",
+                             "per_device_train_batch_size", args_.per_device_train_batch_size);
+  std::int64_t steps = known("accumulation_steps", "gradient_accumulation_steps",
+                             "gradient_accumulation_steps", args_.gradient_accumulation_steps);
   std::int64_t total = written("train_batch_size") ? value("train_batch_size").as_int() : 0;
   bool const micro_known = micro > 0, steps_known = steps > 0;
   if (total == 0) {
@@ -136,9 +152,12 @@ void Resolver::resolve_batch() {
     if (!micro_known) out_.origins["micro_batch_size"] = Origin::derived;
     if (!steps_known) out_.origins["accumulation_steps"] = Origin::derived;
   }
-  TESSERA_VALIDATE(micro > 0 && steps > 0 && total == micro * steps * ranks, ConfigError, source(), ": train_batch_size is ", total, " but must be ",
-                   "train_micro_batch_size_per_gpu ", micro, " * gradient_accumulation_steps ", steps, " * ranks ", ranks, " = ", micro * steps * ranks,
-                   "; change one of them, or leave one out to have it derived (train_batch_size must be a multiple of the product of the others)");
+  TESSERA_VALIDATE(micro > 0 && steps > 0 && total == micro * steps * ranks, ConfigError, source(),
+                   ": train_batch_size is ", total, " but must be ",
+                   "train_micro_batch_size_per_gpu ", micro, " * gradient_accumulation_steps ",
+                   steps, " * ranks ", ranks, " = ", micro * steps * ranks,
+                   "; change one of them, or leave one out to have it derived (train_batch_size "
+                   "must be a multiple of the product of the others)");
   out_.train_batch_size = total;
   out_.micro_batch_size = micro;
   out_.accumulation_steps = steps;
@@ -154,15 +173,18 @@ std::optional<bool> Resolver::enabled(char const* name, bool flag_value) const {
 }
 
 void Resolver::resolve_precision() {
-  bool const half = enabled("fp16", args_.fp16).value_or(false), brain = enabled("bf16", args_.bf16).value_or(false);
+  bool const half = enabled("fp16", args_.fp16).value_or(false),
+             brain = enabled("bf16", args_.bf16).value_or(false);
   char const* const fp16_from = written("fp16.enabled") ? "fp16.enabled" : "--fp16";
   char const* const bf16_from = written("bf16.enabled") ? "bf16.enabled" : "--bf16";
-  TESSERA_VALIDATE(!(half && brain), ConfigError, source(), ": ", fp16_from, " and ", bf16_from, " are both true; a run has one working precision, "
+  TESSERA_VALIDATE(!(half && brain), ConfigError, source(), ": ", fp16_from, " and ", bf16_from,
+                   " are both true; a run has one working precision, "
                    "set one of them to false");
   if (half || brain) {
     out_.dtype = half ? Dtype::fp16 : Dtype::bf16;
     char const* const name = half ? "fp16" : "bf16";
-    out_.origins["dtype"] = written(std::string(name) + ".enabled") ? Origin::deepspeed : args_.values.origin(name);
+    out_.origins["dtype"] =
+        written(std::string(name) + ".enabled") ? Origin::deepspeed : args_.values.origin(name);
   } else if (!args_.dtype.empty() && args_.dtype != "auto") {
     out_.dtype = dtype_from_name(args_.dtype);
     out_.origins["dtype"] = args_.values.origin("dtype");
@@ -174,8 +196,9 @@ void Resolver::resolve_precision() {
 void Resolver::check_evaluation_precision() const {
   for (auto const dtype : {Dtype::fp16, Dtype::bf16}) {
     std::string const flag = std::string(name_of(dtype)) + "_full_eval";
-    TESSERA_VALIDATE(!args_.values.value(argument_table(), flag).as_bool() || out_.dtype == dtype, UsageError, "--", flag,
-                     " but the working precision is ", name_of(out_.dtype), "; evaluation uses the working precision, give --", name_of(dtype), " too");
+    TESSERA_VALIDATE(!args_.values.value(argument_table(), flag).as_bool() || out_.dtype == dtype,
+                     UsageError, "--", flag, " but the working precision is ", name_of(out_.dtype),
+                     "; evaluation uses the working precision, give --", name_of(dtype), " too");
   }
 }
 
@@ -209,23 +232,30 @@ void Resolver::resolve_loss_scale() {
   out_.initial_scale_power = take("initial_scale_power", "fp16.initial_scale_power").as_int();
   out_.loss_scale_window = take("loss_scale_window", "fp16.loss_scale_window").as_int();
   out_.hysteresis = take("hysteresis", "fp16.hysteresis").as_int();
-  out_.consecutive_hysteresis = take("consecutive_hysteresis", "fp16.consecutive_hysteresis").as_bool();
+  out_.consecutive_hysteresis =
+      take("consecutive_hysteresis", "fp16.consecutive_hysteresis").as_bool();
   out_.min_loss_scale = take("min_loss_scale", "fp16.min_loss_scale").as_double();
-  TESSERA_VALIDATE(!out_.dynamic_loss_scale || out_.min_loss_scale <= std::ldexp(1.0, static_cast<int>(out_.initial_scale_power)), ConfigError,
-                   source(), ": fp16.min_loss_scale ", out_.min_loss_scale, " is above the first scale, 2^", out_.initial_scale_power,
-                   "; lower it or raise fp16.initial_scale_power");
+  TESSERA_VALIDATE(
+      !out_.dynamic_loss_scale ||
+          out_.min_loss_scale <= std::ldexp(1.0, static_cast<int>(out_.initial_scale_power)),
+      ConfigError, source(), ": fp16.min_loss_scale ", out_.min_loss_scale,
+      " is above the first scale, 2^", out_.initial_scale_power,
+      "; lower it or raise fp16.initial_scale_power");
 }
 
 /// A size in elements: the number, else @p automatic for "auto" where it applies, else the default.
-std::int64_t Resolver::elements(char const* field, std::string const& key, std::int64_t automatic, bool applies) {
+std::int64_t Resolver::elements(char const* field, std::string const& key, std::int64_t automatic,
+                                bool applies) {
   std::string const path = "zero_optimization." + key;
   if (written(path)) {
     out_.origins[field] = Origin::deepspeed;
     return value(path).as_int();
   }
   if (!applies || !json_.given(path)) return deepspeed_table().find(path)->fallback.as_int();
-  TESSERA_VALIDATE(hidden_size_ > 0, ConfigError, source(), ": ", path, " is \"auto\", which follows the model's hidden size, and that is not known here; "
-                   "write a number of elements");
+  TESSERA_VALIDATE(
+      hidden_size_ > 0, ConfigError, source(), ": ", path,
+      " is \"auto\", which follows the model's hidden size, and that is not known here; "
+      "write a number of elements");
   out_.origins[field] = Origin::derived;
   return automatic;
 }
@@ -235,7 +265,8 @@ void Resolver::resolve_zero() {
     out_.stage = value("zero_optimization.stage").as_int();
     out_.origins["stage"] = Origin::deepspeed;
   }
-  if (std::string const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save"; written(key)) {
+  if (std::string const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
+      written(key)) {
     out_.gather_16bit_weights = value(key).as_bool();
     out_.origins["gather_16bit_weights"] = Origin::deepspeed;
   }
@@ -248,10 +279,13 @@ void Resolver::resolve_zero() {
   bool const stage3 = out_.stage == 3;
   out_.reduce_bucket_size = elements("reduce_bucket_size", "reduce_bucket_size", h * h, true);
   out_.allgather_bucket_size = elements("allgather_bucket_size", "allgather_bucket_size", 0, false);
-  out_.prefetch_bucket_size = elements("prefetch_bucket_size", "stage3_prefetch_bucket_size",
-                                       static_cast<std::int64_t>(0.9 * static_cast<double>(h) * static_cast<double>(h)), stage3);
-  out_.param_persistence_threshold = elements("param_persistence_threshold", "stage3_param_persistence_threshold", 10 * h, stage3);
-  out_.max_live_parameters = elements("max_live_parameters", "stage3_max_live_parameters", 0, false);
+  out_.prefetch_bucket_size = elements(
+      "prefetch_bucket_size", "stage3_prefetch_bucket_size",
+      static_cast<std::int64_t>(0.9 * static_cast<double>(h) * static_cast<double>(h)), stage3);
+  out_.param_persistence_threshold =
+      elements("param_persistence_threshold", "stage3_param_persistence_threshold", 10 * h, stage3);
+  out_.max_live_parameters =
+      elements("max_live_parameters", "stage3_max_live_parameters", 0, false);
 }
 
 void Resolver::resolve_optimizer() {
@@ -259,14 +293,20 @@ void Resolver::resolve_optimizer() {
   out_.learning_rate = match("learning_rate", p + "lr", "learning_rate", args_.learning_rate);
   out_.epsilon = match("epsilon", p + "eps", "adam_epsilon", args_.adam_epsilon);
   out_.weight_decay = match("weight_decay", p + "weight_decay", "weight_decay", args_.weight_decay);
-  out_.max_grad_norm = match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
+  out_.max_grad_norm =
+      match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
   resolve_betas();
   if (!json_.given("optimizer.type")) return;
   out_.decay_groups = false;
-  out_.adam_l2 = value("optimizer.type").as_string() == "Adam" && !value(p + "adam_w_mode").as_bool();
+  out_.adam_l2 =
+      value("optimizer.type").as_string() == "Adam" && !value(p + "adam_w_mode").as_bool();
   out_.bias_correction = value(p + "bias_correction").as_bool();
-  out_.origins["decay_groups"] = out_.origins["adam_l2"] = out_.origins["bias_correction"] = Origin::deepspeed;
-  if (out_.weight_decay > 0.0) out_.notes.push_back("optimizer: one parameter group, so biases and norms decay too; without the section they would not");
+  out_.origins["decay_groups"] = out_.origins["adam_l2"] = out_.origins["bias_correction"] =
+      Origin::deepspeed;
+  if (out_.weight_decay > 0.0)
+    out_.notes.push_back(
+        "optimizer: one parameter group, so biases and norms decay too; without the section they "
+        "would not");
 }
 
 void Resolver::resolve_betas() {
@@ -277,13 +317,19 @@ void Resolver::resolve_betas() {
   out_.origins["beta2"] = args_.values.origin("adam_beta2");
   if (!written(key)) return;
   auto const& betas = value(key);
-  auto const good = [](ConfigTree const& beta) { return beta.is_number() && beta.as_double() >= 0.0 && beta.as_double() < 1.0; };
-  TESSERA_VALIDATE(betas.is_array() && betas.size() == 2 && std::ranges::all_of(betas.as_array(), good), ConfigError, source(), ": ", key, " is ",
-                   betas.dump(), "; it must be two numbers from 0 to below 1");
+  auto const good = [](ConfigTree const& beta) {
+    return beta.is_number() && beta.as_double() >= 0.0 && beta.as_double() < 1.0;
+  };
+  TESSERA_VALIDATE(
+      betas.is_array() && betas.size() == 2 && std::ranges::all_of(betas.as_array(), good),
+      ConfigError, source(), ": ", key, " is ", betas.dump(),
+      "; it must be two numbers from 0 to below 1");
   out_.beta1 = betas.as_array()[0].as_double();
   out_.beta2 = betas.as_array()[1].as_double();
-  if (args_.given("adam_beta1") && args_.adam_beta1 != out_.beta1) contradiction(key, betas, "adam_beta1", args_.adam_beta1);
-  if (args_.given("adam_beta2") && args_.adam_beta2 != out_.beta2) contradiction(key, betas, "adam_beta2", args_.adam_beta2);
+  if (args_.given("adam_beta1") && args_.adam_beta1 != out_.beta1)
+    contradiction(key, betas, "adam_beta1", args_.adam_beta1);
+  if (args_.given("adam_beta2") && args_.adam_beta2 != out_.beta2)
+    contradiction(key, betas, "adam_beta2", args_.adam_beta2);
   out_.origins["beta1"] = out_.origins["beta2"] = Origin::deepspeed;
 }
 
@@ -293,18 +339,25 @@ void Resolver::resolve_schedule() {
   out_.origins["lr_scheduler_kwargs"] = args_.values.origin("lr_scheduler_kwargs");
   out_.warmup_steps = args_.warmup_steps;
   out_.origins["lr_scheduler_type"] = args_.values.origin("lr_scheduler_type");
-  out_.origins["warmup_steps"] = args_.values.origin(args_.given("warmup_steps") ? "warmup_steps" : "warmup_ratio");
+  out_.origins["warmup_steps"] =
+      args_.values.origin(args_.given("warmup_steps") ? "warmup_steps" : "warmup_ratio");
   if (!json_.given("scheduler.type")) return;
   out_.scheduler = tree_.at("scheduler");
   out_.origins["scheduler"] = Origin::deepspeed;
-  if (args_.given("lr_scheduler_type")) out_.notes.push_back("lr_scheduler_type: no effect, the scheduler section of the DeepSpeed configuration holds");
+  if (args_.given("lr_scheduler_type"))
+    out_.notes.push_back(
+        "lr_scheduler_type: no effect, the scheduler section of the DeepSpeed configuration holds");
   std::string const p = "scheduler.params.";
-  if (written(p + "warmup_max_lr") && args_.given("learning_rate") && value(p + "warmup_max_lr").as_double() != args_.learning_rate)
-    contradiction(p + "warmup_max_lr", value(p + "warmup_max_lr"), "learning_rate", args_.learning_rate);
+  if (written(p + "warmup_max_lr") && args_.given("learning_rate") &&
+      value(p + "warmup_max_lr").as_double() != args_.learning_rate)
+    contradiction(p + "warmup_max_lr", value(p + "warmup_max_lr"), "learning_rate",
+                  args_.learning_rate);
   auto const* params = out_.scheduler.find("params");
   if (!params || !params->is_object()) return;
-  if (auto const* low = params->find("warmup_min_lr"); low && is_auto(*low)) out_.scheduler["params"].set("warmup_min_lr", 0.0);
-  if (auto const* high = params->find("warmup_max_lr"); high && is_auto(*high)) out_.scheduler["params"].set("warmup_max_lr", out_.learning_rate);
+  if (auto const* low = params->find("warmup_min_lr"); low && is_auto(*low))
+    out_.scheduler["params"].set("warmup_min_lr", 0.0);
+  if (auto const* high = params->find("warmup_max_lr"); high && is_auto(*high))
+    out_.scheduler["params"].set("warmup_max_lr", out_.learning_rate);
 }
 
 /// Calls visit(name, field) for every resolved value.
@@ -350,7 +403,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
 
 }  // namespace
 
-ResolvedConfig resolve(TrainingArguments const& arguments, int world_size, std::int64_t hidden_size) {
+ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
+                       std::int64_t hidden_size) {
   TESSERA_EXPECT(world_size > 0);
   return Resolver(arguments, world_size, hidden_size).run();
 }
@@ -359,14 +413,18 @@ ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_st
   ConfigTree section = config.scheduler;
   if (!section.contains("params")) return section;
   auto& params = section["params"];
-  std::int64_t const warmup = std::max<std::int64_t>(1, warmup_steps(config.warmup_steps, total_steps));
-  if (auto const* given = params.find("total_num_steps"); given && is_auto(*given)) params.set("total_num_steps", total_steps);
+  std::int64_t const warmup =
+      std::max<std::int64_t>(1, warmup_steps(config.warmup_steps, total_steps));
+  if (auto const* given = params.find("total_num_steps"); given && is_auto(*given))
+    params.set("total_num_steps", total_steps);
   auto const* given = params.find("warmup_num_steps");
   if (!given || given->is_null()) return section;
   auto const origin = config.origins.find("warmup_steps");
   bool const flag_given = origin != config.origins.end() && origin->second != Origin::fallback;
-  TESSERA_VALIDATE(is_auto(*given) || !flag_given || given->as_int() == warmup, ConfigError, "scheduler.params.warmup_num_steps is ", given->dump(),
-                   " but --warmup_steps or --warmup_ratio asks for ", warmup, " of ", total_steps, " steps; remove one of them or set the key to \"auto\"");
+  TESSERA_VALIDATE(is_auto(*given) || !flag_given || given->as_int() == warmup, ConfigError,
+                   "scheduler.params.warmup_num_steps is ", given->dump(),
+                   " but --warmup_steps or --warmup_ratio asks for ", warmup, " of ", total_steps,
+                   " steps; remove one of them or set the key to \"auto\"");
   if (is_auto(*given)) params.set("warmup_num_steps", warmup);
   return section;
 }
@@ -391,9 +449,13 @@ zero::EngineConfig engine_config(ResolvedConfig const& c) {
   e.decay_groups = c.decay_groups;
   e.adam_l2 = c.adam_l2;
   e.bias_correction = c.bias_correction;
-  e.loss_scaler = {.dynamic = c.dynamic_loss_scale, .static_scale = c.static_loss_scale,
-                   .initial_scale_power = static_cast<int>(c.initial_scale_power), .window = c.loss_scale_window,
-                   .hysteresis = static_cast<int>(c.hysteresis), .consecutive_hysteresis = c.consecutive_hysteresis, .min_scale = c.min_loss_scale};
+  e.loss_scaler = {.dynamic = c.dynamic_loss_scale,
+                   .static_scale = c.static_loss_scale,
+                   .initial_scale_power = static_cast<int>(c.initial_scale_power),
+                   .window = c.loss_scale_window,
+                   .hysteresis = static_cast<int>(c.hysteresis),
+                   .consecutive_hysteresis = c.consecutive_hysteresis,
+                   .min_scale = c.min_loss_scale};
   e.skip_on_nonfinite = c.skip_on_nonfinite;
   return e;
 }
@@ -405,7 +467,8 @@ ConfigTree describe(ResolvedConfig const& config) {
         auto const origin = config.origins.find(name);
         auto entry = ConfigTree::object();
         entry.set("value", field);
-        entry.set("origin", name_of(origin == config.origins.end() ? Origin::fallback : origin->second));
+        entry.set("origin",
+                  name_of(origin == config.origins.end() ? Origin::fallback : origin->second));
         out.set(name, std::move(entry));
       },
       config);

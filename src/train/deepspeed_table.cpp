@@ -8,42 +8,75 @@ namespace {
 using enum OptionType;
 
 char const* const by_default = "the default";
-char const* const no_offload = "offloading is not supported yet: set device none or remove the block, and use a higher stage or more ranks";
+char const* const no_offload =
+    "offloading is not supported yet: set device none or remove the block, and use a higher stage "
+    "or more ranks";
 char const* const only_adam = "only Adam and AdamW are: use AdamW";
 char const* const same_result = "no effect: the result is the same";
 
 void add_batch(OptionTable& t) {
   t.group("Batch");
-  t.add(integer, "train_batch_size", {}, "samples of all ranks before each optimizer step").at_least(1).unit("samples").auto_is("from the flags");
-  t.add(integer, "train_micro_batch_size_per_gpu", {}, "samples a rank takes at a time").at_least(1).unit("samples")
+  t.add(integer, "train_batch_size", {}, "samples of all ranks before each optimizer step")
+      .at_least(1)
+      .unit("samples")
+      .auto_is("from the flags");
+  t.add(integer, "train_micro_batch_size_per_gpu", {}, "samples a rank takes at a time")
+      .at_least(1)
+      .unit("samples")
       .auto_is("per_device_train_batch_size");
-  t.add(integer, "gradient_accumulation_steps", {}, "such batches before each optimizer step").at_least(1).unit("batches")
+  t.add(integer, "gradient_accumulation_steps", {}, "such batches before each optimizer step")
+      .at_least(1)
+      .unit("batches")
       .auto_is("gradient_accumulation_steps");
-  t.add(boolean, "managed_gradient_accumulation", true, "the engine counts the batches").refuse("Tessera counts them itself; leave it out");
-  t.add(boolean, "dataloader_drop_last", false, "drop an incomplete last batch").hint("no effect: use --dataloader_drop_last");
+  t.add(boolean, "managed_gradient_accumulation", true, "the engine counts the batches")
+      .refuse("Tessera counts them itself; leave it out");
+  t.add(boolean, "dataloader_drop_last", false, "drop an incomplete last batch")
+      .hint("no effect: use --dataloader_drop_last");
 }
 
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer");
-  auto& type = t.add(choice, "optimizer.type", {}, "optimizer; capitals do not matter").one_of({"AdamW", "Adam"});
-  for (char const* name : {"Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Lion", "Adagrad", "Muon", "MuAdam", "MuAdamW", "MuSGD", "SGD",
-                           "Adamax", "NAdam", "RAdam", "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
+  auto& type = t.add(choice, "optimizer.type", {}, "optimizer; capitals do not matter")
+                   .one_of({"AdamW", "Adam"});
+  for (char const* name : {"Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Lion", "Adagrad",
+                           "Muon", "MuAdam", "MuAdamW", "MuSGD", "SGD", "Adamax", "NAdam", "RAdam",
+                           "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
     type.except(name, only_adam);
-  t.add(real, "optimizer.params.lr", {}, "learning rate; none: --learning_rate").at_least(0).auto_is("learning_rate");
-  t.add(json, "optimizer.params.betas", {}, "decays of the two means; none: --adam_beta1, --adam_beta2").shown_as("[number, number]")
+  t.add(real, "optimizer.params.lr", {}, "learning rate; none: --learning_rate")
+      .at_least(0)
+      .auto_is("learning_rate");
+  t.add(json, "optimizer.params.betas", {},
+        "decays of the two means; none: --adam_beta1, --adam_beta2")
+      .shown_as("[number, number]")
       .auto_is("adam_beta1, adam_beta2");
-  t.add(real, "optimizer.params.eps", {}, "added to the root of the mean square; none: --adam_epsilon").at_least(0).auto_is("adam_epsilon");
-  t.add(real, "optimizer.params.weight_decay", {}, "weight decay of every parameter; none: --weight_decay").at_least(0).auto_is("weight_decay");
+  t.add(real, "optimizer.params.eps", {},
+        "added to the root of the mean square; none: --adam_epsilon")
+      .at_least(0)
+      .auto_is("adam_epsilon");
+  t.add(real, "optimizer.params.weight_decay", {},
+        "weight decay of every parameter; none: --weight_decay")
+      .at_least(0)
+      .auto_is("weight_decay");
   t.add(boolean, "optimizer.params.bias_correction", true, "divide the means by 1 - beta^t");
-  t.add(boolean, "optimizer.params.adam_w_mode", true, "Adam: false adds the decay to the gradient (L2); AdamW ignores it");
-  t.add(boolean, "optimizer.params.torch_adam", false, "PyTorch's kernel").hint("no effect: there is one kernel");
-  t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "moments in fp32").refuse("moments are always fp32; leave it out");
+  t.add(boolean, "optimizer.params.adam_w_mode", true,
+        "Adam: false adds the decay to the gradient (L2); AdamW ignores it");
+  t.add(boolean, "optimizer.params.torch_adam", false, "PyTorch's kernel")
+      .hint("no effect: there is one kernel");
+  t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "moments in fp32")
+      .refuse("moments are always fp32; leave it out");
   t.add(boolean, "optimizer.params.amsgrad", false, "AMSGrad").refuse("leave it out");
-  t.add(real, "optimizer.params.max_grad_norm", {}, "gradient clipping").refuse("use gradient_clipping");
-  t.add(boolean, "optimizer.legacy_fusion", false, "old fused kernels").hint("no effect: there is one kernel");
-  t.add(real, "gradient_clipping", {}, "clip the global gradient norm to this; 0: do not; none: --max_grad_norm (1)").at_least(0).auto_is("max_grad_norm");
-  t.add(boolean, "zero_allow_untested_optimizer", false, "any optimizer under ZeRO").hint("no effect: Adam and AdamW are tested");
-  t.add(boolean, "zero_force_ds_cpu_optimizer", true, "DeepSpeed's CPU optimizer when offloading").hint("no effect: there is one kernel");
+  t.add(real, "optimizer.params.max_grad_norm", {}, "gradient clipping")
+      .refuse("use gradient_clipping");
+  t.add(boolean, "optimizer.legacy_fusion", false, "old fused kernels")
+      .hint("no effect: there is one kernel");
+  t.add(real, "gradient_clipping", {},
+        "clip the global gradient norm to this; 0: do not; none: --max_grad_norm (1)")
+      .at_least(0)
+      .auto_is("max_grad_norm");
+  t.add(boolean, "zero_allow_untested_optimizer", false, "any optimizer under ZeRO")
+      .hint("no effect: Adam and AdamW are tested");
+  t.add(boolean, "zero_force_ds_cpu_optimizer", true, "DeepSpeed's CPU optimizer when offloading")
+      .hint("no effect: there is one kernel");
 }
 
 void add_scheduler(OptionTable& t) {
@@ -52,106 +85,224 @@ void add_scheduler(OptionTable& t) {
       .one_of({"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "OneCycle", "LRRangeTest"});
   std::string const p = "scheduler.params.";
   t.add(real, p + "warmup_min_lr", 0.0, "Warmup*: rate of the first step").at_least(0).auto_is("0");
-  t.add(real, p + "warmup_max_lr", {}, "Warmup*: rate after the warm-up; none: the optimizer's").at_least(0).auto_is("learning_rate");
-  t.add(integer, p + "warmup_num_steps", 1000, "Warmup*: steps of warm-up").at_least(0).unit("steps").auto_is("warmup_steps, at least 1");
-  t.add(choice, p + "warmup_type", "log", "Warmup*: shape of the warm-up").one_of({"log", "linear"});
-  t.add(integer, p + "total_num_steps", {}, "WarmupDecayLR, WarmupCosineLR: all steps").at_least(1).unit("steps").auto_is("the run's optimizer steps");
-  t.add(real, p + "warmup_min_ratio", 0.0, "WarmupCosineLR: first rate as a share of the rate").at_least(0);
-  t.add(real, p + "cos_min_ratio", 1e-4, "WarmupCosineLR: last rate as a share of the rate").at_least(0);
+  t.add(real, p + "warmup_max_lr", {}, "Warmup*: rate after the warm-up; none: the optimizer's")
+      .at_least(0)
+      .auto_is("learning_rate");
+  t.add(integer, p + "warmup_num_steps", 1000, "Warmup*: steps of warm-up")
+      .at_least(0)
+      .unit("steps")
+      .auto_is("warmup_steps, at least 1");
+  t.add(choice, p + "warmup_type", "log", "Warmup*: shape of the warm-up")
+      .one_of({"log", "linear"});
+  t.add(integer, p + "total_num_steps", {}, "WarmupDecayLR, WarmupCosineLR: all steps")
+      .at_least(1)
+      .unit("steps")
+      .auto_is("the run's optimizer steps");
+  t.add(real, p + "warmup_min_ratio", 0.0, "WarmupCosineLR: first rate as a share of the rate")
+      .at_least(0);
+  t.add(real, p + "cos_min_ratio", 1e-4, "WarmupCosineLR: last rate as a share of the rate")
+      .at_least(0);
   t.add(real, p + "cycle_min_lr", {}, "OneCycle: lowest rate").at_least(0);
   t.add(real, p + "cycle_max_lr", {}, "OneCycle: highest rate").at_least(0);
   t.add(real, p + "decay_lr_rate", 0.0, "OneCycle: decay after the cycle").at_least(0);
   t.add(integer, p + "cycle_first_step_size", 2000, "OneCycle: steps up").at_least(1).unit("steps");
-  t.add(integer, p + "cycle_second_step_size", {}, "OneCycle: steps down; none: as many as up").at_least(0).unit("steps");
+  t.add(integer, p + "cycle_second_step_size", {}, "OneCycle: steps down; none: as many as up")
+      .at_least(0)
+      .unit("steps");
   t.add(integer, p + "cycle_first_stair_count", 0, "OneCycle: stairs up; 0: smooth").at_least(0);
-  t.add(integer, p + "cycle_second_stair_count", {}, "OneCycle: stairs down; none: as many as up").at_least(0);
-  t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays").at_least(0).unit("steps");
+  t.add(integer, p + "cycle_second_stair_count", {}, "OneCycle: stairs down; none: as many as up")
+      .at_least(0);
+  t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays")
+      .at_least(0)
+      .unit("steps");
   char const* const momentum = "no effect: beta1 stays as the optimizer section says";
-  t.add(boolean, p + "cycle_momentum", true, "OneCycle: write false; cycling beta1 is not supported");
+  t.add(boolean, p + "cycle_momentum", true,
+        "OneCycle: write false; cycling beta1 is not supported");
   t.add(real, p + "cycle_min_mom", 0.8, "OneCycle: lowest beta1").hint(momentum);
   t.add(real, p + "cycle_max_mom", 0.9, "OneCycle: highest beta1").hint(momentum);
   t.add(real, p + "decay_mom_rate", 0.0, "OneCycle: decay of beta1").hint(momentum);
-  t.add(integer, p + "last_batch_iteration", -1, "where the schedule starts").refuse("a resumed run takes its position from the checkpoint; remove it");
+  t.add(integer, p + "last_batch_iteration", -1, "where the schedule starts")
+      .refuse("a resumed run takes its position from the checkpoint; remove it");
   t.add(real, p + "lr_range_test_min_lr", 1e-3, "LRRangeTest: first rate").above(0);
-  t.add(integer, p + "lr_range_test_step_size", 2000, "LRRangeTest: steps of a stair").at_least(1).unit("steps");
+  t.add(integer, p + "lr_range_test_step_size", 2000, "LRRangeTest: steps of a stair")
+      .at_least(1)
+      .unit("steps");
   t.add(real, p + "lr_range_test_step_rate", 1.0, "LRRangeTest: growth a stair").at_least(0);
   t.add(boolean, p + "lr_range_test_staircase", false, "LRRangeTest: stairs instead of a line");
 }
 
 void add_precision(OptionTable& t) {
   t.group("Precision");
-  t.add(boolean, "fp16.enabled", false, "float16 weights and activations with loss scaling").auto_is("--fp16");
-  t.add(real, "fp16.loss_scale", 0.0, "constant loss scale; 0: dynamic").at_least(0).auto_is(by_default);
-  t.add(integer, "fp16.initial_scale_power", 16, "dynamic: the first scale is 2 to this power").at_least(0).at_most(126).auto_is(by_default);
-  t.add(integer, "fp16.loss_scale_window", 1000, "dynamic: double after so many steps without overflow").at_least(1).unit("steps").auto_is(by_default);
-  t.add(integer, "fp16.hysteresis", 2, "dynamic: overflows before the scale is halved").at_least(1).auto_is(by_default);
-  t.add(boolean, "fp16.consecutive_hysteresis", false, "dynamic: count overflows anew after each good step").auto_is(by_default);
-  t.add(real, "fp16.min_loss_scale", 1.0, "dynamic: an overflow at this scale ends the run").above(0).auto_is(by_default);
-  t.add(boolean, "fp16.auto_cast", false, "cast the inputs").hint("no effect: inputs are token numbers");
-  t.add(boolean, "fp16.fp16_master_weights_and_grads", false, "masters in float16").refuse("masters are always fp32; leave it out");
+  t.add(boolean, "fp16.enabled", false, "float16 weights and activations with loss scaling")
+      .auto_is("--fp16");
+  t.add(real, "fp16.loss_scale", 0.0, "constant loss scale; 0: dynamic")
+      .at_least(0)
+      .auto_is(by_default);
+  t.add(integer, "fp16.initial_scale_power", 16, "dynamic: the first scale is 2 to this power")
+      .at_least(0)
+      .at_most(126)
+      .auto_is(by_default);
+  t.add(integer, "fp16.loss_scale_window", 1000,
+        "dynamic: double after so many steps without overflow")
+      .at_least(1)
+      .unit("steps")
+      .auto_is(by_default);
+  t.add(integer, "fp16.hysteresis", 2, "dynamic: overflows before the scale is halved")
+      .at_least(1)
+      .auto_is(by_default);
+  t.add(boolean, "fp16.consecutive_hysteresis", false,
+        "dynamic: count overflows anew after each good step")
+      .auto_is(by_default);
+  t.add(real, "fp16.min_loss_scale", 1.0, "dynamic: an overflow at this scale ends the run")
+      .above(0)
+      .auto_is(by_default);
+  t.add(boolean, "fp16.auto_cast", false, "cast the inputs")
+      .hint("no effect: inputs are token numbers");
+  t.add(boolean, "fp16.fp16_master_weights_and_grads", false, "masters in float16")
+      .refuse("masters are always fp32; leave it out");
   t.add(boolean, "bf16.enabled", false, "bfloat16 weights and activations").auto_is("--bf16");
-  t.add(boolean, "bf16.check_grad_overflow", true, "skip a step whose gradients are not finite").auto_is(by_default);
-  t.add(boolean, "bf16.immediate_grad_update", false, "when gradients are accumulated").auto_is(by_default).hint(same_result);
-  t.add(boolean, "bf16.bf16_master_weights_and_grads", false, "masters in bfloat16").refuse("masters are always fp32; leave it out");
-  t.add(boolean, "bf16.bf16_optimizer_states", false, "moments in bfloat16").refuse("moments are always fp32; leave it out");
-  t.add(choice, "communication_data_type", {}, "gradients on the wire; none: the working precision (fp32 without a DeepSpeed configuration)")
+  t.add(boolean, "bf16.check_grad_overflow", true, "skip a step whose gradients are not finite")
+      .auto_is(by_default);
+  t.add(boolean, "bf16.immediate_grad_update", false, "when gradients are accumulated")
+      .auto_is(by_default)
+      .hint(same_result);
+  t.add(boolean, "bf16.bf16_master_weights_and_grads", false, "masters in bfloat16")
+      .refuse("masters are always fp32; leave it out");
+  t.add(boolean, "bf16.bf16_optimizer_states", false, "moments in bfloat16")
+      .refuse("moments are always fp32; leave it out");
+  t.add(choice, "communication_data_type", {},
+        "gradients on the wire; none: the working precision (fp32 without a DeepSpeed "
+        "configuration)")
       .one_of({"fp32", "fp16", "bf16"});
-  t.add(choice, "data_types.grad_accum_dtype", {}, "accumulated gradients; none: fp32 (DeepSpeed: the working precision)").one_of({"fp32", "fp16", "bf16"});
-  t.add(string, "data_types.param_dtype", {}, "parameters").hint("no effect: the fp16 and bf16 blocks say it");
+  t.add(choice, "data_types.grad_accum_dtype", {},
+        "accumulated gradients; none: fp32 (DeepSpeed: the working precision)")
+      .one_of({"fp32", "fp16", "bf16"});
+  t.add(string, "data_types.param_dtype", {}, "parameters")
+      .hint("no effect: the fp16 and bf16 blocks say it");
   t.add(string, "data_types.buffer_dtype", {}, "buffers").hint("no effect: there are none");
-  t.add(list, "data_types.keep_in_fp32_modules", {}, "modules kept in fp32").refuse("leave it out; masters are fp32");
-  t.add(json, "amp.enabled", false, "apex mixed precision").shown_as("true or false").auto_is("false").refuse("use fp16 or bf16");
-  t.add(json, "amp.opt_level", {}, "apex optimization level").shown_as("text").hint("no effect: apex is not there");
+  t.add(list, "data_types.keep_in_fp32_modules", {}, "modules kept in fp32")
+      .refuse("leave it out; masters are fp32");
+  t.add(json, "amp.enabled", false, "apex mixed precision")
+      .shown_as("true or false")
+      .auto_is("false")
+      .refuse("use fp16 or bf16");
+  t.add(json, "amp.opt_level", {}, "apex optimization level")
+      .shown_as("text")
+      .hint("no effect: apex is not there");
   t.add(json, "torch_autocast", {}, "PyTorch's mixed precision").refuse("use fp16 or bf16");
-  t.add(string, "seq_parallel_communication_data_type", "fp32", "wire precision of sequence parallelism").hint("no effect: there is none");
+  t.add(string, "seq_parallel_communication_data_type", "fp32",
+        "wire precision of sequence parallelism")
+      .hint("no effect: there is none");
 }
 
 void add_gradients(OptionTable& t) {
   t.group("Gradients");
-  char const* const average = "no effect: gradients are averaged over the ranks wherever the division is done";
+  char const* const average =
+      "no effect: gradients are averaged over the ranks wherever the division is done";
   t.add(boolean, "prescale_gradients", false, "divide before the reduction").hint(average);
   t.add(real, "gradient_predivide_factor", 1.0, "split of the division").above(0).hint(average);
-  t.add(string, "gradient_allreduce_op", "mean", "mean or sum over ranks").refuse("gradients are averaged; scale the learning rate instead");
-  t.add(boolean, "sparse_gradients", false, "sparse embedding gradients").refuse("embedding gradients are dense; remove it");
+  t.add(string, "gradient_allreduce_op", "mean", "mean or sum over ranks")
+      .refuse("gradients are averaged; scale the learning rate instead");
+  t.add(boolean, "sparse_gradients", false, "sparse embedding gradients")
+      .refuse("embedding gradients are dense; remove it");
   t.add(boolean, "disable_allgather", false, "nothing, in DeepSpeed too").hint("no effect");
 }
 
 void add_zero(OptionTable& t) {
   t.group("ZeRO");
   std::string const z = "zero_optimization.";
-  t.add(integer, z + "stage", 0, "0: nothing is divided among ranks; 1: optimizer state; 2: and gradients; 3: and weights").at_least(0).at_most(3);
-  t.add(boolean, z + "overlap_comm", {}, "reduce gradients while backward goes on; none: at stage 3 only").auto_is(by_default);
-  t.add(integer, z + "reduce_bucket_size", 500000000, "gradients reduced at a time").at_least(1).unit("elements").auto_is("hidden_size^2");
-  t.add(integer, z + "allgather_bucket_size", 500000000, "weights gathered at a time, stages 1 and 2").at_least(1).unit("elements").auto_is(by_default);
-  t.add(integer, z + "stage3_prefetch_bucket_size", 50000000, "stage 3: weights fetched ahead").at_least(0).unit("elements")
-      .alias(z + "prefetch_bucket_size").auto_is("0.9 hidden_size^2");
-  t.add(integer, z + "stage3_param_persistence_threshold", 100000, "stage 3: parameters this small are kept").at_least(0).unit("elements")
-      .alias(z + "param_persistence_threshold").auto_is("10 hidden_size")
-      .hint("no effect: whole blocks are gathered in one piece, so small parameters cost no message of their own");
-  t.add(integer, z + "stage3_max_live_parameters", 1000000000, "stage 3: weights gathered at most").at_least(0).unit("elements")
-      .alias(z + "max_live_parameters").auto_is(by_default);
-  t.add(integer, z + "stage3_max_reuse_distance", 1000000000, "stage 3: keep weights used again so soon").at_least(0).unit("elements")
-      .alias(z + "max_reuse_distance").auto_is(by_default).hint("no effect: max_live_parameters alone decides");
-  t.add(integer, z + "stage3_model_persistence_threshold", {}, "stage 3: small parameters kept in all").at_least(0).unit("elements")
-      .alias(z + "model_persistence_threshold").auto_is(by_default).hint("no effect: whole blocks are gathered in one piece");
-  t.add(integer, z + "sub_group_size", 1000000000, "stage 3: elements the optimizer updates at a time").at_least(1).unit("elements")
-      .auto_is(by_default).hint(same_result);
-  t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false, "checkpoints and the final model have the weights in the working precision").alias(z + "gather_16bit_weights_on_model_save")
-      .alias(z + "stage3_gather_fp16_weights_on_model_save").auto_is(by_default);
-  for (auto const& [name, preset, meaning] : {std::tuple{"contiguous_gradients", true, "gradients in one buffer"},
-           {"reduce_scatter", true, "reduce only what a rank keeps"}, {"use_multi_rank_bucket_allreduce", true, "one reduction a bucket"},
-           {"allgather_partitions", true, "gather weights in one call"}, {"round_robin_gradients", false, "deal parameters to ranks in turn"},
-           {"ignore_unused_parameters", true, "allow parameters without gradients"}, {"memory_efficient_linear", true, "another linear layer"},
-           {"override_module_apply", true, "a Python hook"}, {"log_trace_cache_warnings", false, "warn about changed module orders"},
-           {"enable_sanity_checks", false, "more checks"}, {"pipeline_loading_checkpoint", false, "load rank by rank"},
-           {"load_from_fp32_weights", true, "resume from the fp32 masters"}, {"elastic_checkpoint", false, "checkpoints for any rank count"},
-           {"compute_grad_norm", true, "compute the gradient norm"}, {"parameter_alignment", false, "align parameters"},
-           {"save_muon_momentum_buffer_in_memory", false, "of the Muon optimizer"}, {"grad_hooks", true, "hooks on gradients"}})
+  t.add(integer, z + "stage", 0,
+        "0: nothing is divided among ranks; 1: optimizer state; 2: and gradients; 3: and weights")
+      .at_least(0)
+      .at_most(3);
+  t.add(boolean, z + "overlap_comm", {},
+        "reduce gradients while backward goes on; none: at stage 3 only")
+      .auto_is(by_default);
+  t.add(integer, z + "reduce_bucket_size", 500000000, "gradients reduced at a time")
+      .at_least(1)
+      .unit("elements")
+      .auto_is("hidden_size^2");
+  t.add(integer, z + "allgather_bucket_size", 500000000,
+        "weights gathered at a time, stages 1 and 2")
+      .at_least(1)
+      .unit("elements")
+      .auto_is(by_default);
+  t.add(integer, z + "stage3_prefetch_bucket_size", 50000000, "stage 3: weights fetched ahead")
+      .at_least(0)
+      .unit("elements")
+      .alias(z + "prefetch_bucket_size")
+      .auto_is("0.9 hidden_size^2");
+  t.add(integer, z + "stage3_param_persistence_threshold", 100000,
+        "stage 3: parameters this small are kept")
+      .at_least(0)
+      .unit("elements")
+      .alias(z + "param_persistence_threshold")
+      .auto_is("10 hidden_size")
+      .hint(
+          "no effect: whole blocks are gathered in one piece, so small parameters cost no message "
+          "of their own");
+  t.add(integer, z + "stage3_max_live_parameters", 1000000000, "stage 3: weights gathered at most")
+      .at_least(0)
+      .unit("elements")
+      .alias(z + "max_live_parameters")
+      .auto_is(by_default);
+  t.add(integer, z + "stage3_max_reuse_distance", 1000000000,
+        "stage 3: keep weights used again so soon")
+      .at_least(0)
+      .unit("elements")
+      .alias(z + "max_reuse_distance")
+      .auto_is(by_default)
+      .hint("no effect: max_live_parameters alone decides");
+  t.add(integer, z + "stage3_model_persistence_threshold", {},
+        "stage 3: small parameters kept in all")
+      .at_least(0)
+      .unit("elements")
+      .alias(z + "model_persistence_threshold")
+      .auto_is(by_default)
+      .hint("no effect: whole blocks are gathered in one piece");
+  t.add(integer, z + "sub_group_size", 1000000000,
+        "stage 3: elements the optimizer updates at a time")
+      .at_least(1)
+      .unit("elements")
+      .auto_is(by_default)
+      .hint(same_result);
+  t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
+        "checkpoints and the final model have the weights in the working precision")
+      .alias(z + "gather_16bit_weights_on_model_save")
+      .alias(z + "stage3_gather_fp16_weights_on_model_save")
+      .auto_is(by_default);
+  for (auto const& [name, preset, meaning] :
+       {std::tuple{"contiguous_gradients", true, "gradients in one buffer"},
+        {"reduce_scatter", true, "reduce only what a rank keeps"},
+        {"use_multi_rank_bucket_allreduce", true, "one reduction a bucket"},
+        {"allgather_partitions", true, "gather weights in one call"},
+        {"round_robin_gradients", false, "deal parameters to ranks in turn"},
+        {"ignore_unused_parameters", true, "allow parameters without gradients"},
+        {"memory_efficient_linear", true, "another linear layer"},
+        {"override_module_apply", true, "a Python hook"},
+        {"log_trace_cache_warnings", false, "warn about changed module orders"},
+        {"enable_sanity_checks", false, "more checks"},
+        {"pipeline_loading_checkpoint", false, "load rank by rank"},
+        {"load_from_fp32_weights", true, "resume from the fp32 masters"},
+        {"elastic_checkpoint", false, "checkpoints for any rank count"},
+        {"compute_grad_norm", true, "compute the gradient norm"},
+        {"parameter_alignment", false, "align parameters"},
+        {"save_muon_momentum_buffer_in_memory", false, "of the Muon optimizer"},
+        {"grad_hooks", true, "hooks on gradients"}})
     t.add(boolean, z + name, preset, meaning).auto_is(by_default).hint(same_result);
   char const* const gathers = "no effect: weights are gathered block by block into place";
-  t.add(boolean, z + "stage3_use_all_reduce_for_fetch_params", false, "gather by all-reduce").alias(z + "use_all_reduce_for_fetch_params").auto_is(by_default).hint(gathers);
-  t.add(boolean, z + "stage3_allgather_sequential", false, "gather one by one").alias(z + "allgather_sequential").auto_is(by_default).hint(gathers);
-  t.add(integer, z + "stage3_module_granularity_threshold", 0, "gather fine modules at once").alias(z + "module_granularity_threshold").auto_is(by_default).hint(gathers);
+  t.add(boolean, z + "stage3_use_all_reduce_for_fetch_params", false, "gather by all-reduce")
+      .alias(z + "use_all_reduce_for_fetch_params")
+      .auto_is(by_default)
+      .hint(gathers);
+  t.add(boolean, z + "stage3_allgather_sequential", false, "gather one by one")
+      .alias(z + "allgather_sequential")
+      .auto_is(by_default)
+      .hint(gathers);
+  t.add(integer, z + "stage3_module_granularity_threshold", 0, "gather fine modules at once")
+      .alias(z + "module_granularity_threshold")
+      .auto_is(by_default)
+      .hint(gathers);
   t.add(json, z + "leaf_module", {}, "modules gathered at once").hint(gathers);
   t.add(boolean, z + "legacy_stage1", false, "old stage 1").refuse("remove it");
 }
@@ -160,84 +311,146 @@ void add_zero_variants(OptionTable& t) {
   t.group("ZeRO: offloading and variants");
   std::string const z = "zero_optimization.";
   for (std::string const block : {"offload_param.", "offload_optimizer."}) {
-    t.add(choice, z + block + "device", "none", "where it is kept").one_of({"none"}).except("cpu", no_offload).except("nvme", no_offload).auto_is("none");
+    t.add(choice, z + block + "device", "none", "where it is kept")
+        .one_of({"none"})
+        .except("cpu", no_offload)
+        .except("nvme", no_offload)
+        .auto_is("none");
     char const* const inert = "no effect without a device";
-    t.add(path, z + block + "nvme_path", {}, "directory on the disk").auto_is(by_default).hint(inert);
-    t.add(boolean, z + block + "pin_memory", true, "pinned host memory").auto_is(by_default).hint(inert);
-    t.add(integer, z + block + "buffer_count", block == "offload_param." ? 5 : 4, "buffers").at_least(1).auto_is(by_default).hint(inert);
+    t.add(path, z + block + "nvme_path", {}, "directory on the disk")
+        .auto_is(by_default)
+        .hint(inert);
+    t.add(boolean, z + block + "pin_memory", true, "pinned host memory")
+        .auto_is(by_default)
+        .hint(inert);
+    t.add(integer, z + block + "buffer_count", block == "offload_param." ? 5 : 4, "buffers")
+        .at_least(1)
+        .auto_is(by_default)
+        .hint(inert);
     if (block == "offload_param.") {
-      t.add(integer, z + block + "buffer_size", 100000000, "size of a buffer").at_least(1).unit("elements").auto_is(by_default).hint(inert);
-      t.add(integer, z + block + "max_in_cpu", 1000000000, "kept in host memory").at_least(0).unit("elements").auto_is(by_default).hint(inert);
+      t.add(integer, z + block + "buffer_size", 100000000, "size of a buffer")
+          .at_least(1)
+          .unit("elements")
+          .auto_is(by_default)
+          .hint(inert);
+      t.add(integer, z + block + "max_in_cpu", 1000000000, "kept in host memory")
+          .at_least(0)
+          .unit("elements")
+          .auto_is(by_default)
+          .hint(inert);
       continue;
     }
-    for (char const* name : {"pipeline", "pipeline_read", "pipeline_write", "fast_init", "super_offload"})
-      t.add(boolean, z + block + name, false, "how the disk is used").auto_is(by_default).hint(inert);
-    t.add(real, z + block + "ratio", 1.0, "share that is offloaded").at_least(0).at_most(1).auto_is(by_default).hint(inert);
-    t.add(real, z + block + "cpuadam_cores_perc", 0.8, "share of the cores").at_least(0).at_most(1).auto_is(by_default).hint(inert);
+    for (char const* name :
+         {"pipeline", "pipeline_read", "pipeline_write", "fast_init", "super_offload"})
+      t.add(boolean, z + block + name, false, "how the disk is used")
+          .auto_is(by_default)
+          .hint(inert);
+    t.add(real, z + block + "ratio", 1.0, "share that is offloaded")
+        .at_least(0)
+        .at_most(1)
+        .auto_is(by_default)
+        .hint(inert);
+    t.add(real, z + block + "cpuadam_cores_perc", 0.8, "share of the cores")
+        .at_least(0)
+        .at_most(1)
+        .auto_is(by_default)
+        .hint(inert);
   }
-  for (char const* name : {"cpu_offload", "cpu_offload_param", "cpu_offload_params", "cpu_offload_use_pin_memory"})
-    t.add(boolean, z + name, false, "old names of the offload blocks").auto_is("false").refuse(no_offload);
+  for (char const* name :
+       {"cpu_offload", "cpu_offload_param", "cpu_offload_params", "cpu_offload_use_pin_memory"})
+    t.add(boolean, z + name, false, "old names of the offload blocks")
+        .auto_is("false")
+        .refuse(no_offload);
   t.add(json, z + "zenflow", {}, "ZenFlow").refuse("remove the block");
   char const* const plain = "quantized and two-level collectives are not supported yet: remove it";
   t.add(integer, z + "zero_hpz_partition_size", 1, "ZeRO++: secondary partition").refuse(plain);
-  for (char const* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients"})
+  for (char const* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
+                           "zero_quantized_gradients"})
     t.add(boolean, z + name, false, "ZeRO++: quantized collectives").refuse(plain);
   t.add(json, z + "zeropp_loco_param", {}, "ZeRO++: error feedback").refuse(plain);
   t.add(integer, z + "mics_shard_size", -1, "MiCS: ranks that share a copy").refuse(plain);
-  t.add(boolean, z + "mics_hierarchical_params_gather", false, "MiCS: gather in two steps").refuse(plain);
+  t.add(boolean, z + "mics_hierarchical_params_gather", false, "MiCS: gather in two steps")
+      .refuse(plain);
   t.group("Disk");
   char const* const disk = "no effect: nothing is offloaded to a disk";
-  for (auto const& [name, preset] : {std::pair{"block_size", 1048576}, {"queue_depth", 8}, {"intra_op_parallelism", 1}, {"thread_count", 1}})
+  for (auto const& [name, preset] : {std::pair{"block_size", 1048576},
+                                     {"queue_depth", 8},
+                                     {"intra_op_parallelism", 1},
+                                     {"thread_count", 1}})
     t.add(integer, std::string("aio.") + name, preset, "of offloading to a disk").hint(disk);
-  for (auto const& [name, preset] : {std::pair{"single_submit", false}, {"overlap_events", true}, {"use_gds", false}})
+  for (auto const& [name, preset] :
+       {std::pair{"single_submit", false}, {"overlap_events", true}, {"use_gds", false}})
     t.add(boolean, std::string("aio.") + name, preset, "of offloading to a disk").hint(disk);
 }
 
 void add_checkpoint(OptionTable& t) {
   t.group("Checkpoints and activations");
-  t.add(string, "checkpoint.tag_validation", "Warn", "ranks agree on the checkpoint's name").hint("no effect: they always do");
-  t.add(boolean, "checkpoint.load_universal", false, "load a universal checkpoint").hint("no effect: every checkpoint resumes on any rank count and stage");
-  t.add(boolean, "checkpoint.use_node_local_storage", false, "save to each node's disk").refuse("all ranks write to one output_dir on a shared file system");
-  t.add(boolean, "checkpoint.checkpoint_serialization", true, "file format").hint("no effect: checkpoints are HDF5");
-  t.add(json, "checkpoint.parallel_write", {}, "who writes").hint("no effect: every rank writes its own part");
+  t.add(string, "checkpoint.tag_validation", "Warn", "ranks agree on the checkpoint's name")
+      .hint("no effect: they always do");
+  t.add(boolean, "checkpoint.load_universal", false, "load a universal checkpoint")
+      .hint("no effect: every checkpoint resumes on any rank count and stage");
+  t.add(boolean, "checkpoint.use_node_local_storage", false, "save to each node's disk")
+      .refuse("all ranks write to one output_dir on a shared file system");
+  t.add(boolean, "checkpoint.checkpoint_serialization", true, "file format")
+      .hint("no effect: checkpoints are HDF5");
+  t.add(json, "checkpoint.parallel_write", {}, "who writes")
+      .hint("no effect: every rank writes its own part");
   t.add(json, "checkpoint.writer", {}, "how files are written").hint("no effect");
   char const* const own = "no effect: use --gradient_checkpointing";
-  for (char const* name : {"partition_activations", "contiguous_memory_optimization", "cpu_checkpointing", "synchronize_checkpoint_boundary", "profile"})
-    t.add(boolean, std::string("activation_checkpointing.") + name, false, "of DeepSpeed's own activation checkpointing").hint(own);
-  t.add(integer, "activation_checkpointing.number_checkpoints", {}, "of DeepSpeed's own activation checkpointing").hint(own);
-  t.add(json, "nebula", {}, "asynchronous checkpoints of a cloud service").refuse("remove the block");
+  for (char const* name : {"partition_activations", "contiguous_memory_optimization",
+                           "cpu_checkpointing", "synchronize_checkpoint_boundary", "profile"})
+    t.add(boolean, std::string("activation_checkpointing.") + name, false,
+          "of DeepSpeed's own activation checkpointing")
+        .hint(own);
+  t.add(integer, "activation_checkpointing.number_checkpoints", {},
+        "of DeepSpeed's own activation checkpointing")
+      .hint(own);
+  t.add(json, "nebula", {}, "asynchronous checkpoints of a cloud service")
+      .refuse("remove the block");
   t.add(json, "datastates_ckpt", {}, "asynchronous checkpoints").refuse("remove the block");
 }
 
 void add_observation(OptionTable& t) {
   t.group("Log and measure");
-  t.add(real, "steps_per_print", {}, "steps between progress lines").hint("no effect: use --logging_steps");
-  t.add(boolean, "wall_clock_breakdown", false, "time the phases of a step").hint("no effect: metrics.jsonl has the time of each step");
+  t.add(real, "steps_per_print", {}, "steps between progress lines")
+      .hint("no effect: use --logging_steps");
+  t.add(boolean, "wall_clock_breakdown", false, "time the phases of a step")
+      .hint("no effect: metrics.jsonl has the time of each step");
   t.add(boolean, "memory_breakdown", false, "print memory by phase").hint("no effect");
-  t.add(boolean, "dump_state", false, "print the configuration at the start").hint("no effect: use --print_config");
+  t.add(boolean, "dump_state", false, "print the configuration at the start")
+      .hint("no effect: use --print_config");
   t.add(string, "log_level", {}, "log level").hint("no effect: use --log_level");
   t.add(integer, "vocabulary_size", {}, "warn when it is no multiple of 8").hint("no effect");
-  for (char const* name : {"comms_logger", "flops_profiler", "timers"}) t.add(json, name, {}, "profiling").hint("no effect: metrics.jsonl has tokens per second");
+  for (char const* name : {"comms_logger", "flops_profiler", "timers"})
+    t.add(json, name, {}, "profiling").hint("no effect: metrics.jsonl has tokens per second");
   for (char const* name : {"tensorboard", "csv_monitor", "wandb", "comet"})
-    t.add(json, name, {}, "metrics for another program").refuse("remove the block; metrics.jsonl in output_dir has every value");
+    t.add(json, name, {}, "metrics for another program")
+        .refuse("remove the block; metrics.jsonl in output_dir has every value");
 }
 
 void add_other(OptionTable& t) {
   t.group("Other features of DeepSpeed");
-  auto const refused = [&t](std::initializer_list<char const*> names, char const* meaning, char const* why) {
+  auto const refused = [&t](std::initializer_list<char const*> names, char const* meaning,
+                            char const* why) {
     for (char const* name : names) t.add(json, name, {}, meaning).refuse(why);
   };
-  refused({"elasticity"}, "batch sizes for many rank counts", "remove the block; a checkpoint resumes on any rank count");
+  refused({"elasticity"}, "batch sizes for many rank counts",
+          "remove the block; a checkpoint resumes on any rank count");
   refused({"autotuning"}, "search of a configuration", "remove the block");
-  refused({"compression_training", "quantize_training", "weight_quantization"}, "pruning and quantization", "remove the block; train without compression");
+  refused({"compression_training", "quantize_training", "weight_quantization"},
+          "pruning and quantization", "remove the block; train without compression");
   refused({"sparse_attention"}, "sparse attention", "remove the block; attention is dense");
   refused({"curriculum_learning", "data_efficiency"}, "growing sequences", "remove the block");
   refused({"progressive_layer_drop", "eigenvalue"}, "layer dropping", "remove the block");
-  refused({"tensor_parallel", "expert_parallel", "pipeline"}, "other kinds of parallelism", "only data parallelism is supported; remove the block");
-  refused({"sequence_parallel_size", "data_parallel_size"}, "other kinds of parallelism", "only data parallelism is supported; remove it");
-  refused({"use_data_before_expert_parallelism", "graph_harvesting"}, "of other kinds of models and devices", "remove it");
+  refused({"tensor_parallel", "expert_parallel", "pipeline"}, "other kinds of parallelism",
+          "only data parallelism is supported; remove the block");
+  refused({"sequence_parallel_size", "data_parallel_size"}, "other kinds of parallelism",
+          "only data parallelism is supported; remove it");
+  refused({"use_data_before_expert_parallelism", "graph_harvesting"},
+          "of other kinds of models and devices", "remove it");
   refused({"hybrid_engine"}, "training and inference together", "remove the block");
-  refused({"compile"}, "compiled graphs", "remove the block; kernels are compiled when Tessera is built");
+  refused({"compile"}, "compiled graphs",
+          "remove the block; kernels are compiled when Tessera is built");
 }
 
 char const* const page_head = R"(# DeepSpeed configuration

@@ -16,14 +16,20 @@ namespace {
 void set_kernels(TrainingArguments const& arguments, bool on_device) {
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
-                   "--tf32 true needs a GPU, and this run computes on the host, whose fp32 products keep all bits; leave it out");
-  TESSERA_VALIDATE(!arguments.cuda_graphs || on_device, ConfigError, "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
-  kernels::set_device_settings({arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
+                   "--tf32 true needs a GPU, and this run computes on the host, whose fp32 "
+                   "products keep all bits; leave it out");
+  TESSERA_VALIDATE(
+      !arguments.cuda_graphs || on_device, ConfigError,
+      "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
+  kernels::set_device_settings(
+      {arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
 }
 
-/// The reason that a driver or runtime gives, with what the environment does to the list of devices.
+/// The reason that a driver or runtime gives, with what the environment does to the list of
+/// devices.
 std::string with_findings(std::string reason) {
-  for (auto const& finding : topology::device_view_findings(topology::process_environment())) reason += "; " + finding;
+  for (auto const& finding : topology::device_view_findings(topology::process_environment()))
+    reason += "; " + finding;
   return reason;
 }
 
@@ -32,18 +38,21 @@ void stay_near(int ordinal) {
   std::vector<int> online(static_cast<std::size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
   std::iota(online.begin(), online.end(), 0);
   auto const allowed = allowed_cores();
-  auto const chosen = topology::cores_to_use(allowed, online, topology::cores_near(memory::describe_device(ordinal).bus));
+  auto const chosen = topology::cores_to_use(
+      allowed, online, topology::cores_near(memory::describe_device(ordinal).bus));
   if (chosen != allowed) use_cores(chosen);
 }
 
 }  // namespace
 
-int choose_device(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm) {
+int choose_device(TrainingArguments const& arguments, topology::MpiSession const& session,
+                  comm::Collectives& comm) {
   bool const looks = !arguments.use_cpu && (memory::built_with_cuda() || arguments.needs_cuda);
   auto const found = looks ? memory::find_devices() : memory::DeviceSearch{};
   auto const& info = session.info();
   // the lowest rank without a device speaks for all
-  auto const first_without = comm::all_reduce_value(comm, std::int64_t{found.count > 0 ? info.world_size : info.rank}, comm::ReduceOp::min);
+  auto const first_without = comm::all_reduce_value(
+      comm, std::int64_t{found.count > 0 ? info.world_size : info.rank}, comm::ReduceOp::min);
   set_kernels(arguments, first_without == info.world_size);
   if (!looks) return -1;
   if (first_without == info.world_size) {
@@ -52,11 +61,15 @@ int choose_device(TrainingArguments const& arguments, topology::MpiSession const
     stay_near(binding.ordinal);
     return binding.ordinal;
   }
-  std::string const why = comm::broadcast_bytes(comm, with_findings(found.reason), static_cast<int>(first_without));
-  std::string const where = concat("rank ", first_without, " on ", session.hosts()[static_cast<std::size_t>(first_without)]);
-  TESSERA_VALIDATE(!arguments.needs_cuda, ConfigError, "--device cuda: no GPU for ", where, ": ", why,
-                   ". Run on nodes with GPUs, or compute on the host with --device cpu");
-  if (info.rank == 0) log::info(concat("no GPU for ", where, ": ", why, "; all ranks compute on the host (--device cuda would refuse)"));
+  std::string const why =
+      comm::broadcast_bytes(comm, with_findings(found.reason), static_cast<int>(first_without));
+  std::string const where = concat("rank ", first_without, " on ",
+                                   session.hosts()[static_cast<std::size_t>(first_without)]);
+  TESSERA_VALIDATE(!arguments.needs_cuda, ConfigError, "--device cuda: no GPU for ", where, ": ",
+                   why, ". Run on nodes with GPUs, or compute on the host with --device cpu");
+  if (info.rank == 0)
+    log::info(concat("no GPU for ", where, ": ", why,
+                     "; all ranks compute on the host (--device cuda would refuse)"));
   return -1;
 }
 

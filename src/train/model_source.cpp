@@ -11,16 +11,19 @@ namespace {
 
 ConfigTree read_config(fs::path const& given, char const* flag) {
   fs::path const file = fs::is_directory(given) ? given / "config.json" : given;
-  TESSERA_VALIDATE(fs::exists(file), IoError, flag, " ", given.string(), ": there is no ", file.string(),
+  TESSERA_VALIDATE(fs::exists(file), IoError, flag, " ", given.string(), ": there is no ",
+                   file.string(),
                    "; give a local Hugging Face directory (nothing is fetched from a hub)");
   return ConfigTree::read(file);
 }
 
 ConfigTree config_of(TrainingArguments const& arguments) {
   if (!arguments.config_name.empty()) return read_config(arguments.config_name, "--config_name");
-  if (!arguments.model_name_or_path.empty()) return read_config(arguments.model_name_or_path, "--model_name_or_path");
+  if (!arguments.model_name_or_path.empty())
+    return read_config(arguments.model_name_or_path, "--model_name_or_path");
   TESSERA_VALIDATE(!arguments.model_type.empty(), UsageError,
-                   "no model is named; give --model_name_or_path DIR, --config_name DIR_OR_FILE, or --model_type gpt2");
+                   "no model is named; give --model_name_or_path DIR, --config_name DIR_OR_FILE, "
+                   "or --model_type gpt2");
   return model::default_config(arguments.model_type);
 }
 
@@ -28,22 +31,29 @@ ConfigTree config_of(TrainingArguments const& arguments) {
 
 ModelSource find_model(TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
-  source.config = ConfigTree::parse(comm::answer_of_root(comm, [&] { return config_of(arguments).dump(); }), "config.json");
+  source.config = ConfigTree::parse(
+      comm::answer_of_root(comm, [&] { return config_of(arguments).dump(); }), "config.json");
   if (!arguments.config_overrides.empty()) {
-    TESSERA_VALIDATE(arguments.model_name_or_path.empty() && arguments.config_name.empty(), UsageError,
-                     "--config_overrides cannot be combined with --config_name or --model_name_or_path (run_clm.py's rule); use --model_type");
+    TESSERA_VALIDATE(arguments.model_name_or_path.empty() && arguments.config_name.empty(),
+                     UsageError,
+                     "--config_overrides cannot be combined with --config_name or "
+                     "--model_name_or_path (run_clm.py's rule); use --model_type");
     source.config = model::apply_overrides(source.config, arguments.config_overrides);
   }
   source.weights_directory = arguments.model_name_or_path;
-  source.tokenizer_directory = !arguments.tokenizer_name.empty() ? arguments.tokenizer_name : arguments.model_name_or_path;
+  source.tokenizer_directory =
+      !arguments.tokenizer_name.empty() ? arguments.tokenizer_name : arguments.model_name_or_path;
   return source;
 }
 
-zero::Engine::Fill initial_weights(ModelSource const& source, std::vector<memory::UnitSpec> const& units, std::uint64_t seed,
+zero::Engine::Fill initial_weights(ModelSource const& source,
+                                   std::vector<memory::UnitSpec> const& units, std::uint64_t seed,
                                    topology::MpiSession const& session, comm::Collectives& comm) {
   if (source.weights_directory.empty())
     return [&units, seed](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
-      model::initialize_parameter(units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], seed, first, numel, out);
+      model::initialize_parameter(
+          units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], seed, first,
+          numel, out);
     };
 
   std::vector<fs::path> files;  // known where they are opened
@@ -55,10 +65,12 @@ zero::Engine::Fill initial_weights(ModelSource const& source, std::vector<memory
   auto const names = ConfigTree::parse(layout, "layout of the weights").at("files");
   for (auto const& name : names.as_array()) files.emplace_back(name.as_string());
   auto opened = topology::open_on_node(session, files);
-  comm::run_where(comm, true, [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
+  comm::run_where(comm, true,
+                  [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
   auto weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
   return [weights, &units](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
-    weights->fill(units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], first, numel, out);
+    weights->fill(units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], first,
+                  numel, out);
   };
 }
 

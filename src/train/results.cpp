@@ -6,7 +6,8 @@
 
 namespace tessera::train {
 
-void write_results(std::filesystem::path const& output_dir, std::string const& split, ConfigTree const& results) {
+void write_results(std::filesystem::path const& output_dir, std::string const& split,
+                   ConfigTree const& results) {
   write_file_atomically(output_dir / (split + "_results.json"), results.dump(4) + "\n");
   auto const all_file = output_dir / "all_results.json";
   ConfigTree all = ConfigTree::object();

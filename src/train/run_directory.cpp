@@ -17,25 +17,29 @@ namespace {
 void make_writable(fs::path const& directory) {
   std::error_code failed;
   fs::create_directories(directory, failed);
-  TESSERA_VALIDATE(!failed, IoError, "cannot make the output directory ", directory.string(), ": ", failed.message(),
-                   "; choose another one with --output_dir");
+  TESSERA_VALIDATE(!failed, IoError, "cannot make the output directory ", directory.string(), ": ",
+                   failed.message(), "; choose another one with --output_dir");
   fs::path const probe = directory / concat(".write-test.", ::getpid());
   write_file_atomically(probe, "");
   fs::remove(probe, failed);
 }
 
-/// Files of this program that a kill caught half written; the lock is held, so that nobody writes them.
+/// Files of this program that a kill caught half written; the lock is held, so that nobody writes
+/// them.
 void remove_torn_files(fs::path const& directory) {
   std::vector<fs::path> torn;
   for (auto const& entry : fs::directory_iterator(directory)) {
     std::string const name = entry.path().filename().string();
-    if (name.starts_with("status.json.tmp.") || name.starts_with("metrics.jsonl.tmp.") || name.starts_with(".write-test.")) torn.push_back(entry.path());
+    if (name.starts_with("status.json.tmp.") || name.starts_with("metrics.jsonl.tmp.") ||
+        name.starts_with(".write-test."))
+      torn.push_back(entry.path());
   }
   std::error_code ignored;
   for (auto const& file : torn) fs::remove(file, ignored);
 }
 
-/// More than a run leaves that was killed before its first checkpoint: that one starts again by the same command.
+/// More than a run leaves that was killed before its first checkpoint: that one starts again by the
+/// same command.
 bool holds_other_files(fs::path const& directory) {
   for (auto const& entry : fs::directory_iterator(directory)) {
     std::string const name = entry.path().filename().string();
@@ -57,18 +61,23 @@ bool is_step(std::string const& given) {
 /// What was asked for by name is used or refused, never replaced.
 StartingPoint named_checkpoint(TrainingArguments const& arguments, std::string const& given) {
   bool const step = is_step(given) && !fs::exists(given);
-  if (!step && checkpoint::holds_only_model(given)) throw DataError(concat("--resume_from_checkpoint ", given, ": ", checkpoint::find_problem(given)));
-  auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given) : checkpoint::resolve_checkpoint(given);
+  if (!step && checkpoint::holds_only_model(given))
+    throw DataError(
+        concat("--resume_from_checkpoint ", given, ": ", checkpoint::find_problem(given)));
+  auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given)
+                              : checkpoint::resolve_checkpoint(given);
   std::string const problem = checkpoint::find_problem(directory);
   TESSERA_VALIDATE(problem.empty(), DataError, "--resume_from_checkpoint ", given, ": ", problem,
-                   "; `tessera checkpoint ls ", arguments.output_dir.string(), "` lists the others, --resume_from_checkpoint auto takes the newest whole one");
+                   "; `tessera checkpoint ls ", arguments.output_dir.string(),
+                   "` lists the others, --resume_from_checkpoint auto takes the newest whole one");
   return {directory, "going on from " + directory.string(), false};
 }
 
 /// For the message that nothing is there to go on from.
 std::string models_alone(fs::path const& directory) {
   for (auto const& one : checkpoint::list_checkpoints(directory))
-    if (checkpoint::holds_only_model(one.directory)) return concat(" (", one.name, " is a model alone, written with --save_only_model)");
+    if (checkpoint::holds_only_model(one.directory))
+      return concat(" (", one.name, " is a model alone, written with --save_only_model)");
   return "";
 }
 
@@ -77,24 +86,30 @@ StartingPoint choose(TrainingArguments const& arguments) {
   if (!arguments.do_train) return {};
   std::string const& given = arguments.resume_from_checkpoint;
   if (asks_for_none(given) || (arguments.overwrite_output_dir && given.empty())) {
-    TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError, "the output directory ",
-                     directory.string(), " is not empty; use --overwrite_output_dir, or another --output_dir");
+    TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError,
+                     "the output directory ", directory.string(),
+                     " is not empty; use --overwrite_output_dir, or another --output_dir");
     return {};
   }
-  if (!given.empty() && !asks_for_latest(given) && given != "auto") return named_checkpoint(arguments, given);
+  if (!given.empty() && !asks_for_latest(given) && given != "auto")
+    return named_checkpoint(arguments, given);
   if (auto const found = checkpoint::find_latest(directory)) {
     std::string note = concat("going on from ", found->directory.string());
     if (!found->note.empty()) note += concat(" (", found->note, ")");
     return {found->directory, note, true};
   }
-  TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given, ": there is no whole checkpoint in ", directory.string());
-  TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError, "the output directory ", directory.string(),
-                   " is not empty and holds no checkpoint to go on from", models_alone(directory), "; use --overwrite_output_dir, or another --output_dir");
+  TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given,
+                   ": there is no whole checkpoint in ", directory.string());
+  TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError,
+                   "the output directory ", directory.string(),
+                   " is not empty and holds no checkpoint to go on from", models_alone(directory),
+                   "; use --overwrite_output_dir, or another --output_dir");
   return {};
 }
 
 /// Rank 0 looks, the others learn: one rank's view of a shared directory, and one error for all.
-StartingPoint decide_on_root(comm::Collectives& comm, std::function<StartingPoint()> const& decide) {
+StartingPoint decide_on_root(comm::Collectives& comm,
+                             std::function<StartingPoint()> const& decide) {
   std::string const answer = comm::answer_of_root(comm, [&]() -> std::string {
     try {
       auto const start = decide();
@@ -110,7 +125,8 @@ StartingPoint decide_on_root(comm::Collectives& comm, std::function<StartingPoin
 
 }  // namespace
 
-StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm, std::unique_ptr<RunLock>& lock) {
+StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm,
+                                    std::unique_ptr<RunLock>& lock) {
   return decide_on_root(comm, [&] {
     make_writable(arguments.output_dir);
     lock = std::make_unique<RunLock>(arguments.output_dir);
@@ -119,7 +135,8 @@ StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Co
   });
 }
 
-StartingPoint fall_back(TrainingArguments const& arguments, std::vector<std::int64_t> const& refused, comm::Collectives& comm) {
+StartingPoint fall_back(TrainingArguments const& arguments,
+                        std::vector<std::int64_t> const& refused, comm::Collectives& comm) {
   return decide_on_root(comm, [&]() -> StartingPoint {
     auto const found = checkpoint::find_latest(arguments.output_dir, refused);
     if (!found) return {};
@@ -134,13 +151,15 @@ std::string new_run_id() {
     if (c >= '0' && c <= '9') digits += c;
   std::random_device source;
   char random[16];
-  std::snprintf(random, sizeof random, "%08x%04x", static_cast<unsigned>(source()), static_cast<unsigned>(source()) & 0xffffu);
+  std::snprintf(random, sizeof random, "%08x%04x", static_cast<unsigned>(source()),
+                static_cast<unsigned>(source()) & 0xffffu);
   return concat(digits.substr(0, 8), "-", digits.substr(8), "-", random);
 }
 
 void remove_former_run(fs::path const& directory) {
   std::error_code ignored;
-  for (char const* name : {"checkpoints", "metrics.jsonl", "all_results.json", "train_results.json", "eval_results.json"})
+  for (char const* name : {"checkpoints", "metrics.jsonl", "all_results.json", "train_results.json",
+                           "eval_results.json"})
     fs::remove_all(directory / name, ignored);
 }
 

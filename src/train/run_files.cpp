@@ -18,19 +18,26 @@ namespace {
 
 char const* name_of(StatusFile::State state) {
   switch (state) {
-    case StatusFile::State::starting: return "starting";
-    case StatusFile::State::running: return "running";
-    case StatusFile::State::saving: return "saving";
-    case StatusFile::State::stopped_early: return "stopped_early";
-    case StatusFile::State::done: return "done";
-    case StatusFile::State::failed: return "failed";
+    case StatusFile::State::starting:
+      return "starting";
+    case StatusFile::State::running:
+      return "running";
+    case StatusFile::State::saving:
+      return "saving";
+    case StatusFile::State::stopped_early:
+      return "stopped_early";
+    case StatusFile::State::done:
+      return "done";
+    case StatusFile::State::failed:
+      return "failed";
   }
   return "unknown";
 }
 
 }  // namespace
 
-StatusFile::StatusFile(fs::path const& run_directory, ConfigTree identity) : document_(std::move(identity)) {
+StatusFile::StatusFile(fs::path const& run_directory, ConfigTree identity)
+    : document_(std::move(identity)) {
   take_over(run_directory);
 }
 
@@ -71,7 +78,8 @@ void StatusFile::take_over(fs::path const& run_directory) {
 
 /// A status that cannot be written must not end a training that can go on: said once, then silent.
 void StatusFile::write() {
-  if (file_.empty() || !fs::exists(file_.parent_path())) return;  // a run refused before it had a directory leaves none
+  if (file_.empty() || !fs::exists(file_.parent_path()))
+    return;  // a run refused before it had a directory leaves none
   document_["updated"] = utc_timestamp();
   try {
     write_file_atomically(file_, document_.dump(2) + "\n");
@@ -88,13 +96,15 @@ bool run_has_failed(fs::path const& run_directory) {
   }
 }
 
-MetricsFile::MetricsFile(fs::path const& run_directory, std::int64_t first_step) : file_(run_directory / "metrics.jsonl") {
+MetricsFile::MetricsFile(fs::path const& run_directory, std::int64_t first_step)
+    : file_(run_directory / "metrics.jsonl") {
   std::string kept;
   if (first_step > 1) {
     std::ifstream in(file_);
     for (std::string line; std::getline(in, line);) {
       try {
-        if (ConfigTree::parse(line, file_.string()).get_int("step", 0) < first_step) kept += line + "\n";
+        if (ConfigTree::parse(line, file_.string()).get_int("step", 0) < first_step)
+          kept += line + "\n";
       } catch (DataError const&) {  // the torn last line of a killed run
       }
     }
@@ -120,9 +130,11 @@ Progress::Progress(bool enabled, std::int64_t total_steps)
     : enabled_(enabled), total_steps_(total_steps), started_(std::chrono::steady_clock::now()) {}
 
 double Progress::seconds_left(std::int64_t step) const {
-  double const elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  double const elapsed =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   std::int64_t const done = step - first_step_;
-  return done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_steps_ - step) : NAN;
+  return done > 0 ? elapsed / static_cast<double>(done) * static_cast<double>(total_steps_ - step)
+                  : NAN;
 }
 
 void Progress::line(Sample const& s) {
@@ -131,14 +143,17 @@ void Progress::line(Sample const& s) {
   clear();
   auto const digits = std::to_string(total_steps_).size();
   std::string const scale = s.show_loss_scale ? fmt::format("  scale {:g}", s.loss_scale) : "";
-  log::info(fmt::format("step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.3e}  {:.0f} tokens/s{}  left {}", s.step, digits, total_steps_,
-                        s.loss, s.grad_norm, s.learning_rate, s.tokens_per_second, scale, human_duration(seconds_left(s.step))));
+  log::info(fmt::format(
+      "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.3e}  {:.0f} tokens/s{}  left {}",
+      s.step, digits, total_steps_, s.loss, s.grad_norm, s.learning_rate, s.tokens_per_second,
+      scale, human_duration(seconds_left(s.step))));
 }
 
 void Progress::live(std::int64_t step) {
   if (first_step_ < 0) first_step_ = step - 1;
   if (!enabled_) return;
-  live_.show(fmt::format("  step {}/{}, left {} ", step, total_steps_, human_duration(seconds_left(step))));
+  live_.show(fmt::format("  step {}/{}, left {} ", step, total_steps_,
+                         human_duration(seconds_left(step))));
 }
 
 void Progress::clear() { live_.clear(); }

@@ -35,12 +35,15 @@ std::string first_line(fs::path const& file) {
   return line;
 }
 
-/// When a process was started, in ticks since the machine was; empty when there is none, or one that has ended and waits for its
-/// parent to look. proc(5), stat: field 3 is the state, field 22 the start.
+/// When a process was started, in ticks since the machine was; empty when there is none, or one
+/// that has ended and waits for its parent to look. proc(5), stat: field 3 is the state, field 22
+/// the start.
 std::string start_of(std::int64_t pid) {
   std::string const stat = first_line(concat("/proc/", pid, "/stat"));
   std::size_t at = stat.rfind(')');
-  if (at != std::string::npos && at + 2 < stat.size() && (stat[at + 2] == 'Z' || stat[at + 2] == 'X')) return "";
+  if (at != std::string::npos && at + 2 < stat.size() &&
+      (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
+    return "";
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
   if (at == std::string::npos) return "";
   return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
@@ -49,18 +52,27 @@ std::string start_of(std::int64_t pid) {
 /// Where process numbers mean the same.
 std::string process_space() {
   std::error_code failed;
-  return concat(first_line("/proc/sys/kernel/random/boot_id"), " ", fs::read_symlink("/proc/self/ns/pid", failed).string());
+  return concat(first_line("/proc/sys/kernel/random/boot_id"), " ",
+                fs::read_symlink("/proc/self/ns/pid", failed).string());
 }
 
 ConfigTree own_entry(std::string const& id) {
   auto const facts = topology::launcher_facts(topology::process_environment());
   ConfigTree entry;
-  entry.set("host", host_name()).set("pid", std::int64_t{::getpid()}).set("process_start", start_of(::getpid())).set("process_space", process_space());
-  return entry.set("job", facts.job_id).set("restart", facts.restart_count).set("started", utc_timestamp()).set("id", id);
+  entry.set("host", host_name())
+      .set("pid", std::int64_t{::getpid()})
+      .set("process_start", start_of(::getpid()))
+      .set("process_space", process_space());
+  return entry.set("job", facts.job_id)
+      .set("restart", facts.restart_count)
+      .set("started", utc_timestamp())
+      .set("id", id);
 }
 
 /// All beats of an entry have the same length: they are written over each other.
-std::string text_of(ConfigTree const& entry, std::uint64_t beat) { return ConfigTree(entry).set("beat", fmt::format("{:012}", beat)).dump() + "\n"; }
+std::string text_of(ConfigTree const& entry, std::uint64_t beat) {
+  return ConfigTree(entry).set("beat", fmt::format("{:012}", beat)).dump() + "\n";
+}
 
 /// Opened anew every time: that is when network file systems look whether it has changed.
 std::optional<std::string> read(fs::path const& file) {
@@ -80,16 +92,19 @@ ConfigTree parse(std::string const& text) {
 std::string describe(ConfigTree const& owner) {
   if (!owner.contains("host")) return "a job that has not written its name";
   std::string const job = owner.get_string("job", "");
-  return concat("process ", owner.get_int("pid", 0), " on host ", owner.get_string("host", "?"), job.empty() ? "" : ", job " + job, ", started ",
-                owner.get_string("started", "?"));
+  return concat("process ", owner.get_int("pid", 0), " on host ", owner.get_string("host", "?"),
+                job.empty() ? "" : ", job " + job, ", started ", owner.get_string("started", "?"));
 }
 
-/// Those who take over one after the other, where the file system has locks (on a directory: local ones; elsewhere it is best effort).
+/// Those who take over one after the other, where the file system has locks (on a directory: local
+/// ones; elsewhere it is best effort).
 class Turn {
  public:
-  Turn(fs::path const& directory, std::chrono::milliseconds patience) : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  Turn(fs::path const& directory, std::chrono::milliseconds patience)
+      : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     auto const end = Clock::now() + patience;
-    while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && Clock::now() < end)
+    while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 &&
+           errno == EWOULDBLOCK && Clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   ~Turn() {
@@ -105,11 +120,15 @@ class Turn {
 enum class Life { alive, dead, unknown };
 Life life_of(ConfigTree const& owner, ConfigTree const& own_entry) {
   std::string const job = own_entry.get_string("job", "");
-  bool const requeued = !job.empty() && owner.get_string("job", "") == job && owner.get_int("restart", 0) < own_entry.get_int("restart", 0);
+  bool const requeued = !job.empty() && owner.get_string("job", "") == job &&
+                        owner.get_int("restart", 0) < own_entry.get_int("restart", 0);
   if (requeued) return Life::dead;  // the batch system ends a job before it starts it again
   if (owner.get_string("host", "") != host_name()) return Life::unknown;
   std::string const space = owner.get_string("process_space", ""), own = process_space();
-  if (space != own) return space.substr(0, space.find(' ')) == own.substr(0, own.find(' ')) ? Life::unknown : Life::dead;  // another boot: all are gone
+  if (space != own)
+    return space.substr(0, space.find(' ')) == own.substr(0, own.find(' '))
+               ? Life::unknown
+               : Life::dead;  // another boot: all are gone
   std::string const start = owner.get_string("process_start", "");
   return !start.empty() && start_of(owner.get_int("pid", -1)) == start ? Life::alive : Life::dead;
 }
@@ -144,7 +163,8 @@ struct RunLock::Impl {
   }
 
   [[noreturn]] void refuse(ConfigTree const& owner) const {
-    throw DirectoryInUse(concat("the output directory ", file.parent_path().string(), " is in use by ", describe(owner),
+    throw DirectoryInUse(concat("the output directory ", file.parent_path().string(),
+                                " is in use by ", describe(owner),
                                 "; wait until it has ended, stop it, or use another --output_dir"));
   }
 
@@ -160,14 +180,16 @@ struct RunLock::Impl {
     return false;
   }
 
-  /// Moves the file of an owner that is gone aside; of several that try, one finds the text it has judged.
+  /// Moves the file of an owner that is gone aside; of several that try, one finds the text it has
+  /// judged.
   void clear_away(std::string const& judged) const {
     Turn const turn(file.parent_path(), timing.patience);
     if (read(file) != judged) return;  // another one was faster
     fs::path const aside = file.parent_path() / concat(".lock.stale.", id);
     if (::rename(file.c_str(), aside.c_str()) != 0) return;  // another one was faster
     auto const text = read(aside);
-    if (text != judged) (void)::link(aside.c_str(), file.c_str());  // that was the new owner's: back with it
+    if (text != judged)
+      (void)::link(aside.c_str(), file.c_str());  // that was the new owner's: back with it
     ::unlink(aside.c_str());
     if (text && *text != judged) refuse(parse(*text));
   }
@@ -181,7 +203,9 @@ struct RunLock::Impl {
       Life const life = life_of(owner, entry);
       if (life == Life::alive) refuse(owner);
       if (life == Life::unknown) {
-        log::info(concat("the output directory was left by ", describe(owner), "; it counts as gone after ", timing.patience.count() / 1000, " s without a sign"));
+        log::info(concat("the output directory was left by ", describe(owner),
+                         "; it counts as gone after ", timing.patience.count() / 1000,
+                         " s without a sign"));
         if (beats_on(*text)) refuse(parse(read(file).value_or(*text)));
       }
       replaced = describe(owner);
@@ -210,7 +234,8 @@ struct RunLock::Impl {
 
   void keep_beating() {
     std::unique_lock lock(mutex);
-    for (std::uint64_t beat = 1; !changed.wait_for(lock, timing.beat, [&] { return ending; }); ++beat) {
+    for (std::uint64_t beat = 1; !changed.wait_for(lock, timing.beat, [&] { return ending; });
+         ++beat) {
       if (!is_mine()) {
         held = false;
         return;
@@ -219,7 +244,8 @@ struct RunLock::Impl {
       if (!held) return;
       std::string const text = text_of(entry, beat);
       // a beat that cannot be written is as good as a late one
-      if (::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) (void)::fdatasync(descriptor);
+      if (::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()))
+        (void)::fdatasync(descriptor);
     }
   }
 };

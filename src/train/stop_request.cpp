@@ -29,7 +29,8 @@ void end_at_once(int signal_number) {
   ::kill(::getpid(), signal_number);
 }
 
-/// Slurm and mpirun often send the same signal twice within milliseconds, hence the second of grace before a repeat counts as insisting.
+/// Slurm and mpirun often send the same signal twice within milliseconds, hence the second of grace
+/// before a repeat counts as insisting.
 void watch() {
   sigset_t const set = stop_signals();
   std::chrono::steady_clock::time_point first;
@@ -40,7 +41,8 @@ void watch() {
     } else if (requested.load() == 0) {
       first = now;
       requested.store(signal_number);
-    } else if ((signal_number == SIGINT || signal_number == SIGTERM) && now - first > std::chrono::seconds(1)) {
+    } else if ((signal_number == SIGINT || signal_number == SIGTERM) &&
+               now - first > std::chrono::seconds(1)) {
       end_at_once(signal_number);
     }
   }
@@ -48,8 +50,9 @@ void watch() {
 
 }  // namespace
 
-/// A thread waits for the signals and every other thread blocks them (threads inherit the mask), so that no handler ever runs on top
-/// of a kernel: with ordinary handlers a signal during a just-in-time compiled matrix product (oneDNN 2.6.3) corrupted its memory.
+/// A thread waits for the signals and every other thread blocks them (threads inherit the mask), so
+/// that no handler ever runs on top of a kernel: with ordinary handlers a signal during a
+/// just-in-time compiled matrix product (oneDNN 2.6.3) corrupted its memory.
 void StopRequest::install() {
   sigset_t const set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -63,13 +66,20 @@ bool StopRequest::take_save() { return save_requested.exchange(false); }
 
 std::string StopRequest::name(int request) {
   switch (request) {
-    case time_limit: return "the time limit";
-    case SIGTERM: return "SIGTERM";
-    case SIGINT: return "SIGINT";
-    case SIGUSR1: return "SIGUSR1";
-    case SIGXCPU: return "SIGXCPU";
-    case SIGHUP: return "SIGHUP";
-    default: return "signal " + std::to_string(request);
+    case time_limit:
+      return "the time limit";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGXCPU:
+      return "SIGXCPU";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "signal " + std::to_string(request);
   }
 }
 

@@ -26,7 +26,8 @@ optim::LossScalerState scaler_from(ConfigTree const& tree) {
 
 }  // namespace
 
-/// Weights and state of the first step. Damage that only reading the data shows sends a run that may choose to an older checkpoint.
+/// Weights and state of the first step. Damage that only reading the data shows sends a run that
+/// may choose to an older checkpoint.
 void Trainer::start_from(StartingPoint const& start) {
   if (start.checkpoint.empty()) {
     start_weights();
@@ -44,8 +45,12 @@ void Trainer::start_from(StartingPoint const& start) {
       if (!at.may_fall_back) throw;
       refused.push_back(manifest.step);
       StartingPoint const next = fall_back(arguments_, refused, comm_);
-      if (next.checkpoint.empty()) throw DataError(concat(e.what(), "; there is no other whole checkpoint in ", arguments_.output_dir.string()));
-      if (is_root()) log::warning(concat(at.checkpoint.string(), " is damaged (", e.what(), "); an older checkpoint is tried"));
+      if (next.checkpoint.empty())
+        throw DataError(concat(e.what(), "; there is no other whole checkpoint in ",
+                               arguments_.output_dir.string()));
+      if (is_root())
+        log::warning(concat(at.checkpoint.string(), " is damaged (", e.what(),
+                            "); an older checkpoint is tried"));
       at = next;
     }
   }
@@ -54,10 +59,14 @@ void Trainer::start_from(StartingPoint const& start) {
 /// A run keeps its name as long as it goes on in its directory.
 void Trainer::name_run(checkpoint::Manifest const* resumed) {
   if (is_root()) {
-    bool const own = resumed && fs::weakly_canonical(resumed->directory).parent_path() == fs::weakly_canonical(arguments_.output_dir / "checkpoints");
+    bool const own = resumed && fs::weakly_canonical(resumed->directory).parent_path() ==
+                                    fs::weakly_canonical(arguments_.output_dir / "checkpoints");
     bool const named = own && !resumed->run_id.empty() && resumed->run_id != "imported";
     run_id_ = named ? resumed->run_id : new_run_id();
-    if (resumed) resumed_from_.set("run_id", resumed->run_id).set("step", resumed->step).set("checkpoint", resumed->directory.string());
+    if (resumed)
+      resumed_from_.set("run_id", resumed->run_id)
+          .set("step", resumed->step)
+          .set("checkpoint", resumed->directory.string());
     status_.set("run_id", run_id_);
     if (resumed) status_.set("resumed_from", resumed_from_);
   }
@@ -79,8 +88,9 @@ void Trainer::restore(checkpoint::Manifest const& manifest) {
                                  {"data_seed", arguments_.data_seed.value_or(arguments_.seed)},
                                  {"train_batch_size", config_.train_batch_size}})
     if (state.get_int(key, now) != now)
-      log::warning(fmt::format("{} was {} when {} was saved and is {} now: the data order goes on differently", key, state.get_int(key, now),
-                               manifest.directory.string(), now));
+      log::warning(fmt::format(
+          "{} was {} when {} was saved and is {} now: the data order goes on differently", key,
+          state.get_int(key, now), manifest.directory.string(), now));
 }
 
 /// The files the tokenizer was read from, beside the model that was trained with it.
@@ -91,15 +101,18 @@ void Trainer::copy_tokenizer() const {
     std::error_code failed;
     if (fs::equivalent(file, copy, failed)) continue;
     fs::copy_file(file, copy, fs::copy_options::overwrite_existing, failed);
-    TESSERA_VALIDATE(!failed, IoError, "cannot copy ", file.string(), " to ", copy.string(), ": ", failed.message());
+    TESSERA_VALIDATE(!failed, IoError, "cannot copy ", file.string(), " to ", copy.string(), ": ",
+                     failed.message());
   }
 }
 
-/// The trained model as a Hugging Face directory, streamed from the shards of the last checkpoint (or, without one for this step,
-/// from shards written for this purpose and removed afterwards): no rank ever holds the model.
+/// The trained model as a Hugging Face directory, streamed from the shards of the last checkpoint
+/// (or, without one for this step, from shards written for this purpose and removed afterwards): no
+/// rank ever holds the model.
 void Trainer::write_model() {
   bool const checkpointed = last_saved_step_ == sampler_->total_steps();
-  fs::path shards = arguments_.output_dir / "checkpoints" / checkpoint::step_name(sampler_->total_steps());
+  fs::path shards =
+      arguments_.output_dir / "checkpoints" / checkpoint::step_name(sampler_->total_steps());
   fs::path const scratch = arguments_.output_dir / ".model-shards";
   if (!checkpointed) {
     auto request = save_request(sampler_->total_steps(), SaveContent::whole);
@@ -119,7 +132,8 @@ void Trainer::write_model() {
       if (config_.gather_16bit_weights) options.dtype = config_.dtype;
       checkpoint::consolidate(options);
       copy_tokenizer();
-      log::info("wrote the model to " + arguments_.output_dir.string() + " (config.json, safetensors, tokenizer)");
+      log::info("wrote the model to " + arguments_.output_dir.string() +
+                " (config.json, safetensors, tokenizer)");
       std::error_code ignored;
       fs::remove_all(scratch, ignored);
     } catch (Error const& e) {

@@ -18,28 +18,32 @@ namespace {
 
 using namespace detail;
 
-constexpr std::array<std::pair<char const*, OptimizerState::Part>, 3> state_parts{{{"fp32", OptimizerState::Part::master},
-                                                                                   {"exp_avg", OptimizerState::Part::exp_avg},
-                                                                                   {"exp_avg_sq", OptimizerState::Part::exp_avg_sq}}};
+constexpr std::array<std::pair<char const*, OptimizerState::Part>, 3> state_parts{
+    {{"fp32", OptimizerState::Part::master},
+     {"exp_avg", OptimizerState::Part::exp_avg},
+     {"exp_avg_sq", OptimizerState::Part::exp_avg_sq}}};
 
 /// More than any update takes.
 constexpr std::chrono::seconds longest_goodbye{10};
 
 class StagedEngine final : public Engine {
  public:
-  StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units, comm::Collectives& comm, memory::Queue& compute)
+  StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+               comm::Collectives& comm, memory::Queue& compute)
       : config_(config),
         plan_(units, comm.size()),
         rules_(rules_for(config, comm.size())),
         context_{config_, plan_, {&plan_, comm.rank(), !rules_.shards_optimizer}, comm, compute},
-        weights_(rules_.shards_weights ? make_gathered_weights(context_) : make_resident_weights(context_)),
-        gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units) : make_resident_gradients(context_, rules_, units)),
+        weights_(rules_.shards_weights ? make_gathered_weights(context_)
+                                       : make_resident_weights(context_)),
+        gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units)
+                                           : make_resident_gradients(context_, rules_, units)),
         optimizer_(context_, rules_, *weights_, *gradients_),
         verdict_(context_),
         scaler_(config.loss_scaler) {}
 
-  /// Transfers and kernels under way use the buffers; what failed has been reported where it was waited for, and a queue that stands still
-  /// is not waited for here.
+  /// Transfers and kernels under way use the buffers; what failed has been reported where it was
+  /// waited for, and a queue that stands still is not waited for here.
   ~StagedEngine() override {
     try {
       gradients_->settle();
@@ -65,7 +69,9 @@ class StagedEngine final : public Engine {
     }
     bool const all_have_weights = comm::agree(context_.comm, !failed);
     if (failed) std::rethrow_exception(failed);
-    if (!all_have_weights) throw PeerLostError(-1, "another rank could not provide its initial weights; its own message says why");
+    if (!all_have_weights)
+      throw PeerLostError(
+          -1, "another rank could not provide its initial weights; its own message says why");
     spread(OptimizerState::What::masters);
   }
 
@@ -79,8 +85,10 @@ class StagedEngine final : public Engine {
   memory::WeightLease acquire(int unit, memory::Queue& compute) override {
     expect_unit(unit);
     bool const expected = acquired_ < announced_.size() && announced_[acquired_] == unit;
-    TESSERA_VALIDATE(expected, InternalError, "acquisition ", acquired_, " of the pass is unit ", plan_.unit(unit).name, " but ",
-                     acquired_ < announced_.size() ? plan_.unit(announced_[acquired_]).name : std::string("none"),
+    TESSERA_VALIDATE(expected, InternalError, "acquisition ", acquired_, " of the pass is unit ",
+                     plan_.unit(unit).name, " but ",
+                     acquired_ < announced_.size() ? plan_.unit(announced_[acquired_]).name
+                                                   : std::string("none"),
                      " was announced; begin_pass must list every acquire() in order");
     ++acquired_;
     return weights_->acquire(unit, compute);
@@ -88,7 +96,8 @@ class StagedEngine final : public Engine {
 
   memory::GradientLease gradient(int unit, memory::Queue&) override {
     expect_unit(unit);
-    TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name, " are asked for outside a micro-step");
+    TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name,
+                     " are asked for outside a micro-step");
     return gradients_->lease(unit);
   }
 
@@ -100,7 +109,8 @@ class StagedEngine final : public Engine {
   void begin_step() override { in_micro_step_ = false; }
 
   void begin_micro_step(int index, int count) override {
-    TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps, InternalError, "micro-step ", index, " of ", count,
+    TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
+                     InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
     gradients_->begin_micro_step({index == 0, index + 1 == count});
     in_micro_step_ = true;
@@ -110,12 +120,15 @@ class StagedEngine final : public Engine {
     TESSERA_VALIDATE(in_micro_step_, InternalError, "an optimizer step without a micro-step");
     in_micro_step_ = false;
     gradients_->finish();
-    verdict_.form(optimizer_.gradient_shards(), optimizer_.gradient_dtype(), {scaler_.scale(), config_.max_grad_norm, skips_nonfinite()});
+    verdict_.form(optimizer_.gradient_shards(), optimizer_.gradient_dtype(),
+                  {scaler_.scale(), config_.max_grad_norm, skips_nonfinite()});
     if (!(verdict_.is_known_at_once() && verdict_.read().control.skip)) update(learning_rate);
     auto const verdict = verdict_.read();
     StepResult const result{verdict.norm, scaler_.scale(), verdict.control.skip != 0};
     if (!verdict.finite && !result.skipped && context_.ownership.rank == 0)
-      log::warning("gradients are not finite and the update goes on: the overflow check is switched off (bf16.check_grad_overflow)");
+      log::warning(
+          "gradients are not finite and the update goes on: the overflow check is switched off "
+          "(bf16.check_grad_overflow)");
     if (!result.skipped) ++steps_;
     scaler_.update(result.skipped);
     return result;
@@ -138,7 +151,8 @@ class StagedEngine final : public Engine {
 
   void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     weights_->prepare_update();
-    for (auto const& [name, part] : state_parts) optimizer_.copy_shards(part, OptimizerState::Direction::to_device);
+    for (auto const& [name, part] : state_parts)
+      optimizer_.copy_shards(part, OptimizerState::Direction::to_device);
     spread(OptimizerState::What::masters_and_moments);
     steps_ = optimizer_steps;
     scaler_.restore(scaler);
@@ -162,14 +176,16 @@ class StagedEngine final : public Engine {
   int unit_count() const { return static_cast<int>(plan_.units().size()); }
 
   void expect_unit(int unit) const {
-    TESSERA_VALIDATE(unit >= 0 && unit < unit_count(), InternalError, "unit ", unit, " does not exist; the model has ", unit_count());
+    TESSERA_VALIDATE(unit >= 0 && unit < unit_count(), InternalError, "unit ", unit,
+                     " does not exist; the model has ", unit_count());
   }
 
   void fill_masters(Fill const& fill) {
     auto const shards = optimizer_.host_shards(OptimizerState::Part::master);
     for (auto const& p : plan_.pieces(context_.ownership.rank)) {
       std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
-      fill(p.unit, p.parameter, p.parameter_offset, p.numel, shards[static_cast<std::size_t>(p.unit)] + in_shard);
+      fill(p.unit, p.parameter, p.parameter_offset, p.numel,
+           shards[static_cast<std::size_t>(p.unit)] + in_shard);
     }
     optimizer_.copy_shards(OptimizerState::Part::master, OptimizerState::Direction::to_device);
   }
@@ -211,8 +227,9 @@ class StagedEngine final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_engine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units, comm::Collectives& comm,
-                                    memory::Queue& compute) {
+std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+                                    std::vector<memory::UnitSpec> const& units,
+                                    comm::Collectives& comm, memory::Queue& compute) {
   validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   std::unique_ptr<Engine> engine;
@@ -225,7 +242,8 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config, std::vector<memo
   bool const all_have_memory = comm::agree(comm, refusal.empty());
   TESSERA_VALIDATE(refusal.empty(), OutOfMemoryError, refusal);
   TESSERA_VALIDATE(all_have_memory, OutOfMemoryError,
-                   "another rank has no memory for its model states; use a higher ZeRO stage, more ranks, or fewer ranks on a node");
+                   "another rank has no memory for its model states; use a higher ZeRO stage, more "
+                   "ranks, or fewer ranks on a node");
   return engine;
 }
 

@@ -7,14 +7,17 @@
 namespace tessera::zero {
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 UnitLayout lay_out(memory::UnitSpec const& spec, int ranks, std::int64_t alignment) {
   UnitLayout unit;
   unit.name = spec.name;
   std::int64_t end = 0;
   for (auto const& p : spec.parameters) {
-    TESSERA_VALIDATE(p.numel() > 0, InternalError, "parameter ", p.name, " has ", p.numel(), " elements");
+    TESSERA_VALIDATE(p.numel() > 0, InternalError, "parameter ", p.name, " has ", p.numel(),
+                     " elements");
     unit.parameters.push_back({p.name, p.shape, end, p.numel(), p.decays});
     unit.numel += p.numel();
     end = round_up(end + p.numel(), alignment);
@@ -26,9 +29,11 @@ UnitLayout lay_out(memory::UnitSpec const& spec, int ranks, std::int64_t alignme
 
 }  // namespace
 
-PartitionPlan::PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks, std::int64_t alignment)
+PartitionPlan::PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks,
+                             std::int64_t alignment)
     : ranks_(ranks), alignment_(alignment) {
-  TESSERA_VALIDATE(ranks > 0 && alignment > 0, InternalError, "cannot partition over ", ranks, " ranks with alignment ", alignment);
+  TESSERA_VALIDATE(ranks > 0 && alignment > 0, InternalError, "cannot partition over ", ranks,
+                   " ranks with alignment ", alignment);
   for (auto const& spec : units) {
     UnitLayout unit = lay_out(spec, ranks, alignment);
     unit.partition_offset = partition_numel_;
@@ -51,8 +56,11 @@ std::vector<Piece> PartitionPlan::pieces(int rank) const {
     std::int64_t const begin = rank * unit.shard_numel, end = begin + unit.shard_numel;
     for (int p = 0; p < static_cast<int>(unit.parameters.size()); ++p) {
       auto const& slot = unit.parameters[static_cast<std::size_t>(p)];
-      std::int64_t const first = std::max(begin, slot.offset), last = std::min(end, slot.offset + slot.numel);
-      if (first < last) out.push_back({u, p, first - slot.offset, unit.partition_offset + first - begin, last - first});
+      std::int64_t const first = std::max(begin, slot.offset),
+                         last = std::min(end, slot.offset + slot.numel);
+      if (first < last)
+        out.push_back(
+            {u, p, first - slot.offset, unit.partition_offset + first - begin, last - first});
     }
   }
   return out;

@@ -1,6 +1,8 @@
-/// Collectives inside a node against MPI's own, in one process, interleaved:  mpirun -np 2 build/host/bin/bench.collectives
-/// One JSON object a line: medians over the repetitions of the slowest rank's time, bus bandwidth (N-1)/N bytes / time, and the
-/// ratio of the medians; the best times as well, for machines with other work. fp32 sums, buffers of the given size on every rank, touched before.
+/// Collectives inside a node against MPI's own, in one process, interleaved:  mpirun -np 2
+/// build/host/bin/bench.collectives One JSON object a line: medians over the repetitions of the
+/// slowest rank's time, bus bandwidth (N-1)/N bytes / time, and the ratio of the medians; the best
+/// times as well, for machines with other work. fp32 sums, buffers of the given size on every rank,
+/// touched before.
 #include <mpi.h>
 
 #include <algorithm>
@@ -29,7 +31,8 @@ double seconds(std::function<void()> const& body) {
 }
 
 double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                   values.end());
   return values[values.size() / 2];
 }
 
@@ -50,10 +53,15 @@ void run(Contest const& contest, std::size_t bytes, int rank, int ranks) {
   if (rank != 0) return;
   double const moved = static_cast<double>(bytes) * (ranks - 1) / ranks / 1e9;
   double const a = median(own), b = median(mpi);
-  double const best_a = *std::min_element(own.begin(), own.end()), best_b = *std::min_element(mpi.begin(), mpi.end());
-  std::printf("{\"benchmark\": \"collectives\", \"operation\": \"%s\", \"transport\": \"%s\", \"ranks\": %d, \"mib\": %.0f, "
-              "\"own_ms\": %.4f, \"mpi_ms\": %.4f, \"own_gbps\": %.2f, \"mpi_gbps\": %.2f, \"ratio\": %.2f, \"own_best_ms\": %.4f, \"mpi_best_ms\": %.4f}\n",
-              contest.operation, contest.own_name, ranks, static_cast<double>(bytes) / (1 << 20), a * 1e3, b * 1e3, moved / a, moved / b, b / a, best_a * 1e3, best_b * 1e3);
+  double const best_a = *std::min_element(own.begin(), own.end()),
+               best_b = *std::min_element(mpi.begin(), mpi.end());
+  std::printf(
+      "{\"benchmark\": \"collectives\", \"operation\": \"%s\", \"transport\": \"%s\", \"ranks\": "
+      "%d, \"mib\": %.0f, "
+      "\"own_ms\": %.4f, \"mpi_ms\": %.4f, \"own_gbps\": %.2f, \"mpi_gbps\": %.2f, \"ratio\": "
+      "%.2f, \"own_best_ms\": %.4f, \"mpi_best_ms\": %.4f}\n",
+      contest.operation, contest.own_name, ranks, static_cast<double>(bytes) / (1 << 20), a * 1e3,
+      b * 1e3, moved / a, moved / b, b / a, best_a * 1e3, best_b * 1e3);
   std::fflush(stdout);
 }
 
@@ -61,22 +69,32 @@ void run(Contest const& contest, std::size_t bytes, int rank, int ranks) {
 void run_size(comm::Collectives& comm, char const* name, std::size_t bytes, void* in, void* out) {
   std::int64_t const shard = static_cast<std::int64_t>(bytes / sizeof(float)) / comm.size();
   std::int64_t const numel = shard * comm.size();
-  memory::Buffer const mpi_in("bench.mpi_in", memory::Purpose::workspace, bytes), mpi_out("bench.mpi_out", memory::Purpose::workspace, bytes);
+  memory::Buffer const mpi_in("bench.mpi_in", memory::Purpose::workspace, bytes),
+      mpi_out("bench.mpi_out", memory::Purpose::workspace, bytes);
   memory::TensorView const whole(in, Dtype::fp32, {numel}), part(out, Dtype::fp32, {shard});
-  for (void* data : {in, out, mpi_in.data(), mpi_out.data()}) std::fill_n(static_cast<float*>(data), numel, 1.0f);
+  for (void* data : {in, out, mpi_in.data(), mpi_out.data()})
+    std::fill_n(static_cast<float*>(data), numel, 1.0f);
   comm::Blocks const blocks{shard, shard, 0};
   auto const count = static_cast<int>(shard);
   auto* const mpi_whole = static_cast<float*>(mpi_in.data());
   auto* const mpi_part = static_cast<float*>(mpi_out.data());
 
-  run({"reduce_scatter", name, [&] { comm.wait(comm.reduce_scatter(whole, blocks, part, false, {})); },
-       [&] { MPI_Reduce_scatter_block(mpi_whole, mpi_part, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }},
+  run({"reduce_scatter", name,
+       [&] { comm.wait(comm.reduce_scatter(whole, blocks, part, false, {})); },
+       [&] {
+         MPI_Reduce_scatter_block(mpi_whole, mpi_part, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+       }},
       bytes, comm.rank(), comm.size());
   run({"all_gather", name, [&] { comm.wait(comm.all_gather(whole, blocks, {})); },
-       [&] { MPI_Allgather(MPI_IN_PLACE, 0, MPI_FLOAT, mpi_whole, count, MPI_FLOAT, MPI_COMM_WORLD); }},
+       [&] {
+         MPI_Allgather(MPI_IN_PLACE, 0, MPI_FLOAT, mpi_whole, count, MPI_FLOAT, MPI_COMM_WORLD);
+       }},
       bytes, comm.rank(), comm.size());
   run({"all_reduce", name, [&] { comm.wait(comm.all_reduce(whole, comm::ReduceOp::max, {})); },
-       [&] { MPI_Allreduce(MPI_IN_PLACE, mpi_whole, static_cast<int>(numel), MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD); }},
+       [&] {
+         MPI_Allreduce(MPI_IN_PLACE, mpi_whole, static_cast<int>(numel), MPI_FLOAT, MPI_MAX,
+                       MPI_COMM_WORLD);
+       }},
       bytes, comm.rank(), comm.size());
 }
 
@@ -90,7 +108,8 @@ int main(int argc, char** argv) {
     auto const in = comm->allocate("bench.in", memory::Purpose::workspace, bytes);
     auto const out = comm->allocate("bench.out", memory::Purpose::workspace, bytes);
     run_size(*comm, "shared", bytes, in.get(), out.get());
-    memory::Buffer const ordinary_in("bench.in", memory::Purpose::workspace, bytes), ordinary_out("bench.out", memory::Purpose::workspace, bytes);
+    memory::Buffer const ordinary_in("bench.in", memory::Purpose::workspace, bytes),
+        ordinary_out("bench.out", memory::Purpose::workspace, bytes);
     run_size(*comm, "staged", bytes, ordinary_in.data(), ordinary_out.data());
   }
   return 0;

@@ -1,6 +1,8 @@
 /// Saving and consolidating against plain reads and writes of the same bytes, in turns:
 ///   bench.consolidate [MIB_OF_WEIGHTS=512] [ROUNDS=3] [DIRECTORY=.]
-/// One JSON line: medians, and ratios of the medians and of the best times (for machines with other work). Every file is flushed to disk inside the time; sources are dropped from the page cache before they are read.
+/// One JSON line: medians, and ratios of the medians and of the best times (for machines with other
+/// work). Every file is flushed to disk inside the time; sources are dropped from the page cache
+/// before they are read.
 #include <unistd.h>
 
 #include <cstdio>
@@ -37,8 +39,10 @@ std::vector<memory::UnitSpec> units_of(std::int64_t numel) {
   std::vector<memory::UnitSpec> units{{"embedding", {spec("wte", {numel / width / 4, width})}}};
   for (std::int64_t left = numel * 3 / 4, i = 0; left > 0; left -= 8 * width * width, ++i) {
     std::string const name = concat("h.", i);
-    units.push_back({name, {spec(name + ".ln", {width}), spec(name + ".up", {width, 4 * width}), spec(name + ".bias", {4 * width}),
-                            spec(name + ".down", {4 * width, width})}});
+    units.push_back(
+        {name,
+         {spec(name + ".ln", {width}), spec(name + ".up", {width, 4 * width}),
+          spec(name + ".bias", {4 * width}), spec(name + ".down", {4 * width, width})}});
   }
   return units;
 }
@@ -51,11 +55,20 @@ int run(double mib, int rounds, fs::path const& base) {
   checkpoint::StateViews views;
   for (auto const* name : {"fp32", "exp_avg", "exp_avg_sq"}) {
     views.push_back({name, {}});
-    for (auto const& unit : plan.units()) views.back().unit_shards.push_back(state.data() + unit.partition_offset);
+    for (auto const& unit : plan.units())
+      views.back().unit_shards.push_back(state.data() + unit.partition_offset);
   }
   fs::path const checkpoints = base / "checkpoints";
-  checkpoint::SaveRequest const request{.directory = checkpoints, .step = 1, .run_id = "bench", .plan = plan, .units = units, .keep = 1,
-                                        .model_config = ConfigTree::object(), .resolved_config = {}, .trainer_state = ConfigTree::object(), .versions = {}};
+  checkpoint::SaveRequest const request{.directory = checkpoints,
+                                        .step = 1,
+                                        .run_id = "bench",
+                                        .plan = plan,
+                                        .units = units,
+                                        .keep = 1,
+                                        .model_config = ConfigTree::object(),
+                                        .resolved_config = {},
+                                        .trainer_state = ConfigTree::object(),
+                                        .versions = {}};
   auto const model_bytes = static_cast<std::size_t>(plan.parameter_count()) * 4;
   raw_write(base / "source", model_bytes);
   checkpoint::save_all(request, {views, views});
@@ -70,7 +83,9 @@ int run(double mib, int rounds, fs::path const& base) {
       {&single, [&] { consolidate_to("model.safetensors"); }},
       {&torch, [&] { consolidate_to("model.bin"); }},
       {&raw_state, [&] { raw_write(base / "state", 3 * model_bytes); }},
-      {&save, [&] { checkpoint::save_all(request, {views, views}); }}};
+      {&save, [&] {
+         checkpoint::save_all(request, {views, views});
+       }}};
   for (int r = 0; r < rounds; ++r)
     for (std::size_t i = 0; i < contest.size(); ++i) {
       // every second round backwards: a disk remembers what was written to it just before
@@ -78,12 +93,16 @@ int run(double mib, int rounds, fs::path const& base) {
       drop_cache(base);
       samples->push_back(bench::seconds_of(work));
     }
-  auto const ratio = [](char const* name, std::vector<double> const& own, std::vector<double> const& plain) {
+  auto const ratio = [](char const* name, std::vector<double> const& own,
+                        std::vector<double> const& plain) {
     auto const a = bench::summary(own), b = bench::summary(plain);
-    std::printf(", \"%s_s\": %.3f, \"%s_raw_s\": %.3f, \"%s_over_raw\": %.3f, \"%s_best_over_raw_best\": %.3f", name, a.median, name, b.median, name,
-                a.median / b.median, name, a.best / b.best);
+    std::printf(
+        ", \"%s_s\": %.3f, \"%s_raw_s\": %.3f, \"%s_over_raw\": %.3f, \"%s_best_over_raw_best\": "
+        "%.3f",
+        name, a.median, name, b.median, name, a.median / b.median, name, a.best / b.best);
   };
-  std::printf("{\"benchmark\": \"consolidate\", \"model_mib\": %.0f, \"rounds\": %d", static_cast<double>(model_bytes) / 1048576, rounds);
+  std::printf("{\"benchmark\": \"consolidate\", \"model_mib\": %.0f, \"rounds\": %d",
+              static_cast<double>(model_bytes) / 1048576, rounds);
   ratio("safetensors", single, raw);
   ratio("bin", torch, raw);
   ratio("save", save, raw_state);
@@ -94,7 +113,8 @@ int run(double mib, int rounds, fs::path const& base) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fs::path const base = fs::path(argc > 3 ? argv[3] : ".") / concat("bench.consolidate.", ::getpid());
+  fs::path const base =
+      fs::path(argc > 3 ? argv[3] : ".") / concat("bench.consolidate.", ::getpid());
   int code = 1;
   try {
     fs::create_directories(base);

@@ -1,5 +1,6 @@
 #pragma once
-/// Times alternatives in turns (A B C A B C ...), so that what else the machine does hits all of them alike, and reports medians.
+/// Times alternatives in turns (A B C A B C ...), so that what else the machine does hits all of
+/// them alike, and reports medians.
 
 #include <time.h>
 
@@ -15,7 +16,8 @@ struct Timing {
   double median = 0.0, best = 0.0, worst = 0.0;  ///< seconds
 };
 
-/// Wall time; or with TESSERA_BENCH_CLOCK=cpu processor time, which with one thread is fair on a machine that others use too.
+/// Wall time; or with TESSERA_BENCH_CLOCK=cpu processor time, which with one thread is fair on a
+/// machine that others use too.
 inline double now() {
   static char const* const wanted = std::getenv("TESSERA_BENCH_CLOCK");
   static bool const cpu = wanted && std::string(wanted) == "cpu";
@@ -36,7 +38,8 @@ inline Timing summary(std::vector<double> samples) {
 }
 
 /// One untimed round, then @p rounds timed ones.
-inline std::vector<Timing> interleaved(std::vector<std::function<void()>> const& alternatives, int rounds) {
+inline std::vector<Timing> interleaved(std::vector<std::function<void()>> const& alternatives,
+                                       int rounds) {
   std::vector<std::vector<double>> samples(alternatives.size());
   for (int r = 0; r <= rounds; ++r)
     for (std::size_t i = 0; i < alternatives.size(); ++i) {

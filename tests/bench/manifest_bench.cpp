@@ -1,5 +1,6 @@
-/// What a checkpoint of many ranks costs besides its data: writing view.h5, writing and reading the manifest.
-/// remake_view_s: what `tessera checkpoint view` does, from reading the manifest to the view's flush and rename.
+/// What a checkpoint of many ranks costs besides its data: writing view.h5, writing and reading the
+/// manifest. remake_view_s: what `tessera checkpoint view` does, from reading the manifest to the
+/// view's flush and rename.
 ///   bench.manifest [RANKS=1000] [UNITS=40] [DIRECTORY=.]      one JSON line; no data is written
 #include <unistd.h>
 
@@ -15,8 +16,11 @@
 
 int main(int argc, char** argv) {
   using namespace tessera;
-  int const ranks = argc > 1 ? std::atoi(argv[1]) : 1000, units = argc > 2 ? std::atoi(argv[2]) : 40;
-  std::filesystem::path const directory = std::filesystem::path(argc > 3 ? argv[3] : ".") / concat("bench.manifest.", ::getpid()), view = directory / "first.h5";
+  int const ranks = argc > 1 ? std::atoi(argv[1]) : 1000,
+            units = argc > 2 ? std::atoi(argv[2]) : 40;
+  std::filesystem::path const directory = std::filesystem::path(argc > 3 ? argv[3] : ".") /
+                                          concat("bench.manifest.", ::getpid()),
+                              view = directory / "first.h5";
   std::filesystem::create_directory(directory);
   constexpr int parameters = 8;
   std::vector<memory::UnitSpec> specs;
@@ -36,13 +40,15 @@ int main(int argc, char** argv) {
   m.world_size = ranks;
   m.checksum_block = std::int64_t{4} << 20;
   for (auto const& unit : specs)
-    for (auto const& p : unit.parameters) m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}});
+    for (auto const& p : unit.parameters)
+      m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}});
   std::size_t pieces = 0;
   for (int r = 0; r < ranks; ++r) {
     m.shards.push_back({checkpoint::detail::shard_name(r), std::int64_t{1} << 40});
     for (auto const& p : plan.pieces(r)) {
       m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].pieces.push_back(
-          {r, p.parameter_offset, p.numel, std::vector<checkpoint::StateExtent>(3, {4096, {0x0123456789abcdefu}, {}})});
+          {r, p.parameter_offset, p.numel,
+           std::vector<checkpoint::StateExtent>(3, {4096, {0x0123456789abcdefu}, {}})});
       ++pieces;
     }
   }
@@ -54,8 +60,10 @@ int main(int argc, char** argv) {
   write_file_atomically(directory / "manifest.json", text);
   double const remake_s = bench::seconds_of([&] { checkpoint::make_view(directory); });
   std::filesystem::remove_all(directory);
-  std::printf("{\"benchmark\": \"manifest\", \"ranks\": %d, \"tensors\": %zu, \"pieces\": %zu, \"view_s\": %.3f, \"remake_view_s\": %.3f, \"manifest_bytes\": %zu, "
-              "\"manifest_write_s\": %.3f, \"manifest_read_s\": %.3f}\n",
-              ranks, m.tensors.size(), pieces, view_s, remake_s, text.size(), write_s, read_s);
+  std::printf(
+      "{\"benchmark\": \"manifest\", \"ranks\": %d, \"tensors\": %zu, \"pieces\": %zu, \"view_s\": "
+      "%.3f, \"remake_view_s\": %.3f, \"manifest_bytes\": %zu, "
+      "\"manifest_write_s\": %.3f, \"manifest_read_s\": %.3f}\n",
+      ranks, m.tensors.size(), pieces, view_s, remake_s, text.size(), write_s, read_s);
   return read.tensors == m.tensors ? 0 : 1;
 }

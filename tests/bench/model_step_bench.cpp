@@ -1,6 +1,8 @@
 /// Times forward and backward of GPT-2 by unit, without an optimizer:
-///   bench.model_step [rows=4] [sequence=256] [fp32|bf16|fp16] [steps=3] [config overrides] [recompute]
-/// Times are taken where the model asks for weights and gradients, so nothing inside it is instrumented.
+///   bench.model_step [rows=4] [sequence=256] [fp32|bf16|fp16] [steps=3] [config overrides]
+///   [recompute]
+/// Times are taken where the model asks for weights and gradients, so nothing inside it is
+/// instrumented.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +31,10 @@ class TimedParams : public memory::ParamProvider {
     last_ = Clock::now();
   }
   memory::WeightLease acquire(int unit, memory::Queue& q) override {
-    enter(unit == head_ || (unit == 0 && !phase_.empty()) ? "head" : unit == 0 ? "embedding" : backward_ ? "blocks backward" : "blocks forward");
+    enter(unit == head_ || (unit == 0 && !phase_.empty()) ? "head"
+          : unit == 0                                     ? "embedding"
+          : backward_                                     ? "blocks backward"
+                                                          : "blocks forward");
     return params_.acquire(unit, q);
   }
   memory::GradientLease gradient(int unit, memory::Queue& q) override {
@@ -60,20 +65,26 @@ class TimedParams : public memory::ParamProvider {
 }  // namespace
 
 int main(int argc, char** argv) {
-  auto const argument = [&](int i, char const* otherwise) { return std::string(argc > i ? argv[i] : otherwise); };
+  auto const argument = [&](int i, char const* otherwise) {
+    return std::string(argc > i ? argv[i] : otherwise);
+  };
   memory::Runtime const runtime{{}};
   std::int64_t const rows = std::stoll(argument(1, "4")), sequence = std::stoll(argument(2, "256"));
   Dtype const dtype = dtype_from_name(argument(3, "fp32"));
   int const steps = std::stoi(argument(4, "3"));
-  auto const lm = model::make_model(model::apply_overrides(model::default_config("gpt2"), argument(5, "")), dtype);
+  auto const lm = model::make_model(
+      model::apply_overrides(model::default_config("gpt2"), argument(5, "")), dtype);
   bool const recompute = argument(6, "") == "recompute";
 
-  test::ResidentParams params(lm->units(), dtype, [](memory::ParameterSpec const& spec, float* out) {
-    model::initialize_parameter(spec, 1, 0, spec.numel(), out);
-  });
+  test::ResidentParams params(lm->units(), dtype,
+                              [](memory::ParameterSpec const& spec, float* out) {
+                                model::initialize_parameter(spec, 1, 0, spec.numel(), out);
+                              });
   auto const queue = memory::make_inline_queue("compute");
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows * sequence));
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(lm->vocabulary_size()));
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] =
+        static_cast<std::int32_t>(i * 7919 % static_cast<std::size_t>(lm->vocabulary_size()));
 
   TimedParams timed(params, static_cast<int>(lm->units().size()));
   std::vector<double> times;
@@ -83,14 +94,22 @@ int main(int argc, char** argv) {
     params.begin_step();
     auto const start = Clock::now();
     loss = lm->train({tokens.data(), rows, sequence},
-                     {.step = static_cast<std::uint64_t>(step), .gradient_scale = 1.0f / static_cast<float>(tokens.size()), .gradient_checkpointing = recompute},
-                     timed, *queue).value();
+                     {.step = static_cast<std::uint64_t>(step),
+                      .gradient_scale = 1.0f / static_cast<float>(tokens.size()),
+                      .gradient_checkpointing = recompute},
+                     timed, *queue)
+               .value();
     if (step > 0) times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
-  std::printf("%s, %lld rows of %lld, %s: mean loss %.4f\n", memory::Runtime::description().c_str(), static_cast<long long>(rows),
-              static_cast<long long>(sequence), std::string(name_of(dtype)).c_str(), loss / static_cast<double>(rows * (sequence - 1)));
-  for (auto const& [phase, s] : timed.seconds) std::printf("%9.2f ms  %s\n", 1e3 * s / steps, phase.c_str());
+  std::printf("%s, %lld rows of %lld, %s: mean loss %.4f\n", memory::Runtime::description().c_str(),
+              static_cast<long long>(rows), static_cast<long long>(sequence),
+              std::string(name_of(dtype)).c_str(),
+              loss / static_cast<double>(rows * (sequence - 1)));
+  for (auto const& [phase, s] : timed.seconds)
+    std::printf("%9.2f ms  %s\n", 1e3 * s / steps, phase.c_str());
   double const best = *std::min_element(times.begin(), times.end());
-  std::printf("%9.2f ms  best step, %.0f tokens/s; activations %.1f MiB\n", 1e3 * best, static_cast<double>(rows * sequence) / best,
-              static_cast<double>(memory::Ledger::of_process().peak(memory::Purpose::activations)) / 0x1.0p20);
+  std::printf("%9.2f ms  best step, %.0f tokens/s; activations %.1f MiB\n", 1e3 * best,
+              static_cast<double>(rows * sequence) / best,
+              static_cast<double>(memory::Ledger::of_process().peak(memory::Purpose::activations)) /
+                  0x1.0p20);
 }

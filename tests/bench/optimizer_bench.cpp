@@ -2,8 +2,9 @@
 ///
 ///   OMP_NUM_THREADS=2 build/host/bin/bench.optimizer [elements = 100000000] [rounds = 7]
 ///
-/// value = (bytes the step must move / its time) / (12 or 8 bytes an element / time of triad or copy with non-temporal stores, the
-/// faster of both). In-place updates read before they write, so 1 is what memory gives; seconds are medians of interleaved rounds.
+/// value = (bytes the step must move / its time) / (12 or 8 bytes an element / time of triad or
+/// copy with non-temporal stores, the faster of both). In-place updates read before they write, so
+/// 1 is what memory gives; seconds are medians of interleaved rounds.
 #include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdio>
@@ -79,7 +80,9 @@ struct Fill {
 
 template <class Rule>
 void over_tiles(std::int64_t n, Rule const& rule) {
-  using Policy = Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>, Kokkos::Schedule<Kokkos::Static>>;
+  using Policy =
+      Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>,
+                          Kokkos::Schedule<Kokkos::Static>>;
   Kokkos::parallel_for("tessera::bench", Policy(0, n / tile), rule);
 }
 
@@ -89,7 +92,8 @@ struct Arrays {
   Fill all{};
 
   explicit Arrays(std::int64_t numel) : n(numel) {
-    for (float** field : {&all.a, &all.b, &all.c, &all.p, &all.m, &all.v, &all.g}) *field = static_cast<float*>(make(4));
+    for (float** field : {&all.a, &all.b, &all.c, &all.p, &all.m, &all.v, &all.g})
+      *field = static_cast<float*>(make(4));
     all.g16 = static_cast<bfloat16*>(make(2));
     all.w16 = static_cast<bfloat16*>(make(2));
     over_tiles(n, all);
@@ -105,18 +109,23 @@ struct Arrays {
     s.gradient_factor = 0.5;
     s.gradient_dtype = s.weights_dtype = dtype;
     bool const narrow = dtype == Dtype::bf16;
-    s.segments = {{all.p, all.m, all.v, narrow ? static_cast<void const*>(all.g16) : all.g, narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
+    s.segments = {{all.p, all.m, all.v, narrow ? static_cast<void const*>(all.g16) : all.g,
+                   narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
     return s;
   }
 };
 
-/// The update of a spread of elements equals the formula in double: a step that skips work must not score.
+/// The update of a spread of elements equals the formula in double: a step that skips work must not
+/// score.
 bool is_correct(Arrays& x, memory::Queue& q) {
   auto const s = x.step(Dtype::fp32);
   std::vector<double> expected;
   for (std::int64_t i = 0; i < x.n; i += 99991) {
-    double const g = 0.5 * x.all.g[i], m = 0.9 * x.all.m[i] + 0.1 * g, v = 0.999 * x.all.v[i] + 0.001 * g * g, p = x.all.p[i];
-    expected.push_back(p - 1e-6 * 0.1 * p - 1e-6 * (m / s.bias_correction1) / (std::sqrt(v / s.bias_correction2) + 1e-8));
+    double const g = 0.5 * x.all.g[i], m = 0.9 * x.all.m[i] + 0.1 * g,
+                 v = 0.999 * x.all.v[i] + 0.001 * g * g, p = x.all.p[i];
+    expected.push_back(p - 1e-6 * 0.1 * p -
+                       1e-6 * (m / s.bias_correction1) /
+                           (std::sqrt(v / s.bias_correction2) + 1e-8));
   }
   kernels::adamw(q, s);
   for (std::size_t k = 0; k < expected.size(); ++k)
@@ -127,7 +136,8 @@ bool is_correct(Arrays& x, memory::Queue& q) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::int64_t const n = (argc > 1 ? static_cast<std::int64_t>(std::atof(argv[1])) : 100'000'000) / tile * tile;
+  std::int64_t const n =
+      (argc > 1 ? static_cast<std::int64_t>(std::atof(argv[1])) : 100'000'000) / tile * tile;
   int const rounds = argc > 2 ? std::atoi(argv[2]) : 7;
   memory::Runtime const runtime{{}};
   auto const q = memory::make_inline_queue("compute");
@@ -144,8 +154,14 @@ int main(int argc, char** argv) {
     std::function<void()> work;
   };
   std::vector<Metric> const metrics{
-      {"triad", 12, [&] { over_tiles(n, Triad{x.all.a, x.all.b, x.all.c}); }},
-      {"copy", 8, [&] { over_tiles(n, Copy{x.all.a, x.all.b}); }},
+      {"triad", 12,
+       [&] {
+         over_tiles(n, Triad{x.all.a, x.all.b, x.all.c});
+       }},
+      {"copy", 8,
+       [&] {
+         over_tiles(n, Copy{x.all.a, x.all.b});
+       }},
       {"adamw_fp32", 28, [&] { adamw(Dtype::fp32); }},
       {"adamw_bf16_in_out", 28, [&] { adamw(Dtype::bf16); }},
       {"gradient_statistics_fp32", 4, [&] { measure_gradient(Dtype::fp32); }},
@@ -156,12 +172,19 @@ int main(int argc, char** argv) {
   std::vector<std::function<void()>> alternatives;
   for (auto const& metric : metrics) alternatives.push_back(metric.work);
   auto const timings = bench::interleaved(alternatives, rounds);
-  auto const rate = [&](std::size_t i) { return metrics[i].bytes * static_cast<double>(n) / timings[i].median * 1e-9; };
+  auto const rate = [&](std::size_t i) {
+    return metrics[i].bytes * static_cast<double>(n) / timings[i].median * 1e-9;
+  };
   double const limit = std::max(rate(0), rate(1));
   for (std::size_t i = 0; i < metrics.size(); ++i) {
     ConfigTree line = ConfigTree::object();
-    line.set("metric", metrics[i].name).set("value", rate(i) / limit).set("num", rate(i)).set("den", limit);
-    line.set("over_triad", rate(i) / rate(0)).set("seconds", timings[i].median).set("bytes", metrics[i].bytes * static_cast<double>(n));
+    line.set("metric", metrics[i].name)
+        .set("value", rate(i) / limit)
+        .set("num", rate(i))
+        .set("den", limit);
+    line.set("over_triad", rate(i) / rate(0))
+        .set("seconds", timings[i].median)
+        .set("bytes", metrics[i].bytes * static_cast<double>(n));
     line.set("spread", (timings[i].worst - timings[i].best) / timings[i].median).set("elements", n);
     line.set("threads", memory::Runtime::threads());
     std::printf("%s\n", line.dump().c_str());

@@ -1,5 +1,6 @@
 #pragma once
-/// Plain reads and writes to compare with: 4 MiB at a time, flushed, through the page cache or beside it.
+/// Plain reads and writes to compare with: 4 MiB at a time, flushed, through the page cache or
+/// beside it.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -33,12 +34,15 @@ inline char* transfer_buffer() {
 
 enum class Cache { used, passed_by };
 
-inline void raw_write(std::filesystem::path const& file, std::size_t bytes, Cache cache = Cache::used) {
+inline void raw_write(std::filesystem::path const& file, std::size_t bytes,
+                      Cache cache = Cache::used) {
   std::filesystem::remove(file);
-  int const fd = ::open(file.c_str(), O_CREAT | O_WRONLY | (cache == Cache::passed_by ? O_DIRECT : 0), 0644);
+  int const fd =
+      ::open(file.c_str(), O_CREAT | O_WRONLY | (cache == Cache::passed_by ? O_DIRECT : 0), 0644);
   must(fd >= 0, "open");
   bytes = (bytes + 4095) / 4096 * 4096;
-  for (std::size_t done = 0; done < bytes; done += part) must(::write(fd, transfer_buffer(), std::min(part, bytes - done)) > 0, "write");
+  for (std::size_t done = 0; done < bytes; done += part)
+    must(::write(fd, transfer_buffer(), std::min(part, bytes - done)) > 0, "write");
   must(::fsync(fd) == 0, "fsync");
   ::close(fd);
 }

@@ -1,7 +1,9 @@
-/// Saves and restores of a job against plain transfers of the same bytes, and what an asynchronous save costs the training:
+/// Saves and restores of a job against plain transfers of the same bytes, and what an asynchronous
+/// save costs the training:
 ///   mpiexec -n 2 bench.save [MIB_OF_WEIGHTS=128] [ROUNDS=5] [DIRECTORY=.]
-/// Rank 0 prints one JSON line: medians of the slowest rank's seconds over rounds in which the alternatives take turns (every second
-/// round backwards), and their ratios. Everything written is flushed inside the time; what is read is dropped from the page cache before.
+/// Rank 0 prints one JSON line: medians of the slowest rank's seconds over rounds in which the
+/// alternatives take turns (every second round backwards), and their ratios. Everything written is
+/// flushed inside the time; what is read is dropped from the page cache before.
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -34,8 +36,10 @@ std::vector<memory::UnitSpec> units_of(std::int64_t numel) {
   std::vector<memory::UnitSpec> units;
   for (std::int64_t i = 0; i * 8 * width * width < numel; ++i) {
     std::string const name = concat("h.", i);
-    units.push_back({name, {spec(name + ".ln", {width}), spec(name + ".up", {width, 4 * width}), spec(name + ".bias", {4 * width}),
-                            spec(name + ".down", {4 * width, width})}});
+    units.push_back(
+        {name,
+         {spec(name + ".ln", {width}), spec(name + ".up", {width, 4 * width}),
+          spec(name + ".bias", {4 * width}), spec(name + ".down", {4 * width, width})}});
   }
   return units;
 }
@@ -47,7 +51,8 @@ struct States {
       auto& data = memory.emplace_back(static_cast<std::size_t>(plan.partition_numel()));
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 9973) * 0.001f;
       views.push_back({name, {}});
-      for (auto const& unit : plan.units()) views.back().unit_shards.push_back(data.data() + unit.partition_offset);
+      for (auto const& unit : plan.units())
+        views.back().unit_shards.push_back(data.data() + unit.partition_offset);
     }
   }
   std::vector<std::vector<float>> memory;
@@ -57,15 +62,23 @@ struct States {
 class Contest {
  public:
   Contest(comm::Collectives& comm, double mib, fs::path base)
-      : comm_(comm), base_(std::move(base)), units_(units_of(static_cast<std::int64_t>(mib * 262144))), plan_(units_, comm.size()), other_plan_(units_, comm.size() + 1),
-        states_(plan_), copies_(plan_), saver_(comm, threads()) {
+      : comm_(comm),
+        base_(std::move(base)),
+        units_(units_of(static_cast<std::int64_t>(mib * 262144))),
+        plan_(units_, comm.size()),
+        other_plan_(units_, comm.size() + 1),
+        states_(plan_),
+        copies_(plan_),
+        saver_(comm, threads()) {
     bytes_ = states_.memory[0].size() * 3 * sizeof(float);
     saver_.reserve(plan_, 3);
     bench::raw_write(mine("source"), bytes_);
     checkpoint::save(request("same", plan_), states_.views, comm_);
     if (comm_.rank() == 0) {
       States const other(other_plan_);
-      checkpoint::save_all(request("other", other_plan_), std::vector<checkpoint::StateViews>(static_cast<std::size_t>(other_plan_.ranks()), other.views));
+      checkpoint::save_all(request("other", other_plan_),
+                           std::vector<checkpoint::StateViews>(
+                               static_cast<std::size_t>(other_plan_.ranks()), other.views));
     }
     comm_.barrier();
   }
@@ -75,8 +88,12 @@ class Contest {
         {"copy", [&] { return timed([&] { copy(); }); }},
         {"async_stall", [&] { return stall(); }},
         {"raw_write", [&] { return timed([&] { bench::raw_write(mine("copy"), bytes_); }); }},
-        {"raw_write_direct", [&] { return timed([&] { bench::raw_write(mine("copy"), bytes_, Cache::passed_by); }); }},
-        {"save", [&] { return timed([&] { checkpoint::save(request("saved", plan_), states_.views, comm_); }); }},
+        {"raw_write_direct",
+         [&] { return timed([&] { bench::raw_write(mine("copy"), bytes_, Cache::passed_by); }); }},
+        {"save",
+         [&] {
+           return timed([&] { checkpoint::save(request("saved", plan_), states_.views, comm_); });
+         }},
         {"raw_read", [&] { return timed([&] { bench::raw_read(mine("source")); }); }},
         {"restore", [&] { return timed([&] { restore("same"); }); }},
         {"restore_other_ranks", [&] { return timed([&] { restore("other"); }); }}};
@@ -93,17 +110,25 @@ class Contest {
 
   void print(int rounds) {
     if (comm_.rank() != 0) return;
-    std::printf("{\"benchmark\": \"save\", \"ranks\": %d, \"mib_a_rank\": %.0f, \"rounds\": %d", comm_.size(), static_cast<double>(bytes_) / 1048576, rounds);
+    std::printf("{\"benchmark\": \"save\", \"ranks\": %d, \"mib_a_rank\": %.0f, \"rounds\": %d",
+                comm_.size(), static_cast<double>(bytes_) / 1048576, rounds);
     for (auto const& [name, samples] : samples_)
-      std::printf(", \"%s_s\": %.4f, \"%s_best_s\": %.4f", name.c_str(), bench::summary(samples).median, name.c_str(), bench::summary(samples).best);
+      std::printf(", \"%s_s\": %.4f, \"%s_best_s\": %.4f", name.c_str(),
+                  bench::summary(samples).median, name.c_str(), bench::summary(samples).best);
     // throughput of the first over that of the second; for the stall times
-    for (auto const& [name, own, other] : {std::tuple{"stall_over_copy", "copy", "async_stall"}, {"stall_over_save", "save", "async_stall"},
-                                           {"save_over_raw", "raw_write", "save"}, {"save_over_direct", "raw_write_direct", "save"},
-                                           {"restore_over_raw", "raw_read", "restore"}, {"restore_other_ranks_over_raw", "raw_read", "restore_other_ranks"}}) {
-      double const a = bench::summary(samples_[own]).median, b = bench::summary(samples_[other]).median;
+    for (auto const& [name, own, other] :
+         {std::tuple{"stall_over_copy", "copy", "async_stall"},
+          {"stall_over_save", "save", "async_stall"},
+          {"save_over_raw", "raw_write", "save"},
+          {"save_over_direct", "raw_write_direct", "save"},
+          {"restore_over_raw", "raw_read", "restore"},
+          {"restore_other_ranks_over_raw", "raw_read", "restore_other_ranks"}}) {
+      double const a = bench::summary(samples_[own]).median,
+                   b = bench::summary(samples_[other]).median;
       double const best = bench::summary(samples_[own]).best / bench::summary(samples_[other]).best;
       bool const stall = std::string_view(other) == "async_stall";
-      std::printf(", \"%s\": %.3f, \"%s_best\": %.3f", name, stall ? b / a : a / b, name, stall ? 1 / best : best);
+      std::printf(", \"%s\": %.3f, \"%s_best\": %.3f", name, stall ? b / a : a / b, name,
+                  stall ? 1 / best : best);
     }
     std::printf("}\n");
   }
@@ -115,8 +140,16 @@ class Contest {
   }
   fs::path mine(char const* name) const { return base_ / concat(name, ".", comm_.rank()); }
   checkpoint::SaveRequest request(char const* name, zero::PartitionPlan const& plan) const {
-    return {.directory = base_ / name, .step = 1, .run_id = "bench", .plan = plan, .units = units_, .keep = 1,
-            .model_config = ConfigTree::object(), .resolved_config = {}, .trainer_state = ConfigTree::object(), .versions = {}};
+    return {.directory = base_ / name,
+            .step = 1,
+            .run_id = "bench",
+            .plan = plan,
+            .units = units_,
+            .keep = 1,
+            .model_config = ConfigTree::object(),
+            .resolved_config = {},
+            .trainer_state = ConfigTree::object(),
+            .versions = {}};
   }
   template <class Work>
   double timed(Work&& work) {
@@ -125,14 +158,18 @@ class Contest {
     return bench::now() - begin;
   }
   void copy() {
-    for (std::size_t s = 0; s < 3; ++s) std::memcpy(copies_.memory[s].data(), states_.memory[s].data(), states_.memory[s].size() * sizeof(float));
+    for (std::size_t s = 0; s < 3; ++s)
+      std::memcpy(copies_.memory[s].data(), states_.memory[s].data(),
+                  states_.memory[s].size() * sizeof(float));
   }
   /// What an asynchronous save takes from steps of 20 ms that leave the processor free.
   double stall() {
     saver_.begin(request("background", plan_), states_.views, checkpoint::Saver::Source::snapshot);
     for (;;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      if (comm::all_reduce_value(comm_, std::int64_t{saver_.disk_works()}, comm::ReduceOp::max) != 0) continue;
+      if (comm::all_reduce_value(comm_, std::int64_t{saver_.disk_works()}, comm::ReduceOp::max) !=
+          0)
+        continue;
       if (auto const saved = saver_.advance()) return saved->stall_seconds;
     }
   }
@@ -156,7 +193,8 @@ class Contest {
 int main(int argc, char** argv) {
   topology::MpiSession session(argc, argv);
   auto const comm = comm::make_mpi(session, std::chrono::seconds(600));
-  fs::path const base = comm::broadcast_bytes(*comm, (fs::path(argc > 3 ? argv[3] : ".") / concat("bench.save.", ::getpid())).string(), 0);
+  fs::path const base = comm::broadcast_bytes(
+      *comm, (fs::path(argc > 3 ? argv[3] : ".") / concat("bench.save.", ::getpid())).string(), 0);
   int code = 0;
   try {
     fs::create_directories(base);

@@ -1,7 +1,9 @@
-/// The offline tools against plain reads and writes of the same bytes, in turns, each in a process of its own whose peak memory is measured:
+/// The offline tools against plain reads and writes of the same bytes, in turns, each in a process
+/// of its own whose peak memory is measured:
 ///   bench.tools [MILLION_PARAMETERS=100] [ROUNDS=3] [DIRECTORY=.]
-/// One JSON line: medians and best times, ratios of both, peaks in MiB. The checkpoint holds the weights of two ranks. What is written is flushed inside the
-/// time; what is read is dropped from the page cache before it.
+/// One JSON line: medians and best times, ratios of both, peaks in MiB. The checkpoint holds the
+/// weights of two ranks. What is written is flushed inside the time; what is read is dropped from
+/// the page cache before it.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -43,7 +45,8 @@ void drop_cache(fs::path const& directory) {
   }
 }
 
-/// Reads every file of a directory; with an output also writes the bytes and flushes them; with a checksum also hashes them.
+/// Reads every file of a directory; with an output also writes the bytes and flushes them; with a
+/// checksum also hashes them.
 void plain(fs::path const& directory, fs::path const& output, bool checksum) {
   std::vector<char> data(part);
   int const out = output.empty() ? -1 : ::open(output.c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
@@ -111,11 +114,21 @@ fs::path make_checkpoint(fs::path const& base, std::int64_t numel) {
   }
   zero::PartitionPlan const plan(units, 2);
   checkpoint::StreamedStates states{{"fp32"}, {}};
-  states.read = [](std::string const&, zero::Piece const& piece, std::int64_t first, std::int64_t count, float* out) {
-    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<float>((piece.parameter_offset + first + i) % 9973) * 0.001f;
+  states.read = [](std::string const&, zero::Piece const& piece, std::int64_t first,
+                   std::int64_t count, float* out) {
+    for (std::int64_t i = 0; i < count; ++i)
+      out[i] = static_cast<float>((piece.parameter_offset + first + i) % 9973) * 0.001f;
   };
-  checkpoint::SaveRequest const request{.directory = base / "checkpoints", .step = 1, .run_id = "bench", .plan = plan, .units = units, .keep = 1,
-                                        .model_config = ConfigTree::object(), .resolved_config = {}, .trainer_state = ConfigTree::object(), .versions = {}};
+  checkpoint::SaveRequest const request{.directory = base / "checkpoints",
+                                        .step = 1,
+                                        .run_id = "bench",
+                                        .plan = plan,
+                                        .units = units,
+                                        .keep = 1,
+                                        .model_config = ConfigTree::object(),
+                                        .resolved_config = {},
+                                        .trainer_state = ConfigTree::object(),
+                                        .versions = {}};
   return checkpoint::save_all(request, states).directory;
 }
 
@@ -123,10 +136,17 @@ void run(double millions, int rounds, fs::path const& base) {
   fs::path const step = make_checkpoint(base, static_cast<std::int64_t>(millions * 1e6));
   std::vector<Series> all;
   all.push_back({"copy", [&] { plain(step, base / "copy", false); }});
-  all.push_back({"zero_to_fp32", [&] { checkpoint::consolidate({.checkpoint = step, .output = base / "model.safetensors"}); }});
-  all.push_back({"zero_to_fp32_bin", [&] { checkpoint::consolidate({.checkpoint = step, .output = base / "model.bin"}); }});
+  all.push_back({"zero_to_fp32", [&] {
+                   checkpoint::consolidate(
+                       {.checkpoint = step, .output = base / "model.safetensors"});
+                 }});
+  all.push_back({"zero_to_fp32_bin", [&] {
+                   checkpoint::consolidate({.checkpoint = step, .output = base / "model.bin"});
+                 }});
   all.push_back({"read_and_hash", [&] { plain(step, "", true); }});
-  all.push_back({"verify", [&] { TESSERA_VALIDATE(checkpoint::verify(step).ok(), InternalError, "damaged"); }});
+  all.push_back({"verify", [&] {
+                   TESSERA_VALIDATE(checkpoint::verify(step).ok(), InternalError, "damaged");
+                 }});
   all.push_back({"diff", [&] { (void)checkpoint::compare({.a = step, .b = step}); }});
   for (int r = 0; r < rounds; ++r)
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -136,13 +156,16 @@ void run(double millions, int rounds, fs::path const& base) {
       drop_cache(base);
       series.once();
     }
-  std::printf("{\"benchmark\": \"tools\", \"million_parameters\": %.0f, \"rounds\": %d", millions, rounds);
+  std::printf("{\"benchmark\": \"tools\", \"million_parameters\": %.0f, \"rounds\": %d", millions,
+              rounds);
   for (auto const& series : all)
-    std::printf(", \"%s_s\": %.3f, \"%s_best_s\": %.3f, \"%s_peak_mib\": %.0f", series.name, bench::summary(series.seconds).median, series.name, bench::summary(series.seconds).best,
-                series.name, series.peak_mib);
+    std::printf(", \"%s_s\": %.3f, \"%s_best_s\": %.3f, \"%s_peak_mib\": %.0f", series.name,
+                bench::summary(series.seconds).median, series.name,
+                bench::summary(series.seconds).best, series.name, series.peak_mib);
   auto const ratio = [&](char const* name, Series const& plain_one, Series const& own) {
     auto const a = bench::summary(plain_one.seconds), b = bench::summary(own.seconds);
-    std::printf(", \"plain_over_%s\": %.3f, \"plain_over_%s_best\": %.3f", name, a.median / b.median, name, a.best / b.best);
+    std::printf(", \"plain_over_%s\": %.3f, \"plain_over_%s_best\": %.3f", name,
+                a.median / b.median, name, a.best / b.best);
   };
   ratio("zero_to_fp32", all[0], all[1]);
   ratio("zero_to_fp32_bin", all[0], all[2]);

@@ -1,6 +1,9 @@
-// Time of whole training steps (forward, backward, reduction, clipping, AdamW) of a GPT-2 on this rank count, after a warm-up step.
-//   [mpirun -np N] bench.training [--layers 12 --width 768 --heads 12 --vocabulary 50257 --rows 4 --length 256 --dtype fp32 --stage 0 --steps 7]
-// --rows is the global batch: it is dealt over the ranks. Prints one JSON line: median seconds of a step and tokens per second.
+// Time of whole training steps (forward, backward, reduction, clipping, AdamW) of a GPT-2 on this
+// rank count, after a warm-up step.
+//   [mpirun -np N] bench.training [--layers 12 --width 768 --heads 12 --vocabulary 50257 --rows 4
+//   --length 256 --dtype fp32 --stage 0 --steps 7]
+// --rows is the global batch: it is dealt over the ranks. Prints one JSON line: median seconds of a
+// step and tokens per second.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,8 +24,9 @@ namespace {
 using namespace tessera;
 
 std::map<std::string, std::string> read_flags(int argc, char** argv) {
-  std::map<std::string, std::string> flags{{"layers", "12"}, {"width", "768"}, {"heads", "12"}, {"vocabulary", "50257"}, {"rows", "4"},
-                                           {"length", "256"}, {"dtype", "fp32"}, {"stage", "0"}, {"steps", "7"}};
+  std::map<std::string, std::string> flags{
+      {"layers", "12"},  {"width", "768"},  {"heads", "12"}, {"vocabulary", "50257"}, {"rows", "4"},
+      {"length", "256"}, {"dtype", "fp32"}, {"stage", "0"},  {"steps", "7"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string const name = std::string(argv[i]).substr(2);
     if (!flags.contains(name)) {
@@ -36,7 +40,10 @@ std::map<std::string, std::string> read_flags(int argc, char** argv) {
 
 ConfigTree gpt2_config(std::map<std::string, std::string> const& flags) {
   ConfigTree config = model::default_config("gpt2");
-  for (auto const& [key, flag] : {std::pair{"n_layer", "layers"}, {"n_embd", "width"}, {"n_head", "heads"}, {"vocab_size", "vocabulary"}})
+  for (auto const& [key, flag] : {std::pair{"n_layer", "layers"},
+                                  {"n_embd", "width"},
+                                  {"n_head", "heads"},
+                                  {"vocab_size", "vocabulary"}})
     config.set(key, std::int64_t{std::atoll(flags.at(flag).c_str())});
   for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
   return config;
@@ -46,7 +53,8 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabul
   Philox const random{1, static_cast<std::uint64_t>(rank)};
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.uniform(static_cast<std::uint64_t>(i)) * static_cast<float>(vocabulary)));
+    tokens.push_back(static_cast<std::int32_t>(random.uniform(static_cast<std::uint64_t>(i)) *
+                                               static_cast<float>(vocabulary)));
   return tokens;
 }
 
@@ -55,7 +63,9 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabul
 int main(int argc, char** argv) {
   topology::MpiSession session(argc, argv);
   auto const flags = read_flags(argc, argv);
-  auto const number = [&](char const* name) { return std::int64_t{std::atoll(flags.at(name).c_str())}; };
+  auto const number = [&](char const* name) {
+    return std::int64_t{std::atoll(flags.at(name).c_str())};
+  };
   memory::Runtime const runtime({topology::cores_of_rank(session), -1});
   auto const comm = comm::make_mpi(session, std::chrono::minutes(5));
   auto const compute = memory::make_inline_queue("compute");
@@ -68,7 +78,9 @@ int main(int argc, char** argv) {
   config.max_grad_norm = 1.0;
   auto const engine = zero::make_engine(config, model->units(), *comm, *compute);
   engine->initialize([&](int u, int p, std::int64_t first, std::int64_t n, float* out) {
-    model::initialize_parameter(model->units()[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], 1, first, n, out);
+    model::initialize_parameter(
+        model->units()[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], 1,
+        first, n, out);
   });
 
   std::int64_t const rows = number("rows") / comm->size(), length = number("length");
@@ -81,22 +93,31 @@ int main(int argc, char** argv) {
     auto const start = std::chrono::steady_clock::now();
     model::PassSettings settings;
     settings.step = static_cast<std::uint64_t>(step);
-    settings.gradient_scale = static_cast<float>(engine->loss_scale() / static_cast<double>(number("rows") * (length - 1)));
+    settings.gradient_scale = static_cast<float>(
+        engine->loss_scale() / static_cast<double>(number("rows") * (length - 1)));
     engine->begin_step();
     engine->begin_micro_step(0, 1);
     loss = model->train(batch, settings, *engine, *compute).value();
     engine->finish_step(1e-4);
-    loss = comm::all_reduce_value(*comm, loss, comm::ReduceOp::sum) / static_cast<double>(number("rows") * (length - 1));
-    if (step > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    loss = comm::all_reduce_value(*comm, loss, comm::ReduceOp::sum) /
+           static_cast<double>(number("rows") * (length - 1));
+    if (step > 0)
+      seconds.push_back(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   std::sort(seconds.begin(), seconds.end());
   double const median = seconds[seconds.size() / 2];
   auto const memory = engine->memory();
   if (comm->rank() == 0)
-    std::printf("{\"bench\": \"training\", \"ranks\": %d, \"threads\": %d, \"stage\": %s, \"dtype\": \"%s\", \"seconds\": %.5f, \"fastest\": %.5f, "
-                "\"tokens_per_second\": %.2f, \"loss\": %.5f, \"state_bytes\": %zu, \"formula_bytes\": %zu}\n",
-                comm->size(), memory::Runtime::threads(), flags.at("stage").c_str(), flags.at("dtype").c_str(), median, seconds.front(),
-                static_cast<double>(number("rows") * length) / median, loss,
-                memory.weights + memory.gradients + memory.masters + memory.optimizer_state, memory.formula);
+    std::printf(
+        "{\"bench\": \"training\", \"ranks\": %d, \"threads\": %d, \"stage\": %s, \"dtype\": "
+        "\"%s\", \"seconds\": %.5f, \"fastest\": %.5f, "
+        "\"tokens_per_second\": %.2f, \"loss\": %.5f, \"state_bytes\": %zu, \"formula_bytes\": "
+        "%zu}\n",
+        comm->size(), memory::Runtime::threads(), flags.at("stage").c_str(),
+        flags.at("dtype").c_str(), median, seconds.front(),
+        static_cast<double>(number("rows") * length) / median, loss,
+        memory.weights + memory.gradients + memory.masters + memory.optimizer_state,
+        memory.formula);
   return 0;
 }

@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <zip.h>
 
-#include <cstring>
 #include <csignal>
+#include <cstring>
 
 #include "fixture.hpp"
 #include "processes.hpp"
@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 
 namespace {
 
-void expect_tensors(SafetensorsReader const& reader, std::int64_t step, std::string const& state = "fp32", float tolerance = 0) {
+void expect_tensors(SafetensorsReader const& reader, std::int64_t step,
+                    std::string const& state = "fp32", float tolerance = 0) {
   std::size_t count = 0;
   for (auto const& unit : toy_units())
     for (auto const& p : unit.parameters) {
@@ -30,7 +31,8 @@ void expect_tensors(SafetensorsReader const& reader, std::int64_t step, std::str
       reader.read_as_fp32(p.name, 0, p.numel(), values.data());
       for (std::int64_t i = 0; i < p.numel(); ++i) {
         float const expected = element(p.name, state, i, step);
-        ASSERT_NEAR(values[static_cast<std::size_t>(i)], expected, tolerance * std::abs(expected)) << p.name << " " << i;
+        ASSERT_NEAR(values[static_cast<std::size_t>(i)], expected, tolerance * std::abs(expected))
+            << p.name << " " << i;
       }
       ++count;
     }
@@ -43,7 +45,8 @@ TEST(Consolidate, IntoAHuggingFaceDirectory) {
   auto const report = checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "model"});
   EXPECT_EQ(report.step, 5);
   EXPECT_EQ(report.tensors, 8);
-  EXPECT_EQ(report.files, (std::vector<fs::path>{dir / "model/model.safetensors", dir / "model/config.json"}));
+  EXPECT_EQ(report.files,
+            (std::vector<fs::path>{dir / "model/model.safetensors", dir / "model/config.json"}));
   expect_tensors(SafetensorsReader(dir / "model"), 5);
   EXPECT_EQ(ConfigTree::read(dir / "model/config.json").at("dtype").as_string(), "float32");
 }
@@ -51,7 +54,11 @@ TEST(Consolidate, IntoAHuggingFaceDirectory) {
 TEST(Consolidate, InShardsAndSixteenBits) {
   ScratchDirectory dir;
   save_toy(dir.path(), 5, 3);
-  checkpoint::consolidate({.checkpoint = dir.path(), .tag = "5", .output = dir / "model", .max_shard_bytes = 4000, .dtype = Dtype::bf16});
+  checkpoint::consolidate({.checkpoint = dir.path(),
+                           .tag = "5",
+                           .output = dir / "model",
+                           .max_shard_bytes = 4000,
+                           .dtype = Dtype::bf16});
   EXPECT_TRUE(fs::exists(dir / "model/model.safetensors.index.json"));
   expect_tensors(SafetensorsReader(dir / "model"), 5, "fp32", 1.0f / 256);
   EXPECT_EQ(ConfigTree::read(dir / "model/config.json").at("dtype").as_string(), "bfloat16");
@@ -60,9 +67,13 @@ TEST(Consolidate, InShardsAndSixteenBits) {
 TEST(Consolidate, IntoOneFileAndOfAMoment) {
   ScratchDirectory dir;
   save_toy(dir.path(), 5, 4);
-  checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "deep/er/m.safetensors", .state = "exp_avg_sq"});
+  checkpoint::consolidate(
+      {.checkpoint = dir.path(), .output = dir / "deep/er/m.safetensors", .state = "exp_avg_sq"});
   expect_tensors(SafetensorsReader(dir / "deep/er/m.safetensors"), 5, "exp_avg_sq");
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "x.bin", .state = "momentum"}); }),
+  EXPECT_THAT(message_of<DataError>([&] {
+                checkpoint::consolidate(
+                    {.checkpoint = dir.path(), .output = dir / "x.bin", .state = "momentum"});
+              }),
               HasSubstr("has no state 'momentum'"));
 }
 
@@ -71,16 +82,19 @@ TEST(Consolidate, TheTorchArchiveIsAWholeZip) {
   save_toy(dir.path(), 5, 2);
   checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / "pytorch_model.bin"});
   int error = 0;
-  zip_t* const archive = zip_open((dir / "pytorch_model.bin").c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
+  zip_t* const archive =
+      zip_open((dir / "pytorch_model.bin").c_str(), ZIP_RDONLY | ZIP_CHECKCONS, &error);
   ASSERT_NE(archive, nullptr) << error;
   auto const content = [&](std::string const& name) {
     zip_stat_t info;
-    if (zip_stat(archive, ("pytorch_model/" + name).c_str(), 0, &info) != 0) return std::string("absent");
+    if (zip_stat(archive, ("pytorch_model/" + name).c_str(), 0, &info) != 0)
+      return std::string("absent");
     EXPECT_EQ(info.comp_method, ZIP_CM_STORE);
     std::string text(info.size + 1, '\0');
     zip_file_t* const file = zip_fopen_index(archive, info.index, 0);
     // the read that meets the end of the entry checks its CRC
-    EXPECT_EQ(zip_fread(file, text.data(), text.size()), static_cast<zip_int64_t>(info.size)) << name;
+    EXPECT_EQ(zip_fread(file, text.data(), text.size()), static_cast<zip_int64_t>(info.size))
+        << name;
     zip_fclose(file);
     text.resize(info.size);
     return text;
@@ -121,7 +135,8 @@ TEST(Consolidate, AFullDiskLeavesNothing) {
     int status = 0;
     waitpid(child, &status, 0);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << name << ": " << status;
-    for (auto const& entry : fs::recursive_directory_iterator(dir / "out")) EXPECT_TRUE(entry.is_directory()) << entry.path();
+    for (auto const& entry : fs::recursive_directory_iterator(dir / "out"))
+      EXPECT_TRUE(entry.is_directory()) << entry.path();
   }
 }
 
@@ -139,7 +154,8 @@ bool holds_tensors(std::string const& file, std::int64_t step) {
   return true;
 }
 
-/// What a loader finds: the step of the model at @p output, 0 when there is none. Fails when it is part of one.
+/// What a loader finds: the step of the model at @p output, 0 when there is none. Fails when it is
+/// part of one.
 std::int64_t step_of_model(fs::path const& output) {
   if (output.extension() == ".bin" || output.extension() == ".h5") {
     if (!fs::exists(output)) return 0;
@@ -148,7 +164,10 @@ std::int64_t step_of_model(fs::path const& output) {
     EXPECT_TRUE(step == 5 || holds_tensors(file, 6));
     return step;
   }
-  bool const there = fs::is_directory(output) ? fs::exists(output / "model.safetensors") || fs::exists(output / "model.safetensors.index.json") : fs::exists(output);
+  bool const there = fs::is_directory(output)
+                         ? fs::exists(output / "model.safetensors") ||
+                               fs::exists(output / "model.safetensors.index.json")
+                         : fs::exists(output);
   if (!there) return 0;
   SafetensorsReader const reader(output);
   float first = 0;
@@ -159,21 +178,28 @@ std::int64_t step_of_model(fs::path const& output) {
 }
 
 std::size_t files_in(fs::path const& directory) {
-  return static_cast<std::size_t>(std::distance(fs::recursive_directory_iterator(directory), fs::recursive_directory_iterator()));
+  return static_cast<std::size_t>(std::distance(fs::recursive_directory_iterator(directory),
+                                                fs::recursive_directory_iterator()));
 }
 
-/// Killed at any call, the model under the final name is the old one, the new one or none; the next run removes what is left.
+/// Killed at any call, the model under the final name is the old one, the new one or none; the next
+/// run removes what is left.
 TEST(Consolidate, AKilledRunLeavesNoHalfModel) {
   ScratchDirectory dir;
   for (int step : {5, 6}) save_toy(dir / concat("run", step), step, 2);
   for (auto const* name : {"m.safetensors", "m.bin", "m.h5", "shards"}) {
     fs::path const place = dir / "out", output = place / name;
-    auto const write = [&](int step) { checkpoint::consolidate({.checkpoint = dir / concat("run", step), .output = output, .max_shard_bytes = 8000}); };
+    auto const write = [&](int step) {
+      checkpoint::consolidate(
+          {.checkpoint = dir / concat("run", step), .output = output, .max_shard_bytes = 8000});
+    };
     fs::remove_all(place);
     write(5);
     std::size_t const files = files_in(place);
     bool seen[7] = {};
-    int const stride = fs::is_directory(output) ? 1 : 3;  // several files that become visible together: every moment
+    int const stride = fs::is_directory(output)
+                           ? 1
+                           : 3;  // several files that become visible together: every moment
     for (int call = 1;; call += stride) {
       End const end = run_until_call(call, [&] { write(6); });
       if (end == End::not_allowed) GTEST_SKIP() << "tracing a child process is not allowed here";
@@ -187,7 +213,8 @@ TEST(Consolidate, AKilledRunLeavesNoHalfModel) {
   }
 }
 
-/// 300 MB of weights in one tensor of 240 MB and many small ones; the bound holds for any size because all buffers are fixed.
+/// 300 MB of weights in one tensor of 240 MB and many small ones; the bound holds for any size
+/// because all buffers are fixed.
 TEST(Consolidate, MemoryStaysBelow256MiB) {
   ScratchDirectory dir;
   memory::UnitSpec unit{"all", {}};
@@ -210,9 +237,12 @@ TEST(Consolidate, MemoryStaysBelow256MiB) {
   });
   ASSERT_TRUE(checkpoint::find_latest(dir.path()));
   for (auto const* name : {"m.safetensors", "m.bin", "m.h5", "model"}) {
-    double const mib = peak_mib([&] { checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / name}); });
+    double const mib = peak_mib(
+        [&] { checkpoint::consolidate({.checkpoint = dir.path(), .output = dir / name}); });
     EXPECT_LT(mib, 256) << name;
-    EXPECT_GE(fs::is_directory(dir / name) ? fs::file_size(dir / name / "model.safetensors") : fs::file_size(dir / name), 300'000'000u);
+    EXPECT_GE(fs::is_directory(dir / name) ? fs::file_size(dir / name / "model.safetensors")
+                                           : fs::file_size(dir / name),
+              300'000'000u);
     fs::remove_all(dir / name);
   }
 }
@@ -222,7 +252,8 @@ TEST(ParseSize, KnowsTheUsualUnits) {
   EXPECT_EQ(checkpoint::parse_size("2GiB"), std::int64_t{2} << 30);
   EXPECT_EQ(checkpoint::parse_size("1.5 mb"), 1'500'000);
   EXPECT_EQ(checkpoint::parse_size("4096"), 4096);
-  for (auto const* bad : {"", "GB", "5XB", "-1GB", "0", "nan", "1e300GB"}) EXPECT_THROW(checkpoint::parse_size(bad), UsageError) << bad;
+  for (auto const* bad : {"", "GB", "5XB", "-1GB", "0", "nan", "1e300GB"})
+    EXPECT_THROW(checkpoint::parse_size(bad), UsageError) << bad;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-/// Checkpoints in other files, compressed or not: every element, and all that a resume needs, stays as it was.
+/// Checkpoints in other files, compressed or not: every element, and all that a resume needs, stays
+/// as it was.
 #include <hdf5.h>
 #include <zlib.h>
 
@@ -18,7 +19,8 @@ using ::testing::HasSubstr;
 
 namespace {
 
-std::int64_t wrong_after_restore(fs::path const& step, int ranks, std::int64_t value_step, std::int64_t width = 24) {
+std::int64_t wrong_after_restore(fs::path const& step, int ranks, std::int64_t value_step,
+                                 std::int64_t width = 24) {
   auto const manifest = checkpoint::read_manifest(step);
   zero::PartitionPlan const plan(toy_units(width), ranks, 1);
   std::int64_t wrong = 0;
@@ -48,7 +50,8 @@ void expect_same_record(checkpoint::Manifest a, checkpoint::Manifest const& b) {
 }
 
 std::vector<float> read_through_view(fs::path const& step, std::string const& name) {
-  hid_t const file = H5Fopen((step / "view.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), dataset = H5Dopen2(file, name.c_str(), H5P_DEFAULT);
+  hid_t const file = H5Fopen((step / "view.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT),
+              dataset = H5Dopen2(file, name.c_str(), H5P_DEFAULT);
   hid_t const space = H5Dget_space(dataset);
   std::vector<float> values(static_cast<std::size_t>(H5Sget_simple_extent_npoints(space)));
   EXPECT_GE(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()), 0);
@@ -69,7 +72,11 @@ TEST_P(Conversions, KeepEveryElement) {
   ScratchDirectory dir;
   auto const source = save_toy(dir / "run", 30, 5).directory;
   std::string const before = read_file(source / "manifest.json");
-  auto const report = checkpoint::convert({.source = source, .destination = dir / "out", .ranks = c.ranks, .ranks_per_file = c.per_file, .compression = c.compression});
+  auto const report = checkpoint::convert({.source = source,
+                                           .destination = dir / "out",
+                                           .ranks = c.ranks,
+                                           .ranks_per_file = c.per_file,
+                                           .compression = c.compression});
   auto const m = checkpoint::read_manifest(dir / "out");
   EXPECT_EQ(m.shards.size(), c.files);
   EXPECT_EQ(report.files, static_cast<std::int64_t>(c.files));
@@ -82,50 +89,71 @@ TEST_P(Conversions, KeepEveryElement) {
   checkpoint::consolidate({.checkpoint = source, .output = dir / "a.safetensors"});
   checkpoint::consolidate({.checkpoint = dir / "out", .output = dir / "b.safetensors"});
   EXPECT_EQ(read_file(dir / "a.safetensors"), read_file(dir / "b.safetensors"));
-  for (auto const* name : {"/fp32/transformer.wte.weight", "/exp_avg_sq/transformer.h.0.attn.c_attn.weight"})
+  for (auto const* name :
+       {"/fp32/transformer.wte.weight", "/exp_avg_sq/transformer.h.0.attn.c_attn.weight"})
     EXPECT_EQ(read_through_view(dir / "out", name), read_through_view(source, name));
   EXPECT_EQ(read_file(source / "manifest.json"), before);
   EXPECT_TRUE(checkpoint::verify(source).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Conversions,
-                         ::testing::Values(Case{0, 0, Compression::none, 5}, Case{0, 2, Compression::none, 3}, Case{0, 99, Compression::none, 1},
-                                           Case{0, 0, Compression::shuffle_gzip, 5}, Case{0, 3, Compression::shuffle_gzip, 2},
-                                           Case{8, 0, Compression::none, 8}, Case{3, 3, Compression::shuffle_gzip, 1}, Case{40, 7, Compression::none, 6}));
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Conversions,
+    ::testing::Values(Case{0, 0, Compression::none, 5}, Case{0, 2, Compression::none, 3},
+                      Case{0, 99, Compression::none, 1}, Case{0, 0, Compression::shuffle_gzip, 5},
+                      Case{0, 3, Compression::shuffle_gzip, 2}, Case{8, 0, Compression::none, 8},
+                      Case{3, 3, Compression::shuffle_gzip, 1}, Case{40, 7, Compression::none, 6}));
 
 TEST(Convert, ThereAndBackIsTheSameFiles) {
   ScratchDirectory dir;
   auto const source = save_toy(dir / "run", 7, 4).directory;
   checkpoint::convert({.source = dir / "run", .destination = dir / "pairs", .ranks_per_file = 2});
   checkpoint::convert({.source = dir / "pairs", .destination = dir / "back", .ranks_per_file = 1});
-  auto const first = checkpoint::read_manifest(source), last = checkpoint::read_manifest(dir / "back");
+  auto const first = checkpoint::read_manifest(source),
+             last = checkpoint::read_manifest(dir / "back");
   EXPECT_EQ(first.tensors, last.tensors);
   EXPECT_EQ(first.shards, last.shards);
-  for (auto const& shard : first.shards) EXPECT_TRUE(read_file(source / shard.file) == read_file(dir / "back" / shard.file)) << shard.file;
+  for (auto const& shard : first.shards)
+    EXPECT_TRUE(read_file(source / shard.file) == read_file(dir / "back" / shard.file))
+        << shard.file;
 }
 
-/// Written by the program that knew version 1 only, before shards named their ranks (three of them, toy_units(4), step 5).
+/// Written by the program that knew version 1 only, before shards named their ranks (three of them,
+/// toy_units(4), step 5).
 TEST(Convert, CheckpointsOfFormatOneAreRead) {
   ScratchDirectory dir;
-  fs::copy(fs::path(TESSERA_TEST_DATA) / "checkpoint/data/format-1/step_00000005", dir / "old", fs::copy_options::recursive);
+  fs::copy(fs::path(TESSERA_TEST_DATA) / "checkpoint/data/format-1/step_00000005", dir / "old",
+           fs::copy_options::recursive);
   EXPECT_EQ(checkpoint::read_manifest(dir / "old").shards[1].ranks, 0);
   EXPECT_TRUE(checkpoint::verify(dir / "old").ok());
   EXPECT_EQ(wrong_after_restore(dir / "old", 2, 5, 4), 0);
   checkpoint::make_view(dir / "old");
   EXPECT_TRUE(checkpoint::verify(dir / "old").ok());
-  checkpoint::convert({.source = dir / "old", .destination = dir / "new", .ranks_per_file = 2, .compression = Compression::shuffle_gzip});
+  checkpoint::convert({.source = dir / "old",
+                       .destination = dir / "new",
+                       .ranks_per_file = 2,
+                       .compression = Compression::shuffle_gzip});
   EXPECT_TRUE(checkpoint::verify(dir / "new").ok());
   EXPECT_EQ(wrong_after_restore(dir / "new", 4, 5, 4), 0);
-  EXPECT_EQ(read_through_view(dir / "old", "/exp_avg/transformer.wte.weight"), read_through_view(dir / "new", "/exp_avg/transformer.wte.weight"));
+  EXPECT_EQ(read_through_view(dir / "old", "/exp_avg/transformer.wte.weight"),
+            read_through_view(dir / "new", "/exp_avg/transformer.wte.weight"));
 }
 
 TEST(Convert, LargeTensorsGoChunkByChunk) {
   ScratchDirectory dir;
   std::int64_t const width = 720;  // c_attn is 6.2 MB: several chunks, the last one partly filled
   auto const source = save_toy(dir / "run", 3, 2, 0, width).directory;
-  auto const report = checkpoint::convert({.source = source, .destination = dir / "small", .ranks_per_file = 2, .compression = Compression::shuffle_gzip, .level = 1});
+  auto const report = checkpoint::convert({.source = source,
+                                           .destination = dir / "small",
+                                           .ranks_per_file = 2,
+                                           .compression = Compression::shuffle_gzip,
+                                           .level = 1});
   EXPECT_LT(report.bytes, report.source_bytes * 7 / 10);
-  EXPECT_GT(checkpoint::read_manifest(dir / "small").find("transformer.h.0.attn.c_attn.weight")->pieces[0].states[0].chunks.size(), 1u);
+  EXPECT_GT(checkpoint::read_manifest(dir / "small")
+                .find("transformer.h.0.attn.c_attn.weight")
+                ->pieces[0]
+                .states[0]
+                .chunks.size(),
+            1u);
   EXPECT_TRUE(checkpoint::verify(dir / "small").ok());
   EXPECT_EQ(wrong_after_restore(dir / "small", 3, 3, width), 0);
   EXPECT_EQ(read_through_view(dir / "small", "/exp_avg/transformer.h.0.attn.c_attn.weight"),
@@ -138,8 +166,14 @@ TEST(Convert, LargeTensorsGoChunkByChunk) {
 TEST(Convert, PartsThatBecameOneAreNotTornApart) {
   ScratchDirectory dir;
   save_toy(dir / "run", 3, 4);
-  checkpoint::convert({.source = dir / "run", .destination = dir / "small", .ranks_per_file = 2, .compression = Compression::shuffle_gzip});
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::convert({.source = dir / "small", .destination = dir / "out", .ranks_per_file = 1}); }),
+  checkpoint::convert({.source = dir / "run",
+                       .destination = dir / "small",
+                       .ranks_per_file = 2,
+                       .compression = Compression::shuffle_gzip});
+  EXPECT_THAT(message_of<DataError>([&] {
+                checkpoint::convert(
+                    {.source = dir / "small", .destination = dir / "out", .ranks_per_file = 1});
+              }),
               AllOf(HasSubstr("cannot be told apart"), HasSubstr("--ranks 4")));
   EXPECT_FALSE(fs::exists(dir / "out"));
 }
@@ -147,15 +181,26 @@ TEST(Convert, PartsThatBecameOneAreNotTornApart) {
 TEST(Convert, NothingIsReplacedAndAFailureLeavesNothing) {
   ScratchDirectory dir;
   auto const source = save_toy(dir / "run", 3, 2).directory;
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::convert({.source = source, .destination = source}); }), HasSubstr("exists already"));
+  EXPECT_THAT(message_of<UsageError>(
+                  [&] { checkpoint::convert({.source = source, .destination = source}); }),
+              HasSubstr("exists already"));
   fs::create_symlink(dir / "nowhere", dir / "link");
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::convert({.source = source, .destination = dir / "link"}); }), HasSubstr("exists already"));
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::convert({.source = source, .destination = dir / "x", .level = 10}); }), HasSubstr("levels 1"));
+  EXPECT_THAT(message_of<UsageError>(
+                  [&] { checkpoint::convert({.source = source, .destination = dir / "link"}); }),
+              HasSubstr("exists already"));
+  EXPECT_THAT(message_of<UsageError>([&] {
+                checkpoint::convert({.source = source, .destination = dir / "x", .level = 10});
+              }),
+              HasSubstr("levels 1"));
   auto const m = checkpoint::read_manifest(source);
   flip_bit(m.shard_path(1), m.tensors[0].pieces[1].states[2].file_offset);
   for (auto const compression : {Compression::none, Compression::shuffle_gzip})
-    EXPECT_THAT(message_of<DataError>([&] { checkpoint::convert({.source = source, .destination = dir / "new/deep/x", .compression = compression}); }),
-                HasSubstr("exp_avg_sq of tensor transformer.wte.weight"));
+    EXPECT_THAT(
+        message_of<DataError>([&] {
+          checkpoint::convert(
+              {.source = source, .destination = dir / "new/deep/x", .compression = compression});
+        }),
+        HasSubstr("exp_avg_sq of tensor transformer.wte.weight"));
   EXPECT_TRUE(fs::is_empty(dir / "new/deep"));
 }
 
@@ -163,7 +208,9 @@ class CompressedDamage : public ::testing::Test {
  protected:
   CompressedDamage() {
     save_toy(dir / "run", 20, 2);
-    checkpoint::convert({.source = dir / "run", .destination = dir / "step", .compression = Compression::shuffle_gzip});
+    checkpoint::convert({.source = dir / "run",
+                         .destination = dir / "step",
+                         .compression = Compression::shuffle_gzip});
     m = checkpoint::read_manifest(dir / "step");
   }
   std::string restore_error() {
@@ -174,7 +221,8 @@ class CompressedDamage : public ::testing::Test {
     auto& place = m.tensors[0].pieces[0].states[0].chunks[0];
     place.offset = static_cast<std::int64_t>(fs::file_size(m.shard_path(0)));
     place.bytes = static_cast<std::int64_t>(chunk.size());
-    write_file(m.shard_path(0), read_file(m.shard_path(0)) + std::string(chunk.begin(), chunk.end()));
+    write_file(m.shard_path(0),
+               read_file(m.shard_path(0)) + std::string(chunk.begin(), chunk.end()));
     m.shards[0].bytes = static_cast<std::int64_t>(fs::file_size(m.shard_path(0)));
     write_file(dir / "step/manifest.json", checkpoint::manifest_text(m));
   }
@@ -187,9 +235,11 @@ TEST_F(CompressedDamage, EveryFlippedByteIsFound) {
     for (std::size_t s = 0; s < m.states.size(); ++s) {
       auto const& tensor = *m.find(name);
       auto const place = tensor.pieces.back().states[s].chunks.back();
-      for (std::int64_t const at : {place.offset, place.offset + place.bytes / 2, place.end() - 1}) {
+      for (std::int64_t const at :
+           {place.offset, place.offset + place.bytes / 2, place.end() - 1}) {
         flip_bit(m.shard_path(tensor.pieces.back().shard), at);
-        EXPECT_THAT(restore_error(), AllOf(HasSubstr("is damaged"), HasSubstr(m.states[s] + " of tensor " + tensor.name)));
+        EXPECT_THAT(restore_error(), AllOf(HasSubstr("is damaged"),
+                                           HasSubstr(m.states[s] + " of tensor " + tensor.name)));
         auto const report = checkpoint::verify(dir / "step");
         ASSERT_EQ(report.damages, 1);
         EXPECT_EQ(report.found[0].tensor, tensor.name);
@@ -203,14 +253,18 @@ TEST_F(CompressedDamage, ABombEndsAtTheSizeOfItsChunk) {
   std::string const zeros(std::size_t{16} << 20, '\0');
   uLongf size = compressBound(zeros.size());
   std::vector<char> bomb(size);
-  ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(bomb.data()), &size, reinterpret_cast<Bytef const*>(zeros.data()), zeros.size(), 9), Z_OK);
+  ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(bomb.data()), &size,
+                      reinterpret_cast<Bytef const*>(zeros.data()), zeros.size(), 9),
+            Z_OK);
   bomb.resize(size);
   ASSERT_LT(size, 20000u);
   std::vector<char> scratch;
   std::vector<float> out(100, 1.0f);
   EXPECT_FALSE(checkpoint::detail::decompress_chunk(bomb, 100, out.data(), 400, scratch));
   EXPECT_LE(scratch.capacity(), 400u);
-  bomb.resize(std::min<std::size_t>(bomb.size(), static_cast<std::size_t>(checkpoint::detail::most_stored_bytes(m.tensors[0].pieces[0].numel))));
+  bomb.resize(std::min<std::size_t>(
+      bomb.size(), static_cast<std::size_t>(
+                       checkpoint::detail::most_stored_bytes(m.tensors[0].pieces[0].numel))));
   replace_chunk(bomb);
   EXPECT_THAT(restore_error(), HasSubstr("is no compressed chunk of its elements"));
 }
@@ -227,18 +281,31 @@ TEST_F(CompressedDamage, ChunksThatCannotBeAreRefused) {
   auto const refusal = [&](auto const& change) {
     auto wrong = m;
     change(wrong);
-    return message_of<DataError>([&] { checkpoint::parse_manifest(checkpoint::manifest_text(wrong), dir.path()); });
+    return message_of<DataError>(
+        [&] { checkpoint::parse_manifest(checkpoint::manifest_text(wrong), dir.path()); });
   };
-  auto const chunk = [](checkpoint::Manifest& manifest) -> checkpoint::ByteRange& { return manifest.tensors[0].pieces[0].states[1].chunks[0]; };
-  EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = w.shards[0].bytes; }), HasSubstr("does not lie in shard_00000.h5"));
-  EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = INT64_MAX; }), HasSubstr("does not lie in shard_00000.h5"));
-  EXPECT_THAT(refusal([&](auto& w) { w.shards[0].bytes = std::int64_t{1} << 40, chunk(w).bytes = std::int64_t{1} << 30; }), HasSubstr("larger than its elements can take"));
+  auto const chunk = [](checkpoint::Manifest& manifest) -> checkpoint::ByteRange& {
+    return manifest.tensors[0].pieces[0].states[1].chunks[0];
+  };
+  EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = w.shards[0].bytes; }),
+              HasSubstr("does not lie in shard_00000.h5"));
+  EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = INT64_MAX; }),
+              HasSubstr("does not lie in shard_00000.h5"));
+  EXPECT_THAT(refusal([&](auto& w) {
+                w.shards[0].bytes = std::int64_t{1} << 40, chunk(w).bytes = std::int64_t{1} << 30;
+              }),
+              HasSubstr("larger than its elements can take"));
   EXPECT_THAT(refusal([&](auto& w) { chunk(w).bytes = 0; }), HasSubstr("a chunk of 0 bytes"));
-  EXPECT_THAT(refusal([&](auto& w) { w.tensors[0].pieces[0].states[1].chunks.push_back({4096, 1}); }), HasSubstr("2 chunks for"));
-  EXPECT_THAT(refusal([&](auto& w) { w.shards[0].compression = Compression::none; }), HasSubstr("the shard is not compressed"));
+  EXPECT_THAT(refusal([&](auto& w) {
+                w.tensors[0].pieces[0].states[1].chunks.push_back({4096, 1});
+              }),
+              HasSubstr("2 chunks for"));
+  EXPECT_THAT(refusal([&](auto& w) { w.shards[0].compression = Compression::none; }),
+              HasSubstr("the shard is not compressed"));
   std::string text = read_file(dir / "step/manifest.json");
   text.replace(text.find("shuffle+gzip"), 12, "shuffle+zstd");
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::parse_manifest(text, dir.path()); }), HasSubstr("compression 'shuffle+zstd' is not known"));
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::parse_manifest(text, dir.path()); }),
+              HasSubstr("compression 'shuffle+zstd' is not known"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
-/// Which of many points of failure a run of a suite tries: TESSERA_CRASH_POINTS of each case (0: every one), chosen by TESSERA_CRASH_SEED.
+/// Which of many points of failure a run of a suite tries: TESSERA_CRASH_POINTS of each case (0:
+/// every one), chosen by TESSERA_CRASH_SEED.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +20,10 @@ struct CrashPoints {
   std::size_t most = 60;
 
   CrashPoints() {
-    if (char const* text = std::getenv("TESSERA_CRASH_SEED")) seed = static_cast<unsigned>(std::strtoul(text, nullptr, 10));
-    if (char const* text = std::getenv("TESSERA_CRASH_POINTS")) most = std::strtoul(text, nullptr, 10);
+    if (char const* text = std::getenv("TESSERA_CRASH_SEED"))
+      seed = static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+    if (char const* text = std::getenv("TESSERA_CRASH_POINTS"))
+      most = std::strtoul(text, nullptr, 10);
   }
   /// Of the points 1 ... @p count, in ascending order.
   std::vector<int> choose(int count) const {
@@ -33,13 +36,16 @@ struct CrashPoints {
     return all;
   }
   /// For messages: how to try this again.
-  std::string again() const { return concat("; again with TESSERA_CRASH_SEED=", seed, " TESSERA_CRASH_POINTS=", most); }
+  std::string again() const {
+    return concat("; again with TESSERA_CRASH_SEED=", seed, " TESSERA_CRASH_POINTS=", most);
+  }
 };
 
 /// Points by the thousand want a file system that flushes at once.
 inline void use_memory_for_scratch() {
   std::error_code failed;
-  if (std::filesystem::is_directory("/dev/shm", failed) && ::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
+  if (std::filesystem::is_directory("/dev/shm", failed) && ::access("/dev/shm", W_OK) == 0)
+    ::setenv("TMPDIR", "/dev/shm", 0);
 }
 
 }  // namespace tessera::test

@@ -1,4 +1,5 @@
-/// Whatever happens to the files of a checkpoint: it is refused with file and tensor, or an older one is found.
+/// Whatever happens to the files of a checkpoint: it is refused with file and tensor, or an older
+/// one is found.
 #include <sys/stat.h>
 #include <xxhash.h>
 
@@ -32,11 +33,16 @@ std::string replaced(std::string text, std::string const& from, std::string cons
 /// The manifest's own checksum made right again after an edit.
 std::string sealed(std::string text) {
   auto const at = text.rfind("\"manifest_xxh3\"");
-  return text.substr(0, at) + concat("\"manifest_xxh3\": \"", [&] {
-           char hex[17];
-           std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(XXH3_64bits(text.data(), at)));
-           return std::string(hex);
-         }(), "\"\n}\n");
+  return text.substr(0, at) +
+         concat(
+             "\"manifest_xxh3\": \"",
+             [&] {
+               char hex[17];
+               std::snprintf(hex, sizeof hex, "%016llx",
+                             static_cast<unsigned long long>(XXH3_64bits(text.data(), at)));
+               return std::string(hex);
+             }(),
+             "\"\n}\n");
 }
 
 class Damage : public ::testing::Test {
@@ -46,7 +52,8 @@ class Damage : public ::testing::Test {
     step = save_toy(dir.path(), 20, 2).directory;
   }
   void edit(std::string const& from, std::string const& to) {
-    write_file(step / "manifest.json", sealed(replaced(read_file(step / "manifest.json"), from, to)));
+    write_file(step / "manifest.json",
+               sealed(replaced(read_file(step / "manifest.json"), from, to)));
   }
   std::string manifest_error() {
     return message_of<DataError>([&] { checkpoint::read_manifest(step); });
@@ -62,8 +69,10 @@ TEST_F(Damage, AFlippedBitIsFoundInEveryTensor) {
       auto const& piece = tensor.pieces.back();
       std::int64_t const at = piece.states[s].file_offset + piece.numel * 4 - 1;
       flip_bit(m.shard_path(piece.shard), at);
-      EXPECT_THAT(restore_error(step), AllOf(HasSubstr(m.shards[static_cast<std::size_t>(piece.shard)].file), HasSubstr("is damaged"),
-                                             HasSubstr(m.states[s] + " of tensor " + tensor.name)));
+      EXPECT_THAT(
+          restore_error(step),
+          AllOf(HasSubstr(m.shards[static_cast<std::size_t>(piece.shard)].file),
+                HasSubstr("is damaged"), HasSubstr(m.states[s] + " of tensor " + tensor.name)));
       auto const report = checkpoint::verify(step);
       ASSERT_EQ(report.problems.size(), 1u);
       EXPECT_THAT(report.problems[0], HasSubstr(tensor.name));
@@ -86,9 +95,11 @@ TEST_F(Damage, AMissingShardIsNamed) {
 }
 
 TEST_F(Damage, AShardOfAnotherStepIsRefused) {
-  fs::copy_file(dir / "step_00000010/shard_00001.h5", step / "shard_00001.h5", fs::copy_options::overwrite_existing);
+  fs::copy_file(dir / "step_00000010/shard_00001.h5", step / "shard_00001.h5",
+                fs::copy_options::overwrite_existing);
   EXPECT_THAT(restore_error(step), HasSubstr("is damaged"));
-  EXPECT_THAT(checkpoint::verify(step).problems, ::testing::Contains(HasSubstr("step is 10, the manifest says 20")));
+  EXPECT_THAT(checkpoint::verify(step).problems,
+              ::testing::Contains(HasSubstr("step is 10, the manifest says 20")));
 }
 
 TEST_F(Damage, ASymbolicLinkInThePlaceOfAShardIsRefused) {
@@ -106,10 +117,12 @@ TEST_F(Damage, ASymbolicLinkInThePlaceOfAShardIsRefused) {
 TEST_F(Damage, AManifestElsewhereIsNotFollowed) {
   fs::rename(step / "manifest.json", dir / "elsewhere");
   fs::create_symlink(dir / "elsewhere", step / "manifest.json");
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::read_manifest(step); }), AllOf(HasSubstr("manifest.json"), HasSubstr("symbolic link")));
+  EXPECT_THAT(message_of<IoError>([&] { checkpoint::read_manifest(step); }),
+              AllOf(HasSubstr("manifest.json"), HasSubstr("symbolic link")));
   fs::remove(step / "manifest.json");
   ASSERT_EQ(::mkfifo((step / "manifest.json").c_str(), 0600), 0);
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::read_manifest(step); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::read_manifest(step); }),
+              HasSubstr("not a regular file"));
 }
 
 TEST_F(Damage, LatestIsFollowed) {
@@ -124,7 +137,8 @@ TEST_F(Damage, AnOlderWholeCheckpointIsFoundAndSaid) {
   auto found = checkpoint::find_latest(dir.path());
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 10);
-  EXPECT_THAT(found->note, AllOf(HasSubstr("`latest` names step_00000020, which is not whole"), HasSubstr("step_00000010")));
+  EXPECT_THAT(found->note, AllOf(HasSubstr("`latest` names step_00000020, which is not whole"),
+                                 HasSubstr("step_00000010")));
   fs::remove_all(step);
   found = checkpoint::find_latest(dir.path());
   EXPECT_EQ(found->step, 10);
@@ -191,7 +205,8 @@ TEST_F(Damage, WrongFieldsAreNamed) {
       {"\"step\": 20", "\"step\": 2.5", "expected an integer"},
       {"\"step\": 20", "\"step\": 20, \"step\": 20", "'step' stands twice"},
       {"\"step\": 20", "\"steps\": 20", "has no 'step'"},
-      {"\"file\": \"shard_00001.h5\"", "\"file\": \"../shard_00001.h5\"", "is not a plain file name"},
+      {"\"file\": \"shard_00001.h5\"", "\"file\": \"../shard_00001.h5\"",
+       "is not a plain file name"},
       {"\"file\": \"shard_00001.h5\"", "\"file\": \"shard_00000.h5\"", "stands twice"},
       {"\"offset\": 0", "\"offset\": 1", "overlap or leave a hole"},
       {"\"shape\": [101, 24]", "\"shape\": [102, 24]", "elements"},
@@ -201,7 +216,8 @@ TEST_F(Damage, WrongFieldsAreNamed) {
       {"\"file_offsets\": [", "\"file_offsets\": [4000000000, ", "file_offsets"},
       {"\"xxh3\": [\"", "\"xxh3\": [\"0", "hexadecimal"},
       {"\"lm_head.weight\"", "\"transformer.wpe.weight\"", "stands twice"},
-      {"\"checksum_block_bytes\": 4194304", "\"checksum_block_bytes\": 4611686018427387904", "checksum_block_bytes"},
+      {"\"checksum_block_bytes\": 4194304", "\"checksum_block_bytes\": 4611686018427387904",
+       "checksum_block_bytes"},
       {"\"shard\": 0", "\"shard\": 9", "shard 9 of 2"},
   };
   for (auto const& c : cases) {
@@ -214,23 +230,33 @@ TEST_F(Damage, ConsolidationRefusesDamageAndLeavesNothing) {
   auto const m = checkpoint::read_manifest(step);
   flip_bit(m.shard_path(1), m.find("scale") ? m.tensors[3].pieces.back().states[0].file_offset : 0);
   fs::path const out = dir / "out.safetensors";
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = step, .output = out}); }), HasSubstr("is damaged"));
-  for (auto const& entry : fs::directory_iterator(dir.path())) EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr("out")));
+  EXPECT_THAT(
+      message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = step, .output = out}); }),
+      HasSubstr("is damaged"));
+  for (auto const& entry : fs::directory_iterator(dir.path()))
+    EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr("out")));
   fs::remove(m.shard_path(1));
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = step, .output = out}); }), HasSubstr("is missing"));
+  EXPECT_THAT(
+      message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = step, .output = out}); }),
+      HasSubstr("is missing"));
 }
 
 TEST_F(Damage, WhereToLookIsSaid) {
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(dir / "none"); }), HasSubstr("is not a directory"));
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(dir.path(), "99"); }), HasSubstr("no checkpoint step_00000099"));
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::resolve_checkpoint(dir.path(), "../x"); }), HasSubstr("no checkpoint's name"));
+  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(dir / "none"); }),
+              HasSubstr("is not a directory"));
+  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(dir.path(), "99"); }),
+              HasSubstr("no checkpoint step_00000099"));
+  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::resolve_checkpoint(dir.path(), "../x"); }),
+              HasSubstr("no checkpoint's name"));
   EXPECT_EQ(checkpoint::resolve_checkpoint(dir.path(), "10").filename(), "step_00000010");
   EXPECT_EQ(checkpoint::resolve_checkpoint(step).filename(), "step_00000020");
   ScratchDirectory empty;
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(empty.path()); }), HasSubstr("there is no checkpoint in"));
+  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(empty.path()); }),
+              HasSubstr("there is no checkpoint in"));
   fs::remove(step / "manifest.json");
   fs::remove(dir / "step_00000010/manifest.json");
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::resolve_checkpoint(dir.path()); }), HasSubstr("none of the 2 checkpoints"));
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::resolve_checkpoint(dir.path()); }),
+              HasSubstr("none of the 2 checkpoints"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-/// Disks that fail: every call of a save fails once with each of several errors, on one rank; transfers are cut and interrupted.
+/// Disks that fail: every call of a save fails once with each of several errors, on one rank;
+/// transfers are cut and interrupted.
 #include "faults.hpp"
 
 #include "crash_points.hpp"
@@ -24,7 +25,8 @@ class Faults : public ::testing::TestWithParam<Saver::Source> {
       : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
         units(toy_units()),
         plan(units, comm->size()),
-        dir(comm::broadcast_bytes(*comm, concat("faults-", comm->size(), "-", ::getpid(), "-", ++count), 0)),
+        dir(comm::broadcast_bytes(
+            *comm, concat("faults-", comm->size(), "-", ::getpid(), "-", ++count), 0)),
         run(dir / "checkpoints"),
         state(plan, comm->rank()) {
     comm->barrier();
@@ -40,7 +42,8 @@ class Faults : public ::testing::TestWithParam<Saver::Source> {
     saver.begin(request, state.fill(step).views(), GetParam());
     return saver.finish();
   }
-  /// A save of step 2 under @p rules on the rank @p victim. @return the message of its failure, empty when it went well
+  /// A save of step 2 under @p rules on the rank @p victim. @return the message of its failure,
+  /// empty when it went well
   std::string save_with(std::string const& rules, int victim) {
     comm->barrier();
     if (comm->rank() == victim) tessera_set_faults(rules.c_str());
@@ -50,17 +53,21 @@ class Faults : public ::testing::TestWithParam<Saver::Source> {
     } catch (IoError const& e) {
       message = e.what();
     }
-    met = comm::all_reduce_value(*comm, std::int64_t{comm->rank() == victim ? tessera_faults_met() : 0}, comm::ReduceOp::max);
+    met = comm::all_reduce_value(*comm,
+                                 std::int64_t{comm->rank() == victim ? tessera_faults_met() : 0},
+                                 comm::ReduceOp::max);
     tessera_set_faults("");
     comm->barrier();
     return message;
   }
   std::int64_t wrong(std::int64_t step) {
     RankState read(plan, comm->rank());
-    checkpoint::restore(checkpoint::read_manifest(run / checkpoint::step_name(step), *comm), plan, read.views(), *comm);
+    checkpoint::restore(checkpoint::read_manifest(run / checkpoint::step_name(step), *comm), plan,
+                        read.views(), *comm);
     return read.wrong(step);
   }
-  /// Rank 0 sees: the new checkpoint whole, or the old one and nothing of the new, or (`latest` alone could not be written) both.
+  /// Rank 0 sees: the new checkpoint whole, or the old one and nothing of the new, or (`latest`
+  /// alone could not be written) both.
   enum class Outcome { saved, failed, without_latest };
   void expect_whole(Outcome outcome) {
     bool const saved = outcome == Outcome::saved;
@@ -74,7 +81,8 @@ class Faults : public ::testing::TestWithParam<Saver::Source> {
       if (outcome == Outcome::without_latest) {
         EXPECT_TRUE(checkpoint::verify(run / "step_00000002").ok());
       }
-      for (auto const& entry : fs::directory_iterator(run)) EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr(".tmp."))) << "is left";
+      for (auto const& entry : fs::directory_iterator(run))
+        EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr(".tmp."))) << "is left";
     }
     comm->barrier();
     EXPECT_EQ(wrong(saved ? 2 : 1), 0);
@@ -97,10 +105,12 @@ class Faults : public ::testing::TestWithParam<Saver::Source> {
 };
 int Faults::count = 0;
 
-/// After a failure that came when the checkpoint had its name already it counts, and the message says so.
+/// After a failure that came when the checkpoint had its name already it counts, and the message
+/// says so.
 TEST_P(Faults, AnyCallMayFailOnce) {
   char const* const errors[] = {"EIO", "ENOSPC", "EDQUOT", "EACCES", "EROFS"};
-  char const* const texts[] = {"Input/output error", "No space left on device", "Disk quota exceeded", "Permission denied", "Read-only file system"};
+  char const* const texts[] = {"Input/output error", "No space left on device",
+                               "Disk quota exceeded", "Permission denied", "Read-only file system"};
   CrashPoints const points;
   int failures = 0, tried = 0;
   for (int victim = 0; victim < comm->size(); ++victim) {
@@ -118,9 +128,11 @@ TEST_P(Faults, AnyCallMayFailOnce) {
     EXPECT_GT(calls, victim == 0 ? 40 : 10);
     for (int const call : points.choose(calls)) {
       std::size_t const e = static_cast<std::size_t>(call) % std::size(errors);
-      SCOPED_TRACE(concat("call ", call, " of ", calls, " on rank ", victim, " fails with ", errors[e], points.again()));
+      SCOPED_TRACE(concat("call ", call, " of ", calls, " on rank ", victim, " fails with ",
+                          errors[e], points.again()));
       start_over();
-      std::string const message = save_with(concat("path=", run.string(), ",nth=", call, ",times=1,do=", errors[e]), victim);
+      std::string const message = save_with(
+          concat("path=", run.string(), ",nth=", call, ",times=1,do=", errors[e]), victim);
       ++tried;
       if (message.empty()) {
         expect_whole(Outcome::saved);
@@ -129,24 +141,29 @@ TEST_P(Faults, AnyCallMayFailOnce) {
       ++failures;
       EXPECT_THAT(message, HasSubstr(texts[e]));
       EXPECT_THAT(message, HasSubstr(run.string()));
-      expect_whole(message.find("itself is complete") != std::string::npos ? Outcome::without_latest : Outcome::failed);
+      expect_whole(message.find("itself is complete") != std::string::npos ? Outcome::without_latest
+                                                                           : Outcome::failed);
     }
   }
   EXPECT_GT(failures, 25);
-  if (comm->rank() == 0) std::printf("%d calls failed, %d of them ended the save\n", tried, failures);
+  if (comm->rank() == 0)
+    std::printf("%d calls failed, %d of them ended the save\n", tried, failures);
 }
 
 TEST_P(Faults, AFailedFlushIsNotTriedAgain) {
   for (int victim = 0; victim < comm->size(); ++victim) {
     start_over();
-    EXPECT_THAT(save_with("call=fsync,path=shard_,times=1,do=EIO", victim), HasSubstr("cannot flush to disk"));
+    EXPECT_THAT(save_with("call=fsync,path=shard_,times=1,do=EIO", victim),
+                HasSubstr("cannot flush to disk"));
     EXPECT_EQ(met, 1);
     expect_whole(Outcome::failed);
   }
 }
 
 TEST_P(Faults, ShortAndInterruptedTransfersGoOn) {
-  for (char const* rules : {"call=write,do=short", "call=write,nth=2,times=1,do=EINTR;call=write,nth=7,times=3,do=EINTR", "call=read,do=short"}) {
+  for (char const* rules : {"call=write,do=short",
+                            "call=write,nth=2,times=1,do=EINTR;call=write,nth=7,times=3,do=EINTR",
+                            "call=read,do=short"}) {
     SCOPED_TRACE(rules);
     start_over();
     tessera_set_faults(rules);
@@ -158,18 +175,23 @@ TEST_P(Faults, ShortAndInterruptedTransfersGoOn) {
   }
 }
 
-/// On the build's own file system, where whole pages of large pieces go beside the page cache if it lets them.
+/// On the build's own file system, where whole pages of large pieces go beside the page cache if it
+/// lets them.
 TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
-  if (comm->size() > 1 || GetParam() == Saver::Source::snapshot) return;  // saves of one process, once
+  if (comm->size() > 1 || GetParam() == Saver::Source::snapshot)
+    return;  // saves of one process, once
   fs::path const place = fs::current_path() / concat("large-writes-", ::getpid());
-  for (char const* rules : {"", "call=write,path=shard_,do=short", "call=write,path=shard_,nth=12,times=4,do=EINTR", "call=write,path=shard_,nth=12,times=1,do=EINVAL"}) {
+  for (char const* rules :
+       {"", "call=write,path=shard_,do=short", "call=write,path=shard_,nth=12,times=4,do=EINTR",
+        "call=write,path=shard_,nth=12,times=1,do=EINVAL"}) {
     SCOPED_TRACE(rules);
     tessera_set_faults(rules);
     std::string message;
     try {
       EXPECT_TRUE(checkpoint::verify(save_toy(place, 3, 2, 0, 600).directory).ok());
     } catch (IoError const& e) {
-      message = e.what();  // of the library that lays the file out, or of a file system without such writes
+      message = e.what();  // of the library that lays the file out, or of a file system without
+                           // such writes
     }
     EXPECT_THAT(message, AnyOf("", HasSubstr("Invalid argument")));
     tessera_set_faults("");
@@ -180,13 +202,18 @@ TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
 
 TEST_P(Faults, AReadThatFailsIsReportedOnAllRanks) {
   start_over();
-  if (comm->rank() == comm->size() - 1) tessera_set_faults("call=read,path=shard_,nth=2,times=1,do=EIO");
-  EXPECT_THAT(message_of<IoError>([&] { wrong(1); }), AnyOf(HasSubstr("cannot read"), HasSubstr("Input/output error")));
+  if (comm->rank() == comm->size() - 1)
+    tessera_set_faults("call=read,path=shard_,nth=2,times=1,do=EIO");
+  EXPECT_THAT(message_of<IoError>([&] { wrong(1); }),
+              AnyOf(HasSubstr("cannot read"), HasSubstr("Input/output error")));
   tessera_set_faults("");
   EXPECT_EQ(wrong(1), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sources, Faults, ::testing::Values(Saver::Source::in_place, Saver::Source::snapshot),
-                         [](auto const& info) { return info.param == Saver::Source::in_place ? "waiting" : "background"; });
+INSTANTIATE_TEST_SUITE_P(Sources, Faults,
+                         ::testing::Values(Saver::Source::in_place, Saver::Source::snapshot),
+                         [](auto const& info) {
+                           return info.param == Saver::Source::in_place ? "waiting" : "background";
+                         });
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Checkpoints that DeepSpeed 0.19.8 wrote (tests/oracles/deepspeed_checkpoints.py): every element of masters and moments is what the
-// running engine had.
+// Checkpoints that DeepSpeed 0.19.8 wrote (tests/oracles/deepspeed_checkpoints.py): every element
+// of masters and moments is what the running engine had.
 #include <xxhash.h>
 
 #include "fixture.hpp"
@@ -22,7 +22,9 @@ fs::path const data = fs::path(TESSERA_TEST_DATA) / "checkpoint/data/deepspeed";
 
 std::string hash(float const* values, std::int64_t numel) {
   char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits(values, static_cast<std::size_t>(numel) * 4)));
+  std::snprintf(
+      text, sizeof text, "%016llx",
+      static_cast<unsigned long long>(XXH3_64bits(values, static_cast<std::size_t>(numel) * 4)));
   return text;
 }
 
@@ -36,7 +38,8 @@ ImportOptions options_for(fs::path const& source, fs::path const& checkpoints) {
 }
 
 /// "state/tensor" -> hash of what a checkpoint restores to.
-std::map<std::string, std::string> restored(fs::path const& checkpoint, std::vector<memory::UnitSpec> const& units) {
+std::map<std::string, std::string> restored(fs::path const& checkpoint,
+                                            std::vector<memory::UnitSpec> const& units) {
   zero::PartitionPlan const plan(units, 1);
   test::RankState state(plan, 0);
   restore_rank(read_manifest(checkpoint), plan, 0, state.views());
@@ -44,8 +47,10 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint, std::vec
   char const* const names[] = {"fp32", "exp_avg", "exp_avg_sq"};
   for (std::size_t s = 0; s < 3; ++s)
     for (auto const& piece : plan.pieces(0)) {
-      auto const& slot = plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
-      out[concat(names[s], "/", slot.name)] = hash(state.memory(s).data() + piece.partition_offset, piece.numel);
+      auto const& slot =
+          plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
+      out[concat(names[s], "/", slot.name)] =
+          hash(state.memory(s).data() + piece.partition_offset, piece.numel);
     }
   return out;
 }
@@ -83,7 +88,8 @@ TEST_P(DeepSpeed, CountersAndScalerAreImported) {
   EXPECT_EQ(manifest.samples, expected_.at("global_samples").as_int());
   ConfigTree const& state = manifest.trainer_state;
   EXPECT_EQ(state.at("optimizer_steps").as_int(), expected_.at("adam_step").as_int());
-  EXPECT_EQ(state.at("applied_steps").as_int(), expected_.at("global_steps").as_int() - expected_.at("skipped_steps").as_int());
+  EXPECT_EQ(state.at("applied_steps").as_int(),
+            expected_.at("global_steps").as_int() - expected_.at("skipped_steps").as_int());
   if (auto const* scaler = expected_.find("scaler")) {
     for (auto const* key : {"scale", "iteration", "last_overflow", "hysteresis"})
       EXPECT_EQ(state.at("loss_scaler").at(key).as_double(), scaler->at(key).as_double()) << key;
@@ -109,20 +115,27 @@ TEST_P(DeepSpeed, ConsolidationHasTheTensorsOfZeroToFp32) {
   }
   EXPECT_EQ(model.entries().size(), weights);
   if (auto const* names = expected_.find("zero_to_fp32_names")) {
-    for (auto const& name : names->as_array()) EXPECT_TRUE(name.as_string() == "lm_head.weight" || model.find(name.as_string())) << name.as_string();
+    for (auto const& name : names->as_array())
+      EXPECT_TRUE(name.as_string() == "lm_head.weight" || model.find(name.as_string()))
+          << name.as_string();
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeed,
-                         testing::Values("z0_w2", "z0_w1_fused", "z0_w2_fp16", "z0_w2_bf16", "z1_w1", "z1_w2_bf16_wrapper", "z1_w2_frozen", "z2_w3_groups", "z2_w2_fp16", "z2_w2_elastic", "z2_w2_aligned",
-                                         "z2_w2_legacy", "z3_w2_bf16", "z3_w3", "universal_z2", "universal_z3"),
+                         testing::Values("z0_w2", "z0_w1_fused", "z0_w2_fp16", "z0_w2_bf16",
+                                         "z1_w1", "z1_w2_bf16_wrapper", "z1_w2_frozen",
+                                         "z2_w3_groups", "z2_w2_fp16", "z2_w2_elastic",
+                                         "z2_w2_aligned", "z2_w2_legacy", "z3_w2_bf16", "z3_w3",
+                                         "universal_z2", "universal_z3"),
                          [](auto const& info) { return std::string(info.param); });
 
-/// In fp32 there are no masters to tell parameters of one shape apart, and a frozen one leaves several ways.
+/// In fp32 there are no masters to tell parameters of one shape apart, and a frozen one leaves
+/// several ways.
 TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
   ScratchDirectory const scratch;
   auto const options = options_for(data / "z0_w1_groups", scratch / "checkpoints");
-  EXPECT_THAT([&] { import_checkpoint(options); }, testing::ThrowsMessage<DataError>(HasSubstr("more than one way")));
+  EXPECT_THAT([&] { import_checkpoint(options); },
+              testing::ThrowsMessage<DataError>(HasSubstr("more than one way")));
   ConsolidateOptions weights;
   weights.checkpoint = data / "z0_w1_groups";
   weights.output = scratch / "model";
@@ -150,7 +163,8 @@ TEST(Import, HuggingFaceWeightsInBothForms) {
   auto const report = import_checkpoint(options);
   EXPECT_EQ(report.step, 0);
   auto const weights = restored(report.checkpoint, options.units);
-  for (auto const& [name, sum] : ConfigTree::read(data / "z1_w1/expected.json").at("xxh3").as_object())
+  for (auto const& [name, sum] :
+       ConfigTree::read(data / "z1_w1/expected.json").at("xxh3").as_object())
     if (name.rfind("fp32/", 0) == 0) {
       EXPECT_EQ(weights.at(name), sum.as_string()) << name;
     }
@@ -158,7 +172,8 @@ TEST(Import, HuggingFaceWeightsInBothForms) {
   exported.checkpoint = report.checkpoint;
   exported.output = scratch / "model";
   EXPECT_EQ(export_model(exported).step, 0);
-  auto const again = import_checkpoint(options_for(scratch / "model", scratch / "from_safetensors"));
+  auto const again =
+      import_checkpoint(options_for(scratch / "model", scratch / "from_safetensors"));
   EXPECT_EQ(restored(again.checkpoint, options.units), weights);
 }
 
@@ -185,10 +200,12 @@ TEST(Import, AnotherModelIsRefused) {
   auto options = options_for(data / "z2_w2_fp16", scratch / "checkpoints");
   options.model_config.set("n_embd", 16);
   options.units = model::make_model(options.model_config, Dtype::fp32)->units();
-  EXPECT_THAT([&] { import_checkpoint(options); }, testing::ThrowsMessage<DataError>(testing::AllOf(HasSubstr("wte"), HasSubstr("[331, 16]"))));
+  EXPECT_THAT([&] { import_checkpoint(options); }, testing::ThrowsMessage<DataError>(testing::AllOf(
+                                                       HasSubstr("wte"), HasSubstr("[331, 16]"))));
   options.model_config.set("n_embd", 8).set("n_layer", 2);
   options.units = model::make_model(options.model_config, Dtype::fp32)->units();
-  EXPECT_THAT([&] { import_checkpoint(options); }, testing::ThrowsMessage<DataError>(HasSubstr("transformer.h.1")));
+  EXPECT_THAT([&] { import_checkpoint(options); },
+              testing::ThrowsMessage<DataError>(HasSubstr("transformer.h.1")));
   EXPECT_FALSE(fs::exists(scratch / "checkpoints/latest"));
 }
 

@@ -50,15 +50,25 @@ void save_over_ranks(fs::path const& run, std::int64_t step, checkpoint::Saver::
 }
 
 Way const ways[] = {
-    {"waiting", [](fs::path const& run, std::int64_t step) { save_over_ranks(run, step, checkpoint::Saver::Source::in_place); }},
-    {"in_the_background", [](fs::path const& run, std::int64_t step) { save_over_ranks(run, step, checkpoint::Saver::Source::snapshot); }},
+    {"waiting",
+     [](fs::path const& run, std::int64_t step) {
+       save_over_ranks(run, step, checkpoint::Saver::Source::in_place);
+     }},
+    {"in_the_background",
+     [](fs::path const& run, std::int64_t step) {
+       save_over_ranks(run, step, checkpoint::Saver::Source::snapshot);
+     }},
     {"three_ranks", [](fs::path const& run, std::int64_t step) { save_toy(run, step, 3, 1); }},
-    {"three_ranks_in_two_files", [](fs::path const& run, std::int64_t step) { save_toy(run, step, 3, 1, 24, {0, 2}); }},
+    {"three_ranks_in_two_files",
+     [](fs::path const& run, std::int64_t step) {
+       save_toy(run, step, 3, 1, 24, {0, 2});
+     }},
 };
 
 class InterruptedSave : public ::testing::TestWithParam<Way> {
  protected:
-  /// What a restart finds after the kill: a whole checkpoint, nothing else once the leftovers are removed.
+  /// What a restart finds after the kill: a whole checkpoint, nothing else once the leftovers are
+  /// removed.
   static std::int64_t look(fs::path const& run) {
     auto const found = checkpoint::find_latest(run);
     if (!found) ADD_FAILURE() << "no checkpoint is left";
@@ -68,12 +78,15 @@ class InterruptedSave : public ::testing::TestWithParam<Way> {
     checkpoint::remove_abandoned(run);
     EXPECT_GE(checkpoint::find_latest(run)->step, found->step);
     for (auto const& entry : fs::directory_iterator(run))
-      EXPECT_TRUE(entry.path().filename() == "latest" || entry.path().filename().string().size() == 13) << entry.path() << " is left";
+      EXPECT_TRUE(entry.path().filename() == "latest" ||
+                  entry.path().filename().string().size() == 13)
+          << entry.path() << " is left";
     return found->step;
   }
 };
 
-/// Step 1 is there; the process saves step 2, prunes step 1, and saves step 2 once more over itself.
+/// Step 1 is there; the process saves step 2, prunes step 1, and saves step 2 once more over
+/// itself.
 TEST_P(InterruptedSave, KilledAtAnyCallThereIsAWholeCheckpoint) {
   ScratchDirectory dir;
   GetParam().save(dir / "before", 1);
@@ -81,11 +94,15 @@ TEST_P(InterruptedSave, KilledAtAnyCallThereIsAWholeCheckpoint) {
   auto const run_until = [&](int call) {
     fs::remove_all(dir / "run");
     fs::copy(dir / "before", dir / "run", fs::copy_options::recursive);
-    return run_until_call(call, [&] {
-      for (int again = 0; again < 2; ++again) GetParam().save(dir / "run", 2);
-    }, &calls);
+    return run_until_call(
+        call,
+        [&] {
+          for (int again = 0; again < 2; ++again) GetParam().save(dir / "run", 2);
+        },
+        &calls);
   };
-  if (run_until(0) == End::not_allowed) GTEST_SKIP() << "tracing a child process is not allowed here";
+  if (run_until(0) == End::not_allowed)
+    GTEST_SKIP() << "tracing a child process is not allowed here";
   int const all = calls;
   EXPECT_GT(all, 60);
   EXPECT_EQ(look(dir / "run"), 2);
@@ -103,9 +120,11 @@ TEST_P(InterruptedSave, KilledAtAnyCallThereIsAWholeCheckpoint) {
   std::printf("%s: killed at %zu of %d calls\n", GetParam().name, chosen.size(), all);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, InterruptedSave, ::testing::ValuesIn(ways), [](auto const& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ways, InterruptedSave, ::testing::ValuesIn(ways),
+                         [](auto const& info) { return std::string(info.param.name); });
 
-/// Runs @p body in a process with a tmpfs of its own at @p mount_point; its exit status, or -1 where mounting is not allowed.
+/// Runs @p body in a process with a tmpfs of its own at @p mount_point; its exit status, or -1
+/// where mounting is not allowed.
 template <class Body>
 int in_small_file_system(fs::path const& mount_point, std::string const& options, Body&& body) {
   pid_t const child = fork();
@@ -129,12 +148,15 @@ TEST(Interrupted, TooLittleSpaceIsSaidBeforeWriting) {
       save_toy(dir.path(), 1, 2);
     } catch (IoError const& e) {
       std::string const text = e.what();
-      bool const told = text.find("the checkpoint of step 1 needs ") != std::string::npos && text.find("are free") != std::string::npos;
+      bool const told = text.find("the checkpoint of step 1 needs ") != std::string::npos &&
+                        text.find("are free") != std::string::npos;
       return told && fs::is_empty(dir.path()) ? 0 : 1;
     }
     return 2;
   });
-  if (result < 0) GTEST_SKIP() << "mounting a tmpfs is not allowed here; the size limits of the save suite cover failing writes";
+  if (result < 0)
+    GTEST_SKIP() << "mounting a tmpfs is not allowed here; the size limits of the save suite cover "
+                    "failing writes";
   EXPECT_EQ(result, 0);
 }
 
@@ -143,7 +165,8 @@ TEST(Interrupted, AFullFileSystemAtEveryFileLeavesTheOldCheckpoint) {
   int const result = in_small_file_system(dir.path(), "size=64m,nr_inodes=64", [&] {
     save_toy(dir.path(), 1, 2);
     int failures = 0;
-    // fill the inodes up, then free one more each round: ENOSPC at the directory, the shards, the view, the manifest, `latest`
+    // fill the inodes up, then free one more each round: ENOSPC at the directory, the shards, the
+    // view, the manifest, `latest`
     std::vector<fs::path> fillers;
     for (int i = 0; i < 64; ++i) {
       fs::path const filler = dir / concat("filler", i);
@@ -170,14 +193,17 @@ TEST(Interrupted, AFullFileSystemAtEveryFileLeavesTheOldCheckpoint) {
     }
     return failures < 4 ? 14 : holds_step(dir / "step_00000002", 2) ? 0 : 15;
   });
-  if (result < 0) GTEST_SKIP() << "mounting a tmpfs is not allowed here; the size limits of the save suite cover failing writes";
+  if (result < 0)
+    GTEST_SKIP() << "mounting a tmpfs is not allowed here; the size limits of the save suite cover "
+                    "failing writes";
   EXPECT_EQ(result, 0);
 }
 
 TEST(Interrupted, AReadOnlyPlaceIsNamed) {
   ScratchDirectory dir;
   write_file(dir / "file", "x");
-  EXPECT_THAT(message_of<IoError>([&] { save_toy(dir / "file/checkpoints", 1, 1); }), HasSubstr("file/checkpoints"));
+  EXPECT_THAT(message_of<IoError>([&] { save_toy(dir / "file/checkpoints", 1, 1); }),
+              HasSubstr("file/checkpoints"));
 }
 
 }  // namespace

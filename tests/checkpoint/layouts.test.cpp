@@ -40,7 +40,8 @@ TEST(Layouts, StartsOfFiles) {
   EXPECT_EQ(checkpoint::starts_by_host({"a", "b", "a", "b"}), (Starts{0, 1, 2, 3}));
 }
 
-/// Saved by N ranks into any files: found whole, restored by M ranks, consolidated to the same bytes as one file for each rank.
+/// Saved by N ranks into any files: found whole, restored by M ranks, consolidated to the same
+/// bytes as one file for each rank.
 TEST(Layouts, EveryReaderFindsTheSame) {
   if (session().info().rank != 0) return;
   for (int const ranks : {1, 2, 3, 5, 8}) {
@@ -48,13 +49,18 @@ TEST(Layouts, EveryReaderFindsTheSame) {
     auto const plain = save_toy(dir / "plain", 9, ranks).directory;
     checkpoint::consolidate({.checkpoint = plain, .output = dir / "plain.safetensors"});
     std::string const expected = read_file(dir / "plain.safetensors");
-    for (Starts const& starts : {checkpoint::starts_by_count(ranks, 2), checkpoint::starts_by_count(ranks, 3), Starts{0},
-                                 ranks > 4 ? Starts{0, 1, 4} : checkpoint::starts_by_count(ranks, 1)}) {
-      auto const step = save_toy(dir / concat("files-", starts.size(), "-", starts.back()), 9, ranks, 0, 24, starts).directory;
+    for (Starts const& starts :
+         {checkpoint::starts_by_count(ranks, 2), checkpoint::starts_by_count(ranks, 3), Starts{0},
+          ranks > 4 ? Starts{0, 1, 4} : checkpoint::starts_by_count(ranks, 1)}) {
+      auto const step = save_toy(dir / concat("files-", starts.size(), "-", starts.back()), 9,
+                                 ranks, 0, 24, starts)
+                            .directory;
       auto const m = checkpoint::read_manifest(step);
       EXPECT_EQ(m.shards.size(), starts.size());
       EXPECT_EQ(m.needed_version(), static_cast<int>(starts.size()) == ranks ? 1 : 2);
-      EXPECT_EQ(std::accumulate(m.shards.begin(), m.shards.end(), 0, [](int sum, auto const& s) { return sum + s.ranks; }), ranks);
+      EXPECT_EQ(std::accumulate(m.shards.begin(), m.shards.end(), 0,
+                                [](int sum, auto const& s) { return sum + s.ranks; }),
+                ranks);
       auto const report = checkpoint::verify(step);
       EXPECT_TRUE(report.ok()) << ::testing::PrintToString(report.problems);
       for (int const readers : {1, 3, 4}) expect_restores(step, readers, 9);
@@ -69,11 +75,13 @@ TEST(Layouts, AManifestWhoseRunsAreTornIsRefused) {
   ScratchDirectory dir;
   auto m = checkpoint::read_manifest(save_toy(dir.path(), 9, 4, 0, 24, {0, 2}).directory);
   auto const refusal = [&](checkpoint::Manifest const& changed) {
-    return message_of<DataError>([&] { checkpoint::parse_manifest(checkpoint::manifest_text(changed), dir.path()); });
+    return message_of<DataError>(
+        [&] { checkpoint::parse_manifest(checkpoint::manifest_text(changed), dir.path()); });
   };
   auto moved = m;
   moved.tensors[0].pieces[1].states[2].file_offset += 4;
-  EXPECT_THAT(refusal(moved), AllOf(HasSubstr("transformer.wte.weight"), HasSubstr("do not follow each other in shard_00000.h5")));
+  EXPECT_THAT(refusal(moved), AllOf(HasSubstr("transformer.wte.weight"),
+                                    HasSubstr("do not follow each other in shard_00000.h5")));
   auto split = m;
   split.tensors[0].pieces[2].shard = 0;
   split.tensors[0].pieces[1].shard = 1;
@@ -87,7 +95,8 @@ class SharedFiles : public ::testing::Test {
       : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
         units(toy_units()),
         plan(units, comm->size()),
-        dir(comm::broadcast_bytes(*comm, concat("mpi-layouts-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
+        dir(comm::broadcast_bytes(
+            *comm, concat("mpi-layouts-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
     comm->barrier();
   }
   ~SharedFiles() override { comm->barrier(); }
@@ -112,9 +121,11 @@ int SharedFiles::count = 0;
 TEST_F(SharedFiles, RanksWriteTheirPartsIntoOneFile) {
   for (int const per_file : {1, 2, 4}) {
     RankState state(plan, comm->rank());
-    auto const saved = checkpoint::save(request(10 + per_file, per_file), state.fill(10 + per_file).views(), *comm);
+    auto const saved = checkpoint::save(request(10 + per_file, per_file),
+                                        state.fill(10 + per_file).views(), *comm);
     EXPECT_TRUE(checkpoint::verify(saved.directory).ok());
-    EXPECT_EQ(checkpoint::read_manifest(saved.directory).shards.size(), static_cast<std::size_t>((comm->size() + per_file - 1) / per_file));
+    EXPECT_EQ(checkpoint::read_manifest(saved.directory).shards.size(),
+              static_cast<std::size_t>((comm->size() + per_file - 1) / per_file));
     EXPECT_EQ(wrong(saved.directory, 10 + per_file), 0);
     comm->barrier();
   }
@@ -130,7 +141,8 @@ TEST_F(SharedFiles, InTheBackgroundToo) {
   EXPECT_EQ(wrong(saved.directory, 3), 0);
 }
 
-/// The file of the last ranks cannot be laid out, or not be filled: no rank keeps anything of the save.
+/// The file of the last ranks cannot be laid out, or not be filled: no rank keeps anything of the
+/// save.
 TEST_F(SharedFiles, AFailureOfAnyWriterEndsTheSaveOnAll) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit before{};

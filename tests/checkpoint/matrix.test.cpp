@@ -1,7 +1,9 @@
-/// Saved by one stage, number of ranks and layout of files, restored by another: every tensor of every state, bit by bit.
+/// Saved by one stage, number of ranks and layout of files, restored by another: every tensor of
+/// every state, bit by bit.
 ///
-/// Runs several times with different numbers of ranks: TESSERA_MATRIX=save in each leaves checkpoints in TESSERA_MATRIX_DIRECTORY,
-/// TESSERA_MATRIX=restore in each reads all that are there. TESSERA_MATRIX_SHARE=k does one of k combinations.
+/// Runs several times with different numbers of ranks: TESSERA_MATRIX=save in each leaves
+/// checkpoints in TESSERA_MATRIX_DIRECTORY, TESSERA_MATRIX=restore in each reads all that are
+/// there. TESSERA_MATRIX_SHARE=k does one of k combinations.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -22,10 +24,14 @@ std::string setting(char const* name, char const* otherwise) {
   char const* const value = std::getenv(name);
   return value ? value : otherwise;
 }
-fs::path base() { return setting("TESSERA_MATRIX_DIRECTORY", (fs::temp_directory_path() / "tessera-matrix").c_str()); }
+fs::path base() {
+  return setting("TESSERA_MATRIX_DIRECTORY",
+                 (fs::temp_directory_path() / "tessera-matrix").c_str());
+}
 fs::path place_of(int ranks, int stage) { return base() / concat("n", ranks, "-stage", stage); }
 
-/// Visits this rank's part of every state: visit(state, element in the model's order, reference to the value).
+/// Visits this rank's part of every state: visit(state, element in the model's order, reference to
+/// the value).
 template <class Visit>
 void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
   auto const& plan = engine.plan();
@@ -34,12 +40,16 @@ void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
   std::int64_t count = 0;
   for (auto const& unit : plan.units()) {
     first.emplace_back();
-    for (auto const& p : unit.parameters) first.back().push_back(std::exchange(count, count + p.numel));
+    for (auto const& p : unit.parameters)
+      first.back().push_back(std::exchange(count, count + p.numel));
   }
   for (auto const& piece : plan.pieces(rank))
     for (std::size_t s = 0; s < states.size(); ++s) {
-      float* const data = states[s].unit_shards[static_cast<std::size_t>(piece.unit)] + (piece.partition_offset - plan.unit(piece.unit).partition_offset);
-      std::int64_t const at = first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] + piece.parameter_offset;
+      float* const data = states[s].unit_shards[static_cast<std::size_t>(piece.unit)] +
+                          (piece.partition_offset - plan.unit(piece.unit).partition_offset);
+      std::int64_t const at =
+          first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
+          piece.parameter_offset;
       for (std::int64_t i = 0; i < piece.numel; ++i) visit(s, at + i, data[i]);
     }
 }
@@ -48,7 +58,9 @@ void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
 std::vector<double> gather(Training& training) {
   std::int64_t const numel = training.engine->plan().parameter_count();
   std::vector<double> all(static_cast<std::size_t>(numel * 3), 0.0);
-  visit_parts(*training.engine, training.rank(), [&](std::size_t s, std::int64_t at, float& value) { all[s * static_cast<std::size_t>(numel) + static_cast<std::size_t>(at)] = value; });
+  visit_parts(*training.engine, training.rank(), [&](std::size_t s, std::int64_t at, float& value) {
+    all[s * static_cast<std::size_t>(numel) + static_cast<std::size_t>(at)] = value;
+  });
   comm::all_reduce_values(*training.recording, all, comm::ReduceOp::sum);
   return all;
 }
@@ -57,7 +69,8 @@ void save_all_layouts(Training& training, int stage) {
   fs::path const place = place_of(training.ranks(), stage);
   if (training.rank() == 0) fs::remove_all(place);
   training.recording->barrier();
-  auto request = request_for(place / layouts[0], 2, training.engine->plan(), training.model.units());
+  auto request =
+      request_for(place / layouts[0], 2, training.engine->plan(), training.model.units());
   request.zero_stage = stage;
   auto const saved = checkpoint::save(request, training.engine->state(), *training.recording);
   request.directory = place / layouts[1];
@@ -65,35 +78,49 @@ void save_all_layouts(Training& training, int stage) {
   checkpoint::save(request, training.engine->state(), *training.recording);
   auto const expected = gather(training);
   if (training.rank() != 0) return;
-  checkpoint::convert({.source = saved.directory, .destination = place / layouts[2] / "step_00000002", .ranks_per_file = 3, .compression = checkpoint::Compression::shuffle_gzip});
-  checkpoint::convert({.source = saved.directory, .destination = place / layouts[3] / "step_00000002", .ranks = 5, .ranks_per_file = 2});
-  std::ofstream(place / "expected", std::ios::binary).write(reinterpret_cast<char const*>(expected.data()), static_cast<std::streamsize>(expected.size() * sizeof expected[0]));
+  checkpoint::convert({.source = saved.directory,
+                       .destination = place / layouts[2] / "step_00000002",
+                       .ranks_per_file = 3,
+                       .compression = checkpoint::Compression::shuffle_gzip});
+  checkpoint::convert({.source = saved.directory,
+                       .destination = place / layouts[3] / "step_00000002",
+                       .ranks = 5,
+                       .ranks_per_file = 2});
+  std::ofstream(place / "expected", std::ios::binary)
+      .write(reinterpret_cast<char const*>(expected.data()),
+             static_cast<std::streamsize>(expected.size() * sizeof expected[0]));
 }
 
 /// Bytes of the blocks that hold what a rank owns, reckoned from plan and manifest.
-std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan const& plan, int rank) {
+std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan const& plan,
+                           int rank) {
   std::int64_t bytes = 0;
   for (auto const& own : plan.pieces(rank)) {
     auto const& slot = plan.unit(own.unit).parameters[static_cast<std::size_t>(own.parameter)];
     for (auto const& piece : m.find(slot.name)->pieces) {
       std::int64_t const first = std::max(own.parameter_offset, piece.offset) - piece.offset;
-      std::int64_t const last = std::min(own.parameter_offset + own.numel, piece.offset + piece.numel) - piece.offset;
+      std::int64_t const last =
+          std::min(own.parameter_offset + own.numel, piece.offset + piece.numel) - piece.offset;
       if (first >= last) continue;
       std::int64_t const block = m.checksum_block / 4;
       for (std::int64_t b = first / block; b * block < last; ++b)
         for (auto const& state : piece.states)
-          bytes += state.chunks.empty() ? std::min(block, piece.numel - b * block) * 4 : state.chunks[static_cast<std::size_t>(b)].bytes;
+          bytes += state.chunks.empty() ? std::min(block, piece.numel - b * block) * 4
+                                        : state.chunks[static_cast<std::size_t>(b)].bytes;
     }
   }
   return bytes;
 }
 
 /// One checkpoint into an engine whose state is another one before.
-void expect_restored(Training& training, fs::path const& step, std::vector<double> const& expected) {
+void expect_restored(Training& training, fs::path const& step,
+                     std::vector<double> const& expected) {
   auto const numel = static_cast<std::size_t>(training.engine->plan().parameter_count());
-  visit_parts(*training.engine, training.rank(), [](std::size_t, std::int64_t, float& value) { value = -7.0f; });
+  visit_parts(*training.engine, training.rank(),
+              [](std::size_t, std::int64_t, float& value) { value = -7.0f; });
   auto const manifest = checkpoint::read_manifest(step, *training.recording);
-  auto const report = checkpoint::restore(manifest, training.engine->plan(), training.engine->state(), *training.recording);
+  auto const report = checkpoint::restore(manifest, training.engine->plan(),
+                                          training.engine->state(), *training.recording);
   std::int64_t wrong = 0, owned = 0;
   visit_parts(*training.engine, training.rank(), [&](std::size_t s, std::int64_t at, float& value) {
     wrong += value != static_cast<float>(expected[s * numel + static_cast<std::size_t>(at)]);
@@ -102,7 +129,8 @@ void expect_restored(Training& training, fs::path const& step, std::vector<doubl
   EXPECT_EQ(wrong, 0) << step;
   // a rank takes what it owns, and reads the blocks that hold it, each once
   EXPECT_EQ(report.bytes_needed, owned * 4) << step;
-  EXPECT_EQ(report.bytes_read, bytes_to_read(manifest, training.engine->plan(), training.rank())) << step;
+  EXPECT_EQ(report.bytes_read, bytes_to_read(manifest, training.engine->plan(), training.rank()))
+      << step;
   training.engine->restored(2, {});
 }
 
@@ -127,13 +155,18 @@ TEST(Matrix, Restore) {
         fs::path const place = place_of(ranks, from);
         if (!fs::exists(place / "expected")) continue;
         std::vector<double> expected(fs::file_size(place / "expected") / sizeof(double));
-        std::ifstream(place / "expected", std::ios::binary).read(reinterpret_cast<char*>(expected.data()), static_cast<std::streamsize>(expected.size() * sizeof expected[0]));
+        std::ifstream(place / "expected", std::ios::binary)
+            .read(reinterpret_cast<char*>(expected.data()),
+                  static_cast<std::streamsize>(expected.size() * sizeof expected[0]));
         for (auto const* layout : layouts)
-          if (combinations++ % share == (stage + ranks) % share) expect_restored(training, place / layout / "step_00000002", expected), ++done;
+          if (combinations++ % share == (stage + ranks) % share)
+            expect_restored(training, place / layout / "step_00000002", expected), ++done;
       }
   }
   EXPECT_GT(done, 0) << "nothing was saved in " << base();
-  if (session().info().rank == 0) std::printf("%d of %d combinations of stage, ranks and files restored on %d ranks\n", done, combinations, session().info().world_size);
+  if (session().info().rank == 0)
+    std::printf("%d of %d combinations of stage, ranks and files restored on %d ranks\n", done,
+                combinations, session().info().world_size);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-/// Saved with N ranks, restored with M: every element where it belongs, for any plan. One process plays all ranks.
+/// Saved with N ranks, restored with M: every element where it belongs, for any plan. One process
+/// plays all ranks.
 #include <malloc.h>
 
 #include <atomic>
@@ -26,7 +27,9 @@ void* operator new(std::size_t bytes) {
   void* const memory = std::malloc(bytes);
   if (!memory) throw std::bad_alloc();
   std::int64_t const total = heap::now += static_cast<std::int64_t>(malloc_usable_size(memory));
-  for (std::int64_t seen = heap::most; seen < total && !heap::most.compare_exchange_weak(seen, total);) {}
+  for (std::int64_t seen = heap::most;
+       seen < total && !heap::most.compare_exchange_weak(seen, total);) {
+  }
   return memory;
 }
 void operator delete(void* memory) noexcept {
@@ -50,13 +53,15 @@ TEST_P(Reshard, EveryElementArrives) {
     for (int rank = 0; rank < to; ++rank) {
       RankState state(plan, rank);
       checkpoint::restore_rank(manifest, plan, rank, state.views());
-      EXPECT_EQ(state.wrong(30), 0) << "rank " << rank << " of " << to << ", alignment " << alignment;
+      EXPECT_EQ(state.wrong(30), 0)
+          << "rank " << rank << " of " << to << ", alignment " << alignment;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Reshard,
-                         ::testing::Values(std::pair(1, 1), std::pair(4, 1), std::pair(4, 2), std::pair(4, 3), std::pair(1, 4), std::pair(3, 7),
+                         ::testing::Values(std::pair(1, 1), std::pair(4, 1), std::pair(4, 2),
+                                           std::pair(4, 3), std::pair(1, 4), std::pair(3, 7),
                                            std::pair(64, 5), std::pair(5, 200)));
 
 TEST(Restore, PaddingBecomesZero) {
@@ -70,7 +75,8 @@ TEST(Restore, PaddingBecomesZero) {
   }
 }
 
-/// What a rank reads beyond what it owns are the rest of the blocks at the two ends of a run, and one block is all it holds besides.
+/// What a rank reads beyond what it owns are the rest of the blocks at the two ends of a run, and
+/// one block is all it holds besides.
 TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
   ScratchDirectory dir;
   memory::ParameterSpec large;
@@ -79,9 +85,14 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
   std::vector<memory::UnitSpec> const units{{"unit", {large}}};
   zero::PartitionPlan const two(units, 2), eight(units, 8);
   auto const value = [](std::int64_t i) { return static_cast<float>(i % 9973); };
-  auto const saved = checkpoint::save_all(request_for(dir.path(), 3, two, units), checkpoint::StreamedStates{{"fp32"}, [&](auto const&, auto const& piece, std::int64_t first, std::int64_t numel, float* out) {
-                                                                          for (std::int64_t i = 0; i < numel; ++i) out[i] = value(piece.parameter_offset + first + i);
-                                                                        }});
+  auto const saved = checkpoint::save_all(
+      request_for(dir.path(), 3, two, units),
+      checkpoint::StreamedStates{
+          {"fp32"},
+          [&](auto const&, auto const& piece, std::int64_t first, std::int64_t numel, float* out) {
+            for (std::int64_t i = 0; i < numel; ++i)
+              out[i] = value(piece.parameter_offset + first + i);
+          }});
   auto const manifest = checkpoint::read_manifest(saved.directory);
   for (int rank : {0, 3, 7}) {
     RankState state(eight, rank, {"fp32"});
@@ -89,10 +100,13 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     std::int64_t const held = heap::live();
     heap::reset_peak();
     auto const report = checkpoint::restore_rank(manifest, eight, rank, views);
-    EXPECT_LT(heap::peak() - held, manifest.checksum_block + (std::int64_t{1} << 20)) << "a block at an edge, besides the part itself";
+    EXPECT_LT(heap::peak() - held, manifest.checksum_block + (std::int64_t{1} << 20))
+        << "a block at an edge, besides the part itself";
     auto const own = eight.pieces(rank)[0];
     std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < own.numel; ++i) wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset + i)] != value(own.parameter_offset + i);
+    for (std::int64_t i = 0; i < own.numel; ++i)
+      wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset + i)] !=
+               value(own.parameter_offset + i);
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(report.bytes_needed, own.numel * 4);
     EXPECT_GE(report.bytes_read, report.bytes_needed);
@@ -103,9 +117,11 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
 
 TEST(Restore, LargePiecesAreReadBlockByBlock) {
   ScratchDirectory dir;
-  std::int64_t const width = 1100;  // c_attn is 14.5 MB: several checksum blocks, cut in the middle by 3 ranks
+  std::int64_t const width =
+      1100;  // c_attn is 14.5 MB: several checksum blocks, cut in the middle by 3 ranks
   auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 3, 2, 0, width).directory);
-  EXPECT_GT(manifest.find("transformer.h.0.attn.c_attn.weight")->pieces[0].states[0].xxh3.size(), 1u);
+  EXPECT_GT(manifest.find("transformer.h.0.attn.c_attn.weight")->pieces[0].states[0].xxh3.size(),
+            1u);
   zero::PartitionPlan const plan(toy_units(width), 3);
   for (int rank = 0; rank < 3; ++rank) {
     RankState state(plan, rank);
@@ -120,12 +136,14 @@ TEST(Restore, AnotherModelIsRefused) {
   auto const refuse = [&](std::vector<memory::UnitSpec> const& units) {
     zero::PartitionPlan const plan(units, 1);
     RankState state(plan, 0);
-    return message_of<DataError>([&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); });
+    return message_of<DataError>(
+        [&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); });
   };
   auto units = toy_units();
   units[1].parameters[0].name = "transformer.h.0.ln_9.weight";
   EXPECT_THAT(refuse(units), ::testing::HasSubstr("has no tensor transformer.h.0.ln_9.weight"));
-  EXPECT_THAT(refuse(toy_units(32)), ::testing::HasSubstr("has shape [101, 24], the model wants [101, 32]"));
+  EXPECT_THAT(refuse(toy_units(32)),
+              ::testing::HasSubstr("has shape [101, 24], the model wants [101, 32]"));
   units = toy_units();
   units.pop_back();
   EXPECT_THAT(refuse(units), ::testing::HasSubstr("has 8 tensors, the model 5 parameters"));
@@ -136,8 +154,10 @@ TEST(Restore, AMissingStateIsNamed) {
   auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 1, 1).directory);
   zero::PartitionPlan const plan(toy_units(), 1);
   RankState state(plan, 0, {"fp32", "momentum"});
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); }),
-              ::testing::HasSubstr("has no state 'momentum', only [\"fp32\", \"exp_avg\", \"exp_avg_sq\"]"));
+  EXPECT_THAT(
+      message_of<DataError>([&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); }),
+      ::testing::HasSubstr(
+          "has no state 'momentum', only [\"fp32\", \"exp_avg\", \"exp_avg_sq\"]"));
 }
 
 TEST(Save, TheViewIsMadeOnDemand) {

@@ -1,4 +1,5 @@
-/// Saving and restoring over real ranks: the round trip, and what a failure on one rank leaves behind.
+/// Saving and restoring over real ranks: the round trip, and what a failure on one rank leaves
+/// behind.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -37,7 +38,8 @@ class Save : public ::testing::Test {
         units(toy_units()),
         plan(units, comm->size()),
         // one directory for all ranks: its name comes from rank 0
-        dir(comm::broadcast_bytes(*comm, concat("mpi-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
+        dir(comm::broadcast_bytes(*comm,
+                                  concat("mpi-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
     comm->barrier();
   }
   ~Save() override { comm->barrier(); }
@@ -57,7 +59,8 @@ class Save : public ::testing::Test {
   std::vector<std::string> names() {
     comm->barrier();
     std::vector<std::string> out;
-    for (auto const& entry : fs::directory_iterator(dir / "checkpoints")) out.push_back(entry.path().filename().string());
+    for (auto const& entry : fs::directory_iterator(dir / "checkpoints"))
+      out.push_back(entry.path().filename().string());
     std::sort(out.begin(), out.end());
     comm->barrier();
     return out;
@@ -79,7 +82,8 @@ TEST_F(Save, RoundTrip) {
   EXPECT_TRUE(checkpoint::verify(saved.directory).ok());
   EXPECT_EQ(wrong_after_restore(saved.directory, 100), 0);
   std::int64_t bytes = 0;
-  for (auto const& entry : fs::directory_iterator(saved.directory)) bytes += static_cast<std::int64_t>(entry.file_size());
+  for (auto const& entry : fs::directory_iterator(saved.directory))
+    bytes += static_cast<std::int64_t>(entry.file_size());
   EXPECT_EQ(saved.bytes, bytes);
 }
 
@@ -101,10 +105,12 @@ TEST_F(Save, CheckpointsThatTheRunWentBackBehindDoNotCountAsKept) {
   for (std::int64_t step : {1, 8, 9}) save(step);
   save(2);
   save(3, 2);
-  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000002", "step_00000003", "step_00000008", "step_00000009"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000002", "step_00000003",
+                                               "step_00000008", "step_00000009"}));
   if (comm->rank() == 0) fs::remove(dir / "checkpoints/step_00000003/manifest.json");
   comm->barrier();
-  EXPECT_EQ(checkpoint::find_latest(dir / "checkpoints")->step, 2) << "8 and 9 are of the branch that was left";
+  EXPECT_EQ(checkpoint::find_latest(dir / "checkpoints")->step, 2)
+      << "8 and 9 are of the branch that was left";
 }
 
 TEST_F(Save, DamagedCheckpointsDoNotCountAsKept) {
@@ -112,7 +118,8 @@ TEST_F(Save, DamagedCheckpointsDoNotCountAsKept) {
   save(2);
   if (comm->rank() == 0) fs::remove(dir / "checkpoints/step_00000002/shard_00000.h5");
   save(3, 2);
-  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001", "step_00000002", "step_00000003"}));
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001", "step_00000002",
+                                               "step_00000003"}));
 }
 
 TEST_F(Save, AFailureOnOneRankEndsItOnAll) {
@@ -123,7 +130,8 @@ TEST_F(Save, AFailureOnOneRankEndsItOnAll) {
     if (comm->rank() == victim) limit = std::make_unique<FileSizeLimit>(20000);
     save(2);
   });
-  EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")), HasSubstr("File too large")));
+  EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")),
+                             HasSubstr("File too large")));
   if (comm->size() > 1) {
     EXPECT_THAT(message, HasSubstr(concat("rank ", victim, " (host ")));
   }
@@ -160,14 +168,18 @@ TEST_F(Save, ADamagedShardIsRefusedOnAllRanks) {
   auto const saved = save(4);
   auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
   comm->barrier();
-  if (comm->rank() == 0) flip_bit(manifest.shard_path(0), manifest.tensors[0].pieces[0].states[1].file_offset + 5);
+  if (comm->rank() == 0)
+    flip_bit(manifest.shard_path(0), manifest.tensors[0].pieces[0].states[1].file_offset + 5);
   comm->barrier();
-  std::string const message = message_of<DataError>([&] { wrong_after_restore(saved.directory, 4); });
-  EXPECT_THAT(message, AllOf(HasSubstr("shard_00000.h5"), HasSubstr("exp_avg of tensor transformer.wte.weight")));
+  std::string const message =
+      message_of<DataError>([&] { wrong_after_restore(saved.directory, 4); });
+  EXPECT_THAT(message, AllOf(HasSubstr("shard_00000.h5"),
+                             HasSubstr("exp_avg of tensor transformer.wte.weight")));
 }
 
 TEST_F(Save, AMissingManifestIsReportedOnAllRanks) {
-  std::string const message = message_of<IoError>([&] { checkpoint::read_manifest(dir / "nothing", *comm); });
+  std::string const message =
+      message_of<IoError>([&] { checkpoint::read_manifest(dir / "nothing", *comm); });
   EXPECT_THAT(message, HasSubstr("nothing/manifest.json"));
 }
 
@@ -179,9 +191,11 @@ TEST_F(Save, LeftoversAreRemovedAndAFinishedOneIsKept) {
     write_file(dir / "checkpoints/step_00000007.tmp.1/shard_00000.h5", "half");
     fs::create_directory(dir / "checkpoints/.trash.step_00000002.1");
     write_file(dir / "checkpoints/latest.tmp.123", "step");
-    fs::rename(saved.directory, dir / "checkpoints/step_00000006.tmp.3");  // killed between the last two renames
+    fs::rename(saved.directory,
+               dir / "checkpoints/step_00000006.tmp.3");  // killed between the last two renames
     EXPECT_EQ(checkpoint::remove_abandoned(dir / "checkpoints"),
-              (std::vector<std::string>{".trash.step_00000002.1", "latest.tmp.123", "step_00000007.tmp.1"}));
+              (std::vector<std::string>{".trash.step_00000002.1", "latest.tmp.123",
+                                        "step_00000007.tmp.1"}));
   }
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000006"}));
   EXPECT_EQ(wrong_after_restore(saved.directory, 6), 0);

@@ -25,20 +25,27 @@ class SaverOverRanks : public ::testing::Test {
       : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
         units(toy_units()),
         plan(units, comm->size()),
-        dir(comm::broadcast_bytes(*comm, concat("saver-", comm->size(), "-", ::getpid(), "-", ++count), 0)),
+        dir(comm::broadcast_bytes(
+            *comm, concat("saver-", comm->size(), "-", ::getpid(), "-", ++count), 0)),
         state(plan, comm->rank()),
         saver(*comm, 2) {
     comm->barrier();
   }
   ~SaverOverRanks() override { comm->barrier(); }
 
-  checkpoint::SaveRequest request(std::string const& name, std::int64_t step) { return request_for(dir / name, step, plan, units); }
+  checkpoint::SaveRequest request(std::string const& name, std::int64_t step) {
+    return request_for(dir / name, step, plan, units);
+  }
   checkpoint::SavedCheckpoint save_and_wait(std::string const& name, std::int64_t step) {
     saver.begin(request(name, step), state.fill(step).views(), Saver::Source::in_place);
     return saver.finish();
   }
-  bool rest() { return comm::all_reduce_value(*comm, std::int64_t{saver.disk_works()}, comm::ReduceOp::max) == 0; }
-  /// As a training does it: a look at all disks after each of its steps. @return looks until the outcome
+  bool rest() {
+    return comm::all_reduce_value(*comm, std::int64_t{saver.disk_works()}, comm::ReduceOp::max) ==
+           0;
+  }
+  /// As a training does it: a look at all disks after each of its steps. @return looks until the
+  /// outcome
   int train_until_done(checkpoint::SavedCheckpoint& saved) {
     for (int looks = 1;; ++looks) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -52,7 +59,8 @@ class SaverOverRanks : public ::testing::Test {
   std::vector<std::string> names(std::string const& name) {
     comm->barrier();
     std::vector<std::string> out;
-    for (auto const& entry : fs::directory_iterator(dir / name)) out.push_back(entry.path().filename().string());
+    for (auto const& entry : fs::directory_iterator(dir / name))
+      out.push_back(entry.path().filename().string());
     std::sort(out.begin(), out.end());
     comm->barrier();
     return out;
@@ -79,7 +87,8 @@ TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
   EXPECT_FALSE(saver.in_flight());
   EXPECT_EQ(saved.bytes, waited.bytes);
   EXPECT_LE(saved.stall_seconds, saved.seconds);
-  auto const one = checkpoint::read_manifest(waited.directory), other = checkpoint::read_manifest(saved.directory);
+  auto const one = checkpoint::read_manifest(waited.directory),
+             other = checkpoint::read_manifest(saved.directory);
   EXPECT_EQ(one.tensors, other.tensors) << "places or checksums differ";
   EXPECT_EQ(one.shards, other.shards);
   EXPECT_EQ(names("background"), (std::vector<std::string>{"latest", "step_00000009"}));
@@ -114,7 +123,8 @@ TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
   while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   setrlimit(RLIMIT_FSIZE, &before);
   std::string const message = message_of<IoError>([&] { (void)saver.advance(); });
-  EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")), HasSubstr("File too large")));
+  EXPECT_THAT(message, AllOf(HasSubstr(concat("step_00000002.tmp.1/shard_0000", victim, ".h5")),
+                             HasSubstr("File too large")));
   EXPECT_FALSE(saver.in_flight());
   EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001"}));
   EXPECT_EQ(read_file(dir / "checkpoints/latest"), "step_00000001\n");
@@ -125,7 +135,8 @@ TEST_F(SaverOverRanks, AFailedPublicationLeavesTheOldCheckpoint) {
   save_and_wait("checkpoints", 1);
   saver.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
   while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  if (comm->rank() == 0) fs::create_directories(dir / "checkpoints/step_00000002.tmp.1/manifest.json/in the way");
+  if (comm->rank() == 0)
+    fs::create_directories(dir / "checkpoints/step_00000002.tmp.1/manifest.json/in the way");
   comm->barrier();
   EXPECT_FALSE(saver.advance().has_value());
   std::string const message = message_of<IoError>([&] { saver.finish(); });
@@ -140,7 +151,8 @@ TEST_F(SaverOverRanks, AnAbandonedSaveIsRemovedLater) {
     Saver leaving(*comm);
     leaving.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
   }
-  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001", "step_00000002.tmp.1"}));
+  EXPECT_EQ(names("checkpoints"),
+            (std::vector<std::string>{"latest", "step_00000001", "step_00000002.tmp.1"}));
   if (comm->rank() == 0) checkpoint::remove_abandoned(dir / "checkpoints");
   EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001"}));
 }
@@ -153,7 +165,8 @@ TEST_F(SaverOverRanks, OldOnesArePrunedInTheBackground) {
     checkpoint::SavedCheckpoint saved;
     train_until_done(saved);
   }
-  EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000003", "step_00000004"}));
+  EXPECT_EQ(names("checkpoints"),
+            (std::vector<std::string>{"latest", "step_00000003", "step_00000004"}));
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include "fixture.hpp"
 #include "processes.hpp"
 #include "tessera/checkpoint/compare.hpp"
-#include "tessera/checkpoint/convert.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/convert.hpp"
 #include "tessera/checkpoint/directory.hpp"
 
 using namespace tessera;
@@ -24,23 +24,29 @@ namespace {
 checkpoint::VerifyOptions const quick{.depth = checkpoint::VerifyOptions::Depth::structure};
 
 void set_age(fs::path const& path, std::chrono::seconds age) {
-  for (auto const& entry : fs::recursive_directory_iterator(path)) fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - age);
+  for (auto const& entry : fs::recursive_directory_iterator(path))
+    fs::last_write_time(entry.path(), fs::file_time_type::clock::now() - age);
   fs::last_write_time(path, fs::file_time_type::clock::now() - age);
 }
 
 /// A checkpoint that is made without holding it.
-fs::path save_large(fs::path const& checkpoints, int ranks, std::vector<memory::UnitSpec> const& units) {
+fs::path save_large(fs::path const& checkpoints, int ranks,
+                    std::vector<memory::UnitSpec> const& units) {
   zero::PartitionPlan const plan(units, ranks);
   checkpoint::StreamedStates states{{"fp32", "exp_avg", "exp_avg_sq"}, {}};
-  states.read = [](std::string const& state, zero::Piece const& piece, std::int64_t first, std::int64_t numel, float* out) {
-    for (std::int64_t i = 0; i < numel; ++i) out[i] = static_cast<float>((piece.parameter_offset + first + i) % 9973) + static_cast<float>(state.size());
+  states.read = [](std::string const& state, zero::Piece const& piece, std::int64_t first,
+                   std::int64_t numel, float* out) {
+    for (std::int64_t i = 0; i < numel; ++i)
+      out[i] = static_cast<float>((piece.parameter_offset + first + i) % 9973) +
+               static_cast<float>(state.size());
   };
   return checkpoint::save_all(request_for(checkpoints, 1, plan, units), states).directory;
 }
 
 class Verify : public ::testing::Test {
  protected:
-  Verify() : step(save_toy(dir.path(), 20, 3).directory), manifest(checkpoint::read_manifest(step)) {}
+  Verify()
+      : step(save_toy(dir.path(), 20, 3).directory), manifest(checkpoint::read_manifest(step)) {}
   checkpoint::PieceRecord const& piece(std::size_t tensor, int shard) const {
     for (auto const& p : manifest.tensors[tensor].pieces)
       if (p.shard == shard) return p;
@@ -48,7 +54,8 @@ class Verify : public ::testing::Test {
   }
   /// The last tensor that ends in this shard.
   checkpoint::TensorRecord const& of_shard(int shard) const {
-    auto const it = std::find_if(manifest.tensors.rbegin(), manifest.tensors.rend(), [&](auto const& t) { return t.pieces.back().shard == shard; });
+    auto const it = std::find_if(manifest.tensors.rbegin(), manifest.tensors.rend(),
+                                 [&](auto const& t) { return t.pieces.back().shard == shard; });
     return *it;
   }
   ScratchDirectory dir;
@@ -57,7 +64,8 @@ class Verify : public ::testing::Test {
 };
 
 TEST_F(Verify, AllDamagesAreListedWithTheirPlaces) {
-  std::int64_t const first = piece(0, 0).states[0].file_offset, second = of_shard(1).pieces.back().states[2].file_offset;
+  std::int64_t const first = piece(0, 0).states[0].file_offset,
+                     second = of_shard(1).pieces.back().states[2].file_offset;
   flip_bit(step / "shard_00000.h5", first + 8);
   flip_bit(step / "shard_00001.h5", second);
   fs::remove(step / "shard_00002.h5");
@@ -72,7 +80,8 @@ TEST_F(Verify, AllDamagesAreListedWithTheirPlaces) {
   EXPECT_EQ(report.found[1].tensor, of_shard(1).name);
   EXPECT_EQ(report.found[1].state, "exp_avg_sq");
   EXPECT_EQ(report.found[1].first_byte, second);
-  EXPECT_THAT(report.found[2].text, AllOf(HasSubstr("shard_00002.h5 is missing"), HasSubstr("it holds")));
+  EXPECT_THAT(report.found[2].text,
+              AllOf(HasSubstr("shard_00002.h5 is missing"), HasSubstr("it holds")));
   auto const structure = checkpoint::verify(step, quick);
   EXPECT_EQ(structure.damages, 1) << "flipped elements are not looked at";
   EXPECT_EQ(structure.bytes, 0);
@@ -83,9 +92,13 @@ TEST_F(Verify, ATruncatedShardIsReadAsFarAsItGoes) {
   flip_bit(step / "shard_00000.h5", piece(0, 0).states[0].file_offset);
   fs::resize_file(step / "shard_00000.h5", static_cast<std::uintmax_t>(cut));
   auto const report = checkpoint::verify(step);
-  EXPECT_THAT(report.problems, Contains(AllOf(HasSubstr("shard_00000.h5 has"), HasSubstr("truncated"))));
-  EXPECT_THAT(report.problems, Contains(AllOf(HasSubstr("fp32 of tensor transformer.wte.weight"), HasSubstr("checksum"))));
-  EXPECT_THAT(report.problems, Contains(AllOf(HasSubstr("exp_avg of tensor transformer.wte.weight"), HasSubstr(concat("bytes ", cut, " to ")), HasSubstr("after the end"))));
+  EXPECT_THAT(report.problems,
+              Contains(AllOf(HasSubstr("shard_00000.h5 has"), HasSubstr("truncated"))));
+  EXPECT_THAT(report.problems, Contains(AllOf(HasSubstr("fp32 of tensor transformer.wte.weight"),
+                                              HasSubstr("checksum"))));
+  EXPECT_THAT(report.problems, Contains(AllOf(HasSubstr("exp_avg of tensor transformer.wte.weight"),
+                                              HasSubstr(concat("bytes ", cut, " to ")),
+                                              HasSubstr("after the end"))));
   auto const structure = checkpoint::verify(step, quick);
   EXPECT_GT(structure.damages, 1);
   EXPECT_LT(structure.damages, report.damages);
@@ -97,8 +110,10 @@ TEST_F(Verify, GrownAndSwappedShardsAreNamed) {
   fs::rename(dir / "a", step / "shard_00001.h5");
   write_file(step / "shard_00002.h5", read_file(step / "shard_00002.h5") + "x");
   auto const report = checkpoint::verify(step);
-  for (auto const* name : {"shard_00000.h5", "shard_00001.h5", "shard_00002.h5"}) EXPECT_THAT(report.problems, Contains(HasSubstr(name)));
-  EXPECT_THAT(report.problems, Contains(AllOf(HasSubstr("shard_00002.h5"), HasSubstr("it is changed"))));
+  for (auto const* name : {"shard_00000.h5", "shard_00001.h5", "shard_00002.h5"})
+    EXPECT_THAT(report.problems, Contains(HasSubstr(name)));
+  EXPECT_THAT(report.problems,
+              Contains(AllOf(HasSubstr("shard_00002.h5"), HasSubstr("it is changed"))));
 }
 
 TEST_F(Verify, TheReportIsBounded) {
@@ -118,7 +133,8 @@ TEST_F(Verify, NeighbouringDamagedBlocksAreOneRange) {
   auto const m = checkpoint::read_manifest(saved);
   auto const& extent = m.tensors[0].pieces[0].states[0];
   ASSERT_GT(extent.xxh3.size(), 4u);
-  for (int block : {1, 2, 4}) flip_bit(saved / "shard_00000.h5", extent.file_offset + block * m.checksum_block + 5);
+  for (int block : {1, 2, 4})
+    flip_bit(saved / "shard_00000.h5", extent.file_offset + block * m.checksum_block + 5);
   auto const report = checkpoint::verify(saved);
   ASSERT_EQ(report.found.size(), 2u);
   EXPECT_EQ(report.found[0].first_byte, extent.file_offset + m.checksum_block);
@@ -136,12 +152,19 @@ void change_hdf5(fs::path const& path, Change const& change) {
 }
 
 TEST_F(Verify, LinksOutOfAShardAreRefused) {
-  change_hdf5(step / "shard_00001.h5", [](hid_t file) { H5Lcreate_external("/etc/passwd", "/x", file, "/fp32/more", H5P_DEFAULT, H5P_DEFAULT); });
+  change_hdf5(step / "shard_00001.h5", [](hid_t file) {
+    H5Lcreate_external("/etc/passwd", "/x", file, "/fp32/more", H5P_DEFAULT, H5P_DEFAULT);
+  });
   manifest.shards[1].bytes = static_cast<std::int64_t>(fs::file_size(step / "shard_00001.h5"));
   write_file(step / "manifest.json", manifest_text(manifest));
-  EXPECT_THAT(checkpoint::verify(step, quick).problems, Contains(AllOf(HasSubstr("shard_00001.h5"), HasSubstr("external HDF5 link /fp32/more"))));
-  change_hdf5(step / "view.h5", [](hid_t file) { H5Lcreate_external("../other.h5", "/x", file, "/more", H5P_DEFAULT, H5P_DEFAULT); });
-  EXPECT_THAT(checkpoint::verify(step, quick).problems, Contains(AllOf(HasSubstr("view.h5"), HasSubstr("external HDF5 link /more"))));
+  EXPECT_THAT(
+      checkpoint::verify(step, quick).problems,
+      Contains(AllOf(HasSubstr("shard_00001.h5"), HasSubstr("external HDF5 link /fp32/more"))));
+  change_hdf5(step / "view.h5", [](hid_t file) {
+    H5Lcreate_external("../other.h5", "/x", file, "/more", H5P_DEFAULT, H5P_DEFAULT);
+  });
+  EXPECT_THAT(checkpoint::verify(step, quick).problems,
+              Contains(AllOf(HasSubstr("view.h5"), HasSubstr("external HDF5 link /more"))));
 }
 
 TEST_F(Verify, AViewOfOtherFilesIsRefused) {
@@ -151,15 +174,19 @@ TEST_F(Verify, AViewOfOtherFilesIsRefused) {
       hsize_t const one[] = {1};
       hid_t const space = H5Screate_simple(1, one, nullptr), create = H5Pcreate(H5P_DATASET_CREATE);
       H5Pset_virtual(create, space, source, "/fp32/scale", space);
-      H5Dclose(H5Dcreate2(file, "/fp32/scale", H5T_IEEE_F32LE, space, H5P_DEFAULT, create, H5P_DEFAULT));
+      H5Dclose(
+          H5Dcreate2(file, "/fp32/scale", H5T_IEEE_F32LE, space, H5P_DEFAULT, create, H5P_DEFAULT));
       H5Pclose(create);
       H5Sclose(space);
     });
-    EXPECT_THAT(checkpoint::verify(step, quick).problems, ElementsAre(AllOf(HasSubstr("view.h5"), HasSubstr(source), HasSubstr("no shard of this checkpoint"))));
+    EXPECT_THAT(checkpoint::verify(step, quick).problems,
+                ElementsAre(AllOf(HasSubstr("view.h5"), HasSubstr(source),
+                                  HasSubstr("no shard of this checkpoint"))));
   }
   fs::remove(step / "view.h5");
   fs::create_symlink("/etc/hostname", step / "view.h5");
-  EXPECT_THAT(checkpoint::verify(step, quick).problems, ElementsAre(HasSubstr("not a regular file")));
+  EXPECT_THAT(checkpoint::verify(step, quick).problems,
+              ElementsAre(HasSubstr("not a regular file")));
 }
 
 /// Structures of shards at random damaged: HDF5 may crash on them, this program not.
@@ -181,7 +208,9 @@ TEST_F(Verify, DamagedStructuresNeverEndTheProgram) {
 
 // ---- diff
 
-checkpoint::CompareReport compare(fs::path const& a, fs::path const& b) { return checkpoint::compare({.a = a, .b = b}); }
+checkpoint::CompareReport compare(fs::path const& a, fs::path const& b) {
+  return checkpoint::compare({.a = a, .b = b});
+}
 
 TEST(Compare, TheSameStateIsTheSameOnAnyRanks) {
   ScratchDirectory one, three;
@@ -203,7 +232,8 @@ TEST(Compare, DeviationsAreThoseOfTheElements) {
   for (auto const& tensor : report.tensors) {
     double max = 0, sum = 0, squares = 0, norm = 0;
     for (std::int64_t i = 0; i < tensor.numel; ++i) {
-      double const x = element(tensor.name, tensor.state, i, 5), d = std::abs(x - element(tensor.name, tensor.state, i, 6));
+      double const x = element(tensor.name, tensor.state, i, 5),
+                   d = std::abs(x - element(tensor.name, tensor.state, i, 6));
       max = std::max(max, d), sum += d, squares += d * d, norm += x * x;
     }
     EXPECT_EQ(tensor.max, max);
@@ -217,14 +247,16 @@ TEST(Compare, AModelWrittenFromACheckpointIsTheSame) {
   ScratchDirectory dir;
   save_toy(dir / "run", 5, 2);
   checkpoint::consolidate({.checkpoint = dir / "run", .output = dir / "model"});
-  checkpoint::consolidate({.checkpoint = dir / "run", .output = dir / "small.safetensors", .dtype = Dtype::bf16});
+  checkpoint::consolidate(
+      {.checkpoint = dir / "run", .output = dir / "small.safetensors", .dtype = Dtype::bf16});
   auto const same = compare(dir / "run", dir / "model");
   EXPECT_EQ(same.max(), 0);
   EXPECT_EQ(same.tensors.size(), 8u);
   EXPECT_THAT(same.a.only_states, ElementsAre("exp_avg", "exp_avg_sq"));
   auto const rounded = compare(dir / "run", dir / "small.safetensors");
   EXPECT_GT(rounded.max(), 0);
-  for (auto const& tensor : rounded.tensors) EXPECT_LE(tensor.relative, std::ldexp(1.0, -8)) << tensor.name;
+  for (auto const& tensor : rounded.tensors)
+    EXPECT_LE(tensor.relative, std::ldexp(1.0, -8)) << tensor.name;
 }
 
 TEST(Compare, OtherTensorsAndShapesAreListed) {
@@ -237,8 +269,15 @@ TEST(Compare, OtherTensorsAndShapesAreListed) {
   EXPECT_EQ(report.other_shapes[0].name, "transformer.wte.weight");
   EXPECT_THAT(report.other_shapes[0].b, ElementsAre(101, 16));
   EXPECT_EQ(report.tensors.size(), 3u) << "scale has one shape";
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::compare({.a = a.path(), .b = b.path(), .states = {"momentum"}}); }), HasSubstr("has no state 'momentum'"));
-  flip_bit(a / "step_00000005/shard_00000.h5", checkpoint::read_manifest(a / "step_00000005").find("scale")->pieces[0].states[0].file_offset);
+  EXPECT_THAT(message_of<UsageError>([&] {
+                checkpoint::compare({.a = a.path(), .b = b.path(), .states = {"momentum"}});
+              }),
+              HasSubstr("has no state 'momentum'"));
+  flip_bit(a / "step_00000005/shard_00000.h5", checkpoint::read_manifest(a / "step_00000005")
+                                                   .find("scale")
+                                                   ->pieces[0]
+                                                   .states[0]
+                                                   .file_offset);
   EXPECT_THAT(message_of<DataError>([&] { compare(a.path(), a.path()); }), HasSubstr("is damaged"));
 }
 
@@ -251,7 +290,8 @@ class Prune : public ::testing::Test {
   }
   std::vector<std::string> left() const {
     std::vector<std::string> names;
-    for (auto const& entry : fs::directory_iterator(dir.path())) names.push_back(entry.path().filename());
+    for (auto const& entry : fs::directory_iterator(dir.path()))
+      names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -260,12 +300,16 @@ class Prune : public ::testing::Test {
 
 TEST_F(Prune, TheNewestAndTheLatestStay) {
   write_file(dir / "latest", "step_00000020\n");
-  auto verdicts = checkpoint::prune({.checkpoints = dir.path(), .keep = 1, .mode = PruneOptions::Mode::dry_run});
+  auto verdicts = checkpoint::prune(
+      {.checkpoints = dir.path(), .keep = 1, .mode = PruneOptions::Mode::dry_run});
   EXPECT_EQ(left().size(), 5u);
-  EXPECT_EQ(std::count_if(verdicts.begin(), verdicts.end(), [](auto const& v) { return v.removed; }), 2);
+  EXPECT_EQ(
+      std::count_if(verdicts.begin(), verdicts.end(), [](auto const& v) { return v.removed; }), 2);
   checkpoint::prune({.checkpoints = dir.path(), .keep = 1});
   EXPECT_THAT(left(), ElementsAre("latest", "step_00000020", "step_00000040"));
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::prune({.checkpoints = dir.path(), .keep = 0}); }), HasSubstr("keep is 0"));
+  EXPECT_THAT(
+      message_of<UsageError>([&] { checkpoint::prune({.checkpoints = dir.path(), .keep = 0}); }),
+      HasSubstr("keep is 0"));
 }
 
 TEST_F(Prune, DamagedOnesDoNotCountAndStayUnlessAsked) {
@@ -273,15 +317,19 @@ TEST_F(Prune, DamagedOnesDoNotCountAndStayUnlessAsked) {
   fs::remove(dir / "step_00000010/manifest.json");
   checkpoint::prune({.checkpoints = dir.path(), .keep = 1});
   EXPECT_THAT(left(), ElementsAre("latest", "step_00000010", "step_00000030", "step_00000040"));
-  auto const verdicts = checkpoint::prune({.checkpoints = dir.path(), .keep = 1, .damaged = PruneOptions::Damaged::remove});
-  EXPECT_THAT(left(), ElementsAre("latest", "step_00000030", "step_00000040")) << "`latest` names the last one";
+  auto const verdicts = checkpoint::prune(
+      {.checkpoints = dir.path(), .keep = 1, .damaged = PruneOptions::Damaged::remove});
+  EXPECT_THAT(left(), ElementsAre("latest", "step_00000030", "step_00000040"))
+      << "`latest` names the last one";
   EXPECT_THAT(verdicts.back().why, AllOf(HasSubstr("damaged"), HasSubstr("`latest` names it")));
 }
 
 TEST_F(Prune, WithoutAWholeOneTheNewestDamagedStays) {
   fs::remove(dir / "latest");
-  for (int step : {10, 20, 30, 40}) fs::remove(dir / concat("step_000000", step, "/shard_00001.h5"));
-  checkpoint::prune({.checkpoints = dir.path(), .keep = 1, .damaged = PruneOptions::Damaged::remove});
+  for (int step : {10, 20, 30, 40})
+    fs::remove(dir / concat("step_000000", step, "/shard_00001.h5"));
+  checkpoint::prune(
+      {.checkpoints = dir.path(), .keep = 1, .damaged = PruneOptions::Damaged::remove});
   EXPECT_THAT(left(), ElementsAre("step_00000040"));
 }
 
@@ -289,7 +337,8 @@ TEST_F(Prune, ChecksumsDecideWhenAsked) {
   auto const m = checkpoint::read_manifest(dir / "step_00000040");
   flip_bit(m.shard_path(0), m.tensors[0].pieces[0].states[1].file_offset);
   write_file(dir / "latest", "step_00000010\n");
-  checkpoint::prune({.checkpoints = dir.path(), .keep = 1, .check = PruneOptions::Check::checksums});
+  checkpoint::prune(
+      {.checkpoints = dir.path(), .keep = 1, .check = PruneOptions::Check::checksums});
   EXPECT_THAT(left(), ElementsAre("latest", "step_00000010", "step_00000030", "step_00000040"));
 }
 
@@ -305,15 +354,22 @@ TEST_F(Prune, InterruptedSavesGoOnlyWhenIdle) {
   write_file(dir / "step_00000050.tmp.1/shard_00000.h5", "half");
   fs::create_directory(dir / ".trash.step_00000005.1");
   fs::rename(dir / "step_00000030", dir / "step_00000030.tmp.1");
-  PruneOptions const options{.checkpoints = dir.path(), .keep = 9, .damaged = PruneOptions::Damaged::remove};
+  PruneOptions const options{
+      .checkpoints = dir.path(), .keep = 9, .damaged = PruneOptions::Damaged::remove};
   auto const verdicts = checkpoint::prune(options);
   EXPECT_EQ(left().size(), 7u);
-  EXPECT_EQ(std::count_if(verdicts.begin(), verdicts.end(), [](auto const& v) { return v.why.find("save under way") != std::string::npos; }), 2);
-  for (auto const* name : {"step_00000050.tmp.1", ".trash.step_00000005.1", "step_00000030.tmp.1"}) set_age(dir / name, std::chrono::hours(2));
+  EXPECT_EQ(std::count_if(
+                verdicts.begin(), verdicts.end(),
+                [](auto const& v) { return v.why.find("save under way") != std::string::npos; }),
+            2);
+  for (auto const* name : {"step_00000050.tmp.1", ".trash.step_00000005.1", "step_00000030.tmp.1"})
+    set_age(dir / name, std::chrono::hours(2));
   checkpoint::prune({.checkpoints = dir.path(), .keep = 9});
   EXPECT_EQ(left().size(), 7u) << "listed, not removed";
   checkpoint::prune(options);
-  EXPECT_THAT(left(), ElementsAre("latest", "step_00000010", "step_00000020", "step_00000030.tmp.1", "step_00000040")) << "a complete save is never removed";
+  EXPECT_THAT(left(), ElementsAre("latest", "step_00000010", "step_00000020", "step_00000030.tmp.1",
+                                  "step_00000040"))
+      << "a complete save is never removed";
 }
 
 // ---- memory
@@ -324,16 +380,26 @@ TEST(Memory, OfToolsIsBoundedWhateverTheModel) {
   std::vector<memory::UnitSpec> large = {units[0]};
   for (int i = 1; i < 6; ++i) {
     large.push_back(units[0]);
-    for (auto& parameter : large.back().parameters) parameter.name += concat(".", i), parameter.aliases.clear();
+    for (auto& parameter : large.back().parameters)
+      parameter.name += concat(".", i), parameter.aliases.clear();
   }
   auto const one = save_large(dir / "one", 1, large), three = save_large(dir / "three", 3, large);
   ASSERT_GT(fs::file_size(one / "shard_00000.h5"), std::uintmax_t{256} << 20);
   EXPECT_LT(peak_mib([&] { EXPECT_TRUE(checkpoint::verify(one).ok()); }), 256);
   EXPECT_LT(peak_mib([&] { EXPECT_EQ(compare(one, three).max(), 0); }), 256);
-  EXPECT_LT(peak_mib([&] { checkpoint::convert({.source = three, .destination = dir / "plain", .ranks_per_file = 3}); }), 256);
+  EXPECT_LT(
+      peak_mib([&] {
+        checkpoint::convert({.source = three, .destination = dir / "plain", .ranks_per_file = 3});
+      }),
+      256);
   EXPECT_LT(peak_mib([&] {
-              checkpoint::convert({.source = three, .destination = dir / "packed", .ranks_per_file = 3, .compression = checkpoint::Compression::shuffle_gzip, .level = 1});
-            }), 256);
+              checkpoint::convert({.source = three,
+                                   .destination = dir / "packed",
+                                   .ranks_per_file = 3,
+                                   .compression = checkpoint::Compression::shuffle_gzip,
+                                   .level = 1});
+            }),
+            256);
 }
 
 }  // namespace

@@ -28,17 +28,23 @@ class TorchFiles : public testing::TestWithParam<char const*> {
 
 TEST_P(TorchFiles, ReadsEveryElementType) {
   EXPECT_EQ(read("fp32", {4, 6}), made(24, [](auto i) { return 0.5 * static_cast<double>(i); }));
-  EXPECT_EQ(read("parameter", {2, 12}), made(24, [](auto i) { return 0.5 * static_cast<double>(i); }));
-  for (auto const* name : {"fp16", "bf16", "uint8"}) EXPECT_EQ(read(name, {24}), made(24, [](auto i) { return static_cast<double>(i); })) << name;
-  for (auto const* name : {"int64", "int32", "int16", "int8"}) EXPECT_EQ(read(name, {24}), made(24, [](auto i) { return static_cast<double>(i - 7); })) << name;
+  EXPECT_EQ(read("parameter", {2, 12}),
+            made(24, [](auto i) { return 0.5 * static_cast<double>(i); }));
+  for (auto const* name : {"fp16", "bf16", "uint8"})
+    EXPECT_EQ(read(name, {24}), made(24, [](auto i) { return static_cast<double>(i); })) << name;
+  for (auto const* name : {"int64", "int32", "int16", "int8"})
+    EXPECT_EQ(read(name, {24}), made(24, [](auto i) { return static_cast<double>(i - 7); }))
+        << name;
   EXPECT_EQ(read("fp64", {24}), made(24, [](auto i) { return static_cast<double>(i) / 3; }));
   EXPECT_EQ(read("bool", {24}), made(24, [](auto i) { return i % 3 == 0 ? 1 : 0; }));
 }
 
 TEST_P(TorchFiles, HonoursOffsetsShapesAndStrides) {
   EXPECT_EQ(read("view", {6}), made(6, [](auto i) { return 0.5 * static_cast<double>(i + 5); }));
-  EXPECT_EQ(read("transposed", {6, 4}), made(24, [](auto i) { return 0.5 * static_cast<double>(i % 4 * 6 + i / 4); }));
-  EXPECT_EQ(read("sliced", {2, 2}), made(4, [](auto i) { return 0.5 * static_cast<double>(6 + i / 2 * 12 + i % 2 * 3); }));
+  EXPECT_EQ(read("transposed", {6, 4}),
+            made(24, [](auto i) { return 0.5 * static_cast<double>(i % 4 * 6 + i / 4); }));
+  EXPECT_EQ(read("sliced", {2, 2}),
+            made(4, [](auto i) { return 0.5 * static_cast<double>(6 + i / 2 * 12 + i % 2 * 3); }));
   EXPECT_EQ(read("expanded", {3, 2}), std::vector<float>(6, 1.5f));
   EXPECT_EQ(read("scalar", {}), std::vector<float>{2.5f});
   EXPECT_EQ(read("empty", {0, 3}), std::vector<float>{});
@@ -66,7 +72,10 @@ INSTANTIATE_TEST_SUITE_P(Formats, TorchFiles, testing::Values("zip.pt", "legacy.
 TEST(TorchFile, RefusesOtherFiles) {
   test::ScratchDirectory const scratch;
   for (auto const& [name, content] : std::vector<std::pair<std::string, std::string>>{
-           {"empty", ""}, {"text", "this is no torch file at all"}, {"zip", std::string("PK\3\4") + std::string(100, 'a')}, {"pickle", std::string("\x80\2\x8a\x0a") + std::string(100, 'N')}}) {
+           {"empty", ""},
+           {"text", "this is no torch file at all"},
+           {"zip", std::string("PK\3\4") + std::string(100, 'a')},
+           {"pickle", std::string("\x80\2\x8a\x0a") + std::string(100, 'N')}}) {
     std::ofstream(scratch / name, std::ios::binary) << content;
     EXPECT_THROW(TorchFile{scratch / name}, DataError) << name;
   }

@@ -1,4 +1,5 @@
-/// view.h5, read through HDF5 alone: values, shapes, names, and what it does when sources move or are missing.
+/// view.h5, read through HDF5 alone: values, shapes, names, and what it does when sources move or
+/// are missing.
 #include <hdf5.h>
 
 #include <cmath>
@@ -55,10 +56,14 @@ void expect_model(fs::path const& step, std::int64_t value_step) {
       auto const runs = tensor.runs();
       ASSERT_EQ(read.sources.size(), runs.size());
       for (std::size_t i = 0; i < runs.size(); ++i)
-        EXPECT_EQ(read.sources[i], std::pair(m.shards[static_cast<std::size_t>(runs[i].shard)].file, "/" + state + "/" + tensor.name));
+        EXPECT_EQ(read.sources[i], std::pair(m.shards[static_cast<std::size_t>(runs[i].shard)].file,
+                                             "/" + state + "/" + tensor.name));
       std::int64_t wrong = 0;
-      for (std::int64_t i = 0; i < tensor.numel(); ++i) wrong += read.values[static_cast<std::size_t>(i)] != element(tensor.name, state, i, value_step);
-      EXPECT_EQ(wrong, 0) << state << " of " << tensor.name << " from " << m.shards.size() << " shards";
+      for (std::int64_t i = 0; i < tensor.numel(); ++i)
+        wrong +=
+            read.values[static_cast<std::size_t>(i)] != element(tensor.name, state, i, value_step);
+      EXPECT_EQ(wrong, 0) << state << " of " << tensor.name << " from " << m.shards.size()
+                          << " shards";
     }
 }
 
@@ -68,16 +73,19 @@ TEST(View, HoldsTheModelOfAnyNumberOfRanks) {
     ScratchDirectory dir;
     auto const step = save_toy(dir.path(), 40, ranks).directory;
     expect_model(step, 40);
-    EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/lm_head.weight").values, ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").values);
+    EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/lm_head.weight").values,
+              ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").values);
   }
 }
 
 TEST(View, SharedFilesHaveOneSourceEach) {
   ScratchDirectory dir;
-  auto const step = save_toy(dir.path(), 5, 40, 0, 24, checkpoint::starts_by_count(40, 3)).directory;
+  auto const step =
+      save_toy(dir.path(), 5, 40, 0, 24, checkpoint::starts_by_count(40, 3)).directory;
   expect_model(step, 5);
   auto const& pieces = checkpoint::read_manifest(step).tensors[0].pieces;
-  EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").sources.size(), (pieces.size() + 2) / 3);
+  EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").sources.size(),
+            (pieces.size() + 2) / 3);
 }
 
 TEST(View, IsWrittenAnewWithTheSameContent) {
@@ -110,7 +118,9 @@ TEST(View, AMissingShardReadsAsNan) {
   fs::remove(m.shard_path(lost.shard));
   ReadDataset const read(step / "view.h5", "/fp32/" + tensor.name);
   for (std::int64_t i = 0; i < tensor.numel(); ++i)
-    EXPECT_EQ(std::isnan(read.values[static_cast<std::size_t>(i)]), i >= lost.offset && i < lost.offset + lost.numel) << i;
+    EXPECT_EQ(std::isnan(read.values[static_cast<std::size_t>(i)]),
+              i >= lost.offset && i < lost.offset + lost.numel)
+        << i;
 }
 
 TEST(View, TensorsOfManyDimensionsAreCutWhereTheRanksAre) {
@@ -127,7 +137,8 @@ TEST(View, TensorsOfManyDimensionsAreCutWhereTheRanksAre) {
     std::vector<checkpoint::StateViews> views;
     for (int r = 0; r < ranks; ++r) states.emplace_back(plan, r).fill(ranks);
     for (auto& state : states) views.push_back(state.views());
-    expect_model(checkpoint::save_all(request_for(dir.path(), ranks, plan, units), views).directory, ranks);
+    expect_model(checkpoint::save_all(request_for(dir.path(), ranks, plan, units), views).directory,
+                 ranks);
   }
 }
 
@@ -142,7 +153,8 @@ TEST(View, BoxesCoverARunOnceAndInOrder) {
         EXPECT_EQ(box.first, at);
         for (std::uint64_t i = box.start[0]; i < box.start[0] + box.count[0]; ++i)
           for (std::uint64_t j = box.start[1]; j < box.start[1] + box.count[1]; ++j)
-            for (std::uint64_t k = box.start[2]; k < box.start[2] + box.count[2]; ++k) EXPECT_EQ(static_cast<std::int64_t>(15 * i + 5 * j + k), at++);
+            for (std::uint64_t k = box.start[2]; k < box.start[2] + box.count[2]; ++k)
+              EXPECT_EQ(static_cast<std::int64_t>(15 * i + 5 * j + k), at++);
       }
       EXPECT_EQ(at, last);
     }

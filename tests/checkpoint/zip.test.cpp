@@ -7,8 +7,8 @@
 namespace tessera::checkpoint::detail {
 namespace {
 
-using testing::HasSubstr;
 using test::ScratchDirectory;
+using testing::HasSubstr;
 
 std::string little(std::uint64_t v, int bytes) {
   std::string out;
@@ -34,25 +34,43 @@ struct Archive {
     for (auto const& m : members) {
       std::uint64_t const at = out.size();
       std::string const& local = m.local_name.empty() ? m.name : m.local_name;
-      std::string const head = little(20, 2) + little(static_cast<std::uint64_t>(m.flags), 2) + little(static_cast<std::uint64_t>(m.method), 2) + little(0, 4) +
-                               little(crc32(0, reinterpret_cast<Bytef const*>(m.content.data()), static_cast<uInt>(m.content.size())), 4);
-      out += "PK\3\4" + head + little(m.content.size(), 4) + little(m.content.size(), 4) + little(local.size(), 2) + little(3, 2) + local + "pad" + m.content;
-      auto const number = [](std::int64_t given, std::uint64_t real) { return given < 0 ? real : static_cast<std::uint64_t>(given); };
-      std::uint64_t const size = number(m.bytes, m.content.size()), stored = number(m.stored, number(m.bytes, m.content.size())), offset = number(m.offset, at);
-      std::string const extra = zip64 ? little(1, 2) + little(24, 2) + little(size, 8) + little(stored, 8) + little(offset, 8) : "";
-      directory += "PK\1\2" + little(45, 2) + head + little(zip64 ? 0xFFFFFFFF : stored, 4) + little(zip64 ? 0xFFFFFFFF : size, 4) + little(m.name.size(), 2) +
-                   little(extra.size(), 2) + little(0, 10) + little(zip64 ? 0xFFFFFFFF : offset, 4) + m.name + extra;
+      std::string const head = little(20, 2) + little(static_cast<std::uint64_t>(m.flags), 2) +
+                               little(static_cast<std::uint64_t>(m.method), 2) + little(0, 4) +
+                               little(crc32(0, reinterpret_cast<Bytef const*>(m.content.data()),
+                                            static_cast<uInt>(m.content.size())),
+                                      4);
+      out += "PK\3\4" + head + little(m.content.size(), 4) + little(m.content.size(), 4) +
+             little(local.size(), 2) + little(3, 2) + local + "pad" + m.content;
+      auto const number = [](std::int64_t given, std::uint64_t real) {
+        return given < 0 ? real : static_cast<std::uint64_t>(given);
+      };
+      std::uint64_t const size = number(m.bytes, m.content.size()),
+                          stored = number(m.stored, number(m.bytes, m.content.size())),
+                          offset = number(m.offset, at);
+      std::string const extra = zip64 ? little(1, 2) + little(24, 2) + little(size, 8) +
+                                            little(stored, 8) + little(offset, 8)
+                                      : "";
+      directory += "PK\1\2" + little(45, 2) + head + little(zip64 ? 0xFFFFFFFF : stored, 4) +
+                   little(zip64 ? 0xFFFFFFFF : size, 4) + little(m.name.size(), 2) +
+                   little(extra.size(), 2) + little(0, 10) +
+                   little(zip64 ? 0xFFFFFFFF : offset, 4) + m.name + extra;
     }
     std::uint64_t const start = out.size();
-    auto const number = [](std::int64_t given, std::uint64_t real) { return given < 0 ? real : static_cast<std::uint64_t>(given); };
-    std::uint64_t const n = number(count, members.size()), length = number(directory_bytes, directory.size()), at = number(directory_offset, start);
+    auto const number = [](std::int64_t given, std::uint64_t real) {
+      return given < 0 ? real : static_cast<std::uint64_t>(given);
+    };
+    std::uint64_t const n = number(count, members.size()),
+                        length = number(directory_bytes, directory.size()),
+                        at = number(directory_offset, start);
     out += directory;
     if (zip64) {
       std::uint64_t const end = out.size();
-      out += "PK\6\6" + little(44, 8) + little(45, 2) + little(45, 2) + little(0, 8) + little(n, 8) + little(n, 8) + little(length, 8) + little(at, 8);
+      out += "PK\6\6" + little(44, 8) + little(45, 2) + little(45, 2) + little(0, 8) +
+             little(n, 8) + little(n, 8) + little(length, 8) + little(at, 8);
       out += "PK\6\7" + little(0, 4) + little(end, 8) + little(1, 4);
     }
-    out += std::string("PK\5\6") + little(0, 4) + little(zip64 ? 0xFFFF : n, 2) + little(zip64 ? 0xFFFF : n, 2) + little(zip64 ? 0xFFFFFFFF : length, 4) +
+    out += std::string("PK\5\6") + little(0, 4) + little(zip64 ? 0xFFFF : n, 2) +
+           little(zip64 ? 0xFFFF : n, 2) + little(zip64 ? 0xFFFFFFFF : length, 4) +
            little(zip64 ? 0xFFFFFFFF : at, 4) + little(comment.size(), 2) + comment + tail;
     return out;
   }
@@ -76,7 +94,10 @@ class Zip : public testing::Test {
 
 TEST_F(Zip, ReadsBothForms) {
   for (bool const zip64 : {false, true}) {
-    Archive const archive{.members = {{"a/data.pkl", "pickle"}, {"a/data/0", std::string(100, 'x')}, {"a/empty", ""}}, .zip64 = zip64, .comment = "a comment"};
+    Archive const archive{
+        .members = {{"a/data.pkl", "pickle"}, {"a/data/0", std::string(100, 'x')}, {"a/empty", ""}},
+        .zip64 = zip64,
+        .comment = "a comment"};
     File const file = write(archive.bytes());
     ZipReader const zip(file);
     ASSERT_EQ(zip.members().size(), 3u);
@@ -114,13 +135,15 @@ TEST_F(Zip, RefusesLies) {
   expect_refused({.members = good, .directory_bytes = 5}, "does not end");
   expect_refused({.members = good, .directory_offset = 1 << 30}, "does not end");
   expect_refused({.members = good, .count = std::int64_t{1} << 60, .zip64 = true}, "at most");
-  expect_refused({.members = good, .directory_bytes = std::int64_t{1} << 60, .zip64 = true}, "at most");
+  expect_refused({.members = good, .directory_bytes = std::int64_t{1} << 60, .zip64 = true},
+                 "at most");
   expect_refused({.members = {{"a/1", "x", std::int64_t{1} << 62}}, .zip64 = true}, "over the end");
   expect_refused({.members = good, .tail = "rest"}, "follow the end");
 }
 
 TEST_F(Zip, RefusesEveryTruncation) {
-  std::string const whole = Archive{.members = {{"a/1", std::string(30, 'x')}}, .zip64 = true}.bytes();
+  std::string const whole =
+      Archive{.members = {{"a/1", std::string(30, 'x')}}, .zip64 = true}.bytes();
   for (std::size_t n = 0; n < whole.size(); ++n) {
     File const file = write(whole.substr(0, n));
     EXPECT_THROW(ZipReader{file}, DataError) << n;
@@ -133,7 +156,8 @@ TEST_F(Zip, NoticesAFlippedBit) {
   bytes[bytes.find("xxx") + 7] = 'y';
   File const file = write(bytes);
   ZipReader const zip(file);
-  EXPECT_THAT([&] { check_crc(file, zip.members()[0]); }, testing::ThrowsMessage<DataError>(HasSubstr("CRC-32")));
+  EXPECT_THAT([&] { check_crc(file, zip.members()[0]); },
+              testing::ThrowsMessage<DataError>(HasSubstr("CRC-32")));
 }
 
 }  // namespace

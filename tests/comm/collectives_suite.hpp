@@ -1,5 +1,6 @@
 #pragma once
-/// One suite for the interface, instantiated for every implementation, element type and kind of memory. Oracle: serial formulas.
+/// One suite for the interface, instantiated for every implementation, element type and kind of
+/// memory. Oracle: serial formulas.
 #include "tessera/comm/collectives.hpp"
 
 #include <gtest/gtest.h>
@@ -33,10 +34,12 @@ inline std::unique_ptr<tessera::test::FakeDevice>& fake_device() {
 class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override {
-    if (std::get<0>(GetParam()) == Implementation::loopback && tessera::test::session().info().world_size > 1)
+    if (std::get<0>(GetParam()) == Implementation::loopback &&
+        tessera::test::session().info().world_size > 1)
       GTEST_SKIP() << "loopback is for one rank";
     auto& slot = implementations()[std::get<0>(GetParam())];
-    if (is_on_device() && !fake_device()) fake_device() = std::make_unique<tessera::test::FakeDevice>();
+    if (is_on_device() && !fake_device())
+      fake_device() = std::make_unique<tessera::test::FakeDevice>();
     if (!slot) slot = make(std::get<0>(GetParam()));
     comm_ = slot.get();
     rank_ = comm_->rank();
@@ -48,15 +51,27 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
   }
 
   Implementation implementation() const { return std::get<0>(GetParam()); }
-  bool is_on_device() const { return implementation() == Implementation::staged || implementation() == Implementation::nccl; }
+  bool is_on_device() const {
+    return implementation() == Implementation::staged || implementation() == Implementation::nccl;
+  }
   /// NCCL's arithmetic, not the host's: operands in device memory.
-  bool by_nccl() const { return implementation() == Implementation::nccl && std::get<2>(GetParam()) == Placement::allocated; }
+  bool by_nccl() const {
+    return implementation() == Implementation::nccl &&
+           std::get<2>(GetParam()) == Placement::allocated;
+  }
   Dtype dtype() const { return std::get<1>(GetParam()); }
-  /// The sum over ranks before it is rounded to the result's type; NCCL's is formed in the type on the wire.
-  double sum(std::int64_t i) const { return by_nccl() ? sum_on_wire(ranks_, i, dtype()) : serial_sum(ranks_, i, dtype()); }
-  bool is_float() const { return dtype() == Dtype::fp32 || dtype() == Dtype::fp16 || dtype() == Dtype::bf16; }
+  /// The sum over ranks before it is rounded to the result's type; NCCL's is formed in the type on
+  /// the wire.
+  double sum(std::int64_t i) const {
+    return by_nccl() ? sum_on_wire(ranks_, i, dtype()) : serial_sum(ranks_, i, dtype());
+  }
+  bool is_float() const {
+    return dtype() == Dtype::fp32 || dtype() == Dtype::fp16 || dtype() == Dtype::bf16;
+  }
   Array array(std::int64_t numel) { return array(dtype(), numel); }
-  Array array(Dtype d, std::int64_t numel) { return Array(*comm_, std::get<2>(GetParam()), d, numel); }
+  Array array(Dtype d, std::int64_t numel) {
+    return Array(*comm_, std::get<2>(GetParam()), d, numel);
+  }
   Array input(std::int64_t numel) {
     Array a = array(numel);
     a.fill([&](auto i) { return element(rank_, i); });
@@ -64,7 +79,8 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
   }
   /// More than the chunks in which large data moves, not divisible by anything.
   std::vector<std::int64_t> sizes() const {
-    std::int64_t const largest = dtype() == Dtype::fp32 || dtype() == Dtype::bf16 ? 700'001 : 150'001;
+    std::int64_t const largest =
+        dtype() == Dtype::fp32 || dtype() == Dtype::bf16 ? 700'001 : 150'001;
     return {0, 1, 7, 1000, largest};
   }
 
@@ -78,7 +94,8 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
       if (accumulate) expected = accumulated(expected + static_cast<double>(i % 5), dtype());
       ASSERT_EQ(out[i], rounded(expected, out_dtype)) << "element " << i << " of " << blocks.count;
     }
-    for (std::int64_t i = 0; i < in.numel(); ++i) ASSERT_EQ(in[i], element(rank_, i)) << "input element " << i << " was changed";
+    for (std::int64_t i = 0; i < in.numel(); ++i)
+      ASSERT_EQ(in[i], element(rank_, i)) << "input element " << i << " was changed";
   }
 
   Collectives* comm_ = nullptr;
@@ -91,7 +108,8 @@ TEST_P(CollectivesSuite, ReduceScatterSumsBlocks) {
 
 TEST_P(CollectivesSuite, ReduceScatterTakesPiecesOfRegions) {
   for (bool const accumulate : {false, true}) {
-    if (accumulate && by_nccl() && !is_float()) continue;  // refused: see the suite of NCCL's contract
+    if (accumulate && by_nccl() && !is_float())
+      continue;  // refused: see the suite of NCCL's contract
     reduce_scatter_as_formula({100, 1003, 903}, dtype(), accumulate);
     reduce_scatter_as_formula({90'001, 100'003, 17}, dtype(), accumulate);
   }
@@ -100,17 +118,22 @@ TEST_P(CollectivesSuite, ReduceScatterTakesPiecesOfRegions) {
 TEST_P(CollectivesSuite, ReduceScatterConvertsToTheOutputsType) {
   if (!is_float()) return;
   for (Dtype const out : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-    for (bool const accumulate : {false, true}) reduce_scatter_as_formula({5003, 5007, 3}, out, accumulate);
+    for (bool const accumulate : {false, true})
+      reduce_scatter_as_formula({5003, 5007, 3}, out, accumulate);
 }
 
 TEST_P(CollectivesSuite, ReduceScatterIntoItsOwnRegion) {
   for (auto const n : sizes()) {
-    for (std::int64_t const shift : {0, 5}) {  // the result in the block's place, and packed before it
+    for (std::int64_t const shift :
+         {0, 5}) {  // the result in the block's place, and packed before it
       Blocks const blocks{n, n + 9, shift};
       Array in = input(ranks_ * blocks.stride);
-      comm_->wait(comm_->reduce_scatter(in.view(), blocks, in.view(rank_ * blocks.stride, n), false, {}));
+      comm_->wait(
+          comm_->reduce_scatter(in.view(), blocks, in.view(rank_ * blocks.stride, n), false, {}));
       for (std::int64_t i = 0; i < n; ++i)
-        ASSERT_EQ(in[rank_ * blocks.stride + i], rounded(sum(rank_ * blocks.stride + shift + i), dtype())) << i;
+        ASSERT_EQ(in[rank_ * blocks.stride + i],
+                  rounded(sum(rank_ * blocks.stride + shift + i), dtype()))
+            << i;
     }
   }
 }
@@ -140,7 +163,8 @@ TEST_P(CollectivesSuite, AllGatherFromASeparateShard) {
     Array shard = input(n + 4), whole = array(ranks_ * blocks.stride);
     comm_->wait(comm_->all_gather(shard.view(), whole.view(), blocks, {}));
     for (int q = 0; q < ranks_; ++q)
-      for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(whole[q * blocks.stride + blocks.offset + i], element(q, blocks.offset + i)) << i;
+      for (std::int64_t i = 0; i < n; ++i)
+        ASSERT_EQ(whole[q * blocks.stride + blocks.offset + i], element(q, blocks.offset + i)) << i;
   }
 }
 
@@ -152,7 +176,8 @@ TEST_P(CollectivesSuite, AllReduceSumMaxMin) {
       for (std::int64_t i = 0; i < n; ++i) {
         double expected = op == ReduceOp::sum ? sum(i) : element(0, i);
         for (int q = 1; q < ranks_ && op != ReduceOp::sum; ++q)
-          expected = op == ReduceOp::max ? std::max(expected, element(q, i)) : std::min(expected, element(q, i));
+          expected = op == ReduceOp::max ? std::max(expected, element(q, i))
+                                         : std::min(expected, element(q, i));
         ASSERT_EQ(data[i], rounded(expected, dtype())) << i << " of " << n;
       }
     }
@@ -189,13 +214,15 @@ TEST_P(CollectivesSuite, ScatterAndGatherAreInverse) {
       for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(part[i], element(root, rank_ * n + i)) << i;
       part.fill([&](auto i) { return part[i] + 1; });
       comm_->wait(comm_->gather(part.view(), whole.view(), root, {}));
-      for (std::int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole[i], element(root, i) + (rank_ == root ? 1 : 0)) << i;
+      for (std::int64_t i = 0; i < whole.numel(); ++i)
+        ASSERT_EQ(whole[i], element(root, i) + (rank_ == root ? 1 : 0)) << i;
     }
   }
 }
 
 TEST_P(CollectivesSuite, NotANumberSurvivesMaxAndMin) {
-  if ((!is_float() && dtype() != Dtype::fp64) || by_nccl()) return;  // NCCL's max and min pass NaN over
+  if ((!is_float() && dtype() != Dtype::fp64) || by_nccl())
+    return;  // NCCL's max and min pass NaN over
   for (ReduceOp const op : {ReduceOp::max, ReduceOp::min}) {
     for (int bad = 0; bad < ranks_; ++bad) {
       Array data = input(100);
@@ -215,17 +242,20 @@ TEST_P(CollectivesSuite, OperationsRunInCallOrderAndAfterTheirEvent) {
   for (int step = 0; step < 5; ++step) {
     producer->submit([&, step] {
       std::this_thread::sleep_for(2ms);
-      for (std::int64_t i = rank_ * n; i < (rank_ + 1) * n; ++i) data.set(i, (step == 0 ? 0.0 : data[i]) + rank_ + 1);
+      for (std::int64_t i = rank_ * n; i < (rank_ + 1) * n; ++i)
+        data.set(i, (step == 0 ? 0.0 : data[i]) + rank_ + 1);
     });
     pending.push_back(comm_->all_gather(data.view(), {n, n, 0}, producer->record()));
     pending.back().order_before(*producer);
   }
   for (auto const& p : pending) comm_->wait(p);
-  for (std::int64_t i = 0; i < n * ranks_; ++i) ASSERT_EQ(data[i], 5.0 * static_cast<double>(i / n + 1)) << i;
+  for (std::int64_t i = 0; i < n * ranks_; ++i)
+    ASSERT_EQ(data[i], 5.0 * static_cast<double>(i / n + 1)) << i;
 }
 
 inline std::string name_of_case(::testing::TestParamInfo<Parameter> const& info) {
-  return name_of(std::get<0>(info.param)) + "_" + std::string(tessera::name_of(std::get<1>(info.param))) + "_" +
+  return name_of(std::get<0>(info.param)) + "_" +
+         std::string(tessera::name_of(std::get<1>(info.param))) + "_" +
          (std::get<2>(info.param) == Placement::allocated ? "Allocated" : "Ordinary");
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// What the suites of the communication layer share: implementations by name, arrays of any dtype, exact references.
+/// What the suites of the communication layer share: implementations by name, arrays of any dtype,
+/// exact references.
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -19,12 +20,18 @@ enum class Implementation { loopback, automatic, mpi_only, recording, staged, nc
 
 inline std::string name_of(Implementation which) {
   switch (which) {
-    case Implementation::loopback: return "Loopback";
-    case Implementation::automatic: return "Automatic";
-    case Implementation::mpi_only: return "MpiOnly";
-    case Implementation::recording: return "Recording";
-    case Implementation::staged: return "Staged";
-    case Implementation::nccl: return "Nccl";
+    case Implementation::loopback:
+      return "Loopback";
+    case Implementation::automatic:
+      return "Automatic";
+    case Implementation::mpi_only:
+      return "MpiOnly";
+    case Implementation::recording:
+      return "Recording";
+    case Implementation::staged:
+      return "Staged";
+    case Implementation::nccl:
+      return "Nccl";
   }
   return {};
 }
@@ -32,12 +39,19 @@ inline std::string name_of(Implementation which) {
 inline std::unique_ptr<Collectives> make(Implementation which) {
   auto const& session = tessera::test::session();
   switch (which) {
-    case Implementation::loopback: return make_loopback();
-    case Implementation::automatic: return make_mpi(session, 60s);
-    case Implementation::mpi_only: return make_mpi(session, 60s, NodeTransport::mpi_only);
-    case Implementation::recording: return make_recording(make_mpi(session, 60s));
-    case Implementation::staged: return make_device(make_mpi(session, 60s), 60s, DeviceTransport::staged);  // on a fake device
-    case Implementation::nccl: return make_device(make_mpi(session, 60s), 60s, DeviceTransport::nccl);  // a fake one, on a fake device
+    case Implementation::loopback:
+      return make_loopback();
+    case Implementation::automatic:
+      return make_mpi(session, 60s);
+    case Implementation::mpi_only:
+      return make_mpi(session, 60s, NodeTransport::mpi_only);
+    case Implementation::recording:
+      return make_recording(make_mpi(session, 60s));
+    case Implementation::staged:
+      return make_device(make_mpi(session, 60s), 60s, DeviceTransport::staged);  // on a fake device
+    case Implementation::nccl:
+      return make_device(make_mpi(session, 60s), 60s,
+                         DeviceTransport::nccl);  // a fake one, on a fake device
   }
   return nullptr;
 }
@@ -46,13 +60,20 @@ inline std::unique_ptr<Collectives> make(Implementation which) {
 template <class F>
 auto with_type(Dtype dtype, F&& f) {
   switch (dtype) {
-    case Dtype::fp16: return f(float16{});
-    case Dtype::bf16: return f(bfloat16{});
-    case Dtype::fp64: return f(double{});
-    case Dtype::int32: return f(std::int32_t{});
-    case Dtype::int64: return f(std::int64_t{});
-    case Dtype::uint8: return f(std::uint8_t{});
-    case Dtype::fp32: break;
+    case Dtype::fp16:
+      return f(float16{});
+    case Dtype::bf16:
+      return f(bfloat16{});
+    case Dtype::fp64:
+      return f(double{});
+    case Dtype::int32:
+      return f(std::int32_t{});
+    case Dtype::int64:
+      return f(std::int64_t{});
+    case Dtype::uint8:
+      return f(std::uint8_t{});
+    case Dtype::fp32:
+      break;
   }
   return f(float{});
 }
@@ -61,20 +82,27 @@ auto with_type(Dtype dtype, F&& f) {
 inline double rounded(double value, Dtype dtype) {
   return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) return static_cast<double>(static_cast<float>(T(static_cast<float>(value))));
-    else return static_cast<double>(static_cast<T>(value));
+    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+      return static_cast<double>(static_cast<float>(T(static_cast<float>(value))));
+    else
+      return static_cast<double>(static_cast<T>(value));
   });
 }
 
 /// Rounds as the accumulator of a reduction of @p dtype does.
-inline double accumulated(double value, Dtype dtype) { return size_of(dtype) == 8 || dtype == Dtype::int32 ? value : static_cast<double>(static_cast<float>(value)); }
+inline double accumulated(double value, Dtype dtype) {
+  return size_of(dtype) == 8 || dtype == Dtype::int32
+             ? value
+             : static_cast<double>(static_cast<float>(value));
+}
 
 enum class Placement { allocated, ordinary };
 
 /// Elements of a run-time type, read and written as doubles.
 class Array {
  public:
-  Array(Collectives& comm, Placement placement, Dtype dtype, std::int64_t numel) : dtype_(dtype), numel_(numel) {
+  Array(Collectives& comm, Placement placement, Dtype dtype, std::int64_t numel)
+      : dtype_(dtype), numel_(numel) {
     std::size_t const bytes = static_cast<std::size_t>(numel) * size_of(dtype);
     if (placement == Placement::allocated) {
       owner_ = comm.allocate("test.array", memory::Purpose::workspace, bytes);
@@ -85,16 +113,22 @@ class Array {
     }
   }
   memory::TensorView view() const { return {data_, dtype_, {numel_}}; }
-  memory::TensorView view(std::int64_t begin, std::int64_t count) const { return view().rows(begin, count); }
+  memory::TensorView view(std::int64_t begin, std::int64_t count) const {
+    return view().rows(begin, count);
+  }
   std::int64_t numel() const { return numel_; }
   double operator[](std::int64_t i) const {
-    return with_type(dtype_, [&](auto zero) { return static_cast<double>(static_cast<decltype(zero) const*>(data_)[i]); });
+    return with_type(dtype_, [&](auto zero) {
+      return static_cast<double>(static_cast<decltype(zero) const*>(data_)[i]);
+    });
   }
   void set(std::int64_t i, double value) {
     with_type(dtype_, [&](auto zero) {
       using T = decltype(zero);
-      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>) static_cast<T*>(data_)[i] = T(static_cast<float>(value));
-      else static_cast<T*>(data_)[i] = static_cast<T>(value);
+      if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+        static_cast<T*>(data_)[i] = T(static_cast<float>(value));
+      else
+        static_cast<T*>(data_)[i] = static_cast<T>(value);
     });
   }
   template <class F>
@@ -111,7 +145,9 @@ class Array {
 };
 
 /// Value of element i on a rank, exact in every dtype; sums of several are not exact in 16 bits.
-inline double element(int rank, std::int64_t i) { return static_cast<double>((i * 37 + rank * 101) % 251 - 90); }
+inline double element(int rank, std::int64_t i) {
+  return static_cast<double>((i * 37 + rank * 101) % 251 - 90);
+}
 
 /// The serial formula: sum over ranks in order, in the accumulator's precision.
 inline double serial_sum(int ranks, std::int64_t i, Dtype dtype) {

@@ -1,4 +1,5 @@
-/// Errors that all ranks share: mismatched calls, failed input, no memory, no sharing; and that they stay.
+/// Errors that all ranks share: mismatched calls, failed input, no memory, no sharing; and that
+/// they stay.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -23,17 +24,23 @@ std::string message_of(std::function<void()> const& body) {
 TEST(Mismatch, NamesBothRanksAndOperations) {
   auto const comm = make(Implementation::automatic);
   Array a(*comm, Placement::ordinary, Dtype::fp32, 100);
-  auto const pending = comm->rank() == 1 ? comm->all_reduce(a.view(), ReduceOp::max, {}) : comm->broadcast(a.view(), 0, {});
+  auto const pending = comm->rank() == 1 ? comm->all_reduce(a.view(), ReduceOp::max, {})
+                                         : comm->broadcast(a.view(), 0, {});
   std::string const message = message_of([&] { comm->wait(pending); });
-  EXPECT_NE(message.find("rank 0 calls broadcast number 1 (100 fp32 elements, 400 bytes"), std::string::npos) << message;
-  EXPECT_NE(message.find("rank 1 calls all_reduce number 1 (100 fp32 elements, 400 bytes"), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 0 calls broadcast number 1 (100 fp32 elements, 400 bytes"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("rank 1 calls all_reduce number 1 (100 fp32 elements, 400 bytes"),
+            std::string::npos)
+      << message;
   EXPECT_THROW(comm->barrier(), InternalError) << "the error stays";
 }
 
 TEST(Mismatch, SeesDifferentSizes) {
   auto const comm = make(Implementation::automatic);
   Array a(*comm, Placement::ordinary, Dtype::bf16, 100'000);
-  EXPECT_THROW(comm->wait(comm->broadcast(a.view(0, comm->rank() == 1 ? 90'000 : 100'000), 0, {})), InternalError);
+  EXPECT_THROW(comm->wait(comm->broadcast(a.view(0, comm->rank() == 1 ? 90'000 : 100'000), 0, {})),
+               InternalError);
 }
 
 TEST(Failure, OfTheInputEndsTheOperationOnAllRanks) {
@@ -84,7 +91,9 @@ TEST(Allocate, OwnersOutliveTheirCollectives) {
 TEST(Allocate, MoreThanTheMachineHasIsAnErrorOnEveryRankAndTheLaneGoesOn) {
   for (auto const which : {Implementation::automatic, Implementation::mpi_only}) {
     auto const comm = make(which);
-    std::string const message = message_of([&] { (void)comm->allocate("test.too_much", memory::Purpose::weights, std::size_t{1} << 46); });
+    std::string const message = message_of([&] {
+      (void)comm->allocate("test.too_much", memory::Purpose::weights, std::size_t{1} << 46);
+    });
     EXPECT_NE(message.find("test.too_much"), std::string::npos) << message;
     EXPECT_NE(message.find("70368744177664 bytes"), std::string::npos) << message;
     EXPECT_TRUE(agree(*comm, true));
@@ -104,7 +113,8 @@ TEST(Allocate, FallsBackToOrdinaryMemoryOnAllRanksWhenOneCannotShare) {
   setrlimit(RLIMIT_FSIZE, &before);
   data.fill([&](auto i) { return element(comm->rank(), i); });
   comm->wait(comm->all_gather(data.view(), {n, n, 0}, {}));
-  for (std::int64_t i = 0; i < data.numel(); ++i) ASSERT_EQ(data[i], element(static_cast<int>(i / n), i));
+  for (std::int64_t i = 0; i < data.numel(); ++i)
+    ASSERT_EQ(data[i], element(static_cast<int>(i / n), i));
 }
 
 }  // namespace

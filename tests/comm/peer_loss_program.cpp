@@ -1,5 +1,6 @@
-/// Started by tests/comm/peer_loss.cmake under mpiexec: the last rank dies or leaves in the middle of a run, the others must learn
-/// so within seconds, whatever they wait in. Each survivor prints "rank <r>: lost <suspect> after <ms> ms: <message>".
+/// Started by tests/comm/peer_loss.cmake under mpiexec: the last rank dies or leaves in the middle
+/// of a run, the others must learn so within seconds, whatever they wait in. Each survivor prints
+/// "rank <r>: lost <suspect> after <ms> ms: <message>".
 ///   peer_loss_program automatic|mpi_only kill|hang|error
 #include <signal.h>
 #include <unistd.h>
@@ -26,10 +27,12 @@ void lose(std::string const& how) {
 /// A training loop's traffic; the last rank is lost in step 3.
 void run_steps(comm::Collectives& comm, std::string const& how) {
   constexpr std::int64_t shard = 100'000;
-  auto const memory = comm.allocate("test.flat", memory::Purpose::weights, static_cast<std::size_t>(shard * comm.size()) * 4);
+  auto const memory = comm.allocate("test.flat", memory::Purpose::weights,
+                                    static_cast<std::size_t>(shard * comm.size()) * 4);
   memory::TensorView const flat(memory.get(), Dtype::fp32, {shard * comm.size()});
   for (int step = 0;; ++step) {
-    comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard), false, {}));
+    comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard),
+                                  false, {}));
     if (step == 3 && comm.rank() == comm.size() - 1) lose(how);
     comm.wait(comm.all_gather(flat, {shard, shard, 0}, {}));
     (void)comm::agree(comm, true);
@@ -42,15 +45,21 @@ int main(int argc, char** argv) {
   if (argc != 3) return 64;
   std::string const transport = argv[1], how = argv[2];
   topology::MpiSession const session(argc, argv);
-  comm::Deadline const deadline = how == "hang" ? 1500ms : 120'000ms;  // a death is seen long before the deadline
+  comm::Deadline const deadline =
+      how == "hang" ? 1500ms : 120'000ms;  // a death is seen long before the deadline
   auto const start = std::chrono::steady_clock::now();
   int result = 1;
   try {
-    auto const comm = comm::make_mpi(session, deadline, transport == "mpi_only" ? comm::NodeTransport::mpi_only : comm::NodeTransport::automatic);
+    auto const comm = comm::make_mpi(
+        session, deadline,
+        transport == "mpi_only" ? comm::NodeTransport::mpi_only : comm::NodeTransport::automatic);
     run_steps(*comm, how);
   } catch (PeerLostError const& error) {
-    auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start).count();
-    std::printf("rank %d: lost %d after %d ms: %s\n", session.info().rank, error.rank, static_cast<int>(ms), error.what());
+    auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                        std::chrono::steady_clock::now() - start)
+                        .count();
+    std::printf("rank %d: lost %d after %d ms: %s\n", session.info().rank, error.rank,
+                static_cast<int>(ms), error.what());
     result = 0;
   } catch (InternalError const&) {
     result = 0;

@@ -10,7 +10,8 @@ namespace {
 
 class Recording : public ::testing::Test {
  protected:
-  std::unique_ptr<RecordingCollectives> comm_ = make_recording(make_mpi(tessera::test::session(), 60s));
+  std::unique_ptr<RecordingCollectives> comm_ =
+      make_recording(make_mpi(tessera::test::session(), 60s));
   std::size_t ranks_ = static_cast<std::size_t>(comm_->size());
   bool is_root_ = comm_->rank() == 0;
   Array data_{*comm_, Placement::ordinary, Dtype::bf16, 240};  ///< divisible by 1, 2, 3 and 4 ranks
@@ -31,7 +32,9 @@ TEST_F(Recording, ReduceScatterAndAllGatherSendAShardToEachPeer) {
   EXPECT_EQ(last().operation, "all_gather");
   EXPECT_EQ(last().bytes_sent, (ranks_ - 1) * static_cast<std::size_t>(shard_) * 2);
   for (std::size_t q = 0; q < ranks_; ++q)
-    EXPECT_EQ(last().bytes_to_peer[q], q == static_cast<std::size_t>(comm_->rank()) ? 0 : static_cast<std::size_t>(shard_) * 2);
+    EXPECT_EQ(last().bytes_to_peer[q], q == static_cast<std::size_t>(comm_->rank())
+                                           ? 0
+                                           : static_cast<std::size_t>(shard_) * 2);
 }
 
 TEST_F(Recording, AllReduceIsAReduceScatterAndAnAllGather) {
@@ -42,7 +45,8 @@ TEST_F(Recording, AllReduceIsAReduceScatterAndAnAllGather) {
 TEST_F(Recording, AllReduceOfNonDivisibleDataAddsUpOverRanks) {
   comm_->wait(comm_->all_reduce(data_.view(0, 239), ReduceOp::sum, {}));
   auto const sent = static_cast<std::int64_t>(last().bytes_sent);
-  EXPECT_EQ(all_reduce_value(*comm_, sent, ReduceOp::sum), static_cast<std::int64_t>(2 * (ranks_ - 1) * 239 * 2));
+  EXPECT_EQ(all_reduce_value(*comm_, sent, ReduceOp::sum),
+            static_cast<std::int64_t>(2 * (ranks_ - 1) * 239 * 2));
 }
 
 TEST_F(Recording, RootedOperations) {

@@ -1,5 +1,6 @@
-/// Long random sequences of operations with skewed ranks and buffers that are overwritten at once: a missing wait between ranks
-/// shows as a wrong value. And: a rank that waits leaves its core to others.
+/// Long random sequences of operations with skewed ranks and buffers that are overwritten at once:
+/// a missing wait between ranks shows as a wrong value. And: a rank that waits leaves its core to
+/// others.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -23,8 +24,12 @@ class Stress : public ::testing::TestWithParam<Implementation> {
 class RandomOperation {
  public:
   RandomOperation(Collectives& comm, std::mt19937& choice)
-      : comm_(comm), kind_(static_cast<int>(choice() % 4)), numel_(numels[choice() % 5]), offset_(static_cast<std::int64_t>(choice() % 3)),
-        in_(comm, placement(choice), Dtype::fp32, comm.size() * stride()), out_(comm, placement(choice), Dtype::fp32, comm.size() * stride()),
+      : comm_(comm),
+        kind_(static_cast<int>(choice() % 4)),
+        numel_(numels[choice() % 5]),
+        offset_(static_cast<std::int64_t>(choice() % 3)),
+        in_(comm, placement(choice), Dtype::fp32, comm.size() * stride()),
+        out_(comm, placement(choice), Dtype::fp32, comm.size() * stride()),
         root_(static_cast<int>(choice() % static_cast<unsigned>(comm.size()))) {}
 
   /// @param salt makes the values of each round different
@@ -38,17 +43,26 @@ class RandomOperation {
 
  private:
   static constexpr std::int64_t numels[] = {1, 500, 4096, 20'000, 300'001};
-  static Placement placement(std::mt19937& choice) { return choice() % 2 ? Placement::allocated : Placement::ordinary; }
-  static double value(int rank, std::int64_t i, int salt) { return static_cast<double>((i + rank * 13 + salt * 7) % 1009); }
+  static Placement placement(std::mt19937& choice) {
+    return choice() % 2 ? Placement::allocated : Placement::ordinary;
+  }
+  static double value(int rank, std::int64_t i, int salt) {
+    return static_cast<double>((i + rank * 13 + salt * 7) % 1009);
+  }
   std::int64_t stride() const { return numel_ + 3; }
   Blocks blocks() const { return {numel_, stride(), offset_}; }
 
   Pending start() {
     switch (kind_) {
-      case 0: return comm_.reduce_scatter(in_.view(), blocks(), out_.view(0, numel_), false, {});
-      case 1: return comm_.all_gather(in_.view(comm_.rank() * stride(), stride()), out_.view(), blocks(), {});
-      case 2: return comm_.all_reduce(in_.view(0, numel_), ReduceOp::sum, {});
-      default: return comm_.broadcast(in_.view(0, numel_), root_, {});
+      case 0:
+        return comm_.reduce_scatter(in_.view(), blocks(), out_.view(0, numel_), false, {});
+      case 1:
+        return comm_.all_gather(in_.view(comm_.rank() * stride(), stride()), out_.view(), blocks(),
+                                {});
+      case 2:
+        return comm_.all_reduce(in_.view(0, numel_), ReduceOp::sum, {});
+      default:
+        return comm_.broadcast(in_.view(0, numel_), root_, {});
     }
   }
   void check(int salt) const {
@@ -58,9 +72,16 @@ class RandomOperation {
       return s;
     };
     for (std::int64_t i = 0; i < numel_; ++i) {
-      if (kind_ == 0) { ASSERT_EQ(out_[i], sum(comm_.rank() * stride() + offset_ + i)) << "reduce_scatter of " << numel_; }
-      if (kind_ == 2) { ASSERT_EQ(in_[i], sum(i)) << "all_reduce of " << numel_; }
-      if (kind_ == 3) { ASSERT_EQ(in_[i], value(root_, i, salt)) << "broadcast of " << numel_; }
+      if (kind_ == 0) {
+        ASSERT_EQ(out_[i], sum(comm_.rank() * stride() + offset_ + i))
+            << "reduce_scatter of " << numel_;
+      }
+      if (kind_ == 2) {
+        ASSERT_EQ(in_[i], sum(i)) << "all_reduce of " << numel_;
+      }
+      if (kind_ == 3) {
+        ASSERT_EQ(in_[i], value(root_, i, salt)) << "broadcast of " << numel_;
+      }
       for (int q = 0; kind_ == 1 && q < comm_.size(); ++q) {
         std::int64_t const at = q * stride() + offset_ + i;
         ASSERT_EQ(out_[at], value(q, at, salt)) << "all_gather of " << numel_;
@@ -104,7 +125,8 @@ TEST_P(Stress, AQueueFullOfSmallOperations) {
 double cpu_seconds() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) + 1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
 }
 
 TEST_P(Stress, AWaitingRankLeavesItsCore) {
@@ -115,8 +137,12 @@ TEST_P(Stress, AWaitingRankLeavesItsCore) {
   EXPECT_LT(cpu_seconds() - before, 0.25) << "of about one second waited";
 }
 
-std::string name(::testing::TestParamInfo<Implementation> const& info) { return name_of(info.param); }
-INSTANTIATE_TEST_SUITE_P(All, Stress, ::testing::Values(Implementation::automatic, Implementation::mpi_only), name);
+std::string name(::testing::TestParamInfo<Implementation> const& info) {
+  return name_of(info.param);
+}
+INSTANTIATE_TEST_SUITE_P(All, Stress,
+                         ::testing::Values(Implementation::automatic, Implementation::mpi_only),
+                         name);
 
 }  // namespace
 }  // namespace tessera::comm::test

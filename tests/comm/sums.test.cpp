@@ -1,4 +1,5 @@
-/// Reductions of arrays against serial loops, above and below the size from which results are stored past the caches.
+/// Reductions of arrays against serial loops, above and below the size from which results are
+/// stored past the caches.
 #include "detail/sums.hpp"
 
 #include <gtest/gtest.h>
@@ -7,14 +8,15 @@
 #include <utility>
 #include <vector>
 
-
 namespace tessera::comm::detail {
 namespace {
 
 template <class T>
 std::vector<T> values(std::int64_t n, int which) {
   std::vector<T> out(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) out[static_cast<std::size_t>(i)] = T(static_cast<float>((i * 7919 + which * 104'729) % 20'011) / 512.0f - 19.0f);
+  for (std::int64_t i = 0; i < n; ++i)
+    out[static_cast<std::size_t>(i)] =
+        T(static_cast<float>((i * 7919 + which * 104'729) % 20'011) / 512.0f - 19.0f);
   return out;
 }
 
@@ -26,14 +28,17 @@ void check(std::int64_t n, int sources, bool accumulate) {
   for (auto const& v : in) pointers.push_back(reinterpret_cast<std::byte const*>(v.data()));
   auto const before = values<Out>(n + 1, 99);
   auto out = before;
-  reduce_arrays(ReduceOp::sum, dtype_of<In>(), pointers, n, {reinterpret_cast<std::byte*>(out.data() + 1), dtype_of<Out>(), accumulate});
+  reduce_arrays(ReduceOp::sum, dtype_of<In>(), pointers, n,
+                {reinterpret_cast<std::byte*>(out.data() + 1), dtype_of<Out>(), accumulate});
   for (std::int64_t i = 0; i < n; ++i) {
     auto const at = static_cast<std::size_t>(i);
     float sum = static_cast<float>(in[0][at]);
-    for (int q = 1; q < sources; ++q) sum += static_cast<float>(in[static_cast<std::size_t>(q)][at]);
+    for (int q = 1; q < sources; ++q)
+      sum += static_cast<float>(in[static_cast<std::size_t>(q)][at]);
     if (accumulate) sum += static_cast<float>(before[at + 1]);
     Out const expected(sum);
-    ASSERT_EQ(std::memcmp(&expected, &out[at + 1], sizeof expected), 0) << i << " of " << n << ", " << sources << " sources";
+    ASSERT_EQ(std::memcmp(&expected, &out[at + 1], sizeof expected), 0)
+        << i << " of " << n << ", " << sources << " sources";
   }
   ASSERT_EQ(std::memcmp(&before[0], &out[0], sizeof(Out)), 0) << "written before its start";
 }
@@ -57,13 +62,17 @@ TEST(ReduceArrays, LargeResultsFromAnOddAddress) {
 TEST(ReduceArrays, IntegersWrapAround) {
   std::vector<std::int32_t> const a{2'147'483'647, -5}, b{1, 7};
   std::vector<std::int32_t> out(2);
-  std::byte const* const sources[] = {reinterpret_cast<std::byte const*>(a.data()), reinterpret_cast<std::byte const*>(b.data())};
-  reduce_arrays(ReduceOp::sum, Dtype::int32, sources, 2, {reinterpret_cast<std::byte*>(out.data()), Dtype::int32, false});
+  std::byte const* const sources[] = {reinterpret_cast<std::byte const*>(a.data()),
+                                      reinterpret_cast<std::byte const*>(b.data())};
+  reduce_arrays(ReduceOp::sum, Dtype::int32, sources, 2,
+                {reinterpret_cast<std::byte*>(out.data()), Dtype::int32, false});
   EXPECT_EQ(out, (std::vector<std::int32_t>{-2'147'483'647 - 1, 2}));
 }
 
 TEST(ReduceArrays, RefusesPairsOfTypesWithoutMeaning) {
-  for (auto const& [in, out] : {std::pair{Dtype::fp32, Dtype::int32}, std::pair{Dtype::uint8, Dtype::uint8}, std::pair{Dtype::fp64, Dtype::fp32}})
+  for (auto const& [in, out] :
+       {std::pair{Dtype::fp32, Dtype::int32}, std::pair{Dtype::uint8, Dtype::uint8},
+        std::pair{Dtype::fp64, Dtype::fp32}})
     EXPECT_THROW(require_reducible(in, out), InternalError);
 }
 

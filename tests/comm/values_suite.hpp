@@ -20,7 +20,8 @@ TEST_P(Values, AgreeIsAnAndOverRanks) {
 
 TEST_P(Values, NumbersAreExact) {
   std::int64_t const big = (std::int64_t{1} << 53) + 1 + rank_;
-  EXPECT_EQ(all_reduce_value(*comm_, big, ReduceOp::sum), ranks_ * ((std::int64_t{1} << 53) + 1) + ranks_ * (ranks_ - 1) / 2);
+  EXPECT_EQ(all_reduce_value(*comm_, big, ReduceOp::sum),
+            ranks_ * ((std::int64_t{1} << 53) + 1) + ranks_ * (ranks_ - 1) / 2);
   EXPECT_EQ(all_reduce_value(*comm_, 0.25 * rank_, ReduceOp::max), 0.25 * (ranks_ - 1));
   std::vector<double> values{1.0 + rank_, -1.0 * rank_, 1e300};
   all_reduce_values(*comm_, values, ReduceOp::min);
@@ -37,22 +38,29 @@ TEST_P(Values, BytesOfAnyLength) {
 
 TEST_P(Values, GatheredBytesMayDifferInLength) {
   for (int root = 0; root < ranks_; ++root) {
-    auto const all = gather_bytes(*comm_, std::string(static_cast<std::size_t>(rank_) * 1000, static_cast<char>('a' + rank_)), root);
+    auto const all = gather_bytes(
+        *comm_, std::string(static_cast<std::size_t>(rank_) * 1000, static_cast<char>('a' + rank_)),
+        root);
     ASSERT_EQ(all.size(), rank_ == root ? static_cast<std::size_t>(ranks_) : 0u);
-    for (std::size_t q = 0; q < all.size(); ++q) EXPECT_EQ(all[q], std::string(q * 1000, static_cast<char>('a' + q)));
+    for (std::size_t q = 0; q < all.size(); ++q)
+      EXPECT_EQ(all[q], std::string(q * 1000, static_cast<char>('a' + q)));
   }
 }
 
 TEST_P(Values, WrongArgumentsAreRefusedBeforeAnythingIsSent) {
-  Array a(*comm_, Placement::ordinary, Dtype::fp32, 10 * ranks_), half(*comm_, Placement::ordinary, Dtype::fp16, 10);
+  Array a(*comm_, Placement::ordinary, Dtype::fp32, 10 * ranks_),
+      half(*comm_, Placement::ordinary, Dtype::fp16, 10);
   EXPECT_THROW((void)comm_->broadcast(a.view(), ranks_, {}), InternalError);
   EXPECT_THROW((void)comm_->all_gather(a.view(), {11, 11, 0}, {}), InternalError);
-  EXPECT_THROW((void)comm_->reduce_scatter(a.view(), {10, 10, 0}, a.view(0, 3), false, {}), InternalError);
+  EXPECT_THROW((void)comm_->reduce_scatter(a.view(), {10, 10, 0}, a.view(0, 3), false, {}),
+               InternalError);
   EXPECT_THROW((void)comm_->all_gather(half.view(), a.view(), {10, 10, 0}, {}), InternalError);
   comm_->barrier();
 }
 
-inline std::string name_of_case(::testing::TestParamInfo<Implementation> const& info) { return name_of(info.param); }
+inline std::string name_of_case(::testing::TestParamInfo<Implementation> const& info) {
+  return name_of(info.param);
+}
 
 }  // namespace
 }  // namespace tessera::comm::test

@@ -1,4 +1,5 @@
-/// Run twice, without and with OMP_PROC_BIND=true. Oracle: the mask of the parent process, from which this one has its own.
+/// Run twice, without and with OMP_PROC_BIND=true. Oracle: the mask of the parent process, from
+/// which this one has its own.
 #include "tessera/core/affinity.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,9 @@ std::vector<int> cores_of(pid_t process) {
   return cores;
 }
 
-TEST(AllowedCores, AreThoseThatTheProcessWasStartedWith) { EXPECT_EQ(allowed_cores(), cores_of(getppid())); }
+TEST(AllowedCores, AreThoseThatTheProcessWasStartedWith) {
+  EXPECT_EQ(allowed_cores(), cores_of(getppid()));
+}
 
 TEST(AllowedCores, CanBeUsedByAThreadOfABoundOne) {
   std::vector<int> cores;

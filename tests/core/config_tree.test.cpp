@@ -21,7 +21,8 @@ std::string error_of(std::string const& text, Syntax syntax = Syntax::strict) {
 }
 
 TEST(ConfigTree, KeepsTypesAndOrder) {
-  auto const tree = ConfigTree::parse(R"({"b": 1, "a": 2.5, "c": [true, null, "x"], "d": 5e8})", "t");
+  auto const tree =
+      ConfigTree::parse(R"({"b": 1, "a": 2.5, "c": [true, null, "x"], "d": 5e8})", "t");
   EXPECT_EQ(tree.as_object()[0].first, "b");
   EXPECT_TRUE(tree.at("b").is_int());
   EXPECT_FALSE(tree.at("a").is_int());
@@ -32,10 +33,13 @@ TEST(ConfigTree, KeepsTypesAndOrder) {
 }
 
 TEST(ConfigTree, RefusesDuplicateKeysAndNamesThem) {
-  EXPECT_THAT(error_of(R"({"fp16": {"enabled": true}, "fp16": {}})"), ::testing::HasSubstr("'fp16' stands twice"));
+  EXPECT_THAT(error_of(R"({"fp16": {"enabled": true}, "fp16": {}})"),
+              ::testing::HasSubstr("'fp16' stands twice"));
 }
 
-TEST(ConfigTree, NamesTheLineOfAnError) { EXPECT_THAT(error_of("{\n \"a\": 1,,\n}"), ::testing::HasSubstr("line 2")); }
+TEST(ConfigTree, NamesTheLineOfAnError) {
+  EXPECT_THAT(error_of("{\n \"a\": 1,,\n}"), ::testing::HasSubstr("line 2"));
+}
 
 TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
   std::string const text = R"({ # hash
@@ -50,16 +54,21 @@ TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
 }
 
 TEST(ConfigTree, RelaxedSyntaxPutsMissingCommasAtLineEnds) {
-  std::string const text = "{\n  \"a\": \"auto\" // why\n  \"b\": {\n \"c\": 1e3\n \"d\": [1\n 2]}\n  \"e\"\n: true\n}";
+  std::string const text =
+      "{\n  \"a\": \"auto\" // why\n  \"b\": {\n \"c\": 1e3\n \"d\": [1\n 2]}\n  \"e\"\n: true\n}";
   EXPECT_NE(error_of(text), "");
-  EXPECT_EQ(ConfigTree::parse(text, "t", Syntax::relaxed).dump(), R"({"a":"auto","b":{"c":1000.0,"d":[1,2]},"e":true})");
+  EXPECT_EQ(ConfigTree::parse(text, "t", Syntax::relaxed).dump(),
+            R"({"a":"auto","b":{"c":1000.0,"d":[1,2]},"e":true})");
   EXPECT_THAT(error_of("{\"a\": 1 \"b\": 2}", Syntax::relaxed), ::testing::HasSubstr("line 1"));
-  EXPECT_THAT(error_of("{\n\"enabled\": auto,   //true\n}", Syntax::relaxed), ::testing::HasSubstr("line 2"));
+  EXPECT_THAT(error_of("{\n\"enabled\": auto,   //true\n}", Syntax::relaxed),
+              ::testing::HasSubstr("line 2"));
   EXPECT_THAT(error_of("{\"a\": 1 /* open", Syntax::relaxed), ::testing::HasSubstr("line 1"));
   EXPECT_NE(error_of("{\"a\\", Syntax::relaxed), "");
 }
 
-TEST(ConfigTree, RefusesDeepNesting) { EXPECT_THAT(error_of(std::string(100, '[')), ::testing::HasSubstr("nested deeper")); }
+TEST(ConfigTree, RefusesDeepNesting) {
+  EXPECT_THAT(error_of(std::string(100, '[')), ::testing::HasSubstr("nested deeper"));
+}
 
 TEST(ConfigTree, RefusesMoreValuesThanMemoryShouldHold) {
   std::string text(1, '[');

@@ -12,8 +12,11 @@ namespace {
 double half_value(std::uint16_t bits) {
   int const exponent = (bits >> 10) & 31, fraction = bits & 1023;
   double const sign = bits & 0x8000 ? -1.0 : 1.0;
-  if (exponent == 31) return fraction ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
-  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+  if (exponent == 31)
+    return fraction ? std::numeric_limits<double>::quiet_NaN()
+                    : sign * std::numeric_limits<double>::infinity();
+  return sign *
+         (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
 TEST(Float16, EveryPatternConvertsExactlyAndBack) {
@@ -60,7 +63,8 @@ TEST(Bfloat16, RoundsToNearestEven) {
 }
 
 TEST(Dtype, NamesGoBothWays) {
-  for (auto d : {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::fp64, Dtype::int32, Dtype::int64, Dtype::uint8})
+  for (auto d : {Dtype::fp32, Dtype::fp16, Dtype::bf16, Dtype::fp64, Dtype::int32, Dtype::int64,
+                 Dtype::uint8})
     EXPECT_EQ(dtype_from_name(name_of(d)), d);
   EXPECT_EQ(dtype_from_name("torch.bfloat16"), Dtype::bf16);
 }

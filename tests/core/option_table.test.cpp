@@ -27,7 +27,9 @@ OptionTable build() {
   t.add(boolean, "keep", true, "keep lines");
   t.add(boolean, "no_cuda", false, "host only");
   t.add(choice, "strategy", "steps", "when").one_of({"no", "steps"}).except("best", "use steps");
-  t.add(list, "report_to", ConfigTree::Array{"none"}, "where").one_of({"none", "all"}).except("wandb", "metrics.jsonl has it");
+  t.add(list, "report_to", ConfigTree::Array{"none"}, "where")
+      .one_of({"none", "all"})
+      .except("wandb", "metrics.jsonl has it");
   t.add(path, "output_dir", {}, "where | to");
   t.add(json, "deepspeed", {}, "file or object").shown_as("path or object");
   t.add(string, "prompt", "", "text");
@@ -92,7 +94,9 @@ TEST(OptionTable, FlagsInEverySpelling) {
            {{"--no_cuda"}, "no_cuda", true},
            {{"--bf16", "--max_steps", "3"}, "bf16", true},
            {{"--strategy", "no"}, "strategy", "no"},
-           {{"--report_to", "none", "all", "--bf16"}, "report_to", ConfigTree::Array{"none", "all"}},
+           {{"--report_to", "none", "all", "--bf16"},
+            "report_to",
+            ConfigTree::Array{"none", "all"}},
            {{"--output_dir", "a b"}, "output_dir", "a b"},
            {{"--prompt", "-3 degrees"}, "prompt", "-3 degrees"},
            {{"--prompt=--x"}, "prompt", "--x"},
@@ -116,7 +120,8 @@ struct Mistake {
 
 TEST(OptionTable, WrongFlagsNameTheMistake) {
   for (auto const& [words, part] : std::vector<Mistake>{
-           {{"--lerning_rate", "1"}, "unknown option --lerning_rate; did you mean --learning_rate?"},
+           {{"--lerning_rate", "1"},
+            "unknown option --lerning_rate; did you mean --learning_rate?"},
            {{"--learning-rat=1"}, "did you mean --learning_rate?"},
            {{"--xyzzy"}, "unknown option --xyzzy (--help"},
            {{"--no_stage"}, "unknown option --no_stage"},
@@ -148,18 +153,26 @@ TEST(OptionTable, WordsBeforeTheFirstFlagArePositional) {
 }
 
 TEST(OptionTable, KeysAreCheckedAndTyped) {
-  auto const values = parse_flat(table(), ConfigTree::parse(R"({"max_steps": 1e3, "bf16": true, "report_to": "all", "scale": null,
-      "learning_rate": 1, "fsdp": "", "push": false})", "run.json"), "run.json");
+  auto const values = parse_flat(
+      table(),
+      ConfigTree::parse(R"({"max_steps": 1e3, "bf16": true, "report_to": "all", "scale": null,
+      "learning_rate": 1, "fsdp": "", "push": false})",
+                        "run.json"),
+      "run.json");
   EXPECT_TRUE(values.value(table(), "max_steps").is_int());
   EXPECT_EQ(values.value(table(), "learning_rate"), ConfigTree(1.0));
   EXPECT_EQ(values.value(table(), "report_to"), ConfigTree(ConfigTree::Array{"all"}));
   EXPECT_FALSE(values.given("scale"));
   EXPECT_FALSE(values.given("fsdp"));
   EXPECT_EQ(values.origin("bf16"), Origin::run_file);
-  EXPECT_THAT(key_error(R"({"max_step": 1})"), HasSubstr("run.json: unknown key max_step; did you mean max_steps?"));
-  EXPECT_THAT(key_error(R"({"max_steps": "10"})"), HasSubstr(R"(run.json: max_steps is "10" (a string); it must be an integer)"));
-  EXPECT_THAT(key_error(R"({"bf16": 1})"), HasSubstr("bf16 is an integer 1; it must be true or false"));
-  EXPECT_THAT(key_error(R"({"bf16": true, "brain": true})"), HasSubstr("bf16 and brain are two names of one key"));
+  EXPECT_THAT(key_error(R"({"max_step": 1})"),
+              HasSubstr("run.json: unknown key max_step; did you mean max_steps?"));
+  EXPECT_THAT(key_error(R"({"max_steps": "10"})"),
+              HasSubstr(R"(run.json: max_steps is "10" (a string); it must be an integer)"));
+  EXPECT_THAT(key_error(R"({"bf16": 1})"),
+              HasSubstr("bf16 is an integer 1; it must be true or false"));
+  EXPECT_THAT(key_error(R"({"bf16": true, "brain": true})"),
+              HasSubstr("bf16 and brain are two names of one key"));
   EXPECT_THAT(key_error("[1]"), HasSubstr("must hold a JSON object"));
 }
 
@@ -168,7 +181,9 @@ TEST(OptionTable, NestedKeysAreWalkedToEveryLevel) {
   t.add(integer, "zero.stage", 0, "stage");
   t.add(choice, "zero.offload.device", "none", "where").one_of({"none"}).except("cpu", "not yet");
   t.add(json, "elasticity", {}, "sizes").refuse("remove it");
-  auto const read = [&](std::string const& text) { return parse_nested(t, ConfigTree::parse(text, "ds"), "ds"); };
+  auto const read = [&](std::string const& text) {
+    return parse_nested(t, ConfigTree::parse(text, "ds"), "ds");
+  };
   auto const error = [&](std::string const& text) -> std::string {
     try {
       read(text);
@@ -177,36 +192,43 @@ TEST(OptionTable, NestedKeysAreWalkedToEveryLevel) {
     }
     return "";
   };
-  auto const values = read(R"({"zero": {"stage": 2.0, "offload": {"device": "none"}}, "elasticity": {"enabled": false}})");
+  auto const values = read(
+      R"({"zero": {"stage": 2.0, "offload": {"device": "none"}}, "elasticity": {"enabled": false}})");
   EXPECT_EQ(values.value(t, "zero.stage"), ConfigTree(2));
   EXPECT_FALSE(values.given("elasticity"));
-  EXPECT_THAT(error(R"({"zero": {"offload": {"devise": "cpu"}}})"), HasSubstr("unknown key zero.offload.devise; did you mean zero.offload.device?"));
+  EXPECT_THAT(error(R"({"zero": {"offload": {"devise": "cpu"}}})"),
+              HasSubstr("unknown key zero.offload.devise; did you mean zero.offload.device?"));
   EXPECT_THAT(error(R"({"zero": {"offlod": {}}})"), HasSubstr("did you mean zero.offload?"));
   EXPECT_THAT(error(R"({"stage": 1})"), HasSubstr("unknown key stage; did you mean zero.stage?"));
   EXPECT_THAT(error(R"({"zero": 3})"), HasSubstr("zero must be a block {...}"));
   EXPECT_THAT(error(R"({"zero": {"stage": "auto"}})"), HasSubstr("must be an integer"));
-  EXPECT_THAT(error(R"({"elasticity": {"enabled": true}})"), HasSubstr("elasticity is not supported: remove it"));
+  EXPECT_THAT(error(R"({"elasticity": {"enabled": true}})"),
+              HasSubstr("elasticity is not supported: remove it"));
   EXPECT_THAT(error(R"({"zero": {"offload": {"device": "cpu"}}})"), HasSubstr("not yet"));
 }
 
 TEST(OptionTable, NearestName) {
-  std::vector<std::string> const names{"gradient_clipping", "train_batch_size", "fp16", "bf16", "per_device_train_batch_size"};
-  for (auto const& [typed, expected] : std::vector<std::pair<std::string, std::string>>{{"gradient_cliping", "gradient_clipping"},
-                                                                                        {"gradeint_clipping", "gradient_clipping"},
-                                                                                        {"fp61", "fp16"},
-                                                                                        {"bf-16", "bf16"},
-                                                                                        {"per_device", "per_device_train_batch_size"},
-                                                                                        {"nothing_like_it", ""}})
+  std::vector<std::string> const names{"gradient_clipping", "train_batch_size", "fp16", "bf16",
+                                       "per_device_train_batch_size"};
+  for (auto const& [typed, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"gradient_cliping", "gradient_clipping"},
+           {"gradeint_clipping", "gradient_clipping"},
+           {"fp61", "fp16"},
+           {"bf-16", "bf16"},
+           {"per_device", "per_device_train_batch_size"},
+           {"nothing_like_it", ""}})
     EXPECT_EQ(nearest_name(typed, names), expected) << typed;
 }
 
 TEST(OptionTable, HintsSpeakOnlyWhenGivenOtherwise) {
-  EXPECT_THAT(flags({"--compile", "--workers", "0"}).hints(table()), ElementsAre("compile: no effect here"));
+  EXPECT_THAT(flags({"--compile", "--workers", "0"}).hints(table()),
+              ElementsAre("compile: no effect here"));
 }
 
 TEST(OptionTable, HelpIsWrappedAndLeavesRefusalsOut) {
   std::string const text = help(table(), "program\n");
-  EXPECT_THAT(text, AllOf(HasSubstr("\nNumbers\n  --max_steps N"), HasSubstr("steps to run (default: -1)"), HasSubstr("default: 5e-05")));
+  EXPECT_THAT(text, AllOf(HasSubstr("\nNumbers\n  --max_steps N"),
+                          HasSubstr("steps to run (default: -1)"), HasSubstr("default: 5e-05")));
   EXPECT_THAT(text, AllOf(Not(HasSubstr("--push")), HasSubstr("--compile, --workers")));
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
@@ -214,8 +236,10 @@ TEST(OptionTable, HelpIsWrappedAndLeavesRefusalsOut) {
 
 TEST(OptionTable, MarkdownHasEveryOption) {
   std::string const page = markdown(table(), "# Page\n");
-  for (auto const& option : table().options()) EXPECT_THAT(page, HasSubstr("`" + option.name + "`"));
-  EXPECT_THAT(page, AllOf(HasSubstr("| where \\| to |"), HasSubstr("integer, from 0 to 3"), HasSubstr("no: use stage 3"), HasSubstr("| none | where |")));
+  for (auto const& option : table().options())
+    EXPECT_THAT(page, HasSubstr("`" + option.name + "`"));
+  EXPECT_THAT(page, AllOf(HasSubstr("| where \\| to |"), HasSubstr("integer, from 0 to 3"),
+                          HasSubstr("no: use stage 3"), HasSubstr("| none | where |")));
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ TEST(Text, Bytes) {
 
 TEST(Text, WhatControlsATerminalIsNotPrinted) {
   EXPECT_EQ(printable("a\x1b[31mb\x7f\r\n\tc"), "a?[31mb??\n\tc");
-  EXPECT_EQ(printable("\xc2\x9b""31m \xc3\xa4 \xc2\xa0"), "??31m \xc3\xa4 \xc2\xa0");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m \xc3\xa4 \xc2\xa0"),
+            "??31m \xc3\xa4 \xc2\xa0");
   EXPECT_LT(printable(std::string(1 << 20, 'x')).size(), 17'000u);
 }
 

@@ -17,7 +17,8 @@ using ::testing::IsEmpty;
 
 namespace {
 
-SamplerConfig sequential(std::int64_t samples, int ranks, std::int64_t micro_batch, std::int64_t accumulation_steps = 1) {
+SamplerConfig sequential(std::int64_t samples, int ranks, std::int64_t micro_batch,
+                         std::int64_t accumulation_steps = 1) {
   SamplerConfig config;
   config.samples = samples;
   config.ranks = ranks;
@@ -41,19 +42,25 @@ TEST(Sampler, DealsAsAccelerateDoes) {
   ASSERT_GT(cases.size(), 100u);
   for (auto const& expected : cases.as_array()) {
     SCOPED_TRACE(expected.dump());
-    SamplerConfig config = sequential(expected.at("samples").as_int(), static_cast<int>(expected.at("ranks").as_int()),
-                                      expected.at("micro_batch").as_int(), expected.at("accumulation_steps").as_int());
+    SamplerConfig config =
+        sequential(expected.at("samples").as_int(), static_cast<int>(expected.at("ranks").as_int()),
+                   expected.at("micro_batch").as_int(), expected.at("accumulation_steps").as_int());
     config.epochs = expected.at("epochs").as_double();
     config.last_round = expected.at("drop_last").as_bool() ? LastRound::drop : LastRound::fill;
     Sampler sampler(config);
     ASSERT_EQ(sampler.steps_per_epoch(), expected.at("steps_per_epoch").as_int());
     EXPECT_EQ(sampler.total_steps(), expected.at("total_steps").as_int());
-    for (std::int64_t step = 0; step < 2 * sampler.steps_per_epoch(); ++step) {  // the second epoch is like the first
-      auto const& ranks = expected.at("steps").as_array()[static_cast<std::size_t>(step % sampler.steps_per_epoch())].as_array();
+    for (std::int64_t step = 0; step < 2 * sampler.steps_per_epoch();
+         ++step) {  // the second epoch is like the first
+      auto const& ranks =
+          expected.at("steps")
+              .as_array()[static_cast<std::size_t>(step % sampler.steps_per_epoch())]
+              .as_array();
       std::int64_t rows = 0;
       for (int rank = 0; rank < config.ranks; ++rank) {
         auto const dealt = sampler.micro_batches(step, rank);
-        EXPECT_EQ(dealt, batches_of(ranks[static_cast<std::size_t>(rank)])) << "step " << step << " rank " << rank;
+        EXPECT_EQ(dealt, batches_of(ranks[static_cast<std::size_t>(rank)]))
+            << "step " << step << " rank " << rank;
         for (auto const& batch : dealt) rows += static_cast<std::int64_t>(batch.size());
       }
       EXPECT_EQ(sampler.rows(step), rows);
@@ -96,7 +103,8 @@ TEST(Sampler, AStepSeesTheSameSamplesOnEveryLayout) {
       config.micro_batch = micro_batch;
       config.accumulation_steps = 24 / (ranks * micro_batch);
       Sampler other(config);
-      for (std::int64_t step = 0; step < 8; ++step) EXPECT_EQ(samples_of_step(other, step), samples_of_step(one, step));
+      for (std::int64_t step = 0; step < 8; ++step)
+        EXPECT_EQ(samples_of_step(other, step), samples_of_step(one, step));
     }
   }
 }
@@ -140,8 +148,8 @@ TEST(Sampler, RandomOrderIsAPermutationOfSeedAndEpoch) {
   for (std::int64_t i = 0; i < 500; ++i) ASSERT_EQ(sorted[static_cast<std::size_t>(i)], i);
 }
 
-/// Over many epochs each of the 24 orders of four samples comes up about equally often: chi-squared with 23 degrees of freedom
-/// exceeds 58 with a probability below 1e-4, and the seed is fixed.
+/// Over many epochs each of the 24 orders of four samples comes up about equally often: chi-squared
+/// with 23 degrees of freedom exceeds 58 with a probability below 1e-4, and the seed is fixed.
 TEST(Sampler, RandomOrderIsUniform) {
   auto config = sequential(4, 1, 4);
   config.order = SampleOrder::random;
@@ -154,7 +162,8 @@ TEST(Sampler, RandomOrderIsUniform) {
   }
   double chi_squared = 0;
   for (double const count : counts)
-    if (count > 0) chi_squared += (count - epochs / 24.0) * (count - epochs / 24.0) / (epochs / 24.0);
+    if (count > 0)
+      chi_squared += (count - epochs / 24.0) * (count - epochs / 24.0) / (epochs / 24.0);
   EXPECT_EQ(std::ranges::count_if(counts, [](double c) { return c > 0; }), 24);
   EXPECT_LT(chi_squared, 58);
 }
@@ -172,10 +181,12 @@ std::string error_of(SamplerConfig const& config) {
 TEST(Sampler, RefusesWhatCannotWork) {
   EXPECT_THAT(error_of<tessera::DataError>(sequential(0, 1, 1)), HasSubstr("no training samples"));
   EXPECT_THAT(error_of<tessera::ConfigError>(sequential(1, 0, 1)), HasSubstr("0 ranks"));
-  EXPECT_THAT(error_of<tessera::DataError>(sequential(std::int64_t{1} << 32, 1, 1)), HasSubstr("4294967296 samples"));
+  EXPECT_THAT(error_of<tessera::DataError>(sequential(std::int64_t{1} << 32, 1, 1)),
+              HasSubstr("4294967296 samples"));
   auto config = sequential(3, 2, 2);
   config.last_round = LastRound::drop;
-  EXPECT_THAT(error_of<tessera::DataError>(config), HasSubstr("3 samples do not fill one round of 2 ranks times 2 samples"));
+  EXPECT_THAT(error_of<tessera::DataError>(config),
+              HasSubstr("3 samples do not fill one round of 2 ranks times 2 samples"));
   config = sequential(3, 1, 1);
   config.epochs = 0;
   EXPECT_THAT(error_of<tessera::ConfigError>(config), HasSubstr("num_train_epochs is 0"));

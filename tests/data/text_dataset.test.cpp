@@ -29,7 +29,9 @@ ConfigTree const& cases() {
   return tree;
 }
 
-std::vector<std::int32_t> copy_of(std::span<std::int32_t const> ids) { return {ids.begin(), ids.end()}; }
+std::vector<std::int32_t> copy_of(std::span<std::int32_t const> ids) {
+  return {ids.begin(), ids.end()};
+}
 
 std::vector<std::int32_t> ids_of(ConfigTree const& tree) {
   std::vector<std::int32_t> out;
@@ -42,7 +44,8 @@ std::string sum_of(TokenBlocks const& blocks) {
   std::uint64_t h = 0xCBF29CE484222325u;
   for (std::int64_t b = 0; b < blocks.count(); ++b)
     for (std::int32_t const id : blocks.block(b))
-      for (int shift = 0; shift < 32; shift += 8) h = (h ^ (static_cast<std::uint32_t>(id) >> shift & 0xFF)) * 0x100000001B3u;
+      for (int shift = 0; shift < 32; shift += 8)
+        h = (h ^ (static_cast<std::uint32_t>(id) >> shift & 0xFF)) * 0x100000001B3u;
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(h));
   return text;
@@ -50,11 +53,14 @@ std::string sum_of(TokenBlocks const& blocks) {
 
 RecordPart part_of(ConfigTree const& tree) {
   std::string const kind = tree.as_array()[0].as_string();
-  return {kind == "all" ? RecordPart::Kind::all : kind == "first" ? RecordPart::Kind::first : RecordPart::Kind::rest,
+  return {kind == "all"     ? RecordPart::Kind::all
+          : kind == "first" ? RecordPart::Kind::first
+                            : RecordPart::Kind::rest,
           static_cast<int>(tree.as_array()[1].as_int())};
 }
 
-BlockRequest request_for(fs::path const& text, std::int64_t block_size, fs::path const& cache_folder) {
+BlockRequest request_for(fs::path const& text, std::int64_t block_size,
+                         fs::path const& cache_folder) {
   BlockRequest request;
   request.text = text;
   request.block_size = block_size;
@@ -65,8 +71,10 @@ BlockRequest request_for(fs::path const& text, std::int64_t block_size, fs::path
 TEST(TextBlocks, EqualHuggingFaces) {
   TemporaryFolder cache;
   for (auto const& expected : cases().at("blocks").as_array()) {
-    SCOPED_TRACE(expected.at("file").as_string() + " " + expected.at("part").dump() + " " + expected.at("block_size").dump());
-    auto request = request_for(vectors + "text/" + expected.at("file").as_string(), expected.at("block_size").as_int(), cache.path());
+    SCOPED_TRACE(expected.at("file").as_string() + " " + expected.at("part").dump() + " " +
+                 expected.at("block_size").dump());
+    auto request = request_for(vectors + "text/" + expected.at("file").as_string(),
+                               expected.at("block_size").as_int(), cache.path());
     request.part = part_of(expected.at("part"));
     request.line_breaks = expected.at("keep").as_bool() ? LineBreaks::keep : LineBreaks::drop;
     TokenBlocks const blocks = build_or_open_blocks(request, tokenizer());
@@ -82,7 +90,9 @@ TEST(TextBlocks, EqualHuggingFaces) {
 
 TEST(TextBlocks, SplitBoundaryRoundsAsDatasets) {
   for (auto const& row : cases().at("boundaries").as_array())
-    EXPECT_EQ(split_boundary(row.as_array()[0].as_int(), static_cast<int>(row.as_array()[1].as_int())), row.as_array()[2].as_int())
+    EXPECT_EQ(
+        split_boundary(row.as_array()[0].as_int(), static_cast<int>(row.as_array()[1].as_int())),
+        row.as_array()[2].as_int())
         << row.dump();
 }
 
@@ -137,7 +147,8 @@ TEST(BlockCache, OtherParametersHaveOtherFiles) {
   TemporaryFolder folder;
   fs::path const text = folder.write("a.txt", std::string(200, 'x'));
   auto const base = request_for(text, 4, folder.path());
-  std::vector<fs::path> files = {cache_file(base, tokenizer()), cache_file(base, Tokenizer(vectors + "tokenizer/bigcode"))};
+  std::vector<fs::path> files = {cache_file(base, tokenizer()),
+                                 cache_file(base, Tokenizer(vectors + "tokenizer/bigcode"))};
   auto other = base;
   other.block_size = 5;
   files.push_back(cache_file(other, tokenizer()));
@@ -162,7 +173,8 @@ void damage(fs::path const& file, std::size_t at) {
 
 TEST(BlockCache, DamageAnywhereIsFoundAndRepaired) {
   TemporaryFolder folder;
-  auto const request = request_for(folder.write("a.txt", "one two three four five six seven"), 4, folder.path());
+  auto const request =
+      request_for(folder.write("a.txt", "one two three four five six seven"), 4, folder.path());
   TokenBlocks const good = build_or_open_blocks(request, tokenizer());
   std::string const sum = sum_of(good);
   std::size_t const bytes = fs::file_size(good.file());
@@ -184,7 +196,9 @@ TEST(BlockCache, BuildersMayRace) {
   {
     std::vector<std::jthread> builders;
     for (auto& sum : sums)
-      builders.emplace_back([&] { sum = sum_of(build_or_open_blocks(request, Tokenizer(vectors + "tokenizer/gpt2"))); });
+      builders.emplace_back([&] {
+        sum = sum_of(build_or_open_blocks(request, Tokenizer(vectors + "tokenizer/gpt2")));
+      });
   }
   for (auto const& sum : sums) EXPECT_EQ(sum, sums[0]);
   EXPECT_EQ(files_in(cache.path()).size(), 1u);
@@ -203,39 +217,54 @@ std::string error_of(Action const& action) {
 }
 
 template <class ErrorType>
-std::string build_error(TemporaryFolder const& folder, std::string const& name, std::string const& text, std::int64_t block_size = 4) {
+std::string build_error(TemporaryFolder const& folder, std::string const& name,
+                        std::string const& text, std::int64_t block_size = 4) {
   auto const request = request_for(folder.write(name, text), block_size, folder.path() / "cache");
   std::string const what = error_of<ErrorType>([&] { build_or_open_blocks(request, tokenizer()); });
-  if (fs::exists(folder.path() / "cache")) { EXPECT_THAT(files_in(folder.path() / "cache"), IsEmpty()); }
+  if (fs::exists(folder.path() / "cache")) {
+    EXPECT_THAT(files_in(folder.path() / "cache"), IsEmpty());
+  }
   return what;
 }
 
 TEST(TextErrors, AreNamed) {
   TemporaryFolder folder;
   EXPECT_THAT(build_error<tessera::DataError>(folder, "short.txt", "ab\ncd", 1000),
-              ::testing::AllOf(HasSubstr("short.txt has 2 records with 5 tokens"), HasSubstr("block_size of at most 5")));
+              ::testing::AllOf(HasSubstr("short.txt has 2 records with 5 tokens"),
+                               HasSubstr("block_size of at most 5")));
   EXPECT_THAT(build_error<tessera::DataError>(folder, "empty.txt", ""), HasSubstr("has 0 records"));
-  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.csv", "text\nx"), HasSubstr("convert the .csv file"));
-  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.dat", "x"), HasSubstr("rename the file"));
-  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.txt", "x", 1), HasSubstr("block_size is 1"));
+  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.csv", "text\nx"),
+              HasSubstr("convert the .csv file"));
+  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.dat", "x"),
+              HasSubstr("rename the file"));
+  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.txt", "x", 1),
+              HasSubstr("block_size is 1"));
   auto const missing = request_for(folder.path() / "none.txt", 4, folder.path());
-  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_blocks(missing, tokenizer()); }), HasSubstr("none.txt"));
-  EXPECT_THAT(error_of<tessera::IoError>([&] { open_blocks(missing, tokenizer()); }), HasSubstr("blocks_"));
+  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_blocks(missing, tokenizer()); }),
+              HasSubstr("none.txt"));
+  EXPECT_THAT(error_of<tessera::IoError>([&] { open_blocks(missing, tokenizer()); }),
+              HasSubstr("blocks_"));
   auto blocked = request_for(vectors + "text/few.txt", 4, folder.path() / "a.txt" / "cache");
-  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_blocks(blocked, tokenizer()); }), HasSubstr("cannot make the folder"));
+  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_blocks(blocked, tokenizer()); }),
+              HasSubstr("cannot make the folder"));
 }
 
 TEST(TextErrors, JsonRecordsAreNamed) {
   TemporaryFolder folder;
-  auto const error = [&](std::string const& text) { return build_error<tessera::DataError>(folder, "a.jsonl", text); };
-  EXPECT_THAT(error("{\"text\": \"a\"}\n{\"body\": \"b\"}"), HasSubstr("a.jsonl record 2 has no member 'text'"));
-  EXPECT_THAT(error("{\"body\": \"a\"}\n{\"body\": \"b\", \"text\": \"c\"}"), HasSubstr("record 2 has a member 'text'"));
+  auto const error = [&](std::string const& text) {
+    return build_error<tessera::DataError>(folder, "a.jsonl", text);
+  };
+  EXPECT_THAT(error("{\"text\": \"a\"}\n{\"body\": \"b\"}"),
+              HasSubstr("a.jsonl record 2 has no member 'text'"));
+  EXPECT_THAT(error("{\"body\": \"a\"}\n{\"body\": \"b\", \"text\": \"c\"}"),
+              HasSubstr("record 2 has a member 'text'"));
   EXPECT_THAT(error("{\"text\": \"a\"}\n{\"text\": null}"), HasSubstr("record 2: 'text' is null"));
   EXPECT_THAT(error("{\"text\": [\"a\", \"b\"]}"), HasSubstr("'text' is an array"));
   EXPECT_THAT(error("{\"text\": \"a\"}\nb"), HasSubstr("record 2 is not an object"));
   EXPECT_THAT(error("{\"text\": \"a\"}\n{\"text\": \"b"), HasSubstr("record 2 is cut short"));
   EXPECT_THAT(error("{\"text\" \"a\"}"), HasSubstr("record 1 is not valid JSON"));
-  EXPECT_THAT(error("[{\"text\": \"a\"} {\"text\": \"b\"}]"), HasSubstr("comma is missing after record 1"));
+  EXPECT_THAT(error("[{\"text\": \"a\"} {\"text\": \"b\"}]"),
+              HasSubstr("comma is missing after record 1"));
   EXPECT_THAT(error("[{\"text\": \"a\"}"), HasSubstr("is cut short"));
   EXPECT_THAT(error("[{\"text\": \"a\"}] x"), HasSubstr("more after the array's end"));
 }
@@ -245,14 +274,18 @@ TEST(TextErrors, DamagedGzipIsFound) {
   fs::copy(vectors + "text/few_packed.txt.gz", folder.path() / "a.txt.gz");
   fs::resize_file(folder.path() / "a.txt.gz", 150);
   auto const request = request_for(folder.path() / "a.txt.gz", 4, folder.path() / "cache");
-  EXPECT_THAT(error_of<tessera::DataError>([&] { build_or_open_blocks(request, tokenizer()); }), HasSubstr("damaged or cut short"));
+  EXPECT_THAT(error_of<tessera::DataError>([&] { build_or_open_blocks(request, tokenizer()); }),
+              HasSubstr("damaged or cut short"));
 }
 
 TEST(TextBlocks, BytesThatAreNotUtf8AreReplaced) {
   TemporaryFolder folder;
-  auto const bad = request_for(folder.write("bad.txt", "caf\xE9 abc\xFF\n\xF0\x9F"), 4, folder.path());
-  auto const good = request_for(folder.write("good.txt", "caf\uFFFD abc\uFFFD\n\uFFFD"), 4, folder.path());
-  EXPECT_EQ(sum_of(build_or_open_blocks(bad, tokenizer())), sum_of(build_or_open_blocks(good, tokenizer())));
+  auto const bad =
+      request_for(folder.write("bad.txt", "caf\xE9 abc\xFF\n\xF0\x9F"), 4, folder.path());
+  auto const good =
+      request_for(folder.write("good.txt", "caf\uFFFD abc\uFFFD\n\uFFFD"), 4, folder.path());
+  EXPECT_EQ(sum_of(build_or_open_blocks(bad, tokenizer())),
+            sum_of(build_or_open_blocks(good, tokenizer())));
 }
 
 TEST(TextBlocks, IdsBeyondTheModelAreRefused) {
@@ -262,7 +295,8 @@ TEST(TextBlocks, IdsBeyondTheModelAreRefused) {
   EXPECT_EQ(blocks.max_id(), 640);
   check_vocabulary(blocks, tokenizer(), 641);
   EXPECT_THAT(error_of<tessera::DataError>([&] { check_vocabulary(blocks, tokenizer(), 640); }),
-              ::testing::AllOf(HasSubstr("token 640 ('<|endoftext|>')"), HasSubstr("below 640"), HasSubstr("641 tokens")));
+              ::testing::AllOf(HasSubstr("token 640 ('<|endoftext|>')"), HasSubstr("below 640"),
+                               HasSubstr("641 tokens")));
 }
 
 TEST(BlockSize, IsChosenAsRunClmDoes) {
@@ -278,7 +312,8 @@ TEST(BlockSize, IsChosenAsRunClmDoes) {
   EXPECT_EQ(size(4096, 1024, 8192), 1024);
   EXPECT_EQ(choose_block_size(128, 1024).warning, "");
   EXPECT_THAT(choose_block_size(4096, 1024).warning, HasSubstr("using block_size=1024"));
-  EXPECT_THAT(choose_block_size(std::nullopt, no_limit, 256).warning, HasSubstr("using block_size=256"));
+  EXPECT_THAT(choose_block_size(std::nullopt, no_limit, 256).warning,
+              HasSubstr("using block_size=256"));
   EXPECT_THROW(choose_block_size(1, 1024), tessera::ConfigError);
 }
 

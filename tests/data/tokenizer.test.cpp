@@ -25,7 +25,8 @@ ConfigTree const& cases() {
 
 std::string from_hex(std::string const& hex) {
   std::string out;
-  for (std::size_t i = 0; i < hex.size(); i += 2) out.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    out.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   return out;
 }
 
@@ -40,7 +41,9 @@ Ids ids_of(ConfigTree const& value) {
 }
 
 /// The one that is shipped lives elsewhere.
-std::string folder_of(std::string const& kind) { return kind == "gpt2_8m" ? TESSERA_TEST_DATA "/../configs/gpt2-8m" : vectors + kind; }
+std::string folder_of(std::string const& kind) {
+  return kind == "gpt2_8m" ? TESSERA_TEST_DATA "/../configs/gpt2-8m" : vectors + kind;
+}
 
 class EqualsHuggingFace : public ::testing::TestWithParam<std::string> {};
 
@@ -51,7 +54,8 @@ TEST_P(EqualsHuggingFace, OnEveryText) {
   ASSERT_EQ(texts.size(), expected.size());
   for (int pass = 0; pass < 2; ++pass)  // the second time words come from the cache
     for (std::size_t i = 0; i < texts.size(); ++i)
-      EXPECT_EQ(tokenizer.encode(text_of(texts[i])), ids_of(expected[i])) << "text " << i << ": " << texts[i].dump();
+      EXPECT_EQ(tokenizer.encode(text_of(texts[i])), ids_of(expected[i]))
+          << "text " << i << ": " << texts[i].dump();
 }
 
 TEST_P(EqualsHuggingFace, OnTheFacts) {
@@ -60,16 +64,19 @@ TEST_P(EqualsHuggingFace, OnTheFacts) {
   EXPECT_EQ(tokenizer.vocabulary_size(), facts.at("size").as_int());
   EXPECT_EQ(tokenizer.max_id(), facts.at("max_id").as_int());
   EXPECT_EQ(tokenizer.model_max_length(), facts.at("model_max_length").as_int());
-  if (facts.at("eos_id").as_int() >= 0) { EXPECT_EQ(tokenizer.eos_id(), facts.at("eos_id").as_int()); }
+  if (facts.at("eos_id").as_int() >= 0) {
+    EXPECT_EQ(tokenizer.eos_id(), facts.at("eos_id").as_int());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EqualsHuggingFace,
-                         ::testing::Values("gpt2", "flags", "llama3", "qwen", "o200k", "bigcode", "narrow", "two_files", "two_files_config",
-                                           "gpt2_8m"),
+                         ::testing::Values("gpt2", "flags", "llama3", "qwen", "o200k", "bigcode",
+                                           "narrow", "two_files", "two_files_config", "gpt2_8m"),
                          [](auto const& info) { return info.param; });
 
-/// A tokenizer in which a, 1 and ! join the first byte of any other character, if that is in the same word. So the number of ids of
-/// "a" + character tells whether GPT-2's word pattern takes the character for a letter (1: a number, !: any other sign).
+/// A tokenizer in which a, 1 and ! join the first byte of any other character, if that is in the
+/// same word. So the number of ids of "a" + character tells whether GPT-2's word pattern takes the
+/// character for a letter (1: a number, !: any other sign).
 Tokenizer probe(std::filesystem::path const& folder) {
   ConfigTree tree = ConfigTree::read(vectors + "gpt2/tokenizer.json");
   ConfigTree::Object vocab;
@@ -122,7 +129,9 @@ TEST(Tokenizer, DecodesWhatItEncoded) {
   for (std::string const kind : {"gpt2", "two_files", "o200k", "bigcode"}) {
     Tokenizer const tokenizer(vectors + kind);
     for (auto const& text : cases().at("texts").as_array())
-      if (text.is_string()) { EXPECT_EQ(tokenizer.decode(tokenizer.encode(text.as_string())), text.as_string()); }
+      if (text.is_string()) {
+        EXPECT_EQ(tokenizer.decode(tokenizer.encode(text.as_string())), text.as_string());
+      }
   }
 }
 
@@ -149,11 +158,12 @@ std::string random_text(std::mt19937& random, int length) {
       out += {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
     } else if (kind == 5) {
       std::uint32_t const c = 0x800 + random() % 0xD000;  // below the surrogates
-      out += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+      out += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+              static_cast<char>(0x80 | (c & 63))};
     } else if (kind == 6) {
       std::uint32_t const c = 0x10000 + random() % 0x100000;
-      out += {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)), static_cast<char>(0x80 | (c >> 6 & 63)),
-              static_cast<char>(0x80 | (c & 63))};
+      out += {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+              static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
     } else {
       out += "   ";
     }
@@ -190,12 +200,14 @@ TEST(Tokenizer, ALongWordIsQuick) {
 }
 
 TEST(Tokenizer, FingerprintFollowsTheFiles) {
-  Tokenizer const a(vectors + "gpt2"), b(vectors + "gpt2/tokenizer.json"), c(vectors + "flags"), d(vectors + "two_files/merges.txt");
+  Tokenizer const a(vectors + "gpt2"), b(vectors + "gpt2/tokenizer.json"), c(vectors + "flags"),
+      d(vectors + "two_files/merges.txt");
   EXPECT_EQ(a.fingerprint(), b.fingerprint());
   EXPECT_NE(a.fingerprint(), c.fingerprint());
   EXPECT_EQ(a.files().size(), 2u);
   EXPECT_EQ(d.files().size(), 2u);
-  EXPECT_EQ(tessera::data::load_tokenizer(vectors + "two_files/vocab.json")->fingerprint(), d.fingerprint());
+  EXPECT_EQ(tessera::data::load_tokenizer(vectors + "two_files/vocab.json")->fingerprint(),
+            d.fingerprint());
 }
 
 // ---- what is refused, and how it is said ----
@@ -239,7 +251,8 @@ TEST(TokenizerFile, TheSmallestOneIsRead) {
 
 TEST(TokenizerFile, MissingFilesAreNamed) {
   TemporaryFolder folder;
-  EXPECT_THAT(error_of<tessera::IoError>(folder.path()), HasSubstr("neither tokenizer.json nor both vocab.json and merges.txt"));
+  EXPECT_THAT(error_of<tessera::IoError>(folder.path()),
+              HasSubstr("neither tokenizer.json nor both vocab.json and merges.txt"));
   EXPECT_THAT(error_of<tessera::IoError>(folder.path() / "none.json"), HasSubstr("no such file"));
 }
 
@@ -258,28 +271,34 @@ TEST(TokenizerFile, OtherKindsAreRefusedByName) {
   EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("end_of_word_suffix is '</w>'"));
   tree = small_tokenizer();
   tree["pre_tokenizer"] = ConfigTree(ConfigTree::Object{{"type", "Metaspace"}});
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("pre_tokenizer has type 'Metaspace'"));
+  EXPECT_THAT(error_of<tessera::ConfigError>(tree),
+              HasSubstr("pre_tokenizer has type 'Metaspace'"));
   tree = small_tokenizer();
   tree["post_processor"] = ConfigTree(ConfigTree::Object{{"type", "BertProcessing"}});
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("post_processor has type 'BertProcessing'"));
+  EXPECT_THAT(error_of<tessera::ConfigError>(tree),
+              HasSubstr("post_processor has type 'BertProcessing'"));
 }
 
 TEST(TokenizerFile, DamageNamesFileAndField) {
   auto tree = small_tokenizer();
   tree["model"].set("merges", ConfigTree(ConfigTree::Array{"t h", "t he"}));
-  EXPECT_THAT(error_of<tessera::DataError>(tree), ::testing::AllOf(HasSubstr("tokenizer.json: model.merges[1]"), HasSubstr("'he'")));
+  EXPECT_THAT(error_of<tessera::DataError>(tree),
+              ::testing::AllOf(HasSubstr("tokenizer.json: model.merges[1]"), HasSubstr("'he'")));
   tree["model"].set("merges", ConfigTree(ConfigTree::Array{"th"}));
   EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.merges[0] is 'th'"));
   tree["model"].erase("merges");
-  EXPECT_THAT(error_of<tessera::DataError>(tree), ::testing::AllOf(HasSubstr("tokenizer.json"), HasSubstr("'merges' is missing")));
+  EXPECT_THAT(error_of<tessera::DataError>(tree),
+              ::testing::AllOf(HasSubstr("tokenizer.json"), HasSubstr("'merges' is missing")));
   tree = small_tokenizer();
   tree["model"]["vocab"].set("xyz", 7);
-  EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] has the id 7, which another token has"));
+  EXPECT_THAT(error_of<tessera::DataError>(tree),
+              HasSubstr("model.vocab['xyz'] has the id 7, which another token has"));
   tree["model"]["vocab"].set("xyz", std::int64_t{1} << 40);
   EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] is 1099511627776"));
   tree = small_tokenizer();
   tree["added_tokens"].push_back(ConfigTree(ConfigTree::Object{{"id", 3}, {"content", "<x>"}}));
-  EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("added_tokens[0]: '<x>' has the id 3, which belongs to another token"));
+  EXPECT_THAT(error_of<tessera::DataError>(tree),
+              HasSubstr("added_tokens[0]: '<x>' has the id 3, which belongs to another token"));
 }
 
 TEST(TokenizerFile, WhatWouldTakeAllMemoryOrTimeIsRefused) {
@@ -288,7 +307,8 @@ TEST(TokenizerFile, WhatWouldTakeAllMemoryOrTimeIsRefused) {
   EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] is 4194304"));
   tree = small_tokenizer();
   ConfigTree::Array steps(1000, ConfigTree(ConfigTree::Object{{"type", "Digits"}}));
-  tree["pre_tokenizer"] = ConfigTree(ConfigTree::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
+  tree["pre_tokenizer"] =
+      ConfigTree(ConfigTree::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
   EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("more than 64 steps"));
   TemporaryFolder folder;
   auto const file = folder.write("tokenizer.json", "{");
@@ -299,7 +319,9 @@ TEST(TokenizerFile, WhatWouldTakeAllMemoryOrTimeIsRefused) {
 TEST(TokenizerFile, ManyAddedTokensAreReadInTheirTime) {
   auto tree = small_tokenizer();
   ConfigTree::Array added;
-  for (int i = 0; i < 100'000; ++i) added.push_back(ConfigTree(ConfigTree::Object{{"id", 1000 + i}, {"content", "<" + std::to_string(i) + ">"}}));
+  for (int i = 0; i < 100'000; ++i)
+    added.push_back(ConfigTree(
+        ConfigTree::Object{{"id", 1000 + i}, {"content", "<" + std::to_string(i) + ">"}}));
   tree["added_tokens"] = ConfigTree(std::move(added));
   TemporaryFolder folder;
   EXPECT_EQ(Tokenizer(folder.write("tokenizer.json", tree.dump())).find("<99999>"), 100'999);

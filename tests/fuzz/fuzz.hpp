@@ -1,6 +1,7 @@
 #pragma once
-/// Entry points of the readers for hostile bytes. A reader answers with a value or with a tessera::Error; anything else (crash, other
-/// exception, endless loop, much memory) is a finding. Run by libFuzzer where clang is there, and with seeded mutations everywhere.
+/// Entry points of the readers for hostile bytes. A reader answers with a value or with a
+/// tessera::Error; anything else (crash, other exception, endless loop, much memory) is a finding.
+/// Run by libFuzzer where clang is there, and with seeded mutations everywhere.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,8 @@ std::span<Target const> targets();
 /// @throws UsageError naming the known ones
 Target const& find_target(std::string_view name);
 
-/// A directory of this process, in memory where there is a file system for that; removed at the end.
+/// A directory of this process, in memory where there is a file system for that; removed at the
+/// end.
 std::filesystem::path const& folder();
 /// Writes a file there and returns its path.
 std::filesystem::path put(std::string const& name, std::string_view bytes);
@@ -47,7 +49,8 @@ void shard(std::string_view bytes);
 
 /// A checkpoint of two tensors in folder().
 std::filesystem::path tiny_checkpoint(std::string const& name, int ranks);
-/// The archive that torch.save would write around a pickle: @p storages storages of 16 KiB before it, all checksums right.
+/// The archive that torch.save would write around a pickle: @p storages storages of 16 KiB before
+/// it, all checksums right.
 std::string archive_of(std::string const& root, std::string_view pickle, int storages);
 
 }  // namespace tessera::fuzz

@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(std::uint8_t const* data, std::size_t size
       std::fprintf(stderr, "%s; put it into TESSERA_FUZZ_TARGET\n", e.what());
       std::_Exit(64);
     }
-  }();
+  }
+  ();
   target.run({reinterpret_cast<char const*>(data), size});
   return 0;
 }

@@ -26,7 +26,8 @@ std::string read(fs::path const& path) {
 Seeds files(fs::path const& below, std::string_view name, std::string const& before = "") {
   std::vector<fs::path> paths;
   for (auto const& entry : fs::recursive_directory_iterator(below))
-    if (entry.is_regular_file() && entry.file_size() <= 65536 && entry.path().filename() == name) paths.push_back(entry.path());
+    if (entry.is_regular_file() && entry.file_size() <= 65536 && entry.path().filename() == name)
+      paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   Seeds out;
   for (auto const& path : paths) out.push_back(before + read(path));
@@ -69,29 +70,34 @@ std::string both(std::string const& first, std::string const& second) {
 }
 
 Seeds json_seeds() {
-  Seeds out = {std::string("\0", 1) + R"([null,true,-1,1e300,18446744073709551615,"\u00e4\ud83d\ude00",{"a":{"b":[]}}])",
-               "\1{\"zero_optimization\": {\"stage\": 3, // comment\n \"a\": 1\n \"b\": [1,2,],},}\n# end"};
-  for (auto const& one : files(deepspeed_data / "z1_w1", "config.json", std::string(1, '\0'))) out.push_back(one);
+  Seeds out = {
+      std::string("\0", 1) +
+          R"([null,true,-1,1e300,18446744073709551615,"\u00e4\ud83d\ude00",{"a":{"b":[]}}])",
+      "\1{\"zero_optimization\": {\"stage\": 3, // comment\n \"a\": 1\n \"b\": [1,2,],},}\n# end"};
+  for (auto const& one : files(deepspeed_data / "z1_w1", "config.json", std::string(1, '\0')))
+    out.push_back(one);
   for (auto const& one : files(deepspeed_data, "ds_config.json", "\1")) out.push_back(one);
   return out;
 }
 
 Seeds manifest_seeds() {
   Seeds out;
-  for (int ranks : {1, 3}) out.push_back(read(tiny_checkpoint(concat("seed-", ranks), ranks) / "manifest.json"));
+  for (int ranks : {1, 3})
+    out.push_back(read(tiny_checkpoint(concat("seed-", ranks), ranks) / "manifest.json"));
   return out;
 }
 
 Seeds deepspeed_configs() {
   Seeds out = files(deepspeed_data, "ds_config.json");
   for (auto const& entry : fs::recursive_directory_iterator(tests.parent_path() / "configs"))
-    if (entry.path().extension() == ".json" && entry.file_size() < 4096) out.push_back(read(entry.path()));
+    if (entry.path().extension() == ".json" && entry.file_size() < 4096)
+      out.push_back(read(entry.path()));
   return out;
 }
 
 Seeds torch_pickles() {
   Seeds out = {pickle_of(deepspeed_data / "torch_files/zip.pt")};
-  for (auto const& entry : fs::recursive_directory_iterator(deepspeed_data / "z3_w2_bf16")) 
+  for (auto const& entry : fs::recursive_directory_iterator(deepspeed_data / "z3_w2_bf16"))
     if (entry.path().extension() == ".pt") out.push_back(pickle_of(entry.path()));
   return out;
 }
@@ -99,15 +105,18 @@ Seeds torch_pickles() {
 Seeds deepspeed_pairs() {
   fs::path const step = deepspeed_data / "z1_w1/step3";
   std::string const model = pickle_of(step / "mp_rank_00_model_states.pt");
-  return {both(pickle_of(step / "zero_pp_rank_0_mp_rank_00_optim_states.pt"), model), both(pickle_of(deepspeed_data / "z3_w3/step3/zero_pp_rank_0_mp_rank_00_optim_states.pt"),
-          pickle_of(deepspeed_data / "z3_w3/step3/zero_pp_rank_0_mp_rank_00_model_states.pt"))};
+  return {
+      both(pickle_of(step / "zero_pp_rank_0_mp_rank_00_optim_states.pt"), model),
+      both(pickle_of(deepspeed_data / "z3_w3/step3/zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+           pickle_of(deepspeed_data / "z3_w3/step3/zero_pp_rank_0_mp_rank_00_model_states.pt"))};
 }
 
 Seeds tokenizers() {
   Seeds out;
   fs::path const vectors = tests / "data/vectors/tokenizer";
   for (auto const& entry : fs::directory_iterator(vectors))
-    if (fs::path const file = entry.path() / "tokenizer.json"; fs::exists(file) && fs::file_size(file) <= 65536) {
+    if (fs::path const file = entry.path() / "tokenizer.json";
+        fs::exists(file) && fs::file_size(file) <= 65536) {
       fs::path const config = entry.path() / "tokenizer_config.json";
       out.push_back(read(file) + (fs::exists(config) ? std::string(1, '\0') + read(config) : ""));
     }
@@ -116,12 +125,16 @@ Seeds tokenizers() {
 
 Seeds vocabularies() {
   fs::path const folder = tests / "data/vectors/tokenizer/two_files";
-  return {read(folder / "vocab.json") + std::string(1, '\0') + read(folder / "merges.txt"), std::string("{\"a\":0,\"b\":1,\"ab\":2}\0#version: 0.2\na b\n", 41)};
+  return {read(folder / "vocab.json") + std::string(1, '\0') + read(folder / "merges.txt"),
+          std::string("{\"a\":0,\"b\":1,\"ab\":2}\0#version: 0.2\na b\n", 41)};
 }
 
 Seeds record_seeds() {
-  std::string const text = "one line\r\n\r\nand \xc3\xa4 another\rlast", lines = "{\"text\": \"a \\\" {\"}\n{\"text\": \"b\\u00e4\"}\n", array = "[{\"text\": \"a\"}, {\"text\": \"b\"}]";
-  return {std::string(1, '\0') + text, '\1' + lines, '\2' + array, '\3' + gzipped(text), '\4' + gzipped(lines)};
+  std::string const text = "one line\r\n\r\nand \xc3\xa4 another\rlast",
+                    lines = "{\"text\": \"a \\\" {\"}\n{\"text\": \"b\\u00e4\"}\n",
+                    array = "[{\"text\": \"a\"}, {\"text\": \"b\"}]";
+  return {std::string(1, '\0') + text, '\1' + lines, '\2' + array, '\3' + gzipped(text),
+          '\4' + gzipped(lines)};
 }
 
 }  // namespace
@@ -132,7 +145,9 @@ std::vector<std::string> seeds(std::string_view target) {
   if (target == "model_config") return files(deepspeed_data / "z1_w1", "config.json");
   if (target == "deepspeed_config") return deepspeed_configs();
   if (target == "safetensors") return {read(tests / "oracles/safetensors_reference.safetensors")};
-  if (target == "torch_file") return {read(deepspeed_data / "torch_files/zip.pt"), read(deepspeed_data / "torch_files/legacy.pt")};
+  if (target == "torch_file")
+    return {read(deepspeed_data / "torch_files/zip.pt"),
+            read(deepspeed_data / "torch_files/legacy.pt")};
   if (target == "torch_pickle") return torch_pickles();
   if (target == "deepspeed") return deepspeed_pairs();
   if (target == "tokenizer") return tokenizers();

@@ -9,16 +9,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Target all[] = {{"json", json},           {"manifest", manifest},         {"model_config", model_config}, {"deepspeed_config", deepspeed_config},
-                          {"safetensors", safetensors}, {"torch_file", torch_file}, {"torch_pickle", torch_pickle}, {"deepspeed", deepspeed},
-                          {"tokenizer", tokenizer}, {"vocabulary", vocabulary},     {"records", records},           {"blocks", blocks},
+constexpr Target all[] = {{"json", json},
+                          {"manifest", manifest},
+                          {"model_config", model_config},
+                          {"deepspeed_config", deepspeed_config},
+                          {"safetensors", safetensors},
+                          {"torch_file", torch_file},
+                          {"torch_pickle", torch_pickle},
+                          {"deepspeed", deepspeed},
+                          {"tokenizer", tokenizer},
+                          {"vocabulary", vocabulary},
+                          {"records", records},
+                          {"blocks", blocks},
                           {"shard", shard}};
 
 class Folder {
  public:
   Folder() {
     bool const in_memory = fs::is_directory("/dev/shm") && ::access("/dev/shm", W_OK) == 0;
-    path_ = (in_memory ? fs::path("/dev/shm") : fs::temp_directory_path()) / concat("tessera-fuzz-", ::getpid());
+    path_ = (in_memory ? fs::path("/dev/shm") : fs::temp_directory_path()) /
+            concat("tessera-fuzz-", ::getpid());
     fs::create_directories(path_);
   }
   ~Folder() {
@@ -52,7 +62,8 @@ fs::path const& folder() {
 
 fs::path put(std::string const& name, std::string_view bytes) {
   fs::path const path = folder() / name;
-  std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary | std::ios::trunc)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   return path;
 }
 

@@ -1,4 +1,5 @@
-// A stand-in for cuBLASLt with the functions that Tessera calls, by the manual's section 3 and the comments of cublasLt.h.
+// A stand-in for cuBLASLt with the functions that Tessera calls, by the manual's section 3 and the
+// comments of cublasLt.h.
 #include "fake_cublaslt.hpp"
 
 #include <cublasLt.h>
@@ -20,7 +21,8 @@ FakeCublasLt state;
 std::mutex mutex;
 
 /// Every rule that a caller can break ends here.
-cublasStatus_t broken(std::string const& rule, cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE) {
+cublasStatus_t broken(std::string const& rule,
+                      cublasStatus_t status = CUBLAS_STATUS_INVALID_VALUE) {
   if (state.complaint.empty()) state.complaint = rule;
   return status;
 }
@@ -44,7 +46,8 @@ struct Preference {
   std::uint32_t alignment[4] = {256, 256, 256, 256};  // of A, B, C, D
 };
 
-/// A product as the heuristic and the execution see it: column-major, D[m, n] = op(A)[m, k] op(B)[k, n].
+/// A product as the heuristic and the execution see it: column-major, D[m, n] = op(A)[m, k]
+/// op(B)[k, n].
 struct Problem {
   Descriptor how;
   Layout a, b, c, d;
@@ -94,7 +97,9 @@ T const& at(void const* object) {
 
 template <class T>
 cublasStatus_t assign(T& to, void const* from, std::size_t bytes) {
-  if (bytes != sizeof(T)) return broken("an attribute of " + std::to_string(sizeof(T)) + " bytes is given " + std::to_string(bytes));
+  if (bytes != sizeof(T))
+    return broken("an attribute of " + std::to_string(sizeof(T)) + " bytes is given " +
+                  std::to_string(bytes));
   std::memcpy(&to, from, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -106,9 +111,12 @@ double load(void const* data, std::int32_t type, std::int64_t i) {
 }
 void store(void* data, std::int32_t type, std::int64_t i, double value) {
   auto const rounded = static_cast<float>(value);
-  if (type == CUDA_R_16F) static_cast<float16*>(data)[i] = float16(rounded);
-  else if (type == CUDA_R_16BF) static_cast<bfloat16*>(data)[i] = bfloat16(rounded);
-  else static_cast<float*>(data)[i] = rounded;
+  if (type == CUDA_R_16F)
+    static_cast<float16*>(data)[i] = float16(rounded);
+  else if (type == CUDA_R_16BF)
+    static_cast<bfloat16*>(data)[i] = bfloat16(rounded);
+  else
+    static_cast<float*>(data)[i] = rounded;
 }
 /// TF32 keeps 10 bits of the fraction.
 double to_tf32(double value) {
@@ -119,17 +127,25 @@ double to_tf32(double value) {
 
 /// The form with tanh; its derivative by the chain rule.
 constexpr double root_two_over_pi = 0.79788456080286535588;
-double gelu(double x) { return 0.5 * x * (1.0 + std::tanh(root_two_over_pi * (x + 0.044715 * x * x * x))); }
+double gelu(double x) {
+  return 0.5 * x * (1.0 + std::tanh(root_two_over_pi * (x + 0.044715 * x * x * x)));
+}
 double gelu_slope(double x) {
   double const t = std::tanh(root_two_over_pi * (x + 0.044715 * x * x * x));
-  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * root_two_over_pi * (1.0 + 3.0 * 0.044715 * x * x);
+  return 0.5 * (1.0 + t) +
+         0.5 * x * (1.0 - t * t) * root_two_over_pi * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-bool has_bias(std::uint32_t epilogue) { return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS; }
-bool has_aux(std::uint32_t epilogue) {
-  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU;
+bool has_bias(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
-bool known(std::uint32_t epilogue) { return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(epilogue) || has_aux(epilogue); }
+bool has_aux(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+bool known(std::uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias(epilogue) || has_aux(epilogue);
+}
 
 /// Null, or the rule of the manual that the problem breaks.
 char const* broken_rule(Problem const& p) {
@@ -142,14 +158,19 @@ char const* broken_rule(Problem const& p) {
   if (p.a.type != p.b.type) return "A and B differ in type";
   if (p.d.type != p.a.type && p.d.type != CUDA_R_32F) return "D is neither of A's type nor fp32";
   if (how.scale != CUDA_R_32F) return "alpha and beta are not fp32";
-  if (how.compute != CUBLAS_COMPUTE_32F && !(how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p.a.type == CUDA_R_32F))
+  if (how.compute != CUBLAS_COMPUTE_32F &&
+      !(how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p.a.type == CUDA_R_32F))
     return "the compute type does not go with the operands";
   if (!known(how.epilogue)) return "this epilogue is not in the fake";
   if (has_bias(how.epilogue) && !how.bias) return "an epilogue with bias has no bias";
-  if (has_bias(how.epilogue) && how.bias_type != -1 && how.bias_type != static_cast<int>(p.d.type)) return "the bias is not of D's type";
-  if (has_aux(how.epilogue) && !how.aux) return "an epilogue with GELU's input has no auxiliary matrix";
-  if (has_aux(how.epilogue) && (how.aux_ld % 8 != 0 || how.aux_ld < p.m())) return "the auxiliary leading dimension is no multiple of 8, or too small";
-  if (has_aux(how.epilogue) && how.aux_type != -1 && how.aux_type != static_cast<int>(p.d.type)) return "the auxiliary matrix is not of D's type";
+  if (has_bias(how.epilogue) && how.bias_type != -1 && how.bias_type != static_cast<int>(p.d.type))
+    return "the bias is not of D's type";
+  if (has_aux(how.epilogue) && !how.aux)
+    return "an epilogue with GELU's input has no auxiliary matrix";
+  if (has_aux(how.epilogue) && (how.aux_ld % 8 != 0 || how.aux_ld < p.m()))
+    return "the auxiliary leading dimension is no multiple of 8, or too small";
+  if (has_aux(how.epilogue) && how.aux_type != -1 && how.aux_type != static_cast<int>(p.d.type))
+    return "the auxiliary matrix is not of D's type";
   return nullptr;
 }
 
@@ -163,11 +184,15 @@ std::uint32_t alignment_of(void const* data) {
 /// Null, or what is different from the problem that the algorithm was chosen for.
 char const* unlike(Algorithm const& chosen, Problem const& p) {
   auto const &x = chosen.problem.how, &y = p.how;
-  if (x.compute != y.compute || x.transpose_a != y.transpose_a || x.transpose_b != y.transpose_b || x.epilogue != y.epilogue)
+  if (x.compute != y.compute || x.transpose_a != y.transpose_a || x.transpose_b != y.transpose_b ||
+      x.epilogue != y.epilogue)
     return "the algorithm was chosen for another operation";
-  if (!(chosen.problem.a == p.a && chosen.problem.b == p.b && chosen.problem.d == p.d)) return "the algorithm was chosen for other matrices";
-  if (has_bias(y.epilogue) && alignment_of(y.bias) < chosen.bias_alignment) return "the algorithm was chosen for a better aligned bias";
-  if (has_aux(y.epilogue) && alignment_of(y.aux) < chosen.aux_alignment) return "the algorithm was chosen for a better aligned auxiliary matrix";
+  if (!(chosen.problem.a == p.a && chosen.problem.b == p.b && chosen.problem.d == p.d))
+    return "the algorithm was chosen for other matrices";
+  if (has_bias(y.epilogue) && alignment_of(y.bias) < chosen.bias_alignment)
+    return "the algorithm was chosen for a better aligned bias";
+  if (has_aux(y.epilogue) && alignment_of(y.aux) < chosen.aux_alignment)
+    return "the algorithm was chosen for a better aligned auxiliary matrix";
   return nullptr;
 }
 
@@ -179,17 +204,21 @@ struct Execution {
   void* d;
 
   double factor_a(std::int64_t i, std::int64_t l) const {
-    double const v = load(a, p.a.type, p.how.transpose_a == CUBLAS_OP_N ? i + l * p.a.ld : l + i * p.a.ld);
+    double const v =
+        load(a, p.a.type, p.how.transpose_a == CUBLAS_OP_N ? i + l * p.a.ld : l + i * p.a.ld);
     return p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? to_tf32(v) : v;
   }
   double factor_b(std::int64_t l, std::int64_t j) const {
-    double const v = load(b, p.b.type, p.how.transpose_b == CUBLAS_OP_N ? l + j * p.b.ld : j + l * p.b.ld);
+    double const v =
+        load(b, p.b.type, p.how.transpose_b == CUBLAS_OP_N ? l + j * p.b.ld : j + l * p.b.ld);
     return p.how.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? to_tf32(v) : v;
   }
-  /// The sum in two halves, which meet in the output's type under the schemes that hold parts in it.
+  /// The sum in two halves, which meet in the output's type under the schemes that hold parts in
+  /// it.
   double sum(std::int64_t i, std::int64_t j) const {
     double parts[2] = {0.0, 0.0};
-    for (std::int64_t l = 0; l < p.k(); ++l) parts[2 * l >= p.k()] += factor_a(i, l) * factor_b(l, j);
+    for (std::int64_t l = 0; l < p.k(); ++l)
+      parts[2 * l >= p.k()] += factor_a(i, l) * factor_b(l, j);
     if (reduction & (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE))
       for (double& part : parts) {
         float rounded = 0.0f;
@@ -220,7 +249,8 @@ Problem problem_of(void const* how, void const* a, void const* b, void const* c,
   return {at<Descriptor>(how), at<Layout>(a), at<Layout>(b), at<Layout>(c), at<Layout>(d)};
 }
 
-/// Fastest first, as the manual orders them: splits of the sum before whole sums, of the schemes that are allowed.
+/// Fastest first, as the manual orders them: splits of the sum before whole sums, of the schemes
+/// that are allowed.
 std::vector<Algorithm> candidates_of(Problem const& p, Preference const& wanted) {
   std::vector<Algorithm> out;
   Algorithm one{p};
@@ -230,11 +260,14 @@ std::vector<Algorithm> candidates_of(Problem const& p, Preference const& wanted)
   one.fit = false;
   for (int i = 0; i < state.unfit_candidates; ++i) out.push_back(one);
   one.fit = !state.all_unfit;
-  for (std::uint32_t scheme : {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
-                               CUBLASLT_REDUCTION_SCHEME_NONE}) {
+  for (std::uint32_t scheme :
+       {CUBLASLT_REDUCTION_SCHEME_INPLACE, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE,
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, CUBLASLT_REDUCTION_SCHEME_NONE}) {
     if ((wanted.reductions & scheme) != scheme) continue;
     one.reduction = scheme;
-    one.workspace = scheme == CUBLASLT_REDUCTION_SCHEME_NONE ? 0 : static_cast<std::uint64_t>(2 * p.m() * p.n()) * sizeof(float);
+    one.workspace = scheme == CUBLASLT_REDUCTION_SCHEME_NONE
+                        ? 0
+                        : static_cast<std::uint64_t>(2 * p.m() * p.n()) * sizeof(float);
     if (one.workspace <= wanted.workspace) out.push_back(one);
   }
   return out;
@@ -249,61 +282,101 @@ extern "C" {
 
 FakeCublasLt* tessera_fake_cublaslt() { return &state; }
 
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { return create<int>(handle, state.handles, 0); }
-const char* cublasLtGetStatusString(cublasStatus_t status) {
+cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
+  return create<int>(handle, state.handles, 0);
+}
+char const* cublasLtGetStatusString(cublasStatus_t status) {
   if (status == CUBLAS_STATUS_ALLOC_FAILED) return "no memory";
-  return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : status == CUBLAS_STATUS_INVALID_VALUE ? "an invalid value" : "another status";
+  return status == CUBLAS_STATUS_NOT_SUPPORTED   ? "not supported"
+         : status == CUBLAS_STATUS_INVALID_VALUE ? "an invalid value"
+                                                 : "another status";
 }
 size_t cublasLtGetVersion() { return CUBLAS_VERSION; }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute, cudaDataType_t scale) {
-  return create<Descriptor>(out, state.descriptors, static_cast<std::int32_t>(compute), static_cast<std::int32_t>(scale));
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* out, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+  return create<Descriptor>(out, state.descriptors, static_cast<std::int32_t>(compute),
+                            static_cast<std::int32_t>(scale));
 }
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t object) { return destroy<Descriptor>(object, state.descriptors); }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object, cublasLtMatmulDescAttributes_t attribute, const void* from, size_t bytes) {
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t object) {
+  return destroy<Descriptor>(object, state.descriptors);
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t object,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              void const* from, size_t bytes) {
   auto& d = *reinterpret_cast<Descriptor*>(object);
   switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_TRANSA: return assign(d.transpose_a, from, bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSB: return assign(d.transpose_b, from, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE: return assign(d.epilogue, from, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return assign(d.bias, from, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: return assign(d.bias_type, from, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return assign(d.aux, from, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return assign(d.aux_ld, from, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE: return assign(d.aux_type, from, bytes);
-    default: return broken("this attribute of a product is not in the fake");
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+      return assign(d.transpose_a, from, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+      return assign(d.transpose_b, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+      return assign(d.epilogue, from, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+      return assign(d.bias, from, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+      return assign(d.bias_type, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return assign(d.aux, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return assign(d.aux_ld, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE:
+      return assign(d.aux_type, from, bytes);
+    default:
+      return broken("this attribute of a product is not in the fake");
   }
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type, uint64_t rows, uint64_t columns, int64_t ld) {
-  if (rows == 0 || columns == 0 || ld < static_cast<std::int64_t>(rows)) return broken("a layout is empty, or its leading dimension below its rows");
-  return create<Layout>(out, state.layouts, type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), ld);
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* out, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t ld) {
+  if (rows == 0 || columns == 0 || ld < static_cast<std::int64_t>(rows))
+    return broken("a layout is empty, or its leading dimension below its rows");
+  return create<Layout>(out, state.layouts, type, static_cast<std::int64_t>(rows),
+                        static_cast<std::int64_t>(columns), ld);
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t object) { return destroy<Layout>(object, state.layouts); }
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t object) {
+  return destroy<Layout>(object, state.layouts);
+}
 
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) { return create<Preference>(out, state.preferences); }
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t object) { return destroy<Preference>(object, state.preferences); }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object, cublasLtMatmulPreferenceAttributes_t attribute, const void* from,
-                                                    size_t bytes) {
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) {
+  return create<Preference>(out, state.preferences);
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t object) {
+  return destroy<Preference>(object, state.preferences);
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t object,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    void const* from, size_t bytes) {
   auto& p = *reinterpret_cast<Preference*>(object);
   switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return assign(p.workspace, from, bytes);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return assign(p.reductions, from, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES: return assign(p.alignment[0], from, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES: return assign(p.alignment[1], from, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES: return assign(p.alignment[2], from, bytes);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES: return assign(p.alignment[3], from, bytes);
-    default: return broken("this preference is not in the fake");
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+      return assign(p.workspace, from, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return assign(p.reductions, from, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+      return assign(p.alignment[0], from, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+      return assign(p.alignment[1], from, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+      return assign(p.alignment[2], from, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+      return assign(p.alignment[3], from, bytes);
+    default:
+      return broken("this preference is not in the fake");
   }
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int most,
-                                              cublasLtMatmulHeuristicResult_t results[], int* found) {
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int* found) {
   std::lock_guard const lock(mutex);
   ++state.heuristics;
   *found = 0;
-  if (!objects().contains(handle)) return broken("the heuristic is asked without a handle", CUBLAS_STATUS_NOT_INITIALIZED);
+  if (!objects().contains(handle))
+    return broken("the heuristic is asked without a handle", CUBLAS_STATUS_NOT_INITIALIZED);
   Problem const p = problem_of(how, a, b, c, d);
   if (char const* rule = broken_rule(p)) return broken(rule);
   if (state.refused_epilogues.contains(p.how.epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -319,8 +392,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t how, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t how,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       cublasLtMatmulAlgo_t const* algorithm,
                                        cublasLtMatmulHeuristicResult_t* result) {
   std::lock_guard const lock(mutex);
   auto const& chosen = algorithms().at(algorithm->data[0]);
@@ -329,28 +404,43 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t ho
   return chosen.fit ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
-                              const void* b, cublasLtMatrixLayout_t b_layout, const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t workspace_bytes,
-                              cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, void const* alpha,
+                              void const* a, cublasLtMatrixLayout_t a_layout, void const* b,
+                              cublasLtMatrixLayout_t b_layout, void const* beta, void const* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout,
+                              cublasLtMatmulAlgo_t const* algorithm, void* workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
   std::lock_guard const lock(mutex);
-  if (!objects().contains(handle)) return broken("a product without a handle", CUBLAS_STATUS_NOT_INITIALIZED);
+  if (!objects().contains(handle))
+    return broken("a product without a handle", CUBLAS_STATUS_NOT_INITIALIZED);
   Problem const p = problem_of(how, a_layout, b_layout, c_layout, d_layout);
   if (char const* rule = broken_rule(p)) return broken(rule);
   auto const& chosen = algorithms().at(algorithm->data[0]);
   if (char const* rule = unlike(chosen, p)) return broken(rule);
-  if (!chosen.fit) return broken("an algorithm that this device does not accept", CUBLAS_STATUS_ARCH_MISMATCH);
-  if (chosen.workspace > workspace_bytes || alignment_of(workspace) < 256) return broken("the workspace is too small, or not aligned to 256 bytes");
+  if (!chosen.fit)
+    return broken("an algorithm that this device does not accept", CUBLAS_STATUS_ARCH_MISMATCH);
+  if (chosen.workspace > workspace_bytes || alignment_of(workspace) < 256)
+    return broken("the workspace is too small, or not aligned to 256 bytes");
   void const* const operands[4] = {a, b, c, d};
   for (int i = 0; i < 4; ++i)
-    if (alignment_of(operands[i]) < chosen.alignment[i]) return broken("the algorithm was chosen for better aligned operands");
+    if (alignment_of(operands[i]) < chosen.alignment[i])
+      return broken("the algorithm was chosen for better aligned operands");
   if (d == a || d == b || c != d) return broken("D shares memory with A or B, or C is not D");
-  if (state.next_status != 0) return static_cast<cublasStatus_t>(std::exchange(state.next_status, 0));
+  if (state.next_status != 0)
+    return static_cast<cublasStatus_t>(std::exchange(state.next_status, 0));
   ++state.products;
   state.epilogue = p.how.epilogue;
   state.reduction = chosen.reduction;
   state.compute = static_cast<std::uint32_t>(p.how.compute);
-  Execution const execution{p, chosen.reduction, *static_cast<float const*>(alpha), *static_cast<float const*>(beta), a, b, c, d};
+  Execution const execution{p,
+                            chosen.reduction,
+                            *static_cast<float const*>(alpha),
+                            *static_cast<float const*>(beta),
+                            a,
+                            b,
+                            c,
+                            d};
   reinterpret_cast<tessera::memory::Queue*>(stream)->submit([execution] { execution.run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

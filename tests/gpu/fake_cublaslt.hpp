@@ -1,6 +1,7 @@
 #pragma once
-/// cuBLASLt on host memory with the rules of its manual: what a test sees of it and tells it to refuse. The library computes by plain
-/// loops in double; streams are queues of host threads (fake_device.hpp).
+/// cuBLASLt on host memory with the rules of its manual: what a test sees of it and tells it to
+/// refuse. The library computes by plain loops in double; streams are queues of host threads
+/// (fake_device.hpp).
 
 #include <atomic>
 #include <cstdint>
@@ -21,7 +22,7 @@ struct FakeCublasLt {
 
   // what the next heuristics do
   std::set<std::uint32_t> refused_epilogues;  ///< no algorithm for these (cublasLtEpilogue_t)
-  int unfit_candidates = 0;                   ///< so many candidates stand first that this device does not accept
+  int unfit_candidates = 0;  ///< so many candidates stand first that this device does not accept
   bool all_unfit = false;
   int next_status = 0;  ///< not 0: the next product ends with this cublasStatus_t
 };

@@ -1,6 +1,7 @@
-/// What a device computes in its flat kernels, beside the host: bits that do not depend on where operands lie, conversions of every fp16
-/// number, AdamW and the squares of gradients. Without arguments over a device made of host memory, which tries the test itself; with
-/// "device" on a GPU.
+/// What a device computes in its flat kernels, beside the host: bits that do not depend on where
+/// operands lie, conversions of every fp16 number, AdamW and the squares of gradients. Without
+/// arguments over a device made of host memory, which tries the test itself; with "device" on a
+/// GPU.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -30,7 +31,8 @@ TEST_P(Flat, GivesTheHostsNumbersAndTheSameBitsWhereverOperandsLie) {
         ASSERT_NO_FATAL_FAILURE(expect_close(device, host.values()));
       }
       for (auto const& place : flat_places()) {
-        SCOPED_TRACE("at " + std::to_string(place.out) + ", " + std::to_string(place.a) + ", " + std::to_string(place.b));
+        SCOPED_TRACE("at " + std::to_string(place.out) + ", " + std::to_string(place.a) + ", " +
+                     std::to_string(place.b));
         ASSERT_TRUE(run_flat(*stream, kernel, n, place) == device);
       }
     }
@@ -39,12 +41,15 @@ TEST_P(Flat, GivesTheHostsNumbersAndTheSameBitsWhereverOperandsLie) {
 template <class T>
 T element(Array const& array, std::int64_t i) {
   T out;
-  std::memcpy(&out, static_cast<std::byte const*>(array.data()) + static_cast<std::size_t>(i) * sizeof(T), sizeof(T));
+  std::memcpy(&out,
+              static_cast<std::byte const*>(array.data()) + static_cast<std::size_t>(i) * sizeof(T),
+              sizeof(T));
   return out;
 }
 template <class T>
 void set_bits(Array& array, std::int64_t i, T bits) {
-  std::memcpy(static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(i) * sizeof(T), &bits, sizeof(T));
+  std::memcpy(static_cast<std::byte*>(array.data()) + static_cast<std::size_t>(i) * sizeof(T),
+              &bits, sizeof(T));
 }
 
 class Conversions : public ::testing::Test {
@@ -63,7 +68,8 @@ TEST_F(Conversions, EveryFp16NumberToFp32) {
   for (std::int64_t i = 0; i < 65536; ++i) set_bits(in, i, static_cast<std::uint16_t>(i));
   Array const out = converted(in, Dtype::fp32);
   for (std::int64_t i = 0; i < 65536; ++i) {
-    auto const got = element<std::uint32_t>(out, i), want = std::bit_cast<std::uint32_t>(static_cast<float>(element<float16>(in, i)));
+    auto const got = element<std::uint32_t>(out, i),
+               want = std::bit_cast<std::uint32_t>(static_cast<float>(element<float16>(in, i)));
     if (std::isnan(std::bit_cast<float>(want))) {
       ASSERT_TRUE(std::isnan(std::bit_cast<float>(got)) && (got >> 31) == (want >> 31)) << i;
     } else {
@@ -72,7 +78,8 @@ TEST_F(Conversions, EveryFp16NumberToFp32) {
   }
 }
 
-/// Every fp16 number, the middle to the next one, and the fp32 numbers beside both; NaN with either sign.
+/// Every fp16 number, the middle to the next one, and the fp32 numbers beside both; NaN with either
+/// sign.
 TEST_F(Conversions, Fp32RoundsToFp16AndBf16AsOnTheHost) {
   std::vector<std::uint32_t> bits{0x7FC00000u, 0xFFC00000u, 0x7F800001u, 0xFF800001u};
   for (std::uint32_t i = 0; i < 65536; ++i) {
@@ -81,28 +88,37 @@ TEST_F(Conversions, Fp32RoundsToFp16AndBf16AsOnTheHost) {
     std::uint32_t const here = std::bit_cast<std::uint32_t>(static_cast<float>(half));
     for (std::uint32_t const at : {here, here + 0x1000u})
       for (std::uint32_t const beside : {at - 1u, at, at + 1u}) bits.push_back(beside);
-    for (std::uint32_t const beside : {i << 16 | 0x7FFFu, i << 16 | 0x8000u, i << 16 | 0x8001u}) bits.push_back(beside);
+    for (std::uint32_t const beside : {i << 16 | 0x7FFFu, i << 16 | 0x8000u, i << 16 | 0x8001u})
+      bits.push_back(beside);
   }
   Array in(Dtype::fp32, {static_cast<std::int64_t>(bits.size())});
   for (std::size_t i = 0; i < bits.size(); ++i) set_bits(in, static_cast<std::int64_t>(i), bits[i]);
   Array const to_fp16 = converted(in, Dtype::fp16), to_bf16 = converted(in, Dtype::bf16);
   for (std::size_t i = 0; i < bits.size(); ++i) {
     float const value = std::bit_cast<float>(bits[i]);
-    ASSERT_EQ(element<std::uint16_t>(to_fp16, static_cast<std::int64_t>(i)), float16::round(value)) << std::hex << bits[i];
-    ASSERT_EQ(element<std::uint16_t>(to_bf16, static_cast<std::int64_t>(i)), bfloat16::round(value)) << std::hex << bits[i];
+    ASSERT_EQ(element<std::uint16_t>(to_fp16, static_cast<std::int64_t>(i)), float16::round(value))
+        << std::hex << bits[i];
+    ASSERT_EQ(element<std::uint16_t>(to_bf16, static_cast<std::int64_t>(i)), bfloat16::round(value))
+        << std::hex << bits[i];
   }
 }
 
-/// The state after a step over one segment of n elements, each array `shift` elements after a border.
+/// The state after a step over one segment of n elements, each array `shift` elements after a
+/// border.
 struct Stepped {
   Array master, exp_avg, exp_avg_sq, weights;
   bool operator==(Stepped const&) const = default;
 };
-Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift, std::optional<AdamWControl> said) {
-  auto const operand = [&](Dtype type, std::uint64_t seed, double size, double middle) { return Guarded(q, Array(type, {n}).randomise(seed, size, middle), shift); };
-  Guarded const p = operand(Dtype::fp32, 1, 1.0, 0.0), m = operand(Dtype::fp32, 2, 0.1, 0.0), v = operand(Dtype::fp32, 3, 0.005, 0.005),
-                g = operand(dtype, 4, 3.0, 0.0), w = operand(dtype, 5, 1.0, 0.0);
-  memory::Buffer const control("control", memory::Purpose::workspace, sizeof(AdamWControl), memory::tier_of(q));
+Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
+                   std::optional<AdamWControl> said) {
+  auto const operand = [&](Dtype type, std::uint64_t seed, double size, double middle) {
+    return Guarded(q, Array(type, {n}).randomise(seed, size, middle), shift);
+  };
+  Guarded const p = operand(Dtype::fp32, 1, 1.0, 0.0), m = operand(Dtype::fp32, 2, 0.1, 0.0),
+                v = operand(Dtype::fp32, 3, 0.005, 0.005), g = operand(dtype, 4, 3.0, 0.0),
+                w = operand(dtype, 5, 1.0, 0.0);
+  memory::Buffer const control("control", memory::Purpose::workspace, sizeof(AdamWControl),
+                               memory::tier_of(q));
   AdamWStep step;
   step.bias_correction1 = 1 - 0.9;
   step.bias_correction2 = 1 - 0.999;
@@ -122,30 +138,36 @@ Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift, st
 
 TEST_P(Flat, AdamWGivesTheHostsNumbersAndReadsItsControl) {
   for (std::int64_t n : {5, 257, 4099}) {
-    Stepped const host = adamw_step(*queue, dtype, n, 0, {}), device = adamw_step(*stream, dtype, n, 0, {});
+    Stepped const host = adamw_step(*queue, dtype, n, 0, {}),
+                  device = adamw_step(*stream, dtype, n, 0, {});
     ASSERT_NO_FATAL_FAILURE(expect_close(device.master, host.master.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.exp_avg, host.exp_avg.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.exp_avg_sq, host.exp_avg_sq.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.weights, host.weights.values(), 3e-7));
-    for (std::int64_t shift : {0, 1, 2, 7}) EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, AdamWControl{0.37, 0}) == device) << shift;
-    EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, AdamWControl{0.37, 1}).master == Array(Dtype::fp32, {n}).randomise(1, 1.0));
+    for (std::int64_t shift : {0, 1, 2, 7})
+      EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, AdamWControl{0.37, 0}) == device) << shift;
+    EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, AdamWControl{0.37, 1}).master ==
+                Array(Dtype::fp32, {n}).randomise(1, 1.0));
   }
 }
 
 TEST_P(Flat, SquaresOfGradients) {
   for (std::int64_t n : {1, 1000, 16384, 70001}) {
     Array values = Array(dtype, {n}).randomise(6, 100.0);
-    memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double), memory::Tier::device);
+    memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double),
+                                memory::Tier::device);
     auto const sums = [&](std::int64_t shift) {
       Guarded const gradient(*stream, values, shift);
       double out[2];
-      gradient_statistics(*stream, static_cast<double*>(result.data()), {{gradient.data(), n}, {gradient.data(), n / 2}}, dtype);
+      gradient_statistics(*stream, static_cast<double*>(result.data()),
+                          {{gradient.data(), n}, {gradient.data(), n / 2}}, dtype);
       memory::copy(*stream, out, result.data(), sizeof out);
       finish(*stream);
       return std::pair(out[0], out[1]);
     };
     double want = 0.0;
-    for (std::int64_t i = 0; i < n; ++i) want += (i < n / 2 ? 2.0 : 1.0) * values.get(i) * values.get(i);
+    for (std::int64_t i = 0; i < n; ++i)
+      want += (i < n / 2 ? 2.0 : 1.0) * values.get(i) * values.get(i);
     auto const first = sums(0);
     EXPECT_NEAR(first.first, want, 1e-13 * want);
     EXPECT_EQ(first.second, 0.0);

@@ -1,5 +1,6 @@
-/// Device memory beside what the driver says, and the rules of its pool (src/memory/detail/device_memory.hpp), without arguments
-/// over a device made of host memory, which tries the tests themselves; with "device" on a GPU.
+/// Device memory beside what the driver says, and the rules of its pool
+/// (src/memory/detail/device_memory.hpp), without arguments over a device made of host memory,
+/// which tries the tests themselves; with "device" on a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ constexpr std::size_t large = std::size_t{256} << 20;
 std::size_t free_now() { return describe_device(Runtime::device()).free_bytes; }
 
 void expect_taken(std::size_t before, std::size_t bytes) {
-  EXPECT_NEAR(static_cast<double>(before) - static_cast<double>(free_now()), static_cast<double>(bytes), 0.01 * static_cast<double>(large));
+  EXPECT_NEAR(static_cast<double>(before) - static_cast<double>(free_now()),
+              static_cast<double>(bytes), 0.01 * static_cast<double>(large));
 }
 
 TEST(DeviceMemory, LedgerAndDriverAgree) {
@@ -58,11 +60,16 @@ TEST(DeviceMemory, WorkOfAFormerOwnerDoesNotReachTheNext) {
 }
 
 TEST(DeviceMemory, TheHostDoesNotWaitForStreams) {
-  { Buffer const first("makes the pool", Purpose::data, 512, Tier::device), pinned("pinned", Purpose::data, 512, Tier::pinned); }
+  {
+    Buffer const first("makes the pool", Purpose::data, 512, Tier::device),
+        pinned("pinned", Purpose::data, 512, Tier::pinned);
+  }
   auto const stream = make_stream_queue("stream");
   std::atomic<bool> open{false};
   stream->submit([&] {
-    for (auto const end = std::chrono::steady_clock::now() + 10s; !open && std::chrono::steady_clock::now() < end;) std::this_thread::sleep_for(1ms);
+    for (auto const end = std::chrono::steady_clock::now() + 10s;
+         !open && std::chrono::steady_clock::now() < end;)
+      std::this_thread::sleep_for(1ms);
   });
   auto const held_up = stream->record();
   { Buffer const buffer("freed", Purpose::data, 512, Tier::device); }
@@ -76,11 +83,14 @@ TEST(DeviceMemory, TheHostDoesNotWaitForStreams) {
 TEST(DeviceMemory, ARefusalNamesWhatIsHeldAndLeavesTheDeviceUsable) {
   Buffer const weights("weights", Purpose::weights, large, Tier::device);
   try {
-    Buffer const buffer("too large", Purpose::activations, 2 * describe_device(Runtime::device()).total_bytes, Tier::device);
+    Buffer const buffer("too large", Purpose::activations,
+                        2 * describe_device(Runtime::device()).total_bytes, Tier::device);
     ADD_FAILURE() << "twice the device's memory was given out";
   } catch (OutOfMemoryError const& error) {
-    EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("for too large on the device"), ::testing::HasSubstr("weights 256 MiB"),
-                                               ::testing::HasSubstr("--per_device_train_batch_size")));
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(::testing::HasSubstr("for too large on the device"),
+                                 ::testing::HasSubstr("weights 256 MiB"),
+                                 ::testing::HasSubstr("--per_device_train_batch_size")));
     std::printf("%s\n", error.what());
   }
   Buffer const after("after", Purpose::data, large, Tier::device);
@@ -94,7 +104,8 @@ int main(int argc, char** argv) {
   using namespace tessera;
   ::testing::InitGoogleTest(&argc, argv);
   std::optional<test::FakeDevice> fake;
-  if (argc < 2 || std::string_view(argv[1]) != "device") fake.emplace().capacity = std::size_t{2} << 30;
+  if (argc < 2 || std::string_view(argv[1]) != "device")
+    fake.emplace().capacity = std::size_t{2} << 30;
   auto const found = memory::find_devices();
   if (found.count == 0) {
     std::printf("skipped: %s\n", found.reason.c_str());

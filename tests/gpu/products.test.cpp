@@ -1,6 +1,7 @@
-/// Matrix products as a device computes them: the calls to cuBLASLt and the steps around it, against the double-precision reference of
-/// tests/kernels. Without arguments over a cuBLASLt and a device made of host memory, whose rules are the manual's; with "device" on a
-/// GPU and NVIDIA's library, which also shows that its GELU is the form with tanh.
+/// Matrix products as a device computes them: the calls to cuBLASLt and the steps around it,
+/// against the double-precision reference of tests/kernels. Without arguments over a cuBLASLt and a
+/// device made of host memory, whose rules are the manual's; with "device" on a GPU and NVIDIA's
+/// library, which also shows that its GELU is the form with tanh.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -30,7 +31,10 @@ test::FakeDevice* fake_device = nullptr;  // null: a GPU and NVIDIA's cuBLASLt
 class OnDevice {
  public:
   OnDevice(Queue& q, Matrix const& m, std::size_t shift = 0)
-      : q_(q), shift_(shift), buffer_("operand", memory::Purpose::workspace, m.bytes.size() + shift, memory::Tier::device) {
+      : q_(q),
+        shift_(shift),
+        buffer_("operand", memory::Purpose::workspace, m.bytes.size() + shift,
+                memory::Tier::device) {
     memory::copy(q, data(), m.bytes.data(), m.bytes.size());
     q.record().wait("the copy", deadline);
   }
@@ -46,7 +50,8 @@ class OnDevice {
   memory::Buffer buffer_;
 };
 
-/// One product with its operands; the reference is of exact operands, so x is known to fp32's accuracy.
+/// One product with its operands; the reference is of exact operands, so x is known to fp32's
+/// accuracy.
 struct Product {
   Case c;
   GemmActivation activation = GemmActivation::none;
@@ -55,10 +60,13 @@ struct Product {
   std::int64_t gap_a = 0, gap_b = 0, gap_c = 0;  ///< elements between rows
 };
 
-double gelu(double x) { return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))); }
+double gelu(double x) {
+  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 double gelu_slope(double x) {
   double const t = std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x));
-  return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
+  return 0.5 * (1.0 + t) +
+         0.5 * x * (1.0 - t * t) * std::sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
 }
 /// The hardware's tanh is exact to 11 bits; whether cuBLASLt uses it is not documented.
 double tanh_error() { return fake_device ? 3e-6 : 0x1p-10; }
@@ -69,26 +77,37 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
   void SetUp() override { set_device_settings({.gelu = DeviceGelu::fused}); }
   void TearDown() override { set_device_settings({}); }
 
-  /// Computes and compares all of c, and x where it is kept. @p roundings: how often x may be rounded on its way into c.
+  /// Computes and compares all of c, and x where it is kept. @p roundings: how often x may be
+  /// rounded on its way into c.
   void check(Product const& p, double roundings = 1.0) {
     Case const& c = p.c;
-    Matrix const a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3), old(c.shape.m, c.shape.n, c.out, 4);
+    Matrix const a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3),
+                 old(c.shape.m, c.shape.n, c.out, 4);
     Matrix input(c.shape.m, c.shape.n, c.out, 5);
-    Matrix const wide_a = with_gaps(a, a.columns + p.gap_a), wide_b = with_gaps(b, b.columns + p.gap_b);
+    Matrix const wide_a = with_gaps(a, a.columns + p.gap_a),
+                 wide_b = with_gaps(b, b.columns + p.gap_b);
     Matrix wide_c = with_gaps(old, old.columns + p.gap_c), got = old, kept = input;
-    OnDevice const da(*q, wide_a, p.shift_a), db(*q, wide_b, p.shift_b), dbias(*q, bias, p.shift_bias), dc(*q, wide_c, p.shift_c), dinput(*q, input, p.shift_input);
-    run({c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, dc.data(), da.data(), db.data(),
-         c.bias ? dbias.data() : nullptr, p.activation, p.activation == GemmActivation::none ? nullptr : dinput.data(),
+    OnDevice const da(*q, wide_a, p.shift_a), db(*q, wide_b, p.shift_b),
+        dbias(*q, bias, p.shift_bias), dc(*q, wide_c, p.shift_c), dinput(*q, input, p.shift_input);
+    run({c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, dc.data(),
+         da.data(), db.data(), c.bias ? dbias.data() : nullptr, p.activation,
+         p.activation == GemmActivation::none ? nullptr : dinput.data(),
          p.gap_a ? wide_a.columns : 0, p.gap_b ? wide_b.columns : 0, p.gap_c ? wide_c.columns : 0});
     dc.read(wide_c);
     EXPECT_TRUE(take_out_gaps(got, wide_c));
     dinput.read(kept);
     for (std::int64_t e = 0; e < c.shape.m * c.shape.n; ++e) {
       double const x = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
-      double const want = p.activation == GemmActivation::gelu ? gelu(x) : p.activation == GemmActivation::gelu_slope ? x * gelu_slope(input.get(e)) : x;
-      double const off = tolerance(c, x) + (std::abs(x) + std::abs(want)) * roundings * unit_of(c.out) +
-                         (p.activation == GemmActivation::none ? 0.0 : tanh_error() * (std::abs(x) + std::abs(want)));
-      ASSERT_NEAR(got.get(e), want, off) << "element " << e << " of " << c.shape.m << " x " << c.shape.n << " x " << c.shape.k;
+      double const want = p.activation == GemmActivation::gelu ? gelu(x)
+                          : p.activation == GemmActivation::gelu_slope
+                              ? x * gelu_slope(input.get(e))
+                              : x;
+      double const off =
+          tolerance(c, x) + (std::abs(x) + std::abs(want)) * roundings * unit_of(c.out) +
+          (p.activation == GemmActivation::none ? 0.0
+                                                : tanh_error() * (std::abs(x) + std::abs(want)));
+      ASSERT_NEAR(got.get(e), want, off)
+          << "element " << e << " of " << c.shape.m << " x " << c.shape.n << " x " << c.shape.k;
       if (p.activation == GemmActivation::gelu) {
         ASSERT_NEAR(kept.get(e), x, tolerance(c, x));
       }
@@ -101,17 +120,20 @@ class Products : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
 
 TEST_P(Products, EqualTheDoubleReference) {
   auto const [in, out] = GetParam();
-  for (Shape shape : {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{33, 17, 65}, Shape{64, 96, 128}, Shape{24, 40, 16}})
+  for (Shape shape :
+       {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{33, 17, 65}, Shape{64, 96, 128}, Shape{24, 40, 16}})
     for_all(shape, in, out, [&](Case const& c) { check({c}); });
 }
 
 TEST_P(Products, GeluAndItsGradient) {
   auto const [in, out] = GetParam();
-  for (Shape shape : {Shape{5, 8, 3}, Shape{33, 24, 65}, Shape{7, 13, 9}})  // the last: no multiple of 8, in two steps
+  for (Shape shape : {Shape{5, 8, 3}, Shape{33, 24, 65},
+                      Shape{7, 13, 9}})  // the last: no multiple of 8, in two steps
     for (int bits = 0; bits < 8; ++bits)
       for (auto activation : {GemmActivation::gelu, GemmActivation::gelu_slope})
         for (float alpha : {1.0f, -0.375f}) {
-          Case const c{shape, (bits & 1) != 0, (bits & 2) != 0, false, (bits & 4) != 0, alpha, in, out};
+          Case const c{shape, (bits & 1) != 0, (bits & 2) != 0, false, (bits & 4) != 0, alpha, in,
+                       out};
           check({c, activation}, 2.0);
         }
 }
@@ -121,7 +143,19 @@ TEST_P(Products, OperandsMayLieAnywhere) {
   auto const element = size_of(out);
   for (std::size_t shift : {element, 4 * element, std::size_t{64}})
     for (auto activation : {GemmActivation::none, GemmActivation::gelu, GemmActivation::gelu_slope})
-      check({{{16, 24, 32}, false, false, false, activation != GemmActivation::gelu_slope, 1.0f, in, out}, activation, shift, shift, shift}, 2.0);
+      check({{{16, 24, 32},
+              false,
+              false,
+              false,
+              activation != GemmActivation::gelu_slope,
+              1.0f,
+              in,
+              out},
+             activation,
+             shift,
+             shift,
+             shift},
+            2.0);
   for (bool left : {true, false}) {
     Product p{{{16, 24, 32}, false, false, false, false, 1.0f, in, out}};
     (left ? p.shift_a : p.shift_b) = size_of(in);
@@ -143,11 +177,13 @@ TEST_P(Products, AnEmptySumLeavesBiasOrOldValue) {
   Product gaps{{{3, 4, 0}, false, false, true, true, 1.0f, in, out}};
   gaps.gap_c = 2;
   check(gaps);
-  for (int bits = 0; bits < 4; ++bits) check({{{3, 4, 0}, false, false, (bits & 1) != 0, (bits & 2) != 0, 1.0f, in, out}});
+  for (int bits = 0; bits < 4; ++bits)
+    check({{{3, 4, 0}, false, false, (bits & 1) != 0, (bits & 2) != 0, 1.0f, in, out}});
   check({{{3, 8, 0}, false, false, false, true, 1.0f, in, out}, GemmActivation::gelu}, 2.0);
 }
 
-/// The other form, x (1 + erf(x / sqrt 2)) / 2, is up to 4.7e-4 away: seen in the sum over many x where the dtype is fine enough.
+/// The other form, x (1 + erf(x / sqrt 2)) / 2, is up to 4.7e-4 away: seen in the sum over many x
+/// where the dtype is fine enough.
 TEST_P(Products, GeluIsTheFormWithTanh) {
   auto const [in, out] = GetParam();
   if (out == Dtype::bf16) return;  // rounds to 2^-8
@@ -155,7 +191,8 @@ TEST_P(Products, GeluIsTheFormWithTanh) {
   Matrix a(rows, 1, in, 1), b(1, columns, in, 2), got(rows, columns, out, 3);
   for (std::int64_t i = 0; i < rows; ++i) a.set(i, 3.0f * static_cast<float>(a.get(i)));
   OnDevice const da(*q, a), db(*q, b), dc(*q, got), dinput(*q, got);
-  run({rows, columns, 1, false, false, false, 1.0f, in, out, dc.data(), da.data(), db.data(), nullptr, GemmActivation::gelu, dinput.data()});
+  run({rows, columns, 1, false, false, false, 1.0f, in, out, dc.data(), da.data(), db.data(),
+       nullptr, GemmActivation::gelu, dinput.data()});
   dc.read(got);
   double with_tanh = 0.0, with_erf = 0.0;
   for (std::int64_t e = 0; e < rows * columns; ++e) {
@@ -173,18 +210,22 @@ TEST_P(Products, RepeatBitForBit) {
   OnDevice const da(*q, a), db(*q, b), dbias(*q, bias), dc(*q, old), dinput(*q, old);
   Matrix first = old, second = old;
   for (Matrix* result : {&first, &second}) {
-    run({130, 96, 257, false, true, false, 1.0f, in, out, dc.data(), da.data(), db.data(), dbias.data(), GemmActivation::gelu, dinput.data()});
+    run({130, 96, 257, false, true, false, 1.0f, in, out, dc.data(), da.data(), db.data(),
+         dbias.data(), GemmActivation::gelu, dinput.data()});
     dc.read(*result);
   }
   EXPECT_EQ(first.bytes, second.bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDtypes, Products,
-                         ::testing::Values(std::tuple{Dtype::fp32, Dtype::fp32}, std::tuple{Dtype::fp16, Dtype::fp16},
-                                           std::tuple{Dtype::bf16, Dtype::bf16}, std::tuple{Dtype::fp16, Dtype::fp32},
+                         ::testing::Values(std::tuple{Dtype::fp32, Dtype::fp32},
+                                           std::tuple{Dtype::fp16, Dtype::fp16},
+                                           std::tuple{Dtype::bf16, Dtype::bf16},
+                                           std::tuple{Dtype::fp16, Dtype::fp32},
                                            std::tuple{Dtype::bf16, Dtype::fp32}),
                          [](auto const& info) {
-                           return std::string(name_of(std::get<0>(info.param))) + "_to_" + std::string(name_of(std::get<1>(info.param)));
+                           return std::string(name_of(std::get<0>(info.param))) + "_to_" +
+                                  std::string(name_of(std::get<1>(info.param)));
                          });
 
 /// What only the fake library can tell.
@@ -194,7 +235,8 @@ class Contract : public Products {
     static test::FakeCublasLt& state = [&]() -> test::FakeCublasLt& {
       SharedLibrary const library({concat("libcublasLt.so.", CUBLAS_VER_MAJOR)});
       test::FakeCublasLtState* find = nullptr;
-      TESSERA_VALIDATE(library.find(test::fake_cublaslt_state, find), InternalError, "the fake cuBLASLt does not stand before NVIDIA's in LD_LIBRARY_PATH");
+      TESSERA_VALIDATE(library.find(test::fake_cublaslt_state, find), InternalError,
+                       "the fake cuBLASLt does not stand before NVIDIA's in LD_LIBRARY_PATH");
       return *find();
     }();
     return state;
@@ -226,11 +268,15 @@ TEST_F(Contract, OneCallServesBiasAndGelu) {
     return fake().epilogue.load();
   };
   for (Dtype dtype : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
-    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false)}), std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
+    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false)}),
+              std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
     EXPECT_EQ(epilogue_after({fresh(dtype, dtype, true)}), std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
-    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false), GemmActivation::gelu}), std::uint32_t{CUBLASLT_EPILOGUE_GELU_AUX});
-    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, true), GemmActivation::gelu}), std::uint32_t{CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
-    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false), GemmActivation::gelu_slope}), std::uint32_t{CUBLASLT_EPILOGUE_DGELU});
+    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false), GemmActivation::gelu}),
+              std::uint32_t{CUBLASLT_EPILOGUE_GELU_AUX});
+    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, true), GemmActivation::gelu}),
+              std::uint32_t{CUBLASLT_EPILOGUE_GELU_AUX_BIAS});
+    EXPECT_EQ(epilogue_after({fresh(dtype, dtype, false), GemmActivation::gelu_slope}),
+              std::uint32_t{CUBLASLT_EPILOGUE_DGELU});
   }
 }
 
@@ -249,12 +295,14 @@ TEST_F(Contract, WhatItDoesNotServeIsDoneInSteps) {
   // by the setting
   set_device_settings({.gelu = DeviceGelu::separate});
   EXPECT_EQ(last({fresh(), GemmActivation::gelu}), std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
-  EXPECT_EQ(last({fresh(Dtype::bf16, Dtype::bf16, false), GemmActivation::gelu_slope}), std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
+  EXPECT_EQ(last({fresh(Dtype::bf16, Dtype::bf16, false), GemmActivation::gelu_slope}),
+            std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
   set_device_settings({.gelu = DeviceGelu::fused});
   // by the library
   fake().refused_epilogues = {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
   EXPECT_EQ(last({fresh(), GemmActivation::gelu}), std::uint32_t{CUBLASLT_EPILOGUE_BIAS});
-  EXPECT_EQ(last({fresh(Dtype::fp16, Dtype::fp16, false), GemmActivation::gelu_slope}), std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
+  EXPECT_EQ(last({fresh(Dtype::fp16, Dtype::fp16, false), GemmActivation::gelu_slope}),
+            std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
   fake().refused_epilogues.insert(CUBLASLT_EPILOGUE_BIAS);
   EXPECT_EQ(last({fresh(), GemmActivation::gelu}), std::uint32_t{CUBLASLT_EPILOGUE_DEFAULT});
 }
@@ -266,14 +314,17 @@ TEST_F(Contract, AProductThatNothingServesIsNamed) {
     check({c});
     FAIL() << "no error";
   } catch (InternalError const& e) {
-    EXPECT_EQ(e.what(), concat("cuBLASLt has no algorithm for the matrix product [16, 24] fp16 of depth ", c.shape.k,
-                               " in fp16: none of 2 candidates runs on this device"));
+    EXPECT_EQ(e.what(),
+              concat("cuBLASLt has no algorithm for the matrix product [16, 24] fp16 of depth ",
+                     c.shape.k, " in fp16: none of 2 candidates runs on this device"));
   }
 }
 
 TEST_F(Contract, WhatTheLibraryReportsIsNamedWithItsProduct) {
   Case const c = fresh(Dtype::fp16, Dtype::fp16);
-  std::string const product = concat("cublasLtMatmul for the matrix product [16, 24] fp16 of depth ", c.shape.k, " in fp16, bias: ");
+  std::string const product =
+      concat("cublasLtMatmul for the matrix product [16, 24] fp16 of depth ", c.shape.k,
+             " in fp16, bias: ");
   fake().next_status = CUBLAS_STATUS_EXECUTION_FAILED;
   try {
     check({c});
@@ -301,7 +352,8 @@ TEST_F(Contract, AlgorithmsAreAskedForOncePerShapeAndAlignment) {
   int const before = fake().heuristics;
   for (int i = 0; i < 3; ++i) check({c, GemmActivation::gelu}, 2.0);
   EXPECT_EQ(fake().heuristics, before + 1);
-  for (int i = 0; i < 2; ++i) check({c, GemmActivation::gelu, 0, 2}, 2.0);  // an algorithm may read the bias by vectors
+  for (int i = 0; i < 2; ++i)
+    check({c, GemmActivation::gelu, 0, 2}, 2.0);  // an algorithm may read the bias by vectors
   EXPECT_EQ(fake().heuristics, before + 2);
   for (int i = 0; i < 2; ++i) check({c, GemmActivation::gelu, 0, 0, 16}, 2.0);
   EXPECT_EQ(fake().heuristics, before + 3);
@@ -315,14 +367,16 @@ TEST_F(Contract, AlgorithmsAreAskedForOncePerShapeAndAlignment) {
   EXPECT_EQ(fake().heuristics, before + 6);
 }
 
-/// Split sums meet in fp32 and in a fixed order; other orders of fp32 sums only where determinism is not asked for.
+/// Split sums meet in fp32 and in a fixed order; other orders of fp32 sums only where determinism
+/// is not asked for.
 TEST_F(Contract, SplitSums) {
   for (bool deterministic : {true, false}) {
     set_device_settings({.deterministic = deterministic});
     check({fresh()});
     EXPECT_EQ(fake().reduction, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
     check({fresh(Dtype::bf16, Dtype::fp32, false)});
-    EXPECT_EQ(fake().reduction, std::uint32_t{deterministic ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_INPLACE});
+    EXPECT_EQ(fake().reduction, std::uint32_t{deterministic ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                            : CUBLASLT_REDUCTION_SCHEME_INPLACE});
   }
 }
 
@@ -331,34 +385,41 @@ TEST_F(Contract, Tf32IsForFp32ProductsThatAskForIt) {
   EXPECT_NO_FATAL_FAILURE(check({fresh(Dtype::bf16)}));
   EXPECT_EQ(fake().compute, std::uint32_t{CUBLAS_COMPUTE_32F});
   Case const c = fresh(Dtype::fp32, Dtype::fp32);
-  Matrix const a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3), old(c.shape.m, c.shape.n, c.out, 4);
+  Matrix const a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3),
+               old(c.shape.m, c.shape.n, c.out, 4);
   OnDevice const da(*q, a), db(*q, b), dc(*q, old);
-  run({c.shape.m, c.shape.n, c.shape.k, false, false, false, 1.0f, c.in, c.out, dc.data(), da.data(), db.data()});
+  run({c.shape.m, c.shape.n, c.shape.k, false, false, false, 1.0f, c.in, c.out, dc.data(),
+       da.data(), db.data()});
   EXPECT_EQ(fake().compute, std::uint32_t{CUBLAS_COMPUTE_32F_FAST_TF32});
   Matrix got = old;
   dc.read(got);
   Case without = c;
   without.bias = false;
-  for (std::int64_t e = 0; e < c.shape.m * c.shape.n; ++e)  // 10 bits of each factor: 2^-10 of the sum of magnitudes, far less as signs vary
-    EXPECT_NEAR(got.get(e), expected(without, a, b, bias, old, e / c.shape.n, e % c.shape.n), 0x1p-10 * static_cast<double>(c.shape.k));
+  for (std::int64_t e = 0; e < c.shape.m * c.shape.n;
+       ++e)  // 10 bits of each factor: 2^-10 of the sum of magnitudes, far less as signs vary
+    EXPECT_NEAR(got.get(e), expected(without, a, b, bias, old, e / c.shape.n, e % c.shape.n),
+                0x1p-10 * static_cast<double>(c.shape.k));
 }
 
 TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
   Case const c = fresh();
   auto const workspace = [] {
     for (auto const& entry : memory::Ledger::of_device().entries())
-      if (entry.name == "matrix product" && entry.purpose == memory::Purpose::workspace) return entry.bytes;
+      if (entry.name == "matrix product" && entry.purpose == memory::Purpose::workspace)
+        return entry.bytes;
     return std::size_t{0};
   };
   Matrix const a = operand_a(c), b = operand_b(c), old(16, 24, c.out, 4);
   auto const other = memory::make_stream_queue("other");
   OnDevice const da(*q, a), db(*q, b), dc(*q, old);
-  GemmProblem const p{16, 24, c.shape.k, false, false, false, 1.0f, c.in, c.out, dc.data(), da.data(), db.data()};
+  GemmProblem const p{16,   24,   c.shape.k, false,     false,     false,
+                      1.0f, c.in, c.out,     dc.data(), da.data(), db.data()};
   detail::cublaslt_product(*q, p);
   std::size_t const one = workspace();
   auto const costs = fake_device->costs();
   EXPECT_GE(one, std::size_t{32} << 20);
-  for (bool accumulate : {false, true, false}) {  // a new shape asks the heuristic; it takes no device memory
+  for (bool accumulate :
+       {false, true, false}) {  // a new shape asks the heuristic; it takes no device memory
     GemmProblem next = p;
     next.accumulate = accumulate;
     detail::cublaslt_product(*q, next);
@@ -380,7 +441,8 @@ TEST_F(Contract, EveryPlanOwnsItsDescriptorsAndNothingElseStays) {
   EXPECT_EQ(fake().preferences, 0);
   EXPECT_EQ(fake().handles, 1);
   fake().refused_epilogues = {CUBLASLT_EPILOGUE_BIAS};
-  check({fresh()});  // a plan without an algorithm, and one for the product with the bias already in place
+  check({fresh()});  // a plan without an algorithm, and one for the product with the bias already
+                     // in place
   EXPECT_EQ(fake().descriptors, descriptors + 2);
   EXPECT_EQ(fake().layouts, layouts + 6);
   EXPECT_EQ(fake().preferences, 0);

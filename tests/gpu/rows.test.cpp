@@ -1,7 +1,7 @@
-/// What a device computes in its row and column kernels, beside the host, and that it gives the same bits again. Without arguments over a
-/// device made of host memory, which tries the test itself; with "device" on a GPU.
+/// What a device computes in its row and column kernels, beside the host, and that it gives the
+/// same bits again. Without arguments over a device made of host memory, which tries the test
+/// itself; with "device" on a GPU.
 #include <gtest/gtest.h>
-
 
 #include "../kernels/flat_case.hpp"
 #include "tessera/kernels/column_sums.hpp"
@@ -18,21 +18,24 @@ class Rows : public KernelTest {
  protected:
   std::unique_ptr<Queue> stream = memory::make_stream_queue("compute");
 
-  /// call(queue) -> Results. Where sums differ in their last bits, both may be rounded to neighbouring numbers.
+  /// call(queue) -> Results. Where sums differ in their last bits, both may be rounded to
+  /// neighbouring numbers.
   template <class Call>
   void compare(Call const& call, double fp32_error) {
     Results const host = call(*queue), device = call(*stream), again = call(*stream);
     ASSERT_EQ(device.size(), host.size());
     for (std::size_t i = 0; i < host.size(); ++i) {
       SCOPED_TRACE("result " + std::to_string(i));
-      ASSERT_NO_FATAL_FAILURE(expect_close(device[i], host[i].values(), fp32_error + 4 * rounding(device[i].dtype())));
+      ASSERT_NO_FATAL_FAILURE(
+          expect_close(device[i], host[i].values(), fp32_error + 4 * rounding(device[i].dtype())));
       EXPECT_TRUE(device[i] == again[i]) << "two runs give the same bits";
     }
   }
 };
 INSTANTIATE_TEST_SUITE_P(Dtypes, Rows, all_dtypes(), dtype_test_name);
 
-Guarded operand(Queue& q, Dtype dtype, std::int64_t numel, std::uint64_t seed, double size = 1.0, double middle = 0.0) {
+Guarded operand(Queue& q, Dtype dtype, std::int64_t numel, std::uint64_t seed, double size = 1.0,
+                double middle = 0.0) {
   return Guarded(q, Array(dtype, {numel}).randomise(seed, size, middle), 0);
 }
 
@@ -42,8 +45,10 @@ TEST_P(Rows, ColumnSums) {
       SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
       compare(
           [&](Queue& q) {
-            Guarded const dout = operand(q, dtype, rows * columns, 1), dbias = operand(q, dtype, columns, 2),
-                          workspace = operand(q, Dtype::fp32, 1 + bias_gradient_workspace(q, rows, columns), 3);
+            Guarded const dout = operand(q, dtype, rows * columns, 1),
+                          dbias = operand(q, dtype, columns, 2),
+                          workspace = operand(q, Dtype::fp32,
+                                              1 + bias_gradient_workspace(q, rows, columns), 3);
             bias_gradient(q, dbias.view(), dout.view(), true, workspace.view());
             return Results{dbias.read()};
           },
@@ -58,12 +63,17 @@ TEST_P(Rows, LayerNorms) {
       compare(
           [&](Queue& q) {
             std::int64_t const n = rows * columns;
-            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), branch = operand(q, dtype, n, 2), sum = operand(q, dtype, n, 3),
-                          out = operand(q, dtype, n, 4), gamma = operand(q, dtype, columns, 5, 0.5, 1.0), beta = operand(q, dtype, columns, 6),
-                          mean = operand(q, Dtype::fp32, rows, 7), rstd = operand(q, Dtype::fp32, rows, 8);
-            layer_norm(q, out.view(), mean.view(), rstd.view(), in.view(), gamma.view(), beta.view(), 1e-5f);
+            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), branch = operand(q, dtype, n, 2),
+                          sum = operand(q, dtype, n, 3), out = operand(q, dtype, n, 4),
+                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0),
+                          beta = operand(q, dtype, columns, 6),
+                          mean = operand(q, Dtype::fp32, rows, 7),
+                          rstd = operand(q, Dtype::fp32, rows, 8);
+            layer_norm(q, out.view(), mean.view(), rstd.view(), in.view(), gamma.view(),
+                       beta.view(), 1e-5f);
             Results results{out.read(), mean.read(), rstd.read()};
-            residual_layer_norm(q, sum.view(), out.view(), mean.view(), rstd.view(), in.view(), branch.view(), {0.2f, 8, 9, 10}, gamma.view(), beta.view(), 1e-5f);
+            residual_layer_norm(q, sum.view(), out.view(), mean.view(), rstd.view(), in.view(),
+                                branch.view(), {0.2f, 8, 9, 10}, gamma.view(), beta.view(), 1e-5f);
             for (Guarded const* r : {&sum, &out, &mean, &rstd}) results.push_back(r->read());
             return results;
           },
@@ -71,12 +81,17 @@ TEST_P(Rows, LayerNorms) {
       compare(
           [&](Queue& q) {
             std::int64_t const n = rows * columns;
-            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), dout = operand(q, dtype, n, 2), din = operand(q, dtype, n, 3),
-                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0), mean = operand(q, Dtype::fp32, rows, 7, 0.1, 0.5),
-                          rstd = operand(q, Dtype::fp32, rows, 8, 0.1, 0.9), dgamma = operand(q, Dtype::fp32, columns, 9),
+            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), dout = operand(q, dtype, n, 2),
+                          din = operand(q, dtype, n, 3),
+                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0),
+                          mean = operand(q, Dtype::fp32, rows, 7, 0.1, 0.5),
+                          rstd = operand(q, Dtype::fp32, rows, 8, 0.1, 0.9),
+                          dgamma = operand(q, Dtype::fp32, columns, 9),
                           dbeta = operand(q, Dtype::fp32, columns, 10),
-                          workspace = operand(q, Dtype::fp32, layer_norm_backward_workspace(q, rows, columns), 11);
-            layer_norm_backward(q, din.view(), true, dgamma.view(), dbeta.view(), true, dout.view(), in.view(), mean.view(), rstd.view(), gamma.view(),
+                          workspace = operand(q, Dtype::fp32,
+                                              layer_norm_backward_workspace(q, rows, columns), 11);
+            layer_norm_backward(q, din.view(), true, dgamma.view(), dbeta.view(), true, dout.view(),
+                                in.view(), mean.view(), rstd.view(), gamma.view(),
                                 workspace.view());
             return Results{din.read(), dgamma.read(), dbeta.read()};
           },
@@ -92,10 +107,14 @@ TEST_P(Rows, CrossEntropy) {
           [&](Queue& q) {
             std::int64_t const rows = 9;
             Array wanted(Dtype::int32, {rows});
-            for (std::int64_t r = 0; r < rows; ++r) wanted.set(r, r % 3 == 1 ? -100.0 : static_cast<double>(r * 7919 % columns));
+            for (std::int64_t r = 0; r < rows; ++r)
+              wanted.set(r, r % 3 == 1 ? -100.0 : static_cast<double>(r * 7919 % columns));
             Array zeros(dtype, {rows * row});
-            Guarded const logits = operand(q, Dtype::fp32, rows * row, 1, 8.0), dlogits(q, zeros, 0), losses = operand(q, Dtype::fp32, rows, 2), targets(q, wanted, 0);
-            cross_entropy(q, losses.view(), dlogits.view(), logits.view(), targets.view(), 0.125f, columns);
+            Guarded const logits = operand(q, Dtype::fp32, rows * row, 1, 8.0),
+                          dlogits(q, zeros, 0), losses = operand(q, Dtype::fp32, rows, 2),
+                          targets(q, wanted, 0);
+            cross_entropy(q, losses.view(), dlogits.view(), logits.view(), targets.view(), 0.125f,
+                          columns);
             Array gradients = dlogits.read();
             for (std::int64_t i = 0; i < gradients.numel(); ++i)
               if (i % row >= columns) gradients.set(i, 0.0);  // undefined
@@ -113,16 +132,27 @@ TEST_P(Rows, Embeddings) {
       compare(
           [&](Queue& q) {
             Array ids(Dtype::int32, {positions}), sorted(Dtype::int32, {positions});
-            for (std::int64_t i = 0; i < positions; ++i) ids.set(i, equal || i % 2 == 0 ? 7.0 : static_cast<double>(i * 7919 % vocabulary));
-            order_by_token(sorted.view().as<std::int32_t>(), ids.view().as<std::int32_t>(), positions);
+            for (std::int64_t i = 0; i < positions; ++i)
+              ids.set(i, equal || i % 2 == 0 ? 7.0 : static_cast<double>(i * 7919 % vocabulary));
+            order_by_token(sorted.view().as<std::int32_t>(), ids.view().as<std::int32_t>(),
+                           positions);
             Dropout const drop{0.1f, 3, 4, 5};
-            Guarded const flat_tokens(q, ids, 0), order(q, sorted, 0), wte = operand(q, dtype, vocabulary * columns, 1), wpe = operand(q, dtype, 70 * columns, 2),
-                out = operand(q, dtype, positions * columns, 3), dwte = operand(q, dtype, vocabulary * columns, 4), dwpe = operand(q, dtype, 70 * columns, 5),
-                dout = operand(q, dtype, positions * columns, 6), parts = operand(q, Dtype::fp32, 1 + embedding_backward_parts(q, positions, columns), 7);
+            Guarded const flat_tokens(q, ids, 0), order(q, sorted, 0),
+                wte = operand(q, dtype, vocabulary * columns, 1),
+                wpe = operand(q, dtype, 70 * columns, 2),
+                out = operand(q, dtype, positions * columns, 3),
+                dwte = operand(q, dtype, vocabulary * columns, 4),
+                dwpe = operand(q, dtype, 70 * columns, 5),
+                dout = operand(q, dtype, positions * columns, 6),
+                parts =
+                    operand(q, Dtype::fp32, 1 + embedding_backward_parts(q, positions, columns), 7);
             TensorView const tokens = flat_tokens.view().reshape({batch, sequence});
-            auto const table = [&](Guarded const& t) { return t.view().reshape({t.view().numel() / columns, columns}); };
+            auto const table = [&](Guarded const& t) {
+              return t.view().reshape({t.view().numel() / columns, columns});
+            };
             embedding(q, out.view(), tokens, table(wte), table(wpe), drop);
-            embedding_backward(q, table(dwte), table(dwpe), true, false, dout.view(), tokens, drop, {order.view(), parts.view()});
+            embedding_backward(q, table(dwte), table(dwpe), true, false, dout.view(), tokens, drop,
+                               {order.view(), parts.view()});
             return Results{out.read(), dwte.read(), dwpe.read()};
           },
           3e-6);

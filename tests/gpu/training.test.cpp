@@ -1,5 +1,6 @@
-/// A few optimizer steps of a small GPT-2 on the device and on the host: the same losses and the same masters. That takes every
-/// kernel, the matrix products, the engine, the copies and the collectives of the device path through the real thing.
+/// A few optimizer steps of a small GPT-2 on the device and on the host: the same losses and the
+/// same masters. That takes every kernel, the matrix products, the engine, the copies and the
+/// collectives of the device path through the real thing.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -39,31 +40,45 @@ TEST_P(DeviceTraining, IsTheHosts) {
     EXPECT_NEAR(device.norms[s], host.norms[s], 4 * tolerance * host.norms[s]) << "step " << step;
   }
   ASSERT_EQ(device.masters.size(), host.masters.size());
-  EXPECT_LT(test::relative_difference(device.masters, host.masters), dtype == Dtype::fp32 ? 2e-3 : 3e-2);
+  EXPECT_LT(test::relative_difference(device.masters, host.masters),
+            dtype == Dtype::fp32 ? 2e-3 : 3e-2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, DeviceTraining, ::testing::Combine(::testing::Range(0, 4), ::testing::Values(Dtype::fp32, Dtype::bf16, Dtype::fp16)),
-                         [](auto const& info) { return concat("stage", std::get<0>(info.param), "_", name_of(std::get<1>(info.param))); });
+INSTANTIATE_TEST_SUITE_P(Stages, DeviceTraining,
+                         ::testing::Combine(::testing::Range(0, 4),
+                                            ::testing::Values(Dtype::fp32, Dtype::bf16,
+                                                              Dtype::fp16)),
+                         [](auto const& info) {
+                           return concat("stage", std::get<0>(info.param), "_",
+                                         name_of(std::get<1>(info.param)));
+                         });
 
 TEST(DeviceTraining, IsRepeatedBitForBit) {
   auto const training = test::small_training(2, Dtype::fp32);
   auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
   auto const stream = memory::make_stream_queue("compute");
-  EXPECT_EQ(test::train_small(training, *comm, *stream).masters, test::train_small(training, *comm, *stream).masters);
+  EXPECT_EQ(test::train_small(training, *comm, *stream).masters,
+            test::train_small(training, *comm, *stream).masters);
 }
 
 TEST(DeviceTraining, GraphsComputeTheSameBits) {
   for (int stage : {0, 3}) {
     auto const training = test::small_training(stage, Dtype::bf16);
     auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
-    auto const plain = memory::make_stream_queue("compute"), graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal, memory::Replay::graphs);
-    EXPECT_EQ(test::train_small(training, *comm, *graphs).masters, test::train_small(training, *comm, *plain).masters) << "stage " << stage;
+    auto const plain = memory::make_stream_queue("compute"),
+               graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal,
+                                                  memory::Replay::graphs);
+    EXPECT_EQ(test::train_small(training, *comm, *graphs).masters,
+              test::train_small(training, *comm, *plain).masters)
+        << "stage " << stage;
   }
 }
 
 TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
-  if (session->info().world_size > 1) GTEST_SKIP() << "several ranks share a device in these tests, which NCCL does not allow";
-  auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s, comm::DeviceTransport::nccl);
+  if (session->info().world_size > 1)
+    GTEST_SKIP() << "several ranks share a device in these tests, which NCCL does not allow";
+  auto const comm =
+      comm::make_device(comm::make_mpi(*session, 60s), 60s, comm::DeviceTransport::nccl);
   auto const stream = memory::make_stream_queue("test");
   std::int64_t const n = 1000;
   auto const in = comm->allocate("in", memory::Purpose::workspace, n * sizeof(bfloat16));
@@ -73,10 +88,12 @@ TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   for (int i = 0; i < n; ++i) sent.emplace_back(static_cast<float>(i % 97));
   memory::copy(*stream, in.get(), sent.data(), n * sizeof(bfloat16));
   memory::copy(*stream, out.get(), received.data(), n * sizeof(float));
-  comm->wait(comm->reduce_scatter({in.get(), Dtype::bf16, {n}}, {n, n, 0}, {out.get(), Dtype::fp32, {n}}, true, stream->record()));
+  comm->wait(comm->reduce_scatter({in.get(), Dtype::bf16, {n}}, {n, n, 0},
+                                  {out.get(), Dtype::fp32, {n}}, true, stream->record()));
   memory::copy(*stream, received.data(), out.get(), n * sizeof(float));
   stream->record().wait("test", 60s);
-  for (int i = 0; i < n; ++i) ASSERT_EQ(received[static_cast<std::size_t>(i)], 1.0f + static_cast<float>(i % 97)) << i;
+  for (int i = 0; i < n; ++i)
+    ASSERT_EQ(received[static_cast<std::size_t>(i)], 1.0f + static_cast<float>(i % 97)) << i;
 }
 
 }  // namespace

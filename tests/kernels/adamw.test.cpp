@@ -42,20 +42,24 @@ Floats numbers(std::int64_t n, std::uint64_t stream, float scale = 1.0f) {
 
 struct State {
   Floats p, m, v;
-  explicit State(std::int64_t n) : p(numbers(n, 1)), m(numbers(n, 2, 0.1f)), v(numbers(n, 3, 0.01f)) {
+  explicit State(std::int64_t n)
+      : p(numbers(n, 1)), m(numbers(n, 2, 0.1f)), v(numbers(n, 3, 0.01f)) {
     for (auto& x : v) x = std::abs(x);
   }
 };
 
-AdamWSegment segment_of(State& s, void const* gradient, void* out, double lr, double decay, std::int64_t first = 0, std::int64_t n = -1) {
+AdamWSegment segment_of(State& s, void const* gradient, void* out, double lr, double decay,
+                        std::int64_t first = 0, std::int64_t n = -1) {
   std::int64_t const numel = n < 0 ? static_cast<std::int64_t>(s.p.size()) : n;
-  return {s.p.data() + first, s.m.data() + first, s.v.data() + first, gradient, out, numel, lr, decay};
+  return {
+      s.p.data() + first, s.m.data() + first, s.v.data() + first, gradient, out, numel, lr, decay};
 }
 
 /// The published algorithm, in double.
 struct Reference {
   std::vector<double> p, m, v;
-  explicit Reference(State const& s) : p(s.p.begin(), s.p.end()), m(s.m.begin(), s.m.end()), v(s.v.begin(), s.v.end()) {}
+  explicit Reference(State const& s)
+      : p(s.p.begin(), s.p.end()), m(s.m.begin(), s.m.end()), v(s.v.begin(), s.v.end()) {}
   void step(std::size_t i, double g, AdamWStep const& c, double lr, double decay) {
     g *= c.gradient_factor;
     if (c.adam_l2) g += decay * p[i];
@@ -100,17 +104,20 @@ TEST_P(AdamWDtypes, EqualsTheDoubleReference) {
         ASSERT_NEAR(s.p[i], reference.p[i], 3e-7) << i << " of " << n;
         ASSERT_NEAR(s.m[i], reference.m[i], 1e-7);
         ASSERT_NEAR(s.v[i], reference.v[i], 1e-8);
-        ASSERT_EQ(read(out.data(), weights_dtype, i), read(encode({s.p[i]}, weights_dtype).data(), weights_dtype, 0));
+        ASSERT_EQ(read(out.data(), weights_dtype, i),
+                  read(encode({s.p[i]}, weights_dtype).data(), weights_dtype, 0));
       }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllDtypes, AdamWDtypes,
-                         ::testing::Combine(::testing::Values(Dtype::fp32, Dtype::fp16, Dtype::bf16),
-                                            ::testing::Values(Dtype::fp32, Dtype::fp16, Dtype::bf16)),
-                         [](auto const& info) {
-                           return std::string(name_of(std::get<0>(info.param))) + "_to_" + std::string(name_of(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    AllDtypes, AdamWDtypes,
+    ::testing::Combine(::testing::Values(Dtype::fp32, Dtype::fp16, Dtype::bf16),
+                       ::testing::Values(Dtype::fp32, Dtype::fp16, Dtype::bf16)),
+    [](auto const& info) {
+      return std::string(name_of(std::get<0>(info.param))) + "_to_" +
+             std::string(name_of(std::get<1>(info.param)));
+    });
 
 Floats floats_of(ConfigTree const& array) {
   Floats out;
@@ -118,7 +125,8 @@ Floats floats_of(ConfigTree const& array) {
   return out;
 }
 
-/// Stored by tests/oracles/adamw.py. Both sides compute in fp32 in the same order; they may differ by single roundings.
+/// Stored by tests/oracles/adamw.py. Both sides compute in fp32 in the same order; they may differ
+/// by single roundings.
 TEST(AdamW, EqualsTorch) {
   auto q = memory::make_inline_queue("compute");
   auto const oracle = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/adamw.json");
@@ -134,10 +142,12 @@ TEST(AdamW, EqualsTorch) {
       AdamWStep step = step_number(++t, betas[0].as_double(), betas[1].as_double());
       step.epsilon = c.at("eps").as_double();
       step.adam_l2 = c.at("optimizer").as_string() == "Adam";
-      step.segments = {segment_of(s, g.data(), nullptr, c.at("lr").as_double(), c.at("weight_decay").as_double())};
+      step.segments = {segment_of(s, g.data(), nullptr, c.at("lr").as_double(),
+                                  c.at("weight_decay").as_double())};
       adamw(*q, step);
     }
-    Floats const p = floats_of(c.at("weight")), m = floats_of(c.at("exp_avg")), v = floats_of(c.at("exp_avg_sq"));
+    Floats const p = floats_of(c.at("weight")), m = floats_of(c.at("exp_avg")),
+                 v = floats_of(c.at("exp_avg_sq"));
     for (std::size_t i = 0; i < p.size(); ++i) {
       EXPECT_NEAR(s.p[i], p[i], 3e-7 * (1 + std::abs(p[i]))) << c.dump() << " element " << i;
       EXPECT_NEAR(s.m[i], m[i], 1e-6 * std::abs(m[i]) + 1e-12);
@@ -146,7 +156,8 @@ TEST(AdamW, EqualsTorch) {
   }
 }
 
-/// More segments than one launch holds, of all lengths, with and without decay and 16-bit weights: each is as if it were alone.
+/// More segments than one launch holds, of all lengths, with and without decay and 16-bit weights:
+/// each is as if it were alone.
 TEST(AdamW, SegmentsKeepTheirOwnCoefficients) {
   auto q = memory::make_inline_queue("compute");
   std::int64_t const lengths[] = {0, 1, 5, 4096, 4097, 777};
@@ -162,9 +173,11 @@ TEST(AdamW, SegmentsKeepTheirOwnCoefficients) {
     std::int64_t const n = lengths[k % 6];
     bool const writes = k % 4 != 0;
     double const lr = 1e-3 * (k + 1), decay = k % 2 ? 0.1 : 0.0;
-    all.segments.push_back(segment_of(together, g.data() + at, writes ? out.data() + at : nullptr, lr, decay, at, n));
+    all.segments.push_back(
+        segment_of(together, g.data() + at, writes ? out.data() + at : nullptr, lr, decay, at, n));
     AdamWStep one = all;
-    one.segments = {segment_of(alone, g.data() + at, writes ? out_alone.data() + at : nullptr, lr, decay, at, n)};
+    one.segments = {segment_of(alone, g.data() + at, writes ? out_alone.data() + at : nullptr, lr,
+                               decay, at, n)};
     adamw(*q, one);
     at += n;
   }
@@ -185,7 +198,8 @@ TEST(AdamW, DoesNotDependOnThePartition) {
   step.segments = {segment_of(whole, g.data(), nullptr, 1e-3, 0.1)};
   adamw(*q, step);
   for (std::int64_t at = 0; at < n; at += 333) {
-    step.segments = {segment_of(parts, g.data() + at, nullptr, 1e-3, 0.1, at, std::min<std::int64_t>(333, n - at))};
+    step.segments = {segment_of(parts, g.data() + at, nullptr, 1e-3, 0.1, at,
+                                std::min<std::int64_t>(333, n - at))};
     adamw(*q, step);
   }
   EXPECT_EQ(whole.p, parts.p);
@@ -209,18 +223,21 @@ TEST(AdamW, RunsOnAWorkerQueueAfterTheStepIsGone) {
   EXPECT_EQ(s.p, expected.p);
 }
 
-/// The device's way, taken by a stream made of a host thread: packs where all arrays of a segment share their borders, else and at a
-/// segment's ends element by element. Every element is updated once, with the host's bits, and none between the segments is touched.
+/// The device's way, taken by a stream made of a host thread: packs where all arrays of a segment
+/// share their borders, else and at a segment's ends element by element. Every element is updated
+/// once, with the host's bits, and none between the segments is touched.
 TEST_P(AdamWDtypes, ADevicesWayGivesTheSameBitsWhereverSegmentsLie) {
   auto const [gradient_dtype, weights_dtype] = GetParam();
   tessera::test::FakeDevice device;
   auto const stream = memory::make_stream_queue("compute");
-  std::int64_t const lengths[] = {0, 1, 2, 5, 255, 256, 257, 1000, 1025}, gaps[] = {0, 1, 2, 3, 4, 7};
+  std::int64_t const lengths[] = {0, 1, 2, 5, 255, 256, 257, 1000, 1025},
+                     gaps[] = {0, 1, 2, 3, 4, 7};
   std::int64_t const total = 100 * 400;
   State here(total), there(total);
   auto const gradient = encode(numbers(total + 8, 4, 3.0f), gradient_dtype);
   std::size_t const weight_bytes = size_of(weights_dtype);
-  std::vector<std::byte> out_here((total + 8) * weight_bytes, std::byte{0x5A}), out_there = out_here;
+  std::vector<std::byte> out_here((total + 8) * weight_bytes, std::byte{0x5A}),
+      out_there = out_here;
   AdamWStep step = step_number(5);
   step.gradient_factor = 0.37;
   step.gradient_dtype = gradient_dtype;
@@ -229,10 +246,16 @@ TEST_P(AdamWDtypes, ADevicesWayGivesTheSameBitsWhereverSegmentsLie) {
     step.segments.clear();
     std::int64_t at = 0;
     for (std::int64_t k = 0; k < 100; ++k) {
-      std::int64_t const n = lengths[k % 9], elsewhere = k % 7 == 3 ? k % 4 : 0;  // arrays that do not share borders
-      void const* const g = gradient.data() + static_cast<std::size_t>(at + elsewhere) * size_of(gradient_dtype);
-      void* const w = k % 5 == 4 ? nullptr : out.data() + static_cast<std::size_t>(at + (k % 7 == 5 ? 1 : 0)) * weight_bytes;
-      step.segments.push_back(segment_of(s, g, w, 1e-3 * static_cast<double>(k + 1), k % 2 ? 0.1 : 0.0, at, n));
+      std::int64_t const n = lengths[k % 9],
+                         elsewhere = k % 7 == 3 ? k % 4 : 0;  // arrays that do not share borders
+      void const* const g =
+          gradient.data() + static_cast<std::size_t>(at + elsewhere) * size_of(gradient_dtype);
+      void* const w =
+          k % 5 == 4
+              ? nullptr
+              : out.data() + static_cast<std::size_t>(at + (k % 7 == 5 ? 1 : 0)) * weight_bytes;
+      step.segments.push_back(
+          segment_of(s, g, w, 1e-3 * static_cast<double>(k + 1), k % 2 ? 0.1 : 0.0, at, n));
       at += n + gaps[k % 6] + (k % 7 == 5 ? 1 : 0);
     }
     ASSERT_LE(at, total);
@@ -247,24 +270,28 @@ TEST_P(AdamWDtypes, ADevicesWayGivesTheSameBitsWhereverSegmentsLie) {
   EXPECT_EQ(out_there, out_here);
 }
 
-/// A control in the queue's memory, written by work that comes before the step, gives the bits of the same factor in the step; with
-/// skip set nothing changes.
+/// A control in the queue's memory, written by work that comes before the step, gives the bits of
+/// the same factor in the step; with skip set nothing changes.
 TEST(AdamW, ReadsItsControlWhenItRuns) {
   tessera::test::FakeDevice device;
-  std::unique_ptr<Queue> const queues[] = {memory::make_inline_queue("compute"), memory::make_worker_queue("lane"), memory::make_stream_queue("compute")};
+  std::unique_ptr<Queue> const queues[] = {memory::make_inline_queue("compute"),
+                                           memory::make_worker_queue("lane"),
+                                           memory::make_stream_queue("compute")};
   std::int64_t const n = 9001;
   Floats const g = numbers(n, 4, 100.0f);
   for (auto const& q : queues)
     for (double factor : {1.0, 0.1, 1.0 / 3.0, 1e-30}) {
       State said(n), read(n), skipped(n);
-      std::vector<bfloat16> out_said(static_cast<std::size_t>(n)), out_read(out_said), out_skipped(out_said);
+      std::vector<bfloat16> out_said(static_cast<std::size_t>(n)), out_read(out_said),
+          out_skipped(out_said);
       AdamWControl control{0.0, 1};
       auto const run = [&](State& s, std::vector<bfloat16>& out, AdamWControl const* from) {
         AdamWStep step = step_number(2);
         step.weights_dtype = Dtype::bf16;
         step.gradient_factor = from == nullptr ? factor : 7.0;
         step.control = from;
-        step.segments = {segment_of(s, g.data(), out.data(), 1e-2, 0.1, 0, 5000), segment_of(s, g.data() + 5000, nullptr, 1e-3, 0.0, 5000, n - 5000)};
+        step.segments = {segment_of(s, g.data(), out.data(), 1e-2, 0.1, 0, 5000),
+                         segment_of(s, g.data() + 5000, nullptr, 1e-3, 0.0, 5000, n - 5000)};
         adamw(*q, step);
       };
       run(said, out_said, nullptr);

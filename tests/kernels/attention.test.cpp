@@ -11,7 +11,8 @@ namespace {
 
 TESSERA_KERNEL_SUITE(Attention);
 
-/// Fused rows [B, T, (heads + 2 kv_heads) * head_dim]: queries, keys, values, as GPT-2's projection gives them.
+/// Fused rows [B, T, (heads + 2 kv_heads) * head_dim]: queries, keys, values, as GPT-2's projection
+/// gives them.
 struct Problem {
   AttentionShape shape;
   Dtype dtype;
@@ -19,14 +20,21 @@ struct Problem {
   Array qkv, out, lse, dout, dqkv;
 
   Problem(Dtype t, AttentionShape const& s, Dropout const& d = {})
-      : shape(s), dtype(t), drop(d), qkv(t, {s.batch, s.sequence, row()}), out(t, {s.batch, s.sequence, s.heads * s.head_dim}),
-        lse(Dtype::fp32, {s.batch, s.heads, s.sequence}), dout(t, {s.batch, s.sequence, s.heads * s.head_dim}),
+      : shape(s),
+        dtype(t),
+        drop(d),
+        qkv(t, {s.batch, s.sequence, row()}),
+        out(t, {s.batch, s.sequence, s.heads * s.head_dim}),
+        lse(Dtype::fp32, {s.batch, s.heads, s.sequence}),
+        dout(t, {s.batch, s.sequence, s.heads * s.head_dim}),
         dqkv(t, {s.batch, s.sequence, row()}) {
     qkv.randomise(1, 1.5);
     dout.randomise(2);
     dqkv.randomise(3);
   }
-  std::int64_t row() const { return std::int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim; }
+  std::int64_t row() const {
+    return std::int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
+  }
   std::int64_t key_at() const { return std::int64_t{shape.heads} * shape.head_dim; }
   std::int64_t value_at() const { return key_at() + std::int64_t{shape.kv_heads} * shape.head_dim; }
   template <class End, class Data>
@@ -37,12 +45,15 @@ struct Problem {
   AttentionInput in(std::int64_t offset) const { return part<AttentionInput>(qkv.data(), offset); }
   AttentionOutput to(std::int64_t offset) { return part<AttentionOutput>(dqkv.data(), offset); }
 
-  void forward(Queue& q) { attention(q, dtype, shape, out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop); }
+  void forward(Queue& q) {
+    attention(q, dtype, shape, out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop);
+  }
   void backward(Queue& q) {
     Array workspace(Dtype::fp32, {attention_backward_workspace(q, shape)});
     workspace.randomise(4);
-    attention_backward(q, dtype, shape, to(0), to(key_at()), to(value_at()), dout.view(), out.view(), lse.view(), in(0), in(key_at()),
-                       in(value_at()), drop, workspace.view());
+    attention_backward(q, dtype, shape, to(0), to(key_at()), to(value_at()), dout.view(),
+                       out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop,
+                       workspace.view());
   }
 };
 
@@ -58,14 +69,19 @@ struct Row {
   int h;
 
   std::size_t at(std::int64_t position, std::int64_t offset, int head, int c) const {
-    return static_cast<std::size_t>((b * p.shape.sequence + position) * p.row() + offset + head * p.shape.head_dim + c);
+    return static_cast<std::size_t>((b * p.shape.sequence + position) * p.row() + offset +
+                                    head * p.shape.head_dim + c);
   }
   std::size_t out_at(int c) const {
-    return static_cast<std::size_t>(((b * p.shape.sequence + t) * p.shape.heads + h) * p.shape.head_dim + c);
+    return static_cast<std::size_t>(
+        ((b * p.shape.sequence + t) * p.shape.heads + h) * p.shape.head_dim + c);
   }
-  std::size_t index() const { return static_cast<std::size_t>((b * p.shape.heads + h) * p.shape.sequence + t); }
+  std::size_t index() const {
+    return static_cast<std::size_t>((b * p.shape.heads + h) * p.shape.sequence + t);
+  }
   double factor(std::int64_t s) const {
-    return factors[index() * static_cast<std::size_t>(p.shape.sequence) + static_cast<std::size_t>(s)];
+    return factors[index() * static_cast<std::size_t>(p.shape.sequence) +
+                   static_cast<std::size_t>(s)];
   }
 
   void run(Reference& r, Reals const& dout) const {
@@ -94,7 +110,8 @@ struct Row {
       delta += x * dp[static_cast<std::size_t>(s)];
     }
     for (std::int64_t s = 0; s <= t; ++s) {
-      double const ds = probability[static_cast<std::size_t>(s)] * (dp[static_cast<std::size_t>(s)] - delta) * p.shape.scale;
+      double const ds = probability[static_cast<std::size_t>(s)] *
+                        (dp[static_cast<std::size_t>(s)] - delta) * p.shape.scale;
       for (int c = 0; c < d; ++c) {
         r.dqkv[at(t, 0, h, c)] += ds * qkv[at(s, p.key_at(), kv, c)];
         r.dqkv[at(s, p.key_at(), kv, c)] += ds * qkv[at(t, 0, h, c)];
@@ -104,21 +121,27 @@ struct Row {
 };
 
 Reference reference(Problem const& p, Reals const& qkv) {
-  Reference r{Reals(static_cast<std::size_t>(p.out.numel())), Reals(static_cast<std::size_t>(p.lse.numel())),
+  Reference r{Reals(static_cast<std::size_t>(p.out.numel())),
+              Reals(static_cast<std::size_t>(p.lse.numel())),
               Reals(static_cast<std::size_t>(p.qkv.numel()))};
-  Reals const dout = p.dout.values(), factors = dropout_factors(p.drop, p.lse.numel() * p.shape.sequence);
+  Reals const dout = p.dout.values(),
+              factors = dropout_factors(p.drop, p.lse.numel() * p.shape.sequence);
   for (std::int64_t b = 0; b < p.shape.batch; ++b)
     for (int h = 0; h < p.shape.heads; ++h)
-      for (std::int64_t t = 0; t < p.shape.sequence; ++t) Row{p, qkv, factors, b, t, h}.run(r, dout);
+      for (std::int64_t t = 0; t < p.shape.sequence; ++t)
+        Row{p, qkv, factors, b, t, h}.run(r, dout);
   return r;
 }
 
 /// The rules that streams run, on the host's teams of one thread.
 void run_flash(Problem& p, Queue& q) {
   Array delta(Dtype::fp32, {p.lse.numel()});
-  detail::attention_on_stream(q, p.dtype, p.shape, p.out.view(), p.lse.view(), p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop);
-  detail::attention_backward_on_stream(q, p.dtype, p.shape, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, {p.dout.view(), p.out.view(), p.lse.view()},
-                                       p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop, delta.view().as<float>());
+  detail::attention_on_stream(q, p.dtype, p.shape, p.out.view(), p.lse.view(), p.in(0),
+                              p.in(p.key_at()), p.in(p.value_at()), p.drop);
+  detail::attention_backward_on_stream(
+      q, p.dtype, p.shape, {p.to(0), p.to(p.key_at()), p.to(p.value_at())},
+      {p.dout.view(), p.out.view(), p.lse.view()}, p.in(0), p.in(p.key_at()), p.in(p.value_at()),
+      p.drop, delta.view().as<float>());
 }
 
 /// A block of a device as threads of the host: the same instance of the rules, the same barriers.
@@ -135,7 +158,8 @@ struct BlockOfThreads {
   template <class Rule>
   void operator()(char const*, Rule const& rule) const {
     std::barrier<> meeting(Threads);
-    std::vector<detail::Four> memory(Rule::scratch_floats / 4 + 1, detail::Four{{NAN, NAN, NAN, NAN}});
+    std::vector<detail::Four> memory(Rule::scratch_floats / 4 + 1,
+                                     detail::Four{{NAN, NAN, NAN, NAN}});
     std::vector<std::thread> threads;
     for (int i = 0; i < Threads; ++i)
       threads.emplace_back([&, i] {
@@ -151,20 +175,24 @@ struct BlockOfThreads {
 void run_flash_as_a_block(Problem& p) {
   constexpr int threads = 128;
   Array delta(Dtype::fp32, {p.lse.numel()});
-  detail::FlashCall const call{p.dtype, p.shape, p.in(0), p.in(p.key_at()), p.in(p.value_at()), p.drop};
+  detail::FlashCall const call{p.dtype, p.shape, p.in(0), p.in(p.key_at()), p.in(p.value_at()),
+                               p.drop};
   detail::AttentionSaved const saved{p.dout.view(), p.out.view(), p.lse.view()};
   detail::with_flash_width(p.shape.head_dim, [&](auto width) {
     constexpr int w = decltype(width)::value;
-    detail::flash_forward<w, threads>(call, p.out.data(), p.lse.view().as<float>(), BlockOfThreads<threads>());
+    detail::flash_forward<w, threads>(call, p.out.data(), p.lse.view().as<float>(),
+                                      BlockOfThreads<threads>());
     auto const rule = detail::flash_delta(call, saved, delta.view().as<float>());
     for (std::int64_t i = 0; i < p.lse.numel(); ++i) rule(i);
-    detail::flash_backward<w, threads>(call, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, saved, delta.view().as<float>(), BlockOfThreads<threads>());
+    detail::flash_backward<w, threads>(call, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, saved,
+                                       delta.view().as<float>(), BlockOfThreads<threads>());
   });
 }
 
 void expect_reference(Problem const& p) {
-  SCOPED_TRACE(::testing::Message() << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads << " of "
-                                    << p.shape.head_dim << ", dropout " << p.drop.p);
+  SCOPED_TRACE(::testing::Message()
+               << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads
+               << " of " << p.shape.head_dim << ", dropout " << p.drop.p);
   Reference const want = reference(p, p.qkv.values());
   expect_close(p.out, want.out, 2e-6);
   expect_close(p.lse, want.lse, 1e-6);
@@ -172,8 +200,9 @@ void expect_reference(Problem const& p) {
 }
 
 void check(Problem& p, Queue& q) {
-  SCOPED_TRACE(::testing::Message() << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads << " of "
-                                    << p.shape.head_dim << ", dropout " << p.drop.p);
+  SCOPED_TRACE(::testing::Message()
+               << "T " << p.shape.sequence << ", heads " << p.shape.heads << "/" << p.shape.kv_heads
+               << " of " << p.shape.head_dim << ", dropout " << p.drop.p);
   Reference const want = reference(p, p.qkv.values());
   p.forward(q);
   expect_close(p.out, want.out, 2e-6);
@@ -220,7 +249,8 @@ TEST_P(Attention, DropoutOfABatchRowIsThatOfTheWhole) {
   for (std::int64_t i = 0; i < half; ++i) part.qkv.set(i, whole.qkv.get(half + i));
   whole.forward(*queue);
   part.forward(*queue);
-  for (std::int64_t i = 0; i < part.out.numel(); ++i) ASSERT_EQ(part.out.get(i), whole.out.get(part.out.numel() + i)) << i;
+  for (std::int64_t i = 0; i < part.out.numel(); ++i)
+    ASSERT_EQ(part.out.get(i), whole.out.get(part.out.numel() + i)) << i;
 }
 
 TEST_P(Attention, DeviceRulesAnySequence) {
@@ -247,7 +277,8 @@ TEST_P(Attention, DeviceRulesInABlockOfThreads) {
     Problem again = p;
     again.dqkv.randomise(5);
     run_flash_as_a_block(again);
-    EXPECT_TRUE(p.out == again.out && p.lse == again.lse && p.dqkv == again.dqkv) << "two runs give the same bits";
+    EXPECT_TRUE(p.out == again.out && p.lse == again.lse && p.dqkv == again.dqkv)
+        << "two runs give the same bits";
   }
 }
 
@@ -288,14 +319,16 @@ TEST(AttentionReference, AgreesWithFiniteDifferences) {
     for (std::size_t k = 0; k < out.size(); ++k) sum += out[k] * dout[k];
     return sum;
   };
-  for (std::size_t i = 0; i < qkv.size(); ++i) EXPECT_NEAR(want.dqkv[i], (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5, 1e-8);
+  for (std::size_t i = 0; i < qkv.size(); ++i)
+    EXPECT_NEAR(want.dqkv[i], (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5, 1e-8);
 }
 
 TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   alignas(16) static std::byte memory[64];
   AttentionInput const aligned{memory, 192}, shifted{memory + 2, 192};
   auto const why = [&](Dtype dtype, int head_dim, float dropout, AttentionInput const& value) {
-    return detail::why_not_cudnn({dtype, {1, 8, 1, 1, head_dim, 1.0f}, aligned, aligned, value, {dropout, 1, 2, 3}});
+    return detail::why_not_cudnn(
+        {dtype, {1, 8, 1, 1, head_dim, 1.0f}, aligned, aligned, value, {dropout, 1, 2, 3}});
   };
   EXPECT_NE(why(Dtype::fp32, 64, 0, aligned).find("fp32"), std::string::npos);
   EXPECT_NE(why(Dtype::bf16, 60, 0, aligned).find("heads of 60 elements"), std::string::npos);

@@ -1,7 +1,8 @@
 #pragma once
-/// A block of a device on one host thread: every thread of the block is a fiber that runs until it waits for the others. The very
-/// instance of a rule that a device runs, with its barriers and exchanges, in an order that the test chooses: what a rule reads before
-/// it is written shows every time (scratch begins as NaN), not once in a while.
+/// A block of a device on one host thread: every thread of the block is a fiber that runs until it
+/// waits for the others. The very instance of a rule that a device runs, with its barriers and
+/// exchanges, in an order that the test chooses: what a rule reads before it is written shows every
+/// time (scratch begins as NaN), not once in a while.
 
 #include <gtest/gtest.h>
 #include <ucontext.h>
@@ -22,7 +23,8 @@ enum class FiberOrder { ascending, descending };
 template <int Threads>
 class BlockOfFibers {
  public:
-  explicit BlockOfFibers(FiberOrder order = FiberOrder::ascending) : order_(order), stacks_(new std::byte[Threads * stack_bytes]) {}
+  explicit BlockOfFibers(FiberOrder order = FiberOrder::ascending)
+      : order_(order), stacks_(new std::byte[Threads * stack_bytes]) {}
 
   /// What a rule takes for its team.
   class Team {
@@ -71,7 +73,8 @@ class BlockOfFibers {
       ++meeting.round;
       return;
     }
-    while (meeting.round == round) swapcontext(&lanes_[static_cast<std::size_t>(current_)], &scheduler_);
+    while (meeting.round == round)
+      swapcontext(&lanes_[static_cast<std::size_t>(current_)], &scheduler_);
   }
 
   void run_lanes(std::function<void(int)> lane) {
@@ -96,7 +99,8 @@ class BlockOfFibers {
     lanes_[at].uc_stack.ss_size = stack_bytes;
     lanes_[at].uc_link = &scheduler_;
     auto const self = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&lanes_[at], reinterpret_cast<void (*)()>(&BlockOfFibers::enter), 2, static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+    makecontext(&lanes_[at], reinterpret_cast<void (*)()>(&BlockOfFibers::enter), 2,
+                static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
   }
   static void enter(unsigned high, unsigned low) {
     auto& self = *reinterpret_cast<BlockOfFibers*>(std::uintptr_t{high} << 32 | low);
@@ -115,7 +119,9 @@ class BlockOfFibers {
   std::vector<float> scratch_;
   Meeting all_;
   std::vector<Meeting> warps_{(Threads + warp_size - 1) / warp_size};
-  std::vector<std::array<float, most_values>> slots_[2]{std::vector<std::array<float, most_values>>(Threads), std::vector<std::array<float, most_values>>(Threads)};
+  std::vector<std::array<float, most_values>> slots_[2]{
+      std::vector<std::array<float, most_values>>(Threads),
+      std::vector<std::array<float, most_values>>(Threads)};
 };
 
 }  // namespace tessera::kernels::test

@@ -9,7 +9,6 @@
 namespace tessera::kernels::test {
 namespace {
 
-
 TESSERA_KERNEL_SUITE(ColumnSums);
 
 struct Problem {
@@ -17,7 +16,8 @@ struct Problem {
   Array dout, dbias;
   Reals sums, added;
 
-  Problem(Dtype from, Dtype to, std::int64_t r, std::int64_t c) : rows(r), columns(c), dout(from, {r, c}), dbias(to, {c}) {
+  Problem(Dtype from, Dtype to, std::int64_t r, std::int64_t c)
+      : rows(r), columns(c), dout(from, {r, c}), dbias(to, {c}) {
     dout.randomise(10);
     dbias.randomise(11);
     sums.resize(static_cast<std::size_t>(c));
@@ -75,12 +75,14 @@ TEST_P(ColumnSums, OfNoRowsAreZeroOrWhatWasThere) {
 /// The two launches of a device in blocks of its size.
 template <class T, int N>
 void run_blocks(Problem& p, FiberOrder order, bool accumulate) {
-  std::int64_t const block = detail::rows_of_column_tile<N>(p.rows, p.columns), blocks = detail::row_blocks(p.rows, block);
+  std::int64_t const block = detail::rows_of_column_tile<N>(p.rows, p.columns),
+                     blocks = detail::row_blocks(p.rows, block);
   std::vector<float> parts(static_cast<std::size_t>(blocks * p.columns), std::nanf(""));
-  detail::ColumnTile<float, T, N, detail::column_tile_threads> const tiles{{parts.data()}, p.dout.view().as<T>(), p.rows, p.columns, block};
+  detail::ColumnTile<float, T, N, detail::column_tile_threads> const tiles{
+      {parts.data()}, p.dout.view().as<T>(), p.rows, p.columns, block};
   BlockOfFibers<detail::column_tile_threads>(order).run(tiles, tiles.teams());
-  auto const last = detail::sum_of_column_parts<T, detail::column_parts_threads>({.first = p.dbias.view().as<T>(), .accumulate = accumulate}, parts.data(),
-                                                                              blocks, p.columns);
+  auto const last = detail::sum_of_column_parts<T, detail::column_parts_threads>(
+      {.first = p.dbias.view().as<T>(), .accumulate = accumulate}, parts.data(), blocks, p.columns);
   BlockOfFibers<detail::column_parts_threads>(order).run(last, last.teams());
 }
 
@@ -94,8 +96,10 @@ TEST_P(ColumnSums, DeviceRulesInBlocksOfThreads) {
         SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
         Problem a(dtype, dtype, rows, columns), b = a, c = a;
         bool const whole = columns % pack == 0;
-        whole ? run_blocks<T, pack>(a, FiberOrder::ascending, false) : run_blocks<T, 1>(a, FiberOrder::ascending, false);
-        whole ? run_blocks<T, pack>(b, FiberOrder::descending, false) : run_blocks<T, 1>(b, FiberOrder::descending, false);
+        whole ? run_blocks<T, pack>(a, FiberOrder::ascending, false)
+              : run_blocks<T, 1>(a, FiberOrder::ascending, false);
+        whole ? run_blocks<T, pack>(b, FiberOrder::descending, false)
+              : run_blocks<T, 1>(b, FiberOrder::descending, false);
         run_blocks<T, 1>(c, FiberOrder::ascending, true);
         expect_close(a.dbias, a.sums, 4e-6);
         expect_close(c.dbias, c.added, 4e-6);
@@ -108,7 +112,8 @@ TEST_P(ColumnSums, DeviceRulesInBlocksOfThreads) {
 TEST(ColumnTiles, CoverTheShapesOfGpt2) {
   for (std::int64_t rows : {8192, 32768}) {
     for (std::int64_t columns : {768, 2304, 3072, 1600, 4800, 6400}) {
-      std::int64_t const block = detail::rows_of_column_tile<8>(rows, columns), blocks = detail::row_blocks(rows, block);
+      std::int64_t const block = detail::rows_of_column_tile<8>(rows, columns),
+                         blocks = detail::row_blocks(rows, block);
       std::int64_t const tiles = blocks * ((columns + 255) / 256);
       EXPECT_GE(tiles, 700) << "fewer leave multiprocessors without work";
       EXPECT_LE(tiles, 1200);

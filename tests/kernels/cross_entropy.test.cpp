@@ -16,13 +16,15 @@ struct Reference {
 };
 Reference reference(Array const& logits, Array const& targets, std::int64_t columns, double scale) {
   std::int64_t const rows = targets.numel();
-  Reference r{Reals(static_cast<std::size_t>(rows)), Reals(static_cast<std::size_t>(rows * columns))};
+  Reference r{Reals(static_cast<std::size_t>(rows)),
+              Reals(static_cast<std::size_t>(rows * columns))};
   for (std::int64_t row = 0; row < rows; ++row) {
     auto const target = static_cast<std::int64_t>(targets.get(row));
     if (target < 0) continue;
     double most = -1e300, sum = 0;
     for (std::int64_t c = 0; c < columns; ++c) most = std::max(most, logits.get(row * columns + c));
-    for (std::int64_t c = 0; c < columns; ++c) sum += std::exp(logits.get(row * columns + c) - most);
+    for (std::int64_t c = 0; c < columns; ++c)
+      sum += std::exp(logits.get(row * columns + c) - most);
     double const log_sum = most + std::log(sum);
     r.losses[static_cast<std::size_t>(row)] = log_sum - logits.get(row * columns + target);
     for (std::int64_t c = 0; c < columns; ++c)
@@ -35,9 +37,13 @@ Reference reference(Array const& logits, Array const& targets, std::int64_t colu
 struct Data {
   Array logits, targets, losses, dlogits;
   Data(Dtype in, Dtype out, std::int64_t rows, std::int64_t columns)
-      : logits(in, {rows, columns}), targets(Dtype::int32, {rows}), losses(Dtype::fp32, {rows}), dlogits(out, {rows, columns}) {
+      : logits(in, {rows, columns}),
+        targets(Dtype::int32, {rows}),
+        losses(Dtype::fp32, {rows}),
+        dlogits(out, {rows, columns}) {
     logits.randomise(1, 8.0);
-    for (std::int64_t r = 0; r < rows; ++r) targets.set(r, r % 3 == 1 ? -100 : (r * 7919) % columns);
+    for (std::int64_t r = 0; r < rows; ++r)
+      targets.set(r, r % 3 == 1 ? -100 : (r * 7919) % columns);
   }
 };
 
@@ -76,16 +82,19 @@ TEST_P(CrossEntropy, LossesAndGradientsOnAStream) {
 struct Padded {
   Array logits, dlogits;
   Padded(Data const& d, std::int64_t columns, std::int64_t stride)
-      : logits(d.logits.dtype(), {d.targets.numel(), stride}), dlogits(d.dlogits.dtype(), {d.targets.numel(), stride}) {
+      : logits(d.logits.dtype(), {d.targets.numel(), stride}),
+        dlogits(d.dlogits.dtype(), {d.targets.numel(), stride}) {
     for (std::int64_t i = 0; i < logits.numel(); ++i) {
-      logits.set(i, i % stride < columns ? d.logits.get(i / stride * columns + i % stride) : std::nan(""));
+      logits.set(
+          i, i % stride < columns ? d.logits.get(i / stride * columns + i % stride) : std::nan(""));
       dlogits.set(i, 3.0);
     }
   }
   Array packed(std::int64_t columns) const {
     std::int64_t const rows = logits.view().dim(0), stride = logits.view().dim(1);
     Array out(dlogits.dtype(), {rows, columns});
-    for (std::int64_t i = 0; i < out.numel(); ++i) out.set(i, dlogits.get(i / columns * stride + i % columns));
+    for (std::int64_t i = 0; i < out.numel(); ++i)
+      out.set(i, dlogits.get(i / columns * stride + i % columns));
     return out;
   }
 };
@@ -97,9 +106,11 @@ TEST_P(CrossEntropy, OfRowsThatAreLongerThanTheVocabulary) {
     Data d(Dtype::fp32, dtype, 5, columns);
     Reference const want = reference(d.logits, d.targets, columns, 0.5);
     for (Queue* q : {queue.get(), stream.get()}) {
-      for (std::int64_t more : {std::int64_t{3}, (columns + 7) / 8 * 8 - columns, std::int64_t{64}}) {
+      for (std::int64_t more :
+           {std::int64_t{3}, (columns + 7) / 8 * 8 - columns, std::int64_t{64}}) {
         Padded p(d, columns, columns + more);
-        cross_entropy(*q, d.losses.view(), p.dlogits.view(), p.logits.view(), d.targets.view(), 0.5f, columns);
+        cross_entropy(*q, d.losses.view(), p.dlogits.view(), p.logits.view(), d.targets.view(),
+                      0.5f, columns);
         q->record().wait("cross-entropy", std::chrono::seconds(60));
         expect_close(d.losses, want.losses);
         expect_close(p.packed(columns), want.dlogits, 5e-7);
@@ -113,11 +124,18 @@ template <bool aligned>
 void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool in_place = false) {
   detail::with_type(d.dlogits.dtype(), "test", [&](auto to) {
     using Out = typename decltype(to)::type;
-    Out* const gradient = in_place ? static_cast<Out*>(p.logits.data()) : p.dlogits.view().template as<Out>();
+    Out* const gradient =
+        in_place ? static_cast<Out*>(p.logits.data()) : p.dlogits.view().template as<Out>();
     std::int64_t const rows = d.targets.numel(), stride = p.logits.view().dim(1);
     constexpr int threads = detail::cross_entropy_threads;
     detail::TeamCrossEntropy<Out, float, aligned, threads> const rule{
-        d.losses.view().as<float>(), gradient, p.logits.view().as<float>(), d.targets.view().as<std::int32_t>(), columns, stride, 0.5f};
+        d.losses.view().as<float>(),
+        gradient,
+        p.logits.view().as<float>(),
+        d.targets.view().as<std::int32_t>(),
+        columns,
+        stride,
+        0.5f};
     BlockOfFibers<threads>(order).run(rule, rows);
   });
 }
@@ -132,14 +150,16 @@ TEST_P(CrossEntropy, DeviceRulesInBlocksOfThreads) {
     expect_close(a.losses, want.losses);
     expect_close(whole.packed(columns), want.dlogits, 5e-7);
     run_blocks<true>(b, again, columns, FiberOrder::descending);
-    EXPECT_TRUE(a.losses == b.losses && whole.packed(columns) == again.packed(columns)) << "the order of the threads does not show";
+    EXPECT_TRUE(a.losses == b.losses && whole.packed(columns) == again.packed(columns))
+        << "the order of the threads does not show";
     run_blocks<false>(b, odd, columns, FiberOrder::ascending);
     expect_close(b.losses, want.losses);
     expect_close(odd.packed(columns), want.dlogits, 5e-7);
     if (dtype != Dtype::fp32) continue;
     run_blocks<true>(b, again, columns, FiberOrder::ascending, true);
     again.dlogits = again.logits;
-    EXPECT_TRUE(again.packed(columns) == whole.packed(columns)) << "gradient in place of the logits";
+    EXPECT_TRUE(again.packed(columns) == whole.packed(columns))
+        << "gradient in place of the logits";
   }
 }
 
@@ -167,7 +187,8 @@ TEST(CrossEntropyReference, AgreesWithFiniteDifferences) {
     up.set(i, d.logits.get(i) + 1e-2);
     down.set(i, d.logits.get(i) - 1e-2);
     auto const row = static_cast<std::size_t>(i / 9);
-    double const slope = (reference(up, d.targets, 9, 1.0).losses[row] - reference(down, d.targets, 9, 1.0).losses[row]) /
+    double const slope = (reference(up, d.targets, 9, 1.0).losses[row] -
+                          reference(down, d.targets, 9, 1.0).losses[row]) /
                          (up.get(i) - down.get(i));
     EXPECT_NEAR(want.dlogits[static_cast<std::size_t>(i)], slope, 2e-5);
   }

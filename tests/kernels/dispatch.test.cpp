@@ -1,4 +1,5 @@
-/// What holds for every kernel: its name, that it neither fences nor allocates, and that threads and queues do not change its bits.
+/// What holds for every kernel: its name, that it neither fences nor allocates, and that threads
+/// and queues do not change its bits.
 #include <unistd.h>
 
 #include <Kokkos_Core.hpp>
@@ -35,8 +36,9 @@ class Everything {
     normalise(q);
     embed(q);
     attend(q);
-    cross_entropy(q, array("losses", Dtype::fp32, {rows}).view(), array("dlogits", dtype_, {rows, 601}).view(), logits_.view(),
-                  targets_.view(), 0.5f);
+    cross_entropy(q, array("losses", Dtype::fp32, {rows}).view(),
+                  array("dlogits", dtype_, {rows, 601}).view(), logits_.view(), targets_.view(),
+                  0.5f);
     step(q);
     q.record().wait("every kernel", std::chrono::seconds(60));
   }
@@ -62,51 +64,69 @@ class Everything {
     residual_add(q, matrix("sum"), matrix("a"), matrix("b"), drop_);
     gelu_new(q, matrix("gelu"), matrix("a"));
     gelu_new_backward(q, matrix("dgelu"), matrix("b"), matrix("a"));
-    bias_gradient(q, vector("dbias"), matrix("a"), true, array("sums of columns", Dtype::fp32, {bias_gradient_workspace(q, rows, columns)}).view());
+    bias_gradient(
+        q, vector("dbias"), matrix("a"), true,
+        array("sums of columns", Dtype::fp32, {bias_gradient_workspace(q, rows, columns)}).view());
   }
   void normalise(Queue& q) {
-    TensorView const mean = array("mean", Dtype::fp32, {rows}).view(), rstd = array("rstd", Dtype::fp32, {rows}).view();
-    layer_norm(q, matrix("normal"), mean, rstd, matrix("a"), vector("gamma"), vector("beta"), 1e-5f);
-    residual_layer_norm(q, matrix("sum2"), matrix("normal2"), mean, rstd, matrix("a"), matrix("b"), drop_, vector("gamma"),
-                        vector("beta"), 1e-5f);
-    layer_norm_backward(q, matrix("din"), true, vector("dgamma"), vector("dbeta"), true, matrix("b"), matrix("sum2"), mean, rstd,
-                        vector("gamma"), array("parts", Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)}).view());
+    TensorView const mean = array("mean", Dtype::fp32, {rows}).view(),
+                     rstd = array("rstd", Dtype::fp32, {rows}).view();
+    layer_norm(q, matrix("normal"), mean, rstd, matrix("a"), vector("gamma"), vector("beta"),
+               1e-5f);
+    residual_layer_norm(q, matrix("sum2"), matrix("normal2"), mean, rstd, matrix("a"), matrix("b"),
+                        drop_, vector("gamma"), vector("beta"), 1e-5f);
+    layer_norm_backward(
+        q, matrix("din"), true, vector("dgamma"), vector("dbeta"), true, matrix("b"),
+        matrix("sum2"), mean, rstd, vector("gamma"),
+        array("parts", Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)}).view());
   }
   void embed(Queue& q) {
-    TensorView const wte = array("wte", dtype_, {40, columns}).view(), wpe = array("wpe", dtype_, {80, columns}).view();
+    TensorView const wte = array("wte", dtype_, {40, columns}).view(),
+                     wpe = array("wpe", dtype_, {80, columns}).view();
     embedding(q, matrix("embedded"), tokens_.view(), wte, wpe, drop_);
-    embedding_backward(q, array("dwte", dtype_, {40, columns}).view(), array("dwpe", dtype_, {80, columns}).view(), false, false,
-                       matrix("b"), tokens_.view(), drop_);
+    embedding_backward(q, array("dwte", dtype_, {40, columns}).view(),
+                       array("dwpe", dtype_, {80, columns}).view(), false, false, matrix("b"),
+                       tokens_.view(), drop_);
   }
   void attend(Queue& q) {
     AttentionShape const shape{batch, sequence, 6, 3, 32, 0.2f};
-    TensorView const lse = array("lse", Dtype::fp32, {batch, 6, sequence}).view(), query = matrix("query"), out = matrix("attended"),
-                     key = array("key", dtype_, {rows, 96}).view(), value = array("value", dtype_, {rows, 96}).view(),
-                     dkey = array("dkey", dtype_, {rows, 96}).view(), dvalue = array("dvalue", dtype_, {rows, 96}).view();
-    attention(q, dtype_, shape, out, lse, {query.data(), 192}, {key.data(), 96}, {value.data(), 96}, drop_);
-    attention_backward(q, dtype_, shape, {matrix("dquery").data(), 192}, {dkey.data(), 96}, {dvalue.data(), 96}, matrix("b"), out, lse,
-                       {query.data(), 192}, {key.data(), 96}, {value.data(), 96}, drop_,
+    TensorView const lse = array("lse", Dtype::fp32, {batch, 6, sequence}).view(),
+                     query = matrix("query"), out = matrix("attended"),
+                     key = array("key", dtype_, {rows, 96}).view(),
+                     value = array("value", dtype_, {rows, 96}).view(),
+                     dkey = array("dkey", dtype_, {rows, 96}).view(),
+                     dvalue = array("dvalue", dtype_, {rows, 96}).view();
+    attention(q, dtype_, shape, out, lse, {query.data(), 192}, {key.data(), 96}, {value.data(), 96},
+              drop_);
+    attention_backward(q, dtype_, shape, {matrix("dquery").data(), 192}, {dkey.data(), 96},
+                       {dvalue.data(), 96}, matrix("b"), out, lse, {query.data(), 192},
+                       {key.data(), 96}, {value.data(), 96}, drop_,
                        array("sums", Dtype::fp32, {attention_backward_workspace(q, shape)}).view());
   }
   void step(Queue& q) {
     AdamWStep step;
     AdamWSegment segment;
-    auto const state = [&](char const* name) { return array(name, Dtype::fp32, {rows, columns}).view().as<float>(); };
+    auto const state = [&](char const* name) {
+      return array(name, Dtype::fp32, {rows, columns}).view().as<float>();
+    };
     segment.master = state("master");
     segment.exp_avg = state("exp_avg");
-    segment.exp_avg_sq = array("exp_avg_sq", Dtype::fp32, {rows, columns}).randomise(9, 0.5, 0.5).view().as<float>();
+    segment.exp_avg_sq =
+        array("exp_avg_sq", Dtype::fp32, {rows, columns}).randomise(9, 0.5, 0.5).view().as<float>();
     segment.gradient = matrix("a").data();
     segment.numel = rows * columns;
     segment.learning_rate = 0.1f;
     step.gradient_dtype = dtype_;
     step.segments.push_back(segment);
     adamw(q, step);
-    gradient_statistics(q, array("sums", Dtype::fp64, {2}).view().as<double>(), {{matrix("a").data(), rows * columns}}, dtype_);
+    gradient_statistics(q, array("sums", Dtype::fp64, {2}).view().as<double>(),
+                        {{matrix("a").data(), rows * columns}}, dtype_);
   }
 
   Dtype dtype_;
   Dropout drop_{0.2f, 3, 4, 5};
-  Array tokens_{Dtype::int32, {batch, sequence}}, targets_{Dtype::int32, {rows}}, logits_{Dtype::fp32, {rows, 601}};
+  Array tokens_{Dtype::int32, {batch, sequence}}, targets_{Dtype::int32, {rows}},
+      logits_{Dtype::fp32, {rows, 601}};
   std::map<std::string, Array> arrays_;
 };
 
@@ -127,15 +147,17 @@ class Observed : public KernelTest {
   void SetUp() override {
     seen = &seen_;
     using namespace Kokkos::Tools::Experimental;
-    set_begin_parallel_for_callback([](char const* name, std::uint32_t, std::uint64_t*) { ++seen->kernels[name]; });
-    set_begin_parallel_reduce_callback([](char const* name, std::uint32_t, std::uint64_t*) { ++seen->kernels[name]; });
+    set_begin_parallel_for_callback(
+        [](char const* name, std::uint32_t, std::uint64_t*) { ++seen->kernels[name]; });
+    set_begin_parallel_reduce_callback(
+        [](char const* name, std::uint32_t, std::uint64_t*) { ++seen->kernels[name]; });
     set_begin_fence_callback([](char const* name, std::uint32_t, std::uint64_t*) {
       // Kokkos fences before every callback of a tool; those are not the kernels' own
-      if (std::string_view(name).find("Profile Tool Fence") == std::string_view::npos) seen->fences.emplace_back(name);
+      if (std::string_view(name).find("Profile Tool Fence") == std::string_view::npos)
+        seen->fences.emplace_back(name);
     });
-    set_allocate_data_callback([](Kokkos::Tools::SpaceHandle, char const* name, void const*, std::uint64_t) {
-      seen->allocations.emplace_back(name);
-    });
+    set_allocate_data_callback([](Kokkos::Tools::SpaceHandle, char const* name, void const*,
+                                  std::uint64_t) { seen->allocations.emplace_back(name); });
   }
   void TearDown() override {
     using namespace Kokkos::Tools::Experimental;
@@ -152,7 +174,8 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Observed, all_dtypes(), dtype_test_name);
 TEST_P(Observed, KernelsAreNamedAndDoNotFenceOrAllocate) {
   Everything(dtype).run(*queue);
   EXPECT_GE(seen_.kernels.size(), 19u);
-  for (auto const& [name, calls] : seen_.kernels) EXPECT_EQ(name.rfind("tessera::kernels::", 0), 0u) << name << ", " << calls << " calls";
+  for (auto const& [name, calls] : seen_.kernels)
+    EXPECT_EQ(name.rfind("tessera::kernels::", 0), 0u) << name << ", " << calls << " calls";
   EXPECT_EQ(seen_.fences, std::vector<std::string>{});
   EXPECT_EQ(seen_.allocations, std::vector<std::string>{});
 }
@@ -164,7 +187,8 @@ std::string checksums(Everything const& everything) {
   std::ostringstream out;
   for (auto const& [name, array] : everything.arrays()) {
     std::uint64_t hash = 0xcbf29ce484222325ull;
-    for (std::byte b : array.bytes()) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ull;
+    for (std::byte b : array.bytes())
+      hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ull;
     out << "checksum " << name << ' ' << hash << '\n';
   }
   return out.str();
@@ -173,8 +197,10 @@ std::string checksums(Everything const& everything) {
 /// The lines that begin with "checksum " of this test run again with one thread.
 std::string checksums_with_one_thread(std::string const& filter) {
   std::array<char, 4096> text{};
-  if (readlink("/proc/self/exe", text.data(), text.size() - 1) <= 0) return "the program does not know its own path";
-  std::string const command = "OMP_NUM_THREADS=1 '" + std::string(text.data()) + "' --gtest_filter=" + filter;
+  if (readlink("/proc/self/exe", text.data(), text.size() - 1) <= 0)
+    return "the program does not know its own path";
+  std::string const command =
+      "OMP_NUM_THREADS=1 '" + std::string(text.data()) + "' --gtest_filter=" + filter;
   FILE* const pipe = popen(command.c_str(), "r");
   std::string out;
   while (pipe != nullptr && std::fgets(text.data(), static_cast<int>(text.size()), pipe) != nullptr)
@@ -189,7 +215,9 @@ TEST_P(Dispatch, OneThreadGivesTheBitsOfAll) {
     std::cout << checksums(everything);
     return;
   }
-  EXPECT_EQ(checksums(everything), checksums_with_one_thread("Dtypes/Dispatch.OneThreadGivesTheBitsOfAll/" + std::string(name_of(dtype))));
+  EXPECT_EQ(checksums(everything),
+            checksums_with_one_thread("Dtypes/Dispatch.OneThreadGivesTheBitsOfAll/" +
+                                      std::string(name_of(dtype))));
 }
 
 TEST_P(Dispatch, AWorkerQueueGivesTheBitsOfAnInlineOne) {

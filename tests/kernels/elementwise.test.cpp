@@ -9,7 +9,9 @@ TESSERA_KERNEL_SUITE(Elementwise);
 
 constexpr std::int64_t sizes[] = {1, 5, 63, 4096, 4097, 20011};
 
-double gelu(double x) { return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x))); }
+double gelu(double x) {
+  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
+}
 double gelu_slope(double x) {
   double const h = 1e-5;
   return (gelu(x + h) - gelu(x - h)) / (2.0 * h);
@@ -73,7 +75,8 @@ TEST_P(Elementwise, DropoutOfRowsIsThatOfTheWhole) {
   for (std::int64_t row : {0, 1, 5}) {
     std::int64_t const count = row == 0 ? 1 : row == 1 ? 4 : 7;
     drop.first_element = 77 + static_cast<std::uint64_t>(row * 331);
-    dropout(*queue, parts.view().rows(row, count), static_cast<ConstTensorView>(in.view()).rows(row, count), drop);
+    dropout(*queue, parts.view().rows(row, count),
+            static_cast<ConstTensorView>(in.view()).rows(row, count), drop);
   }
   EXPECT_TRUE(whole == parts);
 }
@@ -94,7 +97,8 @@ TEST_P(Elementwise, ResidualAdd) {
       b.randomise(7);
       Reals want = a.values();
       Reals const factor = dropout_factors(drop, n);
-      for (std::size_t i = 0; i < want.size(); ++i) want[i] += b.get(static_cast<std::int64_t>(i)) * factor[i];
+      for (std::size_t i = 0; i < want.size(); ++i)
+        want[i] += b.get(static_cast<std::int64_t>(i)) * factor[i];
       residual_add(*queue, out.view(), a.view(), b.view(), drop);
       expect_close(out, want);
       Array c = b;

@@ -47,7 +47,8 @@ TEST(PhiloxBlocks, AreThoseOfTheScalarGenerator) {
     philox_blocks(random, first, 37, bits);
     for (std::uint64_t b = 0; b < 37; ++b) {
       Philox::Block const want = random(first + b);
-      for (std::uint64_t k = 0; k < 4; ++k) ASSERT_EQ(bits[4 * b + k], want.v[k]) << "block " << first + b;
+      for (std::uint64_t k = 0; k < 4; ++k)
+        ASSERT_EQ(bits[4 * b + k], want.v[k]) << "block " << first + b;
     }
   }
 }
@@ -59,7 +60,8 @@ TEST(DropoutFactors, DoNotDependOnWhereARangeBegins) {
       float out[256];
       factors.fill(begin, count, out);
       for (int i = 0; i < count; ++i) {
-        bool const dropped = factors.random.uniform(1000003 + begin + static_cast<std::uint64_t>(i)) < 0.3f;
+        bool const dropped =
+            factors.random.uniform(1000003 + begin + static_cast<std::uint64_t>(i)) < 0.3f;
         ASSERT_EQ(out[i], dropped ? 0.0f : factors.keep) << begin << " + " << i;
       }
     }

@@ -1,6 +1,6 @@
-/// The flat kernels wherever their operands lie: between the borders of packs, at different places between them, of any length, on the
-/// host and in the device's way (which a stream made of a host thread takes too), with the bits of operands that begin at a border and
-/// nothing written outside.
+/// The flat kernels wherever their operands lie: between the borders of packs, at different places
+/// between them, of any length, on the host and in the device's way (which a stream made of a host
+/// thread takes too), with the bits of operands that begin at a border and nothing written outside.
 #include "fake_device.hpp"
 #include "flat_case.hpp"
 
@@ -10,7 +10,8 @@ namespace {
 class FlatKernels : public ::testing::TestWithParam<Dtype> {
  protected:
   tessera::test::FakeDevice device;
-  std::unique_ptr<Queue> host = memory::make_inline_queue("compute"), stream = memory::make_stream_queue("compute");
+  std::unique_ptr<Queue> host = memory::make_inline_queue("compute"),
+                         stream = memory::make_stream_queue("compute");
 };
 
 TEST_P(FlatKernels, GiveTheSameBitsWhereverTheirOperandsLie) {
@@ -19,8 +20,10 @@ TEST_P(FlatKernels, GiveTheSameBitsWhereverTheirOperandsLie) {
       Array const expected = run_flat(*host, kernel, n, {});
       for (auto const& place : flat_places())
         for (Queue* const q : {host.get(), stream.get()}) {
-          SCOPED_TRACE(kernel.name + ", " + std::to_string(n) + " elements at " + std::to_string(place.out) + ", " + std::to_string(place.a) + ", " +
-                       std::to_string(place.b) + (q == host.get() ? " on the host" : " on a stream"));
+          SCOPED_TRACE(kernel.name + ", " + std::to_string(n) + " elements at " +
+                       std::to_string(place.out) + ", " + std::to_string(place.a) + ", " +
+                       std::to_string(place.b) +
+                       (q == host.get() ? " on the host" : " on a stream"));
           ASSERT_TRUE(run_flat(*q, kernel, n, place) == expected);
         }
     }

@@ -1,5 +1,6 @@
 #pragma once
-/// The flat kernels and operands for them that lie anywhere between the borders of packs, in the memory of a queue's tier.
+/// The flat kernels and operands for them that lie anywhere between the borders of packs, in the
+/// memory of a queue's tier.
 
 #include <cstring>
 #include <functional>
@@ -71,20 +72,27 @@ inline std::vector<FlatKernel> flat_kernels(Dtype t) {
   std::vector<FlatKernel> out{
       {"fill", t, t, t, true, [](Queue& q, View o, View, View) { fill(q, o, 0.3f); }},
       {"scale", t, t, t, true, [](Queue& q, View o, View, View) { scale(q, o, 0.7f); }},
-      {"residual_add", t, t, t, true, [](Queue& q, View o, View a, View b) { residual_add(q, o, a, b, {}); }},
-      {"residual_add in place", t, t, t, true, [](Queue& q, View o, View, View b) { residual_add(q, o, o, b, {}); }},
+      {"residual_add", t, t, t, true,
+       [](Queue& q, View o, View a, View b) { residual_add(q, o, a, b, {}); }},
+      {"residual_add in place", t, t, t, true,
+       [](Queue& q, View o, View, View b) { residual_add(q, o, o, b, {}); }},
       {"gelu_new", t, t, t, false, [](Queue& q, View o, View a, View) { gelu_new(q, o, a); }},
-      {"gelu_new_backward", t, t, t, false, [](Queue& q, View o, View a, View b) { gelu_new_backward(q, o, a, b); }},
+      {"gelu_new_backward", t, t, t, false,
+       [](Queue& q, View o, View a, View b) { gelu_new_backward(q, o, a, b); }},
   };
   for (Dtype from : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
     std::string const name(name_of(from));
-    out.push_back({"cast " + name, t, from, t, true, [](Queue& q, View o, View a, View) { cast(q, o, a); }});
-    out.push_back({"add " + name, t, from, t, true, [](Queue& q, View o, View a, View) { add(q, o, a); }});
+    out.push_back(
+        {"cast " + name, t, from, t, true, [](Queue& q, View o, View a, View) { cast(q, o, a); }});
+    out.push_back(
+        {"add " + name, t, from, t, true, [](Queue& q, View o, View a, View) { add(q, o, a); }});
   }
   for (std::uint64_t first = 8; first < 12; ++first) {
     Dropout const drop{0.3f, 4, 5, first};
-    out.push_back({"dropout", t, t, t, true, [drop](Queue& q, View o, View a, View) { dropout(q, o, a, drop); }});
-    out.push_back({"residual_add with dropout", t, t, t, false, [drop](Queue& q, View o, View a, View b) { residual_add(q, o, a, b, drop); }});
+    out.push_back({"dropout", t, t, t, true,
+                   [drop](Queue& q, View o, View a, View) { dropout(q, o, a, drop); }});
+    out.push_back({"residual_add with dropout", t, t, t, false,
+                   [drop](Queue& q, View o, View a, View b) { residual_add(q, o, a, b, drop); }});
   }
   return out;
 }
@@ -93,14 +101,17 @@ inline std::vector<FlatKernel> flat_kernels(Dtype t) {
 struct FlatPlace {
   std::int64_t out = 0, a = 0, b = 0;
 };
-inline std::vector<FlatPlace> flat_places() { return {{0, 0, 0}, {1, 1, 1}, {3, 3, 3}, {6, 6, 6}, {7, 7, 7}, {0, 1, 0}, {2, 2, 5}, {5, 4, 3}}; }
+inline std::vector<FlatPlace> flat_places() {
+  return {{0, 0, 0}, {1, 1, 1}, {3, 3, 3}, {6, 6, 6}, {7, 7, 7}, {0, 1, 0}, {2, 2, 5}, {5, 4, 3}};
+}
 
 /// What @p kernel makes of random operands.
 inline Array run_flat(Queue& q, FlatKernel const& kernel, std::int64_t numel, FlatPlace place) {
   auto const operand = [&](Dtype dtype, std::int64_t shift, std::uint64_t seed) {
     return Guarded(q, Array(dtype, {numel}).randomise(seed, 3.0), shift);
   };
-  Guarded const out = operand(kernel.out, place.out, 1), a = operand(kernel.a, place.a, 2), b = operand(kernel.b, place.b, 3);
+  Guarded const out = operand(kernel.out, place.out, 1), a = operand(kernel.a, place.a, 2),
+                b = operand(kernel.b, place.b, 3);
   kernel.call(q, out.view(), a.view(), b.view());
   EXPECT_TRUE(a.unchanged() && b.unchanged());
   return out.read();

@@ -26,19 +26,33 @@ void check(Case const& c, Run&& run) {
   Matrix result = old;
   run(result, a, b, bias);
   // every element of small products, a spread of large ones
-  std::int64_t const stride = std::max<std::int64_t>(1, c.shape.m * c.shape.n * c.shape.k / 4'000'000);
+  std::int64_t const stride =
+      std::max<std::int64_t>(1, c.shape.m * c.shape.n * c.shape.k / 4'000'000);
   for (std::int64_t e = 0; e < c.shape.m * c.shape.n; e += stride) {
     double const want = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
     ASSERT_NEAR(result.get(e), want, tolerance(c, want))
-        << "element " << e << " of [" << c.shape.m << ", " << c.shape.k << "]" << (c.ta ? "^T" : "") << " x [" << c.shape.k << ", "
-        << c.shape.n << "]" << (c.tb ? "^T" : "") << (c.accumulate ? " accumulated" : "") << (c.bias ? " with bias" : "") << ", "
+        << "element " << e << " of [" << c.shape.m << ", " << c.shape.k << "]" << (c.ta ? "^T" : "")
+        << " x [" << c.shape.k << ", " << c.shape.n << "]" << (c.tb ? "^T" : "")
+        << (c.accumulate ? " accumulated" : "") << (c.bias ? " with bias" : "") << ", "
         << name_of(c.in) << " to " << name_of(c.out);
   }
 }
 
-GemmProblem problem_of(Case const& c, Matrix& result, Matrix const& a, Matrix const& b, Matrix const& bias) {
-  return {c.shape.m, c.shape.n, c.shape.k, c.ta, c.tb, c.accumulate, c.alpha, c.in, c.out, result.bytes.data(), a.bytes.data(),
-          b.bytes.data(), c.bias ? bias.bytes.data() : nullptr};
+GemmProblem problem_of(Case const& c, Matrix& result, Matrix const& a, Matrix const& b,
+                       Matrix const& bias) {
+  return {c.shape.m,
+          c.shape.n,
+          c.shape.k,
+          c.ta,
+          c.tb,
+          c.accumulate,
+          c.alpha,
+          c.in,
+          c.out,
+          result.bytes.data(),
+          a.bytes.data(),
+          b.bytes.data(),
+          c.bias ? bias.bytes.data() : nullptr};
 }
 
 class GemmTest : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
@@ -51,7 +65,8 @@ TEST_P(GemmTest, EqualsTheDoubleReference) {
   for (Shape shape : {Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{33, 17, 65}, Shape{64, 96, 128}})
     for_all(shape, in, out, [&](Case const& c) {
       check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-        gemm(*q, {c.ta, c.tb, c.accumulate, c.alpha}, r.view(), a.view(), b.view(), {.bias = c.bias ? bias.view().flat() : TensorView()});
+        gemm(*q, {c.ta, c.tb, c.accumulate, c.alpha}, r.view(), a.view(), b.view(),
+             {.bias = c.bias ? bias.view().flat() : TensorView()});
       });
     });
 }
@@ -66,9 +81,12 @@ TEST_P(GemmTest, EveryRouteAndLibraryOfThisMachineAgrees) {
     for (auto route : routes)
       for_all({19, 70, 37}, in, out, [&](Case const& c) {
         if (route == GemmRoute::native && c.bias && c.alpha != 1.0f) return;
-        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) { engine.run(problem_of(c, r, a, b, bias), route, library); });
         check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-          Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6), wide_r = with_gaps(r, r.columns + 1);
+          engine.run(problem_of(c, r, a, b, bias), route, library);
+        });
+        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+          Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6),
+                 wide_r = with_gaps(r, r.columns + 1);
           GemmProblem p = problem_of(c, wide_r, wide_a, wide_b, bias);
           p.row_a = wide_a.columns, p.row_b = wide_b.columns, p.row_c = wide_r.columns;
           engine.run(p, route, library);
@@ -78,14 +96,18 @@ TEST_P(GemmTest, EveryRouteAndLibraryOfThisMachineAgrees) {
   }
 }
 
-/// Shapes that need several blocks along each dimension of the panel route, with a short last block.
+/// Shapes that need several blocks along each dimension of the panel route, with a short last
+/// block.
 TEST_P(GemmTest, ShapesBeyondOneBlock) {
   auto const [in, out] = GetParam();
-  for (Shape shape : {Shape{2100, 33, 40}, Shape{9, 2051, 24}, Shape{6, 10, 2500}, Shape{2050, 1030, 1029}})
+  for (Shape shape :
+       {Shape{2100, 33, 40}, Shape{9, 2051, 24}, Shape{6, 10, 2500}, Shape{2050, 1030, 1029}})
     for (int bits : {0, 7, 10, 13})
-      check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f, in, out},
+      check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f,
+                 in, out},
             [&, bits](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-              gemm(*q, {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f}, r.view(), a.view(), b.view(),
+              gemm(*q, {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f}, r.view(),
+                   a.view(), b.view(),
                    {.bias = (bits & 8) != 0 ? bias.view().flat() : TensorView()});
             });
 }
@@ -94,12 +116,18 @@ TEST_P(GemmTest, RowsMayHaveGaps) {
   auto const [in, out] = GetParam();
   for (Shape shape : {Shape{5, 400, 800}, Shape{3, 4, 0}})  // the first has several blocks
     for (int bits : {0, 7, 10, 13})
-      check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f, in, out},
+      check(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, 1.0f,
+                 in, out},
             [&, bits](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-              Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6), wide_r = with_gaps(r, r.columns + 1);
-              auto const view = [](Matrix& wide, Matrix const& m) { return TensorView(wide.bytes.data(), m.dtype, {m.rows, m.columns}); };
-              Gemm const how{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f, wide_a.columns, wide_b.columns, wide_r.columns};
-              gemm(*q, how, view(wide_r, r), view(wide_a, a), view(wide_b, b), {.bias = (bits & 8) != 0 ? bias.view().flat() : TensorView()});
+              Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6),
+                     wide_r = with_gaps(r, r.columns + 1);
+              auto const view = [](Matrix& wide, Matrix const& m) {
+                return TensorView(wide.bytes.data(), m.dtype, {m.rows, m.columns});
+              };
+              Gemm const how{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 1.0f,
+                             wide_a.columns,  wide_b.columns,  wide_r.columns};
+              gemm(*q, how, view(wide_r, r), view(wide_a, a), view(wide_b, b),
+                   {.bias = (bits & 8) != 0 ? bias.view().flat() : TensorView()});
               EXPECT_TRUE(take_out_gaps(r, wide_r));
             });
 }
@@ -124,14 +152,17 @@ TEST_P(GemmTest, RepeatsBitForBit) {
   EXPECT_EQ(first.bytes, second.bytes);
 }
 
-/// The host has no other way than the kernels one after the other: the same bits, not the same value.
+/// The host has no other way than the kernels one after the other: the same bits, not the same
+/// value.
 TEST_P(GemmTest, ActivationsAreTheKernelsAfterTheProduct) {
   auto const [in, out] = GetParam();
-  Matrix a(33, 40, in, 1), b(40, 24, in, 2), bias(1, 24, in, 3), before(33, 24, out, 4), dout(33, 24, out, 5);
+  Matrix a(33, 40, in, 1), b(40, 24, in, 2), bias(1, 24, in, 3), before(33, 24, out, 4),
+      dout(33, 24, out, 5);
   Matrix x(33, 24, out, 6), want(33, 24, out, 7), kept(33, 24, out, 8), got(33, 24, out, 9);
   gemm(*q, {}, x.view(), a.view(), b.view(), {.bias = bias.view().flat()});
   gelu_new(*q, want.view(), x.view());
-  gemm(*q, {}, got.view(), a.view(), b.view(), {.bias = bias.view().flat(), .gelu_input = kept.view()});
+  gemm(*q, {}, got.view(), a.view(), b.view(),
+       {.bias = bias.view().flat(), .gelu_input = kept.view()});
   EXPECT_EQ(kept.bytes, x.bytes);
   EXPECT_EQ(got.bytes, want.bytes);
 
@@ -147,16 +178,20 @@ TEST_P(GemmTest, ActivationsAreTheKernelsAfterTheProduct) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmTest,
-                         ::testing::Values(std::tuple(Dtype::fp32, Dtype::fp32), std::tuple(Dtype::bf16, Dtype::bf16),
-                                           std::tuple(Dtype::bf16, Dtype::fp32), std::tuple(Dtype::fp16, Dtype::fp16),
+                         ::testing::Values(std::tuple(Dtype::fp32, Dtype::fp32),
+                                           std::tuple(Dtype::bf16, Dtype::bf16),
+                                           std::tuple(Dtype::bf16, Dtype::fp32),
+                                           std::tuple(Dtype::fp16, Dtype::fp16),
                                            std::tuple(Dtype::fp16, Dtype::fp32)),
                          [](auto const& info) {
-                           return std::string(name_of(std::get<0>(info.param))) + "_to_" + std::string(name_of(std::get<1>(info.param)));
+                           return std::string(name_of(std::get<0>(info.param))) + "_to_" +
+                                  std::string(name_of(std::get<1>(info.param)));
                          });
 
 TEST(Gemm, RunsOnAWorkerQueueInItsOrder) {
   auto q = memory::make_worker_queue("lane");
-  Matrix a(40, 30, Dtype::bf16, 1), b(30, 20, Dtype::bf16, 2), c(40, 20, Dtype::bf16, 3), d(40, 20, Dtype::bf16, 4);
+  Matrix a(40, 30, Dtype::bf16, 1), b(30, 20, Dtype::bf16, 2), c(40, 20, Dtype::bf16, 3),
+      d(40, 20, Dtype::bf16, 4);
   auto inline_q = memory::make_inline_queue("compute");
   gemm(*inline_q, {}, d.view(), a.view(), b.view());
   gemm(*q, {}, c.view(), a.view(), b.view());
@@ -176,7 +211,8 @@ TEST(Gemm, AllocatesNothingOnceAShapeWasSeen) {
 
 TEST(Gemm, RefusesWhatDoesNotFit) {
   auto q = memory::make_inline_queue("compute");
-  Matrix a(4, 3, Dtype::fp32, 1), b(3, 5, Dtype::fp32, 2), c(4, 5, Dtype::fp32, 3), wide(4, 6, Dtype::fp32, 4);
+  Matrix a(4, 3, Dtype::fp32, 1), b(3, 5, Dtype::fp32, 2), c(4, 5, Dtype::fp32, 3),
+      wide(4, 6, Dtype::fp32, 4);
   Matrix half(3, 5, Dtype::fp16, 5), half_c(4, 5, Dtype::fp16, 6);
   auto const message_of = [&](auto&& f) -> std::string {
     try {
@@ -188,29 +224,55 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
   };
   EXPECT_EQ(message_of([&] { gemm(*q, {}, wide.view(), a.view(), b.view()); }),
             "matrix product [4, 6] fp32 = [4, 3] fp32 x [3, 5] fp32: the dimensions do not fit");
-  EXPECT_NE(message_of([&] { gemm(*q, {true, false, false, 1.0f}, c.view(), a.view(), b.view()); }), "");
+  EXPECT_NE(message_of([&] {
+              gemm(*q, {true, false, false, 1.0f}, c.view(), a.view(), b.view());
+            }),
+            "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), half.view()); }), "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, half_c.view(), a.view(), b.view()); }), "");
   EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view().reshape({15})); }), "");
-  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.bias = a.view().flat()}); }), "");
+  EXPECT_NE(
+      message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.bias = a.view().flat()}); }),
+      "");
 
   Matrix input(4, 5, Dtype::fp32, 7);
-  EXPECT_EQ(message_of([&] { gemm(*q, {.accumulate = true}, c.view(), a.view(), b.view(), {.gelu_input = input.view()}); }),
-            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: gelu_new and its gradient exclude each other, accumulation and gaps in the result");
-  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = input.view(), .gelu_slope_at = input.view()}); }), "");
-  EXPECT_EQ(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = c.view()}); }),
-            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: the input of gelu_new is [4, 5] fp32; it must be a matrix of its own with the "
-            "result's shape and dtype");
+  EXPECT_EQ(message_of([&] {
+              gemm(*q, {.accumulate = true}, c.view(), a.view(), b.view(),
+                   {.gelu_input = input.view()});
+            }),
+            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: gelu_new and its gradient "
+            "exclude each other, accumulation and gaps in the result");
+  EXPECT_NE(message_of([&] {
+              gemm(*q, {}, c.view(), a.view(), b.view(),
+                   {.gelu_input = input.view(), .gelu_slope_at = input.view()});
+            }),
+            "");
+  EXPECT_EQ(
+      message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_input = c.view()}); }),
+      "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: the input of gelu_new is [4, 5] "
+      "fp32; it must be a matrix of its own with the "
+      "result's shape and dtype");
   EXPECT_EQ(message_of([&] { gemm(*q, {.row_b = 4}, c.view(), a.view(), b.view()); }),
-            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: rows that begin 3, 4 and 5 elements apart are longer than that");
-  EXPECT_NE(message_of([&] { gemm(*q, {.row_c = 6}, c.view(), a.view(), b.view(), {.gelu_input = input.view()}); }), "");
-  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = half_c.view()}); }), "");
-  EXPECT_NE(message_of([&] { gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = wide.view()}); }), "");
+            "matrix product [4, 5] fp32 = [4, 3] fp32 x [3, 5] fp32: rows that begin 3, 4 and 5 "
+            "elements apart are longer than that");
+  EXPECT_NE(message_of([&] {
+              gemm(*q, {.row_c = 6}, c.view(), a.view(), b.view(), {.gelu_input = input.view()});
+            }),
+            "");
+  EXPECT_NE(message_of([&] {
+              gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = half_c.view()});
+            }),
+            "");
+  EXPECT_NE(message_of([&] {
+              gemm(*q, {}, c.view(), a.view(), b.view(), {.gelu_slope_at = wide.view()});
+            }),
+            "");
 }
 
 TEST(Gemm, NamesItsLibrary) {
   std::string const name = gemm_library();
-  EXPECT_TRUE(name.find("oneDNN ") == 0 || name.find("OpenBLAS ") == 0 || name.find("CBLAS") == 0) << name;
+  EXPECT_TRUE(name.find("oneDNN ") == 0 || name.find("OpenBLAS ") == 0 || name.find("CBLAS") == 0)
+      << name;
   EXPECT_NE(name.find(", bf16 "), std::string::npos) << name;
 }
 

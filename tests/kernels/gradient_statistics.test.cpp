@@ -18,14 +18,16 @@ template <class T>
 std::vector<T> numbers(std::int64_t n, float scale = 1.0f) {
   Philox const random{11, 5};
   std::vector<T> out(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = T(scale * (2.0f * random.uniform(i) - 1.0f));
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = T(scale * (2.0f * random.uniform(i) - 1.0f));
   return out;
 }
 
 template <class T>
 long double serial_sum(std::vector<T> const& values) {
   long double sum = 0;
-  for (auto x : values) sum += static_cast<long double>(static_cast<float>(x)) * static_cast<float>(x);
+  for (auto x : values)
+    sum += static_cast<long double>(static_cast<float>(x)) * static_cast<float>(x);
   return sum;
 }
 
@@ -44,7 +46,9 @@ Found found(Queue& q, std::vector<GradientRun> const& runs, Dtype dtype) {
 template <class T>
 class GradientStatisticsTest : public ::testing::Test {
  protected:
-  Found of(std::vector<T> const& values) { return found(*q, {{values.data(), static_cast<std::int64_t>(values.size())}}, dtype_of<T>()); }
+  Found of(std::vector<T> const& values) {
+    return found(*q, {{values.data(), static_cast<std::int64_t>(values.size())}}, dtype_of<T>());
+  }
   std::unique_ptr<Queue> q = memory::make_inline_queue("compute");
 };
 using Types = ::testing::Types<float, float16, bfloat16>;
@@ -62,7 +66,9 @@ TYPED_TEST(GradientStatisticsTest, SumsOfAllSizes) {
 
 TYPED_TEST(GradientStatisticsTest, FindsOneBadElementAnywhere) {
   for (std::int64_t n : {1, 5, 16, 33, 40000})
-    for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+    for (float bad :
+         {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+          std::numeric_limits<float>::quiet_NaN()})
       for (std::int64_t at : {std::int64_t{0}, n / 2, n - 1}) {
         auto values = numbers<TypeParam>(n);
         values[static_cast<std::size_t>(at)] = TypeParam(bad);
@@ -71,10 +77,12 @@ TYPED_TEST(GradientStatisticsTest, FindsOneBadElementAnywhere) {
 }
 
 TYPED_TEST(GradientStatisticsTest, LargestAndSmallestNumbersAreFinite) {
-  float const largest = sizeof(TypeParam) == 4 ? std::numeric_limits<float>::max()
+  float const largest = sizeof(TypeParam) == 4                 ? std::numeric_limits<float>::max()
                         : dtype_of<TypeParam>() == Dtype::fp16 ? 65504.0f
                                                                : 0x1.FEp+127f;
-  float const smallest = dtype_of<TypeParam>() == Dtype::fp16 ? 0x1p-24f : dtype_of<TypeParam>() == Dtype::bf16 ? 0x1p-133f : 0x1p-149f;
+  float const smallest = dtype_of<TypeParam>() == Dtype::fp16   ? 0x1p-24f
+                         : dtype_of<TypeParam>() == Dtype::bf16 ? 0x1p-133f
+                                                                : 0x1p-149f;
   for (float x : {largest, smallest}) {
     std::vector<TypeParam> const values(1000, TypeParam(x));
     auto const got = this->of(values);
@@ -84,9 +92,12 @@ TYPED_TEST(GradientStatisticsTest, LargestAndSmallestNumbersAreFinite) {
 }
 
 TYPED_TEST(GradientStatisticsTest, RunsAddUpInOrderAndRepeatBitForBit) {
-  auto const a = numbers<TypeParam>(20001), b = numbers<TypeParam>(3), c = numbers<TypeParam>(50000, 1e-3f);
-  std::vector<GradientRun> const runs{{a.data(), 20001}, {nullptr, 0}, {b.data(), 3}, {c.data(), 50000}};
-  Found const first = found(*this->q, runs, dtype_of<TypeParam>()), second = found(*this->q, runs, dtype_of<TypeParam>());
+  auto const a = numbers<TypeParam>(20001), b = numbers<TypeParam>(3),
+             c = numbers<TypeParam>(50000, 1e-3f);
+  std::vector<GradientRun> const runs{
+      {a.data(), 20001}, {nullptr, 0}, {b.data(), 3}, {c.data(), 50000}};
+  Found const first = found(*this->q, runs, dtype_of<TypeParam>()),
+              second = found(*this->q, runs, dtype_of<TypeParam>());
   EXPECT_EQ(first.sum_of_squares, second.sum_of_squares);
   auto const want = static_cast<double>(serial_sum(a) + serial_sum(b) + serial_sum(c));
   EXPECT_NEAR(first.sum_of_squares, want, 1e-13 * want);
@@ -100,7 +111,8 @@ TEST(GradientStatistics, OnAWorkerQueueIsThereAfterItsEvent) {
   EXPECT_TRUE(out.finite);
 }
 
-/// The host's order: blocks of 16384 elements, element i of a block to sum i mod 32, these added pairwise, the blocks in order.
+/// The host's order: blocks of 16384 elements, element i of a block to sum i mod 32, these added
+/// pairwise, the blocks in order.
 template <class T>
 double sum_in_order(std::vector<std::vector<T>> const& runs) {
   double total = 0;
@@ -125,7 +137,8 @@ struct ManyRuns {
   std::vector<GradientRun> runs;
   ManyRuns() {
     std::int64_t const lengths[] = {0, 1, 31, 255, 4097, 16384, 16385, 40001};
-    for (int k = 0; k < 300; ++k) values.push_back(numbers<T>(lengths[k % 8], 1.0f + static_cast<float>(k)));
+    for (int k = 0; k < 300; ++k)
+      values.push_back(numbers<T>(lengths[k % 8], 1.0f + static_cast<float>(k)));
     for (auto const& v : values) runs.push_back({v.data(), static_cast<std::int64_t>(v.size())});
   }
 };
@@ -151,7 +164,8 @@ TYPED_TEST(GradientStatisticsTest, SumsStayWhereTheQueueComputes) {
   EXPECT_EQ(sums[1], 0.0);
 }
 
-/// The lanes of a device's team divide a block among them, in packs of 16 bytes where it begins at a border, with the same bits where not.
+/// The lanes of a device's team divide a block among them, in packs of 16 bytes where it begins at
+/// a border, with the same bits where not.
 TYPED_TEST(GradientStatisticsTest, LanesAddEveryElementOnceInAFixedOrder) {
   using T = TypeParam;
   constexpr std::int64_t lanes = 128, pack = 16 / sizeof(T);
@@ -168,7 +182,9 @@ TYPED_TEST(GradientStatisticsTest, LanesAddEveryElementOnceInAFixedOrder) {
         expected[static_cast<std::size_t>(i / pack % lanes)] += v * v;
       }
       for (std::int64_t lane = 0; lane < lanes; ++lane)
-        ASSERT_EQ(detail::squares_of_lane(in, n, lane, lanes), expected[static_cast<std::size_t>(lane)]) << n << " elements at " << shift << ", lane " << lane;
+        ASSERT_EQ(detail::squares_of_lane(in, n, lane, lanes),
+                  expected[static_cast<std::size_t>(lane)])
+            << n << " elements at " << shift << ", lane " << lane;
     }
 }
 
@@ -177,7 +193,8 @@ TYPED_TEST(GradientStatisticsTest, OnAStream) {
   auto& device = test::FakeDevice::of_process();
   auto stream = memory::make_stream_queue("compute");
   ManyRuns<TypeParam> const many;
-  memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double), memory::Tier::device);
+  memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double),
+                              memory::Tier::device);
   auto* const sums = static_cast<double*>(result.data());
   int allocations = 0;
   for (int repetition = 0; repetition < 3; ++repetition) {
@@ -188,7 +205,9 @@ TYPED_TEST(GradientStatisticsTest, OnAStream) {
     gradient_statistics(*stream, sums, many.runs, dtype_of<TypeParam>());
     memory::copy(*stream, all, sums, sizeof all);
     stream->record().wait("the sums", std::chrono::seconds(60));
-    double const want = sum_in_order(many.values), want_of_few = sum_in_order<TypeParam>({many.values.begin(), many.values.begin() + 8});
+    double const want = sum_in_order(many.values),
+                 want_of_few =
+                     sum_in_order<TypeParam>({many.values.begin(), many.values.begin() + 8});
     EXPECT_NEAR(all[0], want, 1e-13 * want);
     EXPECT_NEAR(some[0], want_of_few, 1e-13 * want_of_few);
     EXPECT_TRUE(all[1] == 0.0 && some[1] == 0.0);

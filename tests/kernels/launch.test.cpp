@@ -35,7 +35,8 @@ struct SumRow {
 
 class Launch : public ::testing::TestWithParam<bool> {
  protected:
-  std::unique_ptr<Queue> queue = GetParam() ? memory::make_worker_queue("worker") : memory::make_inline_queue("compute");
+  std::unique_ptr<Queue> queue =
+      GetParam() ? memory::make_worker_queue("worker") : memory::make_inline_queue("compute");
   void finish() { queue->record().wait("kernels", std::chrono::seconds(60)); }
 };
 

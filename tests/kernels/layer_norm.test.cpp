@@ -22,10 +22,13 @@ Reference normalise(Reals const& in, Reals const& gamma, Reals const& beta) {
     double sum = 0, squares = 0;
     for (std::size_t c = 0; c < columns; ++c) sum += in[row * columns + c];
     r.mean[row] = sum / static_cast<double>(columns);
-    for (std::size_t c = 0; c < columns; ++c) squares += std::pow(in[row * columns + c] - r.mean[row], 2);
-    r.rstd[row] = 1.0 / std::sqrt(squares / static_cast<double>(columns) + static_cast<double>(epsilon));
     for (std::size_t c = 0; c < columns; ++c)
-      r.out[row * columns + c] = (in[row * columns + c] - r.mean[row]) * r.rstd[row] * gamma[c] + beta[c];
+      squares += std::pow(in[row * columns + c] - r.mean[row], 2);
+    r.rstd[row] =
+        1.0 / std::sqrt(squares / static_cast<double>(columns) + static_cast<double>(epsilon));
+    for (std::size_t c = 0; c < columns; ++c)
+      r.out[row * columns + c] =
+          (in[row * columns + c] - r.mean[row]) * r.rstd[row] * gamma[c] + beta[c];
   }
   return r;
 }
@@ -47,7 +50,9 @@ Gradients gradients(Reals const& in, Reals const& gamma, Reals const& beta, Real
   Gradients g{Reals(in.size()), Reals(columns), Reals(columns)};
   for (std::size_t row = 0; row < rows; ++row) {
     double h = 0, hx = 0;
-    auto const normal = [&](std::size_t c) { return (in[row * columns + c] - r.mean[row]) * r.rstd[row]; };
+    auto const normal = [&](std::size_t c) {
+      return (in[row * columns + c] - r.mean[row]) * r.rstd[row];
+    };
     for (std::size_t c = 0; c < columns; ++c) {
       double const d = dout[row * columns + c];
       h += d * gamma[c] / static_cast<double>(columns);
@@ -56,7 +61,8 @@ Gradients gradients(Reals const& in, Reals const& gamma, Reals const& beta, Real
       g.dbeta[c] += d;
     }
     for (std::size_t c = 0; c < columns; ++c)
-      g.din[row * columns + c] = r.rstd[row] * (dout[row * columns + c] * gamma[c] - h - normal(c) * hx);
+      g.din[row * columns + c] =
+          r.rstd[row] * (dout[row * columns + c] * gamma[c] - h - normal(c) * hx);
   }
   return g;
 }
@@ -65,8 +71,13 @@ struct Case : KernelTest {
   struct Data {
     Array in, gamma, beta, out, dout, mean, rstd;
     Data(Dtype t, std::int64_t rows, std::int64_t columns)
-        : in(t, {rows, columns}), gamma(t, {columns}), beta(t, {columns}), out(t, {rows, columns}), dout(t, {rows, columns}),
-          mean(Dtype::fp32, {rows}), rstd(Dtype::fp32, {rows}) {
+        : in(t, {rows, columns}),
+          gamma(t, {columns}),
+          beta(t, {columns}),
+          out(t, {rows, columns}),
+          dout(t, {rows, columns}),
+          mean(Dtype::fp32, {rows}),
+          rstd(Dtype::fp32, {rows}) {
       in.randomise(1, 2.0, 0.5);
       gamma.randomise(2, 0.5, 1.0);
       beta.randomise(3);
@@ -81,7 +92,8 @@ TEST_P(LayerNorm, Forward) {
   for (std::int64_t rows : {1, 7}) {
     for (std::int64_t columns : {1, 3, 255, 256, 257, 768, 1600}) {
       Data d(dtype, rows, columns);
-      layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(), d.beta.view(), epsilon);
+      layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
+                 d.beta.view(), epsilon);
       Reference const want = normalise(d.in.values(), d.gamma.values(), d.beta.values());
       expect_close(d.out, want.out);
       expect_close(d.mean, want.mean);
@@ -93,7 +105,8 @@ TEST_P(LayerNorm, Forward) {
 TEST_P(LayerNorm, LargeMeanDoesNotCancel) {
   Data d(Dtype::fp32, 3, 768);
   d.in.randomise(5, 1.0, 1000.0);
-  layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(), d.beta.view(), epsilon);
+  layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
+             d.beta.view(), epsilon);
   expect_close(d.out, normalise(d.in.values(), d.gamma.values(), d.beta.values()).out, 2e-4);
 }
 
@@ -105,9 +118,10 @@ TEST_P(LayerNorm, WithResidualAndDropout) {
     Dropout const drop{p, 8, 9, 10};
     Reals want = d.in.values();
     Reals const factor = dropout_factors(drop, d.in.numel());
-    for (std::size_t i = 0; i < want.size(); ++i) want[i] += branch.get(static_cast<std::int64_t>(i)) * factor[i];
-    residual_layer_norm(*queue, sum.view(), d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), branch.view(), drop,
-                        d.gamma.view(), d.beta.view(), epsilon);
+    for (std::size_t i = 0; i < want.size(); ++i)
+      want[i] += branch.get(static_cast<std::int64_t>(i)) * factor[i];
+    residual_layer_norm(*queue, sum.view(), d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(),
+                        branch.view(), drop, d.gamma.view(), d.beta.view(), epsilon);
     expect_close(sum, want);
     expect_close(d.out, normalise(sum.values(), d.gamma.values(), d.beta.values()).out);
     Array apart(dtype, {5, 301});
@@ -123,15 +137,20 @@ struct BackwardCase {
   Gradients want, more;
 
   BackwardCase(Dtype dtype, std::int64_t rows, std::int64_t columns)
-      : d(dtype, rows, columns), din(dtype, {rows, columns}), dgamma(Dtype::fp32, {columns}), dbeta(Dtype::fp32, {columns}) {
+      : d(dtype, rows, columns),
+        din(dtype, {rows, columns}),
+        dgamma(Dtype::fp32, {columns}),
+        dbeta(Dtype::fp32, {columns}) {
     auto const host = memory::make_inline_queue("reference");
-    layer_norm(*host, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(), d.beta.view(), epsilon);
+    layer_norm(*host, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
+               d.beta.view(), epsilon);
     din.randomise(7);
     dgamma.randomise(8);
     dbeta.randomise(9);
     want = gradients(d.in.values(), d.gamma.values(), d.beta.values(), d.dout.values());
     more = want;
-    for (std::size_t i = 0; i < more.din.size(); ++i) more.din[i] += din.get(static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < more.din.size(); ++i)
+      more.din[i] += din.get(static_cast<std::int64_t>(i));
     for (std::size_t c = 0; c < more.dgamma.size(); ++c) {
       more.dgamma[c] += dgamma.get(static_cast<std::int64_t>(c));
       more.dbeta[c] += dbeta.get(static_cast<std::int64_t>(c));
@@ -142,7 +161,9 @@ struct BackwardCase {
     expect_close(dgamma, expected.dgamma, 3e-6);
     expect_close(dbeta, expected.dbeta, 3e-6);
   }
-  bool same_bits(BackwardCase const& other) const { return din == other.din && dgamma == other.dgamma && dbeta == other.dbeta; }
+  bool same_bits(BackwardCase const& other) const {
+    return din == other.din && dgamma == other.dgamma && dbeta == other.dbeta;
+  }
 };
 
 void check_backward(Queue& q, Dtype dtype) {
@@ -153,8 +174,9 @@ void check_backward(Queue& q, Dtype dtype) {
       Array workspace(Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)});
       workspace.randomise(10);
       auto const run = [&](bool accumulate, Gradients const& expected) {
-        layer_norm_backward(q, p.din.view(), accumulate, p.dgamma.view(), p.dbeta.view(), accumulate, p.d.dout.view(), p.d.in.view(),
-                            p.d.mean.view(), p.d.rstd.view(), p.d.gamma.view(), workspace.view());
+        layer_norm_backward(q, p.din.view(), accumulate, p.dgamma.view(), p.dbeta.view(),
+                            accumulate, p.d.dout.view(), p.d.in.view(), p.d.mean.view(),
+                            p.d.rstd.view(), p.d.gamma.view(), workspace.view());
         q.record().wait("layer norm", std::chrono::seconds(60));
         p.expect(expected);
       };
@@ -174,7 +196,8 @@ TEST_P(LayerNorm, BackwardOnAStream) {
   check_backward(*memory::make_stream_queue("compute"), dtype);
 }
 
-/// make(type, threads) gives the rule of a device for rows of @p columns; it runs in blocks of that many threads.
+/// make(type, threads) gives the rule of a device for rows of @p columns; it runs in blocks of that
+/// many threads.
 template <class Make>
 void run_in_blocks(Dtype dtype, std::int64_t columns, FiberOrder order, Make const& make) {
   detail::with_type(dtype, "test", [&](auto tag) {
@@ -188,8 +211,9 @@ void run_in_blocks(Dtype dtype, std::int64_t columns, FiberOrder order, Make con
 
 template <class T, int Threads>
 detail::TeamNormalise<T, Threads> rule_of(Case::Data& d, ConstTensorView in) {
-  return {d.out.view().as<T>(),  d.mean.view().as<float>(), d.rstd.view().as<float>(), in.as<T>(), d.gamma.view().as<T>(),
-          d.beta.view().as<T>(), d.mean.numel(),            d.gamma.numel(),           epsilon};
+  return {d.out.view().as<T>(), d.mean.view().as<float>(), d.rstd.view().as<float>(),
+          in.as<T>(),           d.gamma.view().as<T>(),    d.beta.view().as<T>(),
+          d.mean.numel(),       d.gamma.numel(),           epsilon};
 }
 
 TEST_P(LayerNorm, DeviceRulesInBlocksOfThreads) {
@@ -208,7 +232,8 @@ TEST_P(LayerNorm, DeviceRulesInBlocksOfThreads) {
       expect_close(d.out, want.out);
       expect_close(d.mean, want.mean);
       expect_close(d.rstd, want.rstd);
-      EXPECT_TRUE(d.out == again.out && d.mean == again.mean && d.rstd == again.rstd) << "the order of the threads does not show";
+      EXPECT_TRUE(d.out == again.out && d.mean == again.mean && d.rstd == again.rstd)
+          << "the order of the threads does not show";
     }
   }
 }
@@ -217,14 +242,16 @@ TEST_P(LayerNorm, DeviceRulesWithResidualAndDropout) {
   for (float p : {0.0f, 0.2f}) {
     std::int64_t const rows = 6, columns = 776;
     Data d(dtype, rows, columns);
-    Array branch(dtype, {rows, columns}), sum(dtype, {rows, columns}), apart(dtype, {rows, columns});
+    Array branch(dtype, {rows, columns}), sum(dtype, {rows, columns}),
+        apart(dtype, {rows, columns});
     branch.randomise(6);
     Dropout const drop{p, 8, 9, 10};
     run_in_blocks(dtype, columns, FiberOrder::ascending, [&](auto tag, auto threads) {
       using T = typename decltype(tag)::type;
       constexpr int size = decltype(threads)::value;
-      return detail::TeamResidualNormalise<T, size>{sum.view().as<T>(), d.in.view().template as<T>(), branch.view().as<T>(), detail::DropoutFactors(drop),
-                                                    rule_of<T, size>(d, sum.view())};
+      return detail::TeamResidualNormalise<T, size>{
+          sum.view().as<T>(), d.in.view().template as<T>(), branch.view().as<T>(),
+          detail::DropoutFactors(drop), rule_of<T, size>(d, sum.view())};
     });
     residual_add(*queue, apart.view(), d.in.view(), branch.view(), drop);
     EXPECT_TRUE(apart == sum) << "the sum is that of residual_add, bit for bit";
@@ -234,16 +261,27 @@ TEST_P(LayerNorm, DeviceRulesWithResidualAndDropout) {
 
 /// Both launches of a device.
 void run_backward_in_blocks(BackwardCase& p, FiberOrder order, bool accumulate) {
-  std::int64_t const rows = p.d.mean.numel(), columns = p.d.gamma.numel(), block = detail::rows_of_norm_block(rows), blocks = (rows + block - 1) / block;
+  std::int64_t const rows = p.d.mean.numel(), columns = p.d.gamma.numel(),
+                     block = detail::rows_of_norm_block(rows), blocks = (rows + block - 1) / block;
   std::vector<float> parts(static_cast<std::size_t>(2 * columns * blocks), std::nanf(""));
   run_in_blocks(p.d.in.dtype(), columns, order, [&](auto tag, auto threads) {
     using T = typename decltype(tag)::type;
     return detail::TeamNormaliseBackward<T, decltype(threads)::value>{
-        p.din.view().as<T>(), p.d.dout.view().template as<T>(), p.d.in.view().template as<T>(), p.d.mean.view().template as<float>(),
-        p.d.rstd.view().template as<float>(), p.d.gamma.view().template as<T>(), parts.data(), rows, columns, block, accumulate};
+        p.din.view().as<T>(),
+        p.d.dout.view().template as<T>(),
+        p.d.in.view().template as<T>(),
+        p.d.mean.view().template as<float>(),
+        p.d.rstd.view().template as<float>(),
+        p.d.gamma.view().template as<T>(),
+        parts.data(),
+        rows,
+        columns,
+        block,
+        accumulate};
   });
-  auto const last = detail::sum_of_column_parts<float, detail::column_parts_threads>({p.dgamma.view().as<float>(), p.dbeta.view().as<float>(), columns, accumulate},
-                                                                                  parts.data(), blocks, 2 * columns);
+  auto const last = detail::sum_of_column_parts<float, detail::column_parts_threads>(
+      {p.dgamma.view().as<float>(), p.dbeta.view().as<float>(), columns, accumulate}, parts.data(),
+      blocks, 2 * columns);
   BlockOfFibers<detail::column_parts_threads>(order).run(last, last.teams());
 }
 
@@ -266,7 +304,8 @@ TEST_P(LayerNorm, DeviceRulesOfTheBackwardPass) {
 TEST(LayerNormTeams, ServeWhatDividesIntoSixteenBytes) {
   auto const threads_of = [](std::int64_t columns) {
     int out = 0;
-    detail::with_norm_team<bfloat16>(columns, [&](auto threads) { out = decltype(threads)::value; });
+    detail::with_norm_team<bfloat16>(columns,
+                                     [&](auto threads) { out = decltype(threads)::value; });
     return out;
   };
   EXPECT_EQ(threads_of(768), 128);
@@ -279,24 +318,28 @@ TEST(LayerNormTeams, ServeWhatDividesIntoSixteenBytes) {
 
 TEST(LayerNormReference, AgreesWithFiniteDifferences) {
   Case::Data d(Dtype::fp32, 3, 11);
-  Reals const in = d.in.values(), gamma = d.gamma.values(), beta = d.beta.values(), dout = d.dout.values();
+  Reals const in = d.in.values(), gamma = d.gamma.values(), beta = d.beta.values(),
+              dout = d.dout.values();
   Gradients const g = gradients(in, gamma, beta, dout);
   double const h = 1e-5;
   for (std::size_t i = 0; i < in.size(); ++i) {
     Reals up = in, down = in;
     up[i] += h;
     down[i] -= h;
-    EXPECT_NEAR(g.din[i], (loss(up, gamma, beta, dout) - loss(down, gamma, beta, dout)) / (2 * h), 1e-7);
+    EXPECT_NEAR(g.din[i], (loss(up, gamma, beta, dout) - loss(down, gamma, beta, dout)) / (2 * h),
+                1e-7);
   }
   for (std::size_t c = 0; c < gamma.size(); ++c) {
     Reals up = gamma, down = gamma;
     up[c] += h;
     down[c] -= h;
-    EXPECT_NEAR(g.dgamma[c], (loss(in, up, beta, dout) - loss(in, down, beta, dout)) / (2 * h), 1e-7);
+    EXPECT_NEAR(g.dgamma[c], (loss(in, up, beta, dout) - loss(in, down, beta, dout)) / (2 * h),
+                1e-7);
     up = down = beta;
     up[c] += h;
     down[c] -= h;
-    EXPECT_NEAR(g.dbeta[c], (loss(in, gamma, up, dout) - loss(in, gamma, down, dout)) / (2 * h), 1e-7);
+    EXPECT_NEAR(g.dbeta[c], (loss(in, gamma, up, dout) - loss(in, gamma, down, dout)) / (2 * h),
+                1e-7);
   }
 }
 

@@ -35,8 +35,11 @@ TEST(Architectures, ADeviceWithoutKernelsIsRefusedWithTheOptionToSet) {
   } catch (ConfigError const& error) {
     message = error.what();
   }
-  EXPECT_THAT(message, ::testing::AllOf(::testing::HasSubstr("device 1 (NVIDIA V100) has compute capability 7.0"), ::testing::HasSubstr("architectures 80 90"),
-                                        ::testing::HasSubstr("-DTESSERA_CUDA_ARCHITECTURES=70")));
+  EXPECT_THAT(
+      message,
+      ::testing::AllOf(::testing::HasSubstr("device 1 (NVIDIA V100) has compute capability 7.0"),
+                       ::testing::HasSubstr("architectures 80 90"),
+                       ::testing::HasSubstr("-DTESSERA_CUDA_ARCHITECTURES=70")));
 }
 
 }  // namespace

@@ -55,7 +55,8 @@ TEST(Buffer, IsInTheLedgerWhileItLives) {
   auto& ledger = Ledger::of_process();
   std::size_t const before = ledger.current(Purpose::gradients), total = ledger.current_total();
   {
-    Buffer const a("test.same_name", Purpose::gradients, 1000), b("test.same_name", Purpose::gradients, 500);
+    Buffer const a("test.same_name", Purpose::gradients, 1000),
+        b("test.same_name", Purpose::gradients, 500);
     EXPECT_EQ(ledger.current(Purpose::gradients), before + 1500);
     EXPECT_EQ(ledger.current_total(), total + 1500);
     EXPECT_EQ(bytes_named("test.same_name"), 1500u);
@@ -148,7 +149,8 @@ TEST(Arena, RollbackGivesTheSameMemoryAgain) {
   EXPECT_EQ(arena.allocate(Dtype::uint8, {1}).data(), first);
 }
 
-/// A step's pattern: forward allocates, backward rolls back in between and needs workspaces of other sizes.
+/// A step's pattern: forward allocates, backward rolls back in between and needs workspaces of
+/// other sizes.
 std::vector<void*> run_step(Arena& arena) {
   std::vector<void*> out;
   auto const start = arena.mark();
@@ -183,11 +185,14 @@ TEST(Arena, ARepeatedStepAllocatesNothingAndGetsTheSameAddresses) {
 TEST(Arena, LiveAllocationsNeverOverlap) {
   Arena arena("test.arena", Purpose::activations);
   std::vector<TensorView> live;
-  for (int i = 0; i < 60; ++i) live.push_back(arena.allocate(Dtype::uint8, {(i * 977'777) % 6'000'000 + 1}));
-  for (std::size_t i = 0; i < live.size(); ++i) std::memset(live[i].data(), static_cast<int>(i + 1), live[i].bytes());
+  for (int i = 0; i < 60; ++i)
+    live.push_back(arena.allocate(Dtype::uint8, {(i * 977'777) % 6'000'000 + 1}));
+  for (std::size_t i = 0; i < live.size(); ++i)
+    std::memset(live[i].data(), static_cast<int>(i + 1), live[i].bytes());
   for (std::size_t i = 0; i < live.size(); ++i) {
     auto const* const p = static_cast<unsigned char const*>(live[i].data());
-    EXPECT_TRUE(std::all_of(p, p + live[i].bytes(), [&](unsigned char c) { return c == i + 1; })) << i;
+    EXPECT_TRUE(std::all_of(p, p + live[i].bytes(), [&](unsigned char c) { return c == i + 1; }))
+        << i;
   }
 }
 

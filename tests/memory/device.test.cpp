@@ -33,7 +33,8 @@ std::string refusal_of(auto&& call) {
 
 TEST(StreamQueue, RunsInOrderAndStartsAfterAnotherStreamsEvent) {
   test::FakeDevice device;
-  auto const first = make_stream_queue("first"), second = make_stream_queue("second", StreamPriority::high);
+  auto const first = make_stream_queue("first"),
+             second = make_stream_queue("second", StreamPriority::high);
   EXPECT_EQ(first->kind(), QueueKind::stream);
   EXPECT_NE(first->native_stream(), nullptr);
   EXPECT_EQ(tier_of(*first), Tier::device);
@@ -100,7 +101,8 @@ TEST(StreamGraphs, CollectWhatIsGivenAndRunItInTheStreamsOrder) {
     auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
     std::string seen;
     auto const give = [&](char const* letters) {
-      for (char const* c = letters; *c; ++c) stream->submit([&seen, letter = *c] { seen += letter; });
+      for (char const* c = letters; *c; ++c)
+        stream->submit([&seen, letter = *c] { seen += letter; });
     };
     stream->replay("two", [&] { give("ab"); });
     for (char const* letters : {"cd", "ef"}) stream->replay("two", [&] { give(letters); });
@@ -114,7 +116,8 @@ TEST(StreamGraphs, CollectWhatIsGivenAndRunItInTheStreamsOrder) {
   EXPECT_EQ(device.graphs_held, 0);
 }
 
-/// A stream that is collected takes no part in events, and memory that its graph uses outlives the launch.
+/// A stream that is collected takes no part in events, and memory that its graph uses outlives the
+/// launch.
 TEST(StreamGraphs, MayTakeAndGiveBackMemory) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
@@ -123,7 +126,8 @@ TEST(StreamGraphs, MayTakeAndGiveBackMemory) {
     stream->replay("part", [&] {
       std::size_t const before = device.held;
       {
-        Buffer const taken("taken", Purpose::data, 512, Tier::device), pinned("pinned", Purpose::data, 512, Tier::pinned);
+        Buffer const taken("taken", Purpose::data, 512, Tier::device),
+            pinned("pinned", Purpose::data, 512, Tier::pinned);
         copy(*stream, kept.data(), taken.data(), 512);
       }
       if (pass > 0) {
@@ -154,7 +158,8 @@ TEST(StreamGraphs, RefuseOrderWithOtherStreamsAndForgetWorkThatFailed) {
 
 TEST(DeviceBuffer, IsZeroedCountedInItsOwnLedgerAndGivenBack) {
   test::FakeDevice device;
-  std::size_t const host = Ledger::of_process().current(Purpose::weights), before = Ledger::of_device().current(Purpose::weights);
+  std::size_t const host = Ledger::of_process().current(Purpose::weights),
+                    before = Ledger::of_device().current(Purpose::weights);
   {
     Buffer const buffer("device.zeroed", Purpose::weights, 1000, Tier::device);
     EXPECT_TRUE(on_device(buffer.data()));
@@ -162,7 +167,8 @@ TEST(DeviceBuffer, IsZeroedCountedInItsOwnLedgerAndGivenBack) {
     EXPECT_EQ(Ledger::of_device().current(Purpose::weights), before + 1000);
     EXPECT_EQ(Ledger::of_process().current(Purpose::weights), host);
     make_stream_queue("later")->record().wait("test", soon);
-    for (int i = 0; i < 1000; ++i) ASSERT_EQ(static_cast<unsigned char const*>(buffer.data())[i], 0) << i;
+    for (int i = 0; i < 1000; ++i)
+      ASSERT_EQ(static_cast<unsigned char const*>(buffer.data())[i], 0) << i;
   }
   EXPECT_EQ(device.held, 0u);
   EXPECT_EQ(Ledger::of_device().current(Purpose::weights), before);
@@ -171,10 +177,15 @@ TEST(DeviceBuffer, IsZeroedCountedInItsOwnLedgerAndGivenBack) {
 TEST(DeviceBuffer, ARefusalNamesWhatWasAskedAndWhatIsHeldForWhat) {
   test::FakeDevice device;
   Buffer const weights("device.weights", Purpose::weights, std::size_t{40} << 20, Tier::device);
-  Buffer const states("device.states", Purpose::optimizer_state, std::size_t{8} << 20, Tier::device);
-  std::string const text = refusal_of([] { Buffer("device.activations", Purpose::activations, std::size_t{32} << 20, Tier::device); });
-  EXPECT_THAT(text, AllOf(HasSubstr("33554432 bytes for device.activations"), HasSubstr("16777216 of its 67108864 bytes are free"),
-                          HasSubstr("weights 40 MiB, optimizer_state 8 MiB"), HasSubstr("--per_device_train_batch_size")));
+  Buffer const states("device.states", Purpose::optimizer_state, std::size_t{8} << 20,
+                      Tier::device);
+  std::string const text = refusal_of([] {
+    Buffer("device.activations", Purpose::activations, std::size_t{32} << 20, Tier::device);
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("33554432 bytes for device.activations"),
+                          HasSubstr("16777216 of its 67108864 bytes are free"),
+                          HasSubstr("weights 40 MiB, optimizer_state 8 MiB"),
+                          HasSubstr("--per_device_train_batch_size")));
 }
 
 TEST(DeviceBuffer, PinnedMemoryIsHostMemory) {
@@ -202,14 +213,16 @@ TEST(DeviceBuffer, WorkOfAFormerOwnerDoesNotReachTheNext) {
     });
   }
   Buffer const next("next", Purpose::data, 512, Tier::device);
-  ASSERT_EQ(next.data(), former) << "the memory was not used again, so that this test shows nothing";
+  ASSERT_EQ(next.data(), former)
+      << "the memory was not used again, so that this test shows nothing";
   EXPECT_EQ(device.reused, 1);
   std::vector<unsigned char> seen(512, 1);
   copy(*other, seen.data(), next.data(), 512);
   other->record().wait("test", soon);
   EXPECT_EQ(seen, std::vector<unsigned char>(512, 0));
   slow->record().wait("test", soon);
-  EXPECT_EQ(*static_cast<unsigned char const*>(next.data()), 0) << "the former owner's work came after the next owner's";
+  EXPECT_EQ(*static_cast<unsigned char const*>(next.data()), 0)
+      << "the former owner's work came after the next owner's";
 }
 
 /// Also when its queue is gone before the buffer is.
@@ -240,7 +253,8 @@ TEST(DeviceBuffer, TheHostDoesNotWaitForStreams) {
   stream->submit([opened = gate.get_future().share()] { opened.wait(); });
   auto const held_up = stream->record();
   { Buffer const buffer("first", Purpose::data, 512, Tier::device); }
-  Buffer const same("same size", Purpose::data, 512, Tier::device), other("another size", Purpose::data, 1024, Tier::device);
+  Buffer const same("same size", Purpose::data, 512, Tier::device),
+      other("another size", Purpose::data, 1024, Tier::device);
   { Buffer const pinned("pinned", Purpose::data, 512, Tier::pinned); }
   EXPECT_FALSE(held_up.done());
   gate.set_value();
@@ -277,9 +291,12 @@ TEST(PinnedBuffer, IsUsedAgainWhenNoStreamUsesItAnyMore) {
   gate.set_value();
   stream->record().wait("test", soon);
   make_stream_queue("after the pool's")->record().wait("test", soon);
-  Buffer const again("again", Purpose::data, 6000, Tier::pinned), and_again("and again", Purpose::data, 7000, Tier::pinned);
+  Buffer const again("again", Purpose::data, 6000, Tier::pinned),
+      and_again("and again", Purpose::data, 7000, Tier::pinned);
   EXPECT_EQ(device.allocations, 2);
-  EXPECT_EQ(static_cast<unsigned char const*>(again.data())[4999] + static_cast<unsigned char const*>(and_again.data())[4999], 0);
+  EXPECT_EQ(static_cast<unsigned char const*>(again.data())[4999] +
+                static_cast<unsigned char const*>(and_again.data())[4999],
+            0);
   EXPECT_EQ(Ledger::of_process().current_total(), before + 13000);
 }
 
@@ -302,7 +319,9 @@ TEST(DeviceArena, KeepsItsBlocksBetweenSteps) {
   for (int step = 0; step < 5; ++step) {
     auto const mark = arena.mark();
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.allocate(Dtype::bf16, {3}).data()) % 256, 0u);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.allocate(Dtype::fp32, {1000, 1000}).data()) % 256, 0u);
+    EXPECT_EQ(
+        reinterpret_cast<std::uintptr_t>(arena.allocate(Dtype::fp32, {1000, 1000}).data()) % 256,
+        0u);
     arena.rollback(mark);
   }
   EXPECT_EQ(device.allocations, 1);
@@ -311,7 +330,8 @@ TEST(DeviceArena, KeepsItsBlocksBetweenSteps) {
 TEST(Copies, RunInTheQueuesOrderBetweenAnyPlaces) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream");
-  Buffer const there("there", Purpose::data, 64, Tier::device), elsewhere("elsewhere", Purpose::data, 64, Tier::device);
+  Buffer const there("there", Purpose::data, 64, Tier::device),
+      elsewhere("elsewhere", Purpose::data, 64, Tier::device);
   std::vector<unsigned char> const sent(64, 7);
   std::vector<unsigned char> received(64, 0);
   copy(*stream, there.data(), sent.data(), 64);

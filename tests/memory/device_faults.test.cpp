@@ -28,21 +28,25 @@ Thrown thrown(int cuda_error, char const* name) {
 TEST(DeviceFaults, HardwareEndsTheRunAsALostNode) {
   auto const ecc = thrown(214, "cudaErrorECCUncorrectable");
   EXPECT_EQ(ecc.code, static_cast<int>(ExitCode::peer_lost));
-  EXPECT_THAT(ecc.message, AllOf(HasSubstr("cudaErrorECCUncorrectable, 214"), HasSubstr("Xid 48"), HasSubstr("leave the node out")));
-  EXPECT_THAT(thrown(220, "cudaErrorNvlinkUncorrectable").message, HasSubstr("NVLink error (Xid 74)"));
+  EXPECT_THAT(ecc.message, AllOf(HasSubstr("cudaErrorECCUncorrectable, 214"), HasSubstr("Xid 48"),
+                                 HasSubstr("leave the node out")));
+  EXPECT_THAT(thrown(220, "cudaErrorNvlinkUncorrectable").message,
+              HasSubstr("NVLink error (Xid 74)"));
   EXPECT_TRUE(fault_of(226).hardware && fault_of(999).hardware);
 }
 
 TEST(DeviceFaults, DriversAndArchitecturesAreTheConfigurations) {
   EXPECT_EQ(thrown(35, "cudaErrorInsufficientDriver").code, static_cast<int>(ExitCode::bad_config));
-  EXPECT_THAT(thrown(209, "cudaErrorNoKernelImageForDevice").message, HasSubstr("TESSERA_CUDA_ARCHITECTURES"));
+  EXPECT_THAT(thrown(209, "cudaErrorNoKernelImageForDevice").message,
+              HasSubstr("TESSERA_CUDA_ARCHITECTURES"));
 }
 
 TEST(DeviceFaults, WhatKernelsDoIsInternal) {
   auto const access = thrown(700, "cudaErrorIllegalAddress");
   EXPECT_EQ(access.code, static_cast<int>(ExitCode::internal));
   EXPECT_THAT(access.message, HasSubstr("compute-sanitizer"));
-  EXPECT_THAT(thrown(1, "cudaErrorInvalidValue").message, HasSubstr("earlier work of this process"));
+  EXPECT_THAT(thrown(1, "cudaErrorInvalidValue").message,
+              HasSubstr("earlier work of this process"));
 }
 
 }  // namespace

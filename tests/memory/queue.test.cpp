@@ -17,7 +17,9 @@ constexpr auto soon = 30s;
 
 class AnyQueue : public ::testing::TestWithParam<QueueKind> {
  protected:
-  std::unique_ptr<Queue> make() const { return GetParam() == QueueKind::worker ? make_worker_queue("test") : make_inline_queue("test"); }
+  std::unique_ptr<Queue> make() const {
+    return GetParam() == QueueKind::worker ? make_worker_queue("test") : make_inline_queue("test");
+  }
 };
 
 TEST_P(AnyQueue, RunsInOrder) {
@@ -62,8 +64,11 @@ TEST_P(AnyQueue, AnErrorOfTheEventReachesTheWaitingQueue) {
   EXPECT_FALSE(ran);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, AnyQueue, ::testing::Values(QueueKind::inline_host, QueueKind::worker),
-                         [](auto const& info) { return info.param == QueueKind::worker ? "Worker" : "Inline"; });
+INSTANTIATE_TEST_SUITE_P(Kinds, AnyQueue,
+                         ::testing::Values(QueueKind::inline_host, QueueKind::worker),
+                         [](auto const& info) {
+                           return info.param == QueueKind::worker ? "Worker" : "Inline";
+                         });
 
 TEST(WorkerQueue, DoesNotBlockItsCaller) {
   auto const gate = make_worker_queue("gate"), queue = make_worker_queue("test");
@@ -124,7 +129,8 @@ TEST(Event, DeadlineNamesTheOperation) {
     event.wait("reduce_scatter number 7", 20ms);
     ADD_FAILURE() << "the deadline passed unseen";
   } catch (PeerLostError const& error) {
-    EXPECT_NE(std::string(error.what()).find("reduce_scatter number 7"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("reduce_scatter number 7"), std::string::npos)
+        << error.what();
     EXPECT_NE(std::string(error.what()).find("20 ms"), std::string::npos) << error.what();
   }
   open = true;

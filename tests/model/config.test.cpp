@@ -1,4 +1,5 @@
-/// Configurations: Hugging Face's defaults and overrides, old and contradictory files, units and names.
+/// Configurations: Hugging Face's defaults and overrides, old and contradictory files, units and
+/// names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,10 @@ using model::default_config;
 using model::make_model;
 using testing::HasSubstr;
 
-ConfigTree tiny() { return apply_overrides(default_config("gpt2"), "vocab_size=50,n_positions=8,n_embd=12,n_layer=2,n_head=3"); }
+ConfigTree tiny() {
+  return apply_overrides(default_config("gpt2"),
+                         "vocab_size=50,n_positions=8,n_embd=12,n_layer=2,n_head=3");
+}
 
 template <class ErrorType, class Action>
 std::string message_of(Action&& action) {
@@ -32,7 +36,8 @@ std::string refusal(ConfigTree const& config) {
 }
 
 TEST(Config, DefaultsAreThoseOfTransformers) {
-  ConfigTree const theirs = ConfigTree::read(TESSERA_TEST_DATA "/model/data/gpt2_default_config.json");
+  ConfigTree const theirs =
+      ConfigTree::read(TESSERA_TEST_DATA "/model/data/gpt2_default_config.json");
   ConfigTree const ours = default_config("gpt2");
   for (auto const& [key, value] : theirs.as_object()) {
     ASSERT_TRUE(ours.contains(key)) << key;
@@ -44,7 +49,8 @@ TEST(Config, DefaultsAreThoseOfTransformers) {
 TEST(Config, OldFileGetsDefaultsAndKeepsItsOtherFields) {
   ConfigTree const old = ConfigTree::parse(
       R"({"model_type": "gpt2", "n_ctx": 16, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 20,
-          "torch_dtype": "float32", "task_specific_params": {"x": 1}})", "old config");
+          "torch_dtype": "float32", "task_specific_params": {"x": 1}})",
+      "old config");
   auto const model = make_model(old, Dtype::bf16);
   ConfigTree const& config = model->config();
   EXPECT_EQ(config.at("layer_norm_epsilon").as_double(), 1e-5);
@@ -58,8 +64,9 @@ TEST(Config, OldFileGetsDefaultsAndKeepsItsOtherFields) {
 }
 
 TEST(Config, OverridesTakeTheTypeOfTheField) {
-  ConfigTree const c = apply_overrides(
-      default_config("gpt2"), "n_embd=256,resid_pdrop=0,scale_attn_weights=no,summary_type=last,n_inner=100,hidden_size=128,bos_token_id=3");
+  ConfigTree const c = apply_overrides(default_config("gpt2"),
+                                       "n_embd=256,resid_pdrop=0,scale_attn_weights=no,summary_"
+                                       "type=last,n_inner=100,hidden_size=128,bos_token_id=3");
   EXPECT_TRUE(c.at("n_embd").is_int());
   EXPECT_EQ(c.at("n_embd").as_int(), 128);
   EXPECT_FALSE(c.at("resid_pdrop").is_int());
@@ -83,19 +90,25 @@ TEST(Config, WrongOverridesAreNamed) {
 }
 
 TEST(Config, WhatCannotWorkIsRefusedByName) {
-  EXPECT_THAT(message_of<ConfigError>([] { default_config("bert"); }), HasSubstr("'bert' is not supported; supported: gpt2"));
+  EXPECT_THAT(message_of<ConfigError>([] { default_config("bert"); }),
+              HasSubstr("'bert' is not supported; supported: gpt2"));
   EXPECT_THAT(refusal(ConfigTree::object()), HasSubstr("model_type"));
-  EXPECT_THAT(refusal(tiny().set("n_head", 5)), HasSubstr("n_embd 12 is not a multiple of n_head 5"));
+  EXPECT_THAT(refusal(tiny().set("n_head", 5)),
+              HasSubstr("n_embd 12 is not a multiple of n_head 5"));
   EXPECT_THAT(refusal(tiny().set("activation_function", "relu")), HasSubstr("'relu'"));
   EXPECT_THAT(refusal(tiny().set("add_cross_attention", true)), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal(tiny().set("vocab_size", 0)), HasSubstr("vocab_size is 0"));
   EXPECT_THAT(refusal(tiny().set("vocab_size", "many")), HasSubstr("vocab_size is \"many\""));
   EXPECT_THAT(refusal(tiny().set("attn_pdrop", 1.0)), HasSubstr("attn_pdrop is 1"));
   EXPECT_THAT(refusal(tiny().set("layer_norm_epsilon", 0.0)), HasSubstr("layer_norm_epsilon"));
-  EXPECT_THAT(refusal(tiny().set("n_layer", INT32_MAX)), HasSubstr("n_layer is 2147483647; at most 100000"));
-  EXPECT_THAT(refusal(tiny().set("vocab_size", INT32_MAX).set("n_embd", INT32_MAX).set("n_head", 1)), HasSubstr("parameters; at most 1e+15"));
+  EXPECT_THAT(refusal(tiny().set("n_layer", INT32_MAX)),
+              HasSubstr("n_layer is 2147483647; at most 100000"));
+  EXPECT_THAT(
+      refusal(tiny().set("vocab_size", INT32_MAX).set("n_embd", INT32_MAX).set("n_head", 1)),
+      HasSubstr("parameters; at most 1e+15"));
   EXPECT_THAT(refusal(tiny().set("hidden_size", 16)), HasSubstr("remove one"));
-  EXPECT_THAT(message_of<ConfigError>([] { make_model(tiny(), Dtype::int32); }), HasSubstr("int32"));
+  EXPECT_THAT(message_of<ConfigError>([] { make_model(tiny(), Dtype::int32); }),
+              HasSubstr("int32"));
 }
 
 TEST(Config, UnitsCarryTheNamesOfTransformers) {

@@ -38,7 +38,9 @@ struct Gpt2Case {
     auto const vocabulary = static_cast<double>(config.at("vocab_size").as_int());
     std::vector<std::int32_t> out;
     for (std::int64_t i = 0; i < rows * sequence; ++i)
-      out.push_back(static_cast<std::int32_t>(std::floor((static_cast<double>(unit_value(1000, static_cast<std::uint64_t>(i))) + 1.0) / 2.0 * vocabulary)));
+      out.push_back(static_cast<std::int32_t>(
+          std::floor((static_cast<double>(unit_value(1000, static_cast<std::uint64_t>(i))) + 1.0) /
+                     2.0 * vocabulary)));
     return out;
   }
 };
@@ -61,9 +63,16 @@ inline std::vector<Gpt2Case> const& gpt2_cases() {
     std::vector<Gpt2Case> out;
     ConfigTree const index = ConfigTree::read(stem + ".json");
     for (auto const& e : index.as_array()) {
-      Gpt2Case c{e.at("name").as_string(), e.at("rows").as_int(), e.at("sequence").as_int(), e.at("config"), e.at("loss").as_double(),
-                 array(e.at("last_logits")), {}, e};
-      for (auto const& [name, where] : e.at("gradients").as_object()) c.gradients[name] = array(where);
+      Gpt2Case c{e.at("name").as_string(),
+                 e.at("rows").as_int(),
+                 e.at("sequence").as_int(),
+                 e.at("config"),
+                 e.at("loss").as_double(),
+                 array(e.at("last_logits")),
+                 {},
+                 e};
+      for (auto const& [name, where] : e.at("gradients").as_object())
+        c.gradients[name] = array(where);
       out.push_back(std::move(c));
     }
     return out;
@@ -87,12 +96,17 @@ struct Bench {
   ResidentParams params;
   std::unique_ptr<memory::Queue> queue = memory::make_inline_queue("compute");
 
-  Bench(ConfigTree const& config, Dtype dtype, ResidentParams::Fill const& fill = generator_weights())
+  Bench(ConfigTree const& config, Dtype dtype,
+        ResidentParams::Fill const& fill = generator_weights())
       : lm(model::make_model(config, dtype)), params(lm->units(), dtype, fill) {}
 
-  double train(model::Batch const& batch, model::PassSettings const& settings) { return lm->train(batch, settings, params, *queue).value(); }
+  double train(model::Batch const& batch, model::PassSettings const& settings) {
+    return lm->train(batch, settings, params, *queue).value();
+  }
   double evaluate(model::Batch const& batch) { return lm->evaluate(batch, params, *queue).value(); }
-  std::vector<float> next_token_logits(model::Batch const& batch) { return lm->next_token_logits(batch, params, *queue); }
+  std::vector<float> next_token_logits(model::Batch const& batch) {
+    return lm->next_token_logits(batch, params, *queue);
+  }
 };
 
 }  // namespace tessera::test

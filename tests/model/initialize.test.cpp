@@ -20,7 +20,8 @@ ParameterSpec normal(std::string const& name, std::int64_t numel, double stddev)
   return spec;
 }
 
-std::vector<float> values(ParameterSpec const& spec, std::uint64_t seed, std::int64_t first, std::int64_t numel) {
+std::vector<float> values(ParameterSpec const& spec, std::uint64_t seed, std::int64_t first,
+                          std::int64_t numel) {
   std::vector<float> out(static_cast<std::size_t>(numel));
   tessera::model::initialize_parameter(spec, seed, first, numel, out.data());
   return out;
@@ -32,7 +33,8 @@ TEST(Initialize, ValuesDoNotDependOnHowElementsAreDealt) {
   for (std::int64_t piece : {1, 2, 3, 5, 64, 501}) {
     for (std::int64_t first = 0; first < 1003; first += piece) {
       auto const part = values(spec, 42, first, std::min<std::int64_t>(piece, 1003 - first));
-      ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first)) << "pieces of " << piece << " from " << first;
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first))
+          << "pieces of " << piece << " from " << first;
     }
   }
 }

@@ -29,12 +29,14 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
       for (Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
         for (Tier tier : {Tier::host, Tier::device}) {
           auto const c = Chunks::of(rows, vocabulary, dtype, tier);
-          SCOPED_TRACE(::testing::Message() << rows << " x " << vocabulary << ": " << c.logits << ", " << c.gradients << ", " << c.row);
+          SCOPED_TRACE(::testing::Message() << rows << " x " << vocabulary << ": " << c.logits
+                                            << ", " << c.gradients << ", " << c.row);
           EXPECT_GE(c.row, vocabulary);
           EXPECT_LE(c.logits, c.gradients);
           EXPECT_LE(c.gradients, rows);
           EXPECT_EQ(c.logits > 0, rows > 0);
-          EXPECT_TRUE(c.logits <= 1 || c.logits * c.row * 4 <= (tier == Tier::device ? 512 : 64) * mib);
+          EXPECT_TRUE(c.logits <= 1 ||
+                      c.logits * c.row * 4 <= (tier == Tier::device ? 512 : 64) * mib);
           EXPECT_TRUE(c.gradients == c.logits || c.gradients * c.row * 2 <= 1024 * mib);
           EXPECT_TRUE(c.gradients == c.logits || (dtype != Dtype::fp32 && tier == Tier::device));
         }
@@ -63,31 +65,43 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
   LayerNorm const norm(unit, "ln_f", width, 1e-5);
   LmHead head(norm, {.width = width, .vocabulary = vocabulary, .chunk_bytes = most});
   head.own_projection(unit, "lm_head.weight", 0.02);
-  auto const random = [](std::size_t i, std::uint64_t seed) { return 2.0f * Philox{seed, 1}.uniform(i) - 1.0f; };
+  auto const random = [](std::size_t i, std::uint64_t seed) {
+    return 2.0f * Philox{seed, 1}.uniform(i) - 1.0f;
+  };
   test::ResidentParams params({unit}, dtype, [&](memory::ParameterSpec const& spec, float* out) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(spec.numel()); ++i) out[i] = random(i, 1);
   });
   auto const queue = memory::make_stream_queue("compute");
   Arena arena("activations", memory::Purpose::activations);
   Pass const pass{.compute = *queue, .arena = arena, .dtype = dtype, .batch = 1, .sequence = rows};
-  TensorView const hidden = pass.allocate(rows, width), dhidden = pass.allocate(rows, width), losses = pass.allocate_fp32(rows);
-  TensorView const targets = arena.allocate(Dtype::int32, {rows}), values = pass.allocate_fp32(rows * width);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(rows * width); ++i) values.as<float>()[i] = random(i, 2);
-  for (std::int64_t i = 0; i < rows; ++i) targets.as<std::int32_t>()[i] = i % 7 == 3 ? -1 : static_cast<std::int32_t>(i * 29 % vocabulary);
+  TensorView const hidden = pass.allocate(rows, width), dhidden = pass.allocate(rows, width),
+                   losses = pass.allocate_fp32(rows);
+  TensorView const targets = arena.allocate(Dtype::int32, {rows}),
+                   values = pass.allocate_fp32(rows * width);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rows * width); ++i)
+    values.as<float>()[i] = random(i, 2);
+  for (std::int64_t i = 0; i < rows; ++i)
+    targets.as<std::int32_t>()[i] =
+        i % 7 == 3 ? -1 : static_cast<std::int32_t>(i * 29 % vocabulary);
   kernels::cast(*queue, hidden, values.reshape({rows, width}));
   params.begin_pass(memory::Pass::training, {0});
   {
     auto const weights = params.acquire(0, *queue);
     for (int time = 0; time < (accumulate ? 2 : 1); ++time) {
       auto const gradients = params.gradient(0, *queue);
-      LmHead::Projection const projection{weights[*head.projection()], gradients[*head.projection()], gradients.accumulate()};
-      head.train(pass, weights, gradients, projection, 1.0f / rows, losses, dhidden, hidden, targets);
+      LmHead::Projection const projection{weights[*head.projection()],
+                                          gradients[*head.projection()], gradients.accumulate()};
+      head.train(pass, weights, gradients, projection, 1.0f / rows, losses, dhidden, hidden,
+                 targets);
     }
   }
   kernels::cast(*queue, values.reshape({rows, width}), dhidden);
   queue->record().wait("the head", std::chrono::seconds(60));
-  auto const floats = [](TensorView v) { return std::vector<float>(v.as<float>(), v.as<float>() + v.numel()); };
-  return {floats(losses), floats(values), params.gradient_values(0, 2), params.gradient_values(0, 0), params.gradient_values(0, 1)};
+  auto const floats = [](TensorView v) {
+    return std::vector<float>(v.as<float>(), v.as<float>() + v.numel());
+  };
+  return {floats(losses), floats(values), params.gradient_values(0, 2),
+          params.gradient_values(0, 0), params.gradient_values(0, 1)};
 }
 
 TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
@@ -97,9 +111,14 @@ TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
     for (bool accumulate : {false, true}) {
       SCOPED_TRACE(name_of(dtype));
       Trained const whole = train(dtype, {1 << 20, 1 << 20}, accumulate);
-      for (LmHead::ChunkBytes const& most : {LmHead::ChunkBytes{4 * row * 7, 1 << 20}, {4 * row * 7, 2 * row * 20}, {4 * row, 2 * row}}) {
+      for (LmHead::ChunkBytes const& most : {LmHead::ChunkBytes{4 * row * 7, 1 << 20},
+                                             {4 * row * 7, 2 * row * 20},
+                                             {4 * row, 2 * row}}) {
         Trained const parts = train(dtype, most, accumulate);
-        EXPECT_LT(relative(parts.projection, whole.projection), dtype == Dtype::fp32 ? 1e-6 : dtype == Dtype::fp16 ? 4e-3 : 3e-2) << "sums of chunks are rounded";
+        EXPECT_LT(relative(parts.projection, whole.projection), dtype == Dtype::fp32   ? 1e-6
+                                                                : dtype == Dtype::fp16 ? 4e-3
+                                                                                       : 3e-2)
+            << "sums of chunks are rounded";
         EXPECT_LT(relative(parts.offset, whole.offset), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
         EXPECT_LT(relative(parts.gain, whole.gain), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
         EXPECT_LT(relative(parts.losses, whole.losses), 2e-6);

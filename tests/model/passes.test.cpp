@@ -1,4 +1,5 @@
-/// What a pass promises: acquisition order, accumulation, dropout by global row, recomputation, steady memory, refusals.
+/// What a pass promises: acquisition order, accumulation, dropout by global row, recomputation,
+/// steady memory, refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,9 @@ ConfigTree with_dropout(ConfigTree config) {
 using Gradients = std::vector<std::vector<float>>;
 Gradients all_gradients(ResidentParams const& params) {
   Gradients out;
-  params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const&) { out.push_back(params.gradient_values(unit, p)); });
+  params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const&) {
+    out.push_back(params.gradient_values(unit, p));
+  });
   return out;
 }
 
@@ -37,7 +40,8 @@ double worst_difference(Gradients const& a, Gradients const& b) {
   for (std::size_t t = 0; t < a.size(); ++t) {
     double difference = 0.0, size = 0.0;
     for (std::size_t i = 0; i < a[t].size(); ++i) {
-      difference = std::max(difference, std::abs(static_cast<double>(a[t][i]) - static_cast<double>(b[t][i])));
+      difference = std::max(difference,
+                            std::abs(static_cast<double>(a[t][i]) - static_cast<double>(b[t][i])));
       size = std::max(size, std::abs(static_cast<double>(a[t][i])));
     }
     out = std::max(out, difference / size);
@@ -88,7 +92,8 @@ TEST(Passes, RecomputationGivesTheSameBits) {
     auto const tokens = c.tokens();
     Bench kept(with_dropout(c.config), dtype), recomputed(with_dropout(c.config), dtype);
     model::Batch const batch{tokens.data(), c.rows, c.sequence};
-    EXPECT_EQ(kept.train(batch, {.dropout_seed = 3}), recomputed.train(batch, {.dropout_seed = 3, .gradient_checkpointing = true}));
+    EXPECT_EQ(kept.train(batch, {.dropout_seed = 3}),
+              recomputed.train(batch, {.dropout_seed = 3, .gradient_checkpointing = true}));
     EXPECT_EQ(all_gradients(kept.params), all_gradients(recomputed.params));
   }
 }
@@ -121,7 +126,8 @@ TEST(Passes, DropoutChangesWithStepSeedAndRowAndIsOffInEvaluation) {
   EXPECT_NEAR(b.evaluate({tokens.data(), c.rows, c.sequence}) / n, c.loss, 2e-6 * c.loss);
 }
 
-/// d loss / d(step along the gradient) = |gradient|, parameter by parameter, with the masks of one (seed, step).
+/// d loss / d(step along the gradient) = |gradient|, parameter by parameter, with the masks of one
+/// (seed, step).
 TEST(Passes, GradientsWithDropoutMatchFiniteDifferences) {
   auto const& c = stored("tied");
   auto const tokens = c.tokens();
@@ -139,13 +145,15 @@ TEST(Passes, GradientsWithDropoutMatchFiniteDifferences) {
     norm = std::sqrt(norm);
     auto const loss_at = [&](double step) {
       auto moved = w;
-      for (std::size_t i = 0; i < w.size(); ++i) moved[i] += static_cast<float>(step * static_cast<double>(g[i]) / norm);
+      for (std::size_t i = 0; i < w.size(); ++i)
+        moved[i] += static_cast<float>(step * static_cast<double>(g[i]) / norm);
       b.params.set_weight(unit, p, moved);
       return b.train(batch, settings);
     };
     // fourth-order differences: the step is large enough for fp32 losses
     double const h = 0.02;
-    double const slope = (8.0 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12.0 * h);
+    double const slope =
+        (8.0 * (loss_at(h) - loss_at(-h)) - (loss_at(2 * h) - loss_at(-2 * h))) / (12.0 * h);
     b.params.set_weight(unit, p, w);
     EXPECT_NEAR(slope / norm, 1.0, 2e-3) << spec.name;
   });
@@ -156,7 +164,9 @@ TEST(Passes, NothingIsAllocatedAfterTheFirstStep) {
   auto const tokens = c.tokens();
   Bench b(with_dropout(c.config), Dtype::bf16);
   model::Batch const batch{tokens.data(), c.rows, c.sequence};
-  auto const held = [] { return memory::Ledger::of_process().current(memory::Purpose::activations); };
+  auto const held = [] {
+    return memory::Ledger::of_process().current(memory::Purpose::activations);
+  };
   b.train(batch, {});
   std::size_t const after_first = held();
   EXPECT_GT(after_first, 0u);
@@ -172,7 +182,8 @@ TEST(Passes, RowsAreIndependent) {
   Bench b(c.config, Dtype::fp32);
   auto const all = b.next_token_logits({tokens.data(), c.rows, c.sequence});
   auto const last = b.next_token_logits({tokens.data() + 3 * c.sequence, 1, c.sequence});
-  for (std::size_t v = 0; v < last.size(); ++v) EXPECT_NEAR(last[v], all[3 * last.size() + v], 2e-6);
+  for (std::size_t v = 0; v < last.size(); ++v)
+    EXPECT_NEAR(last[v], all[3 * last.size() + v], 2e-6);
 }
 
 TEST(Passes, WhatCannotBeRunIsRefused) {
@@ -187,10 +198,12 @@ TEST(Passes, WhatCannotBeRunIsRefused) {
     }
     return "nothing was thrown";
   };
-  EXPECT_THAT(refusal(ConfigError(""), {tokens.data(), 1, 17}), testing::AllOf(HasSubstr("17 tokens"), HasSubstr("at most 16")));
+  EXPECT_THAT(refusal(ConfigError(""), {tokens.data(), 1, 17}),
+              testing::AllOf(HasSubstr("17 tokens"), HasSubstr("at most 16")));
   EXPECT_THAT(refusal(ConfigError(""), {tokens.data(), 0, 16}), HasSubstr("0 rows"));
   tokens[20] = 97;
-  EXPECT_THAT(refusal(DataError(""), {tokens.data(), 2, 16}), HasSubstr("token 97 in row 1 at position 4"));
+  EXPECT_THAT(refusal(DataError(""), {tokens.data(), 2, 16}),
+              HasSubstr("token 97 in row 1 at position 4"));
   tokens[20] = -1;
   EXPECT_THAT(refusal(DataError(""), {tokens.data(), 2, 16}), HasSubstr("token -1"));
 }

@@ -48,15 +48,30 @@ TEST(LossScaler, Table) {
   auto floor = dynamic(2, 100, 1);
   floor.min_scale = 3.0;
   Row const rows[] = {
-      {"the first growth comes after window + 1 clean steps", dynamic(4, 3, 2), ".......", {16, 16, 16, 32, 32, 32, 64}},
+      {"the first growth comes after window + 1 clean steps",
+       dynamic(4, 3, 2),
+       ".......",
+       {16, 16, 16, 32, 32, 32, 64}},
       {"hysteresis absorbs the first overflow", dynamic(4, 100, 2), "o.o", {16, 16, 8}},
       {"hysteresis 1 halves at once", dynamic(4, 100, 1), "oo", {8, 4}},
       {"hysteresis 3 absorbs two", dynamic(4, 100, 3), "ooo", {16, 16, 8}},
-      {"after a halving overflows halve at once until a growth", dynamic(6, 100, 2), "ooo.o", {64, 32, 16, 16, 8}},
-      {"after an overflow at step k the next growth is at k + 1 + window", dynamic(4, 3, 1), "o....", {8, 8, 8, 8, 16}},
+      {"after a halving overflows halve at once until a growth",
+       dynamic(6, 100, 2),
+       "ooo.o",
+       {64, 32, 16, 16, 8}},
+      {"after an overflow at step k the next growth is at k + 1 + window",
+       dynamic(4, 3, 1),
+       "o....",
+       {8, 8, 8, 8, 16}},
       {"a growth restores hysteresis", dynamic(4, 2, 2), "oo...oo", {16, 8, 8, 8, 16, 16, 8}},
-      {"without a growth clean steps do not", dynamic(4, 100, 2), "o..o..o", {16, 16, 16, 8, 8, 8, 4}},
-      {"with consecutive_hysteresis any clean step does", consecutive, "o.o.oo", {16, 16, 16, 16, 16, 8}},
+      {"without a growth clean steps do not",
+       dynamic(4, 100, 2),
+       "o..o..o",
+       {16, 16, 16, 8, 8, 8, 4}},
+      {"with consecutive_hysteresis any clean step does",
+       consecutive,
+       "o.o.oo",
+       {16, 16, 16, 16, 16, 8}},
       {"the scale stops at its minimum", floor, "o", {3}},
   };
   for (auto const& row : rows) EXPECT_EQ(scales(row.config, row.history), row.expected) << row.what;
@@ -64,9 +79,12 @@ TEST(LossScaler, Table) {
 
 /// Stored by tests/oracles/loss_scaler.py: random histories, some of which end the run.
 TEST(LossScaler, EqualsDeepspeed) {
-  auto const oracle = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/loss_scaler.json");
+  auto const oracle =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/loss_scaler.json");
   for (auto const& c : oracle.at("cases").as_array()) {
-    LossScalerConfig config = dynamic(static_cast<int>(c.at("power").as_int()), c.at("window").as_int(), static_cast<int>(c.at("hysteresis").as_int()));
+    LossScalerConfig config =
+        dynamic(static_cast<int>(c.at("power").as_int()), c.at("window").as_int(),
+                static_cast<int>(c.at("hysteresis").as_int()));
     config.consecutive_hysteresis = c.at("consecutive").as_bool();
     config.min_scale = c.at("min_scale").as_double();
     LossScaler scaler(config);
@@ -124,7 +142,8 @@ TEST(LossScaler, ARestoredScalerContinuesTheSame) {
 
 TEST(LossScaler, RefusesDamagedStates) {
   LossScaler scaler(dynamic(10, 3, 2));
-  for (LossScalerState bad : {LossScalerState{0.0, 0, -1, 2}, LossScalerState{8.0, -1, -1, 2}, LossScalerState{8.0, 5, 5, 2}, LossScalerState{8.0, 5, 3, 0}})
+  for (LossScalerState bad : {LossScalerState{0.0, 0, -1, 2}, LossScalerState{8.0, -1, -1, 2},
+                              LossScalerState{8.0, 5, 5, 2}, LossScalerState{8.0, 5, 3, 0}})
     EXPECT_THROW(scaler.restore(bad), DataError);
 }
 

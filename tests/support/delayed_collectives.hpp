@@ -1,12 +1,15 @@
 #pragma once
-/// One rank alone that behaves as rank 0 of N: shards are 1/N, every operation takes the time that a network would take. For measuring how
-/// much of the communication stays hidden behind computation where there is only one device, or none.
+/// One rank alone that behaves as rank 0 of N: shards are 1/N, every operation takes the time that
+/// a network would take. For measuring how much of the communication stays hidden behind
+/// computation where there is only one device, or none.
 ///
-/// The data of the other ranks does not exist: sums are this rank's own values, gathered blocks are copies of its own block. What is moved
-/// inside the device is moved; the network is a host task of the lane that sleeps for
+/// The data of the other ranks does not exist: sums are this rank's own values, gathered blocks are
+/// copies of its own block. What is moved inside the device is moved; the network is a host task of
+/// the lane that sleeps for
 ///   latency + bytes (N - 1) / N / bandwidth                      twice that for all_reduce,
-/// with the bytes of the whole buffer. A sleeping host task and not a spinning kernel: it needs no device code, runs alike on a stream and on
-/// a host lane, and leaves the compute queue all of the device. Real collectives also take some multiprocessors and memory bandwidth.
+/// with the bytes of the whole buffer. A sleeping host task and not a spinning kernel: it needs no
+/// device code, runs alike on a stream and on a host lane, and leaves the compute queue all of the
+/// device. Real collectives also take some multiprocessors and memory bandwidth.
 
 #include <atomic>
 #include <chrono>
@@ -35,8 +38,11 @@ class DelayedCollectives final : public comm::Collectives {
   using ConstTensorView = memory::ConstTensorView;
 
   DelayedCollectives(int ranks, memory::Tier tier)
-      : ranks_(ranks), tier_(tier),
-        lane_(tier == memory::Tier::device ? memory::make_stream_queue("delayed", memory::StreamPriority::high) : memory::make_worker_queue("delayed")) {}
+      : ranks_(ranks),
+        tier_(tier),
+        lane_(tier == memory::Tier::device
+                  ? memory::make_stream_queue("delayed", memory::StreamPriority::high)
+                  : memory::make_worker_queue("delayed")) {}
   ~DelayedCollectives() override { (void)lane_->record().wait_for(std::chrono::minutes(1)); }
 
   void set(Network network) { network_ = network; }
@@ -48,7 +54,8 @@ class DelayedCollectives final : public comm::Collectives {
 
   int rank() const override { return 0; }
   int size() const override { return ranks_; }
-  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) override {
+  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
+                                 std::size_t bytes) override {
     auto buffer = std::make_shared<memory::Buffer>(name, purpose, bytes, tier_);
     void* const data = buffer->data();
     return {std::move(buffer), data};
@@ -63,44 +70,61 @@ class DelayedCollectives final : public comm::Collectives {
   Pending reduce(TensorView data, comm::ReduceOp, int, Event after) override {
     return run("reduce", data, data.bytes(), after, [] {});
   }
-  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate, Event after) override {
+  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate,
+                         Event after) override {
     return run("reduce_scatter", in, whole(in, blocks), after, [=, this] {
       ConstTensorView const own(at(in, blocks.offset), in.dtype(), {blocks.count});
-      if (accumulate) kernels::add(*lane_, out, own);
-      else if (own.data() != out.data()) kernels::cast(*lane_, out, own);
+      if (accumulate)
+        kernels::add(*lane_, out, own);
+      else if (own.data() != out.data())
+        kernels::cast(*lane_, out, own);
     });
   }
   Pending all_gather(TensorView inout, Blocks blocks, Event after) override {
-    return run("all_gather", inout, whole(inout, blocks), after, [=, this] { spread(at(inout, blocks.offset), inout, blocks, 1); });
+    return run("all_gather", inout, whole(inout, blocks), after,
+               [=, this] { spread(at(inout, blocks.offset), inout, blocks, 1); });
   }
   Pending all_gather(ConstTensorView in, TensorView out, Blocks blocks, Event after) override {
-    return run("all_gather", out, whole(out, blocks), after, [=, this] { spread(at(in, blocks.offset), out, blocks, 0); });
+    return run("all_gather", out, whole(out, blocks), after,
+               [=, this] { spread(at(in, blocks.offset), out, blocks, 0); });
   }
   Pending scatter(ConstTensorView in, TensorView out, int, Event after) override {
-    return run("scatter", out, out.bytes() * static_cast<std::size_t>(ranks_), after, [=, this] { copy(out.data(), in.data(), out.bytes()); });
+    return run("scatter", out, out.bytes() * static_cast<std::size_t>(ranks_), after,
+               [=, this] { copy(out.data(), in.data(), out.bytes()); });
   }
   Pending gather(ConstTensorView in, TensorView out, int, Event after) override {
-    return run("gather", in, in.bytes() * static_cast<std::size_t>(ranks_), after, [=, this] { spread(in.data(), out, {in.numel(), in.numel(), 0}, 0); });
+    return run("gather", in, in.bytes() * static_cast<std::size_t>(ranks_), after, [=, this] {
+      spread(in.data(), out, {in.numel(), in.numel(), 0}, 0);
+    });
   }
-  void wait(Pending const& pending) override { pending.event().wait(pending.what(), std::chrono::minutes(5)); }
+  void wait(Pending const& pending) override {
+    pending.event().wait(pending.what(), std::chrono::minutes(5));
+  }
   void barrier() override {}
 
  private:
   template <class View>
   static typename View::Byte* at(View const& view, std::int64_t element) {
-    return static_cast<typename View::Byte*>(view.data()) + static_cast<std::size_t>(element) * size_of(view.dtype());
+    return static_cast<typename View::Byte*>(view.data()) +
+           static_cast<std::size_t>(element) * size_of(view.dtype());
   }
   std::size_t whole(ConstTensorView view, Blocks const& blocks) const {
-    return static_cast<std::size_t>(blocks.count) * static_cast<std::size_t>(ranks_) * size_of(view.dtype());
+    return static_cast<std::size_t>(blocks.count) * static_cast<std::size_t>(ranks_) *
+           size_of(view.dtype());
   }
-  void copy(void* to, void const* from, std::size_t bytes) { memory::copy(*lane_, to, from, bytes); }
+  void copy(void* to, void const* from, std::size_t bytes) {
+    memory::copy(*lane_, to, from, bytes);
+  }
   void spread(void const* own, TensorView out, Blocks const& blocks, int first) {
     for (int q = first; q < ranks_; ++q)
-      copy(at(out, q * blocks.stride + blocks.offset), own, static_cast<std::size_t>(blocks.count) * size_of(out.dtype()));
+      copy(at(out, q * blocks.stride + blocks.offset), own,
+           static_cast<std::size_t>(blocks.count) * size_of(out.dtype()));
   }
-  /// Values on the host beside a device (agreement, norms) take no part: they are few bytes, and stand still between two of this rank's.
+  /// Values on the host beside a device (agreement, norms) take no part: they are few bytes, and
+  /// stand still between two of this rank's.
   template <class Work>
-  Pending run(char const* what, ConstTensorView place, std::size_t bytes, Event const& after, Work const& work) {
+  Pending run(char const* what, ConstTensorView place, std::size_t bytes, Event const& after,
+              Work const& work) {
     if (tier_ == memory::Tier::device && !memory::on_device(place.data())) return {after, what};
     lane_->wait(after);
     work();
@@ -115,7 +139,8 @@ class DelayedCollectives final : public comm::Collectives {
     lane_->submit([this, seconds] {
       auto const start = std::chrono::steady_clock::now();
       std::this_thread::sleep_until(start + std::chrono::duration<double>(seconds));
-      slept_ = slept_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      slept_ =
+          slept_ + std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     });
   }
 

@@ -1,6 +1,7 @@
 #pragma once
-/// A device runtime on host memory: every stream is a host thread, events are points of its lane, and what a program asks of the
-/// device can be counted, limited and delayed. Kernels on its streams run as host tasks in the stream's order (memory::on_cuda is false).
+/// A device runtime on host memory: every stream is a host thread, events are points of its lane,
+/// and what a program asks of the device can be counted, limited and delayed. Kernels on its
+/// streams run as host tasks in the stream's order (memory::on_cuda is false).
 
 #include <gtest/gtest.h>
 
@@ -22,7 +23,8 @@ namespace tessera::test {
 
 class FakeDevice final : public memory::detail::DeviceApi {
  public:
-  /// One that stays until the process ends, as a real one would: some workspaces are kept that long.
+  /// One that stays until the process ends, as a real one would: some workspaces are kept that
+  /// long.
   static FakeDevice& of_process() {
     static FakeDevice& device = *new FakeDevice;
     return device;
@@ -42,14 +44,16 @@ class FakeDevice final : public memory::detail::DeviceApi {
     int allocations = 0, frees = 0, streams = 0, pageable_copies = 0;
     bool operator==(Costs const&) const = default;
     friend std::ostream& operator<<(std::ostream& out, Costs const& c) {
-      return out << c.allocations << " allocations, " << c.frees << " frees, " << c.streams << " streams, " << c.pageable_copies << " copies of pageable memory";
+      return out << c.allocations << " allocations, " << c.frees << " frees, " << c.streams
+                 << " streams, " << c.pageable_copies << " copies of pageable memory";
     }
   };
   Costs costs() const { return {allocations, frees, streams_made, pageable_copies}; }
   std::atomic<int> allocations{0}, frees{0}, streams_made{0}, pageable_copies{0}, events_made{0};
   std::atomic<int> reused{0}, trims{0};
-  /// Up to so many microseconds pass before each piece of a stream's work, drawn anew each time: work that is not ordered by events
-  /// then meets memory that is not written yet, or written again already.
+  /// Up to so many microseconds pass before each piece of a stream's work, drawn anew each time:
+  /// work that is not ordered by events then meets memory that is not written yet, or written again
+  /// already.
   std::atomic<unsigned> jitter_us{0};
 
   memory::DeviceSearch find() override { return {1, ""}; }
@@ -63,7 +67,8 @@ class FakeDevice final : public memory::detail::DeviceApi {
   }
   void use(int) override {}
 
-  /// As CUDA's pools do: a block of the same size that was freed is given out at once, whatever other streams still do to it.
+  /// As CUDA's pools do: a block of the same size that was freed is given out at once, whatever
+  /// other streams still do to it.
   void* allocate(std::size_t bytes, Stream stream) override {
     ++allocations;
     std::lock_guard const lock(mutex_);
@@ -97,7 +102,8 @@ class FakeDevice final : public memory::detail::DeviceApi {
   void trim() override {
     std::lock_guard const lock(mutex_);
     ++trims;
-    for (auto const& [bytes, data] : freed_) lane(pool_stream_)->submit([data = data] { std::free(data); });
+    for (auto const& [bytes, data] : freed_)
+      lane(pool_stream_)->submit([data = data] { std::free(data); });
     freed_.clear();
     freed_bytes_ = 0;
   }
@@ -124,7 +130,8 @@ class FakeDevice final : public memory::detail::DeviceApi {
     auto after = device_.upper_bound(const_cast<void*>(data));
     if (bytes == 0 || after == device_.begin()) return bytes == 0;
     --after;
-    return static_cast<std::byte const*>(data) + bytes <= static_cast<std::byte*>(after->first) + after->second;
+    return static_cast<std::byte const*>(data) + bytes <=
+           static_cast<std::byte*>(after->first) + after->second;
   }
   /// Memory that belongs to no pool and to no stream's order, as libraries take it.
   void* allocate_apart(std::size_t bytes) {
@@ -177,21 +184,26 @@ class FakeDevice final : public memory::detail::DeviceApi {
     bool const source_stays = lies_in(device_, from) || lies_in(pinned_, from);
     if (!source_stays || !(lies_in(device_, to) || lies_in(pinned_, to))) ++pageable_copies;
     if (source_stays) return add(stream, [=] { std::memcpy(to, from, bytes); });
-    std::shared_ptr<std::byte[]> const read(new std::byte[bytes]);  // pageable memory is read before the call returns
+    std::shared_ptr<std::byte[]> const read(
+        new std::byte[bytes]);  // pageable memory is read before the call returns
     std::memcpy(read.get(), from, bytes);
     add(stream, [=] { std::memcpy(to, read.get(), bytes); });
   }
-  /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is given out, if nothing holds up the pool's stream.
+  /// Tests touch this memory from the host without a queue, so a new block is zeroed when it is
+  /// given out, if nothing holds up the pool's stream.
   void zero(Stream stream, void* data, std::size_t bytes) override {
-    if (stream == pool_stream_ && lane(stream)->record().wait_for(std::chrono::milliseconds(200))) std::memset(data, 0, bytes);
-    else add(stream, [=] { std::memset(data, 0, bytes); });
+    if (stream == pool_stream_ && lane(stream)->record().wait_for(std::chrono::milliseconds(200)))
+      std::memset(data, 0, bytes);
+    else
+      add(stream, [=] { std::memset(data, 0, bytes); });
   }
   void call_host(Stream stream, void (*function)(void*), void* argument) override {
     add(stream, [=] { function(argument); });
   }
 
   /// A graph's form is the number of its pieces of work.
-  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0}, graphs_broken{0};  // broken: events on a stream under capture
+  std::atomic<int> graphs_made{0}, graphs_updated{0}, graphs_held{0},
+      graphs_broken{0};  // broken: events on a stream under capture
   void begin_capture(Stream stream) override { collected_[stream]; }
   void launch_captured(Stream stream, Graph& graph) override {
     auto const work = collected_.extract(stream).mapped();
@@ -219,9 +231,11 @@ class FakeDevice final : public memory::detail::DeviceApi {
   static std::size_t* form(Graph graph) { return static_cast<std::size_t*>(graph); }
 
   void add(Stream stream, std::function<void()> task) {
-    if (auto const collecting = collected_.find(stream); collecting != collected_.end()) return collecting->second.push_back(std::move(task));
+    if (auto const collecting = collected_.find(stream); collecting != collected_.end())
+      return collecting->second.push_back(std::move(task));
     lane(stream)->submit([this, task = std::move(task)] {
-      if (unsigned const most = jitter_us; most > 0) std::this_thread::sleep_for(std::chrono::microseconds(draw() % most));
+      if (unsigned const most = jitter_us; most > 0)
+        std::this_thread::sleep_for(std::chrono::microseconds(draw() % most));
       task();
     });
   }
@@ -237,18 +251,20 @@ class FakeDevice final : public memory::detail::DeviceApi {
     auto after = blocks.upper_bound(const_cast<void*>(data));
     if (after == blocks.begin()) return false;
     --after;
-    return static_cast<std::byte const*>(data) < static_cast<std::byte*>(after->first) + after->second;
+    return static_cast<std::byte const*>(data) <
+           static_cast<std::byte*>(after->first) + after->second;
   }
 
   DeviceApi* former_;
   mutable std::mutex mutex_;
   std::atomic<unsigned> random_{1};
   Blocks device_, pinned_;
-  std::multimap<std::size_t, void*> freed_;   ///< and not given out again, by size
+  std::multimap<std::size_t, void*> freed_;  ///< and not given out again, by size
   std::size_t freed_bytes_ = 0;
   std::atomic<Stream> pool_stream_{nullptr};  ///< on which all memory is taken and freed
   std::vector<Stream> dropped_;
-  std::map<Stream, std::vector<std::function<void()>>> collected_;  ///< of streams under capture; the tests capture in one thread
+  std::map<Stream, std::vector<std::function<void()>>>
+      collected_;  ///< of streams under capture; the tests capture in one thread
 };
 
 }  // namespace tessera::test

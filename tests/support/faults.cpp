@@ -1,12 +1,14 @@
-// A disk that fails on demand: this library stands before the C library and lets chosen calls fail, transfer less, or end the process.
+// A disk that fails on demand: this library stands before the C library and lets chosen calls fail,
+// transfer less, or end the process.
 //
-// TESSERA_FAULTS, or the text given to tessera_set_faults(), has rules separated by ';'. A rule is a list of key=value separated by ',':
-//   call=pwrite    open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink, truncate, reserve, read (also pread); absent: any but read
-//   path=shard_    the rule is for paths that contain this; absent: all
-//   rank=1         for this rank of mpirun; absent: all
-//   nth=3          from the third such call on (from 1); absent: 1
-//   times=2        for so many calls; absent: all that follow
-//   do=EIO         the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half the bytes; or `kill`: SIGKILL
+// TESSERA_FAULTS, or the text given to tessera_set_faults(), has rules separated by ';'. A rule is
+// a list of key=value separated by ',':
+//   call=pwrite    open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink,
+//   truncate, reserve, read (also pread); absent: any but read path=shard_    the rule is for paths
+//   that contain this; absent: all rank=1         for this rank of mpirun; absent: all nth=3 from
+//   the third such call on (from 1); absent: 1 times=2        for so many calls; absent: all that
+//   follow do=EIO         the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half
+//   the bytes; or `kill`: SIGKILL
 // tessera_faults_met() counts the calls that a rule changed.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -46,13 +48,20 @@ struct Rules {
       Rule rule;
       std::istringstream pairs(one);
       for (std::string pair; std::getline(pairs, pair, ',');) {
-        std::string const key = pair.substr(0, pair.find('=')), value = pair.substr(std::min(pair.size(), pair.find('=') + 1));
-        if (key == "call") rule.call = value;
-        else if (key == "path") rule.path = value;
-        else if (key == "do") rule.action = value;
-        else if (key == "rank") rule.rank = std::atol(value.c_str());
-        else if (key == "nth") rule.nth = std::atol(value.c_str());
-        else if (key == "times") rule.times = std::atol(value.c_str());
+        std::string const key = pair.substr(0, pair.find('=')),
+                          value = pair.substr(std::min(pair.size(), pair.find('=') + 1));
+        if (key == "call")
+          rule.call = value;
+        else if (key == "path")
+          rule.path = value;
+        else if (key == "do")
+          rule.action = value;
+        else if (key == "rank")
+          rule.rank = std::atol(value.c_str());
+        else if (key == "nth")
+          rule.nth = std::atol(value.c_str());
+        else if (key == "times")
+          rule.times = std::atol(value.c_str());
       }
       if (!rule.action.empty()) list.push_back(rule);
     }
@@ -74,7 +83,8 @@ int error_of(std::string const& name) {
   struct {
     char const* name;
     int value;
-  } const known[] = {{"EIO", EIO}, {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES}, {"EROFS", EROFS}, {"EINTR", EINTR}, {"EINVAL", EINVAL}};
+  } const known[] = {{"EIO", EIO},     {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EACCES", EACCES},
+                     {"EROFS", EROFS}, {"EINTR", EINTR},   {"EINVAL", EINVAL}};
   for (auto const& one : known)
     if (name == one.name) return one.value;
   return EIO;
@@ -92,7 +102,9 @@ enum class Verdict { pass, fail, cut };
 /// What becomes of a call; errno is set for `fail`.
 Verdict judge(char const* call, std::string const& path) {
   static thread_local bool inside = false;
-  if (inside || path.empty() || path.compare(0, 6, "/proc/") == 0 || path.compare(0, 5, "/dev/") == 0 && path.compare(0, 9, "/dev/shm/") != 0) return Verdict::pass;
+  if (inside || path.empty() || path.compare(0, 6, "/proc/") == 0 ||
+      path.compare(0, 5, "/dev/") == 0 && path.compare(0, 9, "/dev/shm/") != 0)
+    return Verdict::pass;
   inside = true;
   Verdict verdict = Verdict::pass;
   {
@@ -100,7 +112,9 @@ Verdict judge(char const* call, std::string const& path) {
     std::lock_guard const lock(all.mutex);
     for (auto& rule : all.list) {
       bool const same = rule.call.empty() ? std::strcmp(call, "read") != 0 : rule.call == call;
-      if (!same || path.find(rule.path) == std::string::npos || (rule.rank >= 0 && rule.rank != own_rank())) continue;
+      if (!same || path.find(rule.path) == std::string::npos ||
+          (rule.rank >= 0 && rule.rank != own_rank()))
+        continue;
       ++rule.seen;
       if (rule.seen < rule.nth || (rule.times >= 0 && rule.seen >= rule.nth + rule.times)) continue;
       ++met;
@@ -119,10 +133,13 @@ Function real(char const* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-std::size_t cut(std::size_t bytes, Verdict verdict) { return verdict == Verdict::cut && bytes > 1 ? bytes / 2 : bytes; }
+std::size_t cut(std::size_t bytes, Verdict verdict) {
+  return verdict == Verdict::cut && bytes > 1 ? bytes / 2 : bytes;
+}
 
 int open_as(char const* name, char const* path, int flags, mode_t mode) {
-  if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0 && judge("open", path) == Verdict::fail) return -1;
+  if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0 && judge("open", path) == Verdict::fail)
+    return -1;
   static auto const next = real<int (*)(char const*, int, ...)>("open");
   static auto const next64 = real<int (*)(char const*, int, ...)>("open64");
   return (std::strcmp(name, "open") == 0 ? next : next64)(path, flags, mode);
@@ -130,13 +147,13 @@ int open_as(char const* name, char const* path, int flags, mode_t mode) {
 
 }  // namespace
 
-#define TESSERA_MODE_OF(flags)                                  \
-  mode_t mode = 0;                                              \
-  if ((flags) & O_CREAT) {                                      \
-    va_list arguments;                                          \
-    va_start(arguments, flags);                                 \
-    mode = static_cast<mode_t>(va_arg(arguments, unsigned));    \
-    va_end(arguments);                                          \
+#define TESSERA_MODE_OF(flags)                               \
+  mode_t mode = 0;                                           \
+  if ((flags)&O_CREAT) {                                     \
+    va_list arguments;                                       \
+    va_start(arguments, flags);                              \
+    mode = static_cast<mode_t>(va_arg(arguments, unsigned)); \
+    va_end(arguments);                                       \
   }
 
 extern "C" {

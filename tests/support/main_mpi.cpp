@@ -1,5 +1,5 @@
-/// Main of suites that run on several ranks: rank 0 talks, other ranks print failures only, the result is every rank's, and no
-/// test found is a failure. Tests reach MPI through session().
+/// Main of suites that run on several ranks: rank 0 talks, other ranks print failures only, the
+/// result is every rank's, and no test found is a failure. Tests reach MPI through session().
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -15,7 +15,8 @@ tessera::topology::MpiSession* the_session = nullptr;
 class FailuresOnly : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(::testing::TestPartResult const& r) override {
     if (r.failed())
-      std::fprintf(stderr, "[rank %d] %s:%d: %s\n", the_session->info().rank, r.file_name() ? r.file_name() : "?", r.line_number(), r.message());
+      std::fprintf(stderr, "[rank %d] %s:%d: %s\n", the_session->info().rank,
+                   r.file_name() ? r.file_name() : "?", r.line_number(), r.message());
   }
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-/// How much of the communication of a training step is hidden behind its computation, with DelayedCollectives in the place of other ranks.
+/// How much of the communication of a training step is hidden behind its computation, with
+/// DelayedCollectives in the place of other ranks.
 
 #include <algorithm>
 #include <chrono>
@@ -21,7 +22,8 @@ struct OverlapCase {
   int steps = 4;
   double latency_seconds = 20e-6;
 };
-/// Of a step, in seconds; the fastest of several runs of steps. What else runs on the machine can push the hidden share beyond 0 and 1.
+/// Of a step, in seconds; the fastest of several runs of steps. What else runs on the machine can
+/// push the hidden share beyond 0 and 1.
 struct OverlapTimes {
   double undelayed = 0.0, delayed = 0.0, delay = 0.0;
   double hidden() const { return delay > 0.0 ? 1.0 - (delayed - undelayed) / delay : 0.0; }
@@ -30,18 +32,28 @@ struct OverlapTimes {
 class OverlapTraining {
  public:
   OverlapTraining(OverlapCase const& c, memory::Queue& compute, bool overlap)
-      : case_(c), compute_(compute), model_(model::make_model(config_of(c), Dtype::bf16)), comm_(c.ranks, memory::tier_of(compute)),
+      : case_(c),
+        compute_(compute),
+        model_(model::make_model(config_of(c), Dtype::bf16)),
+        comm_(c.ranks, memory::tier_of(compute)),
         engine_(zero::make_engine(engine_config(c, overlap), model_->units(), comm_, compute)) {
-    engine_->initialize([](int unit, int parameter, std::int64_t first, std::int64_t numel, float* out) {
-      auto state = static_cast<std::uint32_t>(unit * 31 + parameter) + static_cast<std::uint32_t>(first);
-      for (std::int64_t i = 0; i < numel; ++i) out[i] = 0.02f * (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
+    engine_->initialize([](int unit, int parameter, std::int64_t first, std::int64_t numel,
+                           float* out) {
+      auto state =
+          static_cast<std::uint32_t>(unit * 31 + parameter) + static_cast<std::uint32_t>(first);
+      for (std::int64_t i = 0; i < numel; ++i)
+        out[i] =
+            0.02f *
+            (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
     });
     std::uint32_t state = 7;
     for (std::int64_t i = 0; i < c.rows * c.length; ++i)
-      tokens_.push_back(static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) % static_cast<std::int32_t>(model_->vocabulary_size()));
+      tokens_.push_back(static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) %
+                        static_cast<std::int32_t>(model_->vocabulary_size()));
   }
 
-  /// Runs of steps with and without the delays in turns, after steps that make what later ones find.
+  /// Runs of steps with and without the delays in turns, after steps that make what later ones
+  /// find.
   OverlapTimes measure() {
     step();
     step();
@@ -49,28 +61,36 @@ class OverlapTraining {
     for (int turn = 0; turn < turns; ++turn) {
       best.undelayed = std::min(best.undelayed, seconds_of_steps({}));
       double const before = comm_.slept_seconds();
-      best.delayed = std::min(best.delayed, seconds_of_steps({case_.latency_seconds, 1e9 * case_.gb_per_s}));
+      best.delayed =
+          std::min(best.delayed, seconds_of_steps({case_.latency_seconds, 1e9 * case_.gb_per_s}));
       best.delay += (comm_.slept_seconds() - before) / turns / (case_.steps + 1);
     }
     return best;
   }
-  std::int64_t parameters() const { return static_cast<std::int64_t>(engine_->plan().parameter_count()); }
+  std::int64_t parameters() const {
+    return static_cast<std::int64_t>(engine_->plan().parameter_count());
+  }
   zero::Engine& engine() { return *engine_; }
   DelayedCollectives& comm() { return comm_; }
 
   void step() {
     model::PassSettings settings;
-    settings.gradient_scale = static_cast<float>(1.0 / static_cast<double>(case_.rows * (case_.length - 1)));
+    settings.gradient_scale =
+        static_cast<float>(1.0 / static_cast<double>(case_.rows * (case_.length - 1)));
     engine_->begin_step();
     engine_->begin_micro_step(0, 1);
-    (void)model_->train({tokens_.data(), case_.rows, case_.length, 0}, settings, *engine_, compute_).value();
+    (void)model_->train({tokens_.data(), case_.rows, case_.length, 0}, settings, *engine_, compute_)
+        .value();
     engine_->finish_step(1e-4);
   }
 
  private:
   static ConfigTree config_of(OverlapCase const& c) {
     ConfigTree config = model::default_config("gpt2");
-    config.set("n_layer", c.layers).set("n_embd", c.width).set("n_head", c.heads).set("n_positions", c.length);
+    config.set("n_layer", c.layers)
+        .set("n_embd", c.width)
+        .set("n_head", c.heads)
+        .set("n_positions", c.length);
     for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
     return config;
   }
@@ -84,14 +104,16 @@ class OverlapTraining {
   }
   static constexpr int turns = 3;
 
-  /// A step, on the average of several in a row: new weights are on their way while the next step computes. The first one starts with none.
+  /// A step, on the average of several in a row: new weights are on their way while the next step
+  /// computes. The first one starts with none.
   double seconds_of_steps(Network network) {
     comm_.finish();
     comm_.set(network);
     step();
     auto const start = std::chrono::steady_clock::now();
     for (int i = 0; i < case_.steps; ++i) step();
-    double const seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double const seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     comm_.finish();
     return seconds / case_.steps;
   }
@@ -103,10 +125,14 @@ class OverlapTraining {
   std::vector<std::int32_t> tokens_;
 };
 
-/// Prints one JSON line. The share that is hidden with overlap_comm off shows what the measure says when every bucket is waited for.
+/// Prints one JSON line. The share that is hidden with overlap_comm off shows what the measure says
+/// when every bucket is waited for.
 inline void measure_overlap(OverlapCase const& c, memory::Queue& compute) {
-  TESSERA_VALIDATE(c.layers > 0 && c.width > 0 && c.heads > 0 && c.rows > 0 && c.length > 1 && c.stage >= 0 && c.stage <= 3 && c.ranks > 1 && c.gb_per_s > 0.0,
-                   UsageError, "overlap: LAYERS WIDTH HEADS ROWS LENGTH must be positive, STAGE 0 to 3, RANKS at least 2, GB_PER_S positive");
+  TESSERA_VALIDATE(c.layers > 0 && c.width > 0 && c.heads > 0 && c.rows > 0 && c.length > 1 &&
+                       c.stage >= 0 && c.stage <= 3 && c.ranks > 1 && c.gb_per_s > 0.0,
+                   UsageError,
+                   "overlap: LAYERS WIDTH HEADS ROWS LENGTH must be positive, STAGE 0 to 3, RANKS "
+                   "at least 2, GB_PER_S positive");
   std::int64_t parameters = 0;
   OverlapTimes times[2];
   for (bool const overlap : {true, false}) {
@@ -115,9 +141,12 @@ inline void measure_overlap(OverlapCase const& c, memory::Queue& compute) {
     parameters = training.parameters();
   }
   auto const& t = times[true];
-  std::printf("{\"bench\": \"overlap\", \"parameters\": %ld, \"stage\": %d, \"ranks\": %d, \"gb_per_s\": %g, \"seconds\": %.5f, \"seconds_delayed\": %.5f, "
-              "\"delay\": %.5f, \"hidden\": %.3f, \"hidden_overlap_off\": %.3f}\n",
-              static_cast<long>(parameters), c.stage, c.ranks, c.gb_per_s, t.undelayed, t.delayed, t.delay, t.hidden(), times[false].hidden());
+  std::printf(
+      "{\"bench\": \"overlap\", \"parameters\": %ld, \"stage\": %d, \"ranks\": %d, \"gb_per_s\": "
+      "%g, \"seconds\": %.5f, \"seconds_delayed\": %.5f, "
+      "\"delay\": %.5f, \"hidden\": %.3f, \"hidden_overlap_off\": %.3f}\n",
+      static_cast<long>(parameters), c.stage, c.ranks, c.gb_per_s, t.undelayed, t.delayed, t.delay,
+      t.hidden(), times[false].hidden());
 }
 
 }  // namespace tessera::test

@@ -1,5 +1,6 @@
 #pragma once
-/// A few optimizer steps of a small GPT-2, with two micro-steps each (the second one recomputes), for comparing devices, transports and queues.
+/// A few optimizer steps of a small GPT-2, with two micro-steps each (the second one recomputes),
+/// for comparing devices, transports and queues.
 
 #include <cmath>
 #include <functional>
@@ -33,7 +34,11 @@ inline SmallTraining small_training(int stage, Dtype dtype) {
 
 inline ConfigTree small_gpt2() {
   ConfigTree config = model::default_config("gpt2");
-  config.set("n_layer", 2).set("n_embd", 48).set("n_head", 3).set("vocab_size", SmallTraining::vocabulary).set("n_positions", 64);
+  config.set("n_layer", 2)
+      .set("n_embd", 48)
+      .set("n_head", 3)
+      .set("vocab_size", SmallTraining::vocabulary)
+      .set("n_positions", 64);
   for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.1);
   return config;
 }
@@ -41,8 +46,10 @@ inline ConfigTree small_gpt2() {
 inline std::vector<std::int32_t> small_tokens(int step, int micro, int rank) {
   Philox const random{7, static_cast<std::uint64_t>(step * 1000 + micro * 100 + rank)};
   std::vector<std::int32_t> tokens;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(SmallTraining::rows * SmallTraining::length); ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.uniform(i) * static_cast<float>(SmallTraining::vocabulary)));
+  for (std::uint64_t i = 0;
+       i < static_cast<std::uint64_t>(SmallTraining::rows * SmallTraining::length); ++i)
+    tokens.push_back(static_cast<std::int32_t>(random.uniform(i) *
+                                               static_cast<float>(SmallTraining::vocabulary)));
   return tokens;
 }
 
@@ -52,13 +59,16 @@ struct SmallResult {
   std::vector<float> masters;  ///< of this rank's shards
 };
 
-inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm, memory::Queue& compute) {
+inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
+                               memory::Queue& compute) {
   auto const model = model::make_model(small_gpt2(), t.config.dtype);
   auto const engine = zero::make_engine(t.config, model->units(), comm, compute);
-  engine->initialize([&](int unit, int parameter, std::int64_t first, std::int64_t numel, float* out) {
-    auto const& spec = model->units()[static_cast<std::size_t>(unit)].parameters[static_cast<std::size_t>(parameter)];
-    model::initialize_parameter(spec, 3, first, numel, out);
-  });
+  engine->initialize(
+      [&](int unit, int parameter, std::int64_t first, std::int64_t numel, float* out) {
+        auto const& spec = model->units()[static_cast<std::size_t>(unit)]
+                               .parameters[static_cast<std::size_t>(parameter)];
+        model::initialize_parameter(spec, 3, first, numel, out);
+      });
   SmallResult result;
   double const predictions = static_cast<double>(t.rows * (t.length - 1) * t.micro_steps);
   for (int step = 0; step < t.steps; ++step) {
@@ -71,9 +81,12 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm, 
       model::PassSettings settings;
       settings.dropout_seed = 5;
       settings.step = static_cast<std::uint64_t>(step);
-      settings.gradient_scale = static_cast<float>(engine->loss_scale() / (predictions * comm.size()));
+      settings.gradient_scale =
+          static_cast<float>(engine->loss_scale() / (predictions * comm.size()));
       settings.gradient_checkpointing = micro == 1;
-      losses.push_back(model->train({tokens.data(), t.rows, t.length, (micro * comm.size() + comm.rank()) * t.rows}, settings, *engine, compute));
+      losses.push_back(model->train(
+          {tokens.data(), t.rows, t.length, (micro * comm.size() + comm.rank()) * t.rows}, settings,
+          *engine, compute));
     }
     auto const update = engine->finish_step(1e-3);
     result.norms.push_back(update.grad_norm);
@@ -86,7 +99,8 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm, 
   auto const state = engine->state();
   for (std::size_t u = 0; u < state[0].unit_shards.size(); ++u) {
     auto const numel = engine->plan().unit(static_cast<int>(u)).shard_numel;
-    result.masters.insert(result.masters.end(), state[0].unit_shards[u], state[0].unit_shards[u] + numel);
+    result.masters.insert(result.masters.end(), state[0].unit_shards[u],
+                          state[0].unit_shards[u] + numel);
   }
   return result;
 }

@@ -21,14 +21,17 @@ std::vector<int> shares(std::vector<std::vector<int>> masks, double quota = 0.0,
   facts.quota_sharers = static_cast<int>(facts.masks.size());
   facts.wanted = wanted;
   std::vector<int> out;
-  for (facts.rank = 0; facts.rank < static_cast<int>(facts.masks.size()); ++facts.rank) out.push_back(share_of_cores(facts));
+  for (facts.rank = 0; facts.rank < static_cast<int>(facts.masks.size()); ++facts.rank)
+    out.push_back(share_of_cores(facts));
   return out;
 }
 
 using Shares = std::vector<int>;
 
 /// srun -c 8 binds each task to its own cores.
-TEST(ShareOfCores, OwnCoresAreNotShared) { EXPECT_EQ(shares({cores(0, 7), cores(8, 15)}), (Shares{8, 8})); }
+TEST(ShareOfCores, OwnCoresAreNotShared) {
+  EXPECT_EQ(shares({cores(0, 7), cores(8, 15)}), (Shares{8, 8}));
+}
 
 /// srun without binding, or one cgroup for all tasks of the step.
 TEST(ShareOfCores, CommonCoresAreDividedEqually) {
@@ -39,7 +42,8 @@ TEST(ShareOfCores, CommonCoresAreDividedEqually) {
 
 TEST(ShareOfCores, OverlappingCoresCountInPart) {
   EXPECT_EQ(shares({cores(0, 5), cores(4, 9)}), (Shares{5, 5}));
-  EXPECT_EQ(shares({cores(0, 7), cores(0, 1)}), (Shares{7, 1}));  // a helper task on two of eight cores
+  EXPECT_EQ(shares({cores(0, 7), cores(0, 1)}),
+            (Shares{7, 1}));  // a helper task on two of eight cores
 }
 
 TEST(ShareOfCores, ThereIsAlwaysOne) {
@@ -54,7 +58,9 @@ TEST(ShareOfCores, TheControlGroupsQuotaIsAnUpperLimit) {
   EXPECT_EQ(shares({cores(0, 3), cores(4, 7)}, 64.0), (Shares{4, 4}));
 }
 
-TEST(ShareOfCores, TheUsersWordCounts) { EXPECT_EQ(shares({cores(0, 3), cores(0, 3)}, 1.0, 12), (Shares{12, 12})); }
+TEST(ShareOfCores, TheUsersWordCounts) {
+  EXPECT_EQ(shares({cores(0, 3), cores(0, 3)}, 1.0, 12), (Shares{12, 12}));
+}
 
 }  // namespace
 }  // namespace tessera::topology

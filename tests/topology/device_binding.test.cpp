@@ -25,7 +25,10 @@ TEST(DeviceBinding, SharesInTurnAndSaysSo) {
 
 TEST(DeviceView, OrdinaryListsHaveNoFindings) {
   EXPECT_THAT(device_view_findings({}), IsEmpty());
-  EXPECT_THAT(device_view_findings({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"SLURM_STEP_GPUS", "0,1,2,3"}}), IsEmpty());
+  EXPECT_THAT(device_view_findings({{"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
+                                    {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                    {"SLURM_STEP_GPUS", "0,1,2,3"}}),
+              IsEmpty());
   EXPECT_THAT(device_view_findings({{"CUDA_VISIBLE_DEVICES", "GPU-5ebe, GPU-77aa"}}), IsEmpty());
   EXPECT_THAT(device_view_findings({{"CUDA_VISIBLE_DEVICES", "MIG-91c0"}}), IsEmpty());
 }
@@ -44,25 +47,33 @@ TEST(DeviceView, BrokenListsAreNamed) {
 }
 
 TEST(DeviceView, SlurmGaveMoreThanIsSeen) {
-  auto const found = device_view_findings({{"CUDA_VISIBLE_DEVICES", "2"}, {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"}, {"SLURM_STEP_GPUS", "0,1,2,3"}});
-  EXPECT_THAT(found, ElementsAre(HasSubstr("Slurm gave 4 GPUs (SLURM_STEP_GPUS=0,1,2,3) and this process sees 1")));
+  auto const found = device_view_findings({{"CUDA_VISIBLE_DEVICES", "2"},
+                                           {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+                                           {"SLURM_STEP_GPUS", "0,1,2,3"}});
+  EXPECT_THAT(found, ElementsAre(HasSubstr(
+                         "Slurm gave 4 GPUs (SLURM_STEP_GPUS=0,1,2,3) and this process sees 1")));
 }
 
 TEST(DeviceView, TheOrderOfNumbers) {
-  EXPECT_THAT(device_view_findings({{"CUDA_VISIBLE_DEVICES", "0"}}), ElementsAre(HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
-  EXPECT_THAT(device_view_findings({{"CUDA_DEVICE_ORDER", "BUS"}}), ElementsAre(HasSubstr("must be FASTEST_FIRST or PCI_BUS_ID")));
+  EXPECT_THAT(device_view_findings({{"CUDA_VISIBLE_DEVICES", "0"}}),
+              ElementsAre(HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID")));
+  EXPECT_THAT(device_view_findings({{"CUDA_DEVICE_ORDER", "BUS"}}),
+              ElementsAre(HasSubstr("must be FASTEST_FIRST or PCI_BUS_ID")));
 }
 
 TEST(DeviceSharing, TwoRanksOnOneGpuAreNamed) {
-  EXPECT_FALSE(device_sharing({{"a", "1", "u"}, {"b", "1", "u"}}).shared) << "the same address on two nodes";
-  auto const sharing = device_sharing({{"a", "0000:17:00.0", "u"}, {"a", "0000:3d:00.0", "v"}, {"a", "0000:17:00.0", "u"}});
+  EXPECT_FALSE(device_sharing({{"a", "1", "u"}, {"b", "1", "u"}}).shared)
+      << "the same address on two nodes";
+  auto const sharing = device_sharing(
+      {{"a", "0000:17:00.0", "u"}, {"a", "0000:3d:00.0", "v"}, {"a", "0000:17:00.0", "u"}});
   EXPECT_TRUE(sharing.shared);
   EXPECT_THAT(sharing.notice, HasSubstr("ranks 0 and 2 share one GPU (0000:17:00.0)"));
   EXPECT_THAT(sharing.notice, HasSubstr("--gpus-per-task=1"));
 }
 
 TEST(DeviceSharing, MigInstancesOfOneGpuGoThroughTheHostToo) {
-  auto const sharing = device_sharing({{"a", "0000:17:00.0", "MIG-1"}, {"a", "0000:17:00.0", "MIG-2"}});
+  auto const sharing =
+      device_sharing({{"a", "0000:17:00.0", "MIG-1"}, {"a", "0000:17:00.0", "MIG-2"}});
   EXPECT_TRUE(sharing.shared);
   EXPECT_THAT(sharing.notice, HasSubstr("ranks 0 and 1 have MIG instances of one GPU"));
 }
@@ -70,7 +81,8 @@ TEST(DeviceSharing, MigInstancesOfOneGpuGoThroughTheHostToo) {
 TEST(NearCores, AreTakenWhenNobodyHasChosen) {
   std::vector<int> const all{0, 1, 2, 3, 4, 5, 6, 7};
   EXPECT_THAT(cores_to_use(all, all, {4, 5, 6, 7}), ElementsAre(4, 5, 6, 7));
-  EXPECT_THAT(cores_to_use({0, 1}, all, {4, 5, 6, 7}), ElementsAre(0, 1)) << "the launcher has bound the rank";
+  EXPECT_THAT(cores_to_use({0, 1}, all, {4, 5, 6, 7}), ElementsAre(0, 1))
+      << "the launcher has bound the rank";
   EXPECT_EQ(cores_to_use(all, all, {}), all);
   EXPECT_THAT(cores_near("ffff:ff:1f.7"), IsEmpty());
 }

@@ -11,7 +11,8 @@ namespace {
 
 LaunchRequest two_hosts() {
   LaunchRequest r;
-  r.hosts = parse_hostfile("# nodes\nworker-1 slots=4\n\nworker-2 slots=4  # the other\n", "hostfile");
+  r.hosts =
+      parse_hostfile("# nodes\nworker-1 slots=4\n\nworker-2 slots=4  # the other\n", "hostfile");
   r.program = {"tessera-train", "--do_train"};
   return r;
 }
@@ -19,8 +20,10 @@ LaunchRequest two_hosts() {
 std::string line(LaunchRequest const& r) { return shell_line(launch_line(r)); }
 
 TEST(Hostfile, IsReadAndChecked) {
-  EXPECT_EQ(two_hosts().hosts, (std::vector<HostSlots>{{"worker-1", {0, 1, 2, 3}}, {"worker-2", {0, 1, 2, 3}}}));
-  for (char const* bad : {"worker-1", "worker-1 slots=", "worker-1 slots=0", "worker-1 slots=x", "worker-1 slots=2x", "", "# none", "a slots=1\na slots=1"})
+  EXPECT_EQ(two_hosts().hosts,
+            (std::vector<HostSlots>{{"worker-1", {0, 1, 2, 3}}, {"worker-2", {0, 1, 2, 3}}}));
+  for (char const* bad : {"worker-1", "worker-1 slots=", "worker-1 slots=0", "worker-1 slots=x",
+                          "worker-1 slots=2x", "", "# none", "a slots=1\na slots=1"})
     EXPECT_THROW(parse_hostfile(bad, "hostfile"), DataError) << bad;
 }
 
@@ -47,7 +50,8 @@ TEST(Hosts, AreThoseThatDeepSpeedChooses) {
     std::vector<HostSlots> expected;
     for (auto const& host : c.at("result").as_array()) {
       expected.push_back({host.as_array()[0].as_string(), {}});
-      for (auto const& slot : host.as_array()[1].as_array()) expected.back().slots.push_back(static_cast<int>(slot.as_int()));
+      for (auto const& slot : host.as_array()[1].as_array())
+        expected.back().slots.push_back(static_cast<int>(slot.as_int()));
     }
     EXPECT_EQ(choose(), expected);
   }
@@ -75,11 +79,14 @@ TEST(LaunchLine, IncludeAndExclude) {
   r.include = "worker-2";
   EXPECT_EQ(line(r), "mpirun -np 4 --host worker-2:4 tessera-train --do_train");
   r.include = "worker-1@worker-2:0,2";
-  EXPECT_EQ(line(r), "mpirun -np 4 --host worker-1:4 tessera-train --do_train : -np 2 --host worker-2:2 -x CUDA_VISIBLE_DEVICES=0,2 tessera-train --do_train");
+  EXPECT_EQ(line(r),
+            "mpirun -np 4 --host worker-1:4 tessera-train --do_train : -np 2 --host worker-2:2 -x "
+            "CUDA_VISIBLE_DEVICES=0,2 tessera-train --do_train");
   r.include.clear();
   r.exclude = "worker-1@worker-2:3";
   EXPECT_EQ(line(r), "mpirun -np 3 --host worker-2:3 tessera-train --do_train");
-  for (char const* bad : {"worker-3", "worker-1:4", "worker-1:x", "worker-1@", "worker-1:", "worker-1@worker-2"}) {
+  for (char const* bad :
+       {"worker-3", "worker-1:4", "worker-1:x", "worker-1@", "worker-1:", "worker-1@worker-2"}) {
     r.exclude = bad;
     EXPECT_THROW(line(r), UsageError) << bad;
   }
@@ -97,7 +104,9 @@ TEST(LaunchLine, InsideASlurmJob) {
   r = two_hosts();
   r.inside_slurm = true;
   r.include = "worker-2:1,3";
-  EXPECT_EQ(line(r), "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --nodelist=worker-2 --export=ALL,CUDA_VISIBLE_DEVICES=1,3 tessera-train --do_train");
+  EXPECT_EQ(line(r),
+            "srun --nodes=1 --ntasks=2 --ntasks-per-node=2 --nodelist=worker-2 "
+            "--export=ALL,CUDA_VISIBLE_DEVICES=1,3 tessera-train --do_train");
   r.include = "worker-1@worker-2:0,2";
   EXPECT_THROW(line(r), UsageError);
 }

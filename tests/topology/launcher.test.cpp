@@ -18,8 +18,13 @@ TEST(LauncherFacts, NothingIsSaidOutsideAJob) {
 }
 
 TEST(LauncherFacts, AStepOfSrun) {
-  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}, {"SLURM_LOCALID", "1"},
-                                     {"SLURM_MPI_TYPE", "pmix"}, {"SLURM_RESTART_COUNT", "2"}, {"SLURM_JOB_END_TIME", "1767225600"}});
+  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"},
+                                     {"SLURM_STEP_NUM_TASKS", "4"},
+                                     {"SLURM_PROCID", "3"},
+                                     {"SLURM_LOCALID", "1"},
+                                     {"SLURM_MPI_TYPE", "pmix"},
+                                     {"SLURM_RESTART_COUNT", "2"},
+                                     {"SLURM_JOB_END_TIME", "1767225600"}});
   EXPECT_EQ(facts.launcher, Launcher::srun);
   EXPECT_EQ(facts.size, 4);
   EXPECT_EQ(facts.rank, 3);
@@ -32,20 +37,25 @@ TEST(LauncherFacts, AStepOfSrun) {
 }
 
 TEST(LauncherFacts, ABatchScriptHasNotStartedItsTasks) {
-  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}});
+  auto const facts =
+      launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}});
   EXPECT_EQ(facts.launcher, Launcher::none);
   EXPECT_EQ(disagreement(facts, 1), "");
 }
 
 TEST(LauncherFacts, MpirunInsideAJobSpeaksForItsRanks) {
-  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"},
+  auto const facts = launcher_facts({{"SLURM_JOB_ID", "17"},
+                                     {"SLURM_STEP_NUM_TASKS", "2"},
+                                     {"SLURM_PROCID", "0"},
+                                     {"OMPI_COMM_WORLD_SIZE", "1"},
                                      {"OMPI_COMM_WORLD_RANK", "0"}});
   EXPECT_EQ(facts.launcher, Launcher::mpirun);
   EXPECT_EQ(disagreement(facts, 1), "");
 }
 
 TEST(LauncherFacts, WorldsOfOneRankAreRecognised) {
-  LauncherFacts const srun = launcher_facts({{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
+  LauncherFacts const srun = launcher_facts(
+      {{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
   EXPECT_THAT(disagreement(srun, 1), HasSubstr("4 processes"));
   EXPECT_THAT(disagreement(srun, 1), HasSubstr("--mpi=pmix"));
   LauncherFacts const hydra = launcher_facts({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}});
@@ -53,9 +63,14 @@ TEST(LauncherFacts, WorldsOfOneRankAreRecognised) {
 }
 
 TEST(LauncherFacts, OpenMpiNeedsPmix) {
-  Environment step = {{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}, {"SLURM_MPI_TYPE", "none"}};
-  EXPECT_THAT(why_mpi_cannot_start(launcher_facts(step), "Open MPI v4.1.4"), HasSubstr("--mpi=none"));
-  EXPECT_THAT(why_mpi_cannot_start(launcher_facts(step), "Open MPI v4.1.4"), HasSubstr("--mpi=pmix"));
+  Environment step = {{"SLURM_JOB_ID", "17"},
+                      {"SLURM_STEP_NUM_TASKS", "4"},
+                      {"SLURM_PROCID", "1"},
+                      {"SLURM_MPI_TYPE", "none"}};
+  EXPECT_THAT(why_mpi_cannot_start(launcher_facts(step), "Open MPI v4.1.4"),
+              HasSubstr("--mpi=none"));
+  EXPECT_THAT(why_mpi_cannot_start(launcher_facts(step), "Open MPI v4.1.4"),
+              HasSubstr("--mpi=pmix"));
   EXPECT_EQ(why_mpi_cannot_start(launcher_facts(step), "MPICH 4.0"), "");
   step["PMIX_RANK"] = "1";
   EXPECT_EQ(why_mpi_cannot_start(launcher_facts(step), "Open MPI v4.1.4"), "");
@@ -66,13 +81,18 @@ TEST(LauncherFacts, OpenMpiNeedsPmix) {
 }
 
 TEST(LauncherFacts, NumbersThatAreNoneAreIgnored) {
-  EXPECT_EQ(launcher_facts({{"SLURM_STEP_NUM_TASKS", "four"}, {"SLURM_RESTART_COUNT", ""}, {"SLURM_JOB_END_TIME", "12x"}}), LauncherFacts{});
+  EXPECT_EQ(launcher_facts({{"SLURM_STEP_NUM_TASKS", "four"},
+                            {"SLURM_RESTART_COUNT", ""},
+                            {"SLURM_JOB_END_TIME", "12x"}}),
+            LauncherFacts{});
 }
 
 TEST(JobEnd, IsReadFromScontrol) {
   std::tm when{};
   when.tm_year = 126, when.tm_mon = 0, when.tm_mday = 31, when.tm_hour = 12, when.tm_isdst = -1;
-  EXPECT_EQ(end_time_in("JobId=3 StartTime=2026-01-31T11:00:00 EndTime=2026-01-31T12:00:00 Deadline=N/A"), std::mktime(&when));
+  EXPECT_EQ(
+      end_time_in("JobId=3 StartTime=2026-01-31T11:00:00 EndTime=2026-01-31T12:00:00 Deadline=N/A"),
+      std::mktime(&when));
   EXPECT_EQ(end_time_in("JobId=3 EndTime=Unknown Deadline=N/A"), std::nullopt);
   EXPECT_EQ(end_time_in(""), std::nullopt);
 }

@@ -21,12 +21,16 @@ class Environment {
  public:
   Environment(char const* name, char const* value) : name_(name) {
     if (char const* old = std::getenv(name)) old_ = old, had_ = true;
-    if (value) setenv(name, value, 1);
-    else unsetenv(name);
+    if (value)
+      setenv(name, value, 1);
+    else
+      unsetenv(name);
   }
   ~Environment() {
-    if (had_) setenv(name_, old_.c_str(), 1);
-    else unsetenv(name_);
+    if (had_)
+      setenv(name_, old_.c_str(), 1);
+    else
+      unsetenv(name_);
   }
 
  private:
@@ -69,7 +73,8 @@ TEST(CoresOfRank, EnvironmentWins) {
 
 TEST(CoresOfRank, EqualMasksAreSharedEqually) {
   Environment const threads("OMP_NUM_THREADS", nullptr);
-  EXPECT_EQ(cores_of_rank(test::session()), std::max(1, cores_in_own_mask() / test::session().info().local_size));
+  EXPECT_EQ(cores_of_rank(test::session()),
+            std::max(1, cores_in_own_mask() / test::session().info().local_size));
 }
 
 TEST(CoresOfRank, AMaskOfItsOwnIsNotShared) {

@@ -17,7 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path folder() {
-  fs::path const path = fs::temp_directory_path() / ("node_files." + test::session().broadcast(std::to_string(::getpid())));
+  fs::path const path = fs::temp_directory_path() /
+                        ("node_files." + test::session().broadcast(std::to_string(::getpid())));
   fs::create_directories(path);
   return path;
 }

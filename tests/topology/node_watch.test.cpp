@@ -34,7 +34,8 @@ struct Job {
   }
   void start(int node) {
     settings.node = node;
-    watches.push_back(std::make_unique<NodeWatch>(settings, node == 0 ? endpoint : NodeWatch::Endpoint()));
+    watches.push_back(
+        std::make_unique<NodeWatch>(settings, node == 0 ? endpoint : NodeWatch::Endpoint()));
   }
   bool all_know(int lost, int except) {
     for (int n = 0; n < static_cast<int>(watches.size()); ++n)

@@ -7,7 +7,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(RunProgram, HandsWordsOverAsTheyAre) { EXPECT_EQ(output_of({"printf", "%s|", "a b", "$HOME", ";x"}, 5s), "a b|$HOME|;x|"); }
+TEST(RunProgram, HandsWordsOverAsTheyAre) {
+  EXPECT_EQ(output_of({"printf", "%s|", "a b", "$HOME", ";x"}, 5s), "a b|$HOME|;x|");
+}
 
 TEST(RunProgram, ReportsHowItEnded) {
   EXPECT_EQ(run_program({"sh", "-c", "exit 3"}, 5s).code, 3);
@@ -18,7 +20,8 @@ TEST(RunProgram, ReportsHowItEnded) {
 
 TEST(RunProgram, CapturesErrorsWhenAsked) {
   EXPECT_EQ(run_program({"sh", "-c", "echo out; echo err >&2"}, 5s).output, "out\n");
-  EXPECT_EQ(run_program({"sh", "-c", "echo out; echo err >&2"}, 5s, Capture::both).output, "out\nerr\n");
+  EXPECT_EQ(run_program({"sh", "-c", "echo out; echo err >&2"}, 5s, Capture::both).output,
+            "out\nerr\n");
 }
 
 TEST(RunProgram, DoesNotWaitForEver) {

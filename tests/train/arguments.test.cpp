@@ -49,11 +49,14 @@ TEST(Arguments, DefaultsAreThoseOfTransformers) {
   EXPECT_TRUE(a.deepspeed.is_null());
 }
 
-/// Every argument of run_clm.py is in the table, with run_clm.py's default, and that default is never refused.
+/// Every argument of run_clm.py is in the table, with run_clm.py's default, and that default is
+/// never refused.
 TEST(Arguments, TableKnowsEveryArgumentOfRunClm) {
-  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_arguments.json");
+  auto const stored =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_arguments.json");
   // another default says the same here: null, where transformers fills in the value we name
-  std::set<std::string> const filled_later{"output_dir", "gradient_checkpointing", "activation_checkpointing", "report_to"};
+  std::set<std::string> const filled_later{"output_dir", "gradient_checkpointing",
+                                           "activation_checkpointing", "report_to"};
   std::size_t count = 0;
   for (auto const& [name, value] : stored.as_object()) {
     auto const* option = argument_table().find(name);
@@ -61,8 +64,11 @@ TEST(Arguments, TableKnowsEveryArgumentOfRunClm) {
     EXPECT_NO_THROW(checked_value(*option, value, name, Audience::key)) << name;
     ++count;
     if (filled_later.contains(name)) continue;
-    bool const same = value.is_number() && option->fallback.is_number() ? value.as_double() == option->fallback.as_double() : value == option->fallback;
-    EXPECT_TRUE(same) << name << ": " << value.dump() << " in transformers, " << option->fallback.dump() << " here";
+    bool const same = value.is_number() && option->fallback.is_number()
+                          ? value.as_double() == option->fallback.as_double()
+                          : value == option->fallback;
+    EXPECT_TRUE(same) << name << ": " << value.dump() << " in transformers, "
+                      << option->fallback.dump() << " here";
   }
   EXPECT_GT(count, 130u);
 }
@@ -72,10 +78,13 @@ TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
   ConfigTree const described = describe(TrainingArguments{});
   for (auto const& [name, entry] : described.as_object()) reached.insert(name);
   // these settle another option's field
-  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy", "full_determinism"}) reached.insert(name);
+  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy",
+                           "full_determinism"})
+    reached.insert(name);
   for (auto const& option : argument_table().options()) {
     bool const full = option.support == Support::full;
-    EXPECT_TRUE(!full || reached.contains(option.name)) << option.name << " is in the table but has no field";
+    EXPECT_TRUE(!full || reached.contains(option.name))
+        << option.name << " is in the table but has no field";
     EXPECT_TRUE(full || !option.note.empty()) << option.name << " does not say why";
     EXPECT_LE(option.meaning.size(), 120u) << option.name;
   }
@@ -83,16 +92,51 @@ TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
 
 TEST(Arguments, CommandLinesOfUsersParse) {
   // gpt2-xl on one and two GPUs, as people run it
-  auto const a = parse_arguments({"--model_name_or_path", "gpt2-xl", "--train_file", "./data/data.json", "--output_dir", "./outputs",
-                                  "--overwrite_output_dir", "--do_train", "--do_eval", "--fp16", "--per_device_train_batch_size", "1",
-                                  "--per_device_eval_batch_size", "1", "--local_rank=0"});
+  auto const a =
+      parse_arguments({"--model_name_or_path", "gpt2-xl", "--train_file", "./data/data.json",
+                       "--output_dir", "./outputs", "--overwrite_output_dir", "--do_train",
+                       "--do_eval", "--fp16", "--per_device_train_batch_size", "1",
+                       "--per_device_eval_batch_size", "1", "--local_rank=0"});
   EXPECT_TRUE(a.fp16 && a.do_eval && a.overwrite_output_dir);
   EXPECT_EQ(a.per_device_eval_batch_size, 1);
-  auto const b = parse({"--gradient_checkpointing", "1", "--max_train_samples", "500", "--num_train_epochs", "1", "--log_level", "warning",
-                        "--log_level_replica", "error", "--log_on_each_node", "0", "--tf32", "0", "--no_tf32", "--report_to", "none",
-                        "--evaluation_strategy", "steps", "--ddp_timeout", "36000", "--preprocessing_num_workers", "8", "--optim", "adamw_torch",
-                        "--gradient_checkpointing_kwargs", R"({"use_reentrant": false})", "--fp16", "--fp16_backend", "apex", "--fp16_opt_level", "01",
-                        "--warmup_ratio", "0.03", "--resume_from_checkpoint", "True", "--torch_dtype", "float16"});
+  auto const b = parse({"--gradient_checkpointing",
+                        "1",
+                        "--max_train_samples",
+                        "500",
+                        "--num_train_epochs",
+                        "1",
+                        "--log_level",
+                        "warning",
+                        "--log_level_replica",
+                        "error",
+                        "--log_on_each_node",
+                        "0",
+                        "--tf32",
+                        "0",
+                        "--no_tf32",
+                        "--report_to",
+                        "none",
+                        "--evaluation_strategy",
+                        "steps",
+                        "--ddp_timeout",
+                        "36000",
+                        "--preprocessing_num_workers",
+                        "8",
+                        "--optim",
+                        "adamw_torch",
+                        "--gradient_checkpointing_kwargs",
+                        R"({"use_reentrant": false})",
+                        "--fp16",
+                        "--fp16_backend",
+                        "apex",
+                        "--fp16_opt_level",
+                        "01",
+                        "--warmup_ratio",
+                        "0.03",
+                        "--resume_from_checkpoint",
+                        "True",
+                        "--torch_dtype",
+                        "float16"});
   EXPECT_TRUE(b.gradient_checkpointing && b.do_eval);
   EXPECT_EQ(*b.max_train_samples, 500);
   EXPECT_EQ(b.log_level, log::Level::warning);
@@ -119,8 +163,11 @@ TEST(Arguments, DocumentsMayComeFromElsewhere) {
   std::vector<std::string> read;
   auto const a = parse_arguments({"run.json", "--seed", "9"}, [&](std::string const& file) {
     read.push_back(file);
-    return file == "run.json" ? ConfigTree::parse(R"({"model_type": "gpt2", "tokenizer_name": "t", "train_file": "x.txt", "do_train": true, "deepspeed": "ds.json"})", file)
-                              : ConfigTree::parse(R"({"zero_optimization": {"stage": 3}})", file);
+    return file == "run.json"
+               ? ConfigTree::parse(
+                     R"({"model_type": "gpt2", "tokenizer_name": "t", "train_file": "x.txt", "do_train": true, "deepspeed": "ds.json"})",
+                     file)
+               : ConfigTree::parse(R"({"zero_optimization": {"stage": 3}})", file);
   });
   EXPECT_THAT(read, testing::ElementsAre("run.json", "ds.json"));
   EXPECT_EQ(a.seed, 9);
@@ -140,8 +187,10 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {with_model({"--do_generate"}), "--do_generate needs --prompt"},
            {{"--do_train", "--train_file", "a.txt"}, "no model"},
            {{"--do_train", "--train_file", "a.txt", "--config_name", "c"}, "no tokenizer"},
-           {with_model({"--do_train", "--train_file", "a.txt", "--config_overrides", "n_embd=8"}), "--config_overrides changes the sizes"},
-           {with_model({"--do_train", "--train_file", "a.txt", "--fp16", "--bf16"}), "--fp16 and --bf16 contradict"},
+           {with_model({"--do_train", "--train_file", "a.txt", "--config_overrides", "n_embd=8"}),
+            "--config_overrides changes the sizes"},
+           {with_model({"--do_train", "--train_file", "a.txt", "--fp16", "--bf16"}),
+            "--fp16 and --bf16 contradict"},
            {{"--per_device_train_batchsize", "4"}, "did you mean --per_device_train_batch_size?"},
            {{"--learning_rate", "fast"}, "it must be a number"},
            {{"--per_device_train_batch_size", "0"}, "must be an integer of at least 1"},
@@ -151,7 +200,8 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {{"--optim", "adafactor"}, "use adamw_torch"},
            {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
            {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "follows evaluation results"},
-           {with_model({"--do_eval", "--train_file", "a.txt", "--lr_scheduler_kwargs", "two"}), "must be a JSON object"},
+           {with_model({"--do_eval", "--train_file", "a.txt", "--lr_scheduler_kwargs", "two"}),
+            "must be a JSON object"},
            {{"--dataset_name", "wikitext"}, "Use --train_file"},
            {{"--save_strategy", "best"}, "use steps or epoch"},
            {{"train.py", "--bf16"}, "a run file ends in .json"},
@@ -164,13 +214,16 @@ TEST(Arguments, HelpAndVersionNeedNothingElse) {
   EXPECT_TRUE(parse_arguments({"--help"}).help);
   EXPECT_TRUE(parse_arguments({"-h"}).help);
   EXPECT_TRUE(parse_arguments({"--version"}).version);
-  EXPECT_THAT(arguments_help(), AllOf(HasSubstr("--per_device_train_batch_size N"), HasSubstr("(default: 8)")));
+  EXPECT_THAT(arguments_help(),
+              AllOf(HasSubstr("--per_device_train_batch_size N"), HasSubstr("(default: 8)")));
 }
 
 TEST(Arguments, RunFileWithFlagsOverIt) {
   ScratchFiles files;
   auto const ds = files.write("ds.json", "{\"zero_optimization\": {\"stage\": 2}, // comment\n}");
-  auto const run = files.write("run.json", R"({"model_name_or_path": "gpt2", "train_file": "a.txt", "do_train": true, "learning_rate": 1e-4,
+  auto const run = files.write(
+      "run.json",
+      R"({"model_name_or_path": "gpt2", "train_file": "a.txt", "do_train": true, "learning_rate": 1e-4,
       "max_steps": 10, "report_to": [], "fsdp": "", "block_size": null, "deepspeed": {"zero_optimization": {"stage": 3}}})");
   auto const a = parse_arguments({run, "--max-steps", "20"});
   EXPECT_EQ(a.max_steps, 20);
@@ -178,7 +231,11 @@ TEST(Arguments, RunFileWithFlagsOverIt) {
   EXPECT_EQ(a.values.origin("max_steps"), Origin::flag);
   EXPECT_EQ(a.values.origin("learning_rate"), Origin::run_file);
   EXPECT_EQ(a.deepspeed.at("zero_optimization").at("stage").as_int(), 3);
-  EXPECT_EQ(parse_arguments({run, "--deepspeed", ds}).deepspeed.at("zero_optimization").at("stage").as_int(), 2);
+  EXPECT_EQ(parse_arguments({run, "--deepspeed", ds})
+                .deepspeed.at("zero_optimization")
+                .at("stage")
+                .as_int(),
+            2);
   auto const described = describe(a);
   EXPECT_EQ(described.at("max_steps").dump(), R"({"value":20,"origin":"flag"})");
   EXPECT_EQ(described.at("seed").dump(), R"({"value":42,"origin":"default"})");
@@ -186,13 +243,19 @@ TEST(Arguments, RunFileWithFlagsOverIt) {
 
 TEST(Arguments, RunFileMistakesAreConfigErrors) {
   ScratchFiles files;
-  auto const error = [&](std::string const& text) { return error_of<ConfigError>({files.write("run.json", text)}); };
-  EXPECT_THAT(error(R"({"learning_rat": 1})"), AllOf(HasSubstr("run.json: unknown key learning_rat"), HasSubstr("did you mean learning_rate?")));
+  auto const error = [&](std::string const& text) {
+    return error_of<ConfigError>({files.write("run.json", text)});
+  };
+  EXPECT_THAT(error(R"({"learning_rat": 1})"),
+              AllOf(HasSubstr("run.json: unknown key learning_rat"),
+                    HasSubstr("did you mean learning_rate?")));
   EXPECT_THAT(error(R"({"max_steps": "ten"})"), HasSubstr("it must be an integer"));
   EXPECT_THAT(error(R"({"seed": -1})"), HasSubstr("at least 0"));
   EXPECT_THAT(error(R"({"push_to_hub": true})"), HasSubstr("nothing is sent to a hub"));
-  EXPECT_THAT(error_of<DataError>({files.write("run.json", "{\"a\": ")}), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of<IoError>({(files.directory() / "none.json").string()}), HasSubstr("No such file"));
+  EXPECT_THAT(error_of<DataError>({files.write("run.json", "{\"a\": ")}),
+              HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of<IoError>({(files.directory() / "none.json").string()}),
+              HasSubstr("No such file"));
 }
 
 TEST(Arguments, StepShares) {

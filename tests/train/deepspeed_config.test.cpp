@@ -15,7 +15,8 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-ResolvedConfig resolved(std::string const& json, Words const& flags = {}, int world = 1, std::int64_t hidden = 64) {
+ResolvedConfig resolved(std::string const& json, Words const& flags = {}, int world = 1,
+                        std::int64_t hidden = 64) {
   Words words{"--model_name_or_path", "gpt2", "--train_file", "a.txt", "--do_train"};
   words.insert(words.end(), flags.begin(), flags.end());
   TrainingArguments a = parse_arguments(words);
@@ -47,8 +48,11 @@ char const* const gpt2_xl = R"({
   "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})";
 
 TEST(DeepSpeedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
-  auto const c = resolved(gpt2_xl, {"--fp16", "--per_device_train_batch_size", "2", "--learning_rate", "3e-4", "--adam_beta2", "0.95",
-                                    "--weight_decay", "0.1", "--max_grad_norm", "0.5", "--warmup_steps", "10"}, 2, 1600);
+  auto const c = resolved(
+      gpt2_xl,
+      {"--fp16", "--per_device_train_batch_size", "2", "--learning_rate", "3e-4", "--adam_beta2",
+       "0.95", "--weight_decay", "0.1", "--max_grad_norm", "0.5", "--warmup_steps", "10"},
+      2, 1600);
   EXPECT_EQ(c.dtype, Dtype::fp16);
   EXPECT_TRUE(c.dynamic_loss_scale && c.skip_on_nonfinite && c.overlap_comm);
   EXPECT_EQ(c.train_batch_size, 4);
@@ -65,10 +69,16 @@ TEST(DeepSpeedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
   EXPECT_FALSE(c.decay_groups);
   EXPECT_EQ(c.communication_dtype, Dtype::fp16);
   EXPECT_EQ(c.accumulation_dtype, Dtype::fp32);
-  EXPECT_EQ(scheduler_section(c, 500).dump(),
-            R"({"type":"WarmupLR","params":{"warmup_min_lr":0.0,"warmup_max_lr":0.0003,"warmup_num_steps":10}})");
-  EXPECT_EQ(scheduler_section(resolved(gpt2_xl), 500).at("params").at("warmup_num_steps").as_int(), 1);
-  EXPECT_EQ(scheduler_section(resolved(gpt2_xl, {"--warmup_ratio", "0.03"}), 501).at("params").at("warmup_num_steps").as_int(), 16);
+  EXPECT_EQ(
+      scheduler_section(c, 500).dump(),
+      R"({"type":"WarmupLR","params":{"warmup_min_lr":0.0,"warmup_max_lr":0.0003,"warmup_num_steps":10}})");
+  EXPECT_EQ(scheduler_section(resolved(gpt2_xl), 500).at("params").at("warmup_num_steps").as_int(),
+            1);
+  EXPECT_EQ(scheduler_section(resolved(gpt2_xl, {"--warmup_ratio", "0.03"}), 501)
+                .at("params")
+                .at("warmup_num_steps")
+                .as_int(),
+            16);
 }
 
 struct Good {
@@ -77,44 +87,56 @@ struct Good {
 };
 
 TEST(DeepSpeedConfig, ConfigurationsOfUsersParse) {
-  for (auto const& [json, flags] : std::vector<Good>{
-           {gpt2_xl, {"--bf16"}},
-           {R"({"zero_optimization": {"stage": 0}})", {}},
-           {R"({"zero_optimization": {"stage": 1}})", {}},
-           {R"({"zero_optimization": {"stage": 2, "allgather_partitions": true, "allgather_bucket_size": 3e8, "overlap_comm": true,
-                "reduce_scatter": true, "reduce_bucket_size": 3e8, "contiguous_gradients": true}})", {}},
-           {R"({"fp16": {"enabled": true, "auto_cast": false, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
-                "hysteresis": 2, "consecutive_hysteresis": false, "min_loss_scale": 1}})", {}},
-           {R"({"bf16": {"enabled": true}})", {}},
-           {R"({"bfloat16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})", {"--bf16"}},
-           {R"({"communication_data_type": "fp32"})", {"--fp16"}},
-           {R"({"amp": {"enabled": "auto", "opt_level": "auto"}})", {}},
-           {R"({"zero_force_ds_cpu_optimizer": false})", {}},
-           {R"({"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": true}})", {}},
-           {R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.9, 0.95], "eps": "auto", "weight_decay": "auto"
-                "torch_adam": true, "adam_w_mode": true}}})", {"--adam_beta2", "0.95"}},
-           {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 5e-6, "warmup_max_lr": "auto",
-                "warmup_num_steps": "auto", "total_num_steps": "auto"}}})", {}},
-           {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0,      //auto
+  for (
+      auto const& [json, flags] : std::vector<Good>{
+          {gpt2_xl, {"--bf16"}},
+          {R"({"zero_optimization": {"stage": 0}})", {}},
+          {R"({"zero_optimization": {"stage": 1}})", {}},
+          {R"({"zero_optimization": {"stage": 2, "allgather_partitions": true, "allgather_bucket_size": 3e8, "overlap_comm": true,
+                "reduce_scatter": true, "reduce_bucket_size": 3e8, "contiguous_gradients": true}})",
+           {}},
+          {R"({"fp16": {"enabled": true, "auto_cast": false, "loss_scale": 0, "initial_scale_power": 16, "loss_scale_window": 1000,
+                "hysteresis": 2, "consecutive_hysteresis": false, "min_loss_scale": 1}})",
+           {}},
+          {R"({"bf16": {"enabled": true}})", {}},
+          {R"({"bfloat16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}})", {"--bf16"}},
+          {R"({"communication_data_type": "fp32"})", {"--fp16"}},
+          {R"({"amp": {"enabled": "auto", "opt_level": "auto"}})", {}},
+          {R"({"zero_force_ds_cpu_optimizer": false})", {}},
+          {R"({"zero_optimization": {"stage3_gather_16bit_weights_on_model_save": true}})", {}},
+          {R"({"optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.9, 0.95], "eps": "auto", "weight_decay": "auto"
+                "torch_adam": true, "adam_w_mode": true}}})",
+           {"--adam_beta2", "0.95"}},
+          {R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 5e-6, "warmup_max_lr": "auto",
+                "warmup_num_steps": "auto", "total_num_steps": "auto"}}})",
+           {}},
+          {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0,      //auto
                 "warmup_max_lr": 0.001,  //auto
                 "warmup_num_steps": 1000 //auto
-                }}})", {}},
-           {R"({"optimizer": {"type": "AdamW", "params": {"lr": 11e-3, "betas": [0.8, 0.999],   //--adam_beta1 --adam_beta2
-                "eps": 1e-8, "weight_decay": 0.01}}})", {}},
-           {R"({"gradient_clipping": 1.0, "steps_per_print": 10, "wall_clock_breakdown": false, "dump_state":false})", {}},
-           {R"({"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1})", {}},
-       })
+                }}})",
+           {}},
+          {R"({"optimizer": {"type": "AdamW", "params": {"lr": 11e-3, "betas": [0.8, 0.999],   //--adam_beta1 --adam_beta2
+                "eps": 1e-8, "weight_decay": 0.01}}})",
+           {}},
+          {R"({"gradient_clipping": 1.0, "steps_per_print": 10, "wall_clock_breakdown": false, "dump_state":false})",
+           {}},
+          {R"({"train_batch_size": 1, "train_micro_batch_size_per_gpu": 1})", {}},
+      })
     EXPECT_EQ(error_of(json, flags), "") << json;
 }
 
 TEST(DeepSpeedConfig, FilesOfTheProjectParse) {
   std::size_t count = 0;
-  for (auto const& entry : std::filesystem::directory_iterator(std::string(TESSERA_TEST_DATA) + "/../configs")) {
+  for (auto const& entry :
+       std::filesystem::directory_iterator(std::string(TESSERA_TEST_DATA) + "/../configs")) {
     if (!entry.path().filename().string().starts_with("ds_")) continue;
     std::string const name = entry.path().stem().string();
     auto const c = resolved("", {"--deepspeed", entry.path().string()}, 2);
     EXPECT_EQ(c.stage, name[7] - '0') << name;
-    EXPECT_EQ(c.dtype, name.ends_with("fp16") ? Dtype::fp16 : name.ends_with("bf16") ? Dtype::bf16 : Dtype::fp32) << name;
+    EXPECT_EQ(c.dtype, name.ends_with("fp16")   ? Dtype::fp16
+                       : name.ends_with("bf16") ? Dtype::bf16
+                                                : Dtype::fp32)
+        << name;
     EXPECT_EQ(c.train_batch_size, 16) << name;
     ++count;
   }
@@ -127,39 +149,50 @@ struct Bad {
 };
 
 TEST(DeepSpeedConfig, WhatIsRefusedSaysWhy) {
-  for (auto const& [json, part] : std::vector<Bad>{
-           {R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
-            "zero_optimization.offload_optimizer.device \"cpu\" is not supported: offloading is not supported yet"},
-           {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm", "buffer_count": 5, "buffer_size": 1e8,
-                "max_in_cpu": 1e9}}})", "offload_param.device \"nvme\" is not supported"},
-           {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload is not supported"},
-           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "OneBitAdam"}})", "optimizer.type \"OneBitAdam\" is not supported: only Adam and AdamW"},
-           {R"({"optimizer": {"type": "lamb"}})", "\"Lamb\" is not supported"},
-           {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
-           {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
-           {R"({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})", "use gradient_clipping"},
-           {R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 1.5]}}})", "two numbers from 0 to below 1"},
-           {R"({"scheduler": {"type": "StepLR"}})", "it must be one of WarmupLR"},
-           {R"({"zero_optimization": {"zero_quantized_weights": true}})", "two-level collectives are not supported"},
-           {R"({"zero_optimization": {"mics_shard_size": 4}})", "not supported"},
-           {R"({"elasticity": {"enabled": true}})", "elasticity is not supported: remove the block"},
-           {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},
-           {R"({"sparse_attention": {"mode": "fixed"}})", "attention is dense"},
-           {R"({"amp": {"enabled": true}})", "use fp16 or bf16"},
-           {R"({"gradient_cliping": 1.0})", "ds.json: unknown key gradient_cliping; did you mean gradient_clipping?"},
-           {R"({"zero_optimization": {"satge": 2}})", "did you mean zero_optimization.stage?"},
-           {R"({"fp16": {"enabled": true, "los_scale": 0}})", "did you mean fp16.loss_scale?"},
-           {R"({"stage": 2})", "did you mean zero_optimization.stage?"},
-           {R"({"zero_optimization": {"stage": 4}})", "it must be an integer from 0 to 3"},
-           {R"({"zero_optimization": {"stage": "2"}})", "(a string); it must be an integer"},
-           {R"({"zero_optimization": {"reduce_bucket_size": 0}})", "at least 1"},
-           {R"({"zero_optimization": {"prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 1}})", "two names of one key"},
-           {R"({"bf16": {"enabled": true}, "bfloat16": {"enabled": true}})", "two names of one block"},
-           {R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "both true"},
-           {R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})", "above the first scale"},
-           {R"({"train_batch_size": 0})", "at least 1"},
-           {R"({"steps_per_print": "auto"})", "it must be a number"},
-       })
+  for (
+      auto const& [json, part] : std::vector<Bad>{
+          {R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
+           "zero_optimization.offload_optimizer.device \"cpu\" is not supported: offloading is not "
+           "supported yet"},
+          {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm", "buffer_count": 5, "buffer_size": 1e8,
+                "max_in_cpu": 1e9}}})",
+           "offload_param.device \"nvme\" is not supported"},
+          {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload is not supported"},
+          {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "OneBitAdam"}})",
+           "optimizer.type \"OneBitAdam\" is not supported: only Adam and AdamW"},
+          {R"({"optimizer": {"type": "lamb"}})", "\"Lamb\" is not supported"},
+          {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
+          {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
+          {R"({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})",
+           "use gradient_clipping"},
+          {R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 1.5]}}})",
+           "two numbers from 0 to below 1"},
+          {R"({"scheduler": {"type": "StepLR"}})", "it must be one of WarmupLR"},
+          {R"({"zero_optimization": {"zero_quantized_weights": true}})",
+           "two-level collectives are not supported"},
+          {R"({"zero_optimization": {"mics_shard_size": 4}})", "not supported"},
+          {R"({"elasticity": {"enabled": true}})", "elasticity is not supported: remove the block"},
+          {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},
+          {R"({"sparse_attention": {"mode": "fixed"}})", "attention is dense"},
+          {R"({"amp": {"enabled": true}})", "use fp16 or bf16"},
+          {R"({"gradient_cliping": 1.0})",
+           "ds.json: unknown key gradient_cliping; did you mean gradient_clipping?"},
+          {R"({"zero_optimization": {"satge": 2}})", "did you mean zero_optimization.stage?"},
+          {R"({"fp16": {"enabled": true, "los_scale": 0}})", "did you mean fp16.loss_scale?"},
+          {R"({"stage": 2})", "did you mean zero_optimization.stage?"},
+          {R"({"zero_optimization": {"stage": 4}})", "it must be an integer from 0 to 3"},
+          {R"({"zero_optimization": {"stage": "2"}})", "(a string); it must be an integer"},
+          {R"({"zero_optimization": {"reduce_bucket_size": 0}})", "at least 1"},
+          {R"({"zero_optimization": {"prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 1}})",
+           "two names of one key"},
+          {R"({"bf16": {"enabled": true}, "bfloat16": {"enabled": true}})",
+           "two names of one block"},
+          {R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "both true"},
+          {R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})",
+           "above the first scale"},
+          {R"({"train_batch_size": 0})", "at least 1"},
+          {R"({"steps_per_print": "auto"})", "it must be a number"},
+      })
     EXPECT_THAT(error_of(json), HasSubstr(part)) << json;
 }
 
@@ -170,23 +203,42 @@ TEST(DeepSpeedConfig, FlagsAndNumbersThatDisagreeAreErrors) {
     char const* part;
   };
   for (auto const& [json, flags, part] : std::vector<Case>{
-           {R"({"gradient_clipping": 1.0})", {"--max_grad_norm", "0.5"}, "gradient_clipping is 1.0 but --max_grad_norm is 0.5 (flag)"},
-           {R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})", {"--learning_rate", "1e-4"}, "optimizer.params.lr is 0.001 but --learning_rate"},
-           {R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95]}}})", {"--adam_beta2", "0.98"}, "--adam_beta2 is 0.98"},
-           {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}})", {"--learning_rate", "1e-4"}, "warmup_max_lr is 0.001"},
-           {R"({"fp16": {"enabled": false}})", {"--fp16"}, "fp16.enabled is false but --fp16 is true"},
-           {R"({"bf16": {"enabled": true}})", {"--no_bf16"}, "bf16.enabled is true but --bf16 is false"},
+           {R"({"gradient_clipping": 1.0})",
+            {"--max_grad_norm", "0.5"},
+            "gradient_clipping is 1.0 but --max_grad_norm is 0.5 (flag)"},
+           {R"({"optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})",
+            {"--learning_rate", "1e-4"},
+            "optimizer.params.lr is 0.001 but --learning_rate"},
+           {R"({"optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95]}}})",
+            {"--adam_beta2", "0.98"},
+            "--adam_beta2 is 0.98"},
+           {R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1e-3}}})",
+            {"--learning_rate", "1e-4"},
+            "warmup_max_lr is 0.001"},
+           {R"({"fp16": {"enabled": false}})",
+            {"--fp16"},
+            "fp16.enabled is false but --fp16 is true"},
+           {R"({"bf16": {"enabled": true}})",
+            {"--no_bf16"},
+            "bf16.enabled is true but --bf16 is false"},
            {R"({"bf16": {"enabled": true}})", {"--fp16"}, "--fp16 and bf16.enabled are both true"},
-           {R"({"train_micro_batch_size_per_gpu": 4})", {"--per_device_train_batch_size", "2"}, "train_micro_batch_size_per_gpu is 4 but"},
-           {R"({"gradient_accumulation_steps": 4})", {"--gradient_accumulation_steps", "2"}, "gradient_accumulation_steps is 4 but"},
+           {R"({"train_micro_batch_size_per_gpu": 4})",
+            {"--per_device_train_batch_size", "2"},
+            "train_micro_batch_size_per_gpu is 4 but"},
+           {R"({"gradient_accumulation_steps": 4})",
+            {"--gradient_accumulation_steps", "2"},
+            "gradient_accumulation_steps is 4 but"},
        })
     EXPECT_THAT(error_of(json, flags), HasSubstr(part)) << json;
-  auto const warm = resolved(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 100}}})", {"--warmup_steps", "10"});
+  auto const warm =
+      resolved(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 100}}})",
+               {"--warmup_steps", "10"});
   EXPECT_THROW(scheduler_section(warm, 1000), ConfigError);
 }
 
 TEST(DeepSpeedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
-  auto const c = resolved(R"({"gradient_clipping": 0.3, "optimizer": {"type": "adam", "params": {"lr": 0.011, "betas": [0.8, 0.99], "eps": 1e-6,
+  auto const c = resolved(
+      R"({"gradient_clipping": 0.3, "optimizer": {"type": "adam", "params": {"lr": 0.011, "betas": [0.8, 0.99], "eps": 1e-6,
       "weight_decay": 0.01, "adam_w_mode": false, "bias_correction": false}}, "bf16": {"enabled": true, "check_grad_overflow": false},
       "data_types": {"grad_accum_dtype": "bf16"}, "communication_data_type": "fp32"})");
   EXPECT_EQ(c.max_grad_norm, 0.3);
@@ -198,11 +250,13 @@ TEST(DeepSpeedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
   EXPECT_EQ(c.accumulation_dtype, Dtype::bf16);
   EXPECT_EQ(c.communication_dtype, Dtype::fp32);
   EXPECT_THAT(c.notes, Contains(HasSubstr("biases and norms decay too")));
-  EXPECT_FALSE(resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})").adam_l2);
+  EXPECT_FALSE(
+      resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})").adam_l2);
 }
 
 TEST(DeepSpeedConfig, WithoutAFileTheFlagsAreAll) {
-  auto const c = resolved("", {"--bf16", "--gradient_accumulation_steps", "3", "--max_grad_norm", "0"}, 4);
+  auto const c =
+      resolved("", {"--bf16", "--gradient_accumulation_steps", "3", "--max_grad_norm", "0"}, 4);
   EXPECT_EQ(c.stage, 0);
   EXPECT_EQ(c.train_batch_size, 96);
   EXPECT_EQ(c.dtype, Dtype::bf16);
@@ -224,16 +278,29 @@ struct Triangle {
 
 TEST(DeepSpeedConfig, BatchTriangle) {
   for (auto const& t : std::vector<Triangle>{
-           {32, 4, 2, 4, 32, 4, 2}, {32, 4, 0, 4, 32, 4, 2}, {32, 0, 2, 4, 32, 4, 2}, {0, 4, 2, 4, 32, 4, 2}, {32, 0, 0, 4, 32, 8, 1},
-           {0, 4, 0, 4, 16, 4, 1},  {0, 0, 2, 4, 64, 8, 2},  {0, 0, 0, 4, 32, 8, 1},  {32, 4, 3, 4, 0, 0, 0}, {30, 4, 0, 4, 0, 0, 0},
-           {2, 0, 0, 4, 0, 0, 0},   {1, 1, 3, 1, 0, 0, 0},   {1, 1, 0, 2, 0, 0, 0},   {33, 0, 2, 4, 0, 0, 0},
+           {32, 4, 2, 4, 32, 4, 2},
+           {32, 4, 0, 4, 32, 4, 2},
+           {32, 0, 2, 4, 32, 4, 2},
+           {0, 4, 2, 4, 32, 4, 2},
+           {32, 0, 0, 4, 32, 8, 1},
+           {0, 4, 0, 4, 16, 4, 1},
+           {0, 0, 2, 4, 64, 8, 2},
+           {0, 0, 0, 4, 32, 8, 1},
+           {32, 4, 3, 4, 0, 0, 0},
+           {30, 4, 0, 4, 0, 0, 0},
+           {2, 0, 0, 4, 0, 0, 0},
+           {1, 1, 3, 1, 0, 0, 0},
+           {1, 1, 0, 2, 0, 0, 0},
+           {33, 0, 2, 4, 0, 0, 0},
        }) {
     auto tree = ConfigTree::object();
     if (t.total) tree.set("train_batch_size", t.total);
     if (t.micro) tree.set("train_micro_batch_size_per_gpu", t.micro);
     if (t.steps) tree.set("gradient_accumulation_steps", t.steps);
     if (t.want_total == 0) {
-      EXPECT_THAT(error_of(tree.dump(), {}, t.world), AllOf(HasSubstr("train_micro_batch_size_per_gpu"), HasSubstr("* ranks"))) << tree.dump();
+      EXPECT_THAT(error_of(tree.dump(), {}, t.world),
+                  AllOf(HasSubstr("train_micro_batch_size_per_gpu"), HasSubstr("* ranks")))
+          << tree.dump();
       continue;
     }
     auto const c = resolved(tree.dump(), {}, t.world);
@@ -241,23 +308,29 @@ TEST(DeepSpeedConfig, BatchTriangle) {
     EXPECT_EQ(c.micro_batch_size, t.want_micro) << tree.dump();
     EXPECT_EQ(c.accumulation_steps, t.want_steps) << tree.dump();
   }
-  EXPECT_EQ(resolved(R"({"train_batch_size": 64})", {"--per_device_train_batch_size", "4"}, 2).accumulation_steps, 8);
+  EXPECT_EQ(resolved(R"({"train_batch_size": 64})", {"--per_device_train_batch_size", "4"}, 2)
+                .accumulation_steps,
+            8);
 }
 
 Words flag_words(ConfigTree const& flags) {
   Words words;
-  for (auto const& [name, value] : flags.as_object()) words.push_back("--" + name + "=" + value.dump());
+  for (auto const& [name, value] : flags.as_object())
+    words.push_back("--" + name + "=" + value.dump());
   return words;
 }
 
 double number(ConfigTree const& filled, std::string const& path) {
   auto const dot = path.find('.');
-  return dot == std::string::npos ? filled.at(path).as_double() : number(filled.at(path.substr(0, dot)), path.substr(dot + 1));
+  return dot == std::string::npos ? filled.at(path).as_double()
+                                  : number(filled.at(path.substr(0, dot)), path.substr(dot + 1));
 }
 
-/// transformers fills "auto" and refuses contradictions; stored by tests/oracles/hf_deepspeed_auto.py.
+/// transformers fills "auto" and refuses contradictions; stored by
+/// tests/oracles/hf_deepspeed_auto.py.
 TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
-  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
+  auto const stored =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
   std::size_t refused = 0;
   for (auto const& entry : stored.at("auto").as_array()) {
     std::string const json = entry.at("config").dump();
@@ -268,7 +341,8 @@ TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
       ++refused;
       continue;
     }
-    auto const c = resolved(json, flag_words(entry.at("flags")), ranks, entry.at("hidden_size").as_int());
+    auto const c =
+        resolved(json, flag_words(entry.at("flags")), ranks, entry.at("hidden_size").as_int());
     auto const section = scheduler_section(c, entry.at("total_steps").as_int());
     auto const expect = [&](char const* path, double value) {
       if (filled.contains(std::string(path).substr(0, std::string(path).find('.')))) {
@@ -283,7 +357,8 @@ TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
     expect("optimizer.params.eps", c.epsilon);
     expect("optimizer.params.weight_decay", c.weight_decay);
     if (filled.contains("optimizer")) {
-      EXPECT_EQ(filled.at("optimizer").at("params").at("betas"), ConfigTree(ConfigTree::Array{c.beta1, c.beta2}));
+      EXPECT_EQ(filled.at("optimizer").at("params").at("betas"),
+                ConfigTree(ConfigTree::Array{c.beta1, c.beta2}));
     }
     if (filled.contains("fp16")) {
       EXPECT_EQ(filled.at("fp16").at("enabled").as_bool(), c.dtype == Dtype::fp16);
@@ -291,21 +366,28 @@ TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
     if (filled.contains("bf16")) {
       EXPECT_EQ(filled.at("bf16").at("enabled").as_bool(), c.dtype == Dtype::bf16);
     }
-    for (char const* name : {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "total_num_steps"})
-      if (filled.contains("scheduler")) expect((std::string("scheduler.params.") + name).c_str(), section.at("params").at(name).as_double());
+    for (char const* name :
+         {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "total_num_steps"})
+      if (filled.contains("scheduler"))
+        expect((std::string("scheduler.params.") + name).c_str(),
+               section.at("params").at(name).as_double());
     if (c.stage < 2) continue;
     expect("zero_optimization.reduce_bucket_size", static_cast<double>(c.reduce_bucket_size));
     if (c.stage != 3) continue;
-    expect("zero_optimization.stage3_prefetch_bucket_size", static_cast<double>(c.prefetch_bucket_size));
-    expect("zero_optimization.stage3_param_persistence_threshold", static_cast<double>(c.param_persistence_threshold));
+    expect("zero_optimization.stage3_prefetch_bucket_size",
+           static_cast<double>(c.prefetch_bucket_size));
+    expect("zero_optimization.stage3_param_persistence_threshold",
+           static_cast<double>(c.param_persistence_threshold));
   }
   EXPECT_GE(refused, 4u);
 }
 
 /// DeepSpeed's own arithmetic over every combination of given and missing values.
 TEST(DeepSpeedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
-  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
-  char const* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
+  auto const stored =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
+  char const* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                              "gradient_accumulation_steps"};
   for (auto const& entry : stored.at("triangle").as_array()) {
     auto const& given = entry.at("given").as_array();
     auto tree = ConfigTree::object();
@@ -318,17 +400,23 @@ TEST(DeepSpeedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
     }
     ASSERT_EQ(error_of(tree.dump(), {}, ranks), "") << entry.dump();
     auto const c = resolved(tree.dump(), {}, ranks);
-    EXPECT_EQ(entry.at("derived"), ConfigTree(ConfigTree::Array{c.train_batch_size, c.micro_batch_size, c.accumulation_steps})) << entry.dump();
+    EXPECT_EQ(
+        entry.at("derived"),
+        ConfigTree(ConfigTree::Array{c.train_batch_size, c.micro_batch_size, c.accumulation_steps}))
+        << entry.dump();
   }
 }
 
 TEST(DeepSpeedConfig, LearningRateFollowsTheSectionOrTheFlag) {
-  auto const section = resolved(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto",
-      "total_num_steps": "auto", "warmup_type": "linear"}}})", {"--learning_rate", "0.5", "--warmup_steps", "10"});
+  auto const section = resolved(
+      R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto",
+      "total_num_steps": "auto", "warmup_type": "linear"}}})",
+      {"--learning_rate", "0.5", "--warmup_steps", "10"});
   EXPECT_DOUBLE_EQ(learning_rate_schedule(section, 100)(12), 0.5);
   EXPECT_DOUBLE_EQ(learning_rate_schedule(section, 100)(57), 0.25);
-  auto const flag = resolved("", {"--learning_rate", "0.5", "--warmup_steps", "0.1", "--lr_scheduler_type", "cosine_with_min_lr",
-                                  "--lr_scheduler_kwargs", R"({"min_lr_rate": 0.1})"});
+  auto const flag =
+      resolved("", {"--learning_rate", "0.5", "--warmup_steps", "0.1", "--lr_scheduler_type",
+                    "cosine_with_min_lr", "--lr_scheduler_kwargs", R"({"min_lr_rate": 0.1})"});
   EXPECT_DOUBLE_EQ(learning_rate_schedule(flag, 100)(11), 0.5);
   EXPECT_NEAR(learning_rate_schedule(flag, 100)(101), 0.05, 1e-15);
 }
@@ -338,9 +426,14 @@ TEST(DeepSpeedConfig, OldAndEmptyForms) {
   EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": 2.0}, "bf16": null})").stage, 2);
   EXPECT_FALSE(resolved(R"({"zero_optimization": {"stage": 2}})").overlap_comm);
   EXPECT_TRUE(resolved(R"({"zero_optimization": {"stage": 3}})").overlap_comm);
-  EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": 2, "stage3_prefetch_bucket_size": "auto"}})").prefetch_bucket_size, 50'000'000);
-  EXPECT_NO_THROW(resolved(R"({"zero_optimization": {"offload_param": {"device": "none"}}, "wandb": {"enabled": false}})"));
-  EXPECT_THROW(resolved(R"({"zero_optimization": {"reduce_bucket_size": "auto"}})", {}, 1, 0), ConfigError);
+  EXPECT_EQ(
+      resolved(R"({"zero_optimization": {"stage": 2, "stage3_prefetch_bucket_size": "auto"}})")
+          .prefetch_bucket_size,
+      50'000'000);
+  EXPECT_NO_THROW(resolved(
+      R"({"zero_optimization": {"offload_param": {"device": "none"}}, "wandb": {"enabled": false}})"));
+  EXPECT_THROW(resolved(R"({"zero_optimization": {"reduce_bucket_size": "auto"}})", {}, 1, 0),
+               ConfigError);
 }
 
 TEST(DeepSpeedConfig, OriginsTellWhereEachValueCameFrom) {
@@ -355,8 +448,10 @@ TEST(DeepSpeedConfig, OriginsTellWhereEachValueCameFrom) {
 }
 
 TEST(DeepSpeedConfig, EngineReadsTheResolvedValues) {
-  auto const e = engine_config(resolved(R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
-      "reduce_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})", {"--weight_decay", "0.2"}));
+  auto const e = engine_config(resolved(
+      R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
+      "reduce_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})",
+      {"--weight_decay", "0.2"}));
   EXPECT_EQ(e.stage, 3);
   EXPECT_EQ(e.dtype, Dtype::fp16);
   EXPECT_EQ(e.accumulation_steps, 5);

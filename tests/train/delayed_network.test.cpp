@@ -1,4 +1,5 @@
-/// What the benchmark of overlap stands on: one rank that behaves as one of N, with a network that takes the time of a formula.
+/// What the benchmark of overlap stands on: one rank that behaves as one of N, with a network that
+/// takes the time of a formula.
 #include <gtest/gtest.h>
 
 #include "fake_device.hpp"
@@ -20,7 +21,8 @@ class DelayedNetwork : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (GetParam()) FakeDevice::of_process().capacity = std::size_t{1} << 30;
-    queue_ = GetParam() ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute");
+    queue_ =
+        GetParam() ? memory::make_stream_queue("compute") : memory::make_inline_queue("compute");
   }
   std::unique_ptr<memory::Queue> queue_;
 };
@@ -28,7 +30,8 @@ class DelayedNetwork : public ::testing::TestWithParam<bool> {
 TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
   DelayedCollectives comm(ranks, memory::tier_of(*queue_));
   std::vector<float> const values{1, 2, 3, 4, 5, 6, 7, 8};
-  auto const whole = comm.allocate("whole", memory::Purpose::data, 32), part = comm.allocate("part", memory::Purpose::data, 8);
+  auto const whole = comm.allocate("whole", memory::Purpose::data, 32),
+             part = comm.allocate("part", memory::Purpose::data, 8);
   memory::TensorView const all(whole.get(), Dtype::fp32, {8}), own(part.get(), Dtype::fp32, {2});
   memory::copy(*queue_, whole.get(), values.data(), 32);
   comm.set({0.001, 1e6});
@@ -46,7 +49,8 @@ TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
   EXPECT_GE(comm.slept_seconds(), comm.planned_seconds());
 }
 
-/// ZeRO paper, section 7: a gradient reduction and a gathering of weights move 2 psi (N - 1) / N elements, whether as one all-reduce or as two.
+/// ZeRO paper, section 7: a gradient reduction and a gathering of weights move 2 psi (N - 1) / N
+/// elements, whether as one all-reduce or as two.
 TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
   for (int stage = 0; stage <= 3; ++stage) {
     OverlapTraining training({2, 48, 3, 2, 16, stage, ranks, 1.0, 1, 0.0}, *queue_, true);
@@ -58,14 +62,19 @@ TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
     training.comm().finish();
     double elements = 0.0;
     auto const& plan = training.engine().plan();
-    for (int u = 0; u < static_cast<int>(plan.units().size()); ++u) elements += static_cast<double>(plan.unit(u).padded_numel);
-    double const volume = 2 * elements * (ranks - 1) / ranks * sizeof(bfloat16) / bandwidth, planned = training.comm().planned_seconds() - before;
-    if (stage < 3) EXPECT_NEAR(planned, volume, 1e-4 * volume) << "stage " << stage;
-    else EXPECT_GE(planned, volume * (1 - 1e-4)) << "stage " << stage;
+    for (int u = 0; u < static_cast<int>(plan.units().size()); ++u)
+      elements += static_cast<double>(plan.unit(u).padded_numel);
+    double const volume = 2 * elements * (ranks - 1) / ranks * sizeof(bfloat16) / bandwidth,
+                 planned = training.comm().planned_seconds() - before;
+    if (stage < 3)
+      EXPECT_NEAR(planned, volume, 1e-4 * volume) << "stage " << stage;
+    else
+      EXPECT_GE(planned, volume * (1 - 1e-4)) << "stage " << stage;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Places, DelayedNetwork, ::testing::Bool(), [](auto const& info) { return info.param ? "Device" : "Host"; });
+INSTANTIATE_TEST_SUITE_P(Places, DelayedNetwork, ::testing::Bool(),
+                         [](auto const& info) { return info.param ? "Device" : "Host"; });
 
 TEST(Overlap, RefusesACaseThatIsNone) {
   auto const queue = memory::make_inline_queue("compute");

@@ -1,5 +1,6 @@
-/// Training as it goes on a device, on one made of host memory: streams that run by themselves, memory that the host may not touch, events
-/// for all order, collectives staged through pinned memory. What only CUDA's own kernels and libraries can show is in tests/gpu.
+/// Training as it goes on a device, on one made of host memory: streams that run by themselves,
+/// memory that the host may not touch, events for all order, collectives staged through pinned
+/// memory. What only CUDA's own kernels and libraries can show is in tests/gpu.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -22,9 +23,11 @@ test::SmallResult on_host(test::SmallTraining const& training) {
   return test::train_small(training, *comm, *queue);
 }
 
-test::SmallResult on_device(test::SmallTraining const& training, memory::Replay replay = memory::Replay::plain) {
+test::SmallResult on_device(test::SmallTraining const& training,
+                            memory::Replay replay = memory::Replay::plain) {
   device();
-  auto const comm = comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
+  auto const comm =
+      comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
   auto const queue = memory::make_stream_queue("compute", memory::StreamPriority::normal, replay);
   return test::train_small(training, *comm, *queue);
 }
@@ -46,14 +49,20 @@ TEST_P(DevicePath, TrainsLikeTheHostWhateverTheTimingOfItsStreams) {
   // attention and the sums of losses and gradients are formed in another order than the host's own
   double const tolerance = dtype == Dtype::fp32 ? 1e-5 : dtype == Dtype::fp16 ? 2e-3 : 2e-2;
   for (std::size_t step = 0; step < host.losses.size(); ++step) {
-    EXPECT_NEAR(smooth.losses[step], host.losses[step], tolerance * host.losses[step]) << "step " << step;
-    EXPECT_NEAR(smooth.norms[step], host.norms[step], 4 * tolerance * host.norms[step]) << "step " << step;
+    EXPECT_NEAR(smooth.losses[step], host.losses[step], tolerance * host.losses[step])
+        << "step " << step;
+    EXPECT_NEAR(smooth.norms[step], host.norms[step], 4 * tolerance * host.norms[step])
+        << "step " << step;
   }
   ASSERT_EQ(smooth.masters.size(), host.masters.size());
-  EXPECT_LT(test::relative_difference(smooth.masters, host.masters), dtype == Dtype::fp32 ? 1e-4 : 3e-2);
+  EXPECT_LT(test::relative_difference(smooth.masters, host.masters),
+            dtype == Dtype::fp32 ? 1e-4 : 3e-2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, DevicePath, ::testing::Combine(::testing::Range(0, 4), ::testing::Values(Dtype::fp32, Dtype::bf16, Dtype::fp16)));
+INSTANTIATE_TEST_SUITE_P(Stages, DevicePath,
+                         ::testing::Combine(::testing::Range(0, 4),
+                                            ::testing::Values(Dtype::fp32, Dtype::bf16,
+                                                              Dtype::fp16)));
 
 TEST(DeviceGraphs, ComputeTheSameBits) {
   for (int stage = 0; stage < 4; ++stage) {
@@ -65,19 +74,22 @@ TEST(DeviceGraphs, ComputeTheSameBits) {
     device().jitter_us = 0;
     EXPECT_EQ(graphs.losses, plain.losses) << "stage " << stage;
     EXPECT_EQ(graphs.masters, plain.masters) << "stage " << stage;
-    // two blocks, forward and backward, in the two forms of the micro-steps; the first step runs plainly, later ones only update
+    // two blocks, forward and backward, in the two forms of the micro-steps; the first step runs
+    // plainly, later ones only update
     EXPECT_EQ(device().graphs_made - made, 8) << "stage " << stage;
     EXPECT_EQ(device().graphs_updated - updated, 8 * (training.steps - 2)) << "stage " << stage;
     EXPECT_EQ(device().graphs_held, 0);
   }
 }
 
-/// The host learns of an overflow after the update has been given to the queue; nothing of it may have happened.
+/// The host learns of an overflow after the update has been given to the queue; nothing of it may
+/// have happened.
 TEST(DeviceOverflow, LeavesTheStepOutAndLowersTheScaleAsOnTheHost) {
   for (int stage = 0; stage < 4; ++stage) {
     auto training = test::small_training(stage, Dtype::fp16);
     training.config.loss_scaler.dynamic = true;
-    training.config.loss_scaler.initial_scale_power = 30;  // fp16 gradients overflow until the scale is far lower
+    training.config.loss_scaler.initial_scale_power =
+        30;  // fp16 gradients overflow until the scale is far lower
     training.config.loss_scaler.hysteresis = 1;
     training.steps = 20;
     auto const host = on_host(training);
@@ -101,7 +113,8 @@ TEST_P(DeviceSteps, AllocateFreeAndCopyNothingOnceTheyHaveBeenGoneThrough) {
   training.before_step = [&](int) { before.push_back(device().costs()); };
   on_device(training);
   EXPECT_GT(before[1].allocations, before[0].allocations);
-  for (std::size_t step = 3; step < before.size(); ++step) EXPECT_EQ(before[step], before[2]) << "step " << step - 1;
+  for (std::size_t step = 3; step < before.size(); ++step)
+    EXPECT_EQ(before[step], before[2]) << "step " << step - 1;
   EXPECT_EQ(before[2].pageable_copies, before[0].pageable_copies);
   EXPECT_EQ(memory::Ledger::of_device().current(memory::Purpose::weights), 0u);
 }
@@ -111,19 +124,25 @@ INSTANTIATE_TEST_SUITE_P(Stages, DeviceSteps, ::testing::Range(0, 4));
 /// A queue that has come to a gate: what is given to it must not wait for it.
 TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
   device();
-  auto const comm = comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
+  auto const comm =
+      comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
   auto const queue = memory::make_stream_queue("compute");
   auto const model = model::make_model(test::small_gpt2(), Dtype::fp32);
   zero::EngineConfig config;
   config.stage = 0;
   config.accumulation_steps = 2;
   auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
-  engine->initialize([](int, int, std::int64_t, std::int64_t numel, float* out) { std::fill(out, out + numel, 0.01f); });
+  engine->initialize([](int, int, std::int64_t, std::int64_t numel, float* out) {
+    std::fill(out, out + numel, 0.01f);
+  });
   std::atomic<bool> open{false};
   engine->begin_step();
   engine->begin_micro_step(0, 2);
   auto tokens = test::small_tokens(0, 0, comm->rank());
-  auto const give = [&] { return model->train({tokens.data(), test::SmallTraining::rows, test::SmallTraining::length, 0}, {}, *engine, *queue); };
+  auto const give = [&] {
+    return model->train({tokens.data(), test::SmallTraining::rows, test::SmallTraining::length, 0},
+                        {}, *engine, *queue);
+  };
   auto const first = give();  // makes what later micro-batches find
   double const loss = first.value();
   queue->submit([&] {

@@ -16,7 +16,9 @@ void expect_page(std::string const& name, std::string const& generated) {
   if (std::getenv("TESSERA_WRITE_PAGES")) std::ofstream(file) << generated;
   std::ifstream in(file);
   std::string const stored((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(stored, generated) << "docs/" << name << " is not what the option table says; run this test with TESSERA_WRITE_PAGES=1 and commit the page";
+  EXPECT_EQ(stored, generated) << "docs/" << name
+                               << " is not what the option table says; run this test with "
+                                  "TESSERA_WRITE_PAGES=1 and commit the page";
 }
 
 TEST(ReferencePages, Options) { expect_page("options.md", arguments_page()); }

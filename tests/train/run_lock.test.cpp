@@ -16,10 +16,10 @@
 #include "tessera/core/config_tree.hpp"
 
 using namespace tessera;
-using train::DirectoryInUse;
-using train::RunLock;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using train::DirectoryInUse;
+using train::RunLock;
 
 namespace {
 
@@ -74,7 +74,9 @@ TEST_F(Lock, ASecondJobIsRefusedUntilTheFirstHasEnded) {
   {
     RunLock const first(directory, quick);
     EXPECT_EQ(first.replaced(), "");
-    EXPECT_THAT(refusal(), AllOf(HasSubstr(directory.string()), HasSubstr(concat("process ", ::getpid(), " on host ")), HasSubstr("started 20")));
+    EXPECT_THAT(refusal(), AllOf(HasSubstr(directory.string()),
+                                 HasSubstr(concat("process ", ::getpid(), " on host ")),
+                                 HasSubstr("started 20")));
     std::this_thread::sleep_for(milliseconds(100));
     EXPECT_TRUE(first.held());
   }
@@ -87,7 +89,8 @@ TEST_F(Lock, AnOwnerOnThisHostIsGoneWithItsProcess) {
   if (child == 0) _exit(0);
   siginfo_t ended{};
   waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT);
-  std::ifstream stat(concat("/proc/", child, "/stat"));  // of a process that has ended and that nobody has waited for
+  std::ifstream stat(concat(
+      "/proc/", child, "/stat"));  // of a process that has ended and that nobody has waited for
   std::string field;
   for (int i = 0; i < 22; ++i) stat >> field;
   write(entry_with("pid", std::int64_t{child}).set("process_start", field).dump());
@@ -164,7 +167,8 @@ TEST_F(Lock, TheReplacedOneLearnsIt) {
 TEST_F(Lock, AFileRemovedByHandIsWrittenAgain) {
   RunLock const first(directory, quick);
   fs::remove(file());
-  for (int i = 0; i < 500 && !fs::exists(file()); ++i) std::this_thread::sleep_for(milliseconds(10));
+  for (int i = 0; i < 500 && !fs::exists(file()); ++i)
+    std::this_thread::sleep_for(milliseconds(10));
   EXPECT_TRUE(fs::exists(file()));
   EXPECT_THAT(refusal(), HasSubstr("in use"));
   EXPECT_TRUE(first.held());

@@ -30,12 +30,16 @@ TEST_P(EngineTrains, AsSerialAdamWDoes) {
   EXPECT_LT(state_difference(training, 0, serial), scenario.tolerance) << "masters";
   EXPECT_LT(state_difference(training, 1, serial), scenario.tolerance) << "exp_avg";
   EXPECT_LT(state_difference(training, 2, serial), scenario.tolerance) << "exp_avg_sq";
-  // a 16-bit weight may round to the neighbour: one unit of the last of 8 (bf16) or 11 (fp16) bits of a number below 2
-  EXPECT_LE(weight_difference(training, serial), exact ? scenario.tolerance : std::ldexp(1.0, scenario.config.dtype == Dtype::bf16 ? -7 : -10));
+  // a 16-bit weight may round to the neighbour: one unit of the last of 8 (bf16) or 11 (fp16) bits
+  // of a number below 2
+  EXPECT_LE(weight_difference(training, serial),
+            exact ? scenario.tolerance
+                  : std::ldexp(1.0, scenario.config.dtype == Dtype::bf16 ? -7 : -10));
 }
 
 template <class Change>
-void add(std::vector<Scenario>& out, std::string const& name, Dtype dtype, Change change, double tolerance, double norm_tolerance) {
+void add(std::vector<Scenario>& out, std::string const& name, Dtype dtype, Change change,
+         double tolerance, double norm_tolerance) {
   for (int stage = 0; stage <= 3; ++stage) {
     Scenario s{concat(name, "_stage_", stage), config_of(stage, dtype), tolerance, norm_tolerance};
     change(s.config);
@@ -45,29 +49,47 @@ void add(std::vector<Scenario>& out, std::string const& name, Dtype dtype, Chang
 
 std::vector<Scenario> fp32_scenarios() {
   std::vector<Scenario> out;
-  auto const fp32 = [&](std::string const& name, auto change) { add(out, name, Dtype::fp32, change, 2e-6, 2e-7); };
+  auto const fp32 = [&](std::string const& name, auto change) {
+    add(out, name, Dtype::fp32, change, 2e-6, 2e-7);
+  };
   fp32("plain", [](auto&) {});
   fp32("clipped", [](auto& c) { c.max_grad_norm = 0.5; });
   fp32("accumulated", [](auto& c) { c.accumulation_steps = 2; });
   fp32("no_overlap", [](auto& c) { c.overlap_comm = false; });
   fp32("small_buckets", [](auto& c) { c.reduce_bucket_size = c.allgather_bucket_size = 100; });
-  fp32("no_prefetch", [](auto& c) { c.prefetch_bucket_size = 0; c.accumulation_steps = 2; });
+  fp32("no_prefetch", [](auto& c) {
+    c.prefetch_bucket_size = 0;
+    c.accumulation_steps = 2;
+  });
   fp32("little_live", [](auto& c) { c.max_live_parameters = 300; });
   fp32("all_decay", [](auto& c) { c.decay_groups = false; });
   fp32("l2", [](auto& c) { c.adam_l2 = true; });
   fp32("uncorrected", [](auto& c) { c.bias_correction = false; });
-  add(out, "bf16_wire", Dtype::fp32, [](auto& c) { c.communication_dtype = Dtype::bf16; }, 2e-2, 1e-2);
-  add(out, "fp16_wire_accumulated", Dtype::fp32, [](auto& c) { c.communication_dtype = Dtype::fp16; c.accumulation_steps = 2; }, 1e-2, 1e-3);
+  add(
+      out, "bf16_wire", Dtype::fp32, [](auto& c) { c.communication_dtype = Dtype::bf16; }, 2e-2,
+      1e-2);
+  add(
+      out, "fp16_wire_accumulated", Dtype::fp32,
+      [](auto& c) {
+        c.communication_dtype = Dtype::fp16;
+        c.accumulation_steps = 2;
+      },
+      1e-2, 1e-3);
   return out;
 }
 
 std::vector<Scenario> half_scenarios() {
   std::vector<Scenario> out;
   for (Dtype const dtype : {Dtype::bf16, Dtype::fp16}) {
-    auto const half = [&](std::string const& name, auto change) { add(out, concat(name_of(dtype), "_", name), dtype, change, 1e-4, 1e-3); };
+    auto const half = [&](std::string const& name, auto change) {
+      add(out, concat(name_of(dtype), "_", name), dtype, change, 1e-4, 1e-3);
+    };
     half("plain", [](auto&) {});
     half("clipped", [](auto& c) { c.max_grad_norm = 0.5; });
-    half("accumulated_fp32_wire", [](auto& c) { c.accumulation_steps = 2; c.communication_dtype = Dtype::fp32; });
+    half("accumulated_fp32_wire", [](auto& c) {
+      c.accumulation_steps = 2;
+      c.communication_dtype = Dtype::fp32;
+    });
     half("scaled", [](auto& c) { c.loss_scaler.static_scale = 128.0; });
   }
   return out;
@@ -83,7 +105,8 @@ TEST(Engine, StagesAgreeBitByBit) {
     Training training(config);
     for (int k = 0; k < 4; ++k) training.step(1e-2);
     std::vector<float> out;
-    training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) { out.push_back(value); });
+    training.model.look(*training.engine, *training.compute,
+                        [&](int, int, std::int64_t, float value) { out.push_back(value); });
     return out;
   };
   for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
@@ -91,8 +114,10 @@ TEST(Engine, StagesAgreeBitByBit) {
     for (int stage = 1; stage <= 3; ++stage)
       for (std::int64_t bucket : {64, 1000, 1'000'000}) {
         auto config = config_of(stage, dtype);
-        config.reduce_bucket_size = config.allgather_bucket_size = config.prefetch_bucket_size = bucket;
-        EXPECT_EQ(train(config), expected) << "stage " << stage << ", bucket " << bucket << ", " << name_of(dtype);
+        config.reduce_bucket_size = config.allgather_bucket_size = config.prefetch_bucket_size =
+            bucket;
+        EXPECT_EQ(train(config), expected)
+            << "stage " << stage << ", bucket " << bucket << ", " << name_of(dtype);
       }
   }
 }

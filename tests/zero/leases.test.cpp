@@ -13,10 +13,13 @@ TEST_P(Leases, HoldTheirUnitWhileTheyLive) {
   config.prefetch_bucket_size = 0;
   Training training(config);
   bool seen = false;
-  training.model.watch = [&](memory::WeightLease const& head, memory::WeightLease const& embedding) {
+  training.model.watch = [&](memory::WeightLease const& head,
+                             memory::WeightLease const& embedding) {
     seen = true;
-    for (std::int64_t i = 0; i < head[0].numel(); ++i) EXPECT_EQ(load(head[0], i), QuadraticModel::initial(training.model.head(), 0, i));
-    for (std::int64_t i = 0; i < embedding[0].numel(); ++i) EXPECT_EQ(load(embedding[0], i), QuadraticModel::initial(0, 0, i));
+    for (std::int64_t i = 0; i < head[0].numel(); ++i)
+      EXPECT_EQ(load(head[0], i), QuadraticModel::initial(training.model.head(), 0, i));
+    for (std::int64_t i = 0; i < embedding[0].numel(); ++i)
+      EXPECT_EQ(load(embedding[0], i), QuadraticModel::initial(0, 0, i));
     EXPECT_EQ(embedding[0].dim(0), 37);
     EXPECT_EQ(embedding[1].dim(1), 5);
   };
@@ -31,9 +34,11 @@ TEST_P(Leases, NestOnOneUnit) {
   auto outer = engine.acquire(1, *training.compute);
   (void)engine.acquire(2, *training.compute);
   { auto const inner = engine.acquire(1, *training.compute); }
-  for (std::int64_t i = 0; i < outer[0].numel(); ++i) ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(1, 0, i));
+  for (std::int64_t i = 0; i < outer[0].numel(); ++i)
+    ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(1, 0, i));
   outer = engine.acquire(1, *training.compute);
-  for (std::int64_t i = 0; i < outer[0].numel(); ++i) ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(1, 0, i));
+  for (std::int64_t i = 0; i < outer[0].numel(); ++i)
+    ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(1, 0, i));
 }
 
 TEST_P(Leases, AcquisitionsFollowTheAnnouncement) {
@@ -75,7 +80,8 @@ TEST(GatheredLeases, MustEndBeforeTheUpdate) {
   training.step(1e-2);
   training.engine->begin_pass(memory::Pass::evaluation, {1});
   auto const kept = training.engine->acquire(1, *training.compute);
-  EXPECT_THROW(training.engine->initialize([](int, int, std::int64_t, std::int64_t, float*) {}), InternalError);
+  EXPECT_THROW(training.engine->initialize([](int, int, std::int64_t, std::int64_t, float*) {}),
+               InternalError);
 }
 
 #ifdef TESSERA_ASSERTIONS
@@ -108,7 +114,8 @@ TEST(GatheredLeases, UseNoMoreMemoryAfterTheFirstStep) {
   }
 }
 
-/// Without prefetch: the units in use and one ahead, the gradients of one unit in work and of one on their way.
+/// Without prefetch: the units in use and one ahead, the gradients of one unit in work and of one
+/// on their way.
 TEST(GatheredLeases, TakeMemoryThatDoesNotGrowWithDepth) {
   if (session().info().world_size == 1) return;
   auto const blocks = [](int count) {

@@ -1,4 +1,5 @@
-/// Gradients that are not finite: all ranks agree, nothing changes, and the loss scale follows its rules.
+/// Gradients that are not finite: all ranks agree, nothing changes, and the loss scale follows its
+/// rules.
 #include <limits>
 
 #include "engine_fixture.hpp"
@@ -12,12 +13,15 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 /// One bad element, on one rank only.
 QuadraticModel::Spoil spoil_on(int rank, float value) {
   bool const mine = session().info().rank == rank;
-  return [=](int unit, int parameter, std::int64_t i, float g) { return mine && unit == 2 && parameter == 0 && i == 3 ? value : g; };
+  return [=](int unit, int parameter, std::int64_t i, float g) {
+    return mine && unit == 2 && parameter == 0 && i == 3 ? value : g;
+  };
 }
 
 std::vector<float> weights_of(Training& training) {
   std::vector<float> out;
-  training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) { out.push_back(value); });
+  training.model.look(*training.engine, *training.compute,
+                      [&](int, int, std::int64_t, float value) { out.push_back(value); });
   return out;
 }
 
@@ -48,7 +52,8 @@ TEST_P(Overflow, OnOneRankSkipsTheStepOnAll) {
       EXPECT_FALSE(training.step(1e-2).skipped);
       serial.step(1e-2);
       double const tolerance = dtype == Dtype::fp32 ? 2e-6 : 1e-4;
-      for (std::size_t which = 0; which < 3; ++which) EXPECT_LT(state_difference(training, which, serial), tolerance) << name_of(dtype);
+      for (std::size_t which = 0; which < 3; ++which)
+        EXPECT_LT(state_difference(training, which, serial), tolerance) << name_of(dtype);
     }
 }
 
@@ -71,9 +76,9 @@ TEST_P(Overflow, Fp16SkipsEvenSo) {
   EXPECT_TRUE(training.step(1e-2).skipped);
 }
 
-/// Window 2, hysteresis 2, first scale 2^4: grows at iteration 2, absorbs one overflow, halves at the next, grows again after a
-/// window. Gradients are always divided by the scale that produced them: every norm and
-/// every moment is the serial training's.
+/// Window 2, hysteresis 2, first scale 2^4: grows at iteration 2, absorbs one overflow, halves at
+/// the next, grows again after a window. Gradients are always divided by the scale that produced
+/// them: every norm and every moment is the serial training's.
 TEST_P(Overflow, ScaleFollowsTheDynamicRules) {
   auto config = config_of(GetParam(), Dtype::fp16);
   config.loss_scaler = {.dynamic = true, .initial_scale_power = 4, .window = 2, .hysteresis = 2};
@@ -83,7 +88,15 @@ TEST_P(Overflow, ScaleFollowsTheDynamicRules) {
     bool overflow;
     double scale;
   };
-  for (Row const row : {Row{false, 16}, {false, 16}, {false, 16}, {true, 32}, {true, 32}, {false, 16}, {false, 16}, {false, 16}, {false, 32}}) {
+  for (Row const row : {Row{false, 16},
+                        {false, 16},
+                        {false, 16},
+                        {true, 32},
+                        {true, 32},
+                        {false, 16},
+                        {false, 16},
+                        {false, 16},
+                        {false, 32}}) {
     EXPECT_EQ(training.engine->loss_scale(), row.scale);
     training.model.spoil = row.overflow ? spoil_on(last_rank(), infinity) : QuadraticModel::Spoil{};
     auto const result = training.step(1e-3);
@@ -92,7 +105,9 @@ TEST_P(Overflow, ScaleFollowsTheDynamicRules) {
     if (row.overflow) continue;
     double const norm = serial.step(1e-3);
     EXPECT_NEAR(result.grad_norm, norm, 1e-3 * norm);
-    for (std::size_t which = 0; which < 3; ++which) EXPECT_LT(state_difference(training, which, serial), 1e-4) << "after " << serial.steps() << " steps";
+    for (std::size_t which = 0; which < 3; ++which)
+      EXPECT_LT(state_difference(training, which, serial), 1e-4)
+          << "after " << serial.steps() << " steps";
   }
   EXPECT_EQ(training.engine->optimizer_steps(), 7);
   EXPECT_EQ(training.engine->scaler_state().iteration, 9);

@@ -1,4 +1,5 @@
-/// Communication goes on beside computation: while an operation is held up, the model may do everything that does not need it.
+/// Communication goes on beside computation: while an operation is held up, the model may do
+/// everything that does not need it.
 #include <atomic>
 #include <future>
 #include <thread>
@@ -10,10 +11,12 @@ namespace {
 
 using namespace comm;
 
-/// Forwards to another implementation; from a chosen operation on, the lane waits until it is let go.
+/// Forwards to another implementation; from a chosen operation on, the lane waits until it is let
+/// go.
 class HeldUpCollectives final : public Collectives {
  public:
-  explicit HeldUpCollectives(std::unique_ptr<Collectives> inner) : inner_(std::move(inner)), gate_(memory::make_worker_queue("gate")) {}
+  explicit HeldUpCollectives(std::unique_ptr<Collectives> inner)
+      : inner_(std::move(inner)), gate_(memory::make_worker_queue("gate")) {}
 
   /// The @p count-th operation from now on, counted from 0, does not start before let_go().
   void hold_up(int count) {
@@ -30,7 +33,8 @@ class HeldUpCollectives final : public Collectives {
   /// Lets go after a while, so that a test that waits wrongly fails instead of hanging.
   void let_go_after(std::chrono::milliseconds time) {
     rescue_ = std::async(std::launch::async, [this, time] {
-      for (auto waited = std::chrono::milliseconds(0); waited < time && holding_; waited += std::chrono::milliseconds(5))
+      for (auto waited = std::chrono::milliseconds(0); waited < time && holding_;
+           waited += std::chrono::milliseconds(5))
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
       let_go();
     });
@@ -38,23 +42,36 @@ class HeldUpCollectives final : public Collectives {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes) override {
+  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
+                                 std::size_t bytes) override {
     return inner_->allocate(name, purpose, bytes);
   }
-  Pending broadcast(memory::TensorView d, int root, memory::Event a) override { return inner_->broadcast(d, root, gated(a)); }
-  Pending all_reduce(memory::TensorView d, ReduceOp op, memory::Event a) override { return inner_->all_reduce(d, op, gated(a)); }
-  Pending reduce(memory::TensorView d, ReduceOp op, int root, memory::Event a) override { return inner_->reduce(d, op, root, gated(a)); }
-  Pending reduce_scatter(memory::TensorView in, Blocks b, memory::TensorView out, bool accumulate, memory::Event a) override {
+  Pending broadcast(memory::TensorView d, int root, memory::Event a) override {
+    return inner_->broadcast(d, root, gated(a));
+  }
+  Pending all_reduce(memory::TensorView d, ReduceOp op, memory::Event a) override {
+    return inner_->all_reduce(d, op, gated(a));
+  }
+  Pending reduce(memory::TensorView d, ReduceOp op, int root, memory::Event a) override {
+    return inner_->reduce(d, op, root, gated(a));
+  }
+  Pending reduce_scatter(memory::TensorView in, Blocks b, memory::TensorView out, bool accumulate,
+                         memory::Event a) override {
     return inner_->reduce_scatter(in, b, out, accumulate, gated(a));
   }
-  Pending all_gather(memory::TensorView d, Blocks b, memory::Event a) override { return inner_->all_gather(d, b, gated(a)); }
-  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks b, memory::Event a) override {
+  Pending all_gather(memory::TensorView d, Blocks b, memory::Event a) override {
+    return inner_->all_gather(d, b, gated(a));
+  }
+  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks b,
+                     memory::Event a) override {
     return inner_->all_gather(in, out, b, gated(a));
   }
-  Pending scatter(memory::ConstTensorView in, memory::TensorView out, int root, memory::Event a) override {
+  Pending scatter(memory::ConstTensorView in, memory::TensorView out, int root,
+                  memory::Event a) override {
     return inner_->scatter(in, out, root, gated(a));
   }
-  Pending gather(memory::ConstTensorView in, memory::TensorView out, int root, memory::Event a) override {
+  Pending gather(memory::ConstTensorView in, memory::TensorView out, int root,
+                 memory::Event a) override {
     return inner_->gather(in, out, root, gated(a));
   }
   void wait(Pending const& pending) override { inner_->wait(pending); }
@@ -79,7 +96,9 @@ class HeldUpCollectives final : public Collectives {
 
 /// As Training, on a lane that can be held up.
 struct HeldUpTraining {
-  explicit HeldUpTraining(zero::EngineConfig const& config) : comm(make_comm()), compute(memory::make_inline_queue("compute")),
+  explicit HeldUpTraining(zero::EngineConfig const& config)
+      : comm(make_comm()),
+        compute(memory::make_inline_queue("compute")),
         engine(zero::make_engine(config, model.units(), comm, *compute)) {
     engine->initialize([](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
@@ -109,11 +128,13 @@ TEST(Overlap, BackwardGoesOnWhileAReductionIsHeldUp) {
     training.engine->finish_step(1e-2);
     bool computed_meanwhile = false;
     training.model.spoil = [&](int unit, int, std::int64_t, float g) {
-      if (unit == 3) computed_meanwhile |= training.comm.held();  // the unit after the head in the backward pass
+      if (unit == 3)
+        computed_meanwhile |= training.comm.held();  // the unit after the head in the backward pass
       if (unit == 2) training.comm.let_go();
       return g;
     };
-    int const gathers_before = stage == 3 ? 5 : 0;  // all units once, with a prefetch bucket that holds the model
+    int const gathers_before =
+        stage == 3 ? 5 : 0;  // all units once, with a prefetch bucket that holds the model
     training.comm.hold_up(gathers_before);
     training.comm.let_go_after(std::chrono::seconds(20));
     training.micro_step();
@@ -143,7 +164,8 @@ TEST(Overlap, CanBeSwitchedOff) {
   }
 }
 
-/// The next step starts with the first unit's weights, while those of the last are still on their way.
+/// The next step starts with the first unit's weights, while those of the last are still on their
+/// way.
 TEST(Overlap, AcquireWaitsForItsUnitOnly) {
   if (alone()) return;
   for (int stage = 1; stage <= 2; ++stage) {

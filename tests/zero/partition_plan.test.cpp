@@ -8,7 +8,8 @@
 namespace tessera::zero {
 namespace {
 
-memory::ParameterSpec parameter(std::string name, std::vector<std::int64_t> shape, bool decays = true) {
+memory::ParameterSpec parameter(std::string name, std::vector<std::int64_t> shape,
+                                bool decays = true) {
   memory::ParameterSpec p;
   p.name = std::move(name);
   p.shape = std::move(shape);
@@ -18,7 +19,9 @@ memory::ParameterSpec parameter(std::string name, std::vector<std::int64_t> shap
 
 std::vector<memory::UnitSpec> odd_units() {
   return {{"embedding", {parameter("wte", {101, 7}), parameter("wpe", {13, 7})}},
-          {"block", {parameter("w", {7, 21}), parameter("b", {21}, false), parameter("scalar", {1}, false), parameter("w4", {3, 2, 5, 1})}},
+          {"block",
+           {parameter("w", {7, 21}), parameter("b", {21}, false), parameter("scalar", {1}, false),
+            parameter("w4", {3, 2, 5, 1})}},
           {"tiny", {parameter("one", {1})}},
           {"head", {parameter("even", {64, 32})}}};
 }
@@ -44,11 +47,13 @@ TEST_P(EveryWorld, ShardsAreEqualAlignedAndHoldTheUnit) {
     for (auto const& p : unit.parameters) {
       EXPECT_EQ(p.offset % plan.alignment(), 0) << p.name;
       EXPECT_GE(p.offset, next) << p.name << " overlaps the parameter before it";
-      EXPECT_LT(p.offset - next, plan.alignment()) << p.name << " leaves a gap that alignment does not explain";
+      EXPECT_LT(p.offset - next, plan.alignment())
+          << p.name << " leaves a gap that alignment does not explain";
       next = last = p.offset + p.numel;
     }
     EXPECT_LE(last, unit.padded_numel);
-    EXPECT_LT(unit.padded_numel - last, plan.alignment() * (plan.ranks() + 1)) << unit.name << ": more padding than a line a rank";
+    EXPECT_LT(unit.padded_numel - last, plan.alignment() * (plan.ranks() + 1))
+        << unit.name << ": more padding than a line a rank";
   }
   EXPECT_EQ(plan.partition_numel(), end);
   EXPECT_EQ(plan.padded_count(), end * plan.ranks());
@@ -58,7 +63,8 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
   std::vector<std::vector<std::vector<int>>> owners;
   for (auto const& unit : plan.units()) {
     owners.emplace_back();
-    for (auto const& p : unit.parameters) owners.back().emplace_back(static_cast<std::size_t>(p.numel), 0);
+    for (auto const& p : unit.parameters)
+      owners.back().emplace_back(static_cast<std::size_t>(p.numel), 0);
   }
   for (int rank = 0; rank < plan.ranks(); ++rank) {
     std::int64_t end = 0;
@@ -69,8 +75,10 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
       EXPECT_GE(piece.partition_offset, end) << "pieces are not in partition order";
       end = piece.partition_offset + piece.numel;
       // the same element seen from the unit's buffer and from the rank's partition
-      EXPECT_EQ(slot.offset + piece.parameter_offset, rank * unit.shard_numel + piece.partition_offset - unit.partition_offset);
-      auto& count = owners[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
+      EXPECT_EQ(slot.offset + piece.parameter_offset,
+                rank * unit.shard_numel + piece.partition_offset - unit.partition_offset);
+      auto& count =
+          owners[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
       for (std::int64_t i = 0; i < piece.numel; ++i)
         ++count[static_cast<std::size_t>(piece.parameter_offset + i)];
     }
@@ -83,12 +91,14 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
 
 std::vector<World> worlds() {
   std::vector<World> out;
-  for (int ranks = 1; ranks <= 64; ++ranks) out.push_back({ranks, PartitionPlan::default_alignment});
+  for (int ranks = 1; ranks <= 64; ++ranks)
+    out.push_back({ranks, PartitionPlan::default_alignment});
   for (std::int64_t alignment : {1, 2, 64, 1024}) out.push_back({3, alignment});
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Worlds, EveryWorld, ::testing::ValuesIn(worlds()), [](auto const& info) {
-  return "ranks_" + std::to_string(info.param.ranks) + "_alignment_" + std::to_string(info.param.alignment);
+  return "ranks_" + std::to_string(info.param.ranks) + "_alignment_" +
+         std::to_string(info.param.alignment);
 });
 
 TEST(PartitionPlan, TableOfTheBlockUnit) {
@@ -97,7 +107,14 @@ TEST(PartitionPlan, TableOfTheBlockUnit) {
     int ranks;
     std::int64_t shard, padded;
   };
-  for (Row const row : {Row{1, 256, 256}, {2, 128, 256}, {3, 96, 288}, {4, 64, 256}, {5, 64, 320}, {8, 32, 256}, {9, 32, 288}, {64, 32, 2048}}) {
+  for (Row const row : {Row{1, 256, 256},
+                        {2, 128, 256},
+                        {3, 96, 288},
+                        {4, 64, 256},
+                        {5, 64, 320},
+                        {8, 32, 256},
+                        {9, 32, 288},
+                        {64, 32, 2048}}) {
     PartitionPlan const plan(odd_units(), row.ranks);
     EXPECT_EQ(plan.unit(1).parameters[3].offset, 224);
     EXPECT_EQ(plan.unit(1).numel, 199);

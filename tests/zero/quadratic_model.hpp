@@ -1,8 +1,9 @@
 #pragma once
-/// A model whose gradients are known in closed form: each sample s adds  1/2 sum_i a_si (w_i - b_si)^2  to the loss, over all
-/// elements i of all parameters, with a and b random numbers of (sample, parameter, element). It uses its provider as a
-/// transformer does: embedding, blocks and head forward, then back, with an embedding that is tied to the head and gets
-/// gradients from both.
+/// A model whose gradients are known in closed form: each sample s adds  1/2 sum_i a_si (w_i -
+/// b_si)^2  to the loss, over all elements i of all parameters, with a and b random numbers of
+/// (sample, parameter, element). It uses its provider as a transformer does: embedding, blocks and
+/// head forward, then back, with an embedding that is tied to the head and gets gradients from
+/// both.
 
 #include <functional>
 #include <string>
@@ -16,40 +17,58 @@ namespace tessera::test {
 
 inline float load(memory::ConstTensorView view, std::int64_t i) {
   switch (view.dtype()) {
-    case Dtype::fp16: return static_cast<float16 const*>(view.data())[i];
-    case Dtype::bf16: return static_cast<bfloat16 const*>(view.data())[i];
-    default: return static_cast<float const*>(view.data())[i];
+    case Dtype::fp16:
+      return static_cast<float16 const*>(view.data())[i];
+    case Dtype::bf16:
+      return static_cast<bfloat16 const*>(view.data())[i];
+    default:
+      return static_cast<float const*>(view.data())[i];
   }
 }
 inline float rounded(float value, Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp16: return float16(value);
-    case Dtype::bf16: return bfloat16(value);
-    default: return value;
+    case Dtype::fp16:
+      return float16(value);
+    case Dtype::bf16:
+      return bfloat16(value);
+    default:
+      return value;
   }
 }
 inline void store(memory::TensorView view, std::int64_t i, float value) {
   switch (view.dtype()) {
-    case Dtype::fp16: static_cast<float16*>(view.data())[i] = float16(value); break;
-    case Dtype::bf16: static_cast<bfloat16*>(view.data())[i] = bfloat16(value); break;
-    default: static_cast<float*>(view.data())[i] = value;
+    case Dtype::fp16:
+      static_cast<float16*>(view.data())[i] = float16(value);
+      break;
+    case Dtype::bf16:
+      static_cast<bfloat16*>(view.data())[i] = bfloat16(value);
+      break;
+    default:
+      static_cast<float*>(view.data())[i] = value;
   }
 }
 
 class QuadraticModel {
  public:
   explicit QuadraticModel(int blocks, bool even = false) : blocks_(blocks) {
-    auto const p = [](std::string name, std::vector<std::int64_t> shape, bool decays, std::vector<std::string> aliases = {}) {
-      return memory::ParameterSpec{std::move(name), std::move(shape), {}, decays, std::move(aliases)};
+    auto const p = [](std::string name, std::vector<std::int64_t> shape, bool decays,
+                      std::vector<std::string> aliases = {}) {
+      return memory::ParameterSpec{
+          std::move(name), std::move(shape), {}, decays, std::move(aliases)};
     };
     if (even) {  // shapes that leave no padding for 1, 2 and 4 ranks
-      units_.push_back({"embedding", {p("wte", {64, 16}, true, {"head.weight"}), p("wpe", {8, 16}, true)}});
-      for (int b = 0; b < blocks; ++b) units_.push_back({concat("block.", b), {p("w", {16, 32}, true), p("b", {128}, false)}});
+      units_.push_back(
+          {"embedding", {p("wte", {64, 16}, true, {"head.weight"}), p("wpe", {8, 16}, true)}});
+      for (int b = 0; b < blocks; ++b)
+        units_.push_back({concat("block.", b), {p("w", {16, 32}, true), p("b", {128}, false)}});
       units_.push_back({"head", {p("norm", {128}, false)}});
     } else {
-      units_.push_back({"embedding", {p("wte", {37, 5}, true, {"head.weight"}), p("wpe", {11, 5}, true)}});
+      units_.push_back(
+          {"embedding", {p("wte", {37, 5}, true, {"head.weight"}), p("wpe", {11, 5}, true)}});
       for (int b = 0; b < blocks; ++b)
-        units_.push_back({concat("block.", b), {p("w", {7, 21}, true), p("b", {21}, false), p("s", {1}, false), p("k", {3, 2, 5, 1 + b}, true)}});
+        units_.push_back({concat("block.", b),
+                          {p("w", {7, 21}, true), p("b", {21}, false), p("s", {1}, false),
+                           p("k", {3, 2, 5, 1 + b}, true)}});
       units_.push_back({"head", {p("norm", {5}, false)}});
     }
   }
@@ -89,7 +108,8 @@ class QuadraticModel {
   }
 
   /// Gradients of the sum of losses of samples [begin, begin + count), multiplied by @p scale.
-  void train(int begin, int count, double scale, memory::ParamProvider& params, memory::Queue& compute) const {
+  void train(int begin, int count, double scale, memory::ParamProvider& params,
+             memory::Queue& compute) const {
     params.begin_pass(memory::Pass::training, acquisitions());
     for (int unit = 0; unit <= blocks_; ++unit) (void)params.acquire(unit, compute);
     {
@@ -123,23 +143,29 @@ class QuadraticModel {
     for (int u : order) {
       auto const weights = params.acquire(u, compute);
       for (std::size_t p = 0; p < weights.size(); ++p)
-        for (std::int64_t i = 0; i < weights[p].numel(); ++i) visit(u, static_cast<int>(p), i, load(weights[p], i));
+        for (std::int64_t i = 0; i < weights[p].numel(); ++i)
+          visit(u, static_cast<int>(p), i, load(weights[p], i));
     }
   }
 
  private:
-  static std::uint64_t stream(int unit, int parameter) { return static_cast<std::uint64_t>(16 * unit + parameter); }
-
-  void contribute(int unit, memory::WeightLease const& weights, memory::GradientLease const& gradients, int begin, int count,
-                  double scale) const {
-    for (std::size_t p = 0; p < weights.size(); ++p)
-      write(unit, static_cast<int>(p), weights[p], gradients[p], gradients.accumulate(), begin, count, scale);
+  static std::uint64_t stream(int unit, int parameter) {
+    return static_cast<std::uint64_t>(16 * unit + parameter);
   }
 
-  void write(int unit, int parameter, memory::ConstTensorView weights, memory::TensorView out, bool accumulate, int begin, int count,
-             double scale) const {
+  void contribute(int unit, memory::WeightLease const& weights,
+                  memory::GradientLease const& gradients, int begin, int count,
+                  double scale) const {
+    for (std::size_t p = 0; p < weights.size(); ++p)
+      write(unit, static_cast<int>(p), weights[p], gradients[p], gradients.accumulate(), begin,
+            count, scale);
+  }
+
+  void write(int unit, int parameter, memory::ConstTensorView weights, memory::TensorView out,
+             bool accumulate, int begin, int count, double scale) const {
     for (std::int64_t i = 0; i < out.numel(); ++i) {
-      auto g = static_cast<float>(scale * gradient(unit, parameter, i, begin, count, load(weights, i)));
+      auto g =
+          static_cast<float>(scale * gradient(unit, parameter, i, begin, count, load(weights, i)));
       if (spoil) g = spoil(unit, parameter, i, g);
       store(out, i, accumulate ? load(out, i) + g : g);
     }

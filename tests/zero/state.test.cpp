@@ -24,29 +24,39 @@ void visit_state(zero::Engine& engine, int rank, Visit visit) {
   }
   for (auto const& piece : plan.pieces(rank)) {
     std::int64_t const at = piece.partition_offset - plan.unit(piece.unit).partition_offset;
-    std::int64_t const element = first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] + piece.parameter_offset;
+    std::int64_t const element =
+        first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
+        piece.parameter_offset;
     for (std::size_t k = 0; k < state.size(); ++k)
       for (std::int64_t i = 0; i < piece.numel; ++i)
-        visit(k, static_cast<std::size_t>(element + i), state[k].unit_shards[static_cast<std::size_t>(piece.unit)][at + i]);
+        visit(k, static_cast<std::size_t>(element + i),
+              state[k].unit_shards[static_cast<std::size_t>(piece.unit)][at + i]);
   }
 }
 
 /// The whole state on every rank.
 States collect(Training& training) {
-  States out(3, std::vector<double>(static_cast<std::size_t>(training.engine->plan().parameter_count()), 0.0));
-  visit_state(*training.engine, training.rank(), [&](std::size_t k, std::size_t i, float& value) { out[k][i] = value; });
-  for (auto& values : out) comm::all_reduce_values(*training.recording, values, comm::ReduceOp::sum);
+  States out(3, std::vector<double>(
+                    static_cast<std::size_t>(training.engine->plan().parameter_count()), 0.0));
+  visit_state(*training.engine, training.rank(),
+              [&](std::size_t k, std::size_t i, float& value) { out[k][i] = value; });
+  for (auto& values : out)
+    comm::all_reduce_values(*training.recording, values, comm::ReduceOp::sum);
   return out;
 }
 
-void restore(zero::Engine& engine, int rank, States const& states, std::int64_t steps, optim::LossScalerState const& scaler) {
-  visit_state(engine, rank, [&](std::size_t k, std::size_t i, float& value) { value = static_cast<float>(states[k][i]); });
+void restore(zero::Engine& engine, int rank, States const& states, std::int64_t steps,
+             optim::LossScalerState const& scaler) {
+  visit_state(engine, rank, [&](std::size_t k, std::size_t i, float& value) {
+    value = static_cast<float>(states[k][i]);
+  });
   engine.restored(steps, scaler);
 }
 
 std::vector<float> seen_weights(Training& training) {
   std::vector<float> out;
-  training.model.look(*training.engine, *training.compute, [&](int, int, std::int64_t, float value) { out.push_back(value); });
+  training.model.look(*training.engine, *training.compute,
+                      [&](int, int, std::int64_t, float value) { out.push_back(value); });
   return out;
 }
 
@@ -55,13 +65,15 @@ TEST(EngineState, ContinuesInAnyStageAsIfNeverStopped) {
     for (int from = 0; from <= 3; ++from)
       for (int to = 0; to <= 3; ++to) {
         auto config = config_of(from, dtype);
-        config.loss_scaler = {.dynamic = dtype == Dtype::fp16, .initial_scale_power = 4, .window = 2};
+        config.loss_scaler = {
+            .dynamic = dtype == Dtype::fp16, .initial_scale_power = 4, .window = 2};
         Training saved(config);
         for (int k = 0; k < 3; ++k) saved.step(1e-2);
         auto const state = collect(saved);
         config.stage = to;
         Training resumed(config);
-        restore(*resumed.engine, resumed.rank(), state, saved.engine->optimizer_steps(), saved.engine->scaler_state());
+        restore(*resumed.engine, resumed.rank(), state, saved.engine->optimizer_steps(),
+                saved.engine->scaler_state());
         EXPECT_EQ(collect(resumed), state) << from << " to " << to;
         EXPECT_EQ(seen_weights(resumed), seen_weights(saved)) << from << " to " << to;
         EXPECT_EQ(resumed.engine->loss_scale(), saved.engine->loss_scale());
@@ -82,7 +94,8 @@ TEST(EngineState, MovesToAnotherRankCount) {
     }
     auto const state = collect(saved);
     auto const alone = comm::make_loopback();
-    auto const engine = zero::make_engine(config_of(stage), saved.model.units(), *alone, *saved.compute);
+    auto const engine =
+        zero::make_engine(config_of(stage), saved.model.units(), *alone, *saved.compute);
     restore(*engine, 0, state, 3, saved.engine->scaler_state());
     engine->begin_step();
     engine->begin_micro_step(0, 1);
@@ -90,7 +103,9 @@ TEST(EngineState, MovesToAnotherRankCount) {
     EXPECT_FALSE(engine->finish_step(1e-2).skipped);
     serial.step(1e-2);
     std::size_t k = 0;
-    saved.model.look(*engine, *saved.compute, [&](int, int, std::int64_t, float value) { EXPECT_NEAR(value, serial.elements()[k++].weight, 2e-6); });
+    saved.model.look(*engine, *saved.compute, [&](int, int, std::int64_t, float value) {
+      EXPECT_NEAR(value, serial.elements()[k++].weight, 2e-6);
+    });
   }
 }
 
@@ -101,14 +116,17 @@ TEST(EngineState, RanksFailTogetherWhenOneHasNoWeights) {
   auto const fill = [&](int, int, std::int64_t, std::int64_t, float*) {
     if (training.rank() == bad) throw IoError("cannot read model.safetensors");
   };
-  if (training.rank() == bad) EXPECT_THROW(training.engine->initialize(fill), IoError);
-  else EXPECT_THROW(training.engine->initialize(fill), PeerLostError);
+  if (training.rank() == bad)
+    EXPECT_THROW(training.engine->initialize(fill), IoError);
+  else
+    EXPECT_THROW(training.engine->initialize(fill), PeerLostError);
   EXPECT_FALSE(training.step(1e-2).skipped) << "the engine stays usable";
 }
 
 class Memory : public ::testing::TestWithParam<int> {};
 
-/// A model without padding needs exactly what the formula says; what the ledger counted is what the report says.
+/// A model without padding needs exactly what the formula says; what the ledger counted is what the
+/// report says.
 TEST_P(Memory, IsTheFormulas) {
   using memory::Ledger;
   using memory::Purpose;
@@ -118,15 +136,18 @@ TEST_P(Memory, IsTheFormulas) {
     Dtype dtype;
     double bytes[4];
   };
-  for (Row const& row : {Row{Dtype::bf16, {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n}},
-                         Row{Dtype::fp32, {16 * p, 8 * p + 8 * p / n, 4 * p + 12 * p / n, 16 * p / n}}}) {
+  for (Row const& row :
+       {Row{Dtype::bf16, {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n}},
+        Row{Dtype::fp32, {16 * p, 8 * p + 8 * p / n, 4 * p + 12 * p / n, 16 * p / n}}}) {
     auto const now = [](Purpose purpose) { return Ledger::of_process().current(purpose); };
-    std::size_t const before[] = {now(Purpose::weights), now(Purpose::gradients), now(Purpose::master_weights), now(Purpose::optimizer_state),
+    std::size_t const before[] = {now(Purpose::weights), now(Purpose::gradients),
+                                  now(Purpose::master_weights), now(Purpose::optimizer_state),
                                   now(Purpose::communication)};
     Training training(config_of(GetParam(), row.dtype), model);
     auto const report = training.engine->memory();
     EXPECT_EQ(static_cast<double>(report.formula), row.bytes[GetParam()]);
-    EXPECT_EQ(report.weights + report.gradients + report.masters + report.optimizer_state, report.formula);
+    EXPECT_EQ(report.weights + report.gradients + report.masters + report.optimizer_state,
+              report.formula);
     EXPECT_EQ(now(Purpose::weights) - before[0], report.weights);
     EXPECT_EQ(now(Purpose::gradients) - before[1], report.gradients);
     EXPECT_EQ(now(Purpose::master_weights) - before[2], report.masters);
@@ -140,11 +161,15 @@ TEST_P(Memory, IsTheFormulas) {
 TEST_P(Memory, IsWithinOnePercentOfTheFormulaForOddSizes) {
   std::vector<memory::UnitSpec> units;
   for (int u = 0; u < 3; ++u)
-    units.push_back({concat("unit.", u), {{concat("a", u), {101, 211 + u}, {}, true, {}}, {concat("b", u), {97}, {}, false, {}}}});
+    units.push_back(
+        {concat("unit.", u),
+         {{concat("a", u), {101, 211 + u}, {}, true, {}}, {concat("b", u), {97}, {}, false, {}}}});
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
-  auto const report = zero::make_engine(config_of(GetParam(), Dtype::bf16), units, *comm, *compute)->memory();
-  double const states = static_cast<double>(report.weights + report.gradients + report.masters + report.optimizer_state);
+  auto const report =
+      zero::make_engine(config_of(GetParam(), Dtype::bf16), units, *comm, *compute)->memory();
+  double const states = static_cast<double>(report.weights + report.gradients + report.masters +
+                                            report.optimizer_state);
   EXPECT_NEAR(states / static_cast<double>(report.formula), 1.0, 0.01);
 }
 

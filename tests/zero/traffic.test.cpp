@@ -8,7 +8,8 @@ constexpr std::int64_t embedding = 1152, block = 640, head = 128;
 constexpr int blocks = 3;
 constexpr std::int64_t parameters = embedding + blocks * block + head;
 
-/// Bytes sent by kind of operation in one step, after a first one; the statistics' all-reduce is counted apart.
+/// Bytes sent by kind of operation in one step, after a first one; the statistics' all-reduce is
+/// counted apart.
 struct Traffic {
   std::size_t all_reduce = 0, reduce_scatter = 0, all_gather = 0, statistics = 0, operations = 0;
 };
@@ -20,11 +21,16 @@ Traffic measure(zero::EngineConfig const& config) {
   training.step(1e-2);
   Traffic out;
   for (auto const& r : training.recording->records()) {
-    if (r.dtype == Dtype::fp64) ++out.statistics;
-    else if (r.operation == "all_reduce") out.all_reduce += r.bytes_sent;
-    else if (r.operation == "reduce_scatter") out.reduce_scatter += r.bytes_sent;
-    else if (r.operation == "all_gather") out.all_gather += r.bytes_sent;
-    else ADD_FAILURE() << "unexpected " << r.operation;
+    if (r.dtype == Dtype::fp64)
+      ++out.statistics;
+    else if (r.operation == "all_reduce")
+      out.all_reduce += r.bytes_sent;
+    else if (r.operation == "reduce_scatter")
+      out.reduce_scatter += r.bytes_sent;
+    else if (r.operation == "all_gather")
+      out.all_gather += r.bytes_sent;
+    else
+      ADD_FAILURE() << "unexpected " << r.operation;
     ++out.operations;
   }
   return out;
@@ -50,7 +56,9 @@ class Traffics : public ::testing::TestWithParam<Case> {
     c.reduce_bucket_size = c.allgather_bucket_size = GetParam().bucket;
     return c;
   }
-  std::size_t micro_steps() const { return static_cast<std::size_t>(GetParam().accumulation_steps); }
+  std::size_t micro_steps() const {
+    return static_cast<std::size_t>(GetParam().accumulation_steps);
+  }
   std::size_t once() const { return share(parameters, GetParam().dtype); }
 };
 
@@ -80,8 +88,10 @@ TEST_P(Traffics, Stage3GathersForEveryAcquisitionWithoutPrefetch) {
   c.prefetch_bucket_size = 0;
   auto const t = measure(c);
   EXPECT_EQ(t.reduce_scatter, micro_steps() * once());
-  // embedding: forward, tied head, backward; blocks: forward and backward; head: kept from forward to backward
-  EXPECT_EQ(t.all_gather, micro_steps() * share(3 * embedding + 2 * blocks * block + head, GetParam().dtype));
+  // embedding: forward, tied head, backward; blocks: forward and backward; head: kept from forward
+  // to backward
+  EXPECT_EQ(t.all_gather,
+            micro_steps() * share(3 * embedding + 2 * blocks * block + head, GetParam().dtype));
 }
 
 TEST_P(Traffics, Stage3GathersOnceWhereThePrefetchBucketHoldsTheModel) {
@@ -90,12 +100,14 @@ TEST_P(Traffics, Stage3GathersOnceWhereThePrefetchBucketHoldsTheModel) {
   EXPECT_EQ(t.all_gather, micro_steps() * once());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Traffics,
-                         ::testing::Values(Case{Dtype::fp32, 1, 500'000'000}, Case{Dtype::fp32, 2, 500'000'000}, Case{Dtype::bf16, 1, 500'000'000},
-                                           Case{Dtype::bf16, 1, 256}),
-                         [](auto const& info) {
-                           return concat(name_of(info.param.dtype), "_micro_steps_", info.param.accumulation_steps, "_bucket_", info.param.bucket);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    All, Traffics,
+    ::testing::Values(Case{Dtype::fp32, 1, 500'000'000}, Case{Dtype::fp32, 2, 500'000'000},
+                      Case{Dtype::bf16, 1, 500'000'000}, Case{Dtype::bf16, 1, 256}),
+    [](auto const& info) {
+      return concat(name_of(info.param.dtype), "_micro_steps_", info.param.accumulation_steps,
+                    "_bucket_", info.param.bucket);
+    });
 
 TEST(Traffic, BucketsBoundEveryOperation) {
   for (int stage = 0; stage <= 3; ++stage) {
@@ -105,7 +117,8 @@ TEST(Traffic, BucketsBoundEveryOperation) {
     Training training(config, QuadraticModel(blocks, true));
     training.step(1e-2);
     for (auto const& r : training.recording->records())
-      EXPECT_LE(r.numel, r.operation == "all_gather" ? 128 : 256) << r.operation << ", stage " << stage;
+      EXPECT_LE(r.numel, r.operation == "all_gather" ? 128 : 256)
+          << r.operation << ", stage " << stage;
   }
 }
 
@@ -119,12 +132,15 @@ TEST(Traffic, GradientsTravelInTheCommunicationDtype) {
   }
 }
 
-/// The same calls in the same order on every rank: what keeps ranks from waiting for each other for ever.
+/// The same calls in the same order on every rank: what keeps ranks from waiting for each other for
+/// ever.
 TEST(Traffic, IsTheSameOnEveryRank) {
   for (int stage = 0; stage <= 3; ++stage) {
     auto const t = measure(config_of(stage));
     auto const comm = make_comm();
-    EXPECT_EQ(comm::all_reduce_value(*comm, static_cast<std::int64_t>(t.operations), comm::ReduceOp::max), static_cast<std::int64_t>(t.operations));
+    EXPECT_EQ(
+        comm::all_reduce_value(*comm, static_cast<std::int64_t>(t.operations), comm::ReduceOp::max),
+        static_cast<std::int64_t>(t.operations));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Training states of other programs turned into checkpoints that a training goes on from. Streaming: memory does not grow with
-/// the model. Nothing in the files that are read is executed.
+/// Training states of other programs turned into checkpoints that a training goes on from.
+/// Streaming: memory does not grow with the model. Nothing in the files that are read is executed.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,13 +14,15 @@
 
 namespace tessera::checkpoint {
 
-/// Whether the CRC-32 of every byte of a torch file is compared before it is used (one more pass over it), or only that of its pickle.
+/// Whether the CRC-32 of every byte of a torch file is compared before it is used (one more pass
+/// over it), or only that of its pickle.
 enum class Integrity { check, trust };
 
 struct ImportOptions {
-  /// DeepSpeed's save_dir or one tag of it (ZeRO 1 to 3, any number of ranks; universal), or a Hugging Face model directory.
+  /// DeepSpeed's save_dir or one tag of it (ZeRO 1 to 3, any number of ranks; universal), or a
+  /// Hugging Face model directory.
   std::filesystem::path source;
-  std::string tag = "";                      ///< of a DeepSpeed checkpoint; empty: what its `latest` says
+  std::string tag = "";  ///< of a DeepSpeed checkpoint; empty: what its `latest` says
   std::filesystem::path checkpoints = {};    ///< gets step_<N> and `latest`
   ConfigTree model_config = {};              ///< Hugging Face config.json
   std::vector<memory::UnitSpec> units = {};  ///< of that model: names, shapes, order
@@ -31,28 +33,31 @@ struct ImportOptions {
 };
 
 struct ImportReport {
-  std::string format;                      ///< what was read
+  std::string format;  ///< what was read
   std::filesystem::path source, checkpoint;
   std::int64_t step = 0, optimizer_steps = 0;
   std::int64_t tensors = 0, parameters = 0, bytes = 0;
   bool has_moments = false;
-  std::vector<std::string> notes;          ///< what the user should know: frozen parameters, buffers left out
+  std::vector<std::string>
+      notes;  ///< what the user should know: frozen parameters, buffers left out
   double seconds = 0;
 };
 
-/// @throws IoError, DataError naming file and tensor (damage, another model, what is not read), as docs/import.md lists
+/// @throws IoError, DataError naming file and tensor (damage, another model, what is not read), as
+/// docs/import.md lists
 ImportReport import_checkpoint(ImportOptions const& options);
 
-/// config.json of the model a source belongs to: in the directory, or beside the tag's. Null when there is none.
+/// config.json of the model a source belongs to: in the directory, or beside the tag's. Null when
+/// there is none.
 std::optional<std::filesystem::path> find_model_config(std::filesystem::path const& source);
 
 struct ExportOptions {
   std::filesystem::path checkpoint;  ///< Tessera's or DeepSpeed's
   std::string tag = "";
   std::filesystem::path output = {};
-  std::string dtype = "fp32";        ///< fp32, bf16 or fp16
+  std::string dtype = "fp32";  ///< fp32, bf16 or fp16
   std::int64_t max_shard_bytes = 5'000'000'000;
-  ProgressCall progress = {};        ///< bytes of elements read
+  ProgressCall progress = {};  ///< bytes of elements read
 };
 struct ExportReport {
   std::filesystem::path checkpoint;
@@ -60,7 +65,8 @@ struct ExportReport {
   double seconds = 0;
   std::vector<std::filesystem::path> files;
 };
-/// A Hugging Face directory: weights as safetensors, config.json with their type, and the tokenizer's files of the run directory.
+/// A Hugging Face directory: weights as safetensors, config.json with their type, and the
+/// tokenizer's files of the run directory.
 ExportReport export_model(ExportOptions const& options);
 
 }  // namespace tessera::checkpoint

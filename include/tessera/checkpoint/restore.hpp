@@ -1,5 +1,6 @@
 #pragma once
-/// Restoring from any (ranks, stage) onto any other: each rank reads the byte ranges it needs and nothing else.
+/// Restoring from any (ranks, stage) onto any other: each rank reads the byte ranges it needs and
+/// nothing else.
 
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/checkpoint/save.hpp"
@@ -15,13 +16,17 @@ struct RestoreReport {
   std::int64_t bytes_read = 0;    ///< from files: the blocks that hold them, as they are stored
 };
 
-/// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against its checksum; a block that is
-/// needed in part is read as a whole for that. Collective; all ranks throw when one fails.
-/// @throws DataError naming file and tensor: damage, missing or truncated shard, tensors or shapes other than the plan's
+/// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against
+/// its checksum; a block that is needed in part is read as a whole for that. Collective; all ranks
+/// throw when one fails.
+/// @throws DataError naming file and tensor: damage, missing or truncated shard, tensors or shapes
+/// other than the plan's
 /// @throws IoError when a file cannot be read
-RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan, StateViews const& states, comm::Collectives& comm);
+RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
+                      StateViews const& states, comm::Collectives& comm);
 
 /// The part of one rank of the plan, without communication.
-RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank, StateViews const& states);
+RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
+                           StateViews const& states);
 
 }  // namespace tessera::checkpoint

@@ -1,6 +1,7 @@
 #pragma once
-/// safetensors files, single or sharded with model.safetensors.index.json. The reader trusts nothing in them.
-/// Layout: u64 header bytes | JSON header {name: {dtype, shape, data_offsets}} | data, without holes.
+/// safetensors files, single or sharded with model.safetensors.index.json. The reader trusts
+/// nothing in them. Layout: u64 header bytes | JSON header {name: {dtype, shape, data_offsets}} |
+/// data, without holes.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +19,7 @@ struct SafetensorsEntry {
   std::string dtype;  ///< as in the file: "F32", "BF16", ...
   std::vector<std::int64_t> shape;
   std::int64_t numel = 0;
-  int file = 0;                ///< index in files()
+  int file = 0;                  ///< index in files()
   std::int64_t file_offset = 0;  ///< bytes from the start of the file
   std::int64_t bytes = 0;
 };
@@ -26,10 +27,12 @@ struct SafetensorsEntry {
 /// An open safetensors model. Reads are positional: threads may share it.
 class SafetensorsReader {
  public:
-  /// @param path a .safetensors file, an index file, or a directory with model.safetensors or model.safetensors.index.json
+  /// @param path a .safetensors file, an index file, or a directory with model.safetensors or
+  /// model.safetensors.index.json
   /// @throws IoError, or DataError naming file and entry (docs/checkpoint.md lists the checks)
   explicit SafetensorsReader(std::filesystem::path const& path);
-  /// The reader of another process, from its layout() and descriptors of its files() (owned from here on): reads no header.
+  /// The reader of another process, from its layout() and descriptors of its files() (owned from
+  /// here on): reads no header.
   SafetensorsReader(ConfigTree const& layout, std::vector<int> const& descriptors);
   ~SafetensorsReader();
   SafetensorsReader(SafetensorsReader&&) noexcept;
@@ -41,7 +44,8 @@ class SafetensorsReader {
   SafetensorsEntry const* find(std::string const& name) const;
   /// Elements [first, first + numel) of a tensor as fp32 (from F64, F32, F16 or BF16).
   /// @throws DataError when the tensor is missing, is of another dtype or is shorter
-  void read_as_fp32(std::string const& name, std::int64_t first, std::int64_t numel, float* out) const;
+  void read_as_fp32(std::string const& name, std::int64_t first, std::int64_t numel,
+                    float* out) const;
 
  private:
   struct State;
@@ -52,25 +56,28 @@ namespace detail {
 class WeightFiles;
 }
 
-/// The weights of a Hugging Face model directory, looked up by parameter: safetensors, else pytorch_model.bin (read as data, nothing
-/// in it is executed), each single or sharded.
+/// The weights of a Hugging Face model directory, looked up by parameter: safetensors, else
+/// pytorch_model.bin (read as data, nothing in it is executed), each single or sharded.
 class ModelWeights {
  public:
   /// @throws DataError when files are malformed, IoError when the directory has neither
   explicit ModelWeights(std::filesystem::path const& model_directory);
-  /// The weights that another process has looked up, from its layout() and descriptors of its files() (owned from here on).
+  /// The weights that another process has looked up, from its layout() and descriptors of its
+  /// files() (owned from here on).
   ModelWeights(std::string const& layout, std::vector<int> const& descriptors);
   ~ModelWeights();
   ModelWeights(ModelWeights&&) noexcept;
   ModelWeights& operator=(ModelWeights&&) noexcept;
 
-  /// Checks that every parameter is there (under its name, an alias, or either without or with the leading "transformer." or
-  /// "model.") with its shape. @throws DataError listing what is missing or has another shape
+  /// Checks that every parameter is there (under its name, an alias, or either without or with the
+  /// leading "transformer." or "model.") with its shape. @throws DataError listing what is missing
+  /// or has another shape
   void require(std::vector<memory::UnitSpec> const& units) const;
   std::vector<std::filesystem::path> const& files() const;
   std::string layout() const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
-  void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel, float* out) const;
+  void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel,
+            float* out) const;
 
  private:
   std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there

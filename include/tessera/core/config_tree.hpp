@@ -1,5 +1,6 @@
 #pragma once
-/// JSON documents as values: DeepSpeed configurations, Hugging Face config.json, run files, manifests, status and metrics.
+/// JSON documents as values: DeepSpeed configurations, Hugging Face config.json, run files,
+/// manifests, status and metrics.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +12,8 @@
 
 namespace tessera {
 
-/// One JSON value. Objects keep the order of their keys. Integers and floating-point numbers are told apart.
+/// One JSON value. Objects keep the order of their keys. Integers and floating-point numbers are
+/// told apart.
 class ConfigTree {
  public:
   using Array = std::vector<ConfigTree>;
@@ -33,12 +35,13 @@ class ConfigTree {
   static ConfigTree object() { return ConfigTree(Object{}); }
   static ConfigTree array() { return ConfigTree(Array{}); }
 
-  /// Parses strict JSON, or with `relaxed` also // /* */ # comments, trailing commas, and lines that end without their comma (what
-  /// DeepSpeed's HJSON reader lets pass).
-  /// Refuses duplicate keys, more than 64 MiB, and nesting deeper than 64. @p source names the text in messages.
+  /// Parses strict JSON, or with `relaxed` also // /* */ # comments, trailing commas, and lines
+  /// that end without their comma (what DeepSpeed's HJSON reader lets pass). Refuses duplicate
+  /// keys, more than 64 MiB, and nesting deeper than 64. @p source names the text in messages.
   /// @throws DataError with line and column.
   enum class Syntax { strict, relaxed };
-  static ConfigTree parse(std::string_view text, std::string const& source, Syntax syntax = Syntax::strict);
+  static ConfigTree parse(std::string_view text, std::string const& source,
+                          Syntax syntax = Syntax::strict);
   /// @throws IoError if the file cannot be read, DataError if it is malformed.
   static ConfigTree read(std::filesystem::path const& file, Syntax syntax = Syntax::strict);
 
@@ -55,7 +58,8 @@ class ConfigTree {
   /// "an object", "a string", ... for messages.
   std::string_view type_name() const;
 
-  /// Typed reads; @throws DataError naming the found type. as_int accepts a floating-point number without a fraction (5e8).
+  /// Typed reads; @throws DataError naming the found type. as_int accepts a floating-point number
+  /// without a fraction (5e8).
   bool as_bool() const;
   std::int64_t as_int() const;
   double as_double() const;

@@ -1,5 +1,6 @@
 #pragma once
-/// Errors, exit codes and contract checks. Every message says what failed with its values, why that is wrong, and what to try.
+/// Errors, exit codes and contract checks. Every message says what failed with its values, why that
+/// is wrong, and what to try.
 
 #include <sstream>
 #include <stdexcept>
@@ -8,7 +9,8 @@
 
 namespace tessera {
 
-/// Exit codes of all programs (sysexits.h where one fits). docs/exit-codes.md explains each to users.
+/// Exit codes of all programs (sysexits.h where one fits). docs/exit-codes.md explains each to
+/// users.
 enum class ExitCode : int {
   done = 0,
   usage = 64,          ///< unknown or contradictory argument
@@ -50,7 +52,8 @@ struct OutOfMemoryError : Error {
 };
 /// A rank that died or missed a deadline; `rank` is -1 when no single one can be named.
 struct PeerLostError : Error {
-  PeerLostError(int suspect_rank, std::string const& message) : Error(ExitCode::peer_lost, message), rank(suspect_rank) {}
+  PeerLostError(int suspect_rank, std::string const& message)
+      : Error(ExitCode::peer_lost, message), rank(suspect_rank) {}
   int rank;
 };
 
@@ -66,23 +69,26 @@ std::string concat(Args const&... args) {
 std::string with_errno(std::string const& what, int errno_value);
 
 namespace detail {
-[[noreturn]] void contract_failed(char const* kind, char const* condition, char const* file, int line, std::string const& message);
+[[noreturn]] void contract_failed(char const* kind, char const* condition, char const* file,
+                                  int line, std::string const& message);
 }
 
 }  // namespace tessera
 
-/// Input, files and environment: always on. TESSERA_VALIDATE(n > 0, ConfigError, "train_batch_size is ", n, "; it must be positive")
-#define TESSERA_VALIDATE(condition, error_type, ...)                            \
-  do {                                                                          \
+/// Input, files and environment: always on. TESSERA_VALIDATE(n > 0, ConfigError, "train_batch_size
+/// is ", n, "; it must be positive")
+#define TESSERA_VALIDATE(condition, error_type, ...)                               \
+  do {                                                                             \
     if (!(condition)) throw ::tessera::error_type(::tessera::concat(__VA_ARGS__)); \
   } while (false)
 
 /// Contracts between functions: on in builds with TESSERA_ASSERTIONS (host-debug), free otherwise.
 #ifdef TESSERA_ASSERTIONS
-#define TESSERA_CONTRACT_(kind, condition, ...)                                                                   \
-  do {                                                                                                            \
-    if (!(condition))                                                                                             \
-      ::tessera::detail::contract_failed(kind, #condition, __FILE__, __LINE__, ::tessera::concat("" __VA_OPT__(, ) __VA_ARGS__)); \
+#define TESSERA_CONTRACT_(kind, condition, ...)                                             \
+  do {                                                                                      \
+    if (!(condition))                                                                       \
+      ::tessera::detail::contract_failed(kind, #condition, __FILE__, __LINE__,              \
+                                         ::tessera::concat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 #else
 #define TESSERA_CONTRACT_(kind, condition, ...) \

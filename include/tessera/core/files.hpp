@@ -6,11 +6,13 @@
 
 namespace tessera {
 
-/// Writes @p text to a temporary file beside @p file, syncs it and renames it: a reader sees the old or the new file, never a part.
+/// Writes @p text to a temporary file beside @p file, syncs it and renames it: a reader sees the
+/// old or the new file, never a part.
 /// @throws IoError naming the file and the system's reason; nothing is left behind
 void write_file_atomically(std::filesystem::path const& file, std::string const& text);
 
-/// Writes all of @p text to an open descriptor, going on after interruptions and short writes. @throws IoError naming @p file
+/// Writes all of @p text to an open descriptor, going on after interruptions and short writes.
+/// @throws IoError naming @p file
 void write_all(int descriptor, std::string const& text, std::filesystem::path const& file);
 
 /// Makes a rename or a new entry in @p directory durable; file systems that cannot are left alone.

@@ -5,7 +5,8 @@
 
 namespace tessera {
 
-/// The host's name for messages and for the names of files; "unknown" when the system does not tell.
+/// The host's name for messages and for the names of files; "unknown" when the system does not
+/// tell.
 std::string host_name();
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
-/// The last line of a terminal while something goes on: written over again and again, and gone before other output.
+/// The last line of a terminal while something goes on: written over again and again, and gone
+/// before other output.
 
 #include <chrono>
 #include <cstdint>
@@ -22,8 +23,10 @@ class LiveLine {
   bool terminal_ = false, shown_ = false;
 };
 
-/// "verify [=======>            ]  38 %  1.9 of 5.0 GiB, 1.2 GiB/s, left 3s", at most ten times a second.
-std::string progress_text(std::string const& label, std::int64_t done_bytes, std::int64_t total_bytes, double seconds);
+/// "verify [=======>            ]  38 %  1.9 of 5.0 GiB, 1.2 GiB/s, left 3s", at most ten times a
+/// second.
+std::string progress_text(std::string const& label, std::int64_t done_bytes,
+                          std::int64_t total_bytes, double seconds);
 
 class ByteProgress {
  public:

@@ -1,7 +1,7 @@
 #pragma once
-/// Counter-based random numbers: the value depends on (seed, stream, counter) only, never on who draws it or when, so results
-/// are the same on every rank count and after a resume. Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as
-/// 1, 2, 3", SC'11, section 3.3 and table 2.
+/// Counter-based random numbers: the value depends on (seed, stream, counter) only, never on who
+/// draws it or when, so results are the same on every rank count and after a resume. Philox4x32-10:
+/// Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11, section 3.3 and table 2.
 
 #include <array>
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace tessera {
 
 struct Philox {
   std::uint64_t seed = 0;
-  std::uint64_t stream = 0;  ///< names the use (layer, site, step), so that two uses never share numbers
+  std::uint64_t stream =
+      0;  ///< names the use (layer, site, step), so that two uses never share numbers
 
   struct Block {
     std::uint32_t v[4];
@@ -20,9 +21,12 @@ struct Philox {
 
   /// Four 32-bit numbers for this counter.
   TESSERA_FUNCTION Block operator()(std::uint64_t counter) const {
-    std::uint32_t c0 = static_cast<std::uint32_t>(counter), c1 = static_cast<std::uint32_t>(counter >> 32);
-    std::uint32_t c2 = static_cast<std::uint32_t>(stream), c3 = static_cast<std::uint32_t>(stream >> 32);
-    std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
+    std::uint32_t c0 = static_cast<std::uint32_t>(counter),
+                  c1 = static_cast<std::uint32_t>(counter >> 32);
+    std::uint32_t c2 = static_cast<std::uint32_t>(stream),
+                  c3 = static_cast<std::uint32_t>(stream >> 32);
+    std::uint32_t k0 = static_cast<std::uint32_t>(seed),
+                  k1 = static_cast<std::uint32_t>(seed >> 32);
     for (int round = 0; round < 10; ++round) {
       std::uint64_t const p0 = std::uint64_t{0xD2511F53u} * c0;
       std::uint64_t const p1 = std::uint64_t{0xCD9E8D57u} * c2;

@@ -1,5 +1,6 @@
 #pragma once
-/// Libraries that a program uses where they are and does without where they are not: loaded at the first need, never unloaded.
+/// Libraries that a program uses where they are and does without where they are not: loaded at the
+/// first need, never unloaded.
 
 #include <string>
 #include <vector>

@@ -8,7 +8,8 @@ namespace tessera {
 
 /// 1234567 -> "1,234,567"
 std::string with_commas(std::int64_t value);
-/// For a terminal: control characters (but line ends and tabs), which a hostile file may put into a name, become '?'; cut at 16 KiB.
+/// For a terminal: control characters (but line ends and tabs), which a hostile file may put into a
+/// name, become '?'; cut at 16 KiB.
 std::string printable(std::string text);
 /// "rank" or "ranks"
 std::string plural(std::int64_t count, std::string const& noun);

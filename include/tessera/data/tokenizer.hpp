@@ -1,5 +1,6 @@
 #pragma once
-/// Byte-level BPE tokenizers, read from the files of a Hugging Face model directory; no Python needed.
+/// Byte-level BPE tokenizers, read from the files of a Hugging Face model directory; no Python
+/// needed.
 
 #include <cstdint>
 #include <filesystem>
@@ -11,20 +12,24 @@
 
 namespace tessera::data {
 
-/// Gives the token ids that Hugging Face's fast tokenizers give for the same files: added tokens are cut out first, the rest is cut
-/// into words by the pre_tokenizer, each word is merged by rank, and the post_processor's ids are put around the text.
+/// Gives the token ids that Hugging Face's fast tokenizers give for the same files: added tokens
+/// are cut out first, the rest is cut into words by the pre_tokenizer, each word is merged by rank,
+/// and the post_processor's ids are put around the text.
 ///
-/// Read of tokenizer.json: model BPE (merges as strings or pairs, unk_token, fuse_unk, ignore_merges), pre_tokenizer ByteLevel alone
-/// or after Split and Digits, post_processor ByteLevel and TemplateProcessing, added_tokens with all flags. Beside it,
-/// tokenizer_config.json and special_tokens_map.json name special tokens and model_max_length. Anything else that would change ids
-/// (normalizers, other models) is refused by name.
+/// Read of tokenizer.json: model BPE (merges as strings or pairs, unk_token, fuse_unk,
+/// ignore_merges), pre_tokenizer ByteLevel alone or after Split and Digits, post_processor
+/// ByteLevel and TemplateProcessing, added_tokens with all flags. Beside it, tokenizer_config.json
+/// and special_tokens_map.json name special tokens and model_max_length. Anything else that would
+/// change ids (normalizers, other models) is refused by name.
 ///
-/// A byte sequence that is not UTF-8 is read as U+FFFD, as bytes.decode(errors="replace") gives in Python.
+/// A byte sequence that is not UTF-8 is read as U+FFFD, as bytes.decode(errors="replace") gives in
+/// Python.
 ///
 /// encode() keeps words it has seen; use one Tokenizer from one thread at a time.
 class Tokenizer {
  public:
-  /// @param path a directory with tokenizer.json, or with vocab.json and merges.txt; or one of these files.
+  /// @param path a directory with tokenizer.json, or with vocab.json and merges.txt; or one of
+  /// these files.
   /// @throws IoError, DataError or ConfigError naming file and field.
   explicit Tokenizer(std::filesystem::path const& path);
   ~Tokenizer();
@@ -36,8 +41,10 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const;
 
   enum class SpecialTokens { keep, skip };
-  /// The text of these tokens; bytes that make no UTF-8 become U+FFFD, ids without a token are left out.
-  std::string decode(std::span<std::int32_t const> ids, SpecialTokens special = SpecialTokens::keep) const;
+  /// The text of these tokens; bytes that make no UTF-8 become U+FFFD, ids without a token are left
+  /// out.
+  std::string decode(std::span<std::int32_t const> ids,
+                     SpecialTokens special = SpecialTokens::keep) const;
 
   /// The id of a token as it is written in the vocabulary, or -1.
   std::int32_t find(std::string_view token) const;

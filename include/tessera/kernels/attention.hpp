@@ -1,6 +1,7 @@
 #pragma once
 /// Causal multi-head attention without a T x T buffer: tiles with an online softmax.
-/// Dao et al., "FlashAttention", NeurIPS 2022, algorithms 1 and 4; Milakov & Gimelshein, arXiv 1805.02867.
+/// Dao et al., "FlashAttention", NeurIPS 2022, algorithms 1 and 4; Milakov & Gimelshein, arXiv
+/// 1805.02867.
 
 #include "tessera/kernels/elementwise.hpp"
 
@@ -15,8 +16,8 @@ struct AttentionShape {
   float scale = 1.0f;  ///< of q.k, 1/sqrt(head_dim) for GPT-2
 };
 
-/// Rows of q, k, v: q of (b, t, h) starts at base + ((b * T + t) * row_stride + h * head_dim); the fused projection
-/// [B, T, 3C] of GPT-2 is three such views with row_stride 3C.
+/// Rows of q, k, v: q of (b, t, h) starts at base + ((b * T + t) * row_stride + h * head_dim); the
+/// fused projection [B, T, 3C] of GPT-2 is three such views with row_stride 3C.
 struct AttentionInput {
   void const* base = nullptr;
   std::int64_t row_stride = 0;
@@ -26,16 +27,18 @@ struct AttentionOutput {
   std::int64_t row_stride = 0;
 };
 
-/// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s<=t(scale q.k));  lse[b,h,t] = log sum_s exp(scale q.k)  fp32
-/// Shapes   out [B, T, heads*head_dim] dtype;  lse [B, heads, T] fp32
-/// The dropout element of (b, h, t, s) is first_element + ((b * heads + h) * T + t) * T + s.
-void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse, AttentionInput query,
-               AttentionInput key, AttentionInput value, Dropout const& drop);
+/// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s<=t(scale q.k));  lse[b,h,t] = log sum_s
+/// exp(scale q.k)  fp32 Shapes   out [B, T, heads*head_dim] dtype;  lse [B, heads, T] fp32 The
+/// dropout element of (b, h, t, s) is first_element + ((b * heads + h) * T + t) * T + s.
+void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse,
+               AttentionInput query, AttentionInput key, AttentionInput value, Dropout const& drop);
 
 /// dquery, dkey, dvalue overwritten. @p workspace: attention_backward_workspace() fp32 elements.
-void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery, AttentionOutput dkey,
-                        AttentionOutput dvalue, ConstTensorView dout, ConstTensorView out, ConstTensorView lse, AttentionInput query,
-                        AttentionInput key, AttentionInput value, Dropout const& drop, TensorView workspace);
+void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery,
+                        AttentionOutput dkey, AttentionOutput dvalue, ConstTensorView dout,
+                        ConstTensorView out, ConstTensorView lse, AttentionInput query,
+                        AttentionInput key, AttentionInput value, Dropout const& drop,
+                        TensorView workspace);
 /// Device kernels need one number a row of a head, the host's tiles whole rows.
 std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape);
 

@@ -1,5 +1,6 @@
 #pragma once
-/// How kernels on a device are chosen. Set once, before the first kernel; the host's kernels do not look at it.
+/// How kernels on a device are chosen. Set once, before the first kernel; the host's kernels do not
+/// look at it.
 
 #include <string>
 
@@ -12,15 +13,18 @@ enum class DeviceAttention {
 };
 
 enum class DeviceGelu {
-  automatic,  ///< fused in fp16 and bf16 where that is known to pay: Hopper and later with cuBLASLt 12.5 or newer
+  automatic,  ///< fused in fp16 and bf16 where that is known to pay: Hopper and later with
+              ///< cuBLASLt 12.5 or newer
   fused,      ///< in the epilogue of the product wherever cuBLASLt serves it
   separate,   ///< always a kernel of its own
 };
 
 struct DeviceSettings {
   DeviceAttention attention = DeviceAttention::automatic;
-  bool tf32 = false;          ///< fp32 products on tensor cores: operands rounded to 10 bits of fraction, sums in fp32
-  bool deterministic = true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
+  bool tf32 = false;  ///< fp32 products on tensor cores: operands rounded to 10 bits of fraction,
+                      ///< sums in fp32
+  bool deterministic =
+      true;  ///< the same bits in every run: no algorithm that sums in an order of its own choice
   DeviceGelu gelu = DeviceGelu::automatic;
 
   bool operator==(DeviceSettings const&) const = default;

@@ -1,5 +1,6 @@
 #pragma once
-/// Owned memory. Every allocation has a name, a purpose and a tier, and is counted by the process's ledger.
+/// Owned memory. Every allocation has a name, a purpose and a tier, and is counted by the process's
+/// ledger.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,14 +14,25 @@
 
 namespace tessera::memory {
 
-/// Where memory lives. `device` and `pinned` (host memory that a device reads and writes at full speed) need a device.
+/// Where memory lives. `device` and `pinned` (host memory that a device reads and writes at full
+/// speed) need a device.
 enum class Tier { device, host, pinned };
 
 /// What memory is for; the first four are the model states that the ZeRO formulas speak of.
-enum class Purpose { weights, gradients, master_weights, optimizer_state, communication, activations, workspace, data };
+enum class Purpose {
+  weights,
+  gradients,
+  master_weights,
+  optimizer_state,
+  communication,
+  activations,
+  workspace,
+  data
+};
 std::string_view name_of(Purpose purpose);
 
-/// Bytes now and at most, by purpose, of this process: one ledger for the host's memory, one for the device's. Entries of the same purpose and name add up.
+/// Bytes now and at most, by purpose, of this process: one ledger for the host's memory, one for
+/// the device's. Entries of the same purpose and name add up.
 struct LedgerEntry {
   Purpose purpose;
   std::string name;
@@ -45,11 +57,14 @@ class Ledger {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large; 256-byte-aligned on the device) memory. On the device both the zeroing and the end of its life are in the order of the streams: see detail/device_memory.hpp.
+/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large;
+/// 256-byte-aligned on the device) memory. On the device both the zeroing and the end of its life
+/// are in the order of the streams: see detail/device_memory.hpp.
 class Buffer {
  public:
   Buffer() = default;
-  /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node, or what is held on the device and for what.
+  /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node, or what is
+  /// held on the device and for what.
   Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier = Tier::host);
   Buffer(Buffer&&) noexcept;
   Buffer& operator=(Buffer&&) noexcept;
@@ -60,7 +75,8 @@ class Buffer {
   std::string const& name() const { return name_; }
   Tier tier() const { return tier_; }
   /// View from byte @p offset.
-  TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims, std::size_t offset = 0) const;
+  TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims,
+                  std::size_t offset = 0) const;
 
  private:
   void release() noexcept;
@@ -71,8 +87,9 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-/// Stack allocator for activations and workspaces: allocate going forward, roll back to a mark going backward. Grows by whole
-/// blocks when first used; a step after the first allocates nothing from the system.
+/// Stack allocator for activations and workspaces: allocate going forward, roll back to a mark
+/// going backward. Grows by whole blocks when first used; a step after the first allocates nothing
+/// from the system.
 class Arena {
  public:
   using Mark = std::size_t;

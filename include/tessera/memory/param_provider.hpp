@@ -1,9 +1,10 @@
 #pragma once
 /// How model code gets its weights and hands back its gradients, without knowing the ZeRO stage.
 ///
-/// A model is a list of units (embedding, each block, head). A unit's parameters lie in one flat, padded buffer. The model
-/// acquires a unit's weights for a scope and writes the unit's gradients into a buffer it is given; what happens at the ends of
-/// those scopes (all-gather, release, reduce-scatter) is the provider's business.
+/// A model is a list of units (embedding, each block, head). A unit's parameters lie in one flat,
+/// padded buffer. The model acquires a unit's weights for a scope and writes the unit's gradients
+/// into a buffer it is given; what happens at the ends of those scopes (all-gather, release,
+/// reduce-scatter) is the provider's business.
 
 #include <cstdint>
 #include <functional>
@@ -24,11 +25,13 @@ struct Initializer {
 };
 
 struct ParameterSpec {
-  std::string name;                 ///< Hugging Face name, e.g. "transformer.h.0.attn.c_attn.weight"
+  std::string name;  ///< Hugging Face name, e.g. "transformer.h.0.attn.c_attn.weight"
   std::vector<std::int64_t> shape;  ///< at most 4 dimensions
   Initializer init;
-  bool decays = true;               ///< weight decay applies (false: biases and norms, see transformers' get_decay_parameter_names)
-  std::vector<std::string> aliases; ///< further names of the same tensor (tied head: "lm_head.weight")
+  bool decays = true;  ///< weight decay applies (false: biases and norms, see transformers'
+                       ///< get_decay_parameter_names)
+  std::vector<std::string>
+      aliases;  ///< further names of the same tensor (tied head: "lm_head.weight")
 
   std::int64_t numel() const {
     std::int64_t n = 1;
@@ -75,8 +78,10 @@ class WeightLease {
 /// Where the gradients of one unit go, for a scope.
 class GradientLease {
  public:
-  /// @param accumulate per unit: true when values are already there and kernels must add instead of overwrite
-  GradientLease(std::vector<TensorView> parameters, bool accumulate) : parameters_(std::move(parameters)), accumulate_(accumulate) {}
+  /// @param accumulate per unit: true when values are already there and kernels must add instead of
+  /// overwrite
+  GradientLease(std::vector<TensorView> parameters, bool accumulate)
+      : parameters_(std::move(parameters)), accumulate_(accumulate) {}
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
   bool accumulate() const { return accumulate_; }
 
@@ -89,19 +94,23 @@ class ParamProvider {
  public:
   virtual ~ParamProvider() = default;
 
-  /// Says which units will be acquired, in order, so that later ones can be fetched ahead. Called at the start of a pass.
+  /// Says which units will be acquired, in order, so that later ones can be fetched ahead. Called
+  /// at the start of a pass.
   virtual void begin_pass(Pass pass, std::vector<int> acquisitions) = 0;
 
-  /// Weights of @p unit, usable by work added to @p compute from now on. @pre called in the announced order.
+  /// Weights of @p unit, usable by work added to @p compute from now on. @pre called in the
+  /// announced order.
   virtual WeightLease acquire(int unit, Queue& compute) = 0;
 
-  /// Gradient buffer of @p unit. May be taken several times in a micro-step (a tied embedding gets contributions from the head
-  /// and from itself): from the second time on the lease says accumulate(). Each contribution writes all parameters of the unit;
-  /// in a unit with tied parameters (those with aliases) it may write the tied ones only: the others are zeroed beforehand, so
-  /// that accumulate() holds for every parameter of the lease.
+  /// Gradient buffer of @p unit. May be taken several times in a micro-step (a tied embedding gets
+  /// contributions from the head and from itself): from the second time on the lease says
+  /// accumulate(). Each contribution writes all parameters of the unit; in a unit with tied
+  /// parameters (those with aliases) it may write the tied ones only: the others are zeroed
+  /// beforehand, so that accumulate() holds for every parameter of the lease.
   virtual GradientLease gradient(int unit, Queue& compute) = 0;
 
-  /// All contributions of this micro-step to @p unit have been added to @p compute; its reduction may start.
+  /// All contributions of this micro-step to @p unit have been added to @p compute; its reduction
+  /// may start.
   virtual void gradient_complete(int unit, Queue& compute) = 0;
 };
 

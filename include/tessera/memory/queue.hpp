@@ -1,8 +1,9 @@
 #pragma once
 /// A queue is an ordered lane of work; order between queues is by events only.
 ///
-/// Three kinds stand behind one type: `inline` runs each task in the caller (the compute queue of the host: Kokkos kernels
-/// use all its threads), `worker` is a host thread (communication, host copies, disk), `stream` is a CUDA stream.
+/// Three kinds stand behind one type: `inline` runs each task in the caller (the compute queue of
+/// the host: Kokkos kernels use all its threads), `worker` is a host thread (communication, host
+/// copies, disk), `stream` is a CUDA stream.
 
 #include <chrono>
 #include <functional>
@@ -39,16 +40,19 @@ class Queue {
   virtual QueueKind kind() const = 0;
   virtual std::string_view name() const = 0;
 
-  /// Adds host work. On a stream queue the work runs on the host in stream order. After a task has thrown, later tasks of the
-  /// queue are dropped and every later event reports that error.
+  /// Adds host work. On a stream queue the work runs on the host in stream order. After a task has
+  /// thrown, later tasks of the queue are dropped and every later event reports that error.
   virtual void submit(std::function<void()> task) = 0;
   /// The point after all work added so far.
   virtual Event record() = 0;
-  /// Work added from now on starts after @p event. Never blocks the caller, except on an inline queue, whose caller is the lane.
+  /// Work added from now on starts after @p event. Never blocks the caller, except on an inline
+  /// queue, whose caller is the lane.
   virtual void wait(Event const& event) = 0;
-  /// Runs @p work, which adds work to this queue; a stream queue made for it (Replay::graphs) collects that and adds it as one graph.
-  /// @p work neither records nor waits nor takes memory of the device from the second time on. @p shape names what it adds: for the same
-  /// name the same sequence of kernels, whatever their sizes and operands, so that one executable graph serves all.
+  /// Runs @p work, which adds work to this queue; a stream queue made for it (Replay::graphs)
+  /// collects that and adds it as one graph.
+  /// @p work neither records nor waits nor takes memory of the device from the second time on. @p
+  /// shape names what it adds: for the same name the same sequence of kernels, whatever their sizes
+  /// and operands, so that one executable graph serves all.
   virtual void replay(std::string const& shape, std::function<void()> const& work) {
     (void)shape;
     work();

@@ -12,15 +12,16 @@
 
 namespace tessera::memory {
 
-/// View of up to four dimensions; the element type is a run-time value so that layers and models need no templates.
-/// `Void` is void or void const: use TensorView and ConstTensorView.
+/// View of up to four dimensions; the element type is a run-time value so that layers and models
+/// need no templates. `Void` is void or void const: use TensorView and ConstTensorView.
 template <class Void>
 class BasicTensorView {
  public:
   using Byte = std::conditional_t<std::is_const_v<Void>, std::byte const, std::byte>;
 
   BasicTensorView() = default;
-  BasicTensorView(Void* data, Dtype dtype, std::initializer_list<std::int64_t> dims) : data_(data), dtype_(dtype) {
+  BasicTensorView(Void* data, Dtype dtype, std::initializer_list<std::int64_t> dims)
+      : data_(data), dtype_(dtype) {
     TESSERA_EXPECT(dims.size() <= 4);
     for (auto d : dims) dims_[static_cast<std::size_t>(rank_++)] = d;
   }
@@ -48,9 +49,12 @@ class BasicTensorView {
   /// Typed pointer. @pre T is the dtype of the view.
   template <class T>
   auto as() const {
-    TESSERA_EXPECT(dtype_of<T>() == dtype_, "view of ", name_of(dtype_), " read as ", name_of(dtype_of<T>()));
-    if constexpr (std::is_const_v<Void>) return static_cast<T const*>(data_);
-    else return static_cast<T*>(data_);
+    TESSERA_EXPECT(dtype_of<T>() == dtype_, "view of ", name_of(dtype_), " read as ",
+                   name_of(dtype_of<T>()));
+    if constexpr (std::is_const_v<Void>)
+      return static_cast<T const*>(data_);
+    else
+      return static_cast<T*>(data_);
   }
 
   /// The same elements with other dimensions. @pre the number of elements is the same.

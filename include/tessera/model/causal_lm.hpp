@@ -1,5 +1,6 @@
 #pragma once
-/// A causal language model as a list of units; forward and backward are lists of kernel calls per unit.
+/// A causal language model as a list of units; forward and backward are lists of kernel calls per
+/// unit.
 
 #include <cstdint>
 #include <memory>
@@ -13,27 +14,33 @@
 
 namespace tessera::model {
 
-/// One micro-batch of rows that are all `sequence` tokens long; labels are the tokens themselves, shifted inside the model.
+/// One micro-batch of rows that are all `sequence` tokens long; labels are the tokens themselves,
+/// shifted inside the model.
 struct Batch {
   std::int32_t const* tokens = nullptr;  ///< [rows, sequence]
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
-  /// Index of each row in the step's global batch (dropout masks depend on it, not on the rank). Rows are consecutive.
+  /// Index of each row in the step's global batch (dropout masks depend on it, not on the rank).
+  /// Rows are consecutive.
   std::int64_t first_global_row = 0;
 };
 
 /// What a pass needs besides the batch.
 struct PassSettings {
   std::uint64_t dropout_seed = 0;
-  std::uint64_t step = 0;               ///< optimizer step, part of the dropout stream
-  float gradient_scale = 1.0f;          ///< loss scale / predicted tokens of the global batch: d(sum of token losses) is multiplied by it
-  bool gradient_checkpointing = false;  ///< keep only each block's input and recompute the block in backward
+  std::uint64_t step = 0;       ///< optimizer step, part of the dropout stream
+  float gradient_scale = 1.0f;  ///< loss scale / predicted tokens of the global batch: d(sum of
+                                ///< token losses) is multiplied by it
+  bool gradient_checkpointing =
+      false;  ///< keep only each block's input and recompute the block in backward
 };
 
-/// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1) predictions, known once the queue has come past it.
+/// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1)
+/// predictions, known once the queue has come past it.
 class LossSum {
  public:
-  LossSum(std::shared_ptr<double const> value, memory::Event known) : value_(std::move(value)), known_(std::move(known)) {}
+  LossSum(std::shared_ptr<double const> value, memory::Event known)
+      : value_(std::move(value)), known_(std::move(known)) {}
   /// Waits for the queue; rethrows what its work has thrown.
   double value() const;
 
@@ -54,12 +61,16 @@ class CausalLm {
   virtual std::int64_t max_positions() const = 0;
 
   /// Forward and backward of one micro-batch: gradients go to @p params, weights come from it.
-  /// Adds work to @p compute and does not wait for it: a step's micro-batches can be given before the first sum is asked for.
-  virtual LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, memory::Queue& compute) = 0;
+  /// Adds work to @p compute and does not wait for it: a step's micro-batches can be given before
+  /// the first sum is asked for.
+  virtual LossSum train(Batch const& batch, PassSettings const& settings,
+                        memory::ParamProvider& params, memory::Queue& compute) = 0;
   /// Forward only, no dropout.
-  virtual LossSum evaluate(Batch const& batch, memory::ParamProvider& params, memory::Queue& compute) = 0;
+  virtual LossSum evaluate(Batch const& batch, memory::ParamProvider& params,
+                           memory::Queue& compute) = 0;
   /// Logits of the last position of each row, fp32 [rows, vocabulary], for generation.
-  virtual std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params, memory::Queue& compute) = 0;
+  virtual std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params,
+                                               memory::Queue& compute) = 0;
 };
 
 /// Builds a model from a Hugging Face config.json.
@@ -67,14 +78,17 @@ class CausalLm {
 /// @throws ConfigError naming model_type or the field that is missing, unsupported or contradictory
 std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype);
 
-/// run_clm's --config_overrides "n_embd=256,n_layer=4" applied to a configuration; values take the type of the field they replace.
+/// run_clm's --config_overrides "n_embd=256,n_layer=4" applied to a configuration; values take the
+/// type of the field they replace.
 ConfigTree apply_overrides(ConfigTree config, std::string const& overrides);
 
 /// Default config.json of a model_type, as Hugging Face's config class has it.
 ConfigTree default_config(std::string const& model_type);
 
-/// Fills @p out (fp32, `numel` elements of the parameter from element `first`) with the parameter's initial values: a function of
-/// (seed, parameter name, element) only, so every partitioning starts from the same weights.
-void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed, std::int64_t first, std::int64_t numel, float* out);
+/// Fills @p out (fp32, `numel` elements of the parameter from element `first`) with the parameter's
+/// initial values: a function of (seed, parameter name, element) only, so every partitioning starts
+/// from the same weights.
+void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed, std::int64_t first,
+                          std::int64_t numel, float* out);
 
 }  // namespace tessera::model

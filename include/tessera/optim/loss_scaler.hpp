@@ -1,5 +1,6 @@
 #pragma once
-/// Loss scaling as a state machine. DeepSpeed semantics (docs/loss-scaling.md); Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2.
+/// Loss scaling as a state machine. DeepSpeed semantics (docs/loss-scaling.md); Micikevicius et
+/// al., "Mixed Precision Training", ICLR 2018, section 3.2.
 
 #include <cstdint>
 
@@ -7,7 +8,7 @@ namespace tessera::optim {
 
 struct LossScalerConfig {
   bool dynamic = false;
-  double static_scale = 1.0;       ///< of a scaler that is not dynamic
+  double static_scale = 1.0;  ///< of a scaler that is not dynamic
   int initial_scale_power = 16;
   std::int64_t window = 1000;
   int hysteresis = 2;
@@ -28,13 +29,15 @@ class LossScaler {
  public:
   /// @throws ConfigError naming the value that cannot work
   explicit LossScaler(LossScalerConfig const& config);
-  /// Multiplies the loss before backward; gradients of a step are divided by the same value, also when update() then grows it.
+  /// Multiplies the loss before backward; gradients of a step are divided by the same value, also
+  /// when update() then grows it.
   double scale() const { return state_.scale; }
   /// After each optimizer step, with the overflow verdict all ranks agreed on.
   /// @throws ConfigError (78) when the scale is at its minimum and the gradients still overflow
   void update(bool overflow);
   LossScalerState const& state() const { return state_; }
-  /// Continues from a checkpoint; a scaler that is not dynamic keeps the scale of its configuration.
+  /// Continues from a checkpoint; a scaler that is not dynamic keeps the scale of its
+  /// configuration.
   /// @throws DataError for a state no scaler can be in
   void restore(LossScalerState const& state);
 

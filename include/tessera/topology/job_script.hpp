@@ -1,5 +1,6 @@
 #pragma once
-/// Batch scripts for sbatch, made from a template. Text in, text out; what users give never becomes shell code.
+/// Batch scripts for sbatch, made from a template. Text in, text out; what users give never becomes
+/// shell code.
 
 #include <string>
 #include <utility>
@@ -21,12 +22,14 @@ SiteProfile parse_site_profile(std::string const& text, std::string const& sourc
 
 struct JobSettings {
   SiteProfile site;
-  std::vector<std::string> sbatch;     ///< "--nodes=4": replaces the template's own line for that option, else is added
+  std::vector<std::string>
+      sbatch;  ///< "--nodes=4": replaces the template's own line for that option, else is added
   std::vector<std::string> arguments;  ///< what the script sees as "$@"
 };
 
-/// The script that is handed to sbatch: the template with its #SBATCH lines set, the site's modules and variables, and the arguments
-/// in a `set --` line in front of the template's commands. @throws UsageError for #SBATCH values with spaces, quotes or control characters
+/// The script that is handed to sbatch: the template with its #SBATCH lines set, the site's modules
+/// and variables, and the arguments in a `set --` line in front of the template's commands. @throws
+/// UsageError for #SBATCH values with spaces, quotes or control characters
 std::string fill_job_script(std::string const& script_template, JobSettings const& settings);
 
 }  // namespace tessera::topology

@@ -15,23 +15,29 @@ class NodeFiles {
  public:
   NodeFiles() = default;
   ~NodeFiles();
-  NodeFiles(NodeFiles&& other) noexcept : failure(std::move(other.failure)), names_(std::move(other.names_)), descriptors_(other.release()) {}
+  NodeFiles(NodeFiles&& other) noexcept
+      : failure(std::move(other.failure)),
+        names_(std::move(other.names_)),
+        descriptors_(other.release()) {}
   NodeFiles& operator=(NodeFiles&&) = delete;
 
-  std::string failure;  ///< why a file could not be opened, on every rank of the node; empty: all are open
+  std::string
+      failure;  ///< why a file could not be opened, on every rank of the node; empty: all are open
   std::vector<std::filesystem::path> const& names() const { return names_; }
   /// In the order of names(); the caller closes them.
   std::vector<int> release() { return std::exchange(descriptors_, {}); }
 
  private:
-  friend NodeFiles open_on_node(MpiSession const& session, std::vector<std::filesystem::path> const& files);
+  friend NodeFiles open_on_node(MpiSession const& session,
+                                std::vector<std::filesystem::path> const& files);
   std::vector<std::filesystem::path> names_;
   std::vector<int> descriptors_;
 };
 
-/// Opens the files that the node's first rank names, for reading: one open a file and node, whatever the number of ranks. The descriptors
-/// reach the other ranks through a Unix socket (SCM_RIGHTS); a rank that the socket does not reach opens the files itself. Collective
-/// over the node.
+/// Opens the files that the node's first rank names, for reading: one open a file and node,
+/// whatever the number of ranks. The descriptors reach the other ranks through a Unix socket
+/// (SCM_RIGHTS); a rank that the socket does not reach opens the files itself. Collective over the
+/// node.
 NodeFiles open_on_node(MpiSession const& session, std::vector<std::filesystem::path> const& files);
 
 }  // namespace tessera::topology

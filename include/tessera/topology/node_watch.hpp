@@ -1,5 +1,6 @@
 #pragma once
-/// Notices that a whole node has fallen silent (lost, or stopped), which neither MPI nor the node's own ranks can report.
+/// Notices that a whole node has fallen silent (lost, or stopped), which neither MPI nor the node's
+/// own ranks can report.
 
 #include <atomic>
 #include <chrono>
@@ -13,10 +14,12 @@ namespace tessera::topology {
 
 class MpiSession;
 
-/// One rank of each node sends a datagram of 32 bytes to the first node every patience / 10 (3 s at most), and gets one back: a star, for
-/// 1,000 nodes about 300 small datagrams a second at its centre. Who has been heard and then stays silent for `patience` is lost; the first
-/// node tells the others which one. Datagrams carry a number that only this job knows. A node that cannot reach the first one by UDP
-/// is not watched. A pause of this process itself (suspended, in a debugger) counts for nobody.
+/// One rank of each node sends a datagram of 32 bytes to the first node every patience / 10 (3 s at
+/// most), and gets one back: a star, for 1,000 nodes about 300 small datagrams a second at its
+/// centre. Who has been heard and then stays silent for `patience` is lost; the first node tells
+/// the others which one. Datagrams carry a number that only this job knows. A node that cannot
+/// reach the first one by UDP is not watched. A pause of this process itself (suspended, in a
+/// debugger) counts for nobody.
 class NodeWatch {
  public:
   struct Settings {
@@ -58,7 +61,9 @@ class NodeWatch {
   std::thread thread_;
 };
 
-/// The watch of a job; nothing on ranks that do not lead their node, for one node, and when @p patience is 0. Collective.
-std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session, std::chrono::milliseconds patience);
+/// The watch of a job; nothing on ranks that do not lead their node, for one node, and when @p
+/// patience is 0. Collective.
+std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session,
+                                       std::chrono::milliseconds patience);
 
 }  // namespace tessera::topology

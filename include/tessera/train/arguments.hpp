@@ -1,6 +1,7 @@
 #pragma once
-/// The arguments of tessera-train: those of Hugging Face's run_clm.py (ModelArguments, DataTrainingArguments, TrainingArguments of
-/// transformers 5) and a few of Tessera's own, as flags or as a flat JSON file. Reference: docs/options.md.
+/// The arguments of tessera-train: those of Hugging Face's run_clm.py (ModelArguments,
+/// DataTrainingArguments, TrainingArguments of transformers 5) and a few of Tessera's own, as flags
+/// or as a flat JSON file. Reference: docs/options.md.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,14 +26,15 @@ struct RanksPerFile {
 };
 enum class AsyncSave { automatic, on, off };
 
-/// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed configuration: resolve()
-/// (deepspeed_config.hpp) says what holds; a program reads those from ResolvedConfig.
+/// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed
+/// configuration: resolve() (deepspeed_config.hpp) says what holds; a program reads those from
+/// ResolvedConfig.
 struct TrainingArguments {
   // model; empty: none
   std::filesystem::path model_name_or_path, config_name, tokenizer_name;
   std::string config_overrides;  ///< "n_embd=64,n_layer=2"
   std::string model_type;
-  std::string dtype;             ///< "", "auto", "float32", "bfloat16", "float16"
+  std::string dtype;  ///< "", "auto", "float32", "bfloat16", "float16"
 
   // data
   std::filesystem::path train_file, validation_file;
@@ -46,22 +48,25 @@ struct TrainingArguments {
   std::filesystem::path output_dir = "trainer_output";
   bool overwrite_output_dir = false;
   bool do_train = false, do_eval = false, do_generate = false;
-  std::string resume_from_checkpoint;  ///< "" or "auto": the newest if any; "true", "latest": there must be one; "never"; a step; a path
+  std::string resume_from_checkpoint;  ///< "" or "auto": the newest if any; "true", "latest": there
+                                       ///< must be one; "never"; a step; a path
   bool print_config = false, help = false, version = false;
 
   // length and batches
-  std::int64_t per_device_train_batch_size = 8, per_device_eval_batch_size = 8, gradient_accumulation_steps = 1;
+  std::int64_t per_device_train_batch_size = 8, per_device_eval_batch_size = 8,
+               gradient_accumulation_steps = 1;
   double num_train_epochs = 3.0;
   std::int64_t max_steps = -1;  ///< positive: overrides num_train_epochs
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  ///< none: seed
 
   // optimizer and schedule
-  double learning_rate = 5e-5, weight_decay = 0.0, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double learning_rate = 5e-5, weight_decay = 0.0, adam_beta1 = 0.9, adam_beta2 = 0.999,
+         adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  ///< 0: no clipping
   std::string lr_scheduler_type = "linear";
   ConfigTree lr_scheduler_kwargs;  ///< null: none
-  double warmup_steps = 0.0;   ///< below 1: a share of all steps (warmup_ratio ends here too)
+  double warmup_steps = 0.0;       ///< below 1: a share of all steps (warmup_ratio ends here too)
   bool fp16 = false, bf16 = false;
   bool gradient_checkpointing = false;
 
@@ -77,23 +82,24 @@ struct TrainingArguments {
   bool save_only_model = false;
   AsyncSave async_save = AsyncSave::automatic;
   RanksPerFile checkpoint_ranks_per_file;
-  std::int64_t max_save_failures = 3;  ///< failed saves in a row before the run ends; 0: the first one ends it
+  std::int64_t max_save_failures =
+      3;  ///< failed saves in a row before the run ends; 0: the first one ends it
   log::Level log_level = log::Level::info, log_level_replica = log::Level::warning;
 
-  std::filesystem::path log_dir;         ///< a log file for each rank; empty: none
+  std::filesystem::path log_dir;  ///< a log file for each rank; empty: none
 
   // machine
-  bool use_cpu = false;                  ///< --device cpu
-  std::optional<bool> tf32;              ///< fp32 products on a GPU in TF32
-  bool deterministic = true;             ///< the same bits in every run
+  bool use_cpu = false;       ///< --device cpu
+  std::optional<bool> tf32;   ///< fp32 products on a GPU in TF32
+  bool deterministic = true;  ///< the same bits in every run
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
-  bool cuda_graphs = false;              ///< on a GPU a block's kernels as one graph
-  bool needs_cuda = false;               ///< --device cuda: a run without a GPU is refused
-  std::optional<std::int64_t> threads;   ///< a rank's OpenMP threads; none: what the launcher gave
-  double time_limit_minutes = 0.0;       ///< 0: what the batch system says
-  double comm_timeout_seconds = 300.0;   ///< of every wait for other ranks
-  double node_timeout_seconds = 30.0;    ///< silence of a whole node; 0: not watched
+  bool cuda_graphs = false;             ///< on a GPU a block's kernels as one graph
+  bool needs_cuda = false;              ///< --device cuda: a run without a GPU is refused
+  std::optional<std::int64_t> threads;  ///< a rank's OpenMP threads; none: what the launcher gave
+  double time_limit_minutes = 0.0;      ///< 0: what the batch system says
+  double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
+  double node_timeout_seconds = 30.0;   ///< silence of a whole node; 0: not watched
 
   // generation from the trained weights
   std::string prompt;
@@ -105,8 +111,9 @@ struct TrainingArguments {
   ConfigTree deepspeed;
   std::string deepspeed_source;
 
-  OptionValues values;              ///< what was given, and where
-  std::vector<std::string> hints;   ///< accepted options whose effect differs: one line each, for the log
+  OptionValues values;  ///< what was given, and where
+  std::vector<std::string>
+      hints;  ///< accepted options whose effect differs: one line each, for the log
 
   /// Given by flag or run file (not a default).
   bool given(std::string_view name) const { return values.given(name); }
@@ -115,15 +122,19 @@ struct TrainingArguments {
 /// The table behind the command line.
 OptionTable const& argument_table();
 
-/// `tessera-train [run.json] [flags]`: reads the run file, then the flags over it, then the DeepSpeed file.
+/// `tessera-train [run.json] [flags]`: reads the run file, then the flags over it, then the
+/// DeepSpeed file.
 /// @param words  the command line without the program's name
 /// @param read  gives the documents; a job's other ranks take what rank 0 has read
-/// @throws UsageError (64) for flags and contradictions between them, ConfigError (78) for keys of files, IoError, DataError
+/// @throws UsageError (64) for flags and contradictions between them, ConfigError (78) for keys of
+/// files, IoError, DataError
 using ReadDocument = std::function<ConfigTree(std::string const& file)>;
 ConfigTree read_document(std::string const& file);
-TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read = read_document);
+TrainingArguments parse_arguments(std::vector<std::string> const& words,
+                                  ReadDocument const& read = read_document);
 
-/// What the flags alone say, without a look at any file: whether --help or --version is asked for. @throws UsageError for wrong flags
+/// What the flags alone say, without a look at any file: whether --help or --version is asked for.
+/// @throws UsageError for wrong flags
 struct FirstLook {
   bool help = false, version = false;
 };

@@ -1,6 +1,6 @@
 #pragma once
-/// DeepSpeed configurations: which keys are known and how flags, run file and DeepSpeed JSON become one resolved configuration.
-/// Reference: docs/deepspeed-config.md.
+/// DeepSpeed configurations: which keys are known and how flags, run file and DeepSpeed JSON become
+/// one resolved configuration. Reference: docs/deepspeed-config.md.
 
 #include <cstdint>
 #include <map>
@@ -16,7 +16,8 @@
 
 namespace tessera::train {
 
-/// What a run uses, after flags, run file and DeepSpeed JSON were brought together. A comparable value.
+/// What a run uses, after flags, run file and DeepSpeed JSON were brought together. A comparable
+/// value.
 struct ResolvedConfig {
   int world_size = 1;
 
@@ -44,24 +45,28 @@ struct ResolvedConfig {
   std::int64_t prefetch_bucket_size = 50'000'000;
   std::int64_t param_persistence_threshold = 100'000;
   std::int64_t max_live_parameters = 1'000'000'000;
-  bool gather_16bit_weights = false;  ///< checkpoints and the final model have the weights in the working precision
+  bool gather_16bit_weights =
+      false;  ///< checkpoints and the final model have the weights in the working precision
 
   // optimizer
   double learning_rate = 5e-5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0;
-  bool decay_groups = true;  ///< false: every parameter decays (a DeepSpeed "optimizer" section has one group)
+  bool decay_groups =
+      true;  ///< false: every parameter decays (a DeepSpeed "optimizer" section has one group)
   bool adam_l2 = false;
   bool bias_correction = true;
   double max_grad_norm = 1.0;  ///< 0: no clipping
 
-  /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null: --lr_scheduler_type holds.
+  /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null:
+  /// --lr_scheduler_type holds.
   ConfigTree scheduler;
   std::string lr_scheduler_type = "linear";
   ConfigTree lr_scheduler_kwargs;  ///< null: none
-  double warmup_steps = 0.0;  ///< below 1: a share of all steps
+  double warmup_steps = 0.0;       ///< below 1: a share of all steps
 
   std::map<std::string, Origin, std::less<>> origins;  ///< by field name; absent: default
   bool has_deepspeed = false;
-  std::vector<std::string> notes;  ///< accepted keys whose effect differs: one line each, for the log
+  std::vector<std::string>
+      notes;  ///< accepted keys whose effect differs: one line each, for the log
 
   bool operator==(ResolvedConfig const&) const = default;
 };
@@ -69,13 +74,17 @@ struct ResolvedConfig {
 /// The table of all DeepSpeed keys, names as dotted paths.
 OptionTable const& deepspeed_table();
 
-/// Brings flags, run file and DeepSpeed JSON together. An explicit flag that contradicts a number in the JSON is an error; a
-/// default flag gives way to it; "auto" takes the flag, as transformers' Trainer fills it.
-/// @param hidden_size  of the model, for "auto" bucket sizes; 0: not known yet, an "auto" bucket size is then an error
+/// Brings flags, run file and DeepSpeed JSON together. An explicit flag that contradicts a number
+/// in the JSON is an error; a default flag gives way to it; "auto" takes the flag, as transformers'
+/// Trainer fills it.
+/// @param hidden_size  of the model, for "auto" bucket sizes; 0: not known yet, an "auto" bucket
+/// size is then an error
 /// @throws ConfigError naming both values
-ResolvedConfig resolve(TrainingArguments const& arguments, int world_size, std::int64_t hidden_size);
+ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
+                       std::int64_t hidden_size);
 
-/// The scheduler section with every "auto" filled, once the number of optimizer steps is known; null if there is none.
+/// The scheduler section with every "auto" filled, once the number of optimizer steps is known;
+/// null if there is none.
 ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_steps);
 /// Learning rate by step: the scheduler section if there is one, else the Hugging Face schedule.
 optim::Schedule learning_rate_schedule(ResolvedConfig const& config, std::int64_t total_steps);

@@ -7,9 +7,10 @@
 
 namespace tessera::train {
 
-/// Ordinal of this rank's device among those that the process sees, or -1: all ranks compute on the host. With --device auto that
-/// is said in one line when this build has CUDA. Collective.
+/// Ordinal of this rank's device among those that the process sees, or -1: all ranks compute on the
+/// host. With --device auto that is said in one line when this build has CUDA. Collective.
 /// @throws ConfigError on every rank when --device cuda is given and a rank has no device
-int choose_device(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm);
+int choose_device(TrainingArguments const& arguments, topology::MpiSession const& session,
+                  comm::Collectives& comm);
 
 }  // namespace tessera::train

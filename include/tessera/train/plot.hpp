@@ -17,7 +17,8 @@ struct LossCurves {
   std::vector<CurvePoint> evaluation;  ///< eval_loss, at the step after which it was taken
 };
 
-/// Reads metrics.jsonl of a run directory. @throws IoError when it is not there, DataError when it has no loss
+/// Reads metrics.jsonl of a run directory. @throws IoError when it is not there, DataError when it
+/// has no loss
 LossCurves read_loss_curves(std::filesystem::path const& run_directory);
 
 /// A self-contained SVG: training loss (thin), its running mean (thick), evaluation losses (dots).

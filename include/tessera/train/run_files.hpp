@@ -1,5 +1,6 @@
 #pragma once
-/// The files through which a run tells what it does: status.json, metrics.jsonl, and the lines on standard error.
+/// The files through which a run tells what it does: status.json, metrics.jsonl, and the lines on
+/// standard error.
 
 #include <chrono>
 #include <cstdint>
@@ -32,7 +33,8 @@ class StatusFile {
     std::string suspect_host;
   };
   void finish(Ending const& ending);
-  /// From here on this process writes the file although it was not the writer: rank 0 is gone, or this rank alone knows why.
+  /// From here on this process writes the file although it was not the writer: rank 0 is gone, or
+  /// this rank alone knows why.
   void take_over(std::filesystem::path const& run_directory);
 
  private:
@@ -43,10 +45,12 @@ class StatusFile {
   std::chrono::steady_clock::time_point last_write_{};
 };
 
-/// True when status.json says already why the run has failed: a rank that loses its peers afterwards must not hide that reason.
+/// True when status.json says already why the run has failed: a rank that loses its peers
+/// afterwards must not hide that reason.
 bool run_has_failed(std::filesystem::path const& run_directory);
 
-/// metrics.jsonl: one JSON object a line, appended by one writer. After a resume the lines of steps that are run again are dropped.
+/// metrics.jsonl: one JSON object a line, appended by one writer. After a resume the lines of steps
+/// that are run again are dropped.
 class MetricsFile {
  public:
   /// @param first_step steps from here on are written anew; 1 starts an empty file
@@ -61,7 +65,8 @@ class MetricsFile {
   std::filesystem::path file_;
 };
 
-/// Lines for a batch log: one per logging_steps with what a person wants to see; on a terminal also a live line in between.
+/// Lines for a batch log: one per logging_steps with what a person wants to see; on a terminal also
+/// a live line in between.
 class Progress {
  public:
   Progress(bool enabled, std::int64_t total_steps);

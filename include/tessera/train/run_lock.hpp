@@ -17,10 +17,11 @@ struct DirectoryInUse : UsageError {
 
 /// The file `.lock` in the output directory: who owns it, and a number that the owner counts up.
 ///
-/// An owner on this host is alive when its process is (number and start time, so that a number given again does not count). Of one on
-/// another host only the counting tells: a file whose text has not changed for `patience` is stale and taken over. No clock of
-/// another machine and no time stamp of a file is looked at, and no locks of the file system are needed.
-/// An owner that was held up for longer than that learns from held() that it has been replaced.
+/// An owner on this host is alive when its process is (number and start time, so that a number
+/// given again does not count). Of one on another host only the counting tells: a file whose text
+/// has not changed for `patience` is stale and taken over. No clock of another machine and no time
+/// stamp of a file is looked at, and no locks of the file system are needed. An owner that was held
+/// up for longer than that learns from held() that it has been replaced.
 class RunLock {
  public:
   struct Timing {

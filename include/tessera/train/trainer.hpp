@@ -1,5 +1,6 @@
 #pragma once
-/// The job of tessera-train: data, model, engine and checkpoints brought together; train, evaluate, generate.
+/// The job of tessera-train: data, model, engine and checkpoints brought together; train, evaluate,
+/// generate.
 
 #include <chrono>
 #include <cstdint>
@@ -41,7 +42,8 @@ inline constexpr std::size_t checkpoint_states = 3;
 class Trainer {
  public:
   /// Collective over all ranks of @p comm; the referenced objects outlive the trainer.
-  Trainer(TrainingArguments const& arguments, topology::MpiSession const& session, comm::Collectives& comm, StatusFile& status);
+  Trainer(TrainingArguments const& arguments, topology::MpiSession const& session,
+          comm::Collectives& comm, StatusFile& status);
   ~Trainer();
   /// When the job's time is up; the run saves and ends with 75 before. Rank 0's counts.
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
@@ -64,7 +66,8 @@ class Trainer {
   Outcome stop_after(std::int64_t step, int request);
   StepOutcome train_step(std::int64_t step);
   void share_requests(StepOutcome& outcome);
-  model::LossSum train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row, model::PassSettings const& settings);
+  model::LossSum train_micro_batch(data::MicroBatch const& samples, std::int64_t first_global_row,
+                                   model::PassSettings const& settings);
   void after_step(std::int64_t step, StepOutcome const& outcome);
   void check_loss(std::int64_t step, StepOutcome const& outcome);
   bool due(Interval strategy, double every, std::int64_t step) const;
@@ -73,8 +76,8 @@ class Trainer {
   std::vector<std::int32_t> prompt_tokens() const;
 
   enum class SaveMode {
-    wait,       ///< until the checkpoint is durable
-    go_on,      ///< in the background, where the memory for that is there
+    wait,   ///< until the checkpoint is durable
+    go_on,  ///< in the background, where the memory for that is there
   };
   enum class SaveContent {
     regular,  ///< what the options say: perhaps a model alone
@@ -124,20 +127,21 @@ class Trainer {
 
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<Progress> progress_;
-  std::string run_id_;                ///< kept over resumes
-  ConfigTree resumed_from_;           ///< {"run_id", "step", "checkpoint"}; null: from the beginning
-  std::int64_t first_step_ = 1;       ///< to run, after a resume
+  std::string run_id_;           ///< kept over resumes
+  ConfigTree resumed_from_;      ///< {"run_id", "step", "checkpoint"}; null: from the beginning
+  std::int64_t first_step_ = 1;  ///< to run, after a resume
   std::int64_t last_saved_step_ = -1;  ///< of a whole checkpoint
   bool saves_model_alone_ = false;     ///< the save at hand
-  std::int64_t applied_steps_ = 0;    ///< not skipped: where the learning-rate schedule stands
-  std::int64_t save_failures_ = 0;    ///< in a row
+  std::int64_t applied_steps_ = 0;     ///< not skipped: where the learning-rate schedule stands
+  std::int64_t save_failures_ = 0;     ///< in a row
   std::int64_t tokens_seen_ = 0, samples_seen_ = 0;
-  double loss_since_line_ = 0.0;      ///< sum of step losses since the last line
+  double loss_since_line_ = 0.0;  ///< sum of step losses since the last line
   std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
-  double loss_of_run_ = 0.0;          ///< sum of step losses of this attempt
+  double loss_of_run_ = 0.0;  ///< sum of step losses of this attempt
   std::chrono::steady_clock::time_point line_started_;
   Deadline deadline_;
-  std::chrono::duration<double> saving_{0};  ///< time that training stood still for saves in this attempt
+  std::chrono::duration<double> saving_{
+      0};  ///< time that training stood still for saves in this attempt
 };
 
 }  // namespace tessera::train

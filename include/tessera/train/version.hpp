@@ -7,7 +7,8 @@
 
 namespace tessera::train {
 
-/// {"tessera": "0.1.0", "commit": ..., "compiler": ..., "mpi": ..., "hdf5": ..., "kokkos": ..., "blas": ..., "cuda": "absent", ...}
+/// {"tessera": "0.1.0", "commit": ..., "compiler": ..., "mpi": ..., "hdf5": ..., "kokkos": ...,
+/// "blas": ..., "cuda": "absent", ...}
 ConfigTree versions_tree();
 /// The day of the source: of its commit, or SOURCE_DATE_EPOCH; "2026-01-31".
 std::string source_date();

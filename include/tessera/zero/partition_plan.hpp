@@ -1,9 +1,10 @@
 #pragma once
 /// Who owns which element: a value, computed without communication, the same on every rank.
 ///
-/// A unit's parameters stand one after the other in a flat buffer, each at a multiple of `alignment` elements; the buffer is
-/// padded to ranks * shard elements and rank r owns [r * shard, (r + 1) * shard). A rank's shards of all units, one after the
-/// other in unit order, are its partition.  Rajbhandari et al., "ZeRO", SC'20, section 5.
+/// A unit's parameters stand one after the other in a flat buffer, each at a multiple of
+/// `alignment` elements; the buffer is padded to ranks * shard elements and rank r owns [r * shard,
+/// (r + 1) * shard). A rank's shards of all units, one after the other in unit order, are its
+/// partition.  Rajbhandari et al., "ZeRO", SC'20, section 5.
 
 #include <cstdint>
 #include <string>
@@ -35,7 +36,7 @@ struct UnitLayout {
 /// A run of one parameter's elements that one rank owns.
 struct Piece {
   int unit = 0;
-  int parameter = 0;                ///< index in the unit
+  int parameter = 0;                  ///< index in the unit
   std::int64_t parameter_offset = 0;  ///< first element of the run in the parameter
   std::int64_t partition_offset = 0;  ///< first element of the run in the rank's partition
   std::int64_t numel = 0;
@@ -44,20 +45,26 @@ struct Piece {
 
 class PartitionPlan {
  public:
-  static constexpr std::int64_t default_alignment = 32;  ///< elements: a 64-byte line of 16-bit numbers
+  static constexpr std::int64_t default_alignment =
+      32;  ///< elements: a 64-byte line of 16-bit numbers
 
   /// @throws InternalError when ranks < 1 or a shape is not positive.
-  PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks, std::int64_t alignment = default_alignment);
+  PartitionPlan(std::vector<memory::UnitSpec> const& units, int ranks,
+                std::int64_t alignment = default_alignment);
 
   int ranks() const { return ranks_; }
   std::int64_t alignment() const { return alignment_; }
   std::vector<UnitLayout> const& units() const { return units_; }
   UnitLayout const& unit(int u) const { return units_[static_cast<std::size_t>(u)]; }
 
-  std::int64_t parameter_count() const { return parameter_count_; }  ///< elements of all parameters, without padding
-  std::int64_t partition_numel() const { return partition_numel_; }  ///< elements of a rank's partition, with padding
+  std::int64_t parameter_count() const {
+    return parameter_count_;
+  }  ///< elements of all parameters, without padding
+  std::int64_t partition_numel() const {
+    return partition_numel_;
+  }  ///< elements of a rank's partition, with padding
   std::int64_t padded_count() const { return partition_numel_ * ranks_; }
-  std::int64_t largest_unit() const;                                 ///< padded elements of the largest unit
+  std::int64_t largest_unit() const;  ///< padded elements of the largest unit
 
   /// Runs that @p rank owns, in partition order; padding is in none.
   std::vector<Piece> pieces(int rank) const;

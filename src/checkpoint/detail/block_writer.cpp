@@ -11,7 +11,8 @@ constexpr std::int64_t worth_it = std::int64_t{1} << 20, at_once = std::int64_t{
 
 }  // namespace
 
-BlockWriter::BlockWriter(std::filesystem::path const& path) : file_(File::open_write(path)), direct_(File::open_direct(path)) {
+BlockWriter::BlockWriter(std::filesystem::path const& path)
+    : file_(File::open_write(path)), direct_(File::open_direct(path)) {
   if (direct_.is_open()) buffer_.reset(static_cast<char*>(std::aligned_alloc(page, at_once)));
 }
 

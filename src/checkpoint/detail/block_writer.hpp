@@ -10,9 +10,10 @@
 
 namespace tessera::checkpoint::detail {
 
-/// Whole pages of large writes go from an aligned buffer straight to the disk, on local file systems (ext4, XFS, Btrfs): a core copies
-/// pages at a few GB/s and the cache then holds what nobody reads. All else, other file systems and those that refuse go through the cache,
-/// with write-back started at once. No page is written both ways.
+/// Whole pages of large writes go from an aligned buffer straight to the disk, on local file
+/// systems (ext4, XFS, Btrfs): a core copies pages at a few GB/s and the cache then holds what
+/// nobody reads. All else, other file systems and those that refuse go through the cache, with
+/// write-back started at once. No page is written both ways.
 class BlockWriter {
  public:
   explicit BlockWriter(std::filesystem::path const& path);

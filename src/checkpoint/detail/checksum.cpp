@@ -4,7 +4,9 @@
 
 namespace tessera::checkpoint::detail {
 
-std::uint64_t xxh3(void const* data, std::int64_t bytes) { return XXH3_64bits(data, static_cast<std::size_t>(bytes)); }
+std::uint64_t xxh3(void const* data, std::int64_t bytes) {
+  return XXH3_64bits(data, static_cast<std::size_t>(bytes));
+}
 
 std::int64_t checksum_block_for(std::int64_t total_bytes) {
   std::int64_t block = smallest_block;

@@ -15,9 +15,12 @@ constexpr std::int64_t largest_block = std::int64_t{32} << 20;
 
 /// Bytes of a checksum block: 4 MiB, more when a checkpoint would need over a million checksums.
 std::int64_t checksum_block_for(std::int64_t total_bytes);
-constexpr std::int64_t blocks_of(std::int64_t bytes, std::int64_t block) { return (bytes + block - 1) / block; }
+constexpr std::int64_t blocks_of(std::int64_t bytes, std::int64_t block) {
+  return (bytes + block - 1) / block;
+}
 
-/// Checksums as 16 lower-case hexadecimal digits each, one after the other, and back. The latter is false for anything else.
+/// Checksums as 16 lower-case hexadecimal digits each, one after the other, and back. The latter is
+/// false for anything else.
 std::string to_hex(std::vector<std::uint64_t> const& sums);
 bool from_hex(std::string_view text, std::vector<std::uint64_t>& sums);
 

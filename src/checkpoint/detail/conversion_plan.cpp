@@ -21,7 +21,8 @@ int rank_of(Manifest const& m, PieceRecord const& piece) {
 std::vector<TensorPart> parts_of(Manifest const& m) {
   std::vector<TensorPart> parts;
   for (std::size_t t = 0; t < m.tensors.size(); ++t)
-    for (auto const& piece : m.tensors[t].pieces) parts.push_back({t, rank_of(m, piece), piece.offset, piece.numel});
+    for (auto const& piece : m.tensors[t].pieces)
+      parts.push_back({t, rank_of(m, piece), piece.offset, piece.numel});
   return parts;
 }
 
@@ -44,30 +45,42 @@ std::vector<TensorPart> cut_for(Manifest const& m, int ranks) {
 std::vector<PlannedFile> same_files(Manifest const& m) {
   std::vector<PlannedFile> files;
   for (std::size_t i = 0; i < m.shards.size(); ++i)
-    files.push_back({m.shards[i].ranks > 0 ? m.shards[i].first_rank : static_cast<int>(i), std::max(m.shards[i].ranks, 1), {}});
+    files.push_back({m.shards[i].ranks > 0 ? m.shards[i].first_rank : static_cast<int>(i),
+                     std::max(m.shards[i].ranks, 1),
+                     {}});
   for (std::size_t t = 0; t < m.tensors.size(); ++t)
     for (auto const& piece : m.tensors[t].pieces)
-      files[static_cast<std::size_t>(piece.shard)].parts.push_back({t, rank_of(m, piece), piece.offset, piece.numel});
+      files[static_cast<std::size_t>(piece.shard)].parts.push_back(
+          {t, rank_of(m, piece), piece.offset, piece.numel});
   return files;
 }
 
 }  // namespace
 
-int ranks_after(Manifest const& source, ConvertOptions const& options) { return options.ranks > 0 ? options.ranks : source.world_size; }
+int ranks_after(Manifest const& source, ConvertOptions const& options) {
+  return options.ranks > 0 ? options.ranks : source.world_size;
+}
 
 std::vector<PlannedFile> plan_conversion(Manifest const& m, ConvertOptions const& options) {
   if (options.ranks == 0 && options.ranks_per_file == 0) return same_files(m);
-  int const ranks = ranks_after(m, options), per_file = std::min(std::max(options.ranks_per_file, 1), ranks);
+  int const ranks = ranks_after(m, options),
+            per_file = std::min(std::max(options.ranks_per_file, 1), ranks);
   std::vector<PlannedFile> files;
-  for (int first = 0; first < ranks; first += per_file) files.push_back({first, std::min(per_file, ranks - first), {}});
+  for (int first = 0; first < ranks; first += per_file)
+    files.push_back({first, std::min(per_file, ranks - first), {}});
   for (auto const& part : options.ranks > 0 ? cut_for(m, ranks) : parts_of(m)) {
-    TESSERA_VALIDATE(part.rank >= 0, DataError, m.file().string(), ": ", m.tensors[part.tensor].name, " is compressed with the parts of several ranks as one, so that ",
+    TESSERA_VALIDATE(part.rank >= 0, DataError, m.file().string(), ": ",
+                     m.tensors[part.tensor].name,
+                     " is compressed with the parts of several ranks as one, so that ",
                      "they cannot be told apart any more; cut it anew with --ranks ", m.world_size);
-    TESSERA_VALIDATE(part.rank < ranks, DataError, m.file().string(), ": a part of rank ", part.rank, " of ", ranks, " ranks");
+    TESSERA_VALIDATE(part.rank < ranks, DataError, m.file().string(), ": a part of rank ",
+                     part.rank, " of ", ranks, " ranks");
     auto& parts = files[static_cast<std::size_t>(part.rank / per_file)].parts;
-    bool const follows = parts.empty() || parts.back().tensor < part.tensor || parts.back().offset + parts.back().numel == part.offset;
-    TESSERA_VALIDATE(follows, DataError, m.file().string(), ": the parts of ", m.tensors[part.tensor].name, " are not in the order of the ranks; cut it anew with --ranks ",
-                     m.world_size);
+    bool const follows = parts.empty() || parts.back().tensor < part.tensor ||
+                         parts.back().offset + parts.back().numel == part.offset;
+    TESSERA_VALIDATE(follows, DataError, m.file().string(), ": the parts of ",
+                     m.tensors[part.tensor].name,
+                     " are not in the order of the ranks; cut it anew with --ranks ", m.world_size);
     parts.push_back(part);
   }
   return files;

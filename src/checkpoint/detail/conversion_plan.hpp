@@ -17,7 +17,8 @@ struct TensorPart {
 
 struct PlannedFile {
   int first_rank = 0, ranks = 0;
-  std::vector<TensorPart> parts;  ///< by tensor, then by offset; those of a tensor follow each other
+  std::vector<TensorPart>
+      parts;  ///< by tensor, then by offset; those of a tensor follow each other
 };
 
 /// @throws UsageError, DataError as convert() does

@@ -1,5 +1,6 @@
 #pragma once
-/// Files by their system calls: every result checked, interrupted and short transfers continued, names given only to whole files.
+/// Files by their system calls: every result checked, interrupted and short transfers continued,
+/// names given only to whole files.
 
 #include <cstdint>
 #include <filesystem>
@@ -18,11 +19,14 @@ class File {
   enum class Links { follow, refuse };
   static File open_read(std::filesystem::path const& path, Links links = Links::follow);
   /// A descriptor that was opened for reading elsewhere; the file owns it from here on.
-  static File adopt(int descriptor, std::filesystem::path path) { return {descriptor, std::move(path)}; }
+  static File adopt(int descriptor, std::filesystem::path path) {
+    return {descriptor, std::move(path)};
+  }
   /// A new file; one that exists is an error.
   static File create(std::filesystem::path const& path);
   static File open_write(std::filesystem::path const& path);
-  /// For write_aligned(), beside the page cache; not open where the file system is not a local one or has no such way.
+  /// For write_aligned(), beside the page cache; not open where the file system is not a local one
+  /// or has no such way.
   static File open_direct(std::filesystem::path const& path);
   ~File();
   File(File&& other) noexcept;
@@ -32,13 +36,15 @@ class File {
   std::int64_t size() const;
   bool is_open() const { return fd_ >= 0; }
 
-  /// Exactly @p bytes from @p offset. @throws IoError on failure, DataError when the file ends before
+  /// Exactly @p bytes from @p offset. @throws IoError on failure, DataError when the file ends
+  /// before
   void read(void* out, std::int64_t bytes, std::int64_t offset) const;
   void write(void const* data, std::int64_t bytes, std::int64_t offset);
-  /// One transfer of whole pages. @return fewer bytes, down to 0, when only that many went; the rest may go the ordinary way
+  /// One transfer of whole pages. @return fewer bytes, down to 0, when only that many went; the
+  /// rest may go the ordinary way
   std::int64_t write_aligned(void const* data, std::int64_t bytes, std::int64_t offset);
-  /// Reserves space without changing the size, so that a full file system shows itself before the work and the data lies in one
-  /// run; where that is not supported nothing happens.
+  /// Reserves space without changing the size, so that a full file system shows itself before the
+  /// work and the data lies in one run; where that is not supported nothing happens.
   void reserve(std::int64_t bytes);
   void truncate(std::int64_t bytes);
   void sync();
@@ -56,7 +62,8 @@ class File {
   std::filesystem::path path_;
 };
 
-/// A file that is written beside its final name and renamed to it when it is whole; removed when it never was.
+/// A file that is written beside its final name and renamed to it when it is whole; removed when it
+/// never was.
 class PendingFile {
  public:
   explicit PendingFile(std::filesystem::path final_path);
@@ -67,7 +74,8 @@ class PendingFile {
   File& file() { return file_; }
   std::filesystem::path const& final_path() const { return final_path_; }
   std::filesystem::path const& temporary_path() const { return temporary_; }
-  /// Another program part (HDF5) makes the file under the temporary name: between these two the name is free.
+  /// Another program part (HDF5) makes the file under the temporary name: between these two the
+  /// name is free.
   void give_name_away();
   void reopen();
   /// Durable, closed, still under the temporary name; then the rename. commit() does both.
@@ -84,9 +92,12 @@ class PendingFile {
   bool committed_ = false;
 };
 
-/// Removes pending files that processes which no longer live left in a directory, where @p is_ours knows their final name.
+/// Removes pending files that processes which no longer live left in a directory, where @p is_ours
+/// knows their final name.
 /// @return their names
-std::vector<std::string> remove_leftovers(std::filesystem::path const& directory, std::function<bool(std::string const& final_name)> const& is_ours);
+std::vector<std::string> remove_leftovers(
+    std::filesystem::path const& directory,
+    std::function<bool(std::string const& final_name)> const& is_ours);
 
 /// Flushes a directory's entries. @throws IoError
 void flush_directory(std::filesystem::path const& directory);
@@ -95,7 +106,8 @@ void rename_path(std::filesystem::path const& from, std::filesystem::path const&
 bool exchange_paths(std::filesystem::path const& a, std::filesystem::path const& b);
 void make_directories(std::filesystem::path const& path);
 /// The whole text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
-std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes, File::Links links = File::Links::follow);
+std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes,
+                      File::Links links = File::Links::follow);
 
 /// Bytes that this user may still write to the file system of @p path.
 std::int64_t free_bytes(std::filesystem::path const& path);

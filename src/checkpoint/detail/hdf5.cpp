@@ -7,16 +7,19 @@
 namespace tessera::checkpoint::h5 {
 namespace {
 
-/// Objects of this size and more start at a page, so that a raw reader may map them or bypass the page cache.
+/// Objects of this size and more start at a page, so that a raw reader may map them or bypass the
+/// page cache.
 constexpr hsize_t page = 4096;
 
 herr_t collect(unsigned, H5E_error2_t const* entry, void* out) {
   auto& texts = *static_cast<std::vector<std::string>*>(out);
-  texts.push_back(std::string(entry->func_name ? entry->func_name : "?") + ": " + (entry->desc ? entry->desc : "?"));
+  texts.push_back(std::string(entry->func_name ? entry->func_name : "?") + ": " +
+                  (entry->desc ? entry->desc : "?"));
   return 0;
 }
 
-/// Our files have one writer and are read when they are whole; locks would only fail on file systems without them.
+/// Our files have one writer and are read when they are whole; locks would only fail on file
+/// systems without them.
 void turn_off_locking(hid_t access) {
 #if H5_VERSION_GE(1, 10, 7)
   check(H5Pset_file_locking(access, 0, 1), "cannot turn off HDF5 file locking");
@@ -28,7 +31,8 @@ void turn_off_locking(hid_t access) {
 Id file_access() {
   start();
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "cannot make an HDF5 file access list");
-  check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110), "cannot set the HDF5 format version");
+  check(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110),
+        "cannot set the HDF5 format version");
   turn_off_locking(access);
   return access;
 }
@@ -52,7 +56,8 @@ void start() {
     return true;
   }();
   // every thread has an error stack of its own
-  thread_local bool const silenced = check(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), "cannot silence HDF5") >= 0;
+  thread_local bool const silenced =
+      check(H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr), "cannot silence HDF5") >= 0;
   (void)started, (void)silenced;
 }
 
@@ -61,7 +66,8 @@ std::string error_text() {
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, collect, &texts);
   // upward: the innermost, most telling entry comes first
   std::string out;
-  for (std::size_t i = 0; i < std::min<std::size_t>(texts.size(), 3); ++i) out += (i ? "; " : "") + texts[i];
+  for (std::size_t i = 0; i < std::min<std::size_t>(texts.size(), 3); ++i)
+    out += (i ? "; " : "") + texts[i];
   return out.empty() ? "HDF5 gives no reason" : out;
 }
 
@@ -71,7 +77,8 @@ Id create_file(std::filesystem::path const& path, std::int64_t datasets) {
   Id access = file_access();
   std::string const what = "cannot create HDF5 file " + path.string();
   check(H5Pset_alignment(access, page, page), what);
-  // about 700 bytes of object header and link a dataset; in one block the data after it stays in one run
+  // about 700 bytes of object header and link a dataset; in one block the data after it stays in
+  // one run
   check(H5Pset_meta_block_size(access, static_cast<hsize_t>(datasets + 16) * 1024), what);
   check(H5Pset_small_data_block_size(access, 0), what);
   Id const create(H5Pcreate(H5P_FILE_CREATE), H5Pclose, what);
@@ -83,7 +90,8 @@ Id open_file(std::filesystem::path const& path) {
   start();
   Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "cannot make an HDF5 file access list");
   turn_off_locking(access);
-  return Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, "cannot open " + path.string() + " as HDF5");
+  return Id(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose,
+            "cannot open " + path.string() + " as HDF5");
 }
 
 void create_group(hid_t file, std::string const& path) {
@@ -105,18 +113,23 @@ Id element_type(Dtype dtype) {
   Id type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose, what);
   if (dtype == Dtype::fp32) return type;
   bool const is_bf16 = dtype == Dtype::bf16;
-  TESSERA_VALIDATE(is_bf16 || dtype == Dtype::fp16, InternalError, "no HDF5 type for ", name_of(dtype));
+  TESSERA_VALIDATE(is_bf16 || dtype == Dtype::fp16, InternalError, "no HDF5 type for ",
+                   name_of(dtype));
   // fields first: the smaller size must hold them
-  check(is_bf16 ? H5Tset_fields(type, 15, 7, 8, 0, 7) : H5Tset_fields(type, 15, 10, 5, 0, 10), what);
+  check(is_bf16 ? H5Tset_fields(type, 15, 7, 8, 0, 7) : H5Tset_fields(type, 15, 10, 5, 0, 10),
+        what);
   check(H5Tset_size(type, 2), what);
   check(H5Tset_ebias(type, is_bf16 ? 127 : 15), what);
   return type;
 }
 
-Id create_dataset(hid_t file, std::string const& path, std::vector<std::int64_t> const& shape, Dtype dtype) {
+Id create_dataset(hid_t file, std::string const& path, std::vector<std::int64_t> const& shape,
+                  Dtype dtype) {
   std::string const what = "cannot create HDF5 dataset " + path;
   std::vector<hsize_t> const dims(shape.begin(), shape.end());
-  Id space(dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose, what);
+  Id space(dims.empty() ? H5Screate(H5S_SCALAR)
+                        : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+           H5Sclose, what);
   Id const create = dataset_properties(what);
   check(H5Pset_layout(create, H5D_CONTIGUOUS), what);
   check(H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY), what);
@@ -141,7 +154,9 @@ void set_attribute(hid_t object, char const* name, std::string const& value) {
   write_attribute(object, name, type, scalar(), value.c_str());
 }
 
-void set_attribute(hid_t object, char const* name, std::int64_t value) { write_attribute(object, name, H5T_STD_I64LE, scalar(), &value); }
+void set_attribute(hid_t object, char const* name, std::int64_t value) {
+  write_attribute(object, name, H5T_STD_I64LE, scalar(), &value);
+}
 
 void set_attribute(hid_t object, char const* name, std::vector<std::int64_t> const& values) {
   hsize_t const dims[] = {values.size()};
@@ -154,8 +169,9 @@ std::string string_attribute(hid_t object, char const* name) {
   Id attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, what);
   Id type(H5Aget_type(attribute), H5Tclose, what);
   std::size_t const bytes = H5Tget_size(type);
-  TESSERA_VALIDATE(H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && bytes <= 4096, DataError, "HDF5 attribute ", name,
-                   " is no short text");
+  TESSERA_VALIDATE(
+      H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 && bytes <= 4096, DataError,
+      "HDF5 attribute ", name, " is no short text");
   std::string value(bytes, '\0');
   check(H5Aread(attribute, type, value.data()), what);
   value.resize(std::min(value.find('\0'), value.size()));
@@ -166,7 +182,8 @@ std::int64_t integer_attribute(hid_t object, char const* name) {
   std::string const what = std::string("cannot read HDF5 attribute ") + name;
   Id attribute(H5Aopen(object, name, H5P_DEFAULT), H5Aclose, what);
   Id space(H5Aget_space(attribute), H5Sclose, what);
-  TESSERA_VALIDATE(H5Sget_simple_extent_npoints(space) == 1, DataError, "HDF5 attribute ", name, " is not one number");
+  TESSERA_VALIDATE(H5Sget_simple_extent_npoints(space) == 1, DataError, "HDF5 attribute ", name,
+                   " is not one number");
   std::int64_t value = 0;
   check(H5Aread(attribute, H5T_NATIVE_INT64, &value), what);
   return value;

@@ -1,8 +1,10 @@
 #pragma once
-/// HDF5 with every return checked, closing included; its error stack becomes the text of the exception.
+/// HDF5 with every return checked, closing included; its error stack becomes the text of the
+/// exception.
 ///
-/// Files are made with libver bounds v18..v110, so that h5dump, h5ls and h5py of any age since 1.10 read them. Data is never
-/// written through HDF5: datasets are contiguous and allocated early, the caller writes at their offsets after the file is closed.
+/// Files are made with libver bounds v18..v110, so that h5dump, h5ls and h5py of any age since 1.10
+/// read them. Data is never written through HDF5: datasets are contiguous and allocated early, the
+/// caller writes at their offsets after the file is closed.
 
 #include <hdf5.h>
 
@@ -16,7 +18,8 @@
 
 namespace tessera::checkpoint::h5 {
 
-/// Keeps HDF5 from running at exit (it may crash there after a failed write) and from loading filter plugins; silences its prints.
+/// Keeps HDF5 from running at exit (it may crash there after a failed write) and from loading
+/// filter plugins; silences its prints.
 void start();
 
 /// "H5Dcreate2: unable to create dataset; ...": the innermost reasons of the last error.
@@ -59,14 +62,17 @@ class Id {
 Id create_file(std::filesystem::path const& path, std::int64_t datasets);
 Id open_file(std::filesystem::path const& path);
 
-/// Without time stamps, so that equal content is equal bytes: groups, and property lists for datasets.
+/// Without time stamps, so that equal content is equal bytes: groups, and property lists for
+/// datasets.
 void create_group(hid_t file, std::string const& path);
 Id dataset_properties(std::string const& what);
 
-/// Little-endian type of an element; bf16 is a real HDF5 float (1 sign, 8 exponent, 7 fraction bits).
+/// Little-endian type of an element; bf16 is a real HDF5 float (1 sign, 8 exponent, 7 fraction
+/// bits).
 Id element_type(Dtype dtype);
 /// Contiguous, allocated, unwritten. Groups on the way are made.
-Id create_dataset(hid_t file, std::string const& path, std::vector<std::int64_t> const& shape, Dtype dtype);
+Id create_dataset(hid_t file, std::string const& path, std::vector<std::int64_t> const& shape,
+                  Dtype dtype);
 /// Bytes from the start of the file. @pre allocated
 std::int64_t offset_of(hid_t dataset, std::string const& path);
 

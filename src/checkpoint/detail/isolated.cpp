@@ -43,7 +43,8 @@ void write_all(int fd, std::string const& text) {
 }
 
 [[noreturn]] void child(int fd, std::function<std::vector<std::string>()> const& work) {
-  for (int const number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGPIPE, SIGXCPU}) (void)std::signal(number, SIG_DFL);
+  for (int const number : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGPIPE, SIGXCPU})
+    (void)std::signal(number, SIG_DFL);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_CPU, most_seconds);
   if (rlim_t const used = data_bytes(); used > 0) limit(RLIMIT_DATA, used + more_memory);
@@ -77,7 +78,8 @@ std::string read_all(int fd) {
 
 IsolatedResult run_isolated(std::function<std::vector<std::string>()> const& work) {
   int ends[2] = {};
-  TESSERA_VALIDATE(::pipe2(ends, O_CLOEXEC) == 0, IoError, with_errno("cannot make a pipe to a child process", errno));
+  TESSERA_VALIDATE(::pipe2(ends, O_CLOEXEC) == 0, IoError,
+                   with_errno("cannot make a pipe to a child process", errno));
   pid_t const pid = ::fork();
   int const error = errno;
   if (pid == 0) child(ends[1], work);
@@ -95,8 +97,11 @@ IsolatedResult run_isolated(std::function<std::vector<std::string>()> const& wor
   TESSERA_VALIDATE(pid > 0, IoError, with_errno("cannot make a child process", error));
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;
-  if (WIFSIGNALED(status)) result.failure = concat("was ended by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
-  else if (WEXITSTATUS(status) != 0) result.failure = concat("ended with code ", WEXITSTATUS(status));
+  if (WIFSIGNALED(status))
+    result.failure =
+        concat("was ended by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")");
+  else if (WEXITSTATUS(status) != 0)
+    result.failure = concat("ended with code ", WEXITSTATUS(status));
   return result;
 }
 

@@ -37,7 +37,8 @@ void JsonReader::fail(std::string const& what) const {
   auto const until = text_.substr(0, std::min(at_, text_.size()));
   auto const line = 1 + std::count(until.begin(), until.end(), '\n');
   auto const line_start = until.rfind('\n');
-  auto const column = until.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
+  auto const column =
+      until.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
   throw DataError(concat(source_, ", line ", line, ", column ", column, ": ", printable(what)));
 }
 
@@ -75,7 +76,9 @@ std::string JsonReader::string() {
   std::string out;
   while (true) {
     std::size_t end = at_;
-    while (end < text_.size() && text_[end] != '"' && text_[end] != '\\' && static_cast<unsigned char>(text_[end]) >= 0x20) ++end;
+    while (end < text_.size() && text_[end] != '"' && text_[end] != '\\' &&
+           static_cast<unsigned char>(text_[end]) >= 0x20)
+      ++end;
     out.append(text_.substr(at_, end - at_));
     at_ = end;
     if (at_ >= text_.size()) fail("a string has no end");
@@ -149,7 +152,8 @@ std::string_view JsonReader::raw() {
     if (c == '"') {
       skip_string();
     } else if (c == '{' || c == '[') {
-      if (++open_brackets + depth_ > max_depth) fail(concat("nested deeper than ", max_depth, " levels"));
+      if (++open_brackets + depth_ > max_depth)
+        fail(concat("nested deeper than ", max_depth, " levels"));
       ++at_;
     } else if (c == '}' || c == ']') {
       if (--open_brackets < 0) fail("a value is missing");
@@ -158,7 +162,9 @@ std::string_view JsonReader::raw() {
       if (open_brackets == 0) fail("a value is missing");
       ++at_;
     } else {
-      while (at_ < text_.size() && !is_space(text_[at_]) && std::string_view(",:]}[{\"").find(text_[at_]) == std::string_view::npos) ++at_;
+      while (at_ < text_.size() && !is_space(text_[at_]) &&
+             std::string_view(",:]}[{\"").find(text_[at_]) == std::string_view::npos)
+        ++at_;
     }
   } while (open_brackets > 0);
   return text_.substr(start, at_ - start);
@@ -171,7 +177,9 @@ void JsonReader::end() {
 
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    auto const byte = [&](std::size_t k) { return k < text.size() ? static_cast<unsigned char>(text[k]) : 0u; };
+    auto const byte = [&](std::size_t k) {
+      return k < text.size() ? static_cast<unsigned char>(text[k]) : 0u;
+    };
     unsigned const lead = byte(i);
     if (lead < 0x80) {
       ++i;
@@ -182,8 +190,8 @@ bool is_utf8(std::string_view text) {
     for (std::size_t k = 1; k < length; ++k)
       if ((byte(i + k) & 0xC0) != 0x80) return false;
     unsigned const second = byte(i + 1);
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
-        (lead == 0xF4 && second > 0x8F))
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
       return false;
     i += length;
   }

@@ -1,6 +1,7 @@
 #pragma once
-/// JSON read in one pass into its final place: for manifests and safetensors headers, which may have a million entries.
-/// Strict (RFC 8259), at most 64 levels deep; integers must fit in 64 bits and carry no fraction.
+/// JSON read in one pass into its final place: for manifests and safetensors headers, which may
+/// have a million entries. Strict (RFC 8259), at most 64 levels deep; integers must fit in 64 bits
+/// and carry no fraction.
 
 #include <cstdint>
 #include <string>

@@ -1,5 +1,6 @@
 #pragma once
-/// Where a model is written: what is checked before the first byte, and what a killed run left there.
+/// Where a model is written: what is checked before the first byte, and what a killed run left
+/// there.
 
 #include <cstdint>
 #include <filesystem>
@@ -13,8 +14,11 @@ bool is_model_file(std::filesystem::path const& output);
 
 /// Makes the directory of the output and removes what runs that no longer live left of it.
 /// @param bytes that will be written
-/// @throws UsageError when the output lies in @p checkpoint or is of the other kind; IoError when there is too little space or no right
+/// @throws UsageError when the output lies in @p checkpoint or is of the other kind; IoError when
+/// there is too little space or no right
 /// @return names of what was removed
-std::vector<std::string> prepare_output(std::filesystem::path const& output, std::filesystem::path const& checkpoint, std::int64_t bytes);
+std::vector<std::string> prepare_output(std::filesystem::path const& output,
+                                        std::filesystem::path const& checkpoint,
+                                        std::int64_t bytes);
 
 }  // namespace tessera::checkpoint::detail

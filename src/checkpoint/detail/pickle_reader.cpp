@@ -9,7 +9,8 @@
 
 namespace tessera::checkpoint::detail {
 
-/// The stack machine of the format. Every opcode takes constant time but for what it moves from the stack.
+/// The stack machine of the format. Every opcode takes constant time but for what it moves from the
+/// stack.
 class PickleMachine {
  public:
   explicit PickleMachine(Pickle& pickle) : p_(pickle) { p_.nodes_.emplace_back(); }
@@ -29,7 +30,8 @@ class PickleMachine {
   using Node = Pickle::Node;
 
   [[noreturn]] void fail(std::string const& what) const {
-    throw DataError(concat(p_.source_, ": the pickle ", what, " at byte ", at_, "; the file is damaged or not written by torch.save"));
+    throw DataError(concat(p_.source_, ": the pickle ", what, " at byte ", at_,
+                           "; the file is damaged or not written by torch.save"));
   }
 
   void need(std::size_t bytes) const {
@@ -42,7 +44,8 @@ class PickleMachine {
   std::uint64_t little(int bytes) {
     need(static_cast<std::size_t>(bytes));
     std::uint64_t value = 0;
-    for (int i = bytes; i-- > 0;) value = value << 8 | static_cast<unsigned char>(p_.text_[at_ + static_cast<std::size_t>(i)]);
+    for (int i = bytes; i-- > 0;)
+      value = value << 8 | static_cast<unsigned char>(p_.text_[at_ + static_cast<std::size_t>(i)]);
     at_ += static_cast<std::size_t>(bytes);
     return value;
   }
@@ -62,7 +65,8 @@ class PickleMachine {
   }
 
   Node& push(Kind kind) {
-    if (p_.nodes_.size() >= Pickle::most_values) fail(concat("has more than ", Pickle::most_values, " values"));
+    if (p_.nodes_.size() >= Pickle::most_values)
+      fail(concat("has more than ", Pickle::most_values, " values"));
     push_id(static_cast<Id>(p_.nodes_.size()));
     Node& node = p_.nodes_.emplace_back();
     node.kind = kind;
@@ -70,7 +74,8 @@ class PickleMachine {
   }
   /// Every reference anywhere was on the stack once.
   void push_id(Id id) {
-    if (++references_ > Pickle::most_references) fail(concat("has more than ", Pickle::most_references, " references"));
+    if (++references_ > Pickle::most_references)
+      fail(concat("has more than ", Pickle::most_references, " references"));
     stack_.push_back(id);
   }
   void push_integer(std::int64_t value) { push(Kind::integer).integer = value; }
@@ -123,7 +128,8 @@ class PickleMachine {
   }
 
   void remember(std::uint64_t key) {
-    if (memo_.size() >= Pickle::most_values && !memo_.contains(key)) fail("remembers too many values");
+    if (memo_.size() >= Pickle::most_values && !memo_.contains(key))
+      fail("remembers too many values");
     memo_[key] = top();
   }
   void recall(std::uint64_t key) {
@@ -140,8 +146,10 @@ class PickleMachine {
     }
     std::uint64_t value = 0;
     auto const view = p_.view(text);
-    for (std::size_t i = view.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(view[i]);
-    if (bytes > 0 && bytes < 8 && (static_cast<unsigned char>(view.back()) & 0x80)) value |= ~std::uint64_t{0} << (8 * bytes);
+    for (std::size_t i = view.size(); i-- > 0;)
+      value = value << 8 | static_cast<unsigned char>(view[i]);
+    if (bytes > 0 && bytes < 8 && (static_cast<unsigned char>(view.back()) & 0x80))
+      value |= ~std::uint64_t{0} << (8 * bytes);
     push_integer(static_cast<std::int64_t>(value));
   }
   void real() {
@@ -164,51 +172,124 @@ class PickleMachine {
   /// One opcode. @return at STOP
   bool step(unsigned opcode) {
     switch (opcode) {
-      case '.': return true;
+      case '.':
+        return true;
       case 0x80:
-        if (auto const protocol = byte(); protocol < 2 || protocol > 4) fail(concat("is of protocol ", protocol, "; 2 to 4 are read"));
+        if (auto const protocol = byte(); protocol < 2 || protocol > 4)
+          fail(concat("is of protocol ", protocol, "; 2 to 4 are read"));
         break;
-      case 0x95: little(8); break;  // FRAME of protocol 4: a hint
+      case 0x95:
+        little(8);
+        break;  // FRAME of protocol 4: a hint
       case '(':
         if (marks_.size() >= Pickle::most_values) fail("has too many marks");
         marks_.push_back(stack_.size());
         break;
-      case '}': push(Kind::dict); break;
-      case ']': push(Kind::list); break;
-      case ')': push(Kind::tuple); break;
-      case 't': push_tuple(pop_mark()); break;
-      case 0x85: push_tuple(pop_several(1)); break;
-      case 0x86: push_tuple(pop_several(2)); break;
-      case 0x87: push_tuple(pop_several(3)); break;
-      case 'a': extend_by(1, false); break;
-      case 's': extend_by(2, true); break;
-      case 'e': extend_by_mark(false); break;
-      case 'u': extend_by_mark(true); break;
-      case 'q': remember(byte()); break;
-      case 'r': remember(little(4)); break;
-      case 0x94: remember(memo_.size()); break;  // MEMOIZE of protocol 4
-      case 'h': recall(byte()); break;
-      case 'j': recall(little(4)); break;
-      case 'X': text(little(4)); break;
-      case 0x8c: text(byte()); break;
-      case 'C': text(byte()); break;
-      case 'B': text(little(4)); break;
-      case 'J': push_integer(static_cast<std::int32_t>(little(4))); break;
-      case 'K': push_integer(byte()); break;
-      case 'M': push_integer(static_cast<std::int64_t>(little(2))); break;
-      case 0x8a: long_integer(byte()); break;
-      case 0x8b: long_integer(little(4)); break;
-      case 'G': real(); break;
-      case 'N': push_id(0); break;
-      case 0x88: push(Kind::boolean).integer = 1; break;
-      case 0x89: push(Kind::boolean).integer = 0; break;
-      case 'c': global(); break;
-      case 0x93: stack_global(); break;
+      case '}':
+        push(Kind::dict);
+        break;
+      case ']':
+        push(Kind::list);
+        break;
+      case ')':
+        push(Kind::tuple);
+        break;
+      case 't':
+        push_tuple(pop_mark());
+        break;
+      case 0x85:
+        push_tuple(pop_several(1));
+        break;
+      case 0x86:
+        push_tuple(pop_several(2));
+        break;
+      case 0x87:
+        push_tuple(pop_several(3));
+        break;
+      case 'a':
+        extend_by(1, false);
+        break;
+      case 's':
+        extend_by(2, true);
+        break;
+      case 'e':
+        extend_by_mark(false);
+        break;
+      case 'u':
+        extend_by_mark(true);
+        break;
+      case 'q':
+        remember(byte());
+        break;
+      case 'r':
+        remember(little(4));
+        break;
+      case 0x94:
+        remember(memo_.size());
+        break;  // MEMOIZE of protocol 4
+      case 'h':
+        recall(byte());
+        break;
+      case 'j':
+        recall(little(4));
+        break;
+      case 'X':
+        text(little(4));
+        break;
+      case 0x8c:
+        text(byte());
+        break;
+      case 'C':
+        text(byte());
+        break;
+      case 'B':
+        text(little(4));
+        break;
+      case 'J':
+        push_integer(static_cast<std::int32_t>(little(4)));
+        break;
+      case 'K':
+        push_integer(byte());
+        break;
+      case 'M':
+        push_integer(static_cast<std::int64_t>(little(2)));
+        break;
+      case 0x8a:
+        long_integer(byte());
+        break;
+      case 0x8b:
+        long_integer(little(4));
+        break;
+      case 'G':
+        real();
+        break;
+      case 'N':
+        push_id(0);
+        break;
+      case 0x88:
+        push(Kind::boolean).integer = 1;
+        break;
+      case 0x89:
+        push(Kind::boolean).integer = 0;
+        break;
+      case 'c':
+        global();
+        break;
+      case 0x93:
+        stack_global();
+        break;
       case 'R':
-      case 0x81: call(); break;
-      case 'b': set_state(); break;
-      case 'Q': persistent(); break;
-      default: fail(concat("has opcode ", opcode, ", which is not read,"));
+      case 0x81:
+        call();
+        break;
+      case 'b':
+        set_state();
+        break;
+      case 'Q':
+        persistent();
+        break;
+      default:
+        fail(concat("has opcode ", opcode, ", which is not read,"));
     }
     return false;
   }
@@ -226,7 +307,8 @@ class PickleMachine {
   }
   void stack_global() {
     Id const name = pop(), module = pop();
-    if (p_.nodes_[name].kind != Kind::text || p_.nodes_[module].kind != Kind::text) fail("names a global by what is no text");
+    if (p_.nodes_[name].kind != Kind::text || p_.nodes_[module].kind != Kind::text)
+      fail("names a global by what is no text");
     auto const first = p_.nodes_[module].text, second = p_.nodes_[name].text;
     Node& node = push(Kind::global);
     node.text = first;
@@ -240,8 +322,10 @@ class PickleMachine {
   std::unordered_map<std::uint64_t, Id> memo_;
 };
 
-Pickle::Pickle(std::string text, std::string source) : text_(std::move(text)), source_(std::move(source)) {
-  TESSERA_VALIDATE(text_.size() <= largest, DataError, source_, ": the pickle has ", text_.size(), " bytes; at most ", largest, " are read");
+Pickle::Pickle(std::string text, std::string source)
+    : text_(std::move(text)), source_(std::move(source)) {
+  TESSERA_VALIDATE(text_.size() <= largest, DataError, source_, ": the pickle has ", text_.size(),
+                   " bytes; at most ", largest, " are read");
   PickleMachine(*this).run();
 }
 
@@ -251,19 +335,28 @@ PickleValue Pickle::value(Id id) const { return {*this, id}; }
 namespace {
 
 char const* kind_name(Pickle::Kind kind) {
-  static constexpr char const* names[] = {"None", "a truth value", "an integer", "a long integer", "a number", "a text",
-                                          "a tuple", "a list", "a dict", "a class or function", "an object", "a reference to a storage"};
+  static constexpr char const* names[] = {"None",       "a truth value",
+                                          "an integer", "a long integer",
+                                          "a number",   "a text",
+                                          "a tuple",    "a list",
+                                          "a dict",     "a class or function",
+                                          "an object",  "a reference to a storage"};
   return names[static_cast<std::size_t>(kind)];
 }
 
 }  // namespace
 
-void PickleValue::fail(std::string const& what) const { throw DataError(concat(pickle_->source_, ": ", what)); }
+void PickleValue::fail(std::string const& what) const {
+  throw DataError(concat(pickle_->source_, ": ", what));
+}
 
-bool PickleValue::is_dict() const { return kind() == Kind::dict || is_call("collections", "OrderedDict"); }
+bool PickleValue::is_dict() const {
+  return kind() == Kind::dict || is_call("collections", "OrderedDict");
+}
 
 bool PickleValue::is_global(std::string_view module, std::string_view name) const {
-  return kind() == Kind::global && pickle_->view(node().text) == module && pickle_->view(node().second) == name;
+  return kind() == Kind::global && pickle_->view(node().text) == module &&
+         pickle_->view(node().second) == name;
 }
 
 bool PickleValue::is_call(std::string_view module, std::string_view name) const {
@@ -271,7 +364,8 @@ bool PickleValue::is_call(std::string_view module, std::string_view name) const 
 }
 
 std::int64_t PickleValue::as_int() const {
-  if (kind() != Kind::integer) fail(concat("an integer is expected, ", kind_name(kind()), " is there"));
+  if (kind() != Kind::integer)
+    fail(concat("an integer is expected, ", kind_name(kind()), " is there"));
   return node().integer;
 }
 
@@ -282,7 +376,8 @@ double PickleValue::as_number() const {
 }
 
 bool PickleValue::as_bool() const {
-  if (kind() != Kind::boolean) fail(concat("a truth value is expected, ", kind_name(kind()), " is there"));
+  if (kind() != Kind::boolean)
+    fail(concat("a truth value is expected, ", kind_name(kind()), " is there"));
   return node().integer != 0;
 }
 
@@ -310,15 +405,18 @@ void PickleValue::check_members() const {
   std::set<std::string_view> keys;
   for (std::size_t i = 0; i < pairs(); ++i) {
     auto const key = pair_key(i);
-    if (key.kind() != Kind::text) fail(concat("a dict has ", kind_name(key.kind()), " as key where a text is expected"));
-    if (!keys.insert(key.raw_text()).second) fail(concat("'", printable(key.as_text()), "' stands twice in a dict"));
+    if (key.kind() != Kind::text)
+      fail(concat("a dict has ", kind_name(key.kind()), " as key where a text is expected"));
+    if (!keys.insert(key.raw_text()).second)
+      fail(concat("'", printable(key.as_text()), "' stands twice in a dict"));
   }
 }
 
 std::optional<PickleValue> PickleValue::find(std::string_view key) const {
   std::optional<PickleValue> found;
   for (std::size_t i = 0; i < pairs(); ++i)
-    if (auto const k = pair_key(i); k.kind() == Kind::text && k.raw_text() == key) found = pair_value(i);
+    if (auto const k = pair_key(i); k.kind() == Kind::text && k.raw_text() == key)
+      found = pair_value(i);
   return found;
 }
 
@@ -341,22 +439,31 @@ ConfigTree PickleValue::to_tree(int depth, std::size_t& budget) const {
   if (depth > 64) fail("values are nested deeper than 64 levels");
   if (budget-- == 0) fail("a record has more than 10000 values");
   switch (kind()) {
-    case Kind::none: return nullptr;
-    case Kind::boolean: return as_bool();
-    case Kind::integer: return as_int();
-    case Kind::real: return as_number();
-    case Kind::text: return is_utf8(raw_text()) ? ConfigTree(as_text()) : ConfigTree(printable(as_text()));
-    default: break;
+    case Kind::none:
+      return nullptr;
+    case Kind::boolean:
+      return as_bool();
+    case Kind::integer:
+      return as_int();
+    case Kind::real:
+      return as_number();
+    case Kind::text:
+      return is_utf8(raw_text()) ? ConfigTree(as_text()) : ConfigTree(printable(as_text()));
+    default:
+      break;
   }
   if (is_sequence()) {
     ConfigTree out = ConfigTree::array();
     for (std::size_t i = 0; i < size(); ++i) out.push_back((*this)[i].to_tree(depth + 1, budget));
     return out;
   }
-  if (!is_dict()) return kind() == Kind::object ? ConfigTree("<" + callable().global_name() + ">") : ConfigTree(concat("<", kind_name(kind()), ">"));
+  if (!is_dict())
+    return kind() == Kind::object ? ConfigTree("<" + callable().global_name() + ">")
+                                  : ConfigTree(concat("<", kind_name(kind()), ">"));
   ConfigTree out = ConfigTree::object();
   for (std::size_t i = 0; i < pairs(); ++i)
-    if (pair_key(i).kind() == Kind::text && is_utf8(pair_key(i).raw_text())) out.set(pair_key(i).as_text(), pair_value(i).to_tree(depth + 1, budget));
+    if (pair_key(i).kind() == Kind::text && is_utf8(pair_key(i).raw_text()))
+      out.set(pair_key(i).as_text(), pair_value(i).to_tree(depth + 1, budget));
   return out;
 }
 

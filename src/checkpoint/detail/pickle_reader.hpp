@@ -1,6 +1,7 @@
 #pragma once
-/// Pickles read as data: nothing in them is ever called. Opcodes of protocol 2 as torch.save emits them; a class or function is a
-/// pair of names, a call is a record (callable, arguments, state, items), whatever it would have done.
+/// Pickles read as data: nothing in them is ever called. Opcodes of protocol 2 as torch.save emits
+/// them; a class or function is a pair of names, a call is a record (callable, arguments, state,
+/// items), whatever it would have done.
 
 #include <cstdint>
 #include <optional>
@@ -16,12 +17,25 @@ namespace tessera::checkpoint::detail {
 
 class PickleValue;
 
-/// The values of one pickle. They refer to each other by number, so that shared and cyclic ones need no care, and a value costs
-/// memory once, however often it is referred to.
+/// The values of one pickle. They refer to each other by number, so that shared and cyclic ones
+/// need no care, and a value costs memory once, however often it is referred to.
 class Pickle {
  public:
   using Id = std::uint32_t;
-  enum class Kind : std::uint8_t { none, boolean, integer, long_integer, real, text, tuple, list, dict, global, object, persistent };
+  enum class Kind : std::uint8_t {
+    none,
+    boolean,
+    integer,
+    long_integer,
+    real,
+    text,
+    tuple,
+    list,
+    dict,
+    global,
+    object,
+    persistent
+  };
   static constexpr std::size_t largest = std::size_t{64} << 20;  ///< bytes of a pickle
   static constexpr std::size_t most_values = 2'000'000, most_references = 8'000'000;
 
@@ -30,7 +44,7 @@ class Pickle {
   Pickle(std::string text, std::string source);
 
   PickleValue root() const;
-  std::size_t bytes() const { return text_.size(); }    ///< of the pickle, STOP included
+  std::size_t bytes() const { return text_.size(); }  ///< of the pickle, STOP included
   std::size_t values() const { return nodes_.size(); }
   std::string const& source() const { return source_; }
   PickleValue value(Id id) const;
@@ -43,23 +57,27 @@ class Pickle {
   };
   struct Node {
     Kind kind = Kind::none;
-    Range text;                ///< text, long_integer; global: module
-    Range second;              ///< global: name
+    Range text;    ///< text, long_integer; global: module
+    Range second;  ///< global: name
     union {
       std::int64_t integer = 0;
       double real;
     };
     Id callable = 0, arguments = 0, state = 0;  ///< object; persistent: arguments. 0: none
-    std::vector<Id> items;     ///< tuple, list; dict and object: key, value, key, value, ... or elements
+    std::vector<Id>
+        items;  ///< tuple, list; dict and object: key, value, key, value, ... or elements
   };
-  std::string_view view(Range range) const { return std::string_view(text_).substr(range.at, range.bytes); }
+  std::string_view view(Range range) const {
+    return std::string_view(text_).substr(range.at, range.bytes);
+  }
 
   std::string text_, source_;
   std::vector<Node> nodes_;  ///< the first is None
   Id root_ = 0;
 };
 
-/// A value of a pickle, which must outlive it. Accessors throw DataError that name the pickle and both kinds.
+/// A value of a pickle, which must outlive it. Accessors throw DataError that name the pickle and
+/// both kinds.
 class PickleValue {
  public:
   using Kind = Pickle::Kind;
@@ -88,12 +106,15 @@ class PickleValue {
   void each_member(OnMember&& on_member) const {
     check_members();
     auto const& items = node().items;
-    for (std::size_t i = 0; i + 1 < items.size(); i += 2) on_member(PickleValue(*pickle_, items[i]).as_text(), PickleValue(*pickle_, items[i + 1]));
+    for (std::size_t i = 0; i + 1 < items.size(); i += 2)
+      on_member(PickleValue(*pickle_, items[i]).as_text(), PickleValue(*pickle_, items[i + 1]));
   }
   /// Of a dict with keys of any kind: pairs one after the other.
   std::size_t pairs() const;
   PickleValue pair_key(std::size_t i) const { return PickleValue(*pickle_, node().items[2 * i]); }
-  PickleValue pair_value(std::size_t i) const { return PickleValue(*pickle_, node().items[2 * i + 1]); }
+  PickleValue pair_value(std::size_t i) const {
+    return PickleValue(*pickle_, node().items[2 * i + 1]);
+  }
   std::optional<PickleValue> find(std::string_view key) const;
   PickleValue at(std::string_view key) const;
 
@@ -103,8 +124,8 @@ class PickleValue {
   /// "module name" of a global.
   std::string global_name() const;
 
-  /// As JSON for a record: numbers, texts, lists, dicts with text keys; anything else becomes its description. At most 64 levels deep
-  /// and 10,000 values.
+  /// As JSON for a record: numbers, texts, lists, dicts with text keys; anything else becomes its
+  /// description. At most 64 levels deep and 10,000 values.
   ConfigTree to_tree() const;
 
   [[noreturn]] void fail(std::string const& what) const;

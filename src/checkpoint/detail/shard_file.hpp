@@ -1,5 +1,6 @@
 #pragma once
-/// A shard file of one rank or several: the HDF5 structure first, then the data at the datasets' offsets.
+/// A shard file of one rank or several: the HDF5 structure first, then the data at the datasets'
+/// offsets.
 
 #include <filesystem>
 #include <functional>
@@ -11,7 +12,8 @@
 
 namespace tessera::checkpoint::detail {
 
-/// Ranks that follow each other and share a shard file. Their parts of a tensor are one run of its elements and one dataset.
+/// Ranks that follow each other and share a shard file. Their parts of a tensor are one run of its
+/// elements and one dataset.
 struct RankGroup {
   int index = 0;  ///< of the file
   int first = 0, count = 1;
@@ -35,7 +37,8 @@ struct RunLayout {
   std::string name;                 ///< of the tensor
   std::vector<std::int64_t> shape;  ///< of the tensor
   std::int64_t offset = 0, numel = 0;
-  std::vector<std::int64_t> part_ranks, part_offsets;  ///< owners, and the first element of what each owns
+  std::vector<std::int64_t> part_ranks,
+      part_offsets;  ///< owners, and the first element of what each owns
 };
 
 struct ShardLayout {
@@ -47,9 +50,11 @@ struct ShardLayout {
 /// An uncompressed file without elements, its space reserved. @throws IoError
 void create_shard(std::filesystem::path const& file, ShardLayout const& layout);
 /// Where HDF5 placed each [run][state] of it.
-std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& file, ShardLayout const& layout);
+std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& file,
+                                                   ShardLayout const& layout);
 
-/// What one rank wrote: the size of its file and, for each piece of the plan, where each state lies and its checksums.
+/// What one rank wrote: the size of its file and, for each piece of the plan, where each state lies
+/// and its checksums.
 struct WrittenShard {
   std::int64_t bytes = 0;
   std::vector<std::vector<StateExtent>> pieces;  ///< [piece][state]
@@ -59,28 +64,36 @@ struct WrittenShard {
   static WrittenShard unpack(std::string const& bytes);
 };
 
-/// The HDF5 structure of @p file for all ranks of the group, with its space reserved; no element. @throws IoError
-void lay_out_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan,
-                   std::vector<std::string> const& states);
-/// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same with theirs. @throws IoError
-WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
-                        StateViews const& states, std::int64_t checksum_block);
-/// The same with elements that are made as they are written, a checksum block at a time: what is larger than memory.
-WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity, zero::PartitionPlan const& plan, int rank,
-                        StreamedStates const& states, std::int64_t checksum_block);
+/// The HDF5 structure of @p file for all ranks of the group, with its space reserved; no element.
+/// @throws IoError
+void lay_out_shard(std::filesystem::path const& file, ShardIdentity const& identity,
+                   zero::PartitionPlan const& plan, std::vector<std::string> const& states);
+/// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same
+/// with theirs. @throws IoError
+WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
+                        zero::PartitionPlan const& plan, int rank, StateViews const& states,
+                        std::int64_t checksum_block);
+/// The same with elements that are made as they are written, a checksum block at a time: what is
+/// larger than memory.
+WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
+                        zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
+                        std::int64_t checksum_block);
 
 /// First element of a piece in a state view.
-float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan, zero::Piece const& piece);
+float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan,
+                  zero::Piece const& piece);
 
 std::string shard_name(int index);
 
-/// Compares what HDF5 says about shard @p index, or about view.h5, with the manifest. Call it through run_isolated().
+/// Compares what HDF5 says about shard @p index, or about view.h5, with the manifest. Call it
+/// through run_isolated().
 /// @return problems, at most @p most
 std::vector<std::string> compare_structure(Manifest const& manifest, int index, std::size_t most);
 std::vector<std::string> compare_view(Manifest const& manifest, std::size_t most);
 
-/// view.h5: virtual datasets /<state>/<tensor> in their true shapes over all shards; file names are relative, holes read as NaN.
-/// Long lists of sources are written as bytes (virtual_sources.hpp) and read back through HDF5; should that fail, HDF5 writes them.
+/// view.h5: virtual datasets /<state>/<tensor> in their true shapes over all shards; file names are
+/// relative, holes read as NaN. Long lists of sources are written as bytes (virtual_sources.hpp)
+/// and read back through HDF5; should that fail, HDF5 writes them.
 void write_view(std::filesystem::path const& file, Manifest const& manifest);
 
 }  // namespace tessera::checkpoint::detail

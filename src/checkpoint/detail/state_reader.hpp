@@ -1,5 +1,6 @@
 #pragma once
-/// The named states of a training or a model, whatever files they are in: Tessera's and DeepSpeed's checkpoints, Hugging Face models.
+/// The named states of a training or a model, whatever files they are in: Tessera's and DeepSpeed's
+/// checkpoints, Hugging Face models.
 
 #include <cstdint>
 #include <filesystem>
@@ -16,7 +17,8 @@ class StateReader {
     std::vector<std::int64_t> shape;
     std::int64_t numel = 0;
     std::vector<std::string> aliases;
-    std::size_t states = 1;  ///< how many of states() it has, counted from the first (buffers and frozen parameters have weights only)
+    std::size_t states = 1;  ///< how many of states() it has, counted from the first (buffers and
+                             ///< frozen parameters have weights only)
   };
   virtual ~StateReader() = default;
   std::vector<Tensor> const& tensors() const { return tensors_; }
@@ -24,8 +26,10 @@ class StateReader {
   std::string const& format() const { return format_; }
   std::filesystem::path const& path() const { return path_; }
   std::int64_t step() const { return step_; }  ///< -1: not known
-  /// Elements [first, first + numel) of a state as fp32, checked as far as the source has checksums. Quick when called in order.
-  virtual void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel, float* out) = 0;
+  /// Elements [first, first + numel) of a state as fp32, checked as far as the source has
+  /// checksums. Quick when called in order.
+  virtual void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
+                    float* out) = 0;
 
  protected:
   std::vector<Tensor> tensors_;
@@ -35,8 +39,10 @@ class StateReader {
   std::int64_t step_ = -1;
 };
 
-/// @param given run directory, checkpoints directory, checkpoint, DeepSpeed's save_dir or tag, a safetensors file or a model directory
+/// @param given run directory, checkpoints directory, checkpoint, DeepSpeed's save_dir or tag, a
+/// safetensors file or a model directory
 /// @throws IoError when nothing is there, DataError
-std::unique_ptr<StateReader> open_states(std::filesystem::path const& given, std::string const& tag);
+std::unique_ptr<StateReader> open_states(std::filesystem::path const& given,
+                                         std::string const& tag);
 
 }  // namespace tessera::checkpoint::detail

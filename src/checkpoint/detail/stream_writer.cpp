@@ -17,7 +17,8 @@ namespace detail {
 namespace {
 
 constexpr std::int64_t gather_bytes = std::int64_t{1} << 20;
-constexpr std::int64_t convert_numel = std::int64_t{1} << 19;  ///< 2 MiB of fp32: stays in the cache
+constexpr std::int64_t convert_numel = std::int64_t{1}
+                                       << 19;  ///< 2 MiB of fp32: stays in the cache
 
 }  // namespace
 
@@ -36,11 +37,14 @@ void SequentialFile::write(void const* data, std::int64_t bytes) {
   auto const* from = static_cast<char const*>(data);
   bool const fits = static_cast<std::int64_t>(gathered_.size()) + bytes <= gather_bytes;
   if (!fits) flush();
-  if (bytes >= gather_bytes) put(from, bytes);
-  else gathered_.insert(gathered_.end(), from, from + bytes);
+  if (bytes >= gather_bytes)
+    put(from, bytes);
+  else
+    gathered_.insert(gathered_.end(), from, from + bytes);
 }
 
-StreamWriter::StreamWriter(std::vector<TensorHeader> tensors, Dtype dtype) : tensors_(std::move(tensors)), dtype_(dtype) {
+StreamWriter::StreamWriter(std::vector<TensorHeader> tensors, Dtype dtype)
+    : tensors_(std::move(tensors)), dtype_(dtype) {
   check_model_dtype(dtype);
 }
 
@@ -60,7 +64,8 @@ void StreamWriter::put_converted(float const* data, std::int64_t numel) {
 
 void StreamWriter::write(float const* data, std::int64_t numel) {
   while (numel > 0) {
-    TESSERA_VALIDATE(tensor_ < tensors_.size(), InternalError, numel, " elements more than the announced tensors have");
+    TESSERA_VALIDATE(tensor_ < tensors_.size(), InternalError, numel,
+                     " elements more than the announced tensors have");
     std::int64_t const total = tensors_[tensor_].numel(), count = std::min(numel, total - written_);
     if (written_ == 0) begin(tensor_);
     put_converted(data, count);
@@ -73,7 +78,8 @@ void StreamWriter::write(float const* data, std::int64_t numel) {
 }
 
 void StreamWriter::require_complete() const {
-  TESSERA_VALIDATE(tensor_ == tensors_.size(), InternalError, "the model file ends in tensor ", tensor_, " of ", tensors_.size());
+  TESSERA_VALIDATE(tensor_ == tensors_.size(), InternalError, "the model file ends in tensor ",
+                   tensor_, " of ", tensors_.size());
 }
 
 }  // namespace detail

@@ -1,5 +1,6 @@
 #pragma once
-/// What the writers of model files share: cutting the stream of elements into tensors and types, and files written front to back.
+/// What the writers of model files share: cutting the stream of elements into tensors and types,
+/// and files written front to back.
 
 #include <vector>
 
@@ -8,11 +9,13 @@
 
 namespace tessera::checkpoint::detail {
 
-/// A pending file written front to back: small parts are gathered into 1 MiB, large ones go straight to the system.
+/// A pending file written front to back: small parts are gathered into 1 MiB, large ones go
+/// straight to the system.
 class SequentialFile {
  public:
   /// @param expected_bytes reserved at once; more may be written
-  SequentialFile(std::filesystem::path path, std::int64_t expected_bytes) : pending_(std::move(path)) {
+  SequentialFile(std::filesystem::path path, std::int64_t expected_bytes)
+      : pending_(std::move(path)) {
     pending_.file().reserve(expected_bytes);
   }
   PendingFile& pending() { return pending_; }
@@ -28,7 +31,8 @@ class SequentialFile {
   std::vector<char> gathered_;
 };
 
-/// Calls begin, put (any number of times) and end for every tensor in order; elements arrive converted.
+/// Calls begin, put (any number of times) and end for every tensor in order; elements arrive
+/// converted.
 class StreamWriter : public TensorWriter {
  public:
   StreamWriter(std::vector<TensorHeader> tensors, Dtype dtype);
@@ -43,7 +47,9 @@ class StreamWriter : public TensorWriter {
   void require_complete() const;
   std::vector<TensorHeader> const& tensors() const { return tensors_; }
   Dtype dtype() const { return dtype_; }
-  std::int64_t bytes_of(std::size_t tensor) const { return tensors_[tensor].numel() * static_cast<std::int64_t>(size_of(dtype_)); }
+  std::int64_t bytes_of(std::size_t tensor) const {
+    return tensors_[tensor].numel() * static_cast<std::int64_t>(size_of(dtype_));
+  }
   std::int64_t bytes_of(std::size_t first, std::size_t last) const {
     std::int64_t bytes = 0;
     for (std::size_t i = first; i < last; ++i) bytes += bytes_of(i);

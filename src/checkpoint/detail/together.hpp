@@ -18,10 +18,12 @@ Failure attempt(std::function<void()> const& local);
 /// The agreement of together() about a step that has run already, on whichever thread.
 void settle(comm::Collectives& comm, Failure const& mine, std::function<void()> const& failed = {});
 
-/// Runs @p local on every rank, then agrees. When any rank failed, every rank throws the type of the lowest failed rank's error with
-/// the texts of all failed ranks (at most eight) and their hosts. Collective.
+/// Runs @p local on every rank, then agrees. When any rank failed, every rank throws the type of
+/// the lowest failed rank's error with the texts of all failed ranks (at most eight) and their
+/// hosts. Collective.
 /// @param failed run on every rank before that throw, for what must be undone
-void together(comm::Collectives& comm, std::function<void()> const& local, std::function<void()> const& failed = {});
+void together(comm::Collectives& comm, std::function<void()> const& local,
+              std::function<void()> const& failed = {});
 
 /// An error of the type that belongs to an exit code.
 [[noreturn]] void throw_as(int exit_code, std::string const& message);

@@ -20,7 +20,9 @@ class FileSet {
  public:
   int add(std::filesystem::path const& path);
   File const& open(int index);
-  std::filesystem::path const& path(int index) const { return paths_[static_cast<std::size_t>(index)]; }
+  std::filesystem::path const& path(int index) const {
+    return paths_[static_cast<std::size_t>(index)];
+  }
 
  private:
   std::vector<std::filesystem::path> paths_;
@@ -44,7 +46,8 @@ class FlatRuns {
   std::vector<std::int64_t> ends_;  ///< elements up to the end of each run
 };
 
-/// A tensor's elements: element e stands in part e / chunk at offset + e % chunk. Without parts they are all zero.
+/// A tensor's elements: element e stands in part e / chunk at offset + e % chunk. Without parts
+/// they are all zero.
 struct StateSource {
   std::shared_ptr<std::vector<FlatRuns> const> parts;
   std::int64_t offset = 0, chunk = 1;
@@ -77,16 +80,20 @@ struct TrainingSource {
   ConfigTree config;                                  ///< the other program's own
   std::string version;
 
-  void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel, float* out) {
+  void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
+            float* out) {
     tensors[tensor].states[state].read(files, first, numel, out);
   }
 };
 
-/// The checkpoint directory behind what a user gave (with `latest`, or the tag's directory itself); nothing when it is not DeepSpeed's.
+/// The checkpoint directory behind what a user gave (with `latest`, or the tag's directory itself);
+/// nothing when it is not DeepSpeed's.
 /// @throws IoError when a tag is named that is not there
-std::optional<std::filesystem::path> find_deepspeed(std::filesystem::path const& given, std::string const& tag);
+std::optional<std::filesystem::path> find_deepspeed(std::filesystem::path const& given,
+                                                    std::string const& tag);
 /// @param directory from find_deepspeed; plain or universal
-TrainingSource read_deepspeed(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
+TrainingSource read_deepspeed(std::filesystem::path const& directory, Wanted wanted,
+                              CrcCheck check);
 /// Stage 0: mp_rank_00_model_states.pt alone.
 TrainingSource read_plain(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
 TrainingSource read_universal(std::filesystem::path const& directory, CrcCheck check);
@@ -99,14 +106,15 @@ struct ModelStates {
     std::int64_t numel = 0;
   };
   int file = 0;
-  std::vector<std::vector<Shape>> groups;                         ///< param_shapes: in the order of the flat buffers
+  std::vector<std::vector<Shape>> groups;  ///< param_shapes: in the order of the flat buffers
   std::vector<Shape> frozen;
   std::vector<std::pair<std::string, TensorPlace>> module, frozen_fragments;
   std::vector<std::string> buffer_names;
-  std::vector<std::pair<std::string, std::string>> shared;        ///< alias, owner
+  std::vector<std::pair<std::string, std::string>> shared;  ///< alias, owner
 };
 /// Reads it and puts the counters into @p source.
-ModelStates read_model_states(std::filesystem::path const& path, TrainingSource& source, CrcCheck check);
+ModelStates read_model_states(std::filesystem::path const& path, TrainingSource& source,
+                              CrcCheck check);
 /// Buffers, and shared names, once the parameters are in @p source.
 void add_buffers(ModelStates const& model, TrainingSource& source);
 void add_aliases(ModelStates const& model, TrainingSource& source);

@@ -1,5 +1,6 @@
 #pragma once
-/// Zip archives as torch.save writes them: stored entries, ZIP64. Nothing in the file is trusted. PKWARE APPNOTE.TXT 6.3.
+/// Zip archives as torch.save writes them: stored entries, ZIP64. Nothing in the file is trusted.
+/// PKWARE APPNOTE.TXT 6.3.
 
 #include <cstdint>
 #include <string>
@@ -17,8 +18,8 @@ struct ZipMember {
   std::uint32_t crc32 = 0;
 };
 
-/// The directory of an archive. Members lie inside the file, do not overlap, have distinct names, agree with their local headers,
-/// are neither compressed nor encrypted.
+/// The directory of an archive. Members lie inside the file, do not overlap, have distinct names,
+/// agree with their local headers, are neither compressed nor encrypted.
 class ZipReader {
  public:
   /// @throws DataError naming file and member

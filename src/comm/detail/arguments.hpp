@@ -1,12 +1,14 @@
 #pragma once
-/// The calls of one Collectives object as operations: numbered, and their arguments checked before anything is sent.
+/// The calls of one Collectives object as operations: numbered, and their arguments checked before
+/// anything is sent.
 
 #include "detail/operation.hpp"
 #include "tessera/memory/tensor.hpp"
 
 namespace tessera::comm::detail {
 
-/// Every function takes the next number, also when it throws InternalError for its arguments: all ranks throw alike.
+/// Every function takes the next number, also when it throws InternalError for its arguments: all
+/// ranks throw alike.
 class Calls {
  public:
   Calls(int rank, int size) : rank_(rank), size_(size) {}
@@ -27,7 +29,8 @@ class Calls {
   Operation next(Kind kind, Dtype dtype, Blocks blocks);
   Operation next(Kind kind, Dtype dtype, std::int64_t numel, int root);
   void check_blocks(Operation const& operation, std::int64_t whole_numel) const;
-  void check_reduce_target(Operation const& operation, memory::TensorView in, memory::TensorView out) const;
+  void check_reduce_target(Operation const& operation, memory::TensorView in,
+                           memory::TensorView out) const;
 
   int rank_, size_;
   std::uint64_t calls_ = 0;

@@ -11,13 +11,15 @@
 
 namespace tessera::comm::detail {
 
-/// MPI_THREAD_SERIALIZED: one call at a time in the process. Held around single calls, never while waiting.
+/// MPI_THREAD_SERIALIZED: one call at a time in the process. Held around single calls, never while
+/// waiting.
 std::mutex& mpi_mutex();
 
 /// @throws InternalError with MPI's own text
 void check_mpi(int result, char const* call, Operation const& operation);
 
-/// A duplicate of another communicator that returns errors. Freed at the end, unless MPI has ended or a peer was lost.
+/// A duplicate of another communicator that returns errors. Freed at the end, unless MPI has ended
+/// or a peer was lost.
 class MpiComm {
  public:
   explicit MpiComm(topology::CommHandle parent);

@@ -9,8 +9,9 @@
 
 namespace tessera::comm::detail {
 
-/// Only nonblocking MPI calls, polled against the deadline, so that a dead peer ends in an error. Reductions are exchanges with
-/// the sum formed here, in rank order and fp32: results do not depend on the algorithm that MPI chooses.
+/// Only nonblocking MPI calls, polled against the deadline, so that a dead peer ends in an error.
+/// Reductions are exchanges with the sum formed here, in rank order and fp32: results do not depend
+/// on the algorithm that MPI chooses.
 class MpiTransport final : public Transport {
  public:
   MpiTransport(topology::MpiSession const& session, Deadline deadline);
@@ -18,7 +19,8 @@ class MpiTransport final : public Transport {
   int size() const override { return comm_.size(); }
   char const* name() const override { return "mpi"; }
 
-  std::shared_ptr<void> allocate(Operation const& operation, std::string const& name, memory::Purpose purpose) override;
+  std::shared_ptr<void> allocate(Operation const& operation, std::string const& name,
+                                 memory::Purpose purpose) override;
   void broadcast(Operation const& operation, std::byte* data) override;
   void all_reduce(Operation const& operation, std::byte* data) override;
   void reduce(Operation const& operation, std::byte* data) override;
@@ -33,7 +35,8 @@ class MpiTransport final : public Transport {
   template <class Start>
   void run(Operation const& operation, char const* call, Start&& start);
   void finish(Operation const& operation, MPI_Request request);
-  /// Elements of one rank's block that move at a time when a message or a staging buffer holds all ranks' blocks.
+  /// Elements of one rank's block that move at a time when a message or a staging buffer holds all
+  /// ranks' blocks.
   std::int64_t piece_numel(Operation const& operation, std::size_t limit) const;
   std::byte* staging(std::size_t bytes);
   void gather_and_reduce(Operation const& operation, std::byte* data);

@@ -1,5 +1,6 @@
 #pragma once
-/// An NCCL communicator of a rank: no call on it blocks for longer than a deadline, and it can be ended from another thread at any time.
+/// An NCCL communicator of a rank: no call on it blocks for longer than a deadline, and it can be
+/// ended from another thread at any time.
 
 #ifdef TESSERA_HAVE_CUDA
 #include <nccl.h>
@@ -15,7 +16,8 @@ namespace tessera::comm::detail {
 class NcclComm {
  public:
   /// @param name in what NCCL_DEBUG prints; a literal
-  NcclComm(char const* name, int rank, Deadline deadline) : name_(name), rank_(rank), deadline_(deadline) {}
+  NcclComm(char const* name, int rank, Deadline deadline)
+      : name_(name), rank_(rank), deadline_(deadline) {}
   /// Ends what is under way.
   ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
@@ -26,8 +28,10 @@ class NcclComm {
   /// A communicator of the same ranks with resources of its own.
   void split_from(NcclComm& parent);
 
-  /// Makes the calls of @p body and waits until NCCL has taken them up, so that the stream may be used again.
-  /// @throws PeerLostError naming @p what after the deadline, or when a peer or the network has failed; InternalError else
+  /// Makes the calls of @p body and waits until NCCL has taken them up, so that the stream may be
+  /// used again.
+  /// @throws PeerLostError naming @p what after the deadline, or when a peer or the network has
+  /// failed; InternalError else
   void call(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
   /// The same for several operations that start together; @p body returns at the first error.
   void group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
@@ -61,7 +65,8 @@ std::string nccl_version_text(int version);
 int common_nccl_version(Collectives& host);
 /// @throws ConfigError on every rank when rank 0 gets none
 ncclUniqueId common_nccl_id(Collectives& host);
-/// Whether operations of two communicators may be under way at once. Sets NCCL_LAUNCH_ORDER_IMPLICIT where it is not set. Collective.
+/// Whether operations of two communicators may be under way at once. Sets
+/// NCCL_LAUNCH_ORDER_IMPLICIT where it is not set. Collective.
 bool nccl_keeps_launch_order(Collectives& host, int version);
 
 /// @throws InternalError for a dtype NCCL does not have

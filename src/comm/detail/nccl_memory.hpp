@@ -11,16 +11,19 @@
 
 namespace tessera::comm::detail {
 
-/// Memory lives as long as its owner, also after the communicators; registrations end with whatever ends first.
+/// Memory lives as long as its owner, also after the communicators; registrations end with whatever
+/// ends first.
 class NcclMemory {
  public:
   /// @p comms live until close().
   NcclMemory(Collectives& host, std::vector<NcclComm*> comms);
   ~NcclMemory() { close(); }
 
-  /// Zeroed, counted in the device's ledger. Memory of ncclMemAlloc registered on every communicator, on all ranks, or ordinary
-  /// device memory on all. Collective over the host's ranks. @throws OutOfMemoryError on all ranks
-  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose, std::size_t bytes);
+  /// Zeroed, counted in the device's ledger. Memory of ncclMemAlloc registered on every
+  /// communicator, on all ranks, or ordinary device memory on all. Collective over the host's
+  /// ranks. @throws OutOfMemoryError on all ranks
+  std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
+                                 std::size_t bytes);
   /// Takes back all registrations that are left, before the communicators end.
   void close() noexcept;
 

@@ -1,6 +1,7 @@
 #pragma once
-/// Looks after the operations that are under way on NCCL's communicators, whoever waits for them: also a host that waits for
-/// kernels behind a collective learns within the deadline that a peer is missing.
+/// Looks after the operations that are under way on NCCL's communicators, whoever waits for them:
+/// also a host that waits for kernels behind a collective learns within the deadline that a peer is
+/// missing.
 
 #ifdef TESSERA_HAVE_CUDA
 #include <chrono>
@@ -18,13 +19,16 @@ namespace tessera::comm::detail {
 
 class NcclWatch {
  public:
-  /// @p comms outlive this object. An operation has @p deadline from the moment when all that it waits for on this rank is there.
+  /// @p comms outlive this object. An operation has @p deadline from the moment when all that it
+  /// waits for on this rank is there.
   NcclWatch(std::vector<NcclComm*> comms, int rank, Deadline deadline);
   ~NcclWatch();
 
-  /// In the order of the calls. @param comm index of the communicator; its operations run one after the other
+  /// In the order of the calls. @param comm index of the communicator; its operations run one after
+  /// the other
   void add(std::size_t comm, std::string what, memory::Event after, memory::Event done);
-  /// Ends all communicators; @p error is what everybody gets from now on, unless there was an earlier one.
+  /// Ends all communicators; @p error is what everybody gets from now on, unless there was an
+  /// earlier one.
   void fail(std::exception_ptr error) noexcept;
   bool failed() const;
   /// Throws the first error.

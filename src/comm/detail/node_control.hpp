@@ -1,10 +1,12 @@
 #pragma once
-/// The control segment of a node's ranks: what each announces, a barrier between phases, and a staging area a rank.
+/// The control segment of a node's ranks: what each announces, a barrier between phases, and a
+/// staging area a rank.
 ///
-/// One anonymous file, mapped by all: header | slot of rank 0 .. N-1 | staging of rank 0 .. N-1, two halves each.
-/// An operation is a fixed sequence of phases, the same on every rank. A phase ends when all ranks have arrived at it; what a rank
-/// wrote before it arrived can be read by all after it. What is announced for operation k lies in place k % 2 and is written
-/// again for k + 2, which no rank reaches before all have read k; staging halves alternate in the same way.
+/// One anonymous file, mapped by all: header | slot of rank 0 .. N-1 | staging of rank 0 .. N-1,
+/// two halves each. An operation is a fixed sequence of phases, the same on every rank. A phase
+/// ends when all ranks have arrived at it; what a rank wrote before it arrived can be read by all
+/// after it. What is announced for operation k lies in place k % 2 and is written again for k + 2,
+/// which no rank reaches before all have read k; staging halves alternate in the same way.
 
 #include <atomic>
 #include <cstddef>
@@ -21,10 +23,10 @@ namespace tessera::comm::detail {
 /// What a rank announces at the start of an operation.
 struct Announcement {
   Operation operation;
-  std::int64_t segment = -1;   ///< shared allocation that its source lies in; -1: ordinary memory
-  std::uint64_t offset = 0;    ///< bytes from the start of that allocation
-  SharedFileAddress file;      ///< allocate: the rank's new file
-  std::int32_t status = 0;     ///< allocate: how it went
+  std::int64_t segment = -1;  ///< shared allocation that its source lies in; -1: ordinary memory
+  std::uint64_t offset = 0;   ///< bytes from the start of that allocation
+  SharedFileAddress file;     ///< allocate: the rank's new file
+  std::int32_t status = 0;    ///< allocate: how it went
 };
 
 class NodeControl {
@@ -32,8 +34,10 @@ class NodeControl {
   static constexpr std::size_t half_bytes = std::size_t{1} << 20;
   static std::size_t file_bytes(int ranks);
 
-  /// @param mapping of file_bytes(peers) zeroed bytes; @param peers and @param transport outlive the control
-  NodeControl(Mapping mapping, int rank, int ranks, PeerWatch const& peers, Transport const& transport, Deadline deadline);
+  /// @param mapping of file_bytes(peers) zeroed bytes; @param peers and @param transport outlive
+  /// the control
+  NodeControl(Mapping mapping, int rank, int ranks, PeerWatch const& peers,
+              Transport const& transport, Deadline deadline);
   ~NodeControl();
 
   /// Announces and ends a phase; then every rank's announcement of this operation can be read.
@@ -48,7 +52,8 @@ class NodeControl {
   std::byte* staging(int rank, int half) const;
   int next_half() { return half_ = 1 - half_; }
 
-  /// From any thread: this rank takes part in no further phase; those who wait for it learn so at once.
+  /// From any thread: this rank takes part in no further phase; those who wait for it learn so at
+  /// once.
   void leave();
 
  private:

@@ -9,16 +9,27 @@
 
 namespace tessera::comm::detail {
 
-enum class Kind : std::uint32_t { broadcast, all_reduce, reduce, reduce_scatter, all_gather, scatter, gather, barrier, allocate };
+enum class Kind : std::uint32_t {
+  broadcast,
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  all_gather,
+  scatter,
+  gather,
+  barrier,
+  allocate
+};
 char const* name_of(Kind kind);
 
 struct Operation {
   Kind kind = Kind::barrier;
   Dtype dtype = Dtype::uint8;  ///< on the wire
   ReduceOp op = ReduceOp::sum;
-  int root = -1;               ///< -1: none
-  std::int64_t numel = 0;      ///< of the data (broadcast, all_reduce, reduce), or of one rank's block (the others)
-  std::int64_t stride = 0;     ///< of blocks
+  int root = -1;  ///< -1: none
+  std::int64_t numel =
+      0;  ///< of the data (broadcast, all_reduce, reduce), or of one rank's block (the others)
+  std::int64_t stride = 0;  ///< of blocks
   std::int64_t offset = 0;
   std::uint64_t sequence = 0;  ///< number of the call on its Collectives object, from 1
 
@@ -30,7 +41,8 @@ struct Operation {
 /// "reduce_scatter number 17 (1024 bf16 elements, 2048 bytes a rank)"
 std::string describe(Operation const& operation);
 
-/// Elements [begin, begin + count) of n that rank r of N reduces or sends in an all-reduce: as equal as can be, lower ranks first.
+/// Elements [begin, begin + count) of n that rank r of N reduces or sends in an all-reduce: as
+/// equal as can be, lower ranks first.
 struct Slice {
   std::int64_t begin = 0;
   std::int64_t count = 0;

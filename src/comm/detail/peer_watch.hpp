@@ -12,7 +12,8 @@ namespace tessera::comm::detail {
 
 class Transport;
 
-/// A process as seen from another one: a process id is used again after a death, the pair with its start time is not.
+/// A process as seen from another one: a process id is used again after a death, the pair with its
+/// start time is not.
 struct ProcessId {
   std::int64_t pid = 0;
   std::int64_t started = 0;  ///< clock ticks since boot, field 22 of /proc/<pid>/stat
@@ -31,7 +32,8 @@ class PeerWatch {
   /// @param session  whose watch over nodes is asked too; null: none
   explicit PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session = nullptr);
 
-  /// False when the process of this rank has ended (a zombie has); true when that cannot be seen from here.
+  /// False when the process of this rank has ended (a zombie has); true when that cannot be seen
+  /// from here.
   bool alive(int rank) const;
   /// Lowest rank that is not alive, else -1.
   int first_dead() const;
@@ -44,18 +46,23 @@ class PeerWatch {
  private:
   std::vector<Peer> peers_;
   topology::MpiSession const* session_;
-  std::vector<char> observable_;  ///< its start time in this process's view of /proc is the one it reported
+  std::vector<char>
+      observable_;  ///< its start time in this process's view of /proc is the one it reported
 };
 
 /// One wait of an operation. check() is called between looks at the thing waited for.
 class Wait {
  public:
-  Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport, Deadline deadline);
+  Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport,
+       Deadline deadline);
 
   /// @param missing lowest rank that has not arrived, -1 when unknown
-  /// @throws PeerLostError when that rank (any rank when unknown) has died, after the deadline, or when the transport gave up
+  /// @throws PeerLostError when that rank (any rank when unknown) has died, after the deadline, or
+  /// when the transport gave up
   void check(int missing);
-  std::chrono::steady_clock::duration elapsed() const { return std::chrono::steady_clock::now() - start_; }
+  std::chrono::steady_clock::duration elapsed() const {
+    return std::chrono::steady_clock::now() - start_;
+  }
 
  private:
   [[noreturn]] void lost(int rank, std::string const& why) const;
@@ -65,7 +72,8 @@ class Wait {
   Transport const& transport_;
   Deadline deadline_;
   std::chrono::steady_clock::time_point start_, next_look_;
-  int dead_ = -1;  ///< seen dead at the last look: it may have arrived before, so that the next look decides
+  int dead_ = -1;  ///< seen dead at the last look: it may have arrived before, so that the next
+                   ///< look decides
 };
 
 }  // namespace tessera::comm::detail

@@ -1,5 +1,6 @@
 #pragma once
-/// The shared allocations of a rank: its own memory and its view of the peers' memory of the same allocation.
+/// The shared allocations of a rank: its own memory and its view of the peers' memory of the same
+/// allocation.
 
 #include <cstddef>
 #include <map>
@@ -24,7 +25,8 @@ struct SharedAllocation {
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
   /// Numbers the allocation, counts it in the ledger until the returned owner lets it go.
-  std::shared_ptr<void> keep(SharedAllocation allocation, std::string name, memory::Purpose purpose);
+  std::shared_ptr<void> keep(SharedAllocation allocation, std::string name,
+                             memory::Purpose purpose);
 
   struct Position {
     std::int64_t number = 0;

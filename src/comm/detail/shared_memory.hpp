@@ -1,6 +1,7 @@
 #pragma once
-/// Memory that the processes of a node share: anonymous files (memfd_create), which have no name, count against the memory
-/// limit of the job and not against the size of /dev/shm, and vanish with the last process that maps them, however it ends.
+/// Memory that the processes of a node share: anonymous files (memfd_create), which have no name,
+/// count against the memory limit of the job and not against the size of /dev/shm, and vanish with
+/// the last process that maps them, however it ends.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,8 @@ namespace tessera::comm::detail {
 
 enum class Access { read, read_write };
 
-/// Where another process finds an anonymous file while its creator keeps it open: /proc/<pid>/fd/<fd>.
+/// Where another process finds an anonymous file while its creator keeps it open:
+/// /proc/<pid>/fd/<fd>.
 struct SharedFileAddress {
   std::int64_t pid = 0;
   std::int64_t fd = -1;
@@ -36,7 +38,8 @@ class SharedFile {
   int fd_ = -1;
 };
 
-/// Owner of a mapping of a whole file, aligned to huge pages and asking for them when large. It outlives the SharedFile.
+/// Owner of a mapping of a whole file, aligned to huge pages and asking for them when large. It
+/// outlives the SharedFile.
 class Mapping {
  public:
   Mapping() = default;

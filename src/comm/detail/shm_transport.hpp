@@ -1,8 +1,9 @@
 #pragma once
 /// Collectives of ranks that are all on one node, through shared memory.
 ///
-/// Data in memory from allocate() is read by the peers where it lies (direct); other data goes through staging halves in pieces.
-/// All ranks choose the same way: direct when every rank whose data is read has it in shared memory.
+/// Data in memory from allocate() is read by the peers where it lies (direct); other data goes
+/// through staging halves in pieces. All ranks choose the same way: direct when every rank whose
+/// data is read has it in shared memory.
 
 #include <memory>
 #include <vector>
@@ -16,14 +17,17 @@ namespace tessera::comm::detail {
 
 class ShmTransport final : public Transport {
  public:
-  /// Null on every rank when the ranks are not all on one node or cannot map each other's memory. Collective.
-  static std::unique_ptr<ShmTransport> try_make(topology::MpiSession const& session, Deadline deadline);
+  /// Null on every rank when the ranks are not all on one node or cannot map each other's memory.
+  /// Collective.
+  static std::unique_ptr<ShmTransport> try_make(topology::MpiSession const& session,
+                                                Deadline deadline);
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   char const* name() const override { return "shared memory"; }
 
-  std::shared_ptr<void> allocate(Operation const& operation, std::string const& name, memory::Purpose purpose) override;
+  std::shared_ptr<void> allocate(Operation const& operation, std::string const& name,
+                                 memory::Purpose purpose) override;
   void broadcast(Operation const& operation, std::byte* data) override;
   void all_reduce(Operation const& operation, std::byte* data) override;
   void reduce(Operation const& operation, std::byte* data) override;
@@ -37,10 +41,11 @@ class ShmTransport final : public Transport {
  private:
   /// What ranks read from each other in one operation.
   struct Source {
-    std::byte const* data = nullptr;  ///< first element of block 0; null on a rank whose data nobody reads
-    std::int64_t blocks = 1;          ///< as many per rank
-    std::int64_t stride = 0;          ///< elements from block to block
-    int only = -1;                    ///< the one rank whose data is read, -1: all
+    std::byte const* data =
+        nullptr;              ///< first element of block 0; null on a rank whose data nobody reads
+    std::int64_t blocks = 1;  ///< as many per rank
+    std::int64_t stride = 0;  ///< elements from block to block
+    int only = -1;            ///< the one rank whose data is read, -1: all
   };
   /// Elements [first, first + count) of every block of every rank, where they can be read now.
   struct Piece {
@@ -59,17 +64,22 @@ class ShmTransport final : public Transport {
   void exchange(Operation const& operation, Source const& source, Consume&& consume);
   bool announce_source(Operation const& operation, Source const& source);
   Piece direct_piece(Operation const& operation) const;
-  Piece stage(Operation const& operation, Source const& source, std::int64_t first, std::int64_t count);
-  bool provides(Source const& source, int rank) const { return source.only < 0 || source.only == rank; }
+  Piece stage(Operation const& operation, Source const& source, std::int64_t first,
+              std::int64_t count);
+  bool provides(Source const& source, int rank) const {
+    return source.only < 0 || source.only == rank;
+  }
 
   void reduce_direct(Operation const& operation, std::byte* data);
   void reduce_staged(Operation const& operation, std::byte* data);
   void reduce_small(Operation const& operation, std::byte* data);
-  void reduce_slice(Operation const& operation, Piece const& piece, Slice slice, std::byte* to) const;
+  void reduce_slice(Operation const& operation, Piece const& piece, Slice slice,
+                    std::byte* to) const;
   void copy_slices(Operation const& operation, Piece const& piece, std::byte* to) const;
 
   enum class Outcome : std::int32_t { done, not_shareable, out_of_memory };
-  Outcome agree_on(Operation const& operation, Outcome own, SharedFile const* file, int& worst_rank);
+  Outcome agree_on(Operation const& operation, Outcome own, SharedFile const* file,
+                   int& worst_rank);
   Outcome map_peers(Operation const& operation, SharedAllocation& allocation);
 
   PeerWatch peers_;

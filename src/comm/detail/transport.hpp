@@ -1,6 +1,7 @@
 #pragma once
-/// How bytes get from rank to rank: the blocking half of a collective implementation. Every function but abandon() is called by
-/// one thread, the lane of a QueuedCollectives, in the same order on all ranks, with arguments that have been checked.
+/// How bytes get from rank to rank: the blocking half of a collective implementation. Every
+/// function but abandon() is called by one thread, the lane of a QueuedCollectives, in the same
+/// order on all ranks, with arguments that have been checked.
 
 #include <atomic>
 #include <cstddef>
@@ -22,18 +23,22 @@ class Transport {
   /// "loopback", "mpi", "shared memory"
   virtual char const* name() const = 0;
 
-  virtual std::shared_ptr<void> allocate(Operation const& operation, std::string const& name, memory::Purpose purpose) = 0;
+  virtual std::shared_ptr<void> allocate(Operation const& operation, std::string const& name,
+                                         memory::Purpose purpose) = 0;
   virtual void broadcast(Operation const& operation, std::byte* data) = 0;
   virtual void all_reduce(Operation const& operation, std::byte* data) = 0;
   virtual void reduce(Operation const& operation, std::byte* data) = 0;
-  virtual void reduce_scatter(Operation const& operation, std::byte const* in, Target const& out) = 0;
-  /// @p in is the element of this rank's block that comes first; null: it is in its place in @p out.
+  virtual void reduce_scatter(Operation const& operation, std::byte const* in,
+                              Target const& out) = 0;
+  /// @p in is the element of this rank's block that comes first; null: it is in its place in @p
+  /// out.
   virtual void all_gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void scatter(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void barrier(Operation const& operation) = 0;
 
-  /// From any thread: operations under way end with an error as soon as they next wait, and this rank takes part in no more.
+  /// From any thread: operations under way end with an error as soon as they next wait, and this
+  /// rank takes part in no more.
   virtual void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
@@ -44,6 +49,7 @@ class Transport {
 std::unique_ptr<Transport> make_loopback_transport();
 
 /// Memory of this process alone, counted in the ledger.
-std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose, std::size_t bytes);
+std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose,
+                                       std::size_t bytes);
 
 }  // namespace tessera::comm::detail

@@ -7,8 +7,10 @@
 namespace tessera::data::detail {
 namespace {
 
-/// Letters, marks, numbers, connectors and joiners, and the circled letters that count as alphabetic: Rust's \w.
-constexpr char const* word = R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F189}])";
+/// Letters, marks, numbers, connectors and joiners, and the circled letters that count as
+/// alphabetic: Rust's \w.
+constexpr char const* word =
+    R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F189}])";
 
 /// The character that ends at `end`, which is not 0.
 std::string_view character_before(std::string_view text, std::size_t end) {
@@ -26,8 +28,9 @@ std::string_view character_after(std::string_view text, std::size_t begin) {
 bool is_white_space(std::string_view character) {
   std::size_t at = 0;
   char32_t const c = next_code_point(character, at);
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
-         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 }  // namespace
@@ -43,7 +46,8 @@ void AddedTokenMatcher::insert(int token) {
   std::size_t node = 0;
   for (char const c : content) {
     auto const byte = static_cast<unsigned char>(c);
-    auto const found = std::ranges::find(trie_[node].next, byte, &std::pair<unsigned char, int>::first);
+    auto const found =
+        std::ranges::find(trie_[node].next, byte, &std::pair<unsigned char, int>::first);
     if (found != trie_[node].next.end()) {
       node = static_cast<std::size_t>(found->second);
     } else {
@@ -59,7 +63,8 @@ int AddedTokenMatcher::longest_at(std::string_view text, std::size_t at) const {
   int best = -1;
   for (std::size_t node = 0; at < text.size(); ++at) {
     auto const& next = trie_[node].next;
-    auto const found = std::ranges::find(next, static_cast<unsigned char>(text[at]), &std::pair<unsigned char, int>::first);
+    auto const found = std::ranges::find(next, static_cast<unsigned char>(text[at]),
+                                         &std::pair<unsigned char, int>::first);
     if (found == next.end()) break;
     node = static_cast<std::size_t>(found->second);
     if (trie_[node].token >= 0) best = trie_[node].token;
@@ -67,7 +72,8 @@ int AddedTokenMatcher::longest_at(std::string_view text, std::size_t at) const {
   return best;
 }
 
-bool AddedTokenMatcher::inside_word(std::string_view text, std::size_t begin, std::size_t end) const {
+bool AddedTokenMatcher::inside_word(std::string_view text, std::size_t begin,
+                                    std::size_t end) const {
   Regex::Match match;
   return (begin > 0 && word_.search(character_before(text, begin), 0, match)) ||
          (end < text.size() && word_.search(character_after(text, end), 0, match));
@@ -86,9 +92,11 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Piece>& out) co
     at = end;
     if (token.single_word && inside_word(text, begin, end)) continue;
     if (token.lstrip)
-      while (begin > done && is_white_space(character_before(text, begin))) begin -= character_before(text, begin).size();
+      while (begin > done && is_white_space(character_before(text, begin)))
+        begin -= character_before(text, begin).size();
     if (token.rstrip)
-      while (end < text.size() && is_white_space(character_after(text, end))) end += character_after(text, end).size();
+      while (end < text.size() && is_white_space(character_after(text, end)))
+        end += character_after(text, end).size();
     if (done < begin) out.push_back({text.substr(done, begin - done), -1});
     out.push_back({text.substr(begin, end - begin), token.id});
     done = end;

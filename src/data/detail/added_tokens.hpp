@@ -1,5 +1,6 @@
 #pragma once
-/// Tokens found in the text before it is split into words: special tokens and the ones a user has added.
+/// Tokens found in the text before it is split into words: special tokens and the ones a user has
+/// added.
 
 #include <array>
 #include <cstdint>

@@ -19,7 +19,9 @@ namespace {
 constexpr char magic[8] = {'T', 'S', 'R', 'B', 'L', 'O', 'C', 'K'};
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 
-std::uint64_t header_sum(BlockFileHeader const& header) { return detail::xxh3(&header, offsetof(BlockFileHeader, header_sum)); }
+std::uint64_t header_sum(BlockFileHeader const& header) {
+  return detail::xxh3(&header, offsetof(BlockFileHeader, header_sum));
+}
 
 /// A descriptor that is closed at the end of the scope; the mapping outlives it.
 struct Descriptor {
@@ -27,7 +29,8 @@ struct Descriptor {
   ~Descriptor() { ::close(fd); }
 };
 
-std::shared_ptr<void const> map_bytes(int fd, std::size_t bytes, std::filesystem::path const& file) {
+std::shared_ptr<void const> map_bytes(int fd, std::size_t bytes,
+                                      std::filesystem::path const& file) {
   void* const start = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
   TESSERA_VALIDATE(start != MAP_FAILED, IoError, with_errno("cannot map " + file.string(), errno));
   return {start, [bytes](void const* p) { ::munmap(const_cast<void*>(p), bytes); }};
@@ -36,19 +39,23 @@ std::shared_ptr<void const> map_bytes(int fd, std::size_t bytes, std::filesystem
 /// The first bytes, however many calls that takes.
 void read_start(int fd, void* out, std::size_t bytes, std::filesystem::path const& file) {
   for (std::size_t done = 0; done < bytes;) {
-    ssize_t const got = ::pread(fd, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(done));
+    ssize_t const got =
+        ::pread(fd, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
     TESSERA_VALIDATE(got >= 0, IoError, with_errno("cannot read " + file.string(), errno));
-    TESSERA_VALIDATE(got > 0, DataError, file.string(), " ends after ", done, " bytes; remove it, and it is made again");
+    TESSERA_VALIDATE(got > 0, DataError, file.string(), " ends after ", done,
+                     " bytes; remove it, and it is made again");
     done += static_cast<std::size_t>(got);
   }
 }
 
 std::size_t size_of_file(int fd, std::filesystem::path const& file) {
   struct stat about {};
-  TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError, with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError,
+                   with_errno("cannot read " + file.string(), errno));
   auto const bytes = static_cast<std::size_t>(about.st_size);
-  TESSERA_VALIDATE(bytes >= sizeof(BlockFileHeader), DataError, file.string(), " has only ", bytes, " bytes; it is not a file of blocks");
+  TESSERA_VALIDATE(bytes >= sizeof(BlockFileHeader), DataError, file.string(), " has only ", bytes,
+                   " bytes; it is not a file of blocks");
   return bytes;
 }
 
@@ -59,17 +66,20 @@ std::string fault_of(BlockFileHeader const& h, std::size_t bytes, std::uint64_t 
     return "was written by another version of Tessera or another machine";
   if (header_sum(h) != h.header_sum) return "is damaged: its header does not match its checksum";
   if (h.request_key != request_key) return "was made for another text, tokenizer or block size";
-  if (h.block_size < 1 || h.count < 1 || (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.block_size) !=
-                                             static_cast<std::size_t>(h.count))
+  if (h.block_size < 1 || h.count < 1 ||
+      (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.block_size) !=
+          static_cast<std::size_t>(h.count))
     return concat("is cut short: ", bytes, " bytes are not ", h.count, " blocks of ", h.block_size);
   return "";
 }
 
 }  // namespace
 
-TokenBlocks BlockFile::blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header, std::filesystem::path const& file) {
+TokenBlocks BlockFile::blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header,
+                                 std::filesystem::path const& file) {
   TokenBlocks out;
-  out.ids_ = reinterpret_cast<std::int32_t const*>(static_cast<char const*>(mapping.get()) + sizeof header);
+  out.ids_ = reinterpret_cast<std::int32_t const*>(static_cast<char const*>(mapping.get()) +
+                                                   sizeof header);
   out.mapping_ = std::move(mapping);
   out.count_ = header.count;
   out.block_size_ = header.block_size;
@@ -81,7 +91,8 @@ TokenBlocks BlockFile::blocks_in(std::shared_ptr<void const> mapping, BlockFileH
   return out;
 }
 
-TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t request_key, Check check) {
+TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t request_key,
+                            Check check) {
   Descriptor const in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
   TESSERA_VALIDATE(in.fd >= 0, IoError, with_errno("cannot read " + file.string(), errno));
   std::size_t const bytes = size_of_file(in.fd, file);
@@ -90,7 +101,9 @@ TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t req
   std::memcpy(&header, mapping.get(), sizeof header);
   std::string const fault = fault_of(header, bytes, request_key);
   TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
-  TESSERA_VALIDATE(check == Check::header || detail::xxh3(static_cast<char const*>(mapping.get()) + sizeof header, bytes - sizeof header) == header.ids_sum,
+  TESSERA_VALIDATE(check == Check::header ||
+                       detail::xxh3(static_cast<char const*>(mapping.get()) + sizeof header,
+                                    bytes - sizeof header) == header.ids_sum,
                    DataError, file.string(), " is damaged: its ids do not match their checksum");
   return blocks_in(std::move(mapping), header, file);
 }
@@ -99,19 +112,24 @@ TokenBlocks BlockFile::open(int descriptor, std::filesystem::path const& file) {
   Descriptor const in{descriptor};
   BlockFileHeader header;
   read_start(in.fd, &header, sizeof header, file);
-  std::size_t const bytes = sizeof header + static_cast<std::size_t>(header.count) * static_cast<std::size_t>(header.block_size) * sizeof(std::int32_t);
+  std::size_t const bytes = sizeof header + static_cast<std::size_t>(header.count) *
+                                                static_cast<std::size_t>(header.block_size) *
+                                                sizeof(std::int32_t);
   std::string const fault = fault_of(header, bytes, header.request_key);
   TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
   return blocks_in(map_bytes(in.fd, bytes, file), header, file);
 }
 
-BlockWriter::BlockWriter(std::filesystem::path file, std::int64_t block_size) : file_(std::move(file)) {
+BlockWriter::BlockWriter(std::filesystem::path file, std::int64_t block_size)
+    : file_(std::move(file)) {
   std::error_code error;
   std::filesystem::create_directories(file_.parent_path(), error);
-  TESSERA_VALIDATE(!error, IoError, "cannot make the folder ", file_.parent_path().string(), ": ", error.message());
+  TESSERA_VALIDATE(!error, IoError, "cannot make the folder ", file_.parent_path().string(), ": ",
+                   error.message());
   std::string name = file_.string() + ".XXXXXX";
   int const fd = ::mkstemp(name.data());
-  TESSERA_VALIDATE(fd >= 0, IoError, with_errno("cannot write in " + file_.parent_path().string(), errno));
+  TESSERA_VALIDATE(fd >= 0, IoError,
+                   with_errno("cannot write in " + file_.parent_path().string(), errno));
   temporary_ = name;
   ::fchmod(fd, 0644);
   out_ = ::fdopen(fd, "wb");
@@ -130,9 +148,10 @@ BlockWriter::~BlockWriter() {
 }
 
 void BlockWriter::write(void const* bytes, std::size_t size) {
-  TESSERA_VALIDATE(out_ && std::fwrite(bytes, 1, size, out_) == size, IoError,
-                   with_errno(concat("cannot write ", size, " bytes to ", temporary_.string()), errno),
-                   "; free some space or choose another cache folder");
+  TESSERA_VALIDATE(
+      out_ && std::fwrite(bytes, 1, size, out_) == size, IoError,
+      with_errno(concat("cannot write ", size, " bytes to ", temporary_.string()), errno),
+      "; free some space or choose another cache folder");
 }
 
 void BlockWriter::append(std::span<std::int32_t const> ids) {
@@ -143,22 +162,26 @@ void BlockWriter::append(std::span<std::int32_t const> ids) {
   header_.max_id = std::max(header_.max_id, *std::ranges::max_element(ids));
 }
 
-void BlockWriter::commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key, std::uint64_t fingerprint) {
+void BlockWriter::commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
+                         std::uint64_t fingerprint) {
   header_.records = records;
   header_.tokens = tokens;
   header_.request_key = request_key;
   header_.fingerprint = fingerprint;
   header_.ids_sum = ids_sum_.digest();
   header_.header_sum = header_sum(header_);
-  TESSERA_VALIDATE(std::fseek(out_, 0, SEEK_SET) == 0, IoError, with_errno("cannot write " + temporary_.string(), errno));
+  TESSERA_VALIDATE(std::fseek(out_, 0, SEEK_SET) == 0, IoError,
+                   with_errno("cannot write " + temporary_.string(), errno));
   write(&header_, sizeof header_);
   bool const on_disk = std::fflush(out_) == 0 && ::fsync(::fileno(out_)) == 0;
   int const reason = errno;
   bool const closed = std::fclose(std::exchange(out_, nullptr)) == 0;
-  TESSERA_VALIDATE(on_disk && closed, IoError, with_errno("cannot write " + temporary_.string(), on_disk ? errno : reason));
+  TESSERA_VALIDATE(on_disk && closed, IoError,
+                   with_errno("cannot write " + temporary_.string(), on_disk ? errno : reason));
   std::error_code error;
   std::filesystem::rename(temporary_, file_, error);
-  TESSERA_VALIDATE(!error, IoError, "cannot rename ", temporary_.string(), " to ", file_.string(), ": ", error.message());
+  TESSERA_VALIDATE(!error, IoError, "cannot rename ", temporary_.string(), " to ", file_.string(),
+                   ": ", error.message());
   temporary_.clear();
 }
 

@@ -1,11 +1,13 @@
 #pragma once
-/// The file of token blocks. All numbers are in the byte order of the machine that wrote it; another byte order is refused.
+/// The file of token blocks. All numbers are in the byte order of the machine that wrote it;
+/// another byte order is refused.
 ///
 ///   offset   0  magic "TSRBLOCK"        32  records, int64        64  request key, uint64
 ///            8  version, uint32         40  tokens, int64         72  fingerprint, uint64
 ///           12  0x01020304, uint32      48  max id, int32         80  XXH3 of the ids, uint64
-///           16  block size, int64       52  0, uint32             88  XXH3 of bytes 0 to 87, uint64
-///           24  blocks, int64           56  0, uint64             96  ids, int32 [blocks, block size]
+///           16  block size, int64       52  0, uint32             88  XXH3 of bytes 0 to 87,
+///           uint64 24  blocks, int64           56  0, uint64             96  ids, int32 [blocks,
+///           block size]
 ///
 /// It is written under another name, synced, and renamed when whole.
 
@@ -37,12 +39,14 @@ class BlockFile {
 
   enum class Check { header, ids_too };
   /// Maps a file. @throws IoError if it cannot be read, DataError saying what is wrong with it.
-  static TokenBlocks open(std::filesystem::path const& file, std::uint64_t request_key, Check check);
+  static TokenBlocks open(std::filesystem::path const& file, std::uint64_t request_key,
+                          Check check);
   /// As above, from a descriptor of a file that another process has checked; closes it.
   static TokenBlocks open(int descriptor, std::filesystem::path const& file);
 
  private:
-  static TokenBlocks blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header, std::filesystem::path const& file);
+  static TokenBlocks blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header,
+                               std::filesystem::path const& file);
 };
 
 /// Writes a file of blocks; without commit() nothing stays.
@@ -56,7 +60,8 @@ class BlockWriter {
   /// Whole blocks.
   void append(std::span<std::int32_t const> ids);
   std::int64_t count() const { return header_.count; }
-  void commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key, std::uint64_t fingerprint);
+  void commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
+              std::uint64_t fingerprint);
 
  private:
   void write(void const* bytes, std::size_t size);

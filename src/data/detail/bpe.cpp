@@ -8,8 +8,8 @@
 namespace tessera::data::detail {
 namespace {
 
-constexpr std::size_t cached_word_bytes = 64;     // longer words hardly ever come back
-constexpr std::size_t cached_words = 1u << 17;    // then the cache starts anew
+constexpr std::size_t cached_word_bytes = 64;   // longer words hardly ever come back
+constexpr std::size_t cached_words = 1u << 17;  // then the cache starts anew
 
 }  // namespace
 
@@ -19,9 +19,11 @@ MergeTable::MergeTable(std::vector<Merge> const& merges) {
   mask_ = slots - 1;
   shift_ = 64 - std::countr_zero(slots);
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
-    Entry const entry{key_of(merges[rank].left, merges[rank].right), static_cast<std::int32_t>(rank), merges[rank].result};
+    Entry const entry{key_of(merges[rank].left, merges[rank].right),
+                      static_cast<std::int32_t>(rank), merges[rank].result};
     std::size_t at = slot_of(entry.key);
-    while (entries_[at].key != ~std::uint64_t{0} && entries_[at].key != entry.key) at = (at + 1) & mask_;
+    while (entries_[at].key != ~std::uint64_t{0} && entries_[at].key != entry.key)
+      at = (at + 1) & mask_;
     entries_[at] = entry;  // a pair listed twice has its last rank, as in a map filled in order
   }
 }
@@ -30,7 +32,9 @@ Bpe::Bpe(BpeTables tables) : tables_(std::move(tables)), merges_(tables_.merges)
   tables_.merges = {};
 }
 
-std::size_t Bpe::StringHash::operator()(std::string_view s) const { return static_cast<std::size_t>(xxh3(s)); }
+std::size_t Bpe::StringHash::operator()(std::string_view s) const {
+  return static_cast<std::size_t>(xxh3(s));
+}
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& out) {
   if (word.size() == 1 && tables_.byte_ids[static_cast<unsigned char>(word[0])] >= 0) {
@@ -50,7 +54,8 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& out) {
     cached_ids_.clear();
   }
   cache_.emplace(word, CachedIds{cached_ids_.size(), out.size() - before});
-  cached_ids_.insert(cached_ids_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
+  cached_ids_.insert(cached_ids_.end(), out.begin() + static_cast<std::ptrdiff_t>(before),
+                     out.end());
 }
 
 /// One symbol per byte, in a doubly linked list over positions.
@@ -70,7 +75,9 @@ void Bpe::start_symbols(std::string_view word) {
 
 namespace {
 /// Lowest rank first, then leftmost.
-constexpr auto later = [](auto const& a, auto const& b) { return a.rank != b.rank ? a.rank > b.rank : a.at > b.at; };
+constexpr auto later = [](auto const& a, auto const& b) {
+  return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
+};
 }  // namespace
 
 /// Offers the pair that begins at `at`.
@@ -96,7 +103,8 @@ void Bpe::join(std::int32_t at, std::int32_t result) {
 
 void Bpe::merge_word(std::string_view word, std::vector<std::int32_t>& out) {
   if (!tables_.whole_words.empty())
-    if (auto const found = tables_.whole_words.find(std::string(word)); found != tables_.whole_words.end()) {
+    if (auto const found = tables_.whole_words.find(std::string(word));
+        found != tables_.whole_words.end()) {
       out.push_back(found->second);
       return;
     }
@@ -115,7 +123,8 @@ void Bpe::merge_word(std::string_view word, std::vector<std::int32_t>& out) {
     consider(left.previous);
     consider(best.at);
   }
-  for (std::int32_t at = symbols_.empty() ? -1 : 0; at >= 0; at = symbols_[static_cast<std::size_t>(at)].next)
+  for (std::int32_t at = symbols_.empty() ? -1 : 0; at >= 0;
+       at = symbols_[static_cast<std::size_t>(at)].next)
     out.push_back(symbols_[static_cast<std::size_t>(at)].id);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-/// Byte-pair encoding of one word: adjacent symbols are joined in the order of their merge ranks (Sennrich et al., "Neural machine
-/// translation of rare words with subword units", ACL 2016, section 3.2).
+/// Byte-pair encoding of one word: adjacent symbols are joined in the order of their merge ranks
+/// (Sennrich et al., "Neural machine translation of rare words with subword units", ACL 2016,
+/// section 3.2).
 
 #include <array>
 #include <cstdint>
@@ -22,7 +23,8 @@ struct BpeTables {
   std::array<std::int32_t, 256> byte_ids{};  ///< id of each byte's own token, or -1
   std::int32_t unknown_id = -1;              ///< for bytes without a token; -1 drops them
   bool fuse_unknown = false;                 ///< a run of unknown bytes becomes one token
-  std::unordered_map<std::string, std::int32_t> whole_words;  ///< taken before any merge (tokenizer.json's ignore_merges)
+  std::unordered_map<std::string, std::int32_t>
+      whole_words;  ///< taken before any merge (tokenizer.json's ignore_merges)
 };
 
 /// A hash of pairs of ids to (rank, result), open addressing, at most half full.
@@ -44,9 +46,12 @@ class MergeTable {
 
  private:
   static std::uint64_t key_of(std::int32_t left, std::int32_t right) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
+           static_cast<std::uint32_t>(right);
   }
-  std::size_t slot_of(std::uint64_t key) const { return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15u >> shift_); }
+  std::size_t slot_of(std::uint64_t key) const {
+    return static_cast<std::size_t>(key * 0x9E3779B97F4A7C15u >> shift_);
+  }
 
   std::vector<Entry> entries_;
   std::size_t mask_ = 0;
@@ -57,7 +62,8 @@ class Bpe {
  public:
   explicit Bpe(BpeTables tables);
 
-  /// Appends the ids of one word, given as raw bytes. Not thread-safe: words already seen are kept in a cache.
+  /// Appends the ids of one word, given as raw bytes. Not thread-safe: words already seen are kept
+  /// in a cache.
   void encode(std::string_view word, std::vector<std::int32_t>& out);
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
-/// The byte alphabet of ByteLevel tokenizers (GPT-2, openai/gpt-2 encoder.py): each byte is written as one printable character.
-/// ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF stand for themselves; the k-th remaining byte is U+0100 + k.
+/// The byte alphabet of ByteLevel tokenizers (GPT-2, openai/gpt-2 encoder.py): each byte is written
+/// as one printable character. ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF stand for themselves;
+/// the k-th remaining byte is U+0100 + k.
 
 #include <array>
 #include <optional>

@@ -19,7 +19,10 @@ class ByteStream {
   /// Like get() without moving on.
   int peek() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_]) : -1; }
   /// Bytes that are at hand: at least one unless the stream has ended.
-  std::string_view available() { return at_ < end_ || fill() ? std::string_view(buffer_.data() + at_, end_ - at_) : std::string_view(); }
+  std::string_view available() {
+    return at_ < end_ || fill() ? std::string_view(buffer_.data() + at_, end_ - at_)
+                                : std::string_view();
+  }
   void skip(std::size_t bytes) { at_ += bytes; }
 
   std::filesystem::path const& file() const { return file_; }

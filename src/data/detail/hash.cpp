@@ -22,16 +22,21 @@ Xxh3Stream::Xxh3Stream() : state_(std::make_unique<State>(State{XXH3_createState
   XXH3_64bits_reset(state_->xxh);
 }
 Xxh3Stream::~Xxh3Stream() { XXH3_freeState(state_->xxh); }
-void Xxh3Stream::update(void const* bytes, std::size_t size) { XXH3_64bits_update(state_->xxh, bytes, size); }
+void Xxh3Stream::update(void const* bytes, std::size_t size) {
+  XXH3_64bits_update(state_->xxh, bytes, size);
+}
 std::uint64_t Xxh3Stream::digest() const { return XXH3_64bits_digest(state_->xxh); }
 
 std::uint64_t xxh3_of_file(std::filesystem::path const& file) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> const in(std::fopen(file.c_str(), "rb"), &std::fclose);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> const in(std::fopen(file.c_str(), "rb"),
+                                                           &std::fclose);
   TESSERA_VALIDATE(in, IoError, with_errno("cannot read " + file.string(), errno));
   std::vector<char> buffer(std::size_t{1} << 20);
   Xxh3Stream hash;
-  while (std::size_t const got = std::fread(buffer.data(), 1, buffer.size(), in.get())) hash.update(buffer.data(), got);
-  TESSERA_VALIDATE(!std::ferror(in.get()), IoError, with_errno("cannot read " + file.string(), errno));
+  while (std::size_t const got = std::fread(buffer.data(), 1, buffer.size(), in.get()))
+    hash.update(buffer.data(), got);
+  TESSERA_VALIDATE(!std::ferror(in.get()), IoError,
+                   with_errno("cannot read " + file.string(), errno));
   return hash.digest();
 }
 

@@ -13,7 +13,8 @@ namespace {
 /// Lines with universal newlines.
 class LineReader : public RecordReader {
  public:
-  LineReader(std::filesystem::path const& file, LineBreaks line_breaks) : in_(file), line_breaks_(line_breaks) {}
+  LineReader(std::filesystem::path const& file, LineBreaks line_breaks)
+      : in_(file), line_breaks_(line_breaks) {}
 
  private:
   bool next_raw(std::string& bytes) override {
@@ -24,7 +25,8 @@ class LineReader : public RecordReader {
       if (here.empty()) return true;  // the last line has no end
       std::size_t const end = std::min(here.find_first_of("\r\n"), here.size());
       bytes.append(here.substr(0, end));
-      TESSERA_VALIDATE(bytes.size() < max_line_bytes, DataError, in_.file().string(), ": a line has more than ", max_line_bytes, " bytes; break it up");
+      TESSERA_VALIDATE(bytes.size() < max_line_bytes, DataError, in_.file().string(),
+                       ": a line has more than ", max_line_bytes, " bytes; break it up");
       in_.skip(end);
       if (end < here.size()) break;
     }
@@ -68,16 +70,20 @@ class JsonReader : public RecordReader {
         c = skip_space();
       } else if (c == ']') {
         in_.get();
-        TESSERA_VALIDATE(skip_space() < 0, DataError, in_.file().string(), ": there is more after the array's end");
+        TESSERA_VALIDATE(skip_space() < 0, DataError, in_.file().string(),
+                         ": there is more after the array's end");
         return false;
       } else {
-        TESSERA_VALIDATE(number_ == 0 || c < 0, DataError, in_.file().string(), ": a comma is missing after record ", number_);
+        TESSERA_VALIDATE(number_ == 0 || c < 0, DataError, in_.file().string(),
+                         ": a comma is missing after record ", number_);
       }
-      TESSERA_VALIDATE(c >= 0, DataError, in_.file().string(), " is cut short: its array does not end");
+      TESSERA_VALIDATE(c >= 0, DataError, in_.file().string(),
+                       " is cut short: its array does not end");
     }
     if (c < 0) return false;
     ++number_;
-    TESSERA_VALIDATE(c == '{', DataError, where(), " is not an object; expected {\"text\": \"...\"}");
+    TESSERA_VALIDATE(c == '{', DataError, where(),
+                     " is not an object; expected {\"text\": \"...\"}");
     return true;
   }
 
@@ -89,11 +95,15 @@ class JsonReader : public RecordReader {
     do {
       int const c = in_.get();
       TESSERA_VALIDATE(c >= 0, DataError, where(), " is cut short: the file ends inside it");
-      TESSERA_VALIDATE(object.size() < max_object_bytes, DataError, where(), " has more than ", max_object_bytes, " bytes");
+      TESSERA_VALIDATE(object.size() < max_object_bytes, DataError, where(), " has more than ",
+                       max_object_bytes, " bytes");
       object.push_back(static_cast<char>(c));
-      if (in_string && c == '\\') object.push_back(static_cast<char>(std::max(in_.get(), 0)));
-      else if (c == '"') in_string = !in_string;
-      else if (!in_string) depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+      if (in_string && c == '\\')
+        object.push_back(static_cast<char>(std::max(in_.get(), 0)));
+      else if (c == '"')
+        in_string = !in_string;
+      else if (!in_string)
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
     } while (depth > 0);
   }
 
@@ -103,11 +113,16 @@ class JsonReader : public RecordReader {
     bytes.clear();
     append_valid_utf8(object_, bytes);
     ConfigTree const tree = ConfigTree::parse(bytes, where());
-    if (number_ == 1 && !tree.as_object().empty()) column_ = tree.contains("text") ? "text" : tree.as_object().front().first;
+    if (number_ == 1 && !tree.as_object().empty())
+      column_ = tree.contains("text") ? "text" : tree.as_object().front().first;
     auto const* text = tree.find(column_);
-    TESSERA_VALIDATE(text, DataError, where(), " has no member '", column_, "', which the first record has");
-    TESSERA_VALIDATE(column_ == "text" || !tree.contains("text"), DataError, where(), " has a member 'text', which the first record lacks");
-    TESSERA_VALIDATE(text->is_string(), DataError, where(), ": '", column_, "' is ", text->type_name(), "; expected a string. Write one "
+    TESSERA_VALIDATE(text, DataError, where(), " has no member '", column_,
+                     "', which the first record has");
+    TESSERA_VALIDATE(column_ == "text" || !tree.contains("text"), DataError, where(),
+                     " has a member 'text', which the first record lacks");
+    TESSERA_VALIDATE(text->is_string(), DataError, where(), ": '", column_, "' is ",
+                     text->type_name(),
+                     "; expected a string. Write one "
                      "object per record: {\"text\": \"...\"}");
     bytes = text->as_string();
     return true;
@@ -128,13 +143,17 @@ bool RecordReader::next(std::string& record) {
   return true;
 }
 
-std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file, LineBreaks line_breaks) {
+std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
+                                           LineBreaks line_breaks) {
   std::filesystem::path const name = file.extension() == ".gz" ? file.stem() : file;
   std::string const kind = name.extension().string();
   if (kind == ".txt") return std::make_unique<LineReader>(file, line_breaks);
   if (kind == ".json" || kind == ".jsonl") return std::make_unique<JsonReader>(file);
-  throw ConfigError(concat("cannot tell what ", file.string(), " holds: Tessera reads .txt (a record a line), and .json or .jsonl (objects "
-                           "with a member \"text\"); ", kind == ".csv" ? "convert the .csv file to one of these" : "rename the file"));
+  throw ConfigError(
+      concat("cannot tell what ", file.string(),
+             " holds: Tessera reads .txt (a record a line), and .json or .jsonl (objects "
+             "with a member \"text\"); ",
+             kind == ".csv" ? "convert the .csv file to one of these" : "rename the file"));
 }
 
 }  // namespace tessera::data::detail

@@ -24,7 +24,9 @@ class RecordReader {
   std::int64_t replacements_ = 0;
 };
 
-/// The reader for the file's extension. @throws ConfigError for one that is not read, IoError if the file cannot be.
-std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file, LineBreaks line_breaks);
+/// The reader for the file's extension. @throws ConfigError for one that is not read, IoError if
+/// the file cannot be.
+std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
+                                           LineBreaks line_breaks);
 
 }  // namespace tessera::data::detail

@@ -28,11 +28,13 @@ Replacement replace_escape(std::string_view rest) {
   std::size_t const end = rest.find('}');
   if (end == std::string_view::npos) return {};
   for (auto const& addition : unicode_additions)
-    if (addition.category == rest.substr(3, end - 3)) return {end + 1, concat(rest.substr(0, end + 1), addition.members)};
+    if (addition.category == rest.substr(3, end - 3))
+      return {end + 1, concat(rest.substr(0, end + 1), addition.members)};
   return {};
 }
 
-/// Rewrites the pattern with these classes. Oniguruma and PCRE2 read a few things inside [...] differently; those are refused.
+/// Rewrites the pattern with these classes. Oniguruma and PCRE2 read a few things inside [...]
+/// differently; those are refused.
 std::string translate(std::string_view pattern, std::string const& where) {
   std::string out;
   bool in_class = false;
@@ -51,8 +53,10 @@ std::string translate(std::string_view pattern, std::string const& where) {
       }
       continue;
     }
-    TESSERA_VALIDATE(!in_class || (rest[0] != '[' && !rest.starts_with("&&")), ConfigError, where, ": the pattern ", pattern,
-                     " has a class inside a class or an intersection (&&), which Tessera does not read; write it as alternatives");
+    TESSERA_VALIDATE(!in_class || (rest[0] != '[' && !rest.starts_with("&&")), ConfigError, where,
+                     ": the pattern ", pattern,
+                     " has a class inside a class or an intersection (&&), which Tessera does not "
+                     "read; write it as alternatives");
     if (rest[0] == '[' || rest[0] == ']') in_class = rest[0] == '[';
     out += rest[0];
     ++i;
@@ -88,10 +92,12 @@ Regex::Regex(std::string_view pattern, std::string const& where) : code_(std::ma
   int error = 0;
   PCRE2_SIZE at = 0;
   code_->where = where;
-  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
-  TESSERA_VALIDATE(code_->code, ConfigError, where, ": the pattern ", pattern, " is not a regular expression that PCRE2 reads: ",
-                   pcre2_message(error));
-  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // without a JIT the same matches come from the interpreter
+  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                              PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
+  TESSERA_VALIDATE(code_->code, ConfigError, where, ": the pattern ", pattern,
+                   " is not a regular expression that PCRE2 reads: ", pcre2_message(error));
+  pcre2_jit_compile(
+      code_->code, PCRE2_JIT_COMPLETE);  // without a JIT the same matches come from the interpreter
   code_->data = pcre2_match_data_create_from_pattern(code_->code, nullptr);
   code_->context = pcre2_match_context_create(nullptr);
   code_->stack = pcre2_jit_stack_create(std::size_t{32} << 10, std::size_t{16} << 20, nullptr);
@@ -102,14 +108,17 @@ Regex::Regex(Regex&&) noexcept = default;
 Regex& Regex::operator=(Regex&&) noexcept = default;
 
 bool Regex::search(std::string_view text, std::size_t from, Match& match) const {
-  int const found = pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                                PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, code_->data, code_->context);
+  int const found =
+      pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                  PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, code_->data, code_->context);
   if (found == PCRE2_ERROR_NOMATCH) return false;
-  TESSERA_VALIDATE(found >= 0, DataError, code_->where, ": PCRE2 gave up on a text of ", text.size(), " bytes: ", pcre2_message(found),
+  TESSERA_VALIDATE(found >= 0, DataError, code_->where, ": PCRE2 gave up on a text of ",
+                   text.size(), " bytes: ", pcre2_message(found),
                    "; break the text into shorter lines");
   PCRE2_SIZE const* const ends = pcre2_get_ovector_pointer(code_->data);
   // \K can put the start anywhere
-  TESSERA_VALIDATE(ends[0] >= from && ends[1] > ends[0], DataError, code_->where, ": the pattern matches backwards; leave out \\K");
+  TESSERA_VALIDATE(ends[0] >= from && ends[1] > ends[0], DataError, code_->where,
+                   ": the pattern matches backwards; leave out \\K");
   match = {ends[0], ends[1]};
   return true;
 }

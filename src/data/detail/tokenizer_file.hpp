@@ -16,9 +16,10 @@ namespace tessera::data::detail {
 
 /// One step of cutting text into words.
 struct SplitRule {
-  std::string pattern;             ///< empty: does not cut
-  bool keep_gaps = true;           ///< text between matches is a piece too
-  bool add_prefix_space = false;   ///< before cutting: a piece that does not begin with a space gets one
+  std::string pattern;    ///< empty: does not cut
+  bool keep_gaps = true;  ///< text between matches is a piece too
+  bool add_prefix_space =
+      false;  ///< before cutting: a piece that does not begin with a space gets one
 };
 
 struct TokenizerFile {
@@ -33,7 +34,8 @@ struct TokenizerFile {
   std::vector<std::filesystem::path> files;
 };
 
-/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a byte-level BPE tokenizer).
+/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a byte-level BPE
+/// tokenizer).
 TokenizerFile read_tokenizer_file(std::filesystem::path const& path);
 
 /// The pieces of tokenizer.json that have a file of their own in the sources.

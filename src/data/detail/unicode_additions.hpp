@@ -1,6 +1,7 @@
 #pragma once
-/// Characters of Unicode 15.0 to 16.0 by general category, as members of a PCRE2 class: what PCRE2 10.42 (Unicode 14) takes for
-/// unassigned. A newer PCRE2 knows them; naming them twice is harmless. Written by tests/oracles/unicode_classes.py.
+/// Characters of Unicode 15.0 to 16.0 by general category, as members of a PCRE2 class: what
+/// PCRE2 10.42 (Unicode 14) takes for unassigned. A newer PCRE2 knows them; naming them twice is
+/// harmless. Written by tests/oracles/unicode_classes.py.
 
 #include <string_view>
 
@@ -17,10 +18,8 @@ inline constexpr UnicodeAddition unicode_additions[] = {
      R"(\x{113D3}\x{11BC0}-\x{11BE0}\x{11F02}\x{11F04}-\x{11F10}\x{11F12}-\x{11F33}\x{1342F}\x{13441}-\x{13446})"
      R"(\x{13460}-\x{143FA}\x{16100}-\x{1611D}\x{16D40}-\x{16D6C}\x{18CFF}\x{1B132}\x{1B155}\x{1DF25}-\x{1DF2A})"
      R"(\x{1E030}-\x{1E06D}\x{1E4D0}-\x{1E4EB}\x{1E5D0}-\x{1E5ED}\x{1E5F0}\x{2B739}\x{2EBF0}-\x{2EE5D}\x{31350}-\x{323AF})"},
-    {"Lu",
-     R"(\x{1C89}\x{A7CB}-\x{A7CC}\x{A7DA}\x{A7DC}\x{10D50}-\x{10D65})"},
-    {"Ll",
-     R"(\x{1C8A}\x{A7CD}\x{A7DB}\x{10D70}-\x{10D85}\x{1DF25}-\x{1DF2A})"},
+    {"Lu", R"(\x{1C89}\x{A7CB}-\x{A7CC}\x{A7DA}\x{A7DC}\x{10D50}-\x{10D65})"},
+    {"Ll", R"(\x{1C8A}\x{A7CD}\x{A7DB}\x{10D70}-\x{10D85}\x{1DF25}-\x{1DF2A})"},
     {"Lm",
      R"(\x{10D4E}\x{10D6F}\x{16D40}-\x{16D42}\x{16D6B}-\x{16D6C}\x{1E030}-\x{1E06D}\x{1E4EB})"},
     {"Lo",

@@ -9,11 +9,13 @@ namespace {
 unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
 struct Sequence {
-  std::size_t bytes;  ///< of the well-formed character, or of the maximal ill-formed part (at least 1)
+  std::size_t
+      bytes;  ///< of the well-formed character, or of the maximal ill-formed part (at least 1)
   bool valid;
 };
 
-/// Reads the sequence that starts at `at`. The second byte has a narrower range after E0, ED, F0 and F4 (table 3-7).
+/// Reads the sequence that starts at `at`. The second byte has a narrower range after E0, ED, F0
+/// and F4 (table 3-7).
 Sequence read_sequence(std::string_view s, std::size_t at) {
   unsigned const lead = byte_at(s, at);
   if (lead < 0x80) return {1, true};
@@ -25,7 +27,8 @@ Sequence read_sequence(std::string_view s, std::size_t at) {
   if (lead == 0xF0) low = 0x90;
   if (lead == 0xF4) high = 0x8F;
   for (std::size_t k = 1; k < length; ++k) {
-    if (at + k >= s.size() || byte_at(s, at + k) < low || byte_at(s, at + k) > high) return {k, false};
+    if (at + k >= s.size() || byte_at(s, at + k) < low || byte_at(s, at + k) > high)
+      return {k, false};
     low = 0x80;
     high = 0xBF;
   }

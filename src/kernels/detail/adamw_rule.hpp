@@ -1,5 +1,6 @@
 #pragma once
-/// The AdamW update of one element, and how a host thread and a device's warp update pieces of segments with it.
+/// The AdamW update of one element, and how a host thread and a device's warp update pieces of
+/// segments with it.
 
 #include <Kokkos_Core.hpp>
 #include <bit>
@@ -30,8 +31,8 @@ struct AdamWRates {
   float step_size;  ///< lr / (1 - beta1^t)
 };
 
-/// a * b + c rounded once where the processor can. Said explicitly, so that an element's result does not depend on whether the
-/// compiler put it into a vector loop or its remainder.
+/// a * b + c rounded once where the processor can. Said explicitly, so that an element's result
+/// does not depend on whether the compiler put it into a vector loop or its remainder.
 KOKKOS_INLINE_FUNCTION float multiply_add(float a, float b, float c) {
 #if defined(__FMA__) || defined(__CUDA_ARCH__) || defined(__ARM_FEATURE_FMA)
   return std::fma(a, b, c);
@@ -41,7 +42,8 @@ KOKKOS_INLINE_FUNCTION float multiply_add(float a, float b, float c) {
 }
 
 /// Updates p, m and v with gradient g.
-KOKKOS_INLINE_FUNCTION void adamw_element(AdamWCoefficients const& c, AdamWRates const& r, float g, float& p, float& m, float& v) {
+KOKKOS_INLINE_FUNCTION void adamw_element(AdamWCoefficients const& c, AdamWRates const& r, float g,
+                                          float& p, float& m, float& v) {
   g = g * c.gradient_factor;
   g = multiply_add(r.l2, p, g);
   p = p * r.keep;
@@ -51,7 +53,8 @@ KOKKOS_INLINE_FUNCTION void adamw_element(AdamWCoefficients const& c, AdamWRates
   p = multiply_add(-r.step_size, m / denominator, p);
 }
 
-/// A segment with types erased to pointers, small enough that a launch carries a batch of them by value.
+/// A segment with types erased to pointers, small enough that a launch carries a batch of them by
+/// value.
 struct AdamWRun {
   float* master;
   float* exp_avg;
@@ -61,14 +64,17 @@ struct AdamWRun {
   std::int64_t numel;
   std::int64_t first_tile;  ///< of this run, in the launch
   AdamWRates rates;
-  std::int32_t shift;  ///< elements that are missing from the first pack, on a device; unaligned when no packs fit all arrays
+  std::int32_t shift;  ///< elements that are missing from the first pack, on a device; unaligned
+                       ///< when no packs fit all arrays
   static constexpr std::int32_t unaligned = -1;
 };
 
-/// What the kernels of both sides carry. G: dtype of the gradient; W: of weights_out, void if there is none.
+/// What the kernels of both sides carry. G: dtype of the gradient; W: of weights_out, void if there
+/// is none.
 template <class G, class W>
 struct AdamWBatch {
-  static constexpr int max_runs = 40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
+  static constexpr int max_runs =
+      40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   AdamWCoefficients coefficients;
   AdamWControl const* control;  ///< null: the coefficients say all
   int runs;
@@ -83,17 +89,19 @@ struct AdamWBatch {
     }
     return run[low];
   }
-  /// False when the step is to be skipped. The control is read as one pack, or else a device would first wait for `skip`, then for the
-  /// factor.
+  /// False when the step is to be skipped. The control is read as one pack, or else a device would
+  /// first wait for `skip`, then for the factor.
   KOKKOS_FUNCTION bool decide(AdamWCoefficients& c) const {
     c = coefficients;
     if (control == nullptr) return true;
     Pack<float, 4> said;
     said.read(reinterpret_cast<float const*>(control));
-    c.gradient_factor = static_cast<float>(std::bit_cast<double>(said.word[0] | std::uint64_t{said.word[1]} << 32));
+    c.gradient_factor =
+        static_cast<float>(std::bit_cast<double>(said.word[0] | std::uint64_t{said.word[1]} << 32));
     return said.word[2] == 0;
   }
-  static_assert(sizeof(AdamWControl) == 16 && offsetof(AdamWControl, skip) == 8 && std::endian::native == std::endian::little);
+  static_assert(sizeof(AdamWControl) == 16 && offsetof(AdamWControl, skip) == 8 &&
+                std::endian::native == std::endian::little);
 };
 
 /// rule(tile) on the host: a tile is one thread's.
@@ -108,14 +116,15 @@ struct AdamWTiles {
     AdamWRun const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile;
     std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
-    update(c, r.rates, count, r.master + begin, r.exp_avg + begin, r.exp_avg_sq + begin, static_cast<G const*>(r.gradient) + begin,
-           static_cast<W*>(r.weights_out), begin);
+    update(c, r.rates, count, r.master + begin, r.exp_avg + begin, r.exp_avg_sq + begin,
+           static_cast<G const*>(r.gradient) + begin, static_cast<W*>(r.weights_out), begin);
   }
 
-  /// Prefetching a few cache lines ahead on every array makes the update a tenth faster than the processor's own prefetchers, which
-  /// stop at page borders (docs/performance.md).
-  static KOKKOS_FUNCTION void update(AdamWCoefficients const& c, AdamWRates const& r, std::int64_t count, float* p, float* m, float* v,
-                                     G const* g, W* weights_out, std::int64_t begin) {
+  /// Prefetching a few cache lines ahead on every array makes the update a tenth faster than the
+  /// processor's own prefetchers, which stop at page borders (docs/performance.md).
+  static KOKKOS_FUNCTION void update(AdamWCoefficients const& c, AdamWRates const& r,
+                                     std::int64_t count, float* p, float* m, float* v, G const* g,
+                                     W* weights_out, std::int64_t begin) {
     std::int64_t at = 0;
     for (; at + chunk <= count; at += chunk) {
       prefetch<chunk>(p + at + ahead);
@@ -132,11 +141,14 @@ struct AdamWTiles {
   static constexpr std::int64_t chunk = 64, ahead = 512;
 
   /// Coefficients by value and pointers restrict: the loop then runs in registers and vectorises.
-  static KOKKOS_FUNCTION void update_chunk(AdamWCoefficients const c, AdamWRates const r, std::int64_t count, float* __restrict p,
-                                           float* __restrict m, float* __restrict v, G const* __restrict g, W* weights_out,
+  static KOKKOS_FUNCTION void update_chunk(AdamWCoefficients const c, AdamWRates const r,
+                                           std::int64_t count, float* __restrict p,
+                                           float* __restrict m, float* __restrict v,
+                                           G const* __restrict g, W* weights_out,
                                            std::int64_t begin) {
     if constexpr (std::is_void_v<W>) {
-      for (std::int64_t i = 0; i < count; ++i) adamw_element(c, r, static_cast<float>(g[i]), p[i], m[i], v[i]);
+      for (std::int64_t i = 0; i < count; ++i)
+        adamw_element(c, r, static_cast<float>(g[i]), p[i], m[i], v[i]);
     } else {
       W* const __restrict w = weights_out + begin;
       for (std::int64_t i = 0; i < count; ++i) {
@@ -147,9 +159,11 @@ struct AdamWTiles {
   }
 };
 
-/// rule(thread) on a device: a warp takes a tile of a run, a lane `packs` packs of four elements of it, 16 bytes of each fp32 array and 8
-/// of 16-bit ones. All are read before the first is computed: 112 to 128 bytes of a lane are then under way. Tiles at the ends of a run, and
-/// runs whose arrays do not share their packs' borders, go element by element, neighbouring lanes at neighbouring elements.
+/// rule(thread) on a device: a warp takes a tile of a run, a lane `packs` packs of four elements of
+/// it, 16 bytes of each fp32 array and 8 of 16-bit ones. All are read before the first is computed:
+/// 112 to 128 bytes of a lane are then under way. Tiles at the ends of a run, and runs whose arrays
+/// do not share their packs' borders, go element by element, neighbouring lanes at neighbouring
+/// elements.
 template <class G, class W>
 struct AdamWPacks {
   static constexpr int pack = 4, packs = 2;
@@ -158,17 +172,22 @@ struct AdamWPacks {
 
   static std::int32_t shift_of(AdamWRun const& r) {
     int const shift = elements_after_border(r.master, pack);
-    bool const shared = shares_borders(r.exp_avg, pack, shift) && shares_borders(r.exp_avg_sq, pack, shift) &&
-                        shares_borders(static_cast<G const*>(r.gradient), pack, shift) && shares_borders(static_cast<W const*>(r.weights_out), pack, shift);
+    bool const shared = shares_borders(r.exp_avg, pack, shift) &&
+                        shares_borders(r.exp_avg_sq, pack, shift) &&
+                        shares_borders(static_cast<G const*>(r.gradient), pack, shift) &&
+                        shares_borders(static_cast<W const*>(r.weights_out), pack, shift);
     return shared ? shift : AdamWRun::unaligned;
   }
-  static std::int64_t tiles_of(AdamWRun const& r) { return (r.numel + (r.shift > 0 ? r.shift : 0) + tile - 1) / tile; }
+  static std::int64_t tiles_of(AdamWRun const& r) {
+    return (r.numel + (r.shift > 0 ? r.shift : 0) + tile - 1) / tile;
+  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
     std::int64_t const index = thread / warp_lanes, lane = thread % warp_lanes;
     AdamWRun const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile - (r.shift > 0 ? r.shift : 0);
-    if (r.shift >= 0 && begin >= 0 && begin + tile <= r.numel) return whole_packs(r, begin + lane * pack);
+    if (r.shift >= 0 && begin >= 0 && begin + tile <= r.numel)
+      return whole_packs(r, begin + lane * pack);
     AdamWCoefficients c;
     if (!batch.decide(c)) return;
     for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_lanes)
@@ -193,8 +212,10 @@ struct AdamWPacks {
     TESSERA_UNROLL
     for (int k = 0; k < packs; ++k) update_pack(c, r, first + k * stride, g[k], p[k], m[k], v[k]);
   }
-  static KOKKOS_FUNCTION void update_pack(AdamWCoefficients const& c, AdamWRun const& r, std::int64_t at, Pack<G, pack> const& g,
-                                          Pack<float, pack>& p, Pack<float, pack>& m, Pack<float, pack>& v) {
+  static KOKKOS_FUNCTION void update_pack(AdamWCoefficients const& c, AdamWRun const& r,
+                                          std::int64_t at, Pack<G, pack> const& g,
+                                          Pack<float, pack>& p, Pack<float, pack>& m,
+                                          Pack<float, pack>& v) {
     Pack<W, pack> w;
     TESSERA_UNROLL
     for (int i = 0; i < pack; ++i) {
@@ -210,7 +231,8 @@ struct AdamWPacks {
     v.write(r.exp_avg_sq + at);
     if constexpr (!std::is_void_v<W>) w.write(static_cast<W*>(r.weights_out) + at);
   }
-  static KOKKOS_FUNCTION void one_element(AdamWCoefficients const& c, AdamWRun const& r, std::int64_t i) {
+  static KOKKOS_FUNCTION void one_element(AdamWCoefficients const& c, AdamWRun const& r,
+                                          std::int64_t i) {
     float p = r.master[i], m = r.exp_avg[i], v = r.exp_avg_sq[i];
     adamw_element(c, r.rates, load(static_cast<G const*>(r.gradient)[i]), p, m, v);
     r.master[i] = p;

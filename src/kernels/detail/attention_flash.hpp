@@ -1,10 +1,12 @@
 #pragma once
-/// Attention by tiles with an online softmax for teams of threads that share a scratch memory: what a CUDA block runs.
-/// Dao et al., "FlashAttention", NeurIPS 2022, algorithms 1 and 4; "FlashAttention-2", arXiv 2307.08691, sections 3.1 and 3.2.
+/// Attention by tiles with an online softmax for teams of threads that share a scratch memory: what
+/// a CUDA block runs. Dao et al., "FlashAttention", NeurIPS 2022, algorithms 1 and 4;
+/// "FlashAttention-2", arXiv 2307.08691, sections 3.1 and 3.2.
 ///
-/// No Kokkos here: a team is anything with rank(), barrier() and scratch(), so that the very instance of the device can be run by
-/// host threads. `Width` is the head width in scratch, zeros beyond head_dim; `Threads` the size of the team. Every element of every
-/// result is summed by one thread in an order that depends on the shape alone: results repeat bit for bit, no atomics.
+/// No Kokkos here: a team is anything with rank(), barrier() and scratch(), so that the very
+/// instance of the device can be run by host threads. `Width` is the head width in scratch, zeros
+/// beyond head_dim; `Threads` the size of the team. Every element of every result is summed by one
+/// thread in an order that depends on the shape alone: results repeat bit for bit, no atomics.
 
 #include <cmath>
 #include <cstdint>
@@ -65,16 +67,21 @@ struct FlashRows {
     int const count = t < sequence ? head_dim - c : 0;
     if (count <= 0) return Four{};
     std::int64_t const index = at(b, t, h, c);
-    return dtype == Dtype::fp32 ? read_typed<float>(index, count)
-                                : dtype == Dtype::bf16 ? read_typed<bfloat16>(index, count) : read_typed<float16>(index, count);
+    return dtype == Dtype::fp32   ? read_typed<float>(index, count)
+           : dtype == Dtype::bf16 ? read_typed<bfloat16>(index, count)
+                                  : read_typed<float16>(index, count);
   }
-  TESSERA_FUNCTION void write(std::int64_t b, std::int64_t t, int h, int c, Four const& value) const {
+  TESSERA_FUNCTION void write(std::int64_t b, std::int64_t t, int h, int c,
+                              Four const& value) const {
     int const count = t < sequence ? head_dim - c : 0;
     if (count <= 0) return;
     std::int64_t const index = at(b, t, h, c);
-    if (dtype == Dtype::fp32) write_typed<float>(index, count, value);
-    else if (dtype == Dtype::bf16) write_typed<bfloat16>(index, count, value);
-    else write_typed<float16>(index, count, value);
+    if (dtype == Dtype::fp32)
+      write_typed<float>(index, count, value);
+    else if (dtype == Dtype::bf16)
+      write_typed<bfloat16>(index, count, value);
+    else
+      write_typed<float16>(index, count, value);
   }
 };
 
@@ -85,16 +92,22 @@ struct FlashInput {
   TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
 };
 
-/// A Rows x Columns result in micro tiles of TR x TC, dealt to the threads. Rows of a micro tile are `row_groups` apart, so that
-/// neighbouring threads read neighbouring rows: no two of a quarter warp meet in a bank.
+/// A Rows x Columns result in micro tiles of TR x TC, dealt to the threads. Rows of a micro tile
+/// are `row_groups` apart, so that neighbouring threads read neighbouring rows: no two of a quarter
+/// warp meet in a bank.
 template <int Rows, int Columns, int TR, int TC, int Threads>
 struct Dealt {
-  static constexpr int row_groups = Rows / TR, column_groups = Columns / TC, tiles = row_groups * column_groups;
+  static constexpr int row_groups = Rows / TR, column_groups = Columns / TC,
+                       tiles = row_groups * column_groups;
   static constexpr int each = (tiles + Threads - 1) / Threads;
   static_assert(Rows % TR == 0 && Columns % TC == 0);
   TESSERA_FUNCTION static bool has(int thread, int i) { return thread + i * Threads < tiles; }
-  TESSERA_FUNCTION static int row(int thread, int i, int r) { return (thread + i * Threads) / column_groups + r * row_groups; }
-  TESSERA_FUNCTION static int column_group(int thread, int i) { return (thread + i * Threads) % column_groups; }
+  TESSERA_FUNCTION static int row(int thread, int i, int r) {
+    return (thread + i * Threads) / column_groups + r * row_groups;
+  }
+  TESSERA_FUNCTION static int column_group(int thread, int i) {
+    return (thread + i * Threads) % column_groups;
+  }
 };
 
 /// Rows of one head from a position on.
@@ -105,7 +118,8 @@ struct HeadPart {
 
 /// tile [rows, stride] of scratch <- factor * rows.
 template <int Rows, int Width, int Threads, class Team>
-TESSERA_FUNCTION void read_tile(Team const& team, float* tile, FlashRows const& from, HeadPart const& at, float factor) {
+TESSERA_FUNCTION void read_tile(Team const& team, float* tile, FlashRows const& from,
+                                HeadPart const& at, float factor) {
   constexpr int chunks = Width / 4, stride = Width + 4;
   for (int i = team.rank(); i < Rows * chunks; i += Threads) {
     int const r = i / chunks, c = i % chunks * 4;
@@ -117,22 +131,27 @@ TESSERA_FUNCTION void read_tile(Team const& team, float* tile, FlashRows const& 
 
 /// out[r, c] = a[r, :] . b[c, :] for micro tile i of this thread; a and b have rows of Width + 4.
 template <class Split, int Width, int TR, int TC>
-TESSERA_FUNCTION void multiply_rows_by_rows(float (&out)[TR][TC], int thread, int i, float const* a, float const* b) {
+TESSERA_FUNCTION void multiply_rows_by_rows(float (&out)[TR][TC], int thread, int i, float const* a,
+                                            float const* b) {
   constexpr int stride = Width + 4;
   for (int r = 0; r < TR; ++r)
     for (int c = 0; c < TC; ++c) out[r][c] = 0.0f;
   int const group = Split::column_group(thread, i);
   for (int k = 0; k < Width; k += 4) {
     Four left[TR], right[TC];
-    for (int r = 0; r < TR; ++r) left[r] = *reinterpret_cast<Four const*>(a + Split::row(thread, i, r) * stride + k);
-    for (int c = 0; c < TC; ++c) right[c] = *reinterpret_cast<Four const*>(b + (group + c * Split::column_groups) * stride + k);
+    for (int r = 0; r < TR; ++r)
+      left[r] = *reinterpret_cast<Four const*>(a + Split::row(thread, i, r) * stride + k);
+    for (int c = 0; c < TC; ++c)
+      right[c] =
+          *reinterpret_cast<Four const*>(b + (group + c * Split::column_groups) * stride + k);
     for (int r = 0; r < TR; ++r)
       for (int c = 0; c < TC; ++c)
         for (int e = 0; e < 4; ++e) out[r][c] += left[r].v[e] * right[c].v[e];
   }
 }
 
-/// Column of element c of a micro tile in a product by columns: four neighbours, then the next four a stripe further.
+/// Column of element c of a micro tile in a product by columns: four neighbours, then the next four
+/// a stripe further.
 template <class Split>
 TESSERA_FUNCTION int striped_column(int group, int c) {
   return group * 4 + c / 4 * (Split::column_groups * 4) + c % 4;
@@ -140,14 +159,17 @@ TESSERA_FUNCTION int striped_column(int group, int c) {
 
 /// sum[r, c] += x[r, :] . y[:, c] over Depth; x has rows of Depth + 4, y of Width + 4.
 template <class Split, int Depth, int Width, int TR, int TC>
-TESSERA_FUNCTION void add_rows_by_columns(float (&sum)[TR][TC], int thread, int i, float const* x, float const* y) {
+TESSERA_FUNCTION void add_rows_by_columns(float (&sum)[TR][TC], int thread, int i, float const* x,
+                                          float const* y) {
   int const group = Split::column_group(thread, i);
   for (int k = 0; k < Depth; k += 4) {
     Four left[TR];
-    for (int r = 0; r < TR; ++r) left[r] = *reinterpret_cast<Four const*>(x + Split::row(thread, i, r) * (Depth + 4) + k);
+    for (int r = 0; r < TR; ++r)
+      left[r] = *reinterpret_cast<Four const*>(x + Split::row(thread, i, r) * (Depth + 4) + k);
     for (int e = 0; e < 4; ++e) {
       for (int c = 0; c < TC; c += 4) {
-        Four const right = *reinterpret_cast<Four const*>(y + (k + e) * (Width + 4) + striped_column<Split>(group, c));
+        Four const right = *reinterpret_cast<Four const*>(y + (k + e) * (Width + 4) +
+                                                          striped_column<Split>(group, c));
         for (int r = 0; r < TR; ++r)
           for (int n = 0; n < 4; ++n) sum[r][c + n] += left[r].v[e] * right.v[n];
       }
@@ -160,8 +182,8 @@ template <int Width>
 struct FlashTiles;
 template <>
 struct FlashTiles<64> {
-  static constexpr int queries = 64, keys = 32, score_rows = 4, score_columns = 4;                        // forward
-  static constexpr int side = 32, pair_rows = 2, pair_columns = 4;                                        // backward, square
+  static constexpr int queries = 64, keys = 32, score_rows = 4, score_columns = 4;  // forward
+  static constexpr int side = 32, pair_rows = 2, pair_columns = 4;  // backward, square
 };
 template <>
 struct FlashTiles<128> {
@@ -178,7 +200,8 @@ struct FlashTiles<256> {
 template <int Width, int Threads>
 struct FlashForward {
   using Tiles = FlashTiles<Width>;
-  static constexpr int Q = Tiles::queries, K = Tiles::keys, TR = Tiles::score_rows, TC = Tiles::score_columns;
+  static constexpr int Q = Tiles::queries, K = Tiles::keys, TR = Tiles::score_rows,
+                       TC = Tiles::score_columns;
   using Scores = Dealt<Q, K, TR, TC, Threads>;
   using Sums = Dealt<Q, Width, 4, 8, Threads>;
   static constexpr int scratch_floats = (Q + K) * (Width + 4) + Q * (K + 4) + 3 * Q;
@@ -188,7 +211,9 @@ struct FlashForward {
   float* lse;
   std::int64_t tiles;
 
-  TESSERA_FUNCTION static std::int64_t tiles_of(std::int64_t sequence) { return (sequence + Q - 1) / Q; }
+  TESSERA_FUNCTION static std::int64_t tiles_of(std::int64_t sequence) {
+    return (sequence + Q - 1) / Q;
+  }
   std::int64_t teams() const { return in.shape.batch * in.shape.heads * tiles; }
 
   /// What every thread of a team knows; the arrays lie in scratch.
@@ -202,10 +227,17 @@ struct FlashForward {
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     float* const q = team.scratch();
-    float *const rows = q + Q * (Width + 4), *const p = rows + K * (Width + 4), *const most = p + Q * (K + 4);
+    float *const rows = q + Q * (Width + 4), *const p = rows + K * (Width + 4),
+                 *const most = p + Q * (K + 4);
     std::int64_t const heads = in.shape.batch * in.shape.heads, head = index % heads;
-    Place const at{head,        head / in.shape.heads, (tiles - 1 - index / heads) * Q, static_cast<int>(head % in.shape.heads), team.rank(), most,
-                   most + Q, most + 2 * Q};
+    Place const at{head,
+                   head / in.shape.heads,
+                   (tiles - 1 - index / heads) * Q,
+                   static_cast<int>(head % in.shape.heads),
+                   team.rank(),
+                   most,
+                   most + Q,
+                   most + 2 * Q};
     int const kv = at.h / in.group();
 
     float sum[Sums::each][4][8] = {};
@@ -239,12 +271,13 @@ struct FlashForward {
       multiply_rows_by_rows<Scores, Width>(values, thread, i, q, keys);
       for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c)
-          p[Scores::row(thread, i, r) * (K + 4) + Scores::column_group(thread, i) + c * Scores::column_groups] = values[r][c];
+          p[Scores::row(thread, i, r) * (K + 4) + Scores::column_group(thread, i) +
+            c * Scores::column_groups] = values[r][c];
     }
   }
 
-  /// row <- dropout(exp(row - maximum so far)), 0 for keys that its query does not see; `correction` becomes the factor for what was
-  /// summed with the former maximum.
+  /// row <- dropout(exp(row - maximum so far)), 0 for keys that its query does not see;
+  /// `correction` becomes the factor for what was summed with the former maximum.
   TESSERA_FUNCTION void soften(float* row, Place const& at, int r, std::int64_t s0) const {
     std::int64_t const t = at.t0 + r, left = t < in.shape.sequence ? t - s0 + 1 : 0;
     int const seen = left < 0 ? 0 : left < K ? static_cast<int>(left) : K;
@@ -266,7 +299,9 @@ struct FlashForward {
     at.correction[r] = correction;
     if (!in.drop.active()) return;
     float factor[K];
-    in.drop.fill(static_cast<std::uint64_t>((at.head * in.shape.sequence + t) * in.shape.sequence + s0), seen, factor);
+    in.drop.fill(
+        static_cast<std::uint64_t>((at.head * in.shape.sequence + t) * in.shape.sequence + s0),
+        seen, factor);
     for (int c = 0; c < seen; ++c) row[c] *= factor[c];
   }
 
@@ -279,12 +314,14 @@ struct FlashForward {
         for (int c = 0; c < 8; c += 4) {
           Four four;
           for (int n = 0; n < 4; ++n) four.v[n] = sum[i][r][c + n] * factor;
-          out.write(at.b, at.t0 + row, at.h, striped_column<Sums>(Sums::column_group(at.thread, i), c), four);
+          out.write(at.b, at.t0 + row, at.h,
+                    striped_column<Sums>(Sums::column_group(at.thread, i), c), four);
         }
       }
     }
     for (int r = at.thread; r < Q; r += Threads)
-      if (at.t0 + r < in.shape.sequence) lse[at.head * in.shape.sequence + at.t0 + r] = at.most[r] + std::log(at.total[r]);
+      if (at.t0 + r < in.shape.sequence)
+        lse[at.head * in.shape.sequence + at.t0 + r] = at.most[r] + std::log(at.total[r]);
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
-/// The backward pass of attention_flash.hpp. Scores are computed again, once for dk and dv and once for dq, so that every gradient is
-/// summed by one team: seven products where five would do, for results that repeat bit for bit without a workspace of T x heads rows.
+/// The backward pass of attention_flash.hpp. Scores are computed again, once for dk and dv and once
+/// for dq, so that every gradient is summed by one team: seven products where five would do, for
+/// results that repeat bit for bit without a workspace of T x heads rows.
 ///   P = exp(scale q.k - lse);  dP = dout.v;  dS = P (dP f - delta);  delta = dout.out
 ///   dv_s = sum_t P f dout_t;   dk_s = sum_t dS scale q_t;            dq_t = scale sum_s dS k_s
 
@@ -20,7 +21,8 @@ struct FlashDelta {
   FlashRows dout, out;
   float* delta;
   TESSERA_FUNCTION void operator()(std::int64_t index) const {
-    std::int64_t const head = index / shape.sequence, t = index % shape.sequence, b = head / shape.heads;
+    std::int64_t const head = index / shape.sequence, t = index % shape.sequence,
+                       b = head / shape.heads;
     int const h = static_cast<int>(head % shape.heads);
     float sum = 0.0f;
     for (int c = 0; c < shape.head_dim; c += 4) {
@@ -52,7 +54,8 @@ struct FlashPair {
 
   /// visit(row, column, P f, dS) for the elements of this thread.
   template <class Visit>
-  TESSERA_FUNCTION void operator()(Place const& at, Operands const& tiles, Visit const& visit) const {
+  TESSERA_FUNCTION void operator()(Place const& at, Operands const& tiles,
+                                   Visit const& visit) const {
     std::int64_t const head = at.head, t0 = at.t0, s0 = at.s0;
     int const thread = at.thread;
     std::int64_t const sequence = from.in.shape.sequence;
@@ -65,12 +68,14 @@ struct FlashPair {
         int const row = Scores::row(thread, i, r);
         std::int64_t const t = t0 + row;
         bool const inside = t < sequence;
-        float const log_sum = inside ? from.lse[head * sequence + t] : 0.0f, delta = inside ? from.delta[head * sequence + t] : 0.0f;
+        float const log_sum = inside ? from.lse[head * sequence + t] : 0.0f,
+                    delta = inside ? from.delta[head * sequence + t] : 0.0f;
         for (int c = 0; c < TC; ++c) {
           int const column = Scores::column_group(thread, i) + c * Scores::column_groups;
           std::int64_t const s = s0 + column;
           bool const sees = inside && s <= t;
-          float const p = sees ? fast_exp(score[r][c] - log_sum) : 0.0f, f = sees ? factor(head, t, s) : 0.0f;
+          float const p = sees ? fast_exp(score[r][c] - log_sum) : 0.0f,
+                      f = sees ? factor(head, t, s) : 0.0f;
           visit(row, column, p * f, p * (dp[r][c] * f - delta));
         }
       }
@@ -79,7 +84,8 @@ struct FlashPair {
   TESSERA_FUNCTION float factor(std::int64_t head, std::int64_t t, std::int64_t s) const {
     DropoutFactors const& drop = from.in.drop;
     if (!drop.active()) return 1.0f;
-    auto const element = static_cast<std::uint64_t>((head * from.in.shape.sequence + t) * from.in.shape.sequence + s);
+    auto const element = static_cast<std::uint64_t>(
+        (head * from.in.shape.sequence + t) * from.in.shape.sequence + s);
     return drop.random.uniform(drop.first + element) < drop.p ? 0.0f : drop.keep;
   }
 };
@@ -88,7 +94,9 @@ struct FlashPair {
 template <int N>
 struct FlashPairAsIs {
   float* ds;
-  TESSERA_FUNCTION void operator()(int row, int column, float, float value) const { ds[row * (N + 4) + column] = value; }
+  TESSERA_FUNCTION void operator()(int row, int column, float, float value) const {
+    ds[row * (N + 4) + column] = value;
+  }
 };
 template <int N>
 struct FlashPairTurned {
@@ -101,14 +109,16 @@ struct FlashPairTurned {
 
 /// Writes a result that is dealt in micro tiles of 2 (or 1) x 8.
 template <class Split, int TR>
-TESSERA_FUNCTION void write_sums(FlashRows const& to, HeadPart const& at, int thread, float const (&sum)[Split::each][TR][8], float factor) {
+TESSERA_FUNCTION void write_sums(FlashRows const& to, HeadPart const& at, int thread,
+                                 float const (&sum)[Split::each][TR][8], float factor) {
   for (int i = 0; i < Split::each; ++i) {
     if (!Split::has(thread, i)) continue;
     for (int r = 0; r < TR; ++r) {
       for (int c = 0; c < 8; c += 4) {
         Four four;
         for (int n = 0; n < 4; ++n) four.v[n] = sum[i][r][c + n] * factor;
-        to.write(at.b, at.first + Split::row(thread, i, r), at.h, striped_column<Split>(Split::column_group(thread, i), c), four);
+        to.write(at.b, at.first + Split::row(thread, i, r), at.h,
+                 striped_column<Split>(Split::column_group(thread, i), c), four);
       }
     }
   }
@@ -132,9 +142,11 @@ struct FlashQueryBackward {
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     FlashInput const& in = pair.from.in;
-    std::int64_t const heads = in.shape.batch * in.shape.heads, head = index % heads, t0 = (tiles - 1 - index / heads) * N;
+    std::int64_t const heads = in.shape.batch * in.shape.heads, head = index % heads,
+                       t0 = (tiles - 1 - index / heads) * N;
     std::int64_t const b = head / in.shape.heads;
-    int const h = static_cast<int>(head % in.shape.heads), kv = h / in.group(), thread = team.rank();
+    int const h = static_cast<int>(head % in.shape.heads), kv = h / in.group(),
+              thread = team.rank();
     constexpr int tile = N * (Width + 4);
     float* const k = team.scratch();
     typename Pair::Operands const x{k, k + tile, k + 2 * tile, k + 3 * tile};
@@ -157,7 +169,8 @@ struct FlashQueryBackward {
   }
 };
 
-/// dk and dv of one tile of keys of one key-value head: over its query heads in order, then over the queries in order.
+/// dk and dv of one tile of keys of one key-value head: over its query heads in order, then over
+/// the queries in order.
 template <int Width, int Threads>
 struct FlashKeyBackward {
   using Pair = FlashPair<Width, Threads>;
@@ -170,13 +183,16 @@ struct FlashKeyBackward {
   std::int64_t tiles;
 
   static std::int64_t tiles_of(std::int64_t sequence) { return (sequence + N - 1) / N; }
-  std::int64_t teams() const { return pair.from.in.shape.batch * pair.from.in.shape.kv_heads * tiles; }
+  std::int64_t teams() const {
+    return pair.from.in.shape.batch * pair.from.in.shape.kv_heads * tiles;
+  }
 
   /// The first keys are seen by the most queries and come first.
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     FlashInput const& in = pair.from.in;
-    std::int64_t const heads = in.shape.batch * in.shape.kv_heads, s0 = index / heads * N, b = index % heads / in.shape.kv_heads;
+    std::int64_t const heads = in.shape.batch * in.shape.kv_heads, s0 = index / heads * N,
+                       b = index % heads / in.shape.kv_heads;
     int const kv = static_cast<int>(index % in.shape.kv_heads), thread = team.rank();
     constexpr int tile = N * (Width + 4);
     float* const k = team.scratch();

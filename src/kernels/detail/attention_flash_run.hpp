@@ -1,14 +1,17 @@
 #pragma once
-/// From the operands of a call to the rules of attention_flash.hpp; `run(name, rule)` starts a rule, whoever the teams are.
+/// From the operands of a call to the rules of attention_flash.hpp; `run(name, rule)` starts a
+/// rule, whoever the teams are.
 
 #include "detail/attention_flash_backward.hpp"
 #include "detail/attention_on_stream.hpp"
 
 namespace tessera::kernels::detail {
 
-inline FlashRows flash_rows(AttentionShape const& shape, Dtype dtype, void const* base, std::int64_t stride) {
+inline FlashRows flash_rows(AttentionShape const& shape, Dtype dtype, void const* base,
+                            std::int64_t stride) {
   auto const pack = 4 * size_of(dtype);
-  bool const in_fours = reinterpret_cast<std::uintptr_t>(base) % pack == 0 && stride % 4 == 0 && shape.head_dim % 4 == 0;
+  bool const in_fours = reinterpret_cast<std::uintptr_t>(base) % pack == 0 && stride % 4 == 0 &&
+                        shape.head_dim % 4 == 0;
   return {const_cast<void*>(base), stride, shape.sequence, shape.head_dim, dtype, in_fours};
 }
 inline FlashRows packed_flash_rows(AttentionShape const& shape, Dtype dtype, void const* base) {
@@ -22,31 +25,43 @@ struct FlashCall {
   Dropout drop;
 
   FlashInput input() const {
-    auto const rows = [&](AttentionInput const& x) { return flash_rows(shape, dtype, x.base, x.row_stride); };
+    auto const rows = [&](AttentionInput const& x) {
+      return flash_rows(shape, dtype, x.base, x.row_stride);
+    };
     return {shape, rows(query), rows(key), rows(value), DropoutFactors(drop)};
   }
-  FlashRows to(AttentionOutput const& x) const { return flash_rows(shape, dtype, x.base, x.row_stride); }
+  FlashRows to(AttentionOutput const& x) const {
+    return flash_rows(shape, dtype, x.base, x.row_stride);
+  }
 };
 
 template <int Width, int Threads, class Run>
 void flash_forward(FlashCall const& call, void* out, float* lse, Run const& run) {
   using Rule = FlashForward<Width, Threads>;
-  run("tessera::kernels::attention", Rule{call.input(), packed_flash_rows(call.shape, call.dtype, out), lse, Rule::tiles_of(call.shape.sequence)});
+  run("tessera::kernels::attention",
+      Rule{call.input(), packed_flash_rows(call.shape, call.dtype, out), lse,
+           Rule::tiles_of(call.shape.sequence)});
 }
 
 /// @p delta [B, heads, T] has been computed.
 template <int Width, int Threads, class Run>
-void flash_backward(FlashCall const& call, AttentionGradients const& gradients, AttentionSaved const& saved, float const* delta, Run const& run) {
+void flash_backward(FlashCall const& call, AttentionGradients const& gradients,
+                    AttentionSaved const& saved, float const* delta, Run const& run) {
   using Queries = FlashQueryBackward<Width, Threads>;
   using Keys = FlashKeyBackward<Width, Threads>;
-  FlashPair<Width, Threads> const pair{{call.input(), packed_flash_rows(call.shape, call.dtype, saved.dout.data()), saved.lse.as<float>(), delta}};
+  FlashPair<Width, Threads> const pair{
+      {call.input(), packed_flash_rows(call.shape, call.dtype, saved.dout.data()),
+       saved.lse.as<float>(), delta}};
   std::int64_t const tiles = Queries::tiles_of(call.shape.sequence);
-  run("tessera::kernels::attention_backward_queries", Queries{pair, call.to(gradients.query), tiles});
-  run("tessera::kernels::attention_backward_keys", Keys{pair, call.to(gradients.key), call.to(gradients.value), tiles});
+  run("tessera::kernels::attention_backward_queries",
+      Queries{pair, call.to(gradients.query), tiles});
+  run("tessera::kernels::attention_backward_keys",
+      Keys{pair, call.to(gradients.key), call.to(gradients.value), tiles});
 }
 
 inline FlashDelta flash_delta(FlashCall const& call, AttentionSaved const& saved, float* delta) {
-  return {call.shape, packed_flash_rows(call.shape, call.dtype, saved.dout.data()), packed_flash_rows(call.shape, call.dtype, saved.out.data()), delta};
+  return {call.shape, packed_flash_rows(call.shape, call.dtype, saved.dout.data()),
+          packed_flash_rows(call.shape, call.dtype, saved.out.data()), delta};
 }
 
 /// call(width) with the narrowest width that holds a head, as a compile-time constant.

@@ -56,7 +56,8 @@ struct AttentionOperands {
   /// Of out and dout, [B, T, heads * head_dim].
   std::int64_t packed_stride() const { return std::int64_t{in.shape.heads} * in.shape.head_dim; }
 
-  AttentionOperands(AttentionShape const& shape, AttentionInput query, AttentionInput key, AttentionInput value, Dropout const& drop)
+  AttentionOperands(AttentionShape const& shape, AttentionInput query, AttentionInput key,
+                    AttentionInput value, Dropout const& drop)
       : in{shape, {}, {}, {}, DropoutFactors(drop)} {
     in.query = rows(query.base, query.row_stride);
     in.key = rows(key.base, key.row_stride);

@@ -1,5 +1,6 @@
 #pragma once
-/// What the forward and the backward pass of the host's attention share: rows of heads in memory, their fp32 tiles.
+/// What the forward and the backward pass of the host's attention share: rows of heads in memory,
+/// their fp32 tiles.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,10 +14,11 @@ inline constexpr int key_tile = 64;
 /// Heads are padded with zeros to whole vectors of any instruction set.
 constexpr int padded_head(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
-/// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the rest of `count` rows and for the padding.
+/// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the rest of
+/// `count` rows and for the padding.
 template <class T>
-inline void pack_rows(float* tile, int width, HeadRows<T> const& rows, std::int64_t b, std::int64_t first, int h, int count,
-                      float factor = 1.0f) {
+inline void pack_rows(float* tile, int width, HeadRows<T> const& rows, std::int64_t b,
+                      std::int64_t first, int h, int count, float factor = 1.0f) {
   int const inside = static_cast<int>(std::clamp<std::int64_t>(rows.sequence - first, 0, count));
   for (int i = 0; i < inside; ++i) {
     T const* const from = rows.row(b, first + i, h);
@@ -34,7 +36,8 @@ inline void unpack_row(T* out, float const* row, int head_dim, float factor) {
   for (int c = 0; c < head_dim; ++c) store(out[c], row[c] * factor);
 }
 
-/// The run of keys that a block of tile_rows queries from position t sees in the key tile from position s.
+/// The run of keys that a block of tile_rows queries from position t sees in the key tile from
+/// position s.
 struct BlockSpan {
   int keys;    ///< that any row of the block sees; <= 0: none
   int padded;  ///< to whole vectors
@@ -50,10 +53,12 @@ inline int keys_of_row(BlockSpan const& span, std::int64_t t, int r, std::int64_
 }
 
 inline void check_attention(AttentionShape const& shape) {
-  TESSERA_VALIDATE(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, ConfigError, "attention with ", shape.heads,
-                   " heads and ", shape.kv_heads, " key-value heads: the second number must divide the first");
-  TESSERA_VALIDATE(shape.head_dim > 0 && shape.head_dim <= widest_head, ConfigError, "attention heads are ", shape.head_dim,
-                   " wide; 1 to ", widest_head, " are supported, use more heads");
+  TESSERA_VALIDATE(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
+                   ConfigError, "attention with ", shape.heads, " heads and ", shape.kv_heads,
+                   " key-value heads: the second number must divide the first");
+  TESSERA_VALIDATE(shape.head_dim > 0 && shape.head_dim <= widest_head, ConfigError,
+                   "attention heads are ", shape.head_dim, " wide; 1 to ", widest_head,
+                   " are supported, use more heads");
 }
 
 }  // namespace tessera::kernels::detail

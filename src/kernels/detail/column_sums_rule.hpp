@@ -13,9 +13,10 @@ namespace tessera::kernels::detail {
 /// Threads of a team: of a tile of the matrix, and of a strip of partial sums.
 inline constexpr int column_tile_threads = 256, column_parts_threads = 512;
 
-/// Rows of a block, by the shape alone, so that results do not depend on the device or on timing: about 1056 tiles of 32 x N columns (eight
-/// blocks on each of an H200's multiprocessors), of 32 rows at least: then the partial sums, 4 bytes a column and block, are at most a
-/// sixteenth of 16-bit elements.
+/// Rows of a block, by the shape alone, so that results do not depend on the device or on timing:
+/// about 1056 tiles of 32 x N columns (eight blocks on each of an H200's multiprocessors), of 32
+/// rows at least: then the partial sums, 4 bytes a column and block, are at most a sixteenth of
+/// 16-bit elements.
 template <int N>
 std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t tiles = 1056, step = 32, width = warp_size * N;
@@ -24,7 +25,9 @@ std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
 }
 
 /// One at least, which gives the sum of no rows.
-TESSERA_FUNCTION inline std::int64_t row_blocks(std::int64_t rows, std::int64_t block) { return rows > block ? (rows + block - 1) / block : 1; }
+TESSERA_FUNCTION inline std::int64_t row_blocks(std::int64_t rows, std::int64_t block) {
+  return rows > block ? (rows + block - 1) / block : 1;
+}
 
 /// Where the sums of a row block go: the columns before `split` to `first`, the others to `second`.
 template <class Out>
@@ -40,11 +43,13 @@ struct ColumnTarget {
   }
 };
 
-/// A team takes a tile: 32 threads beside each other N columns each, groups of them every so many rows, four rows at a time in flight.
-/// Order of a column: a group's rows in fours, ((a + b) + (c + d)), then one by one; the groups one after the other.
+/// A team takes a tile: 32 threads beside each other N columns each, groups of them every so many
+/// rows, four rows at a time in flight. Order of a column: a group's rows in fours, ((a + b) + (c +
+/// d)), then one by one; the groups one after the other.
 template <class Out, class In, int N, int Threads>
 struct ColumnTile {
-  static constexpr int lanes = Threads < warp_size ? 1 : warp_size, groups = Threads / lanes, width = lanes * N;
+  static constexpr int lanes = Threads < warp_size ? 1 : warp_size, groups = Threads / lanes,
+                       width = lanes * N;
   static constexpr std::size_t scratch_floats = groups * width;
 
   ColumnTarget<Out> to;  ///< row block b: from column b * columns on
@@ -75,7 +80,8 @@ struct ColumnTile {
     }
   }
 
-  TESSERA_FUNCTION void add_rows(float (&sums)[N], std::int64_t row, std::int64_t last, std::int64_t column) const {
+  TESSERA_FUNCTION void add_rows(float (&sums)[N], std::int64_t row, std::int64_t last,
+                                 std::int64_t column) const {
     using Elements = RowPack<In, N>;
     std::int64_t const step = groups * columns;
     In const* at = in + row * columns + column;
@@ -94,12 +100,14 @@ struct ColumnTile {
   }
 };
 
-/// The partial sums [parts, columns] of row blocks to their target: one team per 32 columns takes all of them.
+/// The partial sums [parts, columns] of row blocks to their target: one team per 32 columns takes
+/// all of them.
 template <class Out, int Threads>
 using ColumnParts = ColumnTile<Out, float, 1, Threads>;
 
 template <class Out, int Threads>
-ColumnParts<Out, Threads> sum_of_column_parts(ColumnTarget<Out> const& to, float const* parts, std::int64_t blocks, std::int64_t columns) {
+ColumnParts<Out, Threads> sum_of_column_parts(ColumnTarget<Out> const& to, float const* parts,
+                                              std::int64_t blocks, std::int64_t columns) {
   return {to, parts, blocks, columns, blocks};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-/// Elements to fp32 and back inside vectorised loops. A device has instructions for fp16 (PTX ISA, "cvt": subnormal numbers are kept, .rn is to
-/// nearest even); as they drop the sign of a NaN, it is put back: the bits are those of float16's own conversions.
+/// Elements to fp32 and back inside vectorised loops. A device has instructions for fp16 (PTX ISA,
+/// "cvt": subnormal numbers are kept, .rn is to nearest even); as they drop the sign of a NaN, it
+/// is put back: the bits are those of float16's own conversions.
 
 #include <bit>
 #include <cstdint>
@@ -13,15 +14,19 @@ TESSERA_FUNCTION inline float load(float value) { return value; }
 TESSERA_FUNCTION inline float load(float16 value) {
 #if defined(__CUDA_ARCH__)
   float magnitude;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(magnitude) : "h"(static_cast<std::uint16_t>(value.bits & 0x7FFFu)));
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (value.bits & 0x8000u) << 16);
+  asm("cvt.f32.f16 %0, %1;"
+      : "=f"(magnitude)
+      : "h"(static_cast<std::uint16_t>(value.bits & 0x7FFFu)));
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (value.bits & 0x8000u)
+                                                                            << 16);
 #else
   return value;
 #endif
 }
 TESSERA_FUNCTION inline float load(bfloat16 value) { return value; }
 
-/// The bits are written, not an object: copies of class objects keep compilers from vectorising the loop around them.
+/// The bits are written, not an object: copies of class objects keep compilers from vectorising the
+/// loop around them.
 TESSERA_FUNCTION inline void store(float& out, float value) { out = value; }
 TESSERA_FUNCTION inline void store(float16& out, float value) {
 #if defined(__CUDA_ARCH__)
@@ -33,6 +38,8 @@ TESSERA_FUNCTION inline void store(float16& out, float value) {
   out.bits = float16::round(value);
 #endif
 }
-TESSERA_FUNCTION inline void store(bfloat16& out, float value) { out.bits = bfloat16::round(value); }
+TESSERA_FUNCTION inline void store(bfloat16& out, float value) {
+  out.bits = bfloat16::round(value);
+}
 
 }  // namespace tessera::kernels::detail

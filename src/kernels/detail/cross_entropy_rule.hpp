@@ -11,14 +11,16 @@
 
 namespace tessera::kernels::detail {
 
-/// Threads of a team: with 1024 one row is under way on each multiprocessor, 26 MB of fp32 logits of 50257 columns on an H200's 132, so that
-/// the second pass finds them in its second-level cache.
+/// Threads of a team: with 1024 one row is under way on each multiprocessor, 26 MB of fp32 logits
+/// of 50257 columns on an H200's 132, so that the second pass finds them in its second-level cache.
 inline constexpr int cross_entropy_threads = 1024;
 
-/// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread takes 16 elements at a time: as packs when
-/// rows are `aligned` (address and stride in 16 bytes; the columns need not be), else one by one, neighbouring threads beside each other.
-/// What lies between the columns and the stride of an aligned row is not used; in dlogits it becomes 0 as far as packs reach.
-/// Order of the sum: a thread's elements in steps of 16, then the threads as in sum_over_team().
+/// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread
+/// takes 16 elements at a time: as packs when rows are `aligned` (address and stride in 16 bytes;
+/// the columns need not be), else one by one, neighbouring threads beside each other. What lies
+/// between the columns and the stride of an aligned row is not used; in dlogits it becomes 0 as far
+/// as packs reach. Order of the sum: a thread's elements in steps of 16, then the threads as in
+/// sum_over_team().
 template <class Out, class In, bool aligned, int Threads>
 struct TeamCrossEntropy {
   static constexpr int width = 8, packs = 2;
@@ -48,7 +50,8 @@ struct TeamCrossEntropy {
       for (int p = 0; p < packs; ++p) add(v[p], largest, sum);
     }
     float const most = max_over_team<Threads>(team, team.scratch(), largest);
-    float total[1] = {sum > 0.0f ? sum * fast_exp(largest - most) : sum};  // a thread without elements has no maximum
+    float total[1] = {sum > 0.0f ? sum * fast_exp(largest - most)
+                                 : sum};  // a thread without elements has no maximum
     sum_over_team<Threads>(team, team.scratch() + team_sum_floats<1, Threads>, total);
     if (team.rank() == 0) losses[row] = most + std::log(total[0]) - x_target;
     if (gradient == nullptr) return;
@@ -62,7 +65,9 @@ struct TeamCrossEntropy {
         TESSERA_UNROLL
         for (int k = 0; k < width; ++k) {
           float const probability = fast_exp(v[p][k] - most) * inverse;
-          v[p][k] = (probability - (place(base + p * step, team.rank(), k) == target ? 1.0f : 0.0f)) * gradient_scale;
+          v[p][k] =
+              (probability - (place(base + p * step, team.rank(), k) == target ? 1.0f : 0.0f)) *
+              gradient_scale;
         }
         write(gradient, v[p], base + p * step, team.rank());
       }
@@ -71,7 +76,8 @@ struct TeamCrossEntropy {
 
  private:
   TESSERA_FUNCTION static std::int64_t place(std::int64_t base, int rank, int k) {
-    return aligned ? base + std::int64_t{rank} * width + k : base + std::int64_t{k} * Threads + rank;
+    return aligned ? base + std::int64_t{rank} * width + k
+                   : base + std::int64_t{k} * Threads + rank;
   }
   /// -inf where there are no columns.
   TESSERA_FUNCTION void read(float (&v)[width], In const* x, std::int64_t base, int rank) const {
@@ -79,13 +85,17 @@ struct TeamCrossEntropy {
       if (place(base, rank, 0) < columns) read_floats(v, x + place(base, rank, 0));
       if (place(base, rank, width - 1) < columns) return;
       TESSERA_UNROLL
-      for (int k = 0; k < width; ++k) v[k] = place(base, rank, k) < columns ? v[k] : -std::numeric_limits<float>::infinity();
+      for (int k = 0; k < width; ++k)
+        v[k] = place(base, rank, k) < columns ? v[k] : -std::numeric_limits<float>::infinity();
     } else {
       TESSERA_UNROLL
-      for (int k = 0; k < width; ++k) v[k] = place(base, rank, k) < columns ? load(x[place(base, rank, k)]) : -std::numeric_limits<float>::infinity();
+      for (int k = 0; k < width; ++k)
+        v[k] = place(base, rank, k) < columns ? load(x[place(base, rank, k)])
+                                              : -std::numeric_limits<float>::infinity();
     }
   }
-  TESSERA_FUNCTION void write(Out* gradient, float const (&v)[width], std::int64_t base, int rank) const {
+  TESSERA_FUNCTION void write(Out* gradient, float const (&v)[width], std::int64_t base,
+                              int rank) const {
     if constexpr (aligned) {
       if (place(base, rank, 0) < columns) write_floats(gradient + place(base, rank, 0), v);
     } else {
@@ -109,7 +119,8 @@ struct TeamCrossEntropy {
     if (team.rank() == 0) losses[row] = 0.0f;
     if (gradient == nullptr) return;
     float const zeros[width] = {};
-    for (std::int64_t base = 0; base < columns; base += step) write(gradient, zeros, base, team.rank());
+    for (std::int64_t base = 0; base < columns; base += step)
+      write(gradient, zeros, base, team.rank());
   }
 };
 

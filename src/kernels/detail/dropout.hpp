@@ -17,31 +17,40 @@ struct DropoutFactors {
   float keep = 1.0f;
 
   explicit DropoutFactors(Dropout const& drop)
-      : random{drop.seed, drop.stream}, first(drop.first_element), p(drop.p), keep(drop.p < 1.0f ? 1.0f / (1.0f - drop.p) : 0.0f), limit_of_bits(limit_of(drop.p)) {}
+      : random{drop.seed, drop.stream},
+        first(drop.first_element),
+        p(drop.p),
+        keep(drop.p < 1.0f ? 1.0f / (1.0f - drop.p) : 0.0f),
+        limit_of_bits(limit_of(drop.p)) {}
 
   TESSERA_FUNCTION bool active() const { return p > 0.0f; }
 
-  /// out[i] = factor of element begin + i of the tensor, for i in [0, count), count <= N. Equal to testing
-  /// random.uniform(first + begin + i) < p one by one: whole blocks of four numbers are drawn, then shifted into place.
+  /// out[i] = factor of element begin + i of the tensor, for i in [0, count), count <= N. Equal to
+  /// testing random.uniform(first + begin + i) < p one by one: whole blocks of four numbers are
+  /// drawn, then shifted into place.
   template <int N>
   TESSERA_FUNCTION void fill(std::uint64_t begin, int count, float (&out)[N]) const {
     std::uint32_t bits[philox_room(N)];
     std::uint64_t const block = (first + begin) >> 2;
     int const shift = static_cast<int>((first + begin) & 3);
     philox_blocks(random, block, (shift + count + 3) >> 2, bits);
-    float const limit = p, kept = keep;  // a member read under a condition would keep the loop scalar
+    float const limit = p,
+                kept = keep;  // a member read under a condition would keep the loop scalar
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
-      float const uniform = static_cast<float>(static_cast<std::int32_t>(bits[shift + i] >> 8)) * 0x1.0p-24f;
+      float const uniform =
+          static_cast<float>(static_cast<std::int32_t>(bits[shift + i] >> 8)) * 0x1.0p-24f;
       out[i] = uniform < limit ? 0.0f : kept;
     }
   }
 
-  /// As fill() for one element; like the next one without an index into an array, which a device would keep in memory.
+  /// As fill() for one element; like the next one without an index into an array, which a device
+  /// would keep in memory.
   TESSERA_FUNCTION float one(std::uint64_t i) const {
     Philox::Block const four = random((first + i) >> 2);
     int const at = static_cast<int>((first + i) & 3);
-    std::uint32_t const lower = at == 0 ? four.v[0] : four.v[1], upper = at == 2 ? four.v[2] : four.v[3];
+    std::uint32_t const lower = at == 0 ? four.v[0] : four.v[1],
+                        upper = at == 2 ? four.v[2] : four.v[3];
     return factor_of(at < 2 ? lower : upper);
   }
   /// As fill() for N elements, N a multiple of 4.
@@ -55,7 +64,8 @@ struct DropoutFactors {
     if (shift != 0) {  // rare: the rows of most models begin at multiples of 4
       draw(block + N / 4, bits + N);
       TESSERA_UNROLL
-      for (int i = 0; i < N; ++i) bits[i] = shift == 1 ? bits[i + 1] : shift == 2 ? bits[i + 2] : bits[i + 3];
+      for (int i = 0; i < N; ++i)
+        bits[i] = shift == 1 ? bits[i + 1] : shift == 2 ? bits[i + 2] : bits[i + 3];
     }
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) out[i] = factor_of(bits[i]);
@@ -66,12 +76,16 @@ struct DropoutFactors {
     Philox::Block const four = random(block);
     for (int k = 0; k < 4; ++k) bits[k] = four.v[k];
   }
-  TESSERA_FUNCTION float factor_of(std::uint32_t random_bits) const { return random_bits < limit_of_bits ? 0.0f : keep; }
+  TESSERA_FUNCTION float factor_of(std::uint32_t random_bits) const {
+    return random_bits < limit_of_bits ? 0.0f : keep;
+  }
 
-  static std::uint32_t limit_of(float p) { return p < 1.0f ? static_cast<std::uint32_t>(std::ceil(p * 0x1.0p+24f)) << 8 : 0u; }
+  static std::uint32_t limit_of(float p) {
+    return p < 1.0f ? static_cast<std::uint32_t>(std::ceil(p * 0x1.0p+24f)) << 8 : 0u;
+  }
 
-  /// As an integer: with k = bits >> 8 the uniform number is k 2^-24, below p if k < L = ceil(2^24 p), if bits < 2^8 L. (With p = 1 `keep` is 0
-  /// whatever the limit.)
+  /// As an integer: with k = bits >> 8 the uniform number is k 2^-24, below p if k < L = ceil(2^24
+  /// p), if bits < 2^8 L. (With p = 1 `keep` is 0 whatever the limit.)
   std::uint32_t limit_of_bits;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-/// Embeddings as a device computes them: a thread takes N neighbouring columns (16 bytes where width and addresses allow it, else one).
+/// Embeddings as a device computes them: a thread takes N neighbouring columns (16 bytes where
+/// width and addresses allow it, else one).
 
 #include <cstdint>
 
@@ -11,7 +12,8 @@ namespace tessera::kernels::detail {
 struct PackPlace {
   std::int64_t row, column;
 };
-/// Pack i of rows of columns / N packs. Divides in 32 bits where they do: a device computes 64 bits in a hundred instructions.
+/// Pack i of rows of columns / N packs. Divides in 32 bits where they do: a device computes 64 bits
+/// in a hundred instructions.
 template <int N>
 TESSERA_FUNCTION PackPlace pack_place(std::int64_t i, std::int64_t columns) {
   std::int64_t const packs = columns / N;
@@ -24,12 +26,15 @@ TESSERA_FUNCTION PackPlace pack_place(std::int64_t i, std::int64_t columns) {
 
 /// 1 for all when the dropout is off.
 template <int N>
-TESSERA_FUNCTION void pack_factors(DropoutFactors const& factors, std::int64_t element, float (&factor)[N]) {
+TESSERA_FUNCTION void pack_factors(DropoutFactors const& factors, std::int64_t element,
+                                   float (&factor)[N]) {
   TESSERA_UNROLL
   for (int k = 0; k < N; ++k) factor[k] = 1.0f;
   if (!factors.active()) return;
-  if constexpr (N == 1) factor[0] = factors.one(static_cast<std::uint64_t>(element));
-  else factors.pack(static_cast<std::uint64_t>(element), factor);
+  if constexpr (N == 1)
+    factor[0] = factors.one(static_cast<std::uint64_t>(element));
+  else
+    factors.pack(static_cast<std::uint64_t>(element), factor);
 }
 
 /// out = sum, or out += sum.
@@ -61,13 +66,15 @@ struct EmbedPack {
     float factor[N];
     pack_factors(factors, at.row * columns + at.column, factor);
     TESSERA_UNROLL
-    for (int k = 0; k < N; ++k) y.set(k, (wpe != nullptr ? token.get(k) + place.get(k) : token.get(k)) * factor[k]);
+    for (int k = 0; k < N; ++k)
+      y.set(k, (wpe != nullptr ? token.get(k) + place.get(k) : token.get(k)) * factor[k]);
     y.write(out + at.row * columns + at.column);
   }
 };
 
-/// Positions sorted by token are taken in slices of 32. A token whose positions lie in one slice is summed there. Of one that goes on, every
-/// slice leaves its part: of the token that the slice begins with in parts[slice][0], of the one that begins in it in parts[slice][1].
+/// Positions sorted by token are taken in slices of 32. A token whose positions lie in one slice is
+/// summed there. Of one that goes on, every slice leaves its part: of the token that the slice
+/// begins with in parts[slice][0], of the one that begins in it in parts[slice][1].
 template <class G, class T>
 struct TokenSums {
   static constexpr std::int64_t slice = 32;
@@ -82,10 +89,16 @@ struct TokenSums {
 
   static std::int64_t slices(std::int64_t positions) { return (positions + slice - 1) / slice; }
   TESSERA_FUNCTION std::int32_t token_at(std::int64_t i) const { return tokens[order[i]]; }
-  TESSERA_FUNCTION std::int64_t end_of(std::int64_t s) const { return (s + 1) * slice < positions ? (s + 1) * slice : positions; }
+  TESSERA_FUNCTION std::int64_t end_of(std::int64_t s) const {
+    return (s + 1) * slice < positions ? (s + 1) * slice : positions;
+  }
   /// Whether the token at @p i, which opens a slice, has no positions before.
-  TESSERA_FUNCTION bool begins_at(std::int64_t i) const { return i == 0 || token_at(i - 1) != token_at(i); }
-  TESSERA_FUNCTION float* part(std::int64_t s, int which, std::int64_t column) const { return parts + (2 * s + which) * columns + column; }
+  TESSERA_FUNCTION bool begins_at(std::int64_t i) const {
+    return i == 0 || token_at(i - 1) != token_at(i);
+  }
+  TESSERA_FUNCTION float* part(std::int64_t s, int which, std::int64_t column) const {
+    return parts + (2 * s + which) * columns + column;
+  }
 
   template <int N>
   TESSERA_FUNCTION void add(std::int32_t token, std::int64_t column, float (&sum)[N]) const {
@@ -114,7 +127,8 @@ struct SumTokensOfSlice {
       TESSERA_UNROLL
       for (int r = 0; r < flight; ++r) next[r] = sums.tokens[position[r]];
       TESSERA_UNROLL
-      for (int r = 0; r < flight; ++r) row[r].read(sums.dout + position[r] * sums.columns + place.column);
+      for (int r = 0; r < flight; ++r)
+        row[r].read(sums.dout + position[r] * sums.columns + place.column);
       TESSERA_UNROLL
       for (int r = 0; r < flight; ++r) {
         if (at + r >= end) continue;
@@ -131,16 +145,21 @@ struct SumTokensOfSlice {
         for (int k = 0; k < N; ++k) sum[k] += row[r].get(k) * factor[k];
       }
     }
-    leave(token, s, place.column, begins, end == sums.positions || sums.token_at(end) != token, sum);
+    leave(token, s, place.column, begins, end == sums.positions || sums.token_at(end) != token,
+          sum);
   }
 
-  TESSERA_FUNCTION void leave(std::int32_t token, std::int64_t s, std::int64_t column, bool begins, bool ends, float (&sum)[N]) const {
-    if (begins && ends) sums.add(token, column, sum);
-    else write_floats(sums.part(s, begins ? 1 : 0, column), sum);
+  TESSERA_FUNCTION void leave(std::int32_t token, std::int64_t s, std::int64_t column, bool begins,
+                              bool ends, float (&sum)[N]) const {
+    if (begins && ends)
+      sums.add(token, column, sum);
+    else
+      write_floats(sums.part(s, begins ? 1 : 0, column), sum);
   }
 };
 
-/// One pack of the token that begins in a slice and goes on: its parts in the order of the slices, eight of them in flight.
+/// One pack of the token that begins in a slice and goes on: its parts in the order of the slices,
+/// eight of them in flight.
 template <class G, class T, int N>
 struct SumTokensAcrossSlices {
   static constexpr int flight = 8;
@@ -148,7 +167,8 @@ struct SumTokensAcrossSlices {
 
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
     PackPlace const place = pack_place<N>(i, sums.columns);
-    std::int64_t const s = place.row, begin = s * sums.slice, end = sums.end_of(s), slices = (sums.positions + sums.slice - 1) / sums.slice;
+    std::int64_t const s = place.row, begin = s * sums.slice, end = sums.end_of(s),
+                       slices = (sums.positions + sums.slice - 1) / sums.slice;
     if (end == sums.positions) return;
     std::int32_t const token = sums.token_at(end - 1);
     if (sums.token_at(end) != token) return;
@@ -163,7 +183,8 @@ struct SumTokensAcrossSlices {
       for (int r = 0; r < flight; ++r) {
         std::int64_t const at = next + r < slices ? next + r : slices - 1;
         has[r] = next + r < slices && sums.token_at(at * sums.slice) == token;
-        read_floats(part[r], sums.part(at, 0, place.column));  // of another token where has[r] is false
+        read_floats(part[r],
+                    sums.part(at, 0, place.column));  // of another token where has[r] is false
       }
       TESSERA_UNROLL
       for (int r = 0; r < flight; ++r) {
@@ -205,7 +226,9 @@ struct SumPlaces {
     }
     write_sums(dwpe + at.row * columns + at.column, sum, accumulate);
   }
-  TESSERA_FUNCTION std::int64_t element(std::int64_t b, PackPlace const& at) const { return (b * sequence + at.row) * columns + at.column; }
+  TESSERA_FUNCTION std::int64_t element(std::int64_t b, PackPlace const& at) const {
+    return (b * sequence + at.row) * columns + at.column;
+  }
 };
 
 }  // namespace tessera::kernels::detail

@@ -1,5 +1,6 @@
 #pragma once
-/// Branch-free single-precision functions that compilers vectorise inside a loop (calls into the C library would not be).
+/// Branch-free single-precision functions that compilers vectorise inside a loop (calls into the C
+/// library would not be).
 
 #include <bit>
 #include <cstdint>
@@ -9,13 +10,15 @@
 
 namespace tessera::kernels::detail {
 
-/// e^x with a relative error below 1.2e-7. Results below the smallest normal number (x < -87.33) are 0, above the largest
-/// (x > 88.72) infinity; NaN stays NaN.
+/// e^x with a relative error below 1.2e-7. Results below the smallest normal number (x < -87.33)
+/// are 0, above the largest (x > 88.72) infinity; NaN stays NaN.
 ///
-/// x = n ln 2 + r with n an integer and |r| <= ln 2 / 2 (ln 2 in two parts, the first exact in products with n); e^r by its
-/// minimax polynomial of degree 6 whose first two coefficients are 1; n is added to the exponent bits.
+/// x = n ln 2 + r with n an integer and |r| <= ln 2 / 2 (ln 2 in two parts, the first exact in
+/// products with n); e^r by its minimax polynomial of degree 6 whose first two coefficients are 1;
+/// n is added to the exponent bits.
 TESSERA_FUNCTION inline float fast_exp(float x) {
-  constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the low fraction bits
+  constexpr float to_integer =
+      12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the low fraction bits
   float const shifted = x * 1.44269504f + to_integer;
   float const n = shifted - to_integer;
   float const r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -25,15 +28,17 @@ TESSERA_FUNCTION inline float fast_exp(float x) {
   p = p * r + 1.66665211e-1f;
   p = p * r + 4.99999940e-1f;
   float const e_r = 1.0f + (r + (r * r) * p);
-  std::uint32_t const exponent = std::bit_cast<std::uint32_t>(shifted) << 23;  // the bits of to_integer fall off
+  std::uint32_t const exponent = std::bit_cast<std::uint32_t>(shifted)
+                                 << 23;  // the bits of to_integer fall off
   float const normal = std::bit_cast<float>(std::bit_cast<std::uint32_t>(e_r) + exponent);
   float const in_range = x < -87.33f ? 0.0f : normal;
   return !(x <= 88.72f) ? x * std::numeric_limits<float>::infinity() : in_range;
 }
 
-/// 1 / (1 + e^-x), the logistic function. A device computes 2^(-x log2 e) and the reciprocal with an instruction each (PTX ISA, "ex2" and
-/// "rcp": relative errors of 2^-22 and 2^-23, results below the smallest normal number are 0): with the polynomial and the rounded division
-/// GELU on 16-bit numbers would take twice as long as its memory traffic.
+/// 1 / (1 + e^-x), the logistic function. A device computes 2^(-x log2 e) and the reciprocal with
+/// an instruction each (PTX ISA, "ex2" and "rcp": relative errors of 2^-22 and 2^-23, results below
+/// the smallest normal number are 0): with the polynomial and the rounded division GELU on 16-bit
+/// numbers would take twice as long as its memory traffic.
 TESSERA_FUNCTION inline float logistic(float x) {
 #if defined(__CUDA_ARCH__)
   float e, out;

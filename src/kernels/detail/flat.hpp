@@ -1,10 +1,12 @@
 #pragma once
 /// Element-wise kernels: out[i] = op(a[i], b[i]), with as many inputs as there are.
 ///
-/// The host runs the loop that compilers vectorise. On a stream a warp takes a tile of neighbouring packs, one a lane: a pack is 16 bytes
-/// of the widest operand, and each lane reads 64 bytes before it computes, so that enough of them are under way. Operands that do not
-/// share their packs' borders, and the tiles at both ends, go element by element, neighbouring lanes at neighbouring elements. An element's
-/// result is the same in all ways. An output may be an input, not overlap one.
+/// The host runs the loop that compilers vectorise. On a stream a warp takes a tile of neighbouring
+/// packs, one a lane: a pack is 16 bytes of the widest operand, and each lane reads 64 bytes before
+/// it computes, so that enough of them are under way. Operands that do not share their packs'
+/// borders, and the tiles at both ends, go element by element, neighbouring lanes at neighbouring
+/// elements. An element's result is the same in all ways. An output may be an input, not overlap
+/// one.
 
 #include <algorithm>
 
@@ -15,11 +17,13 @@
 
 namespace tessera::kernels::detail {
 
-/// Op: float op(float...), or with op.draws() a factor of the dropout `op.factors` in front of the elements.
+/// Op: float op(float...), or with op.draws() a factor of the dropout `op.factors` in front of the
+/// elements.
 template <class Op, class Out, class A = void, class B = void>
 struct Flat {
   static constexpr int inputs = (std::is_void_v<A> ? 0 : 1) + (std::is_void_v<B> ? 0 : 1);
-  static constexpr int pack = 16 / std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
+  static constexpr int pack =
+      16 / std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
   static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, a lane
   static constexpr std::int64_t tile = std::int64_t{warp_lanes} * pack * packs;
 
@@ -44,7 +48,8 @@ struct Flat {
     }
   }
 
-  /// A lane's packs of a whole tile; they begin at elements first + k * warp_lanes * pack, at borders of every operand.
+  /// A lane's packs of a whole tile; they begin at elements first + k * warp_lanes * pack, at
+  /// borders of every operand.
   KOKKOS_FUNCTION void whole_packs(std::int64_t first) const {
     constexpr std::int64_t stride = std::int64_t{warp_lanes} * pack;
     Pack<A, pack> x[packs];
@@ -68,17 +73,25 @@ struct Flat {
  private:
   template <class... Factor>
   KOKKOS_FUNCTION float at_element(std::int64_t i, Factor... factor) const {
-    if constexpr (inputs == 2) return op(factor..., load(a[i]), load(b[i]));
-    else if constexpr (inputs == 1) return op(factor..., load(a[i]));
-    else return op();
+    if constexpr (inputs == 2)
+      return op(factor..., load(a[i]), load(b[i]));
+    else if constexpr (inputs == 1)
+      return op(factor..., load(a[i]));
+    else
+      return op();
   }
   template <class... Factor>
-  KOKKOS_FUNCTION float in_packs(int i, Pack<A, pack> const& x, Pack<B, pack> const& y, Factor... factor) const {
-    if constexpr (inputs == 2) return op(factor..., x.get(i), y.get(i));
-    else if constexpr (inputs == 1) return op(factor..., x.get(i));
-    else return op();
+  KOKKOS_FUNCTION float in_packs(int i, Pack<A, pack> const& x, Pack<B, pack> const& y,
+                                 Factor... factor) const {
+    if constexpr (inputs == 2)
+      return op(factor..., x.get(i), y.get(i));
+    else if constexpr (inputs == 1)
+      return op(factor..., x.get(i));
+    else
+      return op();
   }
-  KOKKOS_FUNCTION void write_pack(std::int64_t first, Pack<A, pack> const& x, Pack<B, pack> const& y) const {
+  KOKKOS_FUNCTION void write_pack(std::int64_t first, Pack<A, pack> const& x,
+                                  Pack<B, pack> const& y) const {
     Pack<Out, pack> z;
     if constexpr (Op::draws) {
       float factor[pack];
@@ -103,7 +116,8 @@ struct FlatOnDevice {
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
     std::int64_t const begin = thread / warp_lanes * Rule::tile - shift, lane = thread % warp_lanes;
-    if (aligned && begin >= 0 && begin + Rule::tile <= numel) return rule.whole_packs(begin + lane * Rule::pack);
+    if (aligned && begin >= 0 && begin + Rule::tile <= numel)
+      return rule.whole_packs(begin + lane * Rule::pack);
     for (std::int64_t i = begin + lane; i < begin + Rule::tile && i < numel; i += warp_lanes)
       if (i >= 0) rule.one_element(i);
   }
@@ -122,7 +136,8 @@ template <class Rule>
 void parallel_flat(Queue& q, char const* name, std::int64_t numel, Rule const& rule) {
   if (numel <= 0) return;
   if (q.kind() != QueueKind::stream)
-    return launch_on_host(q, name, (numel + host_range - 1) / host_range, CallWithBlock<CallWithRange<Rule>>{{rule}, numel, host_range});
+    return launch_on_host(q, name, (numel + host_range - 1) / host_range,
+                          CallWithBlock<CallWithRange<Rule>>{{rule}, numel, host_range});
   auto const device = on_device(rule, numel);
   parallel_for(q, name, (numel + device.shift + Rule::tile - 1) / Rule::tile * warp_lanes, device);
 }

@@ -20,17 +20,21 @@
 namespace tessera::kernels::detail {
 namespace {
 
-/// What NVIDIA recommends for Hopper (manual, 2.4.8 cublasSetWorkspace): enough for split-K of any shape. Its contents mean nothing after
-/// the product, and the products of a stream run one after the other: one kept buffer per stream is what an arena would hold at most,
-/// without its place changing between steps (a captured graph keeps the address).
+/// What NVIDIA recommends for Hopper (manual, 2.4.8 cublasSetWorkspace): enough for split-K of any
+/// shape. Its contents mean nothing after the product, and the products of a stream run one after
+/// the other: one kept buffer per stream is what an arena would hold at most, without its place
+/// changing between steps (a captured graph keeps the address).
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 
 CublasLt const& lt() { return CublasLt::of_process(); }
 
 std::string text_of(GemmProblem const& p) {
-  return concat("matrix product [", p.m, ", ", p.n, "] ", name_of(p.out), " of depth ", p.k, " in ", name_of(p.in), p.transpose_a ? ", a^T" : "",
-                p.transpose_b ? ", b^T" : "", p.bias ? ", bias" : "",
-                p.activation == GemmActivation::gelu ? ", gelu_new" : p.activation == GemmActivation::gelu_slope ? ", gradient of gelu_new" : "",
+  return concat("matrix product [", p.m, ", ", p.n, "] ", name_of(p.out), " of depth ", p.k, " in ",
+                name_of(p.in), p.transpose_a ? ", a^T" : "", p.transpose_b ? ", b^T" : "",
+                p.bias ? ", bias" : "",
+                p.activation == GemmActivation::gelu         ? ", gelu_new"
+                : p.activation == GemmActivation::gelu_slope ? ", gradient of gelu_new"
+                                                             : "",
                 p.accumulate ? ", accumulating" : "");
 }
 
@@ -38,9 +42,11 @@ std::string text_of(GemmProblem const& p) {
 void check(cublasStatus_t status, std::string_view call, GemmProblem const& p) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   call.remove_prefix(std::min(call.find("cublasLt"), call.size()));
-  std::string const what = concat(call.substr(0, call.find('(')), " for the ", text_of(p), ": ", lt().cublasLtGetStatusString(status));
+  std::string const what = concat(call.substr(0, call.find('(')), " for the ", text_of(p), ": ",
+                                  lt().cublasLtGetStatusString(status));
   TESSERA_VALIDATE(status != CUBLAS_STATUS_ALLOC_FAILED, OutOfMemoryError, what,
-                   "; cuBLASLt needs some memory beside Tessera's own: use a smaller batch, a higher ZeRO stage or more ranks");
+                   "; cuBLASLt needs some memory beside Tessera's own: use a smaller batch, a "
+                   "higher ZeRO stage or more ranks");
   throw InternalError(what);
 }
 #define TESSERA_CUBLASLT_CALL(problem, call) check(call, #call, problem)
@@ -48,16 +54,21 @@ void check(cublasStatus_t status, std::string_view call, GemmProblem const& p) {
 /// Section 3.3, cudaDataType_t.
 cudaDataType_t type_of(Dtype dtype) {
   switch (dtype) {
-    case Dtype::fp16: return CUDA_R_16F;
-    case Dtype::bf16: return CUDA_R_16BF;
-    default: return CUDA_R_32F;
+    case Dtype::fp16:
+      return CUDA_R_16F;
+    case Dtype::bf16:
+      return CUDA_R_16BF;
+    default:
+      return CUDA_R_32F;
   }
 }
 
 /// Largest power of two up to 256 that divides the address: an algorithm may need aligned operands.
 std::uint32_t alignment_of(void const* data) {
   auto const address = reinterpret_cast<std::uintptr_t>(data);
-  return address == 0 ? 256u : static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+  return address == 0
+             ? 256u
+             : static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
 }
 
 template <class Handle>
@@ -66,60 +77,79 @@ using Descriptor = Owner<cublasLtMatmulDesc_t>;
 using Layout = Owner<cublasLtMatrixLayout_t>;
 using Preference = Owner<cublasLtMatmulPreference_t>;
 
-/// Section 3.4, cublasLtMatrixLayoutCreate: column-major. A row-major [rows, columns] matrix is the column-major [columns, rows] one.
-Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int64_t columns, std::int64_t ld) {
+/// Section 3.4, cublasLtMatrixLayoutCreate: column-major. A row-major [rows, columns] matrix is the
+/// column-major [columns, rows] one.
+Layout layout_of(GemmProblem const& p, Dtype dtype, std::int64_t rows, std::int64_t columns,
+                 std::int64_t ld) {
   cublasLtMatrixLayout_t out = nullptr;
-  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatrixLayoutCreate(&out, type_of(dtype), static_cast<std::uint64_t>(columns),
-                                                      static_cast<std::uint64_t>(rows), ld));
+  TESSERA_CUBLASLT_CALL(
+      p, lt().cublasLtMatrixLayoutCreate(&out, type_of(dtype), static_cast<std::uint64_t>(columns),
+                                         static_cast<std::uint64_t>(rows), ld));
   return {out, lt().cublasLtMatrixLayoutDestroy};
 }
 
-/// The product in column-major terms: c^T = op(b)^T op(a)^T, so b is the left operand and the bias runs along the rows.
+/// The product in column-major terms: c^T = op(b)^T op(a)^T, so b is the left operand and the bias
+/// runs along the rows.
 struct Plan {
   Descriptor product{nullptr, lt().cublasLtMatmulDescDestroy};
-  Layout left{nullptr, lt().cublasLtMatrixLayoutDestroy}, right{nullptr, lt().cublasLtMatrixLayoutDestroy}, out{nullptr, lt().cublasLtMatrixLayoutDestroy};
+  Layout left{nullptr, lt().cublasLtMatrixLayoutDestroy},
+      right{nullptr, lt().cublasLtMatrixLayoutDestroy},
+      out{nullptr, lt().cublasLtMatrixLayoutDestroy};
   bool served = false;  ///< cuBLASLt has an algorithm
   cublasLtMatmulAlgo_t algorithm{};
   std::string refusal;
 };
 
 template <class Value>
-void set(GemmProblem const& p, Plan const& plan, cublasLtMatmulDescAttributes_t attribute, Value const& value) {
-  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescSetAttribute(plan.product.get(), attribute, &value, sizeof value));
+void set(GemmProblem const& p, Plan const& plan, cublasLtMatmulDescAttributes_t attribute,
+         Value const& value) {
+  TESSERA_CUBLASLT_CALL(
+      p, lt().cublasLtMatmulDescSetAttribute(plan.product.get(), attribute, &value, sizeof value));
 }
 
-/// The heuristic reads from these pointers how far they are aligned (cublasLtMatmulDescAttributes_t).
+/// The heuristic reads from these pointers how far they are aligned
+/// (cublasLtMatmulDescAttributes_t).
 void set_pointers(GemmProblem const& p, Plan const& plan) {
   if (p.bias) set(p, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (p.gelu_input) set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.gelu_input);
 }
 
-/// Section 3.3, cublasLtEpilogue_t. The manual writes GELU(x) without a formula; it is the one with tanh, as gelu_new (PyTorch takes it for
-/// gelu(approximate="tanh") alone), which tests/gpu/products.test.cpp asks a device. Bias gradients (BGRADA, BGRADB, DGELU_BGRAD) stay a
-/// kernel of their own: these epilogues overwrite where micro-batches add, and their order of summation is not documented.
+/// Section 3.3, cublasLtEpilogue_t. The manual writes GELU(x) without a formula; it is the one with
+/// tanh, as gelu_new (PyTorch takes it for gelu(approximate="tanh") alone), which
+/// tests/gpu/products.test.cpp asks a device. Bias gradients (BGRADA, BGRADB, DGELU_BGRAD) stay a
+/// kernel of their own: these epilogues overwrite where micro-batches add, and their order of
+/// summation is not documented.
 cublasLtEpilogue_t epilogue_of(GemmProblem const& p) {
   switch (p.activation) {
-    case GemmActivation::gelu: return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-    case GemmActivation::gelu_slope: return CUBLASLT_EPILOGUE_DGELU;
-    case GemmActivation::none: break;
+    case GemmActivation::gelu:
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case GemmActivation::gelu_slope:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case GemmActivation::none:
+      break;
   }
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// How parts of a sum that were formed beside each other (split-K) may meet, CUBLASLT_REDUCTION_SCHEME_*; not splitting is always allowed.
-/// COMPUTE_TYPE adds fp32 parts in a step of its own. The others hold parts in the result's dtype, in 16 bits against the promise that sums
-/// are fp32; INPLACE adds them one after the other, in an order that is not documented.
+/// How parts of a sum that were formed beside each other (split-K) may meet,
+/// CUBLASLT_REDUCTION_SCHEME_*; not splitting is always allowed. COMPUTE_TYPE adds fp32 parts in a
+/// step of its own. The others hold parts in the result's dtype, in 16 bits against the promise
+/// that sums are fp32; INPLACE adds them one after the other, in an order that is not documented.
 std::uint32_t reductions_of(GemmProblem const& p) {
-  return p.out == Dtype::fp32 && !device_settings().deterministic ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  return p.out == Dtype::fp32 && !device_settings().deterministic
+             ? CUBLASLT_REDUCTION_SCHEME_MASK
+             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/// The first of cuBLASLt's candidates that this device accepts: a function of the problem and the device, never of a measurement.
+/// The first of cuBLASLt's candidates that this device accepts: a function of the problem and the
+/// device, never of a measurement.
 void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan) {
   cublasLtMatmulPreference_t raw = nullptr;
   TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceCreate(&raw));
   Preference const preference(raw, lt().cublasLtMatmulPreferenceDestroy);
   auto const prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto const& value) {
-    TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulPreferenceSetAttribute(raw, attribute, &value, sizeof value));
+    TESSERA_CUBLASLT_CALL(
+        p, lt().cublasLtMatmulPreferenceSetAttribute(raw, attribute, &value, sizeof value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions_of(p));
@@ -129,16 +159,20 @@ void choose_algorithm(cublasLtHandle_t handle, GemmProblem const& p, Plan& plan)
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.c));
   std::array<cublasLtMatmulHeuristicResult_t, 8> candidates{};
   int found = 0;
-  auto const status = lt().cublasLtMatmulAlgoGetHeuristic(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(), plan.out.get(),
-                                                          raw, static_cast<int>(candidates.size()), candidates.data(), &found);
-  plan.refusal = status != CUBLAS_STATUS_SUCCESS ? lt().cublasLtGetStatusString(status) : concat("none of ", found, " candidates runs on this device");
+  auto const status = lt().cublasLtMatmulAlgoGetHeuristic(
+      handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(), plan.out.get(),
+      raw, static_cast<int>(candidates.size()), candidates.data(), &found);
+  plan.refusal = status != CUBLAS_STATUS_SUCCESS
+                     ? lt().cublasLtGetStatusString(status)
+                     : concat("none of ", found, " candidates runs on this device");
   for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < found && !plan.served; ++i) {
     auto const& candidate = candidates[static_cast<std::size_t>(i)];
     cublasLtMatmulHeuristicResult_t checked{};
     plan.algorithm = candidate.algo;
     plan.served = candidate.state == CUBLAS_STATUS_SUCCESS &&
-                  lt().cublasLtMatmulAlgoCheck(handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(), plan.out.get(),
-                                               &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
+                  lt().cublasLtMatmulAlgoCheck(
+                      handle, plan.product.get(), plan.left.get(), plan.right.get(), plan.out.get(),
+                      plan.out.get(), &plan.algorithm, &checked) == CUBLAS_STATUS_SUCCESS &&
                   checked.workspaceSize <= workspace_bytes;
   }
 }
@@ -147,7 +181,9 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   Plan plan;
   cublasLtMatmulDesc_t raw = nullptr;
   bool const tf32 = p.in == Dtype::fp32 && device_settings().tf32;
-  TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmulDescCreate(&raw, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  TESSERA_CUBLASLT_CALL(
+      p, lt().cublasLtMatmulDescCreate(
+             &raw, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F));
   plan.product.reset(raw);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p, plan, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
@@ -158,28 +194,37 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
     set(p, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
   }
   set_pointers(p, plan);
-  plan.left = p.transpose_b ? layout_of(p, p.in, p.n, p.k, p.ldb()) : layout_of(p, p.in, p.k, p.n, p.ldb());
-  plan.right = p.transpose_a ? layout_of(p, p.in, p.k, p.m, p.lda()) : layout_of(p, p.in, p.m, p.k, p.lda());
+  plan.left =
+      p.transpose_b ? layout_of(p, p.in, p.n, p.k, p.ldb()) : layout_of(p, p.in, p.k, p.n, p.ldb());
+  plan.right =
+      p.transpose_a ? layout_of(p, p.in, p.k, p.m, p.lda()) : layout_of(p, p.in, p.m, p.k, p.lda());
   plan.out = layout_of(p, p.out, p.m, p.n, p.ldc());
   choose_algorithm(handle, p, plan);
   return plan;
 }
 
-/// By itself only into 16 bits: how exact cuBLASLt's tanh is is not documented, and fp32 is for those who want all bits.
+/// By itself only into 16 bits: how exact cuBLASLt's tanh is is not documented, and fp32 is for
+/// those who want all bits.
 bool gelu_belongs_to(GemmProblem const& p) {
   switch (device_settings().gelu) {
-    case DeviceGelu::fused: return true;
-    case DeviceGelu::separate: return false;
-    case DeviceGelu::automatic: break;
+    case DeviceGelu::fused:
+      return true;
+    case DeviceGelu::separate:
+      return false;
+    case DeviceGelu::automatic:
+      break;
   }
-  static bool const pays = memory::Runtime::device() >= 0 &&
-                           gelu_epilogue_pays(memory::describe_device(memory::Runtime::device()).major, lt().cublasLtGetVersion());
+  static bool const pays =
+      memory::Runtime::device() >= 0 &&
+      gelu_epilogue_pays(memory::describe_device(memory::Runtime::device()).major,
+                         lt().cublasLtGetVersion());
   return pays && p.out != Dtype::fp32;
 }
 
-/// What cuBLASLt is not asked to do in one: an empty sum; a bias in another dtype than the result's and an input of GELU whose leading
-/// dimension is no multiple of 8 elements, by the comments of cublasLt.h; for the same reason one that does not begin on 16 bytes; and
-/// DGELU with a bias, which has no epilogue.
+/// What cuBLASLt is not asked to do in one: an empty sum; a bias in another dtype than the result's
+/// and an input of GELU whose leading dimension is no multiple of 8 elements, by the comments of
+/// cublasLt.h; for the same reason one that does not begin on 16 bytes; and DGELU with a bias,
+/// which has no epilogue.
 bool may_be_one_call(GemmProblem const& p) {
   if (p.k == 0 || (p.bias && p.in != p.out)) return false;
   if (p.activation == GemmActivation::none) return true;
@@ -190,9 +235,26 @@ bool may_be_one_call(GemmProblem const& p) {
 /// What the choice of an algorithm depends on.
 using Key = std::array<std::int64_t, 20>;
 Key key_of(GemmProblem const& p) {
-  return {p.m, p.n, p.k, p.lda(), p.ldb(), p.ldc(), p.transpose_a, p.transpose_b, p.accumulate, static_cast<int>(p.in), static_cast<int>(p.out), static_cast<int>(p.activation),
-          alignment_of(p.a), alignment_of(p.b), alignment_of(p.c), p.bias != nullptr, alignment_of(p.bias), alignment_of(p.gelu_input),
-          device_settings().tf32, device_settings().deterministic};
+  return {p.m,
+          p.n,
+          p.k,
+          p.lda(),
+          p.ldb(),
+          p.ldc(),
+          p.transpose_a,
+          p.transpose_b,
+          p.accumulate,
+          static_cast<int>(p.in),
+          static_cast<int>(p.out),
+          static_cast<int>(p.activation),
+          alignment_of(p.a),
+          alignment_of(p.b),
+          alignment_of(p.c),
+          p.bias != nullptr,
+          alignment_of(p.bias),
+          alignment_of(p.gelu_input),
+          device_settings().tf32,
+          device_settings().deterministic};
 }
 
 class Products {
@@ -215,9 +277,11 @@ class Products {
     }
     set_pointers(p, plan);
     float const alpha = p.alpha, beta = p.accumulate ? 1.0f : 0.0f;
-    TESSERA_CUBLASLT_CALL(p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a, plan.right.get(), &beta, p.c,
-                                                 plan.out.get(), p.c, plan.out.get(), &plan.algorithm, workspace(stream), workspace_bytes,
-                                                 static_cast<cudaStream_t>(stream)));
+    TESSERA_CUBLASLT_CALL(
+        p, lt().cublasLtMatmul(handle(p), plan.product.get(), &alpha, p.b, plan.left.get(), p.a,
+                               plan.right.get(), &beta, p.c, plan.out.get(), p.c, plan.out.get(),
+                               &plan.algorithm, workspace(stream), workspace_bytes,
+                               static_cast<cudaStream_t>(stream)));
     return true;
   }
   std::string refusal() const {
@@ -232,7 +296,9 @@ class Products {
   }
   void* workspace(void* stream) {
     auto& buffer = workspaces_[stream];
-    if (!buffer.data()) buffer = memory::Buffer("matrix product", memory::Purpose::workspace, workspace_bytes, memory::Tier::device);
+    if (!buffer.data())
+      buffer = memory::Buffer("matrix product", memory::Purpose::workspace, workspace_bytes,
+                              memory::Tier::device);
     return buffer.data();
   }
 
@@ -253,7 +319,8 @@ void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
     cublaslt_product(q, without_activation(p));
     return apply_activation(q, p);
   }
-  TESSERA_VALIDATE(p.bias || p.k == 0, InternalError, "cuBLASLt has no algorithm for the ", text_of(p), ": ", products.refusal());
+  TESSERA_VALIDATE(p.bias || p.k == 0, InternalError, "cuBLASLt has no algorithm for the ",
+                   text_of(p), ": ", products.refusal());
   begin_with_bias(q, p);
   if (p.k == 0) return;
   GemmProblem rest = p;
@@ -262,7 +329,9 @@ void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   cublaslt_product(q, rest);
 }
 
-bool gelu_epilogue_pays(int capability_major, std::size_t library_version) { return capability_major >= 9 && library_version >= 120500; }
+bool gelu_epilogue_pays(int capability_major, std::size_t library_version) {
+  return capability_major >= 9 && library_version >= 120500;
+}
 
 std::string cublaslt_description() {
   auto const version = lt().cublasLtGetVersion();

@@ -24,8 +24,13 @@ void begin_with_bias(memory::Queue& q, GemmProblem const& p) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::gemm_bias";
     auto const* const bias = static_cast<T const*>(p.bias);
-    if (p.out == Dtype::fp32) parallel_rows(q, name, p.m, BeginWithBias<float, T>{static_cast<float*>(p.c), bias, p.n, p.ldc(), p.accumulate});
-    else parallel_rows(q, name, p.m, BeginWithBias<T, T>{static_cast<T*>(p.c), bias, p.n, p.ldc(), p.accumulate});
+    if (p.out == Dtype::fp32)
+      parallel_rows(
+          q, name, p.m,
+          BeginWithBias<float, T>{static_cast<float*>(p.c), bias, p.n, p.ldc(), p.accumulate});
+    else
+      parallel_rows(q, name, p.m,
+                    BeginWithBias<T, T>{static_cast<T*>(p.c), bias, p.n, p.ldc(), p.accumulate});
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// What follows a product as kernels of its own: on the host always, on a device where cuBLASLt does not do it.
+/// What follows a product as kernels of its own: on the host always, on a device where cuBLASLt
+/// does not do it.
 
 #include "detail/gemm_problem.hpp"
 #include "tessera/memory/queue.hpp"
@@ -11,7 +12,8 @@ GemmProblem without_activation(GemmProblem p);
 /// The activation, from where without_activation() has left x.
 void apply_activation(memory::Queue& q, GemmProblem const& p);
 
-/// c = bias + (accumulate ? c : 0): what a product without its bias is then added to. Exact without accumulate: c holds bias as it is.
+/// c = bias + (accumulate ? c : 0): what a product without its bias is then added to. Exact without
+/// accumulate: c holds bias as it is.
 void begin_with_bias(memory::Queue& q, GemmProblem const& p);
 
 }  // namespace tessera::kernels::detail

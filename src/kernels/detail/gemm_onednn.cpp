@@ -14,12 +14,14 @@ namespace {
 
 /// The bits of dnnl::cpu_isa are cumulative: an instruction set is there when all its bits are.
 bool isa_includes(dnnl::cpu_isa wanted) {
-  auto const have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), need = static_cast<unsigned>(wanted);
+  auto const have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()),
+             need = static_cast<unsigned>(wanted);
   return (have & need) == need;
 }
 
 std::string describe(Sgemm const& s) {
-  return concat("[", s.m, ", ", s.k, "]", s.transpose_a ? "^T" : "", " x [", s.k, ", ", s.n, "]", s.transpose_b ? "^T" : "");
+  return concat("[", s.m, ", ", s.k, "]", s.transpose_a ? "^T" : "", " x [", s.k, ", ", s.n, "]",
+                s.transpose_b ? "^T" : "");
 }
 
 dnnl::memory::data_type type_of(Dtype dtype) {
@@ -30,7 +32,9 @@ dnnl::memory::data_type type_of(Dtype dtype) {
 
 std::string onednn_description() {
   auto const* v = dnnl::version();
-  char const* isa = isa_includes(dnnl::cpu_isa::avx512_core) ? "AVX-512" : isa_includes(dnnl::cpu_isa::avx2) ? "AVX2" : "SSE";
+  char const* isa = isa_includes(dnnl::cpu_isa::avx512_core) ? "AVX-512"
+                    : isa_includes(dnnl::cpu_isa::avx2)      ? "AVX2"
+                                                             : "SSE";
   return concat("oneDNN ", v->major, ".", v->minor, ".", v->patch, " (", isa, ")");
 }
 
@@ -48,16 +52,19 @@ bool onednn_bf16_is_faster_than_fp32() {
 }
 
 void onednn_sgemm(Sgemm const& s) {
-  dnnl_status_t const status = dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, s.alpha, s.a, s.lda,
-                                          s.b, s.ldb, s.beta, s.c, s.ldc);
-  TESSERA_VALIDATE(status != dnnl_out_of_memory, OutOfMemoryError, "oneDNN has no memory for the product ", describe(s),
+  dnnl_status_t const status =
+      dnnl_sgemm(s.transpose_a ? 'T' : 'N', s.transpose_b ? 'T' : 'N', s.m, s.n, s.k, s.alpha, s.a,
+                 s.lda, s.b, s.ldb, s.beta, s.c, s.ldc);
+  TESSERA_VALIDATE(status != dnnl_out_of_memory, OutOfMemoryError,
+                   "oneDNN has no memory for the product ", describe(s),
                    "; use a smaller batch or more ranks");
-  TESSERA_VALIDATE(status == dnnl_success, InternalError, "oneDNN refused the fp32 product ", describe(s), " with status ",
-                   static_cast<int>(status));
+  TESSERA_VALIDATE(status == dnnl_success, InternalError, "oneDNN refused the fp32 product ",
+                   describe(s), " with status ", static_cast<int>(status));
 }
 
 struct OnednnMatmul::Impl {
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool, bool, float, Dtype, Dtype, bool>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                         std::int64_t, bool, bool, bool, float, Dtype, Dtype, bool>;
   /// The memory objects are part of the entry: per call only their pointers are set.
   struct Entry {
     dnnl::matmul primitive;
@@ -71,14 +78,17 @@ struct OnednnMatmul::Impl {
   memory::Buffer scratchpad;
 
   static Key key_of(GemmProblem const& p) {
-    return {p.m, p.n, p.k, p.lda(), p.ldb(), p.ldc(), p.transpose_a, p.transpose_b, p.accumulate, p.alpha, p.in, p.out, p.bias != nullptr};
+    return {p.m,           p.n,          p.k,     p.lda(), p.ldb(), p.ldc(),          p.transpose_a,
+            p.transpose_b, p.accumulate, p.alpha, p.in,    p.out,   p.bias != nullptr};
   }
 
   Entry make(GemmProblem const& p) const {
     using dnnl::memory;
     using dims = memory::dims;
-    memory::desc const a({p.m, p.k}, type_of(p.in), p.transpose_a ? dims{1, p.lda()} : dims{p.lda(), 1});
-    memory::desc const b({p.k, p.n}, type_of(p.in), p.transpose_b ? dims{1, p.ldb()} : dims{p.ldb(), 1});
+    memory::desc const a({p.m, p.k}, type_of(p.in),
+                         p.transpose_a ? dims{1, p.lda()} : dims{p.lda(), 1});
+    memory::desc const b({p.k, p.n}, type_of(p.in),
+                         p.transpose_b ? dims{1, p.ldb()} : dims{p.ldb(), 1});
     memory::desc const c({p.m, p.n}, type_of(p.out), dims{p.ldc(), 1});
     memory::desc const bias({1, p.n}, type_of(p.in), dims{p.n, 1});
     dnnl::primitive_attr attributes;
@@ -109,7 +119,8 @@ struct OnednnMatmul::Impl {
     auto& e = found->second;
     if (e.scratchpad_bytes > scratchpad.bytes()) {
       scratchpad = memory::Buffer();
-      scratchpad = memory::Buffer("matrix product scratchpad", memory::Purpose::workspace, e.scratchpad_bytes);
+      scratchpad = memory::Buffer("matrix product scratchpad", memory::Purpose::workspace,
+                                  e.scratchpad_bytes);
     }
     return e;
   }
@@ -119,7 +130,8 @@ OnednnMatmul::OnednnMatmul() : impl_(std::make_unique<Impl>()) {}
 OnednnMatmul::~OnednnMatmul() = default;
 
 bool OnednnMatmul::can_do(GemmProblem const& p) {
-  return onednn_has_bf16() && p.in == Dtype::bf16 && (p.out == Dtype::bf16 || p.out == Dtype::fp32) && p.k > 0 &&
+  return onednn_has_bf16() && p.in == Dtype::bf16 &&
+         (p.out == Dtype::bf16 || p.out == Dtype::fp32) && p.k > 0 &&
          (p.bias == nullptr || p.alpha == 1.0f);
 }
 
@@ -131,17 +143,19 @@ void OnednnMatmul::run(GemmProblem const& p) try {
   if (p.bias) e.bias.set_data_handle(const_cast<void*>(p.bias));
   e.scratchpad.set_data_handle(impl_->scratchpad.data());
   // the C call takes a plain array; the C++ one builds a hash map each time
-  std::array<dnnl_exec_arg_t, 5> const arguments{{{DNNL_ARG_SRC, e.a.get()},
-                                                  {DNNL_ARG_WEIGHTS, e.b.get()},
-                                                  {DNNL_ARG_DST, e.c.get()},
-                                                  {DNNL_ARG_SCRATCHPAD, e.scratchpad.get()},
-                                                  {DNNL_ARG_BIAS, p.bias ? e.bias.get() : nullptr}}};
-  dnnl_status_t const status =
-      dnnl_primitive_execute(e.primitive.get(), impl_->stream.get(), p.bias ? 5 : 4, arguments.data());
+  std::array<dnnl_exec_arg_t, 5> const arguments{
+      {{DNNL_ARG_SRC, e.a.get()},
+       {DNNL_ARG_WEIGHTS, e.b.get()},
+       {DNNL_ARG_DST, e.c.get()},
+       {DNNL_ARG_SCRATCHPAD, e.scratchpad.get()},
+       {DNNL_ARG_BIAS, p.bias ? e.bias.get() : nullptr}}};
+  dnnl_status_t const status = dnnl_primitive_execute(e.primitive.get(), impl_->stream.get(),
+                                                      p.bias ? 5 : 4, arguments.data());
   TESSERA_VALIDATE(status == dnnl_success, InternalError, "status ", static_cast<int>(status));
   impl_->stream.wait();
 } catch (dnnl::error const& e) {
-  throw InternalError(concat("oneDNN failed on the bf16 product [", p.m, ", ", p.k, "] x [", p.k, ", ", p.n, "]: ", e.what()));
+  throw InternalError(concat("oneDNN failed on the bf16 product [", p.m, ", ", p.k, "] x [", p.k,
+                             ", ", p.n, "]: ", e.what()));
 }
 
 }  // namespace tessera::kernels::detail

@@ -10,18 +10,21 @@ namespace tessera::kernels::detail {
 
 /// "oneDNN 2.6.3 (AVX-512)"
 std::string onednn_description();
-/// Whether oneDNN has AVX-512 kernels for this processor; with less, OpenBLAS is the faster one (docs/performance.md).
+/// Whether oneDNN has AVX-512 kernels for this processor; with less, OpenBLAS is the faster one
+/// (docs/performance.md).
 bool onednn_has_avx512();
 /// Whether the processor multiplies bf16 without emulation.
 bool onednn_has_bf16();
-/// Whether it does so faster than fp32: with AMX, or where VDPBF16PS runs at twice the rate of fp32 FMA (AMD, Cooper Lake).
-/// Later Intel cores run it at half of fp32's rate when AMX is absent or switched off (docs/performance.md).
+/// Whether it does so faster than fp32: with AMX, or where VDPBF16PS runs at twice the rate of fp32
+/// FMA (AMD, Cooper Lake). Later Intel cores run it at half of fp32's rate when AMX is absent or
+/// switched off (docs/performance.md).
 bool onednn_bf16_is_faster_than_fp32();
 
 void onednn_sgemm(Sgemm const& s);
 
-/// bf16 x bf16 -> bf16 or fp32 by oneDNN's matmul primitive. Primitives are kept by shape, so that a call that has been seen
-/// before costs a look-up; the scratchpad is one named buffer of the memory ledger that grows to the largest need.
+/// bf16 x bf16 -> bf16 or fp32 by oneDNN's matmul primitive. Primitives are kept by shape, so that
+/// a call that has been seen before costs a look-up; the scratchpad is one named buffer of the
+/// memory ledger that grows to the largest need.
 class OnednnMatmul {
  public:
   OnednnMatmul();

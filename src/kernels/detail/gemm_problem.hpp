@@ -25,7 +25,8 @@ struct GemmProblem {
   void const* bias = nullptr;  ///< [n] or null
   GemmActivation activation = GemmActivation::none;
   void* gelu_input = nullptr;  ///< [m, n] in c's dtype; gelu writes it, gelu_slope reads it
-  std::int64_t row_a = 0, row_b = 0, row_c = 0;  ///< elements from row to row; 0: as many as a row has
+  std::int64_t row_a = 0, row_b = 0,
+               row_c = 0;  ///< elements from row to row; 0: as many as a row has
 
   std::int64_t lda() const { return row_a ? row_a : transpose_a ? m : k; }
   std::int64_t ldb() const { return row_b ? row_b : transpose_b ? k : n; }

@@ -16,15 +16,17 @@
 namespace tessera::kernels::detail {
 namespace {
 
-/// Largest blocks of the panel route: the fp32 copies of op(a) [rows, depth] and op(b) [depth, columns] of a thread stay in its
-/// second-level cache. An element is converted once per 512 operations or more.
+/// Largest blocks of the panel route: the fp32 copies of op(a) [rows, depth] and op(b) [depth,
+/// columns] of a thread stay in its second-level cache. An element is converted once per 512
+/// operations or more.
 constexpr std::int64_t panel_rows = 256, panel_columns = 384, panel_depth = 768;
 
 struct Block {
   std::int64_t begin, size;
 };
 
-/// Inside a parallel region both libraries use the calling thread alone, oneDNN by itself, CBLAS after set_library_threads(1).
+/// Inside a parallel region both libraries use the calling thread alone, oneDNN by itself, CBLAS
+/// after set_library_threads(1).
 void sgemm(Sgemm const& s, SgemmLibrary library) {
 #ifdef TESSERA_HAVE_ONEDNN
   if (library == SgemmLibrary::onednn) return onednn_sgemm(s);
@@ -40,13 +42,17 @@ void set_library_threads([[maybe_unused]] SgemmLibrary library, [[maybe_unused]]
 #endif
 }
 
-/// Part @p i of @p parts nearly equal ones of @p range; their borders are multiples of @p unit, the end excepted.
+/// Part @p i of @p parts nearly equal ones of @p range; their borders are multiples of @p unit, the
+/// end excepted.
 Block part_of(Block range, std::int64_t i, std::int64_t parts, std::int64_t unit) {
   std::int64_t const units = (range.size + unit - 1) / unit;
-  std::int64_t const begin = std::min(range.size, units * i / parts * unit), end = std::min(range.size, units * (i + 1) / parts * unit);
+  std::int64_t const begin = std::min(range.size, units * i / parts * unit),
+                     end = std::min(range.size, units * (i + 1) / parts * unit);
   return {range.begin + begin, end - begin};
 }
-std::int64_t pieces(std::int64_t size, std::int64_t largest) { return (size + largest - 1) / largest; }
+std::int64_t pieces(std::int64_t size, std::int64_t largest) {
+  return (size + largest - 1) / largest;
+}
 
 /// How the threads share c: rows x columns of them, such that a thread's part is nearly square.
 struct Grid {
@@ -58,7 +64,8 @@ Grid grid_of(std::int64_t m, std::int64_t n, std::int64_t threads) {
   for (std::int64_t rows = 1; rows <= threads; ++rows) {
     if (threads % rows != 0) continue;
     Grid const grid{rows, threads / rows};
-    double const edge = static_cast<double>(m) / static_cast<double>(rows) + static_cast<double>(n) / static_cast<double>(grid.columns);
+    double const edge = static_cast<double>(m) / static_cast<double>(rows) +
+                        static_cast<double>(n) / static_cast<double>(grid.columns);
     if (least < 0.0 || edge < least) best = grid, least = edge;
   }
   return best;
@@ -85,8 +92,9 @@ struct Panels {
   float *a, *b, *c;
 };
 
-/// The share of one thread in a product of 16-bit matrices T. Sums run in fp32, block of depth after block of depth: their order
-/// depends on k only. c is summed in place when it is fp32, else in a panel that is rounded once.
+/// The share of one thread in a product of 16-bit matrices T. Sums run in fp32, block of depth
+/// after block of depth: their order depends on k only. c is summed in place when it is fp32, else
+/// in a panel that is rounded once.
 template <class T>
 struct PanelProduct {
   GemmProblem p;
@@ -111,7 +119,8 @@ struct PanelProduct {
     float* const b = a + panel_rows * panel_depth;
     Panels const panels{a, b, b + panel_columns * panel_depth};
     std::int64_t const strips = pieces(columns.size, panel_columns);
-    for (std::int64_t j = 0; j < strips; ++j) strip(panels, rows, part_of(columns, j, strips, unit));
+    for (std::int64_t j = 0; j < strips; ++j)
+      strip(panels, rows, part_of(columns, j, strips, unit));
   } catch (...) {
     error->keep(std::current_exception());
   }
@@ -121,7 +130,8 @@ struct PanelProduct {
 
   void strip(Panels const& panels, Block rows, Block columns) const {
     bool const in_place = p.out == Dtype::fp32;
-    std::int64_t const ld = in_place ? p.ldc() : columns.size, depths = pieces(p.k, panel_depth), heights = pieces(rows.size, panel_rows);
+    std::int64_t const ld = in_place ? p.ldc() : columns.size, depths = pieces(p.k, panel_depth),
+                       heights = pieces(rows.size, panel_rows);
     for (std::int64_t l = 0; l < depths; ++l) {
       Block const depth = part_of({0, p.k}, l, depths, unit);
       to_panel(panels.b, p.b, p.transpose_b, p.ldb(), depth, columns);
@@ -131,21 +141,28 @@ struct PanelProduct {
         float* const sum = in_place ? static_cast<float*>(p.c) + height.begin * ld + columns.begin
                                     : panels.c + (height.begin - rows.begin) * columns.size;
         bool const add = l > 0 || (in_place && (p.accumulate || p.bias));
-        sgemm({height.size, columns.size, depth.size, p.transpose_a, p.transpose_b, p.alpha, add ? 1.0f : 0.0f, panels.a,
-               p.transpose_a ? height.size : depth.size, panels.b, p.transpose_b ? depth.size : columns.size, sum, ld},
+        sgemm({height.size, columns.size, depth.size, p.transpose_a, p.transpose_b, p.alpha,
+               add ? 1.0f : 0.0f, panels.a, p.transpose_a ? height.size : depth.size, panels.b,
+               p.transpose_b ? depth.size : columns.size, sum, ld},
               library);
       }
     }
     if (in_place) return;
-    FromPanel<T> const store{static_cast<T*>(p.c) + rows.begin * p.ldc() + columns.begin, panels.c,
-                             p.bias ? static_cast<T const*>(p.bias) + columns.begin : nullptr, columns.size, p.ldc(), p.accumulate};
+    FromPanel<T> const store{static_cast<T*>(p.c) + rows.begin * p.ldc() + columns.begin,
+                             panels.c,
+                             p.bias ? static_cast<T const*>(p.bias) + columns.begin : nullptr,
+                             columns.size,
+                             p.ldc(),
+                             p.accumulate};
     for (std::int64_t r = 0; r < rows.size; ++r) store(r);
   }
 
   /// The fp32 copy of rows x columns of op(x); it keeps x's own orientation.
-  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Block rows, Block columns) {
+  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Block rows,
+                       Block columns) {
     if (transposed) std::swap(rows, columns);
-    ToPanel<T> const rule{panel, static_cast<T const*>(x) + rows.begin * ld + columns.begin, columns.size, ld};
+    ToPanel<T> const rule{panel, static_cast<T const*>(x) + rows.begin * ld + columns.begin,
+                          columns.size, ld};
     for (std::int64_t r = 0; r < rows.size; ++r) rule(r);
   }
 };
@@ -172,7 +189,8 @@ bool has_native_bf16() {
 
 SgemmLibrary choose_library([[maybe_unused]] int threads) {
 #if defined(TESSERA_HAVE_ONEDNN) && defined(TESSERA_HAVE_CBLAS)
-  return !onednn_has_avx512() && blas_suits_avx2(threads) ? SgemmLibrary::cblas : SgemmLibrary::onednn;
+  return !onednn_has_avx512() && blas_suits_avx2(threads) ? SgemmLibrary::cblas
+                                                          : SgemmLibrary::onednn;
 #elif defined(TESSERA_HAVE_ONEDNN)
   return SgemmLibrary::onednn;
 #else
@@ -207,15 +225,18 @@ struct GemmEngine::Impl {
 
   template <class TC, class T>
   static void begin_with_bias(GemmProblem const& p) {
-    BeginWithBias<TC, T> const rule{static_cast<TC*>(p.c), static_cast<T const*>(p.bias), p.n, p.ldc(), p.accumulate};
-    launch_range(HostSpace(), "tessera::kernels::gemm_bias", p.m, CallWithRow<BeginWithBias<TC, T>>{rule});
+    BeginWithBias<TC, T> const rule{static_cast<TC*>(p.c), static_cast<T const*>(p.bias), p.n,
+                                    p.ldc(), p.accumulate};
+    launch_range(HostSpace(), "tessera::kernels::gemm_bias", p.m,
+                 CallWithRow<BeginWithBias<TC, T>>{rule});
   }
 
   void direct(GemmProblem const& p, SgemmLibrary with) {
     set_library_threads(with, omp_get_max_threads());
     if (p.bias) begin_with_bias<float, float>(p);
-    sgemm({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.alpha, p.accumulate || p.bias ? 1.0f : 0.0f,
-           static_cast<float const*>(p.a), p.lda(), static_cast<float const*>(p.b), p.ldb(), static_cast<float*>(p.c), p.ldc()},
+    sgemm({p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.alpha,
+           p.accumulate || p.bias ? 1.0f : 0.0f, static_cast<float const*>(p.a), p.lda(),
+           static_cast<float const*>(p.b), p.ldb(), static_cast<float*>(p.c), p.ldc()},
           with);
   }
 
@@ -248,14 +269,16 @@ void GemmEngine::run(GemmProblem const& p) { run(p, choose_route(p), impl_->libr
 
 void GemmEngine::run(GemmProblem const& p, GemmRoute route, SgemmLibrary library) {
   // a worker queue's thread starts with OpenMP's default team, not with the runtime's
-  if (omp_get_max_threads() != memory::Runtime::threads()) omp_set_num_threads(memory::Runtime::threads());
+  if (omp_get_max_threads() != memory::Runtime::threads())
+    omp_set_num_threads(memory::Runtime::threads());
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return impl_->without_terms(p);
   if (route == GemmRoute::direct) return impl_->direct(p, library);
 #ifdef TESSERA_HAVE_ONEDNN
   if (route == GemmRoute::native) return impl_->matmul.run(p);
 #endif
-  with_type(p.in, "gemm", [&](auto tag) { impl_->panels<typename decltype(tag)::type>(p, library); });
+  with_type(p.in, "gemm",
+            [&](auto tag) { impl_->panels<typename decltype(tag)::type>(p, library); });
 }
 
 }  // namespace tessera::kernels::detail

@@ -1,6 +1,7 @@
 #pragma once
-/// The ways a product can be computed on the host, and the choice among them. The choice depends on the processor, the libraries
-/// and the problem only, never on a measurement, so that equal runs round equally.
+/// The ways a product can be computed on the host, and the choice among them. The choice depends on
+/// the processor, the libraries and the problem only, never on a measurement, so that equal runs
+/// round equally.
 
 #include <memory>
 

@@ -22,7 +22,8 @@ struct ToPanel {
   }
 };
 
-/// c[r, j] = T(panel[r, j] + bias[j] + (accumulate ? c[r, j] : 0)), added in fp32 and rounded once; bias may be null.
+/// c[r, j] = T(panel[r, j] + bias[j] + (accumulate ? c[r, j] : 0)), added in fp32 and rounded once;
+/// bias may be null.
 template <class T>
 struct FromPanel {
   T* c;
@@ -47,7 +48,8 @@ struct FromPanel {
   }
 };
 
-/// c[r, j] = (accumulate ? c[r, j] : 0) + bias[j]: what the product is then added to. bias may be null.
+/// c[r, j] = (accumulate ? c[r, j] : 0) + bias[j]: what the product is then added to. bias may be
+/// null.
 template <class TC, class T>
 struct BeginWithBias {
   TC* c;

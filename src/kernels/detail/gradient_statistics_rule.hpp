@@ -12,14 +12,17 @@
 
 namespace tessera::kernels::detail {
 
-/// partial[block] = sum over the block of in[i]^2 in double. Thirty-two running sums, element i goes to sum i mod 32, added
-/// pairwise at the end: the order is fixed and the loop vectorises. The square of any finite fp32 is finite in double, and so is the
-/// sum of 2^63 of them: the sum is finite exactly when every element is.
+/// partial[block] = sum over the block of in[i]^2 in double. Thirty-two running sums, element i
+/// goes to sum i mod 32, added pairwise at the end: the order is fixed and the loop vectorises. The
+/// square of any finite fp32 is finite in double, and so is the sum of 2^63 of them: the sum is
+/// finite exactly when every element is.
 template <class T>
 struct SumOfSquares {
   static constexpr int lanes = 32;
-  static constexpr int chunk = 256;   ///< widened before it is summed: both in one loop vectorise badly for 16-bit elements
-  static constexpr int ahead = 1024;  ///< prefetch distance in elements; a third faster than without (docs/performance.md)
+  static constexpr int chunk =
+      256;  ///< widened before it is summed: both in one loop vectorise badly for 16-bit elements
+  static constexpr int ahead =
+      1024;  ///< prefetch distance in elements; a third faster than without (docs/performance.md)
   double* partial;
   T const* in;
 
@@ -64,11 +67,13 @@ struct SumOfSquares {
 /// Elements of one partial sum: 64 KiB of fp32, a few hundred nanoseconds of work of a host thread.
 inline constexpr std::int64_t gradient_block = 16384;
 
-/// What lane @p rank of @p size adds of a block of @p count elements, in ascending order: packs rank, rank + size, ... of 16 bytes. Four of
-/// them are read before they are added, so that 64 bytes of a lane are under way. The order is the same when the block begins between two
-/// borders of packs and its elements are read one by one.
+/// What lane @p rank of @p size adds of a block of @p count elements, in ascending order: packs
+/// rank, rank + size, ... of 16 bytes. Four of them are read before they are added, so that 64
+/// bytes of a lane are under way. The order is the same when the block begins between two borders
+/// of packs and its elements are read one by one.
 template <class T>
-KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int64_t rank, std::int64_t size) {
+KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int64_t rank,
+                                       std::int64_t size) {
   constexpr int pack = 16 / sizeof(T), packs = 4;
   double sum = 0.0;
   std::int64_t const stride = size * pack;
@@ -100,11 +105,13 @@ struct SquaresRun {
   std::int64_t first_block;  ///< of this run, in the launch
 };
 
-/// partial[index] = sum of squares of one block of one of the runs. On the host a block is one thread's, as above; on a device the
-/// lanes of a team share it, and their sums are added in a fixed order, another than above.
+/// partial[index] = sum of squares of one block of one of the runs. On the host a block is one
+/// thread's, as above; on a device the lanes of a team share it, and their sums are added in a
+/// fixed order, another than above.
 template <class T>
 struct SquaresOfRuns {
-  static constexpr int max_runs = 128;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
+  static constexpr int max_runs =
+      128;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   double* partial;
   int runs;
   SquaresRun run[max_runs];
@@ -117,18 +124,21 @@ struct SquaresOfRuns {
       (run[middle].first_block <= index ? low : high) = middle;
     }
     T const* const in = static_cast<T const*>(run[low].data);
-    std::int64_t const begin = (index - run[low].first_block) * gradient_block, rest = run[low].numel - begin;
+    std::int64_t const begin = (index - run[low].first_block) * gradient_block,
+                       rest = run[low].numel - begin;
     std::int64_t const end = begin + (rest < gradient_block ? rest : gradient_block);
     if constexpr (std::is_same_v<Lanes, SingleLane>) {
       SumOfSquares<T>{partial, in}(index, begin, end);
     } else {
-      double const sum = lanes.sum(squares_of_lane(in + begin, end - begin, lanes.rank(), lanes.size()));
+      double const sum =
+          lanes.sum(squares_of_lane(in + begin, end - begin, lanes.rank(), lanes.size()));
       if (lanes.rank() == 0) partial[index] = sum;
     }
   }
 };
 
-/// sums = {total of the partial sums, 1 if it is not finite}. One lane adds them in order; a team's lanes share them as they share blocks.
+/// sums = {total of the partial sums, 1 if it is not finite}. One lane adds them in order; a team's
+/// lanes share them as they share blocks.
 struct TotalOfSquares {
   double* sums;
   double const* partial;

@@ -1,5 +1,6 @@
 #pragma once
-/// Large tasks on the threads of the host, for sources that the host compiler alone can read (vector extensions).
+/// Large tasks on the threads of the host, for sources that the host compiler alone can read
+/// (vector extensions).
 
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 namespace tessera::kernels::detail {
 
 /// task(i) for i in [0, n) as one named kernel. Each task is worth tens of microseconds.
-void launch_tasks(memory::Queue& q, char const* name, std::int64_t n, std::function<void(std::int64_t)> task);
+void launch_tasks(memory::Queue& q, char const* name, std::int64_t n,
+                  std::function<void(std::int64_t)> task);
 
 }  // namespace tessera::kernels::detail

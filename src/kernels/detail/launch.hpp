@@ -1,9 +1,11 @@
 #pragma once
-/// The one place where kernels reach an execution space: host threads for inline and worker queues, a CUDA stream otherwise.
+/// The one place where kernels reach an execution space: host threads for inline and worker queues,
+/// a CUDA stream otherwise.
 ///
-/// A rule is a plain functor with KOKKOS_FUNCTION operator(); the same type is compiled for both spaces, so there are no extended
-/// lambdas. Rules get contiguous ranges, not single elements, because the loop inside a rule is what the host compiler
-/// vectorises. Nothing here allocates device memory, fences, or reads results back. Names begin with "tessera::kernels::".
+/// A rule is a plain functor with KOKKOS_FUNCTION operator(); the same type is compiled for both
+/// spaces, so there are no extended lambdas. Rules get contiguous ranges, not single elements,
+/// because the loop inside a rule is what the host compiler vectorises. Nothing here allocates
+/// device memory, fences, or reads results back. Names begin with "tessera::kernels::".
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -56,8 +58,8 @@ struct TeamLanes {
   }
 };
 
-/// body(first, count) for this lane's chunks of a row of `columns` elements; the same elements in every pass over the row, so that
-/// a lane may read back what it wrote.
+/// body(first, count) for this lane's chunks of a row of `columns` elements; the same elements in
+/// every pass over the row, so that a lane may read back what it wrote.
 template <class Lanes, class Body>
 KOKKOS_FUNCTION void for_chunks(Lanes const& lanes, std::int64_t columns, Body const& body) {
   for (std::int64_t c = lanes.rank() * Lanes::chunk; c < columns; c += lanes.size() * Lanes::chunk)
@@ -76,7 +78,9 @@ struct CallWithBlock {
 template <class Rule>
 struct CallWithRange {
   Rule rule;
-  KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const { rule(begin, end); }
+  KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const {
+    rule(begin, end);
+  }
 };
 template <class Rule>
 struct CallWithRow {
@@ -97,17 +101,21 @@ template <class Member>
 class ScratchTeam {
  public:
   KOKKOS_FUNCTION ScratchTeam(Member const& member, int level, std::size_t bytes)
-      : member_(member), scratch_(static_cast<float*>(member.team_scratch(level).get_shmem_aligned(static_cast<std::ptrdiff_t>(bytes), 16))) {}
+      : member_(member),
+        scratch_(static_cast<float*>(member.team_scratch(level).get_shmem_aligned(
+            static_cast<std::ptrdiff_t>(bytes), 16))) {}
   KOKKOS_FUNCTION int rank() const { return member_.team_rank(); }
   KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
   KOKKOS_FUNCTION float* scratch() const { return scratch_; }
-  /// other <- the values of the thread of this warp whose rank differs by the bits of @p mask. Called by whole warps.
+  /// other <- the values of the thread of this warp whose rank differs by the bits of @p mask.
+  /// Called by whole warps.
   template <int N>
   KOKKOS_FUNCTION void exchange(float const (&value)[N], int mask, float (&other)[N]) const {
 #ifdef __CUDA_ARCH__
     for (int i = 0; i < N; ++i) other[i] = __shfl_xor_sync(0xFFFFFFFFu, value[i], mask);
 #else
-    for (int i = 0; i < N; ++i) other[i] = value[i];  // teams of one thread have nothing to exchange
+    for (int i = 0; i < N; ++i)
+      other[i] = value[i];  // teams of one thread have nothing to exchange
     (void)mask;
 #endif
   }
@@ -122,7 +130,8 @@ struct CallWithScratch {
   int level;
   template <class Member>
   KOKKOS_FUNCTION void operator()(Member const& member) const {
-    rule(ScratchTeam<Member>(member, level, Rule::scratch_floats * sizeof(float)), static_cast<std::int64_t>(member.league_rank()));
+    rule(ScratchTeam<Member>(member, level, Rule::scratch_floats * sizeof(float)),
+         static_cast<std::int64_t>(member.league_rank()));
   }
 };
 
@@ -131,14 +140,17 @@ struct CallWithScratch {
 Kokkos::Cuda const& device_space(void* native_stream);
 #endif
 
-/// Rules travel as a kernel's parameters. Without the hint Kokkos puts what is larger than 512 bytes into constant memory, of which there is one
-/// place, and makes the host wait for the former kernel that used it.
+/// Rules travel as a kernel's parameters. Without the hint Kokkos puts what is larger than 512
+/// bytes into constant memory, of which there is one place, and makes the host wait for the former
+/// kernel that used it.
 using ByParameter = Kokkos::Experimental::WorkItemProperty::HintLightWeight_t;
 
-/// Neighbouring indices go to the same host thread; worker queues, and streams that are not CUDA's, run the kernel in their own order.
+/// Neighbouring indices go to the same host thread; worker queues, and streams that are not CUDA's,
+/// run the kernel in their own order.
 template <class Space, class Rule>
 void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
-  using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>, Kokkos::IndexType<std::int64_t>, ByParameter>;
+  using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>,
+                                     Kokkos::IndexType<std::int64_t>, ByParameter>;
   Kokkos::parallel_for(name, Policy(space, 0, n), rule);
 }
 template <class Rule>
@@ -160,10 +172,11 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
   launch_on_host(q, name, n, rule);
 }
 
-/// rule(block, begin, end) for blocks of `block` elements, the last one shorter: a division that depends on n and block only,
-/// for partial sums that must not depend on the number of threads.
+/// rule(block, begin, end) for blocks of `block` elements, the last one shorter: a division that
+/// depends on n and block only, for partial sums that must not depend on the number of threads.
 template <class Rule>
-void parallel_blocks(Queue& q, char const* name, std::int64_t n, std::int64_t block, Rule const& rule) {
+void parallel_blocks(Queue& q, char const* name, std::int64_t n, std::int64_t block,
+                     Rule const& rule) {
   parallel_for(q, name, (n + block - 1) / block, CallWithBlock<Rule>{rule, n, block});
 }
 
@@ -173,33 +186,42 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   if (rows <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) {
-    Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
+    Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
+        device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
     return Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
   }
 #endif
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
 }
 
-/// rule(team, index) for index in [0, teams): teams of `Threads` threads with Rule::scratch_floats of scratch each, in level 0 (a block's
-/// shared memory) on a device, in level 1 on the host, where level 0 is small. 512 threads share a multiprocessor: 128 registers a thread.
+/// rule(team, index) for index in [0, teams): teams of `Threads` threads with Rule::scratch_floats
+/// of scratch each, in level 0 (a block's shared memory) on a device, in level 1 on the host, where
+/// level 0 is small. 512 threads share a multiprocessor: 128 registers a thread.
 template <int Threads, class Space, class Rule>
 void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
   constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
-  using Policy = Kokkos::TeamPolicy<Space, ByParameter, Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
-  constexpr std::size_t bytes = Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
+  using Policy = Kokkos::TeamPolicy<
+      Space, ByParameter,
+      Kokkos::LaunchBounds<Threads, (1 < Threads && Threads < 512 ? 512 / Threads : 1)>>;
+  constexpr std::size_t bytes =
+      Rule::scratch_floats * sizeof(float) + 16;  // room for the alignment
   Policy policy(space, static_cast<int>(teams), Threads);
-  Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)), CallWithScratch<Rule>{rule, level});
+  Kokkos::parallel_for(name, policy.set_scratch_size(level, Kokkos::PerTeam(bytes)),
+                       CallWithScratch<Rule>{rule, level});
 }
 template <int Threads, class Rule>
 void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
   if (teams <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
-  if constexpr (Threads > 1) return launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
+  if constexpr (Threads > 1)
+    return launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
 #endif
-  if (q.kind() == QueueKind::inline_host) return launch_teams<Threads>(HostSpace(), name, teams, rule);
+  if (q.kind() == QueueKind::inline_host)
+    return launch_teams<Threads>(HostSpace(), name, teams, rule);
   q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
 }
-/// call(threads) with the size of a team on this queue as a compile-time constant: on the host every thread is a team of its own.
+/// call(threads) with the size of a team on this queue as a compile-time constant: on the host
+/// every thread is a team of its own.
 template <int Threads = device_lanes, class Call>
 void with_team_size(Queue& q, Call const& call) {
 #ifdef KOKKOS_ENABLE_CUDA

@@ -1,6 +1,7 @@
 #pragma once
-/// Layer norm for teams of threads that keep their part of the rows in registers: thread i of a team has the columns i N .. i N + N - 1 (16
-/// bytes) of some rows at the same time, so every input is read once.
+/// Layer norm for teams of threads that keep their part of the rows in registers: thread i of a
+/// team has the columns i N .. i N + N - 1 (16 bytes) of some rows at the same time, so every input
+/// is read once.
 
 #include <algorithm>
 #include <cmath>
@@ -58,7 +59,8 @@ struct TeamNormalise {
   }
 
   template <class Team>
-  TESSERA_FUNCTION void normalise(Team const& team, Part const& part, Elements const (&x)[norm_rows]) const {
+  TESSERA_FUNCTION void normalise(Team const& team, Part const& part,
+                                  Elements const (&x)[norm_rows]) const {
     float average[norm_rows], inverse[norm_rows];
     TESSERA_UNROLL
     for (int r = 0; r < norm_rows; ++r) {
@@ -74,7 +76,8 @@ struct TeamNormalise {
       inverse[r] = 0.0f;
       if (!part.has(r)) continue;
       TESSERA_UNROLL
-      for (int i = 0; i < Part::width; ++i) inverse[r] += (x[r].get(i) - average[r]) * (x[r].get(i) - average[r]);
+      for (int i = 0; i < Part::width; ++i)
+        inverse[r] += (x[r].get(i) - average[r]) * (x[r].get(i) - average[r]);
     }
     sum_over_team<Threads>(team, team.scratch() + warp_sums, inverse);
     TESSERA_UNROLL
@@ -93,13 +96,15 @@ struct TeamNormalise {
       if (!part.has(r)) continue;
       Elements y;
       TESSERA_UNROLL
-      for (int i = 0; i < Part::width; ++i) y.set(i, (x[r].get(i) - average[r]) * inverse[r] * g.get(i) + b.get(i));
+      for (int i = 0; i < Part::width; ++i)
+        y.set(i, (x[r].get(i) - average[r]) * inverse[r] * g.get(i) + b.get(i));
       y.write(out + part.at(r));
     }
   }
 };
 
-/// sum = residual + dropout(branch), then its norm: of `sum` as rounded to T, which is what the backward pass will read.
+/// sum = residual + dropout(branch), then its norm: of `sum` as rounded to T, which is what the
+/// backward pass will read.
 template <class T, int Threads>
 struct TeamResidualNormalise {
   using Part = NormPart<T>;
@@ -115,7 +120,8 @@ struct TeamResidualNormalise {
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
-    Part const part{index * norm_rows, norm.rows, norm.columns, std::int64_t{team.rank()} * Part::width};
+    Part const part{index * norm_rows, norm.rows, norm.columns,
+                    std::int64_t{team.rank()} * Part::width};
     Elements x[norm_rows], b[norm_rows];
     part.read(x, residual);
     part.read(b, branch);
@@ -124,10 +130,11 @@ struct TeamResidualNormalise {
       if (!part.has(r)) continue;
       Elements added;
       float factor[Part::width] = {};
-      if (factors.active()) factors.pack(static_cast<std::uint64_t>(part.at(r)), factor);
+      if (factors.active())
+        factors.pack(static_cast<std::uint64_t>(part.at(r)), factor);
       else
         TESSERA_UNROLL
-        for (int i = 0; i < Part::width; ++i) factor[i] = 1.0f;
+      for (int i = 0; i < Part::width; ++i) factor[i] = 1.0f;
       TESSERA_UNROLL
       for (int i = 0; i < Part::width; ++i) added.set(i, x[r].get(i) + b[r].get(i) * factor[i]);
       added.write(sum + part.at(r));
@@ -138,7 +145,8 @@ struct TeamResidualNormalise {
 };
 
 /// A block of rows for each team. With x^ = (x - mean) rstd and h = dout gamma:
-///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[block] = { sum dout x^, sum dout } [2, C] over the block's rows in their order.
+///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[block] = { sum dout x^, sum dout } [2, C]
+///   over the block's rows in their order.
 template <class T, int Threads>
 struct TeamNormaliseBackward {
   using Part = NormPart<T>;
@@ -169,7 +177,10 @@ struct TeamNormaliseBackward {
     float* scratch = team.scratch();
     for (; part.first < end; part.first += norm_rows) {
       some_rows(team, scratch, part, g, dgamma, dbeta);
-      scratch = team.scratch() + (scratch == team.scratch() ? warp_sums : 0);  // the other half, while some threads still read this one
+      scratch =
+          team.scratch() + (scratch == team.scratch()
+                                ? warp_sums
+                                : 0);  // the other half, while some threads still read this one
     }
     if (!mine) return;
     float* const to = parts + 2 * index * columns + part.column;
@@ -178,7 +189,8 @@ struct TeamNormaliseBackward {
   }
 
   template <class Team>
-  TESSERA_FUNCTION void some_rows(Team const& team, float* scratch, Part const& part, Elements const& g, float (&dgamma)[width],
+  TESSERA_FUNCTION void some_rows(Team const& team, float* scratch, Part const& part,
+                                  Elements const& g, float (&dgamma)[width],
                                   float (&dbeta)[width]) const {
     Elements x[norm_rows], dy[norm_rows], before[norm_rows];
     part.read(x, in);
@@ -202,7 +214,8 @@ struct TeamNormaliseBackward {
     TESSERA_UNROLL
     for (int r = 0; r < norm_rows; ++r) {
       if (!part.has(r)) continue;
-      float const mean_h = sums[2 * r] / static_cast<float>(columns), mean_hx = sums[2 * r + 1] / static_cast<float>(columns);
+      float const mean_h = sums[2 * r] / static_cast<float>(columns),
+                  mean_hx = sums[2 * r + 1] / static_cast<float>(columns);
       Elements dx;
       TESSERA_UNROLL
       for (int i = 0; i < width; ++i) {
@@ -217,23 +230,28 @@ struct TeamNormaliseBackward {
   }
 };
 
-/// Rows of a block in the backward pass, by their number alone: at most 512 blocks (four teams of 128 threads on each multiprocessor of an
-/// H200 are 528), of 16 rows at least: then the partial sums, 8 bytes a column and block, are at most a twelfth of what is read and written.
+/// Rows of a block in the backward pass, by their number alone: at most 512 blocks (four teams of
+/// 128 threads on each multiprocessor of an H200 are 528), of 16 rows at least: then the partial
+/// sums, 8 bytes a column and block, are at most a twelfth of what is read and written.
 inline std::int64_t rows_of_norm_block(std::int64_t rows) {
   constexpr std::int64_t most_blocks = 512, fewest_rows = 16;
   std::int64_t const each = std::max(fewest_rows, (rows + most_blocks - 1) / most_blocks);
   return (each + norm_rows - 1) / norm_rows * norm_rows;
 }
 
-/// call(threads) with the smallest team that has a thread for every 16 bytes of a row, as a compile-time constant. @return false, and no
-/// call, when rows do not divide into such packs or there are too many of them.
+/// call(threads) with the smallest team that has a thread for every 16 bytes of a row, as a
+/// compile-time constant. @return false, and no call, when rows do not divide into such packs or
+/// there are too many of them.
 template <class T, class Call>
 bool with_norm_team(std::int64_t columns, Call const& call) {
   std::int64_t const packs = columns / pack_of<T>;
   if (columns % pack_of<T> != 0 || packs < 1 || packs > 512) return false;
-  if (packs <= 128) call(std::integral_constant<int, 128>());
-  else if (packs <= 256) call(std::integral_constant<int, 256>());
-  else call(std::integral_constant<int, 512>());
+  if (packs <= 128)
+    call(std::integral_constant<int, 128>());
+  else if (packs <= 256)
+    call(std::integral_constant<int, 256>());
+  else
+    call(std::integral_constant<int, 512>());
   return true;
 }
 

@@ -9,7 +9,8 @@
 #include "detail/convert.hpp"
 #include "tessera/core/error.hpp"
 
-/// A loop whose variables become registers of a device, for which all indices have to be known. Host compilers decide themselves.
+/// A loop whose variables become registers of a device, for which all indices have to be known.
+/// Host compilers decide themselves.
 #if defined(__CUDA_ARCH__)
 #define TESSERA_UNROLL _Pragma("unroll")
 #else
@@ -18,15 +19,16 @@
 
 namespace tessera::kernels::detail {
 
-/// N elements of T as the 32-bit words that a register holds: what is read waits there as it is, not widened to fp32.
+/// N elements of T as the 32-bit words that a register holds: what is read waits there as it is,
+/// not widened to fp32.
 template <class T, int N>
 struct Pack {
   static constexpr std::size_t bytes = N * sizeof(T);
   static_assert(bytes == 4 || bytes == 8 || bytes == 16);
   std::uint32_t word[bytes / 4];  ///< the lower half is the earlier element
 
-  /// Addresses are multiples of `bytes`. A device's compiler is given vector types and, because it splits assignments
-  /// of those, the instruction for the store.
+  /// Addresses are multiples of `bytes`. A device's compiler is given vector types and, because it
+  /// splits assignments of those, the instruction for the store.
   TESSERA_FUNCTION void read(T const* from) {
 #if defined(__CUDA_ARCH__)
     if constexpr (bytes == 16) {
@@ -47,9 +49,14 @@ struct Pack {
 #if defined(__CUDA_ARCH__)
     auto const at = __cvta_generic_to_global(to);
     if constexpr (bytes == 16)
-      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]), "r"(word[2]), "r"(word[3]) : "memory");
-    else if constexpr (bytes == 8) asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word[0]), "r"(word[1]) : "memory");
-    else asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(word[0]) : "memory");
+      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(at), "r"(word[0]), "r"(word[1]),
+                   "r"(word[2]), "r"(word[3])
+                   : "memory");
+    else if constexpr (bytes == 8)
+      asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(at), "r"(word[0]), "r"(word[1])
+                   : "memory");
+    else
+      asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(word[0]) : "memory");
 #else
     expect_border(to);
     std::memcpy(to, word, bytes);
@@ -78,9 +85,11 @@ struct Pack {
   }
 
  private:
-  /// A device faults on other addresses. A host reads packs where it takes the device's way for a test, which fails then too.
+  /// A device faults on other addresses. A host reads packs where it takes the device's way for a
+  /// test, which fails then too.
   static void expect_border(void const* address) {
-    TESSERA_VALIDATE(reinterpret_cast<std::uintptr_t>(address) % bytes == 0, InternalError, "a pack of ", bytes, " bytes lies at ", address,
+    TESSERA_VALIDATE(reinterpret_cast<std::uintptr_t>(address) % bytes == 0, InternalError,
+                     "a pack of ", bytes, " bytes lies at ", address,
                      ", which is not a multiple of its size");
   }
 };
@@ -98,13 +107,16 @@ inline constexpr int element_bytes<void> = 0;
 /// By how many elements @p data lies after a border of packs of @p pack elements.
 template <class T>
 TESSERA_FUNCTION int elements_after_border(T const* data, int pack) {
-  return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) % static_cast<std::uintptr_t>(pack));
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) %
+                          static_cast<std::uintptr_t>(pack));
 }
 /// Whether @p data lies @p shift elements after a border; true without an operand.
 template <class T>
 TESSERA_FUNCTION bool shares_borders(T const* data, int pack, int shift) {
-  if constexpr (std::is_void_v<T>) return true;
-  else return elements_after_border(data, pack) == shift;
+  if constexpr (std::is_void_v<T>)
+    return true;
+  else
+    return elements_after_border(data, pack) == shift;
 }
 
 /// Threads of a device that read neighbouring packs in one go.

@@ -12,40 +12,56 @@
 
 namespace tessera::kernels::detail {
 
-// The two variants have names of their own: a CUDA build has sources of both kinds, and an inline function must be the same in all.
+// The two variants have names of their own: a CUDA build has sources of both kinds, and an inline
+// function must be the same in all.
 #ifdef TESSERA_WIDE_PHILOX
 inline namespace wide_philox {
 
-/// One block per 64-bit lane. Only the low halves are the generator's state: the 32 x 32 -> 64 bit product reads nothing else, so
-/// what the shifts and exclusive ors leave above them does no harm. (Compilers take the slower 64 x 64 bit product.)
+/// One block per 64-bit lane. Only the low halves are the generator's state: the 32 x 32 -> 64 bit
+/// product reads nothing else, so what the shifts and exclusive ors leave above them does no harm.
+/// (Compilers take the slower 64 x 64 bit product.)
 #if defined(__AVX512F__)
 inline constexpr int philox_lanes = 8;
 using PhiloxLanes = std::uint64_t __attribute__((vector_size(64)));
 inline PhiloxLanes low_product(PhiloxLanes a, PhiloxLanes b) {
-  return reinterpret_cast<PhiloxLanes>(_mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+  return reinterpret_cast<PhiloxLanes>(
+      _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
 inline PhiloxLanes lane_numbers() { return PhiloxLanes{0, 1, 2, 3, 4, 5, 6, 7}; }
-inline PhiloxLanes lower_pairs(PhiloxLanes a, PhiloxLanes b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
-inline PhiloxLanes upper_pairs(PhiloxLanes a, PhiloxLanes b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+inline PhiloxLanes lower_pairs(PhiloxLanes a, PhiloxLanes b) {
+  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+inline PhiloxLanes upper_pairs(PhiloxLanes a, PhiloxLanes b) {
+  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
 #else
 inline constexpr int philox_lanes = 4;
 using PhiloxLanes = std::uint64_t __attribute__((vector_size(32)));
 inline PhiloxLanes low_product(PhiloxLanes a, PhiloxLanes b) {
-  return reinterpret_cast<PhiloxLanes>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+  return reinterpret_cast<PhiloxLanes>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 }
 inline PhiloxLanes lane_numbers() { return PhiloxLanes{0, 1, 2, 3}; }
-inline PhiloxLanes lower_pairs(PhiloxLanes a, PhiloxLanes b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-inline PhiloxLanes upper_pairs(PhiloxLanes a, PhiloxLanes b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline PhiloxLanes lower_pairs(PhiloxLanes a, PhiloxLanes b) {
+  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+inline PhiloxLanes upper_pairs(PhiloxLanes a, PhiloxLanes b) {
+  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
 #endif
 
 struct PhiloxLaneState {
   PhiloxLanes c0, c1, c2, c3;
 
   PhiloxLaneState(Philox const& random, std::uint64_t first)
-      : c0(lane_numbers() + first), c1(c0 >> 32), c2(PhiloxLanes{} + random.stream), c3(PhiloxLanes{} + (random.stream >> 32)) {}
+      : c0(lane_numbers() + first),
+        c1(c0 >> 32),
+        c2(PhiloxLanes{} + random.stream),
+        c3(PhiloxLanes{} + (random.stream >> 32)) {}
 
   void round(std::uint32_t k0, std::uint32_t k1) {
-    PhiloxLanes const p0 = low_product(PhiloxLanes{} + 0xD2511F53u, c0), p1 = low_product(PhiloxLanes{} + 0xCD9E8D57u, c2);
+    PhiloxLanes const p0 = low_product(PhiloxLanes{} + 0xD2511F53u, c0),
+                      p1 = low_product(PhiloxLanes{} + 0xCD9E8D57u, c2);
     c0 = (p1 >> 32) ^ c1 ^ k0;
     c2 = (p0 >> 32) ^ c3 ^ k1;
     c1 = p1;
@@ -59,11 +75,12 @@ struct PhiloxLaneState {
   }
 };
 
-/// Blocks first .. first + 2 * philox_lanes - 1 to bits[0 .. 8 * philox_lanes): two groups, so that one computes while the other's
-/// products are on their way.
+/// Blocks first .. first + 2 * philox_lanes - 1 to bits[0 .. 8 * philox_lanes): two groups, so that
+/// one computes while the other's products are on their way.
 inline void philox_group(Philox const& random, std::uint64_t first, std::uint32_t* bits) {
   PhiloxLaneState a(random, first), b(random, first + philox_lanes);
-  auto k0 = static_cast<std::uint32_t>(random.seed), k1 = static_cast<std::uint32_t>(random.seed >> 32);
+  auto k0 = static_cast<std::uint32_t>(random.seed),
+       k1 = static_cast<std::uint32_t>(random.seed >> 32);
   for (int round = 0; round < 10; ++round) {
     a.round(k0, k1);
     b.round(k0, k1);
@@ -79,7 +96,8 @@ inline constexpr int philox_group_blocks = 2 * philox_lanes;
 inline namespace plain_philox {
 
 inline constexpr int philox_group_blocks = 1;
-TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t first, std::uint32_t* bits) {
+TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t first,
+                                          std::uint32_t* bits) {
   Philox::Block const four = random(first);
   for (int k = 0; k < 4; ++k) bits[k] = four.v[k];
 }
@@ -93,8 +111,10 @@ constexpr int philox_room(int numbers) {
 }
 
 /// bits[0 .. 4 * blocks), rounded up to whole groups: the numbers of blocks first, first + 1, ...
-TESSERA_FUNCTION inline void philox_blocks(Philox const& random, std::uint64_t first, int blocks, std::uint32_t* bits) {
-  for (int b = 0; b < blocks; b += philox_group_blocks) philox_group(random, first + static_cast<std::uint64_t>(b), bits + 4 * b);
+TESSERA_FUNCTION inline void philox_blocks(Philox const& random, std::uint64_t first, int blocks,
+                                           std::uint32_t* bits) {
+  for (int b = 0; b < blocks; b += philox_group_blocks)
+    philox_group(random, first + static_cast<std::uint64_t>(b), bits + 4 * b);
 }
 
 }  // inline namespace

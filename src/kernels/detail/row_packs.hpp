@@ -1,5 +1,6 @@
 #pragma once
-/// Rows of a matrix in packs of 16 bytes, or element by element where width or address does not allow it.
+/// Rows of a matrix in packs of 16 bytes, or element by element where width or address does not
+/// allow it.
 
 #include <type_traits>
 
@@ -11,7 +12,8 @@ namespace tessera::kernels::detail {
 template <class T>
 inline constexpr int pack_of = static_cast<int>(16 / sizeof(T));
 
-/// Whether rows of @p columns elements from each of the addresses on consist of packs of N elements.
+/// Whether rows of @p columns elements from each of the addresses on consist of packs of N
+/// elements.
 template <int N, class... Data>
 bool in_packs(std::int64_t columns, Data const*... data) {
   return columns % N == 0 && ((reinterpret_cast<std::uintptr_t>(data) % 16 == 0) && ...);

@@ -1,6 +1,7 @@
 #pragma once
-/// Sums over the threads of a team, in an order that depends on the size of the team alone: a butterfly within each warp, then the
-/// warps one after the other. A team is anything with rank(), barrier() and exchange(); every thread learns the sums.
+/// Sums over the threads of a team, in an order that depends on the size of the team alone: a
+/// butterfly within each warp, then the warps one after the other. A team is anything with rank(),
+/// barrier() and exchange(); every thread learns the sums.
 
 #include "detail/row_packs.hpp"
 
@@ -10,11 +11,12 @@ inline constexpr int warp_size = 32;
 
 /// Floats of scratch for the reduction of N values.
 template <int N, int Threads>
-inline constexpr int team_sum_floats = (Threads + warp_size - 1) / warp_size * N;
+inline constexpr int team_sum_floats = (Threads + warp_size - 1) / warp_size* N;
 
 /// @p scratch: team_sum_floats<N, Threads>, of this reduction alone until the team has met again.
 template <int Threads, int N, class Team, class Combine>
-TESSERA_FUNCTION void combine_over_team(Team const& team, float* scratch, float (&value)[N], Combine const& combine) {
+TESSERA_FUNCTION void combine_over_team(Team const& team, float* scratch, float (&value)[N],
+                                        Combine const& combine) {
   static_assert(Threads == 1 || Threads % warp_size == 0);
   if constexpr (Threads > 1) {
     TESSERA_UNROLL
@@ -24,15 +26,13 @@ TESSERA_FUNCTION void combine_over_team(Team const& team, float* scratch, float 
       TESSERA_UNROLL
       for (int i = 0; i < N; ++i) value[i] = combine(value[i], other[i]);
     }
-    if (team.rank() % warp_size == 0)
-      TESSERA_UNROLL
-      for (int i = 0; i < N; ++i) scratch[team.rank() / warp_size * N + i] = value[i];
+    if (team.rank() % warp_size == 0) TESSERA_UNROLL
+    for (int i = 0; i < N; ++i) scratch[team.rank() / warp_size * N + i] = value[i];
     team.barrier();
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) value[i] = scratch[i];
-    for (int warp = 1; warp < Threads / warp_size; ++warp)
-      TESSERA_UNROLL
-      for (int i = 0; i < N; ++i) value[i] = combine(value[i], scratch[warp * N + i]);
+    for (int warp = 1; warp < Threads / warp_size; ++warp) TESSERA_UNROLL
+    for (int i = 0; i < N; ++i) value[i] = combine(value[i], scratch[warp * N + i]);
   }
 }
 

@@ -1,8 +1,10 @@
 #pragma once
-/// Products of small fp32 tiles in the nearest caches, for the host's attention: c[m, n] (+)= a[m, k] b[k, n].
+/// Products of small fp32 tiles in the nearest caches, for the host's attention: c[m, n] (+)= a[m,
+/// k] b[k, n].
 ///
-/// A block of tile_rows x 2 vectors of c stays in registers while k runs; each step loads two vectors of b and one number of a per
-/// row. On AVX-512 that is 16 multiply-adds for 10 loads, so the multipliers are the limit.
+/// A block of tile_rows x 2 vectors of c stays in registers while k runs; each step loads two
+/// vectors of b and one number of a per row. On AVX-512 that is 16 multiply-adds for 10 loads, so
+/// the multipliers are the limit.
 
 #include <cstdint>
 #include <cstring>
@@ -30,7 +32,8 @@ inline TileVector load_vector(float const* from) {
 }
 inline void store_vector(float* to, TileVector const& v) { std::memcpy(to, &v, sizeof v); }
 
-/// Row-major tile with its row length; for the transposed operand, element (i, k) is at data[k * stride + i].
+/// Row-major tile with its row length; for the transposed operand, element (i, k) is at data[k *
+/// stride + i].
 struct TileView {
   float const* data;
   std::int64_t stride;
@@ -39,17 +42,20 @@ struct TileView {
 enum class Operand { plain, transposed };
 
 template <Operand A, int Vectors>
-inline void multiply_block(float* c, std::int64_t c_stride, TileView a, TileView b, int k_count, bool accumulate) {
+inline void multiply_block(float* c, std::int64_t c_stride, TileView a, TileView b, int k_count,
+                           bool accumulate) {
   TileVector sum[tile_rows][Vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < tile_rows; ++i) {
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) sum[i][v] = accumulate ? load_vector(c + i * c_stride + v * tile_lanes) : TileVector{};
+    for (int v = 0; v < Vectors; ++v)
+      sum[i][v] = accumulate ? load_vector(c + i * c_stride + v * tile_lanes) : TileVector{};
   }
   for (int k = 0; k < k_count; ++k) {
     TileVector right[Vectors];
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) right[v] = load_vector(b.data + k * b.stride + v * tile_lanes);
+    for (int v = 0; v < Vectors; ++v)
+      right[v] = load_vector(b.data + k * b.stride + v * tile_lanes);
 #pragma GCC unroll 8
     for (int i = 0; i < tile_rows; ++i) {
       float const left = A == Operand::plain ? a.data[i * a.stride + k] : a.data[k * a.stride + i];
@@ -66,18 +72,22 @@ inline void multiply_block(float* c, std::int64_t c_stride, TileView a, TileView
 
 /// tile_rows rows of c, n columns (a multiple of tile_lanes).
 template <Operand A>
-inline void multiply_rows(float* c, std::int64_t c_stride, TileView a, TileView b, int n, int k_count, bool accumulate) {
+inline void multiply_rows(float* c, std::int64_t c_stride, TileView a, TileView b, int n,
+                          int k_count, bool accumulate) {
   int j = 0;
   for (; j + 2 * tile_lanes <= n; j += 2 * tile_lanes)
     multiply_block<A, 2>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
   if (j < n) multiply_block<A, 1>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
 }
 
-/// Exchanges the off-diagonal squares of side S in every 2S x 2S square of rows a (upper) and b (lower).
+/// Exchanges the off-diagonal squares of side S in every 2S x 2S square of rows a (upper) and b
+/// (lower).
 template <int S, int... Lane>
 inline void exchange(TileVector& a, TileVector& b, std::integer_sequence<int, Lane...>) {
-  TileVector const upper = __builtin_shufflevector(a, b, ((Lane & S) == 0 ? Lane : tile_lanes + Lane - S)...);
-  TileVector const lower = __builtin_shufflevector(a, b, ((Lane & S) == 0 ? Lane + S : tile_lanes + Lane)...);
+  TileVector const upper =
+      __builtin_shufflevector(a, b, ((Lane & S) == 0 ? Lane : tile_lanes + Lane - S)...);
+  TileVector const lower =
+      __builtin_shufflevector(a, b, ((Lane & S) == 0 ? Lane + S : tile_lanes + Lane)...);
   a = upper;
   b = lower;
 }
@@ -85,13 +95,15 @@ template <int S>
 inline void exchange_all(TileVector (&row)[tile_lanes]) {
 #pragma GCC unroll 16
   for (int i = 0; i < tile_lanes; ++i) {
-    if ((i & S) == 0) exchange<S>(row[i], row[i + S], std::make_integer_sequence<int, tile_lanes>{});
+    if ((i & S) == 0)
+      exchange<S>(row[i], row[i + S], std::make_integer_sequence<int, tile_lanes>{});
   }
   if constexpr (S > 1) exchange_all<S / 2>(row);
 }
 
 /// out[c, r] = in[r, c] for rows x columns, both multiples of tile_lanes.
-inline void transpose_tile(float* out, std::int64_t out_stride, float const* in, std::int64_t in_stride, int rows, int columns) {
+inline void transpose_tile(float* out, std::int64_t out_stride, float const* in,
+                           std::int64_t in_stride, int rows, int columns) {
   for (int r = 0; r < rows; r += tile_lanes) {
     for (int c = 0; c < columns; c += tile_lanes) {
       TileVector row[tile_lanes];

@@ -1,4 +1,5 @@
-// The CUDA runtime API behind DeviceApi. Sections are those of the "CUDA Runtime API" reference manual, chapter 6 "Modules".
+// The CUDA runtime API behind DeviceApi. Sections are those of the "CUDA Runtime API" reference
+// manual, chapter 6 "Modules".
 #include "detail/device_api.hpp"
 #include "detail/device_faults.hpp"
 
@@ -20,13 +21,16 @@ namespace {
 
 /// 6.3 "Error Handling". An error of earlier work may be reported by any later call.
 void check(cudaError_t status, char const* call) {
-  if (status != cudaSuccess) throw_fault(static_cast<int>(status), call, cudaGetErrorName(status), cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    throw_fault(static_cast<int>(status), call, cudaGetErrorName(status),
+                cudaGetErrorString(status));
 }
 #define TESSERA_CUDA_CALL(call) check(call, #call)
 
 class CudaApi final : public DeviceApi {
  public:
-  /// 6.1 "Device Management": cudaGetDeviceCount fails without a driver, with too old a driver, and without a device.
+  /// 6.1 "Device Management": cudaGetDeviceCount fails without a driver, with too old a driver, and
+  /// without a device.
   DeviceSearch find() override {
     int count = 0;
     cudaError_t const status = cudaGetDeviceCount(&count);
@@ -37,9 +41,11 @@ class CudaApi final : public DeviceApi {
     cudaGetLastError();
     if (driver == 0) return {0, "there is no NVIDIA driver on this machine"};
     if (status == cudaErrorInsufficientDriver)
-      return {0, concat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10, ", older than this build's CUDA ", CUDART_VERSION / 1000,
-                        ".", CUDART_VERSION % 1000 / 10)};
-    return {0, concat("the driver offers no device: ", cudaGetErrorString(status), "; look at CUDA_VISIBLE_DEVICES and what the job was given")};
+      return {0, concat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10,
+                        ", older than this build's CUDA ", CUDART_VERSION / 1000, ".",
+                        CUDART_VERSION % 1000 / 10)};
+    return {0, concat("the driver offers no device: ", cudaGetErrorString(status),
+                      "; look at CUDA_VISIBLE_DEVICES and what the job was given")};
   }
   DeviceInfo describe(int ordinal) override {
     cudaDeviceProp properties{};
@@ -55,7 +61,8 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaDeviceGetPCIBusId(bus, sizeof bus, ordinal));
     info.bus = bus;
     static constexpr char digits[] = "0123456789abcdef";
-    for (char const byte : properties.uuid.bytes) info.uuid += {digits[(byte >> 4) & 15], digits[byte & 15]};
+    for (char const byte : properties.uuid.bytes)
+      info.uuid += {digits[(byte >> 4) & 15], digits[byte & 15]};
     info.total_bytes = properties.totalGlobalMem;
     return info;
   }
@@ -64,17 +71,23 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(ordinal));
   }
 
-  /// "Stream Ordered Memory Allocator". A device without pools gets cudaMalloc ("Memory Management"), whose cudaFree waits for the device.
+  /// "Stream Ordered Memory Allocator". A device without pools gets cudaMalloc ("Memory
+  /// Management"), whose cudaFree waits for the device.
   void* allocate(std::size_t bytes, Stream stream) override {
     current();
     void* data = nullptr;
     if (cudaMemPool_t const from = pool())
-      return granted(cudaMallocFromPoolAsync(&data, bytes, from, static_cast<cudaStream_t>(stream)), "cudaMallocFromPoolAsync") ? data : nullptr;
+      return granted(cudaMallocFromPoolAsync(&data, bytes, from, static_cast<cudaStream_t>(stream)),
+                     "cudaMallocFromPoolAsync")
+                 ? data
+                 : nullptr;
     return granted(cudaMalloc(&data, bytes), "cudaMalloc") ? data : nullptr;
   }
   void free(void* data, Stream stream) noexcept override {
-    if (pool_) cudaFreeAsync(data, static_cast<cudaStream_t>(stream));
-    else cudaFree(data);
+    if (pool_)
+      cudaFreeAsync(data, static_cast<cudaStream_t>(stream));
+    else
+      cudaFree(data);
   }
   void trim() override {
     if (pool_) TESSERA_CUDA_CALL(cudaMemPoolTrimTo(pool_, 0));
@@ -104,7 +117,8 @@ class CudaApi final : public DeviceApi {
     return attributes.type == cudaMemoryTypeDevice;
   }
 
-  /// 6.4 "Stream Management": non-blocking streams do not wait for the legacy default stream; lower numbers are higher priorities.
+  /// 6.4 "Stream Management": non-blocking streams do not wait for the legacy default stream; lower
+  /// numbers are higher priorities.
   Stream make_stream(StreamPriority priority) override {
     {
       std::lock_guard const lock(mutex_);
@@ -119,19 +133,22 @@ class CudaApi final : public DeviceApi {
     int lowest = 0, highest = 0;
     TESSERA_CUDA_CALL(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     cudaStream_t stream = nullptr;
-    TESSERA_CUDA_CALL(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == StreamPriority::high ? highest : lowest));
+    TESSERA_CUDA_CALL(cudaStreamCreateWithPriority(
+        &stream, cudaStreamNonBlocking, priority == StreamPriority::high ? highest : lowest));
     std::lock_guard const lock(mutex_);
     priorities_[stream] = priority;
     return stream;
   }
-  /// Streams are kept for the next queue and never destroyed: execution spaces and workspaces are made once per stream.
+  /// Streams are kept for the next queue and never destroyed: execution spaces and workspaces are
+  /// made once per stream.
   void drop_stream(Stream stream) noexcept override {
     std::lock_guard const lock(mutex_);
     kept_streams_[priorities_[stream] == StreamPriority::high].push_back(stream);
   }
   void wait(Stream stream, Event event) override {
     current();
-    TESSERA_CUDA_CALL(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
+    TESSERA_CUDA_CALL(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream),
+                                          static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
   }
 
   /// 6.5 "Event Management".
@@ -141,10 +158,13 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     return event;
   }
-  void drop_event(Event event) noexcept override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+  void drop_event(Event event) noexcept override {
+    cudaEventDestroy(static_cast<cudaEvent_t>(event));
+  }
   void record(Event event, Stream stream) override {
     current();
-    TESSERA_CUDA_CALL(cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
+    TESSERA_CUDA_CALL(
+        cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
   }
   bool happened(Event event) override {
     current();
@@ -156,7 +176,8 @@ class CudaApi final : public DeviceApi {
 
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
     current();
-    TESSERA_CUDA_CALL(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
+    TESSERA_CUDA_CALL(
+        cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
   }
   void zero(Stream stream, void* data, std::size_t bytes) override {
     current();
@@ -168,16 +189,20 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), function, argument));
   }
 
-  /// 6.4 "Stream Management" (capture) and "Graph Management". Relaxed: what this thread does on other streams is left alone.
+  /// 6.4 "Stream Management" (capture) and "Graph Management". Relaxed: what this thread does on
+  /// other streams is left alone.
   void begin_capture(Stream stream) override {
-    TESSERA_CUDA_CALL(cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
+    TESSERA_CUDA_CALL(
+        cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
   }
-  /// An update does not touch launches of the graph that are under way, and a destroyed graph is freed after them.
+  /// An update does not touch launches of the graph that are under way, and a destroyed graph is
+  /// freed after them.
   void launch_captured(Stream stream, Graph& graph) override {
     cudaGraph_t collected = nullptr;
     TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected));
     cudaGraphExecUpdateResultInfo difference{};
-    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), collected, &difference) != cudaSuccess) {
+    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), collected, &difference) !=
+                     cudaSuccess) {
       cudaGetLastError();
       drop_graph(std::exchange(graph, nullptr));
     }
@@ -187,17 +212,23 @@ class CudaApi final : public DeviceApi {
       graph = made;
     }
     TESSERA_CUDA_CALL(cudaGraphDestroy(collected));
-    TESSERA_CUDA_CALL(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
+    TESSERA_CUDA_CALL(
+        cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
   }
   void abandon_capture(Stream stream) noexcept override {
     cudaGraph_t collected = nullptr;
-    if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected) == cudaSuccess && collected) cudaGraphDestroy(collected);
+    if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected) == cudaSuccess &&
+        collected)
+      cudaGraphDestroy(collected);
     cudaGetLastError();
   }
-  void drop_graph(Graph graph) noexcept override { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+  void drop_graph(Graph graph) noexcept override {
+    cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+  }
 
  private:
-  /// The current device is a property of each thread; one that has none would make a context on the first device.
+  /// The current device is a property of each thread; one that has none would make a context on the
+  /// first device.
   void current() {
     thread_local int mine = -1;
     int const wanted = ordinal_;
@@ -205,7 +236,8 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
     mine = wanted;
   }
-  /// A pool of this process's own, which keeps what is freed. Made with the first allocation; null where the device has none.
+  /// A pool of this process's own, which keeps what is freed. Made with the first allocation; null
+  /// where the device has none.
   cudaMemPool_t pool() {
     std::lock_guard const lock(mutex_);
     if (pool_ || pool_sought_) return pool_;

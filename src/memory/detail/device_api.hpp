@@ -1,5 +1,6 @@
 #pragma once
-/// The calls of a device runtime that this layer makes: CUDA's are in cuda_api.cpp, the tests have a fake one on host memory.
+/// The calls of a device runtime that this layer makes: CUDA's are in cuda_api.cpp, the tests have
+/// a fake one on host memory.
 
 #include <cstddef>
 #include <string>
@@ -51,7 +52,8 @@ class DeviceApi {
   using Graph = void*;
   /// What the stream is given from now on is collected, not run.
   virtual void begin_capture(Stream stream) = 0;
-  /// Runs what was collected as @p graph, which is brought up to date, or made when it is null or has another form.
+  /// Runs what was collected as @p graph, which is brought up to date, or made when it is null or
+  /// has another form.
   virtual void launch_captured(Stream stream, Graph& graph) = 0;
   /// Forgets what was collected.
   virtual void abandon_capture(Stream stream) noexcept = 0;

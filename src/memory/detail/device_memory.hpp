@@ -1,14 +1,18 @@
 #pragma once
-/// Memory of the device and pinned host memory, taken and given back without waiting for the device.
+/// Memory of the device and pinned host memory, taken and given back without waiting for the
+/// device.
 ///
-/// Device memory comes from a pool that is ordered by one stream, the pool's own: what was freed there may at once be given to what comes later
-/// there. Two rules carry that over to all other streams:
-///   free      the pool's stream waits for everything that every open stream has been given so far, then frees;
-///   allocate  the block is zeroed on the pool's stream, and every open stream waits for that, as does each that is opened later.
+/// Device memory comes from a pool that is ordered by one stream, the pool's own: what was freed
+/// there may at once be given to what comes later there. Two rules carry that over to all other
+/// streams:
+///   free      the pool's stream waits for everything that every open stream has been given so far,
+///   then frees; allocate  the block is zeroed on the pool's stream, and every open stream waits
+///   for that, as does each that is opened later.
 /// Both only add to streams; the host waits when a request fails, before it is tried once more.
 ///
-/// Pinned blocks are kept by size when they are given back, with an event after everything given to streams so far, and are used again
-/// when it has happened: pinning takes long, and unpinning waits for the device.
+/// Pinned blocks are kept by size when they are given back, with an event after everything given to
+/// streams so far, and are used again when it has happened: pinning takes long, and unpinning waits
+/// for the device.
 
 #include <chrono>
 #include <cstddef>
@@ -50,8 +54,9 @@ class DeviceMemory {
   void open(DeviceApi::Stream stream);
   void close(DeviceApi::Stream stream) noexcept;
 
-  /// While it lives, @p stream collects a graph and takes no part in events. What is freed meanwhile is freed when the graph has been given to
-  /// the stream; what is allocated has been zeroed when allocate() returns.
+  /// While it lives, @p stream collects a graph and takes no part in events. What is freed
+  /// meanwhile is freed when the graph has been given to the stream; what is allocated has been
+  /// zeroed when allocate() returns.
   class Graph {
    public:
     Graph(DeviceMemory& memory, DeviceApi::Stream stream);
@@ -77,13 +82,13 @@ class DeviceMemory {
 
   DeviceApi& api_;
   std::mutex mutex_;
-  DeviceApi::Stream pool_ = nullptr;   ///< made with the first allocation
-  DeviceApi::Event mark_ = nullptr;    ///< used for one wait after the other
+  DeviceApi::Stream pool_ = nullptr;  ///< made with the first allocation
+  DeviceApi::Event mark_ = nullptr;   ///< used for one wait after the other
   std::vector<DeviceApi::Stream> open_;
   std::vector<DeviceApi::Stream> collecting_;
   std::vector<void*> freed_meanwhile_;
   std::vector<std::pair<void*, std::size_t>> pinned_meanwhile_;
-  std::deque<Kept> kept_;              ///< oldest first
+  std::deque<Kept> kept_;  ///< oldest first
   std::size_t kept_bytes_ = 0;
 };
 

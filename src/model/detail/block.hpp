@@ -1,6 +1,7 @@
 #pragma once
-/// Pre-norm transformer block:  x1 = x + dropout(attention(norm_1(x)));  out = x1 + dropout(mlp(norm_2(x1))).
-/// Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3.
+/// Pre-norm transformer block:  x1 = x + dropout(attention(norm_1(x)));  out = x1 +
+/// dropout(mlp(norm_2(x1))). Radford et al., "Language Models are Unsupervised Multitask Learners",
+/// 2019, section 2.3.
 
 #include "detail/attention.hpp"
 #include "detail/mlp.hpp"
@@ -24,15 +25,19 @@ class Block {
     TensorView middle;              ///< x1
   };
 
-  Block(Options options, LayerNorm norm_1, CausalSelfAttention attention, LayerNorm norm_2, Mlp mlp);
+  Block(Options options, LayerNorm norm_1, CausalSelfAttention attention, LayerNorm norm_2,
+        Mlp mlp);
 
   /// out [R, width] overwritten; the returned views stay in the arena.
-  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in) const;
-  /// The saved activations alone, bit for bit those of forward(). @p scratch [R, width] is overwritten.
-  Saved recompute(Pass const& pass, WeightLease const& weights, TensorView scratch, ConstTensorView in) const;
+  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out,
+                ConstTensorView in) const;
+  /// The saved activations alone, bit for bit those of forward(). @p scratch [R, width] is
+  /// overwritten.
+  Saved recompute(Pass const& pass, WeightLease const& weights, TensorView scratch,
+                  ConstTensorView in) const;
   /// @p stream [R, width] holds the gradient of the output and receives that of the input.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView stream, ConstTensorView in,
-                Saved const& saved) const;
+  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                TensorView stream, ConstTensorView in, Saved const& saved) const;
 
  private:
   Dropout dropout(Pass const& pass, DropoutSite site) const;

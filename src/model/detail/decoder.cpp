@@ -5,14 +5,16 @@
 namespace tessera::model::detail {
 namespace {
 
-/// Weights of the head: those of its own unit and the projection, which a tied head takes from the embedding.
+/// Weights of the head: those of its own unit and the projection, which a tied head takes from the
+/// embedding.
 struct HeadWeights {
   WeightLease own;
   WeightLease embedding;
   ConstTensorView projection;
 };
 
-HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embedding, Pass const& pass, memory::ParamProvider& params) {
+HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embedding, Pass const& pass,
+                         memory::ParamProvider& params) {
   HeadWeights out;
   out.own = params.acquire(unit, pass.compute);
   if (head.projection()) {
@@ -34,12 +36,16 @@ std::vector<float> read_back(Queue& compute, TensorView from, std::string_view w
 
 }  // namespace
 
-Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) { kept_.reserve(parts_.blocks.size()); }
+Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) {
+  kept_.reserve(parts_.blocks.size());
+}
 
 Decoder::Workplace& Decoder::workplace_of(Queue const& compute) {
   auto const tier = memory::tier_of(compute);
   auto& place = tier == memory::Tier::device ? on_device_ : on_host_;
-  if (!place) place.emplace(Workplace{Arena(parts_.family + " activations", memory::Purpose::activations, tier), {}, {}});
+  if (!place)
+    place.emplace(Workplace{
+        Arena(parts_.family + " activations", memory::Purpose::activations, tier), {}, {}});
   return *place;
 }
 
@@ -53,22 +59,30 @@ std::vector<int> Decoder::acquisitions(memory::Pass kind) const {
 }
 
 void Decoder::check(Batch const& batch) const {
-  TESSERA_VALIDATE(batch.rows >= 1 && batch.sequence >= 1, ConfigError, "a batch of ", batch.rows, " rows of ", batch.sequence,
-                   " tokens: both must be at least 1");
-  TESSERA_VALIDATE(batch.sequence <= parts_.positions, ConfigError, "rows of ", batch.sequence, " tokens, but the model has positions for ",
-                   parts_.positions, "; use a block_size of at most ", parts_.positions,
+  TESSERA_VALIDATE(batch.rows >= 1 && batch.sequence >= 1, ConfigError, "a batch of ", batch.rows,
+                   " rows of ", batch.sequence, " tokens: both must be at least 1");
+  TESSERA_VALIDATE(batch.sequence <= parts_.positions, ConfigError, "rows of ", batch.sequence,
+                   " tokens, but the model has positions for ", parts_.positions,
+                   "; use a block_size of at most ", parts_.positions,
                    " or train a model with a larger n_positions from scratch");
   for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
-    TESSERA_VALIDATE(batch.tokens[i] >= 0 && batch.tokens[i] < vocabulary_size(), DataError, "token ", batch.tokens[i], " in row ",
-                     i / batch.sequence, " at position ", i % batch.sequence, " is outside of the vocabulary of ", vocabulary_size(),
-                     " tokens; use the tokenizer that belongs to the model, or a config with the tokenizer's vocab_size");
+    TESSERA_VALIDATE(batch.tokens[i] >= 0 && batch.tokens[i] < vocabulary_size(), DataError,
+                     "token ", batch.tokens[i], " in row ", i / batch.sequence, " at position ",
+                     i % batch.sequence, " is outside of the vocabulary of ", vocabulary_size(),
+                     " tokens; use the tokenizer that belongs to the model, or a config with the "
+                     "tokenizer's vocab_size");
 }
 
 Pass Decoder::begin(Batch const& batch, Queue& compute) {
-  return {.compute = compute, .arena = workplace_of(compute).arena, .dtype = parts_.dtype, .batch = batch.rows, .sequence = batch.sequence};
+  return {.compute = compute,
+          .arena = workplace_of(compute).arena,
+          .dtype = parts_.dtype,
+          .batch = batch.rows,
+          .sequence = batch.sequence};
 }
 
-LossSum Decoder::train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) {
+LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
+                       memory::ParamProvider& params, Queue& compute) {
   check(batch);
   Workplace& place = workplace_of(compute);
   ArenaScope const scope(place.arena);
@@ -82,7 +96,8 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings, memory:
 
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::training);
   TensorView const losses = pass.allocate_fp32(pass.positions());
-  TensorView const stream = pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
+  TensorView const stream =
+      pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
   train_head(pass, settings.gradient_scale, inputs, losses, stream, hidden, params);
   backward_blocks(pass, settings, stream, params);
@@ -90,7 +105,8 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings, memory:
   return place.losses.sum(compute, losses);
 }
 
-TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs, memory::ParamProvider& params) {
+TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settings,
+                                    Inputs const& inputs, memory::ParamProvider& params) {
   kept_.clear();
   TensorView hidden = pass.allocate(pass.positions(), parts_.width);
   parts_.embedding.forward(pass, params.acquire(0, pass.compute), hidden, inputs.tokens);
@@ -99,27 +115,34 @@ TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settin
     TensorView const out = pass.allocate(pass.positions(), parts_.width);
     Arena::Mark const after_out = pass.arena.mark();
     auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
-    pass.compute.replay(pass.shape("forward", i), [&] { kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden); });
+    pass.compute.replay(pass.shape("forward", i), [&] {
+      kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
+    });
     if (settings.gradient_checkpointing) pass.arena.rollback(after_out);
     hidden = out;
   }
   return hidden;
 }
 
-void Decoder::train_head(Pass const& pass, float gradient_scale, Inputs const& inputs, TensorView losses, TensorView stream,
-                         ConstTensorView hidden, memory::ParamProvider& params) const {
-  HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
+void Decoder::train_head(Pass const& pass, float gradient_scale, Inputs const& inputs,
+                         TensorView losses, TensorView stream, ConstTensorView hidden,
+                         memory::ParamProvider& params) const {
+  HeadWeights const weights =
+      acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
   GradientLease const own = params.gradient(head_unit(), pass.compute);
   GradientLease const owner = tied() ? params.gradient(0, pass.compute) : own;
   if (tied() && !owner.accumulate()) parts_.embedding.clear_positions(pass, owner);
-  LmHead::Projection const projection{.weight = weights.projection,
-                                      .gradient = owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()],
-                                      .accumulate = owner.accumulate()};
-  parts_.head.train(pass, weights.own, own, projection, gradient_scale, losses, stream, hidden, inputs.targets);
+  LmHead::Projection const projection{
+      .weight = weights.projection,
+      .gradient = owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()],
+      .accumulate = owner.accumulate()};
+  parts_.head.train(pass, weights.own, own, projection, gradient_scale, losses, stream, hidden,
+                    inputs.targets);
   params.gradient_complete(head_unit(), pass.compute);
 }
 
-void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream, memory::ParamProvider& params) {
+void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream,
+                              memory::ParamProvider& params) {
   for (std::size_t i = parts_.blocks.size(); i-- > 0;) {
     Block const& block = parts_.blocks[i];
     Kept& kept = kept_[i];
@@ -127,30 +150,37 @@ void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, Te
     {
       auto const weights = params.acquire(unit, pass.compute);
       GradientLease const gradients = params.gradient(unit, pass.compute);
-      pass.compute.replay(pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
-        if (settings.gradient_checkpointing)
-          kept.saved = block.recompute(pass, weights, pass.allocate(pass.positions(), parts_.width), kept.in);
-        block.backward(pass, weights, gradients, stream, kept.in, kept.saved);
-      });
+      pass.compute.replay(
+          pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
+            if (settings.gradient_checkpointing)
+              kept.saved = block.recompute(pass, weights,
+                                           pass.allocate(pass.positions(), parts_.width), kept.in);
+            block.backward(pass, weights, gradients, stream, kept.in, kept.saved);
+          });
     }
     params.gradient_complete(unit, pass.compute);
     pass.arena.rollback(kept.mark);
   }
 }
 
-void Decoder::backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const {
-  parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens, inputs.order);
+void Decoder::backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream,
+                                 memory::ParamProvider& params) const {
+  parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens,
+                            inputs.order);
   params.gradient_complete(0, pass.compute);
 }
 
-TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs, memory::ParamProvider& params) const {
+TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs,
+                                memory::ParamProvider& params) const {
   params.begin_pass(memory::Pass::evaluation, acquisitions(memory::Pass::evaluation));
-  TensorView hidden = pass.allocate(pass.positions(), parts_.width), next = pass.allocate(pass.positions(), parts_.width);
+  TensorView hidden = pass.allocate(pass.positions(), parts_.width),
+             next = pass.allocate(pass.positions(), parts_.width);
   parts_.embedding.forward(pass, params.acquire(0, pass.compute), hidden, inputs.tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     ArenaScope const scope(pass.arena);
     auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
-    pass.compute.replay(pass.shape("evaluation", i), [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
+    pass.compute.replay(pass.shape("evaluation", i),
+                        [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
     std::swap(hidden, next);
   }
   return hidden;
@@ -165,13 +195,15 @@ LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Que
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const hidden = run_forward(pass, inputs, params);
   {
-    HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
+    HeadWeights const weights =
+        acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
     parts_.head.losses(pass, weights.own, weights.projection, losses, hidden, inputs.targets);
   }
   return place.losses.sum(compute, losses);
 }
 
-std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
+std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params,
+                                              Queue& compute) {
   check(batch);
   Workplace& place = workplace_of(compute);
   ArenaScope const scope(place.arena);
@@ -183,7 +215,8 @@ std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamP
   for (std::int64_t row = 0; row < pass.batch; ++row)
     kernels::cast(compute, last.rows(row, 1), hidden.rows((row + 1) * pass.sequence - 1, 1));
   {
-    HeadWeights const weights = acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
+    HeadWeights const weights =
+        acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
     parts_.head.logits(pass, weights.own, weights.projection, logits, last);
   }
   return read_back(compute, logits, "the logits of the next token");

@@ -1,5 +1,6 @@
 #pragma once
-/// Decoder-only language model: embedding, blocks, head. Families differ in how they fill in the parts.
+/// Decoder-only language model: embedding, blocks, head. Families differ in how they fill in the
+/// parts.
 
 #include <memory>
 #include <optional>
@@ -38,9 +39,11 @@ class Decoder final : public CausalLm {
   std::int64_t vocabulary_size() const override { return parts_.embedding.vocabulary(); }
   std::int64_t max_positions() const override { return parts_.positions; }
 
-  LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params, Queue& compute) override;
+  LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params,
+                Queue& compute) override;
   LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
-  std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
+  std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params,
+                                       Queue& compute) override;
 
  private:
   /// What forward keeps of a block for backward.
@@ -64,12 +67,16 @@ class Decoder final : public CausalLm {
   Pass begin(Batch const& batch, Queue& compute);
 
   /// Hidden states of the last block without keeping anything.
-  TensorView run_forward(Pass const& pass, Inputs const& inputs, memory::ParamProvider& params) const;
-  TensorView forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs, memory::ParamProvider& params);
-  void train_head(Pass const& pass, float gradient_scale, Inputs const& inputs, TensorView losses, TensorView stream,
-                  ConstTensorView hidden, memory::ParamProvider& params) const;
-  void backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream, memory::ParamProvider& params);
-  void backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream, memory::ParamProvider& params) const;
+  TensorView run_forward(Pass const& pass, Inputs const& inputs,
+                         memory::ParamProvider& params) const;
+  TensorView forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs,
+                             memory::ParamProvider& params);
+  void train_head(Pass const& pass, float gradient_scale, Inputs const& inputs, TensorView losses,
+                  TensorView stream, ConstTensorView hidden, memory::ParamProvider& params) const;
+  void backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream,
+                       memory::ParamProvider& params);
+  void backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream,
+                          memory::ParamProvider& params) const;
 
   DecoderParts parts_;
   std::optional<Workplace> on_host_, on_device_;  ///< made for the first queue of their kind

@@ -6,8 +6,10 @@ namespace tessera::model::detail {
 
 Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
     : options_(options),
-      tokens_(add_parameter(unit, options.token_name, {options.vocabulary, options.width}, normal(options.stddev))),
-      positions_(add_parameter(unit, options.position_name, {options.positions, options.width}, normal(options.stddev))) {
+      tokens_(add_parameter(unit, options.token_name, {options.vocabulary, options.width},
+                            normal(options.stddev))),
+      positions_(add_parameter(unit, options.position_name, {options.positions, options.width},
+                               normal(options.stddev))) {
   unit.parameters[tokens_].aliases = options.token_aliases;
 }
 
@@ -15,20 +17,25 @@ Dropout Embedding::dropout(Pass const& pass) const {
   return pass.dropout(options_.dropout, 0, DropoutSite::embedding, pass.sequence * options_.width);
 }
 
-void Embedding::forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView tokens) const {
-  kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens, weights[tokens_],
-                     weights[positions_], dropout(pass));
+void Embedding::forward(Pass const& pass, WeightLease const& weights, TensorView out,
+                        ConstTensorView tokens) const {
+  kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens,
+                     weights[tokens_], weights[positions_], dropout(pass));
 }
 
-void Embedding::backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens,
-                         ConstTensorView order) const {
+void Embedding::backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout,
+                         ConstTensorView tokens, ConstTensorView order) const {
   ArenaScope const scope(pass.arena);
-  TensorView const parts = pass.allocate_fp32(kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
+  TensorView const parts = pass.allocate_fp32(
+      kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
   TensorView const dpositions = gradients[positions_];
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
-  if (!gradients.accumulate() && unused > 0) kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
-  kernels::embedding_backward(pass.compute, gradients[tokens_], dpositions.rows(0, used), gradients.accumulate(), gradients.accumulate(),
-                              dout.reshape({pass.batch, used, options_.width}), tokens, dropout(pass), {order, parts});
+  if (!gradients.accumulate() && unused > 0)
+    kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
+  kernels::embedding_backward(pass.compute, gradients[tokens_], dpositions.rows(0, used),
+                              gradients.accumulate(), gradients.accumulate(),
+                              dout.reshape({pass.batch, used, options_.width}), tokens,
+                              dropout(pass), {order, parts});
 }
 
 void Embedding::clear_positions(Pass const& pass, GradientLease const& gradients) const {

@@ -22,11 +22,15 @@ class Embedding {
   Embedding(UnitSpec& unit, EmbeddingOptions const& options);
 
   /// out [B * T, width] overwritten; tokens [B, T] int32.
-  void forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView tokens) const;
+  void forward(Pass const& pass, WeightLease const& weights, TensorView out,
+               ConstTensorView tokens) const;
 
-  /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width]. A device needs the @p order of Inputs.
-  void backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout, ConstTensorView tokens, ConstTensorView order) const;
-  /// Zero gradients of the positions, for a tied head, which takes the unit's first lease and writes the token gradients only.
+  /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width]. A
+  /// device needs the @p order of Inputs.
+  void backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout,
+                ConstTensorView tokens, ConstTensorView order) const;
+  /// Zero gradients of the positions, for a tied head, which takes the unit's first lease and
+  /// writes the token gradients only.
   void clear_positions(Pass const& pass, GradientLease const& gradients) const;
 
   std::size_t token_weights() const { return tokens_; }

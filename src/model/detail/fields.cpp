@@ -5,15 +5,18 @@
 namespace tessera::model::detail {
 namespace {
 
-[[noreturn]] void wrong_type(std::string_view key, std::string_view wanted, ConfigTree const& found) {
-  throw ConfigError(concat("config.json: ", key, " is ", found.dump(), " (", found.type_name(), "); it must be ", wanted));
+[[noreturn]] void wrong_type(std::string_view key, std::string_view wanted,
+                             ConfigTree const& found) {
+  throw ConfigError(concat("config.json: ", key, " is ", found.dump(), " (", found.type_name(),
+                           "); it must be ", wanted));
 }
 
 }  // namespace
 
 ConfigTree const& Fields::value(std::string_view key) const {
   ConfigTree const* const found = config_.find(key);
-  TESSERA_VALIDATE(found && !found->is_null(), ConfigError, "config.json: ", key, " is missing; add it or start from a complete config.json");
+  TESSERA_VALIDATE(found && !found->is_null(), ConfigError, "config.json: ", key,
+                   " is missing; add it or start from a complete config.json");
   return *found;
 }
 
@@ -30,7 +33,8 @@ std::int64_t Fields::integer(std::string_view key) const {
 
 std::int64_t Fields::positive(std::string_view key) const {
   std::int64_t const n = integer(key);
-  TESSERA_VALIDATE(n >= 1 && n <= INT32_MAX, ConfigError, "config.json: ", key, " is ", n, "; it must be between 1 and ", INT32_MAX);
+  TESSERA_VALIDATE(n >= 1 && n <= INT32_MAX, ConfigError, "config.json: ", key, " is ", n,
+                   "; it must be between 1 and ", INT32_MAX);
   return n;
 }
 
@@ -42,7 +46,8 @@ double Fields::real(std::string_view key) const {
 
 double Fields::probability(std::string_view key) const {
   double const p = real(key);
-  TESSERA_VALIDATE(p >= 0.0 && p < 1.0, ConfigError, "config.json: ", key, " is ", p, "; a dropout probability must be at least 0 and below 1");
+  TESSERA_VALIDATE(p >= 0.0 && p < 1.0, ConfigError, "config.json: ", key, " is ", p,
+                   "; a dropout probability must be at least 0 and below 1");
   return p;
 }
 

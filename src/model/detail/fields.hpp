@@ -9,7 +9,8 @@
 
 namespace tessera::model::detail {
 
-/// Reads members of @p config; a missing or null member is an error, so defaults are to be filled in before.
+/// Reads members of @p config; a missing or null member is an error, so defaults are to be filled
+/// in before.
 class Fields {
  public:
   explicit Fields(ConfigTree const& config) : config_(config) {}

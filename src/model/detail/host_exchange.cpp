@@ -18,7 +18,8 @@ namespace {
 
 /// Row by row the next token; nothing follows a row's last one.
 void shift(Batch const& batch, std::int32_t* targets) {
-  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i) targets[i] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
+  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
+    targets[i] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
 }
 
 }  // namespace
@@ -37,8 +38,10 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
   }
   Slot& slot = slots_[next_++ % slots_.size()];
   slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
-  bool const ordered = kind == PassKind::training && memory::tier_of(pass.compute) == memory::Tier::device;
-  std::int32_t* const staged = reserve(slot, (ordered ? 3 : 2) * count, memory::tier_of(pass.compute));
+  bool const ordered =
+      kind == PassKind::training && memory::tier_of(pass.compute) == memory::Tier::device;
+  std::int32_t* const staged =
+      reserve(slot, (ordered ? 3 : 2) * count, memory::tier_of(pass.compute));
   std::copy(batch.tokens, batch.tokens + count, staged);
   shift(batch, staged + count);
   memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
@@ -46,7 +49,8 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
   if (ordered) {
     inputs.order = pass.arena.allocate(Dtype::int32, {count});
     kernels::order_by_token(staged + 2 * count, batch.tokens, count);
-    memory::copy(pass.compute, inputs.order.as<std::int32_t>(), staged + 2 * count, inputs.order.bytes());
+    memory::copy(pass.compute, inputs.order.as<std::int32_t>(), staged + 2 * count,
+                 inputs.order.bytes());
   }
   slot.copied = pass.compute.record();
   return inputs;
@@ -55,7 +59,8 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
 std::int32_t* InputRing::reserve(Slot& slot, std::int64_t numel, memory::Tier wanted_on) {
   auto const bytes = static_cast<std::size_t>(numel) * sizeof(std::int32_t);
   auto const tier = wanted_on == memory::Tier::device ? memory::Tier::pinned : memory::Tier::host;
-  if (slot.buffer.bytes() < bytes) slot.buffer = memory::Buffer("tokens on their way", memory::Purpose::data, bytes, tier);
+  if (slot.buffer.bytes() < bytes)
+    slot.buffer = memory::Buffer("tokens on their way", memory::Purpose::data, bytes, tier);
   return static_cast<std::int32_t*>(slot.buffer.data());
 }
 
@@ -63,8 +68,11 @@ std::shared_ptr<LossSlots::Slot> LossSlots::free_slot(memory::Tier tier) {
   for (auto const& slot : slots_)
     if (slot.use_count() == 1) return slot;
   auto slot = std::make_shared<Slot>();
-  slot->computed = memory::Buffer("sum of losses", memory::Purpose::workspace, sizeof(double), tier);
-  if (tier == memory::Tier::device) slot->arrived = memory::Buffer("sum of losses, read back", memory::Purpose::workspace, sizeof(double), memory::Tier::pinned);
+  slot->computed =
+      memory::Buffer("sum of losses", memory::Purpose::workspace, sizeof(double), tier);
+  if (tier == memory::Tier::device)
+    slot->arrived = memory::Buffer("sum of losses, read back", memory::Purpose::workspace,
+                                   sizeof(double), memory::Tier::pinned);
   slots_.push_back(slot);
   return slot;
 }

@@ -1,6 +1,7 @@
 #pragma once
-/// What crosses between the host and a queue's memory in a micro-batch: tokens in, the sum of the losses out. Neither makes the caller wait
-/// for the queue: on a device the tokens go through a ring of pinned buffers, and the sum arrives in one of its own.
+/// What crosses between the host and a queue's memory in a micro-batch: tokens in, the sum of the
+/// losses out. Neither makes the caller wait for the queue: on a device the tokens go through a
+/// ring of pinned buffers, and the sum arrives in one of its own.
 
 #include <array>
 #include <chrono>
@@ -20,7 +21,8 @@ inline constexpr std::chrono::minutes queue_deadline{60};
 struct Inputs {
   TensorView tokens;   ///< [B, T] int32
   TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
-  TensorView order;    ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
+  TensorView
+      order;  ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
 };
 /// Whether a backward pass follows.
 enum class PassKind { forward, training };
@@ -33,17 +35,19 @@ class InputRing {
  private:
   struct Slot {
     memory::Buffer buffer;  ///< pinned for a device
-    memory::Event copied;  ///< before it the slot may not be written again
+    memory::Event copied;   ///< before it the slot may not be written again
   };
   std::int32_t* reserve(Slot& slot, std::int64_t numel, memory::Tier wanted_on);
 
-  std::array<Slot, 3> slots_;  ///< of queues that run by themselves: one is copied, one waits, one is filled
+  std::array<Slot, 3>
+      slots_;  ///< of queues that run by themselves: one is copied, one waits, one is filled
   std::size_t next_ = 0;
 };
 
 class LossSlots {
  public:
-  /// The sum of @p losses [positions] fp32, as the queue computes it after what it has been given so far.
+  /// The sum of @p losses [positions] fp32, as the queue computes it after what it has been given
+  /// so far.
   LossSum sum(Queue& compute, ConstTensorView losses);
 
  private:

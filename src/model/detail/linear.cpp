@@ -5,29 +5,38 @@
 
 namespace tessera::model::detail {
 
-Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev) : shape_(shape) {
+Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev)
+    : shape_(shape) {
   bool const in_out = shape.layout == WeightLayout::in_out;
-  weight_ = add_parameter(unit, name + ".weight", {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in}, normal(stddev));
-  if (shape.bias == Bias::zeros) bias_ = add_parameter(unit, name + ".bias", {shape.out}, zeros(), WeightDecay::skipped);
+  weight_ =
+      add_parameter(unit, name + ".weight",
+                    {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in}, normal(stddev));
+  if (shape.bias == Bias::zeros)
+    bias_ = add_parameter(unit, name + ".bias", {shape.out}, zeros(), WeightDecay::skipped);
 }
 
-void Linear::forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in, TensorView gelu_input) const {
-  kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out, in, weights[weight_],
-                {.bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_], .gelu_input = gelu_input});
+void Linear::forward(Pass const& pass, WeightLease const& weights, TensorView out,
+                     ConstTensorView in, TensorView gelu_input) const {
+  kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out, in,
+                weights[weight_],
+                {.bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_],
+                 .gelu_input = gelu_input});
 }
 
-void Linear::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, InputGradient din, ConstTensorView dout,
-                      ConstTensorView in) const {
+void Linear::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                      InputGradient din, ConstTensorView dout, ConstTensorView in) const {
   bool const in_out = shape_.layout == WeightLayout::in_out;
-  kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = gradients.accumulate()}, gradients[weight_], in_out ? in : dout,
-                in_out ? dout : in);
+  kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = gradients.accumulate()},
+                gradients[weight_], in_out ? in : dout, in_out ? dout : in);
   if (shape_.bias != Bias::none) {
     ArenaScope const scope(pass.arena);
-    TensorView const workspace = pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
+    TensorView const workspace =
+        pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
     kernels::bias_gradient(pass.compute, gradients[bias_], dout, gradients.accumulate(), workspace);
   }
   if (!din.out.empty())
-    kernels::gemm(pass.compute, {.transpose_b = in_out}, din.out, dout, weights[weight_], {.gelu_slope_at = din.gelu_input});
+    kernels::gemm(pass.compute, {.transpose_b = in_out}, din.out, dout, weights[weight_],
+                  {.gelu_slope_at = din.gelu_input});
 }
 
 }  // namespace tessera::model::detail

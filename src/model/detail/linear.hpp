@@ -25,16 +25,20 @@ class Linear {
 
   /// Where the gradient of the input goes.
   struct InputGradient {
-    InputGradient(TensorView to, ConstTensorView gelu = {}) : out(to), gelu_input(gelu) {}  // NOLINT(google-explicit-constructor)
-    TensorView out;              ///< [R, in] overwritten; empty: not wanted
-    ConstTensorView gelu_input;  ///< not empty: the layer's input is gelu_new of this [R, in], whose gradient is wanted instead
+    InputGradient(TensorView to, ConstTensorView gelu = {})
+        : out(to), gelu_input(gelu) {}  // NOLINT(google-explicit-constructor)
+    TensorView out;                     ///< [R, in] overwritten; empty: not wanted
+    ConstTensorView gelu_input;  ///< not empty: the layer's input is gelu_new of this [R, in],
+                                 ///< whose gradient is wanted instead
   };
 
-  /// out [R, out] overwritten, in [R, in]. With gelu_input [R, out] that receives in * W + b, and out its gelu_new.
-  void forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in, TensorView gelu_input = {}) const;
+  /// out [R, out] overwritten, in [R, in]. With gelu_input [R, out] that receives in * W + b, and
+  /// out its gelu_new.
+  void forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in,
+               TensorView gelu_input = {}) const;
   /// Weight and bias gradients as the lease says. din must not alias dout.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, InputGradient din, ConstTensorView dout,
-                ConstTensorView in) const;
+  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                InputGradient din, ConstTensorView dout, ConstTensorView in) const;
 
   LinearShape const& shape() const { return shape_; }
 

@@ -11,7 +11,8 @@ namespace {
 /// Calls @p body(begin, count) for consecutive chunks of @p rows.
 template <class Body>
 void for_chunks(std::int64_t rows, std::int64_t chunk, Body&& body) {
-  for (std::int64_t begin = 0; begin < rows; begin += chunk) body(begin, std::min(chunk, rows - begin));
+  for (std::int64_t begin = 0; begin < rows; begin += chunk)
+    body(begin, std::min(chunk, rows - begin));
 }
 
 /// Rows of equal chunks of at most @p most_bytes, or of one row.
@@ -22,7 +23,9 @@ std::int64_t equal_chunks(std::int64_t rows, std::int64_t row_bytes, std::int64_
 }
 
 /// The columns that count of a matrix whose rows are longer.
-TensorView first_columns(TensorView const& rows, std::int64_t columns) { return {rows.data(), rows.dtype(), {rows.dim(0), columns}}; }
+TensorView first_columns(TensorView const& rows, std::int64_t columns) {
+  return {rows.data(), rows.dtype(), {rows.dim(0), columns}};
+}
 
 }  // namespace
 
@@ -30,7 +33,8 @@ void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stdd
   projection_ = add_parameter(unit, name, {options_.vocabulary, options_.width}, normal(stddev));
 }
 
-LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier, std::optional<ChunkBytes> most) {
+LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
+                                  memory::Tier tier, std::optional<ChunkBytes> most) {
   constexpr std::int64_t mib = std::int64_t{1} << 20;
   if (tier != memory::Tier::device) {
     std::int64_t const each = equal_chunks(rows, 4 * vocabulary, 64 * mib);
@@ -46,14 +50,17 @@ LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dt
   return {equal_chunks(gradients, 4 * row, bytes.logits), gradients, row};
 }
 
-void LmHead::score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses, TensorView dlogits, TensorView logits,
-                   ConstTensorView normed, ConstTensorView targets) const {
-  kernels::gemm(pass.compute, {.transpose_b = true, .row_c = logits.dim(1)}, first_columns(logits, options_.vocabulary), normed, projection);
-  kernels::cross_entropy(pass.compute, losses, dlogits, logits, targets, gradient_scale, options_.vocabulary);
+void LmHead::score(Pass const& pass, ConstTensorView projection, float gradient_scale,
+                   TensorView losses, TensorView dlogits, TensorView logits, ConstTensorView normed,
+                   ConstTensorView targets) const {
+  kernels::gemm(pass.compute, {.transpose_b = true, .row_c = logits.dim(1)},
+                first_columns(logits, options_.vocabulary), normed, projection);
+  kernels::cross_entropy(pass.compute, losses, dlogits, logits, targets, gradient_scale,
+                         options_.vocabulary);
 }
 
-void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection, TensorView losses, ConstTensorView hidden,
-                    ConstTensorView targets) const {
+void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+                    TensorView losses, ConstTensorView hidden, ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -61,12 +68,14 @@ void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorVie
   norm_.forward(pass, weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   for_chunks(rows, chunks.logits, [&](std::int64_t begin, std::int64_t count) {
-    score(pass, projection, 0.0f, losses.rows(begin, count), {}, logits.rows(0, count), normed.rows(begin, count), targets.rows(begin, count));
+    score(pass, projection, 0.0f, losses.rows(begin, count), {}, logits.rows(0, count),
+          normed.rows(begin, count), targets.rows(begin, count));
   });
 }
 
-void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, Projection const& projection,
-                   float gradient_scale, TensorView losses, TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const {
+void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                   Projection const& projection, float gradient_scale, TensorView losses,
+                   TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -74,22 +83,30 @@ void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease c
   TensorView const dnormed = pass.allocate(rows, options_.width);
   LayerNorm::Saved const saved = norm_.forward(pass, weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
-  TensorView const dlogits = pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunks.gradients, chunks.row);
+  TensorView const dlogits =
+      pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunks.gradients, chunks.row);
   for_chunks(rows, chunks.gradients, [&](std::int64_t first, std::int64_t group) {
     for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
       std::int64_t const begin = first + at;
-      score(pass, projection.weight, gradient_scale, losses.rows(begin, count), dlogits.rows(at, count), logits.rows(0, count),
-            normed.rows(begin, count), targets.rows(begin, count));
+      score(pass, projection.weight, gradient_scale, losses.rows(begin, count),
+            dlogits.rows(at, count), logits.rows(0, count), normed.rows(begin, count),
+            targets.rows(begin, count));
     });
     TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
-    kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart, projection.weight);
-    kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = projection.accumulate || first > 0, .row_a = chunks.row}, projection.gradient, dpart,
-                  normed.rows(first, group));
+    kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart,
+                  projection.weight);
+    kernels::gemm(pass.compute,
+                  {.transpose_a = true,
+                   .accumulate = projection.accumulate || first > 0,
+                   .row_a = chunks.row},
+                  projection.gradient, dpart, normed.rows(first, group));
   });
-  norm_.backward(pass, weights, gradients, dhidden, LayerNorm::InputGradient::overwrite, dnormed, hidden, saved);
+  norm_.backward(pass, weights, gradients, dhidden, LayerNorm::InputGradient::overwrite, dnormed,
+                 hidden, saved);
 }
 
-void LmHead::logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection, TensorView out, ConstTensorView hidden) const {
+void LmHead::logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+                    TensorView out, ConstTensorView hidden) const {
   ArenaScope const scope(pass.arena);
   TensorView const normed = pass.allocate(hidden.dim(0), options_.width);
   norm_.forward(pass, weights, normed, hidden);

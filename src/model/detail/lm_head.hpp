@@ -1,5 +1,6 @@
 #pragma once
-/// Final norm, projection to the vocabulary and cross-entropy, in chunks of rows so that logits never exist as a whole.
+/// Final norm, projection to the vocabulary and cross-entropy, in chunks of rows so that logits
+/// never exist as a whole.
 
 #include <optional>
 #include <string>
@@ -11,7 +12,8 @@ namespace tessera::model::detail {
 
 class LmHead {
  public:
-  /// Weights [V, width] of the projection and where their gradient goes: the head's own, or the token embedding's.
+  /// Weights [V, width] of the projection and where their gradient goes: the head's own, or the
+  /// token embedding's.
   struct Projection {
     ConstTensorView weight;
     TensorView gradient;
@@ -34,32 +36,40 @@ class LmHead {
   std::optional<std::size_t> projection() const { return projection_; }
 
   /// losses [R] fp32 of hidden [R, width] against targets [R] int32 (negative: no target).
-  void losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection, TensorView losses, ConstTensorView hidden,
-              ConstTensorView targets) const;
+  void losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+              TensorView losses, ConstTensorView hidden, ConstTensorView targets) const;
   /// The same, and gradients: dhidden [R, width] overwritten, scaled by @p gradient_scale.
-  void train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, Projection const& projection,
-             float gradient_scale, TensorView losses, TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const;
+  void train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+             Projection const& projection, float gradient_scale, TensorView losses,
+             TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const;
   /// logits [R, V] fp32.
-  void logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection, TensorView out, ConstTensorView hidden) const;
+  void logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+              TensorView out, ConstTensorView hidden) const;
 
-  /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB of fp32 logits at a time, which their gradients follow. On
-  /// a device 512 MiB, in rows of a multiple of 64 elements, which products and 16-byte accesses need (V = 50257 is odd); and 1 GiB of
-  /// 16-bit gradients, so that fewer products, each rounded to 16 bits, add up to the projection's gradient: one up to 10672 rows of V = 50257.
+  /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB of fp32 logits at
+  /// a time, which their gradients follow. On a device 512 MiB, in rows of a multiple of 64
+  /// elements, which products and 16-byte accesses need (V = 50257 is odd); and 1 GiB of 16-bit
+  /// gradients, so that fewer products, each rounded to 16 bits, add up to the projection's
+  /// gradient: one up to 10672 rows of V = 50257.
   struct Chunks {
-    std::int64_t logits = 0;     ///< rows of logits at a time
-    std::int64_t gradients = 0;  ///< rows of their gradients at a time; in fp32 they take the place of the logits
-    std::int64_t row = 0;        ///< elements from one row to the next
-    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier, std::optional<ChunkBytes> most = {});
+    std::int64_t logits = 0;  ///< rows of logits at a time
+    std::int64_t gradients =
+        0;  ///< rows of their gradients at a time; in fp32 they take the place of the logits
+    std::int64_t row = 0;  ///< elements from one row to the next
+    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier,
+                     std::optional<ChunkBytes> most = {});
     bool operator==(Chunks const&) const = default;
   };
 
  private:
   Chunks chunks_of(Pass const& pass, std::int64_t rows) const {
-    return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute), options_.chunk_bytes);
+    return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute),
+                      options_.chunk_bytes);
   }
   /// Logits of some rows of @p normed, and their losses and gradients (@p dlogits may be empty).
-  void score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses, TensorView dlogits, TensorView logits,
-             ConstTensorView normed, ConstTensorView targets) const;
+  void score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses,
+             TensorView dlogits, TensorView logits, ConstTensorView normed,
+             ConstTensorView targets) const;
 
   LayerNorm norm_;
   Options options_;

@@ -3,8 +3,12 @@
 namespace tessera::model::detail {
 
 Mlp::Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options)
-    : expand_(unit, name + ".c_fc", {.in = options.width, .out = options.inner, .layout = options.layout}, options.stddev),
-      project_(unit, name + ".c_proj", {.in = options.inner, .out = options.width, .layout = options.layout}, options.projection_stddev) {}
+    : expand_(unit, name + ".c_fc",
+              {.in = options.width, .out = options.inner, .layout = options.layout},
+              options.stddev),
+      project_(unit, name + ".c_proj",
+               {.in = options.inner, .out = options.width, .layout = options.layout},
+               options.projection_stddev) {}
 
 Mlp::Saved Mlp::expand(Pass const& pass, WeightLease const& weights, ConstTensorView in) const {
   std::int64_t const rows = pass.positions(), inner = expand_.shape().out;
@@ -13,12 +17,14 @@ Mlp::Saved Mlp::expand(Pass const& pass, WeightLease const& weights, ConstTensor
   return saved;
 }
 
-void Mlp::project(Pass const& pass, WeightLease const& weights, TensorView out, Saved const& saved) const {
+void Mlp::project(Pass const& pass, WeightLease const& weights, TensorView out,
+                  Saved const& saved) const {
   project_.forward(pass, weights, out, saved.activated);
 }
 
-void Mlp::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView din, ConstTensorView dout,
-                   ConstTensorView in, Saved const& saved) const {
+void Mlp::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                   TensorView din, ConstTensorView dout, ConstTensorView in,
+                   Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const dinner = pass.allocate(pass.positions(), expand_.shape().out);
   project_.backward(pass, weights, gradients, {dinner, saved.before}, dout, saved.activated);

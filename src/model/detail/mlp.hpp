@@ -28,10 +28,11 @@ class Mlp {
   /// Everything before the second layer.
   Saved expand(Pass const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = activated * W + b.
-  void project(Pass const& pass, WeightLease const& weights, TensorView out, Saved const& saved) const;
+  void project(Pass const& pass, WeightLease const& weights, TensorView out,
+               Saved const& saved) const;
   /// din [R, width] overwritten; it must not alias dout.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView din, ConstTensorView dout,
-                ConstTensorView in, Saved const& saved) const;
+  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                TensorView din, ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 
  private:
   Linear expand_;

@@ -25,17 +25,22 @@ class LayerNorm {
   LayerNorm(UnitSpec& unit, std::string const& name, std::int64_t width, double epsilon);
 
   /// out [R, width] overwritten.
-  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in) const;
+  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out,
+                ConstTensorView in) const;
   /// The same on a residual sum, which is written on the way.
-  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out, Residual const& in) const;
+  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out,
+                Residual const& in) const;
 
   enum class InputGradient { overwrite, add };
   /// din [R, width] overwritten or added to; parameter gradients as the lease says.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients, TensorView din, InputGradient mode,
-                ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
+  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+                TensorView din, InputGradient mode, ConstTensorView dout, ConstTensorView in,
+                Saved const& saved) const;
 
  private:
-  Saved allocate(Pass const& pass, std::int64_t rows) const { return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)}; }
+  Saved allocate(Pass const& pass, std::int64_t rows) const {
+    return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
+  }
 
   std::int64_t width_;
   float epsilon_;

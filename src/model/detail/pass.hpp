@@ -25,12 +25,19 @@ using memory::TensorView;
 using memory::UnitSpec;
 using memory::WeightLease;
 
-/// Places where a model drops activations; with the layer and the step they name a stream of random numbers.
-enum class DropoutSite : std::uint64_t { embedding, attention_weights, attention_output, mlp_output };
+/// Places where a model drops activations; with the layer and the step they name a stream of random
+/// numbers.
+enum class DropoutSite : std::uint64_t {
+  embedding,
+  attention_weights,
+  attention_output,
+  mlp_output
+};
 
 struct Pass {
   Queue& compute;
-  Arena& arena;  ///< activations that backward needs stay; what a layer needs for itself is rolled back before it returns
+  Arena& arena;  ///< activations that backward needs stay; what a layer needs for itself is rolled
+                 ///< back before it returns
   Dtype dtype;   ///< of weights and activations
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -44,19 +51,26 @@ struct Pass {
 
   /// Names what a part of layer @p layer gives to the queue, for Queue::replay().
   std::string shape(char const* part, std::size_t layer) const {
-    return concat(part, " of layer ", layer, ", ", batch, " x ", sequence, dropout_on ? ", dropout" : "", recomputes ? ", recomputing" : "");
+    return concat(part, " of layer ", layer, ", ", batch, " x ", sequence,
+                  dropout_on ? ", dropout" : "", recomputes ? ", recomputing" : "");
   }
 
-  TensorView allocate(std::int64_t rows, std::int64_t columns) const { return arena.allocate(dtype, {rows, columns}); }
-  TensorView allocate_fp32(std::int64_t numel) const { return arena.allocate(Dtype::fp32, {numel}); }
+  TensorView allocate(std::int64_t rows, std::int64_t columns) const {
+    return arena.allocate(dtype, {rows, columns});
+  }
+  TensorView allocate_fp32(std::int64_t numel) const {
+    return arena.allocate(Dtype::fp32, {numel});
+  }
 
-  /// The random numbers of one site: its stream is a function of (step, layer, site), its first element of the row in the global
-  /// batch, so the mask of a row is the same however rows are dealt to ranks and micro-batches.
+  /// The random numbers of one site: its stream is a function of (step, layer, site), its first
+  /// element of the row in the global batch, so the mask of a row is the same however rows are
+  /// dealt to ranks and micro-batches.
   Dropout dropout(double p, int layer, DropoutSite site, std::int64_t elements_per_row) const {
     if (!dropout_on || p == 0.0) return {};
     return {.p = static_cast<float>(p),
             .seed = dropout_seed,
-            .stream = step << 24 | static_cast<std::uint64_t>(layer) << 4 | static_cast<std::uint64_t>(site),
+            .stream = step << 24 | static_cast<std::uint64_t>(layer) << 4 |
+                      static_cast<std::uint64_t>(site),
             .first_element = first_global_row * static_cast<std::uint64_t>(elements_per_row)};
   }
 };
@@ -77,8 +91,8 @@ class ArenaScope {
 enum class WeightDecay { applies, skipped };
 
 /// Appends a parameter to @p unit. @return its position there, by which a layer finds it in leases.
-inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<std::int64_t> shape, Initializer init,
-                                 WeightDecay decay = WeightDecay::applies) {
+inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<std::int64_t> shape,
+                                 Initializer init, WeightDecay decay = WeightDecay::applies) {
   ParameterSpec spec;
   spec.name = std::move(name);
   spec.shape = std::move(shape);

@@ -13,12 +13,14 @@ std::string join(Names names) {
   return out;
 }
 
-Params::Params(ConfigTree const& tree, std::string where, Names known) : tree_(tree), where_(std::move(where)) {
-  TESSERA_VALIDATE(tree.is_null() || tree.is_object(), ConfigError, where_, " is ", tree.type_name(), "; it must be an object");
+Params::Params(ConfigTree const& tree, std::string where, Names known)
+    : tree_(tree), where_(std::move(where)) {
+  TESSERA_VALIDATE(tree.is_null() || tree.is_object(), ConfigError, where_, " is ",
+                   tree.type_name(), "; it must be an object");
   if (tree.is_null()) return;
   for (auto const& [key, value] : tree.as_object())
-    TESSERA_VALIDATE(std::find(known.begin(), known.end(), key) != known.end(), ConfigError, where_, ".", key,
-                     " is not known here; known are ", join(known));
+    TESSERA_VALIDATE(std::find(known.begin(), known.end(), key) != known.end(), ConfigError, where_,
+                     ".", key, " is not known here; known are ", join(known));
 }
 
 ConfigTree const* Params::value(std::string_view key) const {
@@ -26,7 +28,9 @@ ConfigTree const* Params::value(std::string_view key) const {
   return found && !found->is_null() ? found : nullptr;
 }
 
-void Params::refuse(std::string_view key, std::string const& why) const { throw ConfigError(concat(where_, ".", key, " ", why)); }
+void Params::refuse(std::string_view key, std::string const& why) const {
+  throw ConfigError(concat(where_, ".", key, " ", why));
+}
 
 std::optional<double> Params::number(std::string_view key) const {
   auto const* found = value(key);
@@ -34,7 +38,11 @@ std::optional<double> Params::number(std::string_view key) const {
   if (found->is_array() && found->size() > 0) {
     auto const& list = found->as_array();
     if (std::any_of(list.begin(), list.end(), [&](auto const& x) { return !(x == list.front()); }))
-      refuse(key, concat("is ", found->dump(), "; rates that differ between parameter groups are not supported, give one number"));
+      refuse(
+          key,
+          concat(
+              "is ", found->dump(),
+              "; rates that differ between parameter groups are not supported, give one number"));
     found = &list.front();
   }
   if (!found->is_number()) refuse(key, concat("is ", found->dump(), "; it must be a number"));
@@ -53,14 +61,16 @@ std::optional<std::int64_t> Params::integer(std::string_view key, std::int64_t l
 
 bool Params::flag(std::string_view key, bool otherwise) const {
   auto const* found = value(key);
-  if (found && !found->is_bool()) refuse(key, concat("is ", found->dump(), "; it must be true or false"));
+  if (found && !found->is_bool())
+    refuse(key, concat("is ", found->dump(), "; it must be true or false"));
   return found ? found->as_bool() : otherwise;
 }
 
 std::string Params::text(std::string_view key, Names choices, std::string otherwise) const {
   auto const* found = value(key);
   if (!found) return otherwise;
-  if (!found->is_string() || std::find(choices.begin(), choices.end(), found->as_string()) == choices.end())
+  if (!found->is_string() ||
+      std::find(choices.begin(), choices.end(), found->as_string()) == choices.end())
     refuse(key, concat("is ", found->dump(), "; known are ", join(choices)));
   return found->as_string();
 }

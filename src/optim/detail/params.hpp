@@ -1,5 +1,6 @@
 #pragma once
-/// Reads the parameters of a schedule from a configuration: unknown keys and wrong types are refused by name.
+/// Reads the parameters of a schedule from a configuration: unknown keys and wrong types are
+/// refused by name.
 
 #include <initializer_list>
 #include <optional>
@@ -22,10 +23,13 @@ class Params {
   /// @throws ConfigError for anything else, and for a key that is not in @p known
   Params(ConfigTree const& tree, std::string where, Names known);
 
-  /// Values, or nothing when the key is absent or null. A list of equal numbers, one a parameter group, counts as that number.
+  /// Values, or nothing when the key is absent or null. A list of equal numbers, one a parameter
+  /// group, counts as that number.
   std::optional<double> number(std::string_view key) const;
   std::optional<std::int64_t> integer(std::string_view key, std::int64_t least) const;
-  double number(std::string_view key, double otherwise) const { return number(key).value_or(otherwise); }
+  double number(std::string_view key, double otherwise) const {
+    return number(key).value_or(otherwise);
+  }
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t otherwise) const {
     return integer(key, least).value_or(otherwise);
   }

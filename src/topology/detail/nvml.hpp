@@ -1,6 +1,7 @@
 #pragma once
-/// The functions of NVIDIA's management library that are called, loaded at run time. Declared by the "NVML API Reference Guide": the
-/// interface is stable, and its header is not on every machine that builds.
+/// The functions of NVIDIA's management library that are called, loaded at run time. Declared by
+/// the "NVML API Reference Guide": the interface is stable, and its header is not on every machine
+/// that builds.
 
 #include <cstdint>
 
@@ -39,7 +40,8 @@ struct Nvml {
   int (*p2p)(NvmlDevice, NvmlDevice, unsigned, unsigned*) = nullptr;
 
   SharedLibrary library;
-  /// Whether the library and what cannot be done without are there; the rest may be null in old drivers.
+  /// Whether the library and what cannot be done without are there; the rest may be null in old
+  /// drivers.
   bool load(std::string const& file) {
     library = SharedLibrary({file});
     library.find("nvmlShutdown", shutdown);
@@ -56,7 +58,8 @@ struct Nvml {
     library.find("nvmlDeviceGetRemappedRows", remapped);
     library.find("nvmlDeviceGetTopologyCommonAncestor", ancestor);
     library.find("nvmlDeviceGetP2PStatus", p2p);
-    return library.find("nvmlInit_v2", init) && library.find("nvmlDeviceGetCount_v2", count) && library.find("nvmlDeviceGetHandleByIndex_v2", handle);
+    return library.find("nvmlInit_v2", init) && library.find("nvmlDeviceGetCount_v2", count) &&
+           library.find("nvmlDeviceGetHandleByIndex_v2", handle);
   }
 };
 

@@ -14,12 +14,18 @@ class CommBuffer {
  public:
   CommBuffer() = default;
   /// Collective, like Collectives::allocate().
-  CommBuffer(comm::Collectives& comm, std::string const& name, memory::Purpose purpose, Dtype dtype, std::int64_t numel)
-      : owner_(comm.allocate(name, purpose, static_cast<std::size_t>(numel) * size_of(dtype))), dtype_(dtype), numel_(numel) {}
+  CommBuffer(comm::Collectives& comm, std::string const& name, memory::Purpose purpose, Dtype dtype,
+             std::int64_t numel)
+      : owner_(comm.allocate(name, purpose, static_cast<std::size_t>(numel) * size_of(dtype))),
+        dtype_(dtype),
+        numel_(numel) {}
 
   Dtype dtype() const { return dtype_; }
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
-  void* at(std::int64_t element) const { return static_cast<std::byte*>(owner_.get()) + static_cast<std::size_t>(element) * size_of(dtype_); }
+  void* at(std::int64_t element) const {
+    return static_cast<std::byte*>(owner_.get()) +
+           static_cast<std::size_t>(element) * size_of(dtype_);
+  }
   memory::TensorView view(std::int64_t first, std::int64_t numel) const {
     TESSERA_EXPECT(first >= 0 && first + numel <= numel_);
     return {at(first), dtype_, {numel}};

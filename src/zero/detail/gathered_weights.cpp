@@ -19,7 +19,8 @@ class GatheredWeights final : public WeightStore {
  public:
   explicit GatheredWeights(StoreContext const& context)
       : context_(context),
-        shards_(context.comm, "weights", memory::Purpose::weights, context.config.dtype, context.plan.partition_numel()),
+        shards_(context.comm, "weights", memory::Purpose::weights, context.config.dtype,
+                context.plan.partition_numel()),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0) {}
@@ -39,11 +40,14 @@ class GatheredWeights final : public WeightStore {
     fetch_ahead();
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
-    auto const views = parameter_views(context_.plan.unit(unit), g.slot.data.data(), shards_.dtype());
+    auto const views =
+        parameter_views(context_.plan.unit(unit), g.slot.data.data(), shards_.dtype());
     return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
   }
 
-  void* region(int unit) const override { return shards_.at(context_.plan.unit(unit).partition_offset); }
+  void* region(int unit) const override {
+    return shards_.at(context_.plan.unit(unit).partition_offset);
+  }
 
   /// What was gathered before is stale; the next pass gathers again.
   void publish(int unit) override {
@@ -54,7 +58,9 @@ class GatheredWeights final : public WeightStore {
   void prepare_update() override {
     for (auto& g : gathered_) {
       if (!g) continue;
-      TESSERA_VALIDATE(g->leases == 0, InternalError, "weights are to be updated while a lease of them is out; end leases before the optimizer step");
+      TESSERA_VALIDATE(g->leases == 0, InternalError,
+                       "weights are to be updated while a lease of them is out; end leases before "
+                       "the optimizer step");
       std::exchange(g->arriving, {}).order_before(context_.compute);
     }
   }
@@ -81,13 +87,15 @@ class GatheredWeights final : public WeightStore {
     auto const& layout = context_.plan.unit(unit);
     Gathered g{pool_.take(layout.padded_numel), {}, 0};
     auto const shard = shards_.view(layout.partition_offset, layout.shard_numel);
-    for (auto const& blocks : cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
+    for (auto const& blocks :
+         cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
       g.arriving = context_.comm.all_gather(shard, g.slot.data, blocks, g.slot.ready);
     state(unit) = std::move(g);
     live_numel_ += layout.padded_numel;
   }
 
-  /// Visits the units of the coming acquisitions, each once, as visit(unit, acquisitions until then), until it says stop.
+  /// Visits the units of the coming acquisitions, each once, as visit(unit, acquisitions until
+  /// then), until it says stop.
   template <class Visit>
   void look_ahead(Visit visit) {
     ++glance_;
@@ -98,27 +106,30 @@ class GatheredWeights final : public WeightStore {
     }
   }
 
-  /// Starts gathers in the announced order while what waits ahead fits the prefetch bucket (one unit always may) and all gathered
-  /// units fit max_live_parameters.
+  /// Starts gathers in the announced order while what waits ahead fits the prefetch bucket (one
+  /// unit always may) and all gathered units fit max_live_parameters.
   void fetch_ahead() {
     std::int64_t ahead = 0;
     look_ahead([&](int unit, std::size_t) {
       if (state(unit) && state(unit)->leases > 0) return true;
       if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
-      if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters) return false;
+      if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters)
+        return false;
       if (!state(unit)) fetch(unit);
       ahead += numel(unit);
       return true;
     });
   }
 
-  /// Whether a unit without leases is worth its memory: it is needed within two acquisitions, or would be fetched ahead anyway.
+  /// Whether a unit without leases is worth its memory: it is needed within two acquisitions, or
+  /// would be fetched ahead anyway.
   bool stays(int unit) {
     bool found = false;
     std::int64_t ahead = 0;
     look_ahead([&](int coming, std::size_t distance) {
       ahead += numel(coming);
-      bool const affordable = ahead <= context_.config.prefetch_bucket_size && live_numel_ <= context_.config.max_live_parameters;
+      bool const affordable = ahead <= context_.config.prefetch_bucket_size &&
+                              live_numel_ <= context_.config.max_live_parameters;
       if (!affordable && distance >= imminent) return false;
       found = coming == unit;
       return !found;
@@ -136,7 +147,9 @@ class GatheredWeights final : public WeightStore {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
 #ifdef TESSERA_ASSERTIONS
-    kernels::fill(compute, g.slot.data, std::numeric_limits<float>::quiet_NaN());  // who reads after its lease shall see it
+    kernels::fill(
+        compute, g.slot.data,
+        std::numeric_limits<float>::quiet_NaN());  // who reads after its lease shall see it
 #endif
     pool_.give_back(g.slot, compute.record());
     live_numel_ -= numel(unit);
@@ -147,15 +160,17 @@ class GatheredWeights final : public WeightStore {
   CommBuffer shards_;
   SlotPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
-  std::vector<int> order_;    ///< announced acquisitions
-  std::size_t next_ = 0;      ///< the next one's place in order_
+  std::vector<int> order_;  ///< announced acquisitions
+  std::size_t next_ = 0;    ///< the next one's place in order_
   std::int64_t live_numel_ = 0;
-  std::vector<int> seen_;     ///< the glance that last met a unit
+  std::vector<int> seen_;  ///< the glance that last met a unit
   int glance_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context) { return std::make_unique<GatheredWeights>(context); }
+std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context) {
+  return std::make_unique<GatheredWeights>(context);
+}
 
 }  // namespace tessera::zero::detail

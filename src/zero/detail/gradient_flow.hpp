@@ -1,5 +1,6 @@
 #pragma once
-/// Where gradients are written, how they are summed over micro-steps and ranks, and where the sums lie for the optimizer.
+/// Where gradients are written, how they are summed over micro-steps and ranks, and where the sums
+/// lie for the optimizer.
 
 #include <cstddef>
 #include <memory>
@@ -21,7 +22,8 @@ class GradientFlow {
   virtual memory::GradientLease lease(int unit) = 0;
   /// The unit's gradients of this micro-step are complete on the compute queue.
   virtual void complete(int unit) = 0;
-  /// What the compute queue is given from now on finds the sums in place. @throws InternalError naming a unit without gradients
+  /// What the compute queue is given from now on finds the sums in place. @throws InternalError
+  /// naming a unit without gradients
   virtual void finish() = 0;
   /// Blocks the host until no transfer is under way.
   virtual void settle() = 0;
@@ -33,10 +35,12 @@ class GradientFlow {
 };
 
 /// Stages 0, 1: whole gradients, reduced in the last micro-step while its backward goes on.
-std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context, StageRules const& rules,
+std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context,
+                                                      StageRules const& rules,
                                                       std::vector<memory::UnitSpec> const& units);
 /// Stages 2, 3: a buffer for the units in work, reduce-scattered into shards in every micro-step.
-std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context, StageRules const& rules,
+std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context,
+                                                     StageRules const& rules,
                                                      std::vector<memory::UnitSpec> const& units);
 
 }  // namespace tessera::zero::detail

@@ -1,5 +1,6 @@
 #pragma once
-/// Unit-sized buffers for the gradients of the units in work, in the working dtype: lent to the kernels until the unit is complete.
+/// Unit-sized buffers for the gradients of the units in work, in the working dtype: lent to the
+/// kernels until the unit is complete.
 
 #include <optional>
 #include <utility>
@@ -14,9 +15,13 @@ namespace tessera::zero::detail {
 class GradientsInWork {
  public:
   GradientsInWork(StoreContext const& context, UnitProgress const& progress, std::size_t units)
-      : context_(context), progress_(progress), slots_("gradients of a unit", context.config.dtype, context.comm), open_(units) {}
+      : context_(context),
+        progress_(progress),
+        slots_("gradients of a unit", context.config.dtype, context.comm),
+        open_(units) {}
 
-  /// @param first no kernel has written the unit's gradients in this micro-step: what none will overwrite is zeroed
+  /// @param first no kernel has written the unit's gradients in this micro-step: what none will
+  /// overwrite is zeroed
   memory::GradientLease lend(int unit, bool first) {
     auto& slot = open_[static_cast<std::size_t>(unit)];
     auto const& layout = context_.plan.unit(unit);
@@ -30,8 +35,12 @@ class GradientsInWork {
   }
 
   /// The buffer of a complete unit, which goes back to the pool with give_back().
-  SlotPool::Slot take(int unit) { return *std::exchange(open_[static_cast<std::size_t>(unit)], std::nullopt); }
-  void give_back(SlotPool::Slot const& slot, memory::Event ready) { slots_.give_back(slot, std::move(ready)); }
+  SlotPool::Slot take(int unit) {
+    return *std::exchange(open_[static_cast<std::size_t>(unit)], std::nullopt);
+  }
+  void give_back(SlotPool::Slot const& slot, memory::Event ready) {
+    slots_.give_back(slot, std::move(ready));
+  }
   std::size_t bytes() const { return slots_.bytes(); }
 
  private:

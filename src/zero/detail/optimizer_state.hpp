@@ -14,15 +14,23 @@ namespace tessera::zero::detail {
 
 class OptimizerState {
  public:
-  OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights, GradientFlow& gradients);
+  OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights,
+                 GradientFlow& gradients);
 
   /// This rank's shard of each unit: in the weights themselves when they are fp32, else separate.
-  float* master_shard(int unit) const { return master(unit) + context_.ownership.shard_offset(unit); }
-  float* exp_avg_shard(int unit) const { return at(exp_avg_, unit) + context_.ownership.shard_offset(unit); }
-  float* exp_avg_sq_shard(int unit) const { return at(exp_avg_sq_, unit) + context_.ownership.shard_offset(unit); }
+  float* master_shard(int unit) const {
+    return master(unit) + context_.ownership.shard_offset(unit);
+  }
+  float* exp_avg_shard(int unit) const {
+    return at(exp_avg_, unit) + context_.ownership.shard_offset(unit);
+  }
+  float* exp_avg_sq_shard(int unit) const {
+    return at(exp_avg_sq_, unit) + context_.ownership.shard_offset(unit);
+  }
 
-  /// This rank's shard of each unit in host memory: the state itself on the host; a copy when the state is on a device, which
-  /// copy_shards() brings up to date and back. The copy is made when first asked for and kept.
+  /// This rank's shard of each unit in host memory: the state itself on the host; a copy when the
+  /// state is on a device, which copy_shards() brings up to date and back. The copy is made when
+  /// first asked for and kept.
   enum class Part { master, exp_avg, exp_avg_sq };
   enum class Direction { to_host, to_device };
   std::vector<float*> host_shards(Part part);
@@ -35,11 +43,13 @@ class OptimizerState {
   Dtype gradient_dtype() const { return rules_.gradient_dtype; }
 
   /// Updates @p unit on the compute queue as step @p t, as @p control says when the kernels run.
-  void update(int unit, std::int64_t t, double learning_rate, kernels::AdamWControl const* control) const;
+  void update(int unit, std::int64_t t, double learning_rate,
+              kernels::AdamWControl const* control) const;
 
   /// Working weights of this rank's shard from its master.
   void round_weights(int unit) const;
-  /// Brings every rank's part of the replicated state to all; nothing when the state is sharded. Collective, blocks the host.
+  /// Brings every rank's part of the replicated state to all; nothing when the state is sharded.
+  /// Collective, blocks the host.
   enum class What { masters, masters_and_moments };
   void replicate(What what) const;
 
@@ -47,7 +57,9 @@ class OptimizerState {
   std::size_t moment_bytes() const { return exp_avg_.bytes() + exp_avg_sq_.bytes(); }
 
  private:
-  float* at(memory::Buffer const& state, int unit) const { return static_cast<float*>(state.data()) + context_.ownership.state_offset(unit); }
+  float* at(memory::Buffer const& state, int unit) const {
+    return static_cast<float*>(state.data()) + context_.ownership.state_offset(unit);
+  }
   float* master(int unit) const;
   float* shard(Part part, int unit) const;
   std::vector<kernels::AdamWSegment> segments_of(int unit) const;

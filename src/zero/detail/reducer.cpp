@@ -16,7 +16,8 @@ constexpr std::size_t ring = 1;
 }  // namespace
 
 Reducer::Reducer(StoreContext const& context)
-    : context_(context), wire_("gradients on the wire", context.config.communication_dtype, context.comm) {}
+    : context_(context),
+      wire_("gradients on the wire", context.config.communication_dtype, context.comm) {}
 
 SlotPool::Slot Reducer::to_wire(memory::TensorView whole) {
   auto slot = wire_.take(whole.numel());
@@ -25,7 +26,8 @@ SlotPool::Slot Reducer::to_wire(memory::TensorView whole) {
   return slot;
 }
 
-void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out, bool accumulate, Retire retire) {
+void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out,
+                             bool accumulate, Retire retire) {
   auto const& layout = context_.plan.unit(unit);
   auto in = whole;
   if (whole.dtype() != context_.config.communication_dtype) {
@@ -36,8 +38,10 @@ void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorV
   }
   auto const after = context_.compute.record();
   comm::Pending last;
-  for (auto const& blocks : cut_blocks(layout, context_.plan.ranks(), context_.config.reduce_bucket_size))
-    last = context_.comm.reduce_scatter(in, blocks, part(out, blocks.offset, blocks.count), accumulate, after);
+  for (auto const& blocks :
+       cut_blocks(layout, context_.plan.ranks(), context_.config.reduce_bucket_size))
+    last = context_.comm.reduce_scatter(in, blocks, part(out, blocks.offset, blocks.count),
+                                        accumulate, after);
   started(std::move(last), std::move(retire));
 }
 
@@ -55,10 +59,12 @@ void Reducer::all_reduce(int unit, memory::TensorView whole) {
   }
   auto const after = context_.compute.record();
   std::int64_t const total = context_.plan.unit(unit).padded_numel;
-  std::int64_t const piece = std::max(PartitionPlan::default_alignment, context_.config.reduce_bucket_size);
+  std::int64_t const piece =
+      std::max(PartitionPlan::default_alignment, context_.config.reduce_bucket_size);
   comm::Pending last;
   for (std::int64_t at = 0; at < total; at += piece)
-    last = context_.comm.all_reduce(part(data, at, std::min(piece, total - at)), comm::ReduceOp::sum, after);
+    last = context_.comm.all_reduce(part(data, at, std::min(piece, total - at)),
+                                    comm::ReduceOp::sum, after);
   started(std::move(last), std::move(retire));
 }
 
@@ -80,8 +86,10 @@ void Reducer::retire_all() {
 }
 
 void Reducer::finish() {
-  if (memory::tier_of(context_.compute) == memory::Tier::device) std::exchange(last_, {}).order_before(context_.compute);
-  else context_.comm.wait(std::exchange(last_, {}));
+  if (memory::tier_of(context_.compute) == memory::Tier::device)
+    std::exchange(last_, {}).order_before(context_.compute);
+  else
+    context_.comm.wait(std::exchange(last_, {}));
   retire_all();
 }
 

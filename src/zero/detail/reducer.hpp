@@ -1,6 +1,6 @@
 #pragma once
-/// Sums unit buffers of gradients over the ranks: cast to the wire dtype, cut into buckets, at most one reduction under way
-/// while the next unit's gradients are computed.
+/// Sums unit buffers of gradients over the ranks: cast to the wire dtype, cut into buckets, at most
+/// one reduction under way while the next unit's gradients are computed.
 
 #include <cstdint>
 #include <deque>
@@ -15,18 +15,21 @@ class Reducer {
  public:
   explicit Reducer(StoreContext const& context);
 
-  /// What to do with the buffer of a reduction once it may be touched again, given the point from which on.
+  /// What to do with the buffer of a reduction once it may be touched again, given the point from
+  /// which on.
   using Retire = std::function<void(memory::Event)>;
 
-  /// out [shard] (+)= sum over ranks of this rank's region of @p whole [padded unit]; @p out may be that region.
-  void reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out, bool accumulate, Retire retire = {});
+  /// out [shard] (+)= sum over ranks of this rank's region of @p whole [padded unit]; @p out may be
+  /// that region.
+  void reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out, bool accumulate,
+                      Retire retire = {});
   /// whole [padded unit] = sum over ranks.
   void all_reduce(int unit, memory::TensorView whole);
 
   /// Hands back all buffers; whoever takes one again waits for its reduction.
   void retire_all();
-  /// Lets the compute queue's later work use what every reduction of the step gives, and hands back all buffers. Blocks the host where
-  /// the host computes.
+  /// Lets the compute queue's later work use what every reduction of the step gives, and hands back
+  /// all buffers. Blocks the host where the host computes.
   void finish();
   /// Blocks the host until every reduction is done, and hands back all buffers.
   void wait_all();

@@ -7,15 +7,17 @@
 namespace tessera::zero::detail {
 namespace {
 
-/// Kernels write straight into the whole buffer when its dtype is the working dtype; else into a unit-sized slot that is added
-/// to it when the unit is complete.
+/// Kernels write straight into the whole buffer when its dtype is the working dtype; else into a
+/// unit-sized slot that is added to it when the unit is complete.
 class ResidentGradients final : public GradientFlow {
  public:
-  ResidentGradients(StoreContext const& context, StageRules const& rules, std::vector<memory::UnitSpec> const& units)
+  ResidentGradients(StoreContext const& context, StageRules const& rules,
+                    std::vector<memory::UnitSpec> const& units)
       : context_(context),
         rules_(rules),
         progress_(context.plan, units),
-        flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype, context.plan.padded_count()),
+        flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
+              context.plan.padded_count()),
         in_work_(context, progress_, units.size()),
         reducer_(context) {}
 
@@ -29,15 +31,18 @@ class ResidentGradients final : public GradientFlow {
     bool const first = progress_.open(unit);
     if (!direct()) return in_work_.lend(unit, first);
     if (first && micro_.first) progress_.clear_untied(context_.compute, unit, whole(unit));
-    return {parameter_views(context_.plan.unit(unit), whole(unit).data(), flat_.dtype()), !(first && micro_.first)};
+    return {parameter_views(context_.plan.unit(unit), whole(unit).data(), flat_.dtype()),
+            !(first && micro_.first)};
   }
 
   void complete(int unit) override {
     progress_.complete(unit);
     if (!direct()) add_slot(unit);
     if (!micro_.last || !rules_.reduces) return;
-    if (rules_.shards_optimizer) reducer_.reduce_scatter(unit, whole(unit), shard(unit), false);
-    else reducer_.all_reduce(unit, whole(unit));
+    if (rules_.shards_optimizer)
+      reducer_.reduce_scatter(unit, whole(unit), shard(unit), false);
+    else
+      reducer_.all_reduce(unit, whole(unit));
   }
 
   void finish() override {
@@ -46,21 +51,28 @@ class ResidentGradients final : public GradientFlow {
   }
   void settle() override { reducer_.wait_all(); }
 
-  void* region(int unit) const override { return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit)); }
+  void* region(int unit) const override {
+    return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit));
+  }
   std::size_t gradient_bytes() const override { return flat_.bytes(); }
   std::size_t buffer_bytes() const override { return in_work_.bytes() + reducer_.buffer_bytes(); }
 
  private:
   bool direct() const { return flat_.dtype() == context_.config.dtype; }
-  memory::TensorView whole(int unit) const { return flat_.view(full_offset(context_.plan, unit), context_.plan.unit(unit).padded_numel); }
+  memory::TensorView whole(int unit) const {
+    return flat_.view(full_offset(context_.plan, unit), context_.plan.unit(unit).padded_numel);
+  }
   memory::TensorView shard(int unit) const {
-    return part(whole(unit), context_.ownership.shard_begin(unit), context_.plan.unit(unit).shard_numel);
+    return part(whole(unit), context_.ownership.shard_begin(unit),
+                context_.plan.unit(unit).shard_numel);
   }
 
   void add_slot(int unit) {
     auto const lent = in_work_.take(unit);
-    if (micro_.first) kernels::cast(context_.compute, whole(unit), lent.data);
-    else kernels::add(context_.compute, whole(unit), lent.data);
+    if (micro_.first)
+      kernels::cast(context_.compute, whole(unit), lent.data);
+    else
+      kernels::add(context_.compute, whole(unit), lent.data);
     in_work_.give_back(lent, context_.compute.record());
   }
 
@@ -75,7 +87,8 @@ class ResidentGradients final : public GradientFlow {
 
 }  // namespace
 
-std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context, StageRules const& rules,
+std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context,
+                                                      StageRules const& rules,
                                                       std::vector<memory::UnitSpec> const& units) {
   return std::make_unique<ResidentGradients>(context, rules, units);
 }

@@ -11,10 +11,12 @@ class ResidentWeights final : public WeightStore {
  public:
   explicit ResidentWeights(StoreContext const& context)
       : context_(context),
-        flat_(context.comm, "weights", memory::Purpose::weights, context.config.dtype, context.plan.padded_count()),
+        flat_(context.comm, "weights", memory::Purpose::weights, context.config.dtype,
+              context.plan.padded_count()),
         arriving_(context.plan.units().size()) {
     for (int u = 0; u < static_cast<int>(context.plan.units().size()); ++u) {
-      auto const views = parameter_views(context.plan.unit(u), flat_.at(full_offset(context.plan, u)), flat_.dtype());
+      auto const views = parameter_views(context.plan.unit(u),
+                                         flat_.at(full_offset(context.plan, u)), flat_.dtype());
       views_.emplace_back(views.begin(), views.end());
     }
   }
@@ -26,13 +28,16 @@ class ResidentWeights final : public WeightStore {
     return {views_[static_cast<std::size_t>(unit)], {}};
   }
 
-  void* region(int unit) const override { return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit)); }
+  void* region(int unit) const override {
+    return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit));
+  }
 
   void publish(int unit) override {
     auto const& layout = context_.plan.unit(unit);
     auto const whole = flat_.view(full_offset(context_.plan, unit), layout.padded_numel);
     auto const after = context_.compute.record();
-    for (auto const& blocks : cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
+    for (auto const& blocks :
+         cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
       arriving_[static_cast<std::size_t>(unit)] = context_.comm.all_gather(whole, blocks, after);
   }
 
@@ -49,16 +54,21 @@ class ResidentWeights final : public WeightStore {
 
  private:
   /// All-gathers run in order, so a unit's last piece stands for all.
-  void order_before(int unit, memory::Queue& queue) { std::exchange(arriving_[static_cast<std::size_t>(unit)], {}).order_before(queue); }
+  void order_before(int unit, memory::Queue& queue) {
+    std::exchange(arriving_[static_cast<std::size_t>(unit)], {}).order_before(queue);
+  }
 
   StoreContext context_;
   CommBuffer flat_;
   std::vector<std::vector<memory::ConstTensorView>> views_;
-  std::vector<comm::Pending> arriving_;  ///< a unit's last all-gather, until somebody has waited for it
+  std::vector<comm::Pending>
+      arriving_;  ///< a unit's last all-gather, until somebody has waited for it
 };
 
 }  // namespace
 
-std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context) { return std::make_unique<ResidentWeights>(context); }
+std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context) {
+  return std::make_unique<ResidentWeights>(context);
+}
 
 }  // namespace tessera::zero::detail

@@ -11,10 +11,12 @@ namespace {
 
 class ShardedGradients final : public GradientFlow {
  public:
-  ShardedGradients(StoreContext const& context, StageRules const& rules, std::vector<memory::UnitSpec> const& units)
+  ShardedGradients(StoreContext const& context, StageRules const& rules,
+                   std::vector<memory::UnitSpec> const& units)
       : context_(context),
         progress_(context.plan, units),
-        shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype, context.plan.partition_numel()),
+        shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
+                context.plan.partition_numel()),
         in_work_(context, progress_, units.size()),
         reducer_(context) {}
 
@@ -25,14 +27,17 @@ class ShardedGradients final : public GradientFlow {
     reducer_.retire_all();
   }
 
-  memory::GradientLease lease(int unit) override { return in_work_.lend(unit, progress_.open(unit)); }
+  memory::GradientLease lease(int unit) override {
+    return in_work_.lend(unit, progress_.open(unit));
+  }
 
   void complete(int unit) override {
     progress_.complete(unit);
     auto const& layout = context_.plan.unit(unit);
     auto const lent = in_work_.take(unit);
-    reducer_.reduce_scatter(unit, lent.data, shards_.view(layout.partition_offset, layout.shard_numel), !micro_.first,
-                            [this, lent](memory::Event done) { in_work_.give_back(lent, std::move(done)); });
+    reducer_.reduce_scatter(
+        unit, lent.data, shards_.view(layout.partition_offset, layout.shard_numel), !micro_.first,
+        [this, lent](memory::Event done) { in_work_.give_back(lent, std::move(done)); });
   }
 
   void finish() override {
@@ -41,7 +46,9 @@ class ShardedGradients final : public GradientFlow {
   }
   void settle() override { reducer_.wait_all(); }
 
-  void* region(int unit) const override { return shards_.at(context_.plan.unit(unit).partition_offset); }
+  void* region(int unit) const override {
+    return shards_.at(context_.plan.unit(unit).partition_offset);
+  }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
   std::size_t buffer_bytes() const override { return in_work_.bytes() + reducer_.buffer_bytes(); }
 
@@ -56,7 +63,8 @@ class ShardedGradients final : public GradientFlow {
 
 }  // namespace
 
-std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context, StageRules const& rules,
+std::unique_ptr<GradientFlow> make_sharded_gradients(StoreContext const& context,
+                                                     StageRules const& rules,
                                                      std::vector<memory::UnitSpec> const& units) {
   return std::make_unique<ShardedGradients>(context, rules, units);
 }

@@ -21,7 +21,9 @@ SlotPool::Slot SlotPool::take(std::int64_t numel) {
   return slot;
 }
 
-void SlotPool::give_back(Slot const& slot, memory::Event ready) { free_.push_back({slot.index, std::move(ready)}); }
+void SlotPool::give_back(Slot const& slot, memory::Event ready) {
+  free_.push_back({slot.index, std::move(ready)});
+}
 
 void SlotPool::delay_free(memory::Event const& ready) {
   floor_ = ready;

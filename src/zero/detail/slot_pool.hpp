@@ -1,6 +1,7 @@
 #pragma once
-/// Reusable flat buffers for whole units. Which slot is taken depends on the order of calls only, never on time, so that all
-/// ranks allocate together; once a step has been through, later ones find what they need.
+/// Reusable flat buffers for whole units. Which slot is taken depends on the order of calls only,
+/// never on time, so that all ranks allocate together; once a step has been through, later ones
+/// find what they need.
 
 #include <cstdint>
 #include <string>
@@ -19,13 +20,16 @@ class SlotPool {
     std::size_t index = 0;
   };
 
-  SlotPool(std::string name, Dtype dtype, comm::Collectives& comm) : name_(std::move(name)), dtype_(dtype), comm_(comm) {}
+  SlotPool(std::string name, Dtype dtype, comm::Collectives& comm)
+      : name_(std::move(name)), dtype_(dtype), comm_(comm) {}
 
-  /// The smallest free slot that is large enough and at most twice as large as needed, else a new one. Collective when new.
+  /// The smallest free slot that is large enough and at most twice as large as needed, else a new
+  /// one. Collective when new.
   Slot take(std::int64_t numel);
   /// The slot may be written again after @p ready.
   void give_back(Slot const& slot, memory::Event ready);
-  /// Free slots may be written only after @p ready, a later point than those they were given back with.
+  /// Free slots may be written only after @p ready, a later point than those they were given back
+  /// with.
   void delay_free(memory::Event const& ready);
   std::size_t bytes() const;
 

@@ -7,45 +7,59 @@
 namespace tessera::zero::detail {
 namespace {
 
-bool is_training_dtype(Dtype dtype) { return dtype == Dtype::fp32 || dtype == Dtype::fp16 || dtype == Dtype::bf16; }
+bool is_training_dtype(Dtype dtype) {
+  return dtype == Dtype::fp32 || dtype == Dtype::fp16 || dtype == Dtype::bf16;
+}
 
 void validate_dtypes(EngineConfig const& c) {
-  TESSERA_VALIDATE(is_training_dtype(c.dtype), ConfigError, "the training dtype is ", name_of(c.dtype), "; use fp32, fp16 or bf16");
-  TESSERA_VALIDATE(is_training_dtype(c.communication_dtype), ConfigError, "communication_data_type is ", name_of(c.communication_dtype),
+  TESSERA_VALIDATE(is_training_dtype(c.dtype), ConfigError, "the training dtype is ",
+                   name_of(c.dtype), "; use fp32, fp16 or bf16");
+  TESSERA_VALIDATE(is_training_dtype(c.communication_dtype), ConfigError,
+                   "communication_data_type is ", name_of(c.communication_dtype),
                    "; gradients can be sent as fp32, fp16 or bf16");
-  TESSERA_VALIDATE(c.accumulation_dtype == Dtype::fp32 || c.accumulation_dtype == c.dtype, ConfigError, "grad_accum_dtype is ",
-                   name_of(c.accumulation_dtype), " with ", name_of(c.dtype), " weights; use fp32 or the dtype of the weights");
+  TESSERA_VALIDATE(c.accumulation_dtype == Dtype::fp32 || c.accumulation_dtype == c.dtype,
+                   ConfigError, "grad_accum_dtype is ", name_of(c.accumulation_dtype), " with ",
+                   name_of(c.dtype), " weights; use fp32 or the dtype of the weights");
 }
 
 void validate_sizes(EngineConfig const& c) {
-  TESSERA_VALIDATE(c.accumulation_steps >= 1, ConfigError, "gradient_accumulation_steps is ", c.accumulation_steps, "; it must be at least 1");
-  TESSERA_VALIDATE(c.reduce_bucket_size > 0, ConfigError, "reduce_bucket_size is ", c.reduce_bucket_size,
+  TESSERA_VALIDATE(c.accumulation_steps >= 1, ConfigError, "gradient_accumulation_steps is ",
+                   c.accumulation_steps, "; it must be at least 1");
+  TESSERA_VALIDATE(c.reduce_bucket_size > 0, ConfigError, "reduce_bucket_size is ",
+                   c.reduce_bucket_size,
                    " elements; it must be positive (500000000 is the default)");
-  TESSERA_VALIDATE(c.allgather_bucket_size > 0, ConfigError, "allgather_bucket_size is ", c.allgather_bucket_size,
+  TESSERA_VALIDATE(c.allgather_bucket_size > 0, ConfigError, "allgather_bucket_size is ",
+                   c.allgather_bucket_size,
                    " elements; it must be positive (500000000 is the default)");
-  TESSERA_VALIDATE(c.prefetch_bucket_size >= 0, ConfigError, "stage3_prefetch_bucket_size is ", c.prefetch_bucket_size,
-                   " elements; it must not be negative");
-  TESSERA_VALIDATE(c.max_live_parameters >= 0, ConfigError, "stage3_max_live_parameters is ", c.max_live_parameters,
-                   " elements; it must not be negative");
+  TESSERA_VALIDATE(c.prefetch_bucket_size >= 0, ConfigError, "stage3_prefetch_bucket_size is ",
+                   c.prefetch_bucket_size, " elements; it must not be negative");
+  TESSERA_VALIDATE(c.max_live_parameters >= 0, ConfigError, "stage3_max_live_parameters is ",
+                   c.max_live_parameters, " elements; it must not be negative");
 }
 
 void validate_optimizer(EngineConfig const& c) {
-  TESSERA_VALIDATE(c.max_grad_norm >= 0.0 && std::isfinite(c.max_grad_norm), ConfigError, "gradient_clipping is ", c.max_grad_norm,
+  TESSERA_VALIDATE(c.max_grad_norm >= 0.0 && std::isfinite(c.max_grad_norm), ConfigError,
+                   "gradient_clipping is ", c.max_grad_norm,
                    "; use a positive norm, or 0 for none");
-  TESSERA_VALIDATE(c.beta1 >= 0.0 && c.beta1 < 1.0, ConfigError, "adam beta1 is ", c.beta1, "; it must lie in [0, 1)");
-  TESSERA_VALIDATE(c.beta2 >= 0.0 && c.beta2 < 1.0, ConfigError, "adam beta2 is ", c.beta2, "; it must lie in [0, 1)");
-  TESSERA_VALIDATE(c.epsilon > 0.0 && std::isfinite(c.epsilon), ConfigError, "adam epsilon is ", c.epsilon,
+  TESSERA_VALIDATE(c.beta1 >= 0.0 && c.beta1 < 1.0, ConfigError, "adam beta1 is ", c.beta1,
+                   "; it must lie in [0, 1)");
+  TESSERA_VALIDATE(c.beta2 >= 0.0 && c.beta2 < 1.0, ConfigError, "adam beta2 is ", c.beta2,
+                   "; it must lie in [0, 1)");
+  TESSERA_VALIDATE(c.epsilon > 0.0 && std::isfinite(c.epsilon), ConfigError, "adam epsilon is ",
+                   c.epsilon,
                    "; it must be positive, or elements without a gradient divide by zero");
-  TESSERA_VALIDATE(c.weight_decay >= 0.0 && std::isfinite(c.weight_decay), ConfigError, "weight_decay is ", c.weight_decay,
-                   "; it must not be negative");
+  TESSERA_VALIDATE(c.weight_decay >= 0.0 && std::isfinite(c.weight_decay), ConfigError,
+                   "weight_decay is ", c.weight_decay, "; it must not be negative");
   auto const& s = c.loss_scaler;
-  TESSERA_VALIDATE(s.dynamic || (s.static_scale > 0.0 && std::isfinite(s.static_scale)), ConfigError, "loss_scale is ", s.static_scale,
+  TESSERA_VALIDATE(s.dynamic || (s.static_scale > 0.0 && std::isfinite(s.static_scale)),
+                   ConfigError, "loss_scale is ", s.static_scale,
                    "; it must be positive, or 0 for a dynamic scale");
 }
 
 Dtype kept_gradient_dtype(EngineConfig const& c, bool sharded) {
   if (c.accumulation_steps > 1) return c.accumulation_dtype;
-  // A shard is written by the reduction, whose sums are fp32: a wire of another dtype leaves nothing to gain from rounding them.
+  // A shard is written by the reduction, whose sums are fp32: a wire of another dtype leaves
+  // nothing to gain from rounding them.
   return sharded && c.communication_dtype != c.dtype ? Dtype::fp32 : c.dtype;
 }
 
@@ -63,7 +77,8 @@ StageRules rules_for(EngineConfig const& config, int ranks) {
 }
 
 void validate(EngineConfig const& config) {
-  TESSERA_VALIDATE(config.stage >= 0 && config.stage <= 3, ConfigError, "zero_optimization.stage is ", config.stage, "; use 0, 1, 2 or 3");
+  TESSERA_VALIDATE(config.stage >= 0 && config.stage <= 3, ConfigError,
+                   "zero_optimization.stage is ", config.stage, "; use 0, 1, 2 or 3");
   validate_dtypes(config);
   validate_sizes(config);
   validate_optimizer(config);

@@ -1,5 +1,6 @@
 #pragma once
-/// What a ZeRO stage means, as data: the rest of the layer asks these values, never the stage number.
+/// What a ZeRO stage means, as data: the rest of the layer asks these values, never the stage
+/// number.
 
 #include <cstdint>
 
@@ -9,7 +10,8 @@ namespace tessera::zero::detail {
 
 struct StageRules {
   bool shards_weights = false;    ///< stage 3: weights are gathered for a lease
-  bool shards_gradients = false;  ///< stages 2, 3: reduce-scattered in every micro-step; else kept whole, reduced in the last
+  bool shards_gradients = false;  ///< stages 2, 3: reduce-scattered in every micro-step; else kept
+                                  ///< whole, reduced in the last
   bool shards_optimizer = false;  ///< stages 1..3: masters and moments of the owned region only
   bool reduces = false;           ///< there is more than one rank
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that wait for the optimizer
@@ -22,8 +24,8 @@ StageRules rules_for(EngineConfig const& config, int ranks);
 /// @throws ConfigError naming the setting, its value and what it may be
 void validate(EngineConfig const& config);
 
-/// The region of a unit that this rank updates, and where it stands in the rank's flat state: the whole unit when the optimizer
-/// is replicated, else the rank's shard.
+/// The region of a unit that this rank updates, and where it stands in the rank's flat state: the
+/// whole unit when the optimizer is replicated, else the rank's shard.
 struct Ownership {
   PartitionPlan const* plan = nullptr;
   int rank = 0;
@@ -31,14 +33,22 @@ struct Ownership {
 
   std::int64_t shard_begin(int unit) const { return rank * plan->unit(unit).shard_numel; }
   std::int64_t begin(int unit) const { return replicated ? 0 : shard_begin(unit); }
-  std::int64_t numel(int unit) const { return replicated ? plan->unit(unit).padded_numel : plan->unit(unit).shard_numel; }
-  std::int64_t state_offset(int unit) const { return plan->unit(unit).partition_offset * (replicated ? plan->ranks() : 1); }
-  std::int64_t state_numel() const { return replicated ? plan->padded_count() : plan->partition_numel(); }
+  std::int64_t numel(int unit) const {
+    return replicated ? plan->unit(unit).padded_numel : plan->unit(unit).shard_numel;
+  }
+  std::int64_t state_offset(int unit) const {
+    return plan->unit(unit).partition_offset * (replicated ? plan->ranks() : 1);
+  }
+  std::int64_t state_numel() const {
+    return replicated ? plan->padded_count() : plan->partition_numel();
+  }
   /// Of this rank's shard within the region.
   std::int64_t shard_offset(int unit) const { return shard_begin(unit) - begin(unit); }
 };
 
 /// Offset of a unit in a buffer that holds all units whole, one after the other.
-inline std::int64_t full_offset(PartitionPlan const& plan, int unit) { return plan.unit(unit).partition_offset * plan.ranks(); }
+inline std::int64_t full_offset(PartitionPlan const& plan, int unit) {
+  return plan.unit(unit).partition_offset * plan.ranks();
+}
 
 }  // namespace tessera::zero::detail

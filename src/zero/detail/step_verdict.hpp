@@ -1,6 +1,7 @@
 #pragma once
-/// The verdict on a step's gradients: the same bits on every rank and in every stage, formed on the compute queue. On a device the host
-/// learns it while the update that depends on it is already under way.
+/// The verdict on a step's gradients: the same bits on every rank and in every stage, formed on the
+/// compute queue. On a device the host learns it while the update that depends on it is already
+/// under way.
 
 #include "detail/comm_buffer.hpp"
 #include "detail/weight_store.hpp"
@@ -15,7 +16,8 @@ class StepVerdict {
   explicit StepVerdict(StoreContext const& context);
 
   /// Each rank looks at its own shards (@p shards), also where it holds everything. Collective.
-  void form(std::vector<kernels::GradientRun> const& shards, Dtype dtype, kernels::GradientRule const& rule);
+  void form(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
+            kernels::GradientRule const& rule);
   /// Where the update's kernels read it.
   kernels::AdamWControl const* control() const { return &formed()->control; }
   /// On the host read() takes no time: what it forbids need not be begun. Equal on all ranks.
@@ -24,10 +26,12 @@ class StepVerdict {
   kernels::GradientVerdict read() const;
 
  private:
-  kernels::GradientVerdict* formed() const { return static_cast<kernels::GradientVerdict*>(formed_.data()); }
+  kernels::GradientVerdict* formed() const {
+    return static_cast<kernels::GradientVerdict*>(formed_.data());
+  }
 
   StoreContext context_;
-  CommBuffer sums_;           ///< [2] fp64, see kernels::gradient_statistics
+  CommBuffer sums_;                  ///< [2] fp64, see kernels::gradient_statistics
   memory::Buffer formed_, arrived_;  ///< arrived_: pinned, on a device only
   comm::Pending summed_;
   memory::Event known_;

@@ -9,10 +9,12 @@ namespace tessera::zero::detail {
 namespace {
 
 std::vector<Run> untied_runs(memory::UnitSpec const& spec, UnitLayout const& layout) {
-  bool const tied = std::any_of(spec.parameters.begin(), spec.parameters.end(), [](auto const& p) { return !p.aliases.empty(); });
+  bool const tied = std::any_of(spec.parameters.begin(), spec.parameters.end(),
+                                [](auto const& p) { return !p.aliases.empty(); });
   std::vector<Run> out;
   for (std::size_t i = 0; tied && i < spec.parameters.size(); ++i)
-    if (spec.parameters[i].aliases.empty()) out.push_back({layout.parameters[i].offset, layout.parameters[i].numel});
+    if (spec.parameters[i].aliases.empty())
+      out.push_back({layout.parameters[i].offset, layout.parameters[i].numel});
   return out;
 }
 
@@ -30,24 +32,32 @@ UnitProgress::UnitProgress(PartitionPlan const& plan, std::vector<memory::UnitSp
   }
 }
 
-void UnitProgress::begin_micro_step() { std::fill(states_.begin(), states_.end(), State::untouched); }
+void UnitProgress::begin_micro_step() {
+  std::fill(states_.begin(), states_.end(), State::untouched);
+}
 
 bool UnitProgress::open(int unit) {
-  TESSERA_VALIDATE(state(unit) != State::complete, InternalError, "gradients of unit ", plan_->unit(unit).name,
+  TESSERA_VALIDATE(state(unit) != State::complete, InternalError, "gradients of unit ",
+                   plan_->unit(unit).name,
                    " are asked for after they were declared complete in the same micro-step");
   return std::exchange(state(unit), State::open) == State::untouched;
 }
 
 void UnitProgress::complete(int unit) {
-  TESSERA_VALIDATE(state(unit) == State::open, InternalError, "gradients of unit ", plan_->unit(unit).name, " are declared complete, but ",
-                   state(unit) == State::complete ? "were so already in this micro-step" : "nothing was written to them in this micro-step");
+  TESSERA_VALIDATE(state(unit) == State::open, InternalError, "gradients of unit ",
+                   plan_->unit(unit).name, " are declared complete, but ",
+                   state(unit) == State::complete
+                       ? "were so already in this micro-step"
+                       : "nothing was written to them in this micro-step");
   state(unit) = State::complete;
 }
 
 void UnitProgress::expect_all_complete() const {
   for (std::size_t u = 0; u < states_.size(); ++u)
-    TESSERA_VALIDATE(states_[u] == State::complete, InternalError, "the micro-step ends without complete gradients of unit ",
-                     plan_->units()[u].name, "; every unit needs gradient() and gradient_complete() in every micro-step");
+    TESSERA_VALIDATE(states_[u] == State::complete, InternalError,
+                     "the micro-step ends without complete gradients of unit ",
+                     plan_->units()[u].name,
+                     "; every unit needs gradient() and gradient_complete() in every micro-step");
 }
 
 void UnitProgress::clear_untied(memory::Queue& compute, int unit, memory::TensorView whole) const {

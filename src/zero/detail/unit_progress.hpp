@@ -1,6 +1,6 @@
 #pragma once
-/// What every gradient flow keeps per unit: whether contributions of this micro-step are there, and which elements no kernel
-/// will overwrite.
+/// What every gradient flow keeps per unit: whether contributions of this micro-step are there, and
+/// which elements no kernel will overwrite.
 
 #include <vector>
 
@@ -21,8 +21,8 @@ class UnitProgress {
   /// @throws InternalError naming the first unit that is not complete
   void expect_all_complete() const;
 
-  /// Zeroes what the first contribution may leave unwritten in a unit with tied parameters: those that are not tied. The tied ones
-  /// are written by every contributor.
+  /// Zeroes what the first contribution may leave unwritten in a unit with tied parameters: those
+  /// that are not tied. The tied ones are written by every contributor.
   void clear_untied(memory::Queue& compute, int unit, memory::TensorView whole) const;
   /// Zeroes what belongs to no parameter, so that sums over the whole buffer see only gradients.
   void clear_padding(memory::Queue& compute, int unit, memory::TensorView whole) const;

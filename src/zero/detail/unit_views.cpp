@@ -9,12 +9,19 @@ namespace {
 
 memory::TensorView shaped(void* data, Dtype dtype, std::vector<std::int64_t> const& s) {
   switch (s.size()) {
-    case 0: return {data, dtype, {1}};
-    case 1: return {data, dtype, {s[0]}};
-    case 2: return {data, dtype, {s[0], s[1]}};
-    case 3: return {data, dtype, {s[0], s[1], s[2]}};
-    case 4: return {data, dtype, {s[0], s[1], s[2], s[3]}};
-    default: throw InternalError(concat("a parameter has ", s.size(), " dimensions; views have at most 4"));
+    case 0:
+      return {data, dtype, {1}};
+    case 1:
+      return {data, dtype, {s[0]}};
+    case 2:
+      return {data, dtype, {s[0], s[1]}};
+    case 3:
+      return {data, dtype, {s[0], s[1], s[2]}};
+    case 4:
+      return {data, dtype, {s[0], s[1], s[2], s[3]}};
+    default:
+      throw InternalError(
+          concat("a parameter has ", s.size(), " dimensions; views have at most 4"));
   }
 }
 
@@ -24,7 +31,9 @@ std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* ba
   std::vector<memory::TensorView> out;
   out.reserve(unit.parameters.size());
   for (auto const& p : unit.parameters)
-    out.push_back(shaped(static_cast<std::byte*>(base) + static_cast<std::size_t>(p.offset) * size_of(dtype), dtype, p.shape));
+    out.push_back(
+        shaped(static_cast<std::byte*>(base) + static_cast<std::size_t>(p.offset) * size_of(dtype),
+               dtype, p.shape));
   return out;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /// Where the working weights are and how a lease gets them.
 
-#include <cstddef>
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -24,9 +24,11 @@ class WeightStore {
 
   /// Working weights of the region that this rank updates (Ownership::begin on).
   virtual void* region(int unit) const = 0;
-  /// The rank's own shard of @p unit has new values after what is on the compute queue: brings them to where others need them.
+  /// The rank's own shard of @p unit has new values after what is on the compute queue: brings them
+  /// to where others need them.
   virtual void publish(int unit) = 0;
-  /// Lets the compute queue's later work change weights: orders it after every transfer under way. No lease may be out.
+  /// Lets the compute queue's later work change weights: orders it after every transfer under way.
+  /// No lease may be out.
   virtual void prepare_update() = 0;
   /// Blocks the host until no transfer is under way.
   virtual void settle() = 0;

@@ -18,7 +18,8 @@ std::string sealed(std::string_view bytes) {
   auto const at = bytes.rfind("\"manifest_xxh3\"");
   if (at == std::string_view::npos) return std::string(bytes);
   std::string text(bytes.substr(0, at));
-  std::string const sum = checkpoint::detail::to_hex({checkpoint::detail::xxh3(text.data(), static_cast<std::int64_t>(text.size()))});
+  std::string const sum = checkpoint::detail::to_hex(
+      {checkpoint::detail::xxh3(text.data(), static_cast<std::int64_t>(text.size()))});
   return text + "\"manifest_xxh3\": \"" + sum + "\"\n}\n";
 }
 
@@ -28,9 +29,12 @@ std::string sealed(std::string_view bytes) {
 void json(std::string_view bytes) {
   if (bytes.empty()) return;
   try {
-    auto const tree = ConfigTree::parse(bytes.substr(1), "fuzz", bytes[0] & 1 ? ConfigTree::Syntax::relaxed : ConfigTree::Syntax::strict);
+    auto const tree =
+        ConfigTree::parse(bytes.substr(1), "fuzz",
+                          bytes[0] & 1 ? ConfigTree::Syntax::relaxed : ConfigTree::Syntax::strict);
     auto const text = tree.dump();
-    require(ConfigTree::parse(text, "again").dump() == text, "a document changes when it is written and read");
+    require(ConfigTree::parse(text, "again").dump() == text,
+            "a document changes when it is written and read");
   } catch (Error const&) {
   }
 }
@@ -39,7 +43,8 @@ void manifest(std::string_view bytes) {
   try {
     auto const read = checkpoint::parse_manifest(sealed(bytes), "directory");
     auto const again = checkpoint::parse_manifest(checkpoint::manifest_text(read), "directory");
-    require(again.tensors == read.tensors && again.shards == read.shards && again.step == read.step, "a manifest changes when it is written and read");
+    require(again.tensors == read.tensors && again.shards == read.shards && again.step == read.step,
+            "a manifest changes when it is written and read");
     require(read.parameter_count() >= 0 && read.shard_bytes() >= 0, "a size overflows");
   } catch (Error const&) {
   }
@@ -50,11 +55,15 @@ void model_config(std::string_view bytes) {
     auto const tree = ConfigTree::parse(bytes, "config.json");
     // building a list of a hundred thousand layers is right, but slow
     for (auto const* key : {"n_layer", "num_hidden_layers"})
-      if (auto const* layers = tree.find(key); layers && layers->is_int() && layers->as_int() > 64 && layers->as_int() <= 100'000) return;
+      if (auto const* layers = tree.find(key);
+          layers && layers->is_int() && layers->as_int() > 64 && layers->as_int() <= 100'000)
+        return;
     auto const model = model::make_model(tree, Dtype::fp32);
     std::int64_t numel = 0;
     for (auto const& unit : model->units())
-      for (auto const& parameter : unit.parameters) require(!__builtin_add_overflow(numel, parameter.numel(), &numel) && parameter.numel() > 0, "a size overflows");
+      for (auto const& parameter : unit.parameters)
+        require(!__builtin_add_overflow(numel, parameter.numel(), &numel) && parameter.numel() > 0,
+                "a size overflows");
   } catch (Error const&) {
   }
 }

@@ -8,7 +8,9 @@
 namespace tessera::fuzz {
 namespace {
 
-constexpr std::string_view sample = "The jargon file's 3rd edition,\n\t  \xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 <|endoftext|> ends   here.\r\n";
+constexpr std::string_view sample =
+    "The jargon file's 3rd edition,\n\t  \xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80 <|endoftext|> ends   "
+    "here.\r\n";
 
 void use(std::filesystem::path const& path) {
   try {
@@ -42,9 +44,12 @@ void vocabulary(std::string_view bytes) {
 /// First byte: the kind of file.
 void records(std::string_view bytes) {
   if (bytes.empty()) return;
-  constexpr char const* names[] = {"text.txt", "text.jsonl", "text.json", "text.txt.gz", "text.jsonl.gz"};
+  constexpr char const* names[] = {"text.txt", "text.jsonl", "text.json", "text.txt.gz",
+                                   "text.jsonl.gz"};
   try {
-    auto const reader = data::detail::open_records(put(names[static_cast<unsigned char>(bytes[0]) % 5], bytes.substr(1)), data::LineBreaks::keep);
+    auto const reader = data::detail::open_records(
+        put(names[static_cast<unsigned char>(bytes[0]) % 5], bytes.substr(1)),
+        data::LineBreaks::keep);
     std::string record;
     for (int i = 0; i < 1000 && reader->next(record);) ++i;
   } catch (Error const&) {
@@ -61,7 +66,8 @@ void blocks(std::string_view bytes) {
     std::memcpy(file.data(), &header, sizeof header);
   }
   try {
-    auto const read = data::BlockFile::open(put("blocks.tsrb", file), header.request_key, data::BlockFile::Check::header);
+    auto const read = data::BlockFile::open(put("blocks.tsrb", file), header.request_key,
+                                            data::BlockFile::Check::header);
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < read.count(); ++i)
       for (auto const id : read.block(i)) sum += id;

@@ -19,7 +19,8 @@ void read_some(TorchFile const& file, PickleValue value) {
   if (!place) return;
   std::vector<float> out(static_cast<std::size_t>(std::min(most_read, place->numel)));
   read_as_fp32(file.file(), *place, 0, static_cast<std::int64_t>(out.size()), out.data());
-  read_as_fp32(file.file(), *place, place->numel - static_cast<std::int64_t>(out.size()), static_cast<std::int64_t>(out.size()), out.data());
+  read_as_fp32(file.file(), *place, place->numel - static_cast<std::int64_t>(out.size()),
+               static_cast<std::int64_t>(out.size()), out.data());
 }
 
 /// Every value in every way it can be asked for.
@@ -27,9 +28,12 @@ void visit(TorchFile const& file) {
   auto const& pickle = file.pickle();
   for (std::size_t i = 0; i < std::min<std::size_t>(pickle.values(), 2000); ++i) {
     auto const value = pickle.value(static_cast<Pickle::Id>(i));
-    for (auto const& look : {+[](TorchFile const& f, PickleValue v) { read_some(f, v); }, +[](TorchFile const& f, PickleValue v) { (void)f.number(v); },
+    for (auto const &look : {+[](TorchFile const&f, PickleValue v) { read_some(f, v); },
+                             +[](TorchFile const&f, PickleValue v) { (void)f.number(v); },
                              +[](TorchFile const&, PickleValue v) { (void)v.to_tree().dump(); },
-                             +[](TorchFile const&, PickleValue v) { v.each_member([](std::string const&, PickleValue) {}); },
+                             +[](TorchFile const&, PickleValue v) {
+                               v.each_member([](std::string const&, PickleValue) {});
+                             },
                              +[](TorchFile const&, PickleValue v) { (void)read_shape(v); }})
       try {
         look(file, value);
@@ -59,7 +63,14 @@ void add_member(Bytes& file, Bytes& directory, std::string const& name, std::str
   auto const crc = crc32_z(0, reinterpret_cast<Bytef const*>(content.data()), content.size());
   std::size_t const at = file.size();
   auto const common = [&](Bytes& to) {
-    to.number(0, 2).number(0, 2).number(0, 4).number(crc, 4).number(content.size(), 4).number(content.size(), 4).number(name.size(), 2).number(0, 2);
+    to.number(0, 2)
+        .number(0, 2)
+        .number(0, 4)
+        .number(crc, 4)
+        .number(content.size(), 4)
+        .number(content.size(), 4)
+        .number(name.size(), 2)
+        .number(0, 2);
   };
   file.number(0x04034b50, 4).number(20, 2);
   common(file);
@@ -84,11 +95,19 @@ std::pair<std::string_view, std::string_view> split(std::string_view bytes) {
 std::string archive_of(std::string const& root, std::string_view pickle, int storages) {
   static std::string const storage(16384, '\x3d');
   Bytes file, directory;
-  for (int i = 0; i < storages; ++i) add_member(file, directory, concat(root, "/data/", i), storage);
+  for (int i = 0; i < storages; ++i)
+    add_member(file, directory, concat(root, "/data/", i), storage);
   add_member(file, directory, root + "/data.pkl", pickle);
   std::size_t const at = file.size(), bytes = directory.size();
   auto const members = static_cast<std::uint64_t>(storages) + 1;
-  file.text(directory.take()).number(0x06054b50, 4).number(0, 4).number(members, 2).number(members, 2).number(bytes, 4).number(at, 4).number(0, 2);
+  file.text(directory.take())
+      .number(0x06054b50, 4)
+      .number(0, 4)
+      .number(members, 2)
+      .number(members, 2)
+      .number(bytes, 4)
+      .number(at, 4)
+      .number(0, 2);
   return file.take();
 }
 
@@ -128,13 +147,16 @@ void torch_pickle(std::string_view bytes) {
 void deepspeed(std::string_view bytes) {
   auto const [optimizer, model] = split(bytes);
   std::filesystem::create_directories(folder() / "step1");
-  put("step1/zero_pp_rank_0_mp_rank_00_optim_states.pt", archive_of("zero_pp_rank_0_mp_rank_00_optim_states", optimizer, 6));
-  for (auto const* name : {"mp_rank_00_model_states", "zero_pp_rank_0_mp_rank_00_model_states"}) put(concat("step1/", name, ".pt"), archive_of(name, model, 20));
+  put("step1/zero_pp_rank_0_mp_rank_00_optim_states.pt",
+      archive_of("zero_pp_rank_0_mp_rank_00_optim_states", optimizer, 6));
+  for (auto const* name : {"mp_rank_00_model_states", "zero_pp_rank_0_mp_rank_00_model_states"})
+    put(concat("step1/", name, ".pt"), archive_of(name, model, 20));
   try {
     auto source = read_deepspeed(folder() / "step1", Wanted::training_state, CrcCheck::pickle);
     std::vector<float> out(static_cast<std::size_t>(most_read));
     for (std::size_t t = 0; t < source.tensors.size(); ++t)
-      for (std::size_t s = 0; s < 3; ++s) source.read(t, s, 0, std::min(most_read, source.tensors[t].numel), out.data());
+      for (std::size_t s = 0; s < 3; ++s)
+        source.read(t, s, 0, std::min(most_read, source.tensors[t].numel), out.data());
   } catch (Error const&) {
   }
 }

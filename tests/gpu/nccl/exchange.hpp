@@ -1,5 +1,6 @@
 #pragma once
-/// A file that the ranks of one fake communicator map: who is there, what each calls, and one piece of each rank's data at a time.
+/// A file that the ranks of one fake communicator map: who is there, what each calls, and one piece
+/// of each rank's data at a time.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,10 +21,12 @@ class Exchange {
   static constexpr std::size_t piece_bytes = std::size_t{1} << 20;
   static constexpr std::size_t card_bytes = 4096;
 
-  Exchange(std::string path, int ranks, int rank) : path_(std::move(path)), ranks_(ranks), rank_(rank) {
+  Exchange(std::string path, int ranks, int rank)
+      : path_(std::move(path)), ranks_(ranks), rank_(rank) {
     bytes_ = static_cast<std::size_t>(ranks) * (sizeof(Seat) + card_bytes + piece_bytes);
     int const file = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes_)) != 0) throw std::runtime_error("cannot make " + path_);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes_)) != 0)
+      throw std::runtime_error("cannot make " + path_);
     void* const at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (at == MAP_FAILED) throw std::runtime_error("cannot map " + path_);
@@ -41,21 +44,31 @@ class Exchange {
 
   void join() { seat(rank_).joined = 1; }
   void leave() { seat(rank_).left = 1; }
-  bool all_joined() const { return all([](Seat const& s) { return s.joined == 1; }); }
-  bool all_left() const { return all([](Seat const& s) { return s.left == 1; }); }
+  bool all_joined() const {
+    return all([](Seat const& s) { return s.joined == 1; });
+  }
+  bool all_left() const {
+    return all([](Seat const& s) { return s.left == 1; });
+  }
 
   /// A rank's card and piece may be written between two meetings and read after the second.
-  std::byte* card(int rank) const { return base_ + static_cast<std::size_t>(ranks_) * sizeof(Seat) + static_cast<std::size_t>(rank) * card_bytes; }
+  std::byte* card(int rank) const {
+    return base_ + static_cast<std::size_t>(ranks_) * sizeof(Seat) +
+           static_cast<std::size_t>(rank) * card_bytes;
+  }
   std::byte* piece(int rank) const {
-    return base_ + static_cast<std::size_t>(ranks_) * (sizeof(Seat) + card_bytes) + static_cast<std::size_t>(rank) * piece_bytes;
+    return base_ + static_cast<std::size_t>(ranks_) * (sizeof(Seat) + card_bytes) +
+           static_cast<std::size_t>(rank) * piece_bytes;
   }
   /// Until every rank has come as often as this one; false when given up.
   bool meet(std::atomic<bool> const& give_up) {
     auto const mine = ++seat(rank_).arrived;
     for (int looks = 0; !all([mine](Seat const& s) { return s.arrived >= mine; }); ++looks) {
       if (give_up) return false;
-      if (looks < 50) std::this_thread::yield();
-      else std::this_thread::sleep_for(std::chrono::microseconds(20));
+      if (looks < 50)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
     return !give_up;
   }

@@ -23,25 +23,36 @@ struct Card {
 static_assert(sizeof(Card) <= Exchange::card_bytes);
 
 Card& card(Exchange& x, int rank) { return *reinterpret_cast<Card*>(x.card(rank)); }
-bool is_message(int kind) { return kind == static_cast<int>(NcclKind::send) || kind == static_cast<int>(NcclKind::receive); }
+bool is_message(int kind) {
+  return kind == static_cast<int>(NcclKind::send) || kind == static_cast<int>(NcclKind::receive);
+}
 
 template <class F>
 void with_type(ncclDataType_t type, F&& f) {
   switch (type) {
-    case ncclFloat16: return f(float16{});
-    case ncclBfloat16: return f(bfloat16{});
-    case ncclFloat64: return f(double{});
-    case ncclInt32: return f(std::int32_t{});
-    case ncclInt64: return f(std::int64_t{});
-    case ncclUint8: return f(std::uint8_t{});
-    default: return f(float{});
+    case ncclFloat16:
+      return f(float16{});
+    case ncclBfloat16:
+      return f(bfloat16{});
+    case ncclFloat64:
+      return f(double{});
+    case ncclInt32:
+      return f(std::int32_t{});
+    case ncclInt64:
+      return f(std::int64_t{});
+    case ncclUint8:
+      return f(std::uint8_t{});
+    default:
+      return f(float{});
   }
 }
 
 template <class T>
 T combined(T a, T b, ncclRedOp_t op) {
   if constexpr (std::is_integral_v<T>) {
-    if (op == ncclSum) return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+    if (op == ncclSum)
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
+                            static_cast<std::make_unsigned_t<T>>(b));
     return op == ncclMax ? std::max(a, b) : std::min(a, b);
   } else if constexpr (std::is_same_v<T, double>) {
     return op == ncclSum ? a + b : op == ncclMax ? std::fmax(a, b) : std::fmin(a, b);
@@ -52,12 +63,14 @@ T combined(T a, T b, ncclRedOp_t op) {
 }
 
 /// to[i] = op over ranks of their piece's element i.
-void combine_pieces(Exchange const& x, std::byte* to, std::size_t n, ncclDataType_t type, ncclRedOp_t op) {
+void combine_pieces(Exchange const& x, std::byte* to, std::size_t n, ncclDataType_t type,
+                    ncclRedOp_t op) {
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
     for (std::size_t i = 0; i < n; ++i) {
       T sum = reinterpret_cast<T const*>(x.piece(0))[i];
-      for (int q = 1; q < x.ranks(); ++q) sum = combined(sum, reinterpret_cast<T const*>(x.piece(q))[i], op);
+      for (int q = 1; q < x.ranks(); ++q)
+        sum = combined(sum, reinterpret_cast<T const*>(x.piece(q))[i], op);
       reinterpret_cast<T*>(to)[i] = sum;
     }
   });
@@ -95,17 +108,24 @@ bool collective(Exchange& x, GiveUp& give_up, NcclCall const& c) {
   std::size_t const bytes = c.count * size_of(c.type);
   bool done = true;
   switch (c.kind) {
-    case NcclKind::broadcast: return spread(x, give_up, c.send, c.receive, bytes, c.peer);
-    case NcclKind::all_reduce: return reduce(x, give_up, c.send, c.receive, c);
-    case NcclKind::reduce: return reduce(x, give_up, c.send, x.rank() == c.peer ? c.receive : nullptr, c);
+    case NcclKind::broadcast:
+      return spread(x, give_up, c.send, c.receive, bytes, c.peer);
+    case NcclKind::all_reduce:
+      return reduce(x, give_up, c.send, c.receive, c);
+    case NcclKind::reduce:
+      return reduce(x, give_up, c.send, x.rank() == c.peer ? c.receive : nullptr, c);
     case NcclKind::reduce_scatter:
       for (int r = 0; done && r < x.ranks(); ++r)
-        done = reduce(x, give_up, bytes_of(c.send) + static_cast<std::size_t>(r) * bytes, x.rank() == r ? c.receive : nullptr, c);
+        done = reduce(x, give_up, bytes_of(c.send) + static_cast<std::size_t>(r) * bytes,
+                      x.rank() == r ? c.receive : nullptr, c);
       return done;
     case NcclKind::all_gather:
-      for (int r = 0; done && r < x.ranks(); ++r) done = spread(x, give_up, c.send, bytes_of(c.receive) + static_cast<std::size_t>(r) * bytes, bytes, r);
+      for (int r = 0; done && r < x.ranks(); ++r)
+        done = spread(x, give_up, c.send, bytes_of(c.receive) + static_cast<std::size_t>(r) * bytes,
+                      bytes, r);
       return done;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -117,21 +137,30 @@ int find_message(Card const& on, NcclKind kind, int other, int k) {
 }
 
 /// Every message of the group, in an order that all ranks know.
-bool messages(Exchange& x, GiveUp& give_up, NcclLaunch const& launch, std::vector<Card> const& cards, std::string& wrong) {
+bool messages(Exchange& x, GiveUp& give_up, NcclLaunch const& launch,
+              std::vector<Card> const& cards, std::string& wrong) {
   for (int a = 0; a < x.ranks(); ++a) {
     for (int b = 0; b < x.ranks(); ++b) {
       for (int k = 0;; ++k) {
         auto const& from = cards[static_cast<std::size_t>(a)];
         auto const& to = cards[static_cast<std::size_t>(b)];
-        int const sent = find_message(from, NcclKind::send, b, k), taken = find_message(to, NcclKind::receive, a, k);
+        int const sent = find_message(from, NcclKind::send, b, k),
+                  taken = find_message(to, NcclKind::receive, a, k);
         if (sent < 0 && taken < 0) break;
-        if (sent < 0 || taken < 0 || from.call[sent].count != to.call[taken].count || from.call[sent].type != to.call[taken].type) {
+        if (sent < 0 || taken < 0 || from.call[sent].count != to.call[taken].count ||
+            from.call[sent].type != to.call[taken].type) {
           wrong = "a send and its receive do not match";
           return false;
         }
-        void const* const data = x.rank() == a ? launch.calls[static_cast<std::size_t>(sent)].send : nullptr;
-        void* const out = x.rank() == b ? launch.calls[static_cast<std::size_t>(taken)].receive : nullptr;
-        if (!spread(x, give_up, data, out, from.call[sent].count * size_of(static_cast<ncclDataType_t>(from.call[sent].type)), a)) return false;
+        void const* const data =
+            x.rank() == a ? launch.calls[static_cast<std::size_t>(sent)].send : nullptr;
+        void* const out =
+            x.rank() == b ? launch.calls[static_cast<std::size_t>(taken)].receive : nullptr;
+        if (!spread(
+                x, give_up, data, out,
+                from.call[sent].count * size_of(static_cast<ncclDataType_t>(from.call[sent].type)),
+                a))
+          return false;
       }
     }
   }
@@ -151,11 +180,17 @@ void write_card(Exchange& x, NcclLaunch const& launch) {
 std::string difference(std::vector<Card> const& cards) {
   for (auto const& other : cards) {
     auto const& first = cards[0];
-    if (other.number != first.number) return "ranks start operations of several communicators in different orders";
-    if (other.registered != first.registered) return "some ranks pass registered memory and some do not";
+    if (other.number != first.number)
+      return "ranks start operations of several communicators in different orders";
+    if (other.registered != first.registered)
+      return "some ranks pass registered memory and some do not";
     bool const messages = other.calls > 0 && is_message(other.call[0].kind);
-    if (messages != (first.calls > 0 && is_message(first.call[0].kind))) return "ranks call different operations";
-    if (!messages && (other.calls != first.calls || std::memcmp(other.call, first.call, sizeof(first.call[0]) * static_cast<std::size_t>(first.calls)) != 0))
+    if (messages != (first.calls > 0 && is_message(first.call[0].kind)))
+      return "ranks call different operations";
+    if (!messages &&
+        (other.calls != first.calls ||
+         std::memcmp(other.call, first.call,
+                     sizeof(first.call[0]) * static_cast<std::size_t>(first.calls)) != 0))
       return "ranks call different operations, sizes, types or roots";
   }
   return {};
@@ -164,29 +199,40 @@ std::string difference(std::vector<Card> const& cards) {
 }  // namespace
 
 std::string name_of(NcclKind kind) {
-  static char const* const names[] = {"Broadcast", "AllReduce", "Reduce", "ReduceScatter", "AllGather", "Send", "Recv"};
+  static char const* const names[] = {"Broadcast", "AllReduce", "Reduce", "ReduceScatter",
+                                      "AllGather", "Send",      "Recv"};
   return names[static_cast<int>(kind)];
 }
 
 std::size_t size_of(ncclDataType_t type) {
   switch (type) {
-    case ncclInt8: case ncclUint8: return 1;
-    case ncclFloat16: case ncclBfloat16: return 2;
-    case ncclInt64: case ncclUint64: case ncclFloat64: return 8;
-    default: return 4;
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt64:
+    case ncclUint64:
+    case ncclFloat64:
+      return 8;
+    default:
+      return 4;
   }
 }
 
 NcclRange read_by(NcclCall const& c, int ranks, int rank) {
   std::size_t const bytes = c.count * size_of(c.type);
   if (c.kind == NcclKind::receive || (c.kind == NcclKind::broadcast && rank != c.peer)) return {};
-  return {bytes_of(c.send), c.kind == NcclKind::reduce_scatter ? bytes * static_cast<std::size_t>(ranks) : bytes};
+  return {bytes_of(c.send),
+          c.kind == NcclKind::reduce_scatter ? bytes * static_cast<std::size_t>(ranks) : bytes};
 }
 
 NcclRange written_by(NcclCall const& c, int ranks, int rank) {
   std::size_t const bytes = c.count * size_of(c.type);
   if (c.kind == NcclKind::send || (c.kind == NcclKind::reduce && rank != c.peer)) return {};
-  return {bytes_of(c.receive), c.kind == NcclKind::all_gather ? bytes * static_cast<std::size_t>(ranks) : bytes};
+  return {bytes_of(c.receive),
+          c.kind == NcclKind::all_gather ? bytes * static_cast<std::size_t>(ranks) : bytes};
 }
 
 bool overlap(NcclRange a, NcclRange b) {
@@ -198,13 +244,17 @@ bool placed_well(NcclCall const& c, int ranks, int rank) {
   if (!overlap(in, out)) return true;
   std::size_t const block = static_cast<std::size_t>(rank) * c.count * size_of(c.type);
   switch (c.kind) {
-    case NcclKind::reduce_scatter: return out.begin == in.begin + block;
-    case NcclKind::all_gather: return in.begin == out.begin + block;
-    default: return in.begin == out.begin;
+    case NcclKind::reduce_scatter:
+      return out.begin == in.begin + block;
+    case NcclKind::all_gather:
+      return in.begin == out.begin + block;
+    default:
+      return in.begin == out.begin;
   }
 }
 
-void carry_out(NcclLaunch const& launch, Exchange& x, std::atomic<bool> const& give_up, std::function<void(std::string)> const& breach) {
+void carry_out(NcclLaunch const& launch, Exchange& x, std::atomic<bool> const& give_up,
+               std::function<void(std::string)> const& breach) {
   write_card(x, launch);
   if (!x.meet(give_up)) return;
   std::vector<Card> cards;

@@ -1,5 +1,6 @@
 #pragma once
-/// What a fake communicator carries out on a stream: the calls of one group, in order, with all ranks.
+/// What a fake communicator carries out on a stream: the calls of one group, in order, with all
+/// ranks.
 
 #include <nccl.h>
 
@@ -13,7 +14,15 @@
 
 namespace tessera::test {
 
-enum class NcclKind : int { broadcast, all_reduce, reduce, reduce_scatter, all_gather, send, receive };
+enum class NcclKind : int {
+  broadcast,
+  all_reduce,
+  reduce,
+  reduce_scatter,
+  all_gather,
+  send,
+  receive
+};
 std::string name_of(NcclKind kind);
 
 struct NcclCall {
@@ -40,11 +49,13 @@ bool overlap(NcclRange a, NcclRange b);
 
 struct NcclLaunch {
   std::vector<NcclCall> calls;
-  std::uint64_t number = 0;   ///< among all launches of this process on this family of communicators
-  bool registered = false;    ///< whether all memory that it touches is registered
+  std::uint64_t number = 0;  ///< among all launches of this process on this family of communicators
+  bool registered = false;   ///< whether all memory that it touches is registered
 };
 
-/// Blocks until done or given up. @param breach is told where ranks do not fit together; then nothing more is done
-void carry_out(NcclLaunch const& launch, Exchange& exchange, std::atomic<bool> const& give_up, std::function<void(std::string)> const& breach);
+/// Blocks until done or given up. @param breach is told where ranks do not fit together; then
+/// nothing more is done
+void carry_out(NcclLaunch const& launch, Exchange& exchange, std::atomic<bool> const& give_up,
+               std::function<void(std::string)> const& breach);
 
 }  // namespace tessera::test

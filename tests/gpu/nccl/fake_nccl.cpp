@@ -123,21 +123,23 @@ void launch(std::shared_ptr<State> const& s) {
   ++s->queued;
   unsigned const most = device().jitter_us;
   std::chrono::microseconds const late(most > 0 ? draw() % (4 * most) : 0);
-  static_cast<memory::Queue*>(static_cast<void*>(s->stream))->submit([s, hangs, fails, late, what = s->launch] {
-    std::this_thread::sleep_for(late);
-    if (fails) {
-      last_error = "the peer's connection was reset";
-      s->error = ncclRemoteError;
-    }
-    if (!hangs && !fails)
-      carry_out(what, *s->exchange, s->ended, [&s](std::string text) {
-        breach(std::move(text));
-        last_error = "ranks do not fit together";
-        s->error = ncclInternalError;
+  static_cast<memory::Queue*>(static_cast<void*>(s->stream))
+      ->submit([s, hangs, fails, late, what = s->launch] {
+        std::this_thread::sleep_for(late);
+        if (fails) {
+          last_error = "the peer's connection was reset";
+          s->error = ncclRemoteError;
+        }
+        if (!hangs && !fails)
+          carry_out(what, *s->exchange, s->ended, [&s](std::string text) {
+            breach(std::move(text));
+            last_error = "ranks do not fit together";
+            s->error = ncclInternalError;
+          });
+        while ((hangs || s->error != ncclSuccess) && !s->ended)
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        --s->queued;
       });
-    while ((hangs || s->error != ncclSuccess) && !s->ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    --s->queued;
-  });
 }
 
 /// One look at what is in progress, as NCCL's own thread would bring it forward.
@@ -165,7 +167,8 @@ void advance(std::shared_ptr<State> const& s) {
       if (s->exchange->all_left()) s->phase = Phase::finished;
       break;
     case Phase::ready:
-    case Phase::finished: break;
+    case Phase::finished:
+      break;
   }
 }
 
@@ -184,15 +187,22 @@ ncclResult_t begin(std::shared_ptr<State> const& s, Phase phase) {
 /// A call needs a communicator whose earlier calls have been taken up.
 bool ready(State& s, char const* call) {
   if (s.phase == Phase::ready) return true;
-  breach(concat(call, s.phase == Phase::finished ? " after ncclCommFinalize" : " before the former call was complete (ncclCommGetAsyncError)"));
+  breach(concat(call, s.phase == Phase::finished
+                          ? " after ncclCommFinalize"
+                          : " before the former call was complete (ncclCommGetAsyncError)"));
   return false;
 }
 
 void check_memory(State const& s, NcclCall const& c) {
   auto const in = read_by(c, s.ranks(), s.rank()), out = written_by(c, s.ranks(), s.rank());
-  if (!in_device_memory(in)) breach(concat(name_of(c.kind), ": the ", in.bytes, " bytes of its input are not all in device memory"));
-  if (!in_device_memory(out)) breach(concat(name_of(c.kind), ": the ", out.bytes, " bytes of its output are not all in device memory"));
-  if (!placed_well(c, s.ranks(), s.rank())) breach(concat(name_of(c.kind), ": input and output overlap, and not in place"));
+  if (!in_device_memory(in))
+    breach(concat(name_of(c.kind), ": the ", in.bytes,
+                  " bytes of its input are not all in device memory"));
+  if (!in_device_memory(out))
+    breach(concat(name_of(c.kind), ": the ", out.bytes,
+                  " bytes of its output are not all in device memory"));
+  if (!placed_well(c, s.ranks(), s.rank()))
+    breach(concat(name_of(c.kind), ": input and output overlap, and not in place"));
 }
 
 /// Operations of a group run at the same time.
@@ -200,19 +210,24 @@ void check_group(State const& s, std::vector<NcclCall> const& calls) {
   for (std::size_t i = 0; i < calls.size(); ++i)
     for (std::size_t k = 0; k < calls.size(); ++k) {
       auto const out = written_by(calls[i], s.ranks(), s.rank());
-      if (i != k && (overlap(out, read_by(calls[k], s.ranks(), s.rank())) || overlap(out, written_by(calls[k], s.ranks(), s.rank()))))
-        return breach(concat(name_of(calls[i].kind), " writes what ", name_of(calls[k].kind), " of the same group uses"));
+      if (i != k && (overlap(out, read_by(calls[k], s.ranks(), s.rank())) ||
+                     overlap(out, written_by(calls[k], s.ranks(), s.rank()))))
+        return breach(concat(name_of(calls[i].kind), " writes what ", name_of(calls[k].kind),
+                             " of the same group uses"));
     }
 }
 
-ncclResult_t start(std::shared_ptr<State> const& s, std::vector<NcclCall> calls, cudaStream_t stream) {
+ncclResult_t start(std::shared_ptr<State> const& s, std::vector<NcclCall> calls,
+                   cudaStream_t stream) {
   std::lock_guard const lock(s->mutex);
   if (!ready(*s, name_of(calls[0].kind).c_str())) return ncclInvalidArgument;
   if (!stream) breach("an operation on the default stream");
   check_group(*s, calls);
   s->launch = {std::move(calls), 0, true};
   for (auto const& c : s->launch.calls)
-    s->launch.registered = s->launch.registered && is_registered(*s, read_by(c, s->ranks(), s->rank())) && is_registered(*s, written_by(c, s->ranks(), s->rank()));
+    s->launch.registered = s->launch.registered &&
+                           is_registered(*s, read_by(c, s->ranks(), s->rank())) &&
+                           is_registered(*s, written_by(c, s->ranks(), s->rank()));
   s->stream = stream;
   return begin(s, Phase::launching);
 }
@@ -222,18 +237,21 @@ ncclResult_t call(ncclComm_t comm, NcclCall const& c, cudaStream_t stream) {
   if (!s) return ncclInvalidArgument;
   check_memory(*s, c);
   bool const message = c.kind == NcclKind::send || c.kind == NcclKind::receive;
-  if (c.peer >= s->ranks() || (c.peer < 0 && (message || c.kind == NcclKind::broadcast || c.kind == NcclKind::reduce))) {
+  if (c.peer >= s->ranks() ||
+      (c.peer < 0 && (message || c.kind == NcclKind::broadcast || c.kind == NcclKind::reduce))) {
     breach(concat(name_of(c.kind), ": there is no rank ", c.peer));
     return ncclInvalidArgument;
   }
   if (depth == 0) return start(s, {c}, stream);
-  if (!grouped.empty() && (grouped[0].first != s || grouped_stream != stream)) breach("a group of several communicators or streams");
+  if (!grouped.empty() && (grouped[0].first != s || grouped_stream != stream))
+    breach("a group of several communicators or streams");
   grouped.emplace_back(s, c);
   grouped_stream = stream;
   return ncclSuccess;
 }
 
-std::shared_ptr<State> new_state(std::string path, int ranks, int rank, std::shared_ptr<Family> family) {
+std::shared_ptr<State> new_state(std::string path, int ranks, int rank,
+                                 std::shared_ptr<Family> family) {
   auto s = std::make_shared<State>();
   s->path = std::move(path);
   s->family = std::move(family);
@@ -252,7 +270,8 @@ NcclFaults& nccl_faults() {
 NcclInUse nccl_in_use() {
   std::lock_guard const lock(world_mutex);
   NcclInUse out{static_cast<int>(communicators.size()), 0, static_cast<int>(blocks.size())};
-  for (auto* const comm : communicators) out.registrations += static_cast<int>(comm->state->registered.size());
+  for (auto* const comm : communicators)
+    out.registrations += static_cast<int>(comm->state->registered.size());
   return out;
 }
 
@@ -275,7 +294,14 @@ extern "C" {
 
 ncclResult_t ncclGetVersion(int* version) { return *version = nccl_faults().version, ncclSuccess; }
 char const* ncclGetErrorString(ncclResult_t result) {
-  static char const* const texts[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage", "remote process exited or there was a network error", "in progress"};
+  static char const* const texts[] = {"no error",
+                                      "unhandled cuda error",
+                                      "unhandled system error",
+                                      "internal error",
+                                      "invalid argument",
+                                      "invalid usage",
+                                      "remote process exited or there was a network error",
+                                      "in progress"};
   return texts[result];
 }
 char const* ncclGetLastError(ncclComm_t) { return last_error; }
@@ -286,13 +312,16 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     last_error = "no socket interface was found";
     return ncclInternalError;
   }
-  std::string const path = (std::filesystem::temp_directory_path() / tessera::concat("fake-nccl-", getpid(), "-", ++count)).string();
+  std::string const path = (std::filesystem::temp_directory_path() /
+                            tessera::concat("fake-nccl-", getpid(), "-", ++count))
+                               .string();
   *id = {};
   std::memcpy(id->internal, path.data(), path.size());
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   if (nccl_faults().start_refused) {
     last_error = "no transport fits";
     return ncclSystemError;
@@ -305,7 +334,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   return begin(s, Phase::starting);
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
   auto const s = find(comm, "ncclCommSplit");
   if (!s) return ncclInvalidArgument;
   std::lock_guard const lock(s->mutex);
@@ -313,7 +343,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (color != 0 || key != s->rank()) breach("a split into other ranks");
   if (config && config->blocking != 0) breach("a communicator that blocks");
   if (s->queued > 0) breach("ncclCommSplit while operations are under way");
-  auto const child = new_state(tessera::concat(s->path, "-", ++s->splits), s->ranks(), s->rank(), s->family);
+  auto const child =
+      new_state(tessera::concat(s->path, "-", ++s->splits), s->ranks(), s->rank(), s->family);
   if (!nccl_faults().split_hangs) child->exchange->join();
   child->phase = Phase::ready;
   *made = nullptr;
@@ -377,9 +408,11 @@ ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
 ncclResult_t ncclMemFree(void* data) {
   {
     std::lock_guard const lock(world_mutex);
-    if (blocks.erase(data) == 0) breaches.push_back("ncclMemFree of memory that is not ncclMemAlloc's");
+    if (blocks.erase(data) == 0)
+      breaches.push_back("ncclMemFree of memory that is not ncclMemAlloc's");
     for (auto* const comm : communicators)
-      if (comm->state->registered.contains(static_cast<std::byte*>(data))) breaches.push_back("ncclMemFree of memory that is registered");
+      if (comm->state->registered.contains(static_cast<std::byte*>(data)))
+        breaches.push_back("ncclMemFree of memory that is registered");
   }
   device().free_apart(data);
   return ncclSuccess;
@@ -390,7 +423,8 @@ ncclResult_t ncclCommRegister(ncclComm_t const comm, void* data, std::size_t byt
   if (!s || nccl_faults().register_refused) return ncclSystemError;
   std::lock_guard const lock(s->mutex);
   if (!ready(*s, "ncclCommRegister")) return ncclInvalidArgument;
-  if (!in_device_memory({static_cast<std::byte*>(data), bytes})) breach("ncclCommRegister of what is not device memory");
+  if (!in_device_memory({static_cast<std::byte*>(data), bytes}))
+    breach("ncclCommRegister of what is not device memory");
   s->registered[static_cast<std::byte*>(data)] = bytes;
   *handle = data;
   return ncclSuccess;
@@ -400,7 +434,8 @@ ncclResult_t ncclCommDeregister(ncclComm_t const comm, void* handle) {
   auto const s = find(comm, "ncclCommDeregister");
   if (!s) return ncclInvalidArgument;
   std::lock_guard const lock(s->mutex);
-  if (s->registered.erase(static_cast<std::byte*>(handle)) == 0) breach("ncclCommDeregister of what is not registered");
+  if (s->registered.erase(static_cast<std::byte*>(handle)) == 0)
+    breach("ncclCommDeregister of what is not registered");
   return ncclSuccess;
 }
 
@@ -414,25 +449,32 @@ ncclResult_t ncclGroupEnd() {
   return start(calls[0].first, std::move(all), grouped_stream);
 }
 
-ncclResult_t ncclBroadcast(void const* in, void* out, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(void const* in, void* out, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {NcclKind::broadcast, in, out, count, type, ncclSum, root}, stream);
 }
-ncclResult_t ncclAllReduce(void const* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(void const* in, void* out, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {NcclKind::all_reduce, in, out, count, type, op, -1}, stream);
 }
-ncclResult_t ncclReduce(void const* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduce(void const* in, void* out, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {NcclKind::reduce, in, out, count, type, op, root}, stream);
 }
-ncclResult_t ncclReduceScatter(void const* in, void* out, std::size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(void const* in, void* out, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {NcclKind::reduce_scatter, in, out, count, type, op, -1}, stream);
 }
-ncclResult_t ncclAllGather(void const* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(void const* in, void* out, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {NcclKind::all_gather, in, out, count, type, ncclSum, -1}, stream);
 }
-ncclResult_t ncclSend(void const* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(void const* in, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {NcclKind::send, in, nullptr, count, type, ncclSum, peer}, stream);
 }
-ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return call(comm, {NcclKind::receive, nullptr, out, count, type, ncclSum, peer}, stream);
 }
 

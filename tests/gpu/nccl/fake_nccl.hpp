@@ -1,7 +1,8 @@
 #pragma once
-/// An NCCL on host memory: the functions that Tessera calls, between processes of one machine, on the streams of a FakeDevice. It keeps
-/// to the contract of the user guide, takes its time as a non-blocking NCCL may, notes every breach of that contract by its caller,
-/// and fails where it is told to. Sums are formed in rank order in the type on the wire.
+/// An NCCL on host memory: the functions that Tessera calls, between processes of one machine, on
+/// the streams of a FakeDevice. It keeps to the contract of the user guide, takes its time as a
+/// non-blocking NCCL may, notes every breach of that contract by its caller, and fails where it is
+/// told to. Sums are formed in rank order in the type on the wire.
 
 #include <string>
 #include <vector>
@@ -14,8 +15,9 @@ struct NcclFaults {
   bool start_refused = false;  ///< ncclCommInitRankConfig fails on this rank
   bool start_hangs = false;    ///< this rank never meets the others
   bool split_hangs = false;
-  int hang_at = 0;             ///< from this launch on (1: the first) nothing that this rank starts is ever carried out
-  int remote_error_at = 0;     ///< this launch ends in ncclRemoteError on this rank
+  int hang_at =
+      0;  ///< from this launch on (1: the first) nothing that this rank starts is ever carried out
+  int remote_error_at = 0;        ///< this launch ends in ncclRemoteError on this rank
   bool memory_refused = false;    ///< ncclMemAlloc fails
   bool register_refused = false;  ///< ncclCommRegister fails
 };
@@ -31,8 +33,9 @@ NcclInUse nccl_in_use();
 /// What the caller did against the contract since the last call.
 std::vector<std::string> take_nccl_breaches();
 
-/// Launches since the process began by communicator, in the order of the streams: "0 ReduceScatter", "1 AllGather", ...
-/// Number 0 is a communicator of an id, 1 the first split from it.
+/// Launches since the process began by communicator, in the order of the streams: "0
+/// ReduceScatter", "1 AllGather", ... Number 0 is a communicator of an id, 1 the first split from
+/// it.
 std::vector<std::string> take_nccl_launches();
 
 }  // namespace tessera::test

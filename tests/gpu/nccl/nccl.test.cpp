@@ -1,4 +1,5 @@
-/// What Tessera owes NCCL and its own callers, call by call, with faults. Oracle: the user guide's rules, which the fake checks.
+/// What Tessera owes NCCL and its own callers, call by call, with faults. Oracle: the user guide's
+/// rules, which the fake checks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,9 +65,12 @@ class Nccl : public ::testing::Test {
     return {};
   }
   static void expect_text(std::string const& text, std::vector<std::string> const& parts) {
-    for (auto const& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+    for (auto const& part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
   }
-  static std::vector<std::string> times(int n, std::string const& text) { return std::vector<std::string>(static_cast<std::size_t>(n), text); }
+  static std::vector<std::string> times(int n, std::string const& text) {
+    return std::vector<std::string>(static_cast<std::size_t>(n), text);
+  }
 
   tessera::test::FakeDevice device_;
   std::unique_ptr<Collectives> comm_;
@@ -82,7 +86,8 @@ TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
   comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {}));
   comm.wait(comm.broadcast(a.view(), 0, {}));
   comm.wait(comm.reduce(a.view(), ReduceOp::max, 0, {}));
-  std::vector<std::string> expected{"0 AllGather", "1 ReduceScatter", "1 AllReduce", "0 Broadcast", "1 Reduce"};
+  std::vector<std::string> expected{"0 AllGather", "1 ReduceScatter", "1 AllReduce", "0 Broadcast",
+                                    "1 Reduce"};
   if (ranks() == 1) expected.erase(expected.begin());  // nothing moves
   EXPECT_EQ(take_nccl_launches(), expected);
   EXPECT_STREQ(std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1");
@@ -91,7 +96,8 @@ TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
 TEST_F(Nccl, OneCommunicatorWhereTwoCouldWaitForEachOther) {
   for (bool const old : {false, true}) {
     if (old) nccl_faults().version = 22506;
-    if (!old && is_last()) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);  // one rank's user is enough
+    if (!old && is_last())
+      setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0", 1);  // one rank's user is enough
     auto& comm = make();
     EXPECT_EQ(nccl_in_use().communicators, 1);
     char const* const setting = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -109,7 +115,8 @@ TEST_F(Nccl, OneCommunicatorWhereTwoCouldWaitForEachOther) {
 
 TEST_F(Nccl, AReductionThatWaitsForItsInputDoesNotHoldUpAGather) {
   auto& comm = make();
-  Array gradients(comm, Placement::allocated, Dtype::bf16, 100), weights(comm, Placement::allocated, Dtype::bf16, 100);
+  Array gradients(comm, Placement::allocated, Dtype::bf16, 100),
+      weights(comm, Placement::allocated, Dtype::bf16, 100);
   std::atomic<bool> ready{false};
   auto const producer = memory::make_stream_queue("producer");
   producer->submit([&] {
@@ -132,8 +139,10 @@ TEST_F(Nccl, OrderBetweenTheLanesIsByEvents) {
   device_.jitter_us = 300;
   double expected = 1;
   Pending last;
-  for (int step = 0; step < 20; ++step, expected *= ranks()) {  // the sum of the own block, then all blocks from their owners
-    if (expected > 1e6) expected = 1, comm.wait(std::exchange(last, {})), a.fill([](auto) { return 1.0; });
+  for (int step = 0; step < 20; ++step,
+           expected *= ranks()) {  // the sum of the own block, then all blocks from their owners
+    if (expected > 1e6)
+      expected = 1, comm.wait(std::exchange(last, {})), a.fill([](auto) { return 1.0; });
     last = comm.reduce_scatter(a.view(), {n, n, 0}, a.view(n * rank(), n), false, last.event());
     last = comm.all_gather(a.view(), {n, n, 0}, last.event());
   }
@@ -143,7 +152,8 @@ TEST_F(Nccl, OrderBetweenTheLanesIsByEvents) {
 
 TEST_F(Nccl, PiecesOfBlocksAreOneGroup) {
   auto& comm = make();
-  Array a(comm, Placement::allocated, Dtype::bf16, 20 * ranks()), out(comm, Placement::allocated, Dtype::bf16, 5);
+  Array a(comm, Placement::allocated, Dtype::bf16, 20 * ranks()),
+      out(comm, Placement::allocated, Dtype::bf16, 5);
   comm.wait(comm.all_gather(a.view(20 * rank(), 20), a.view(), {0, 20, 3}, {}));
   comm.wait(comm.reduce_scatter(a.view(), {5, 20, 3}, out.view(), false, {}));
   auto expected = times(ranks(), "0 Broadcast");
@@ -153,8 +163,11 @@ TEST_F(Nccl, PiecesOfBlocksAreOneGroup) {
 
 TEST_F(Nccl, WrongArgumentsDoNotReachNccl) {
   auto& comm = make();
-  Array a(comm, Placement::allocated, Dtype::fp32, 10 * ranks()), half(comm, Placement::allocated, Dtype::fp16, 10), wide(comm, Placement::allocated, Dtype::fp64, 10 * ranks());
-  Array host(comm, Placement::ordinary, Dtype::fp32, 10 * ranks()), bytes(comm, Placement::allocated, Dtype::uint8, 8);
+  Array a(comm, Placement::allocated, Dtype::fp32, 10 * ranks()),
+      half(comm, Placement::allocated, Dtype::fp16, 10),
+      wide(comm, Placement::allocated, Dtype::fp64, 10 * ranks());
+  Array host(comm, Placement::ordinary, Dtype::fp32, 10 * ranks()),
+      bytes(comm, Placement::allocated, Dtype::uint8, 8);
   Blocks const whole{10, 10, 0};
   EXPECT_THROW((void)comm.broadcast(a.view(), ranks(), {}), InternalError);
   EXPECT_THROW((void)comm.reduce(a.view(), ReduceOp::sum, -1, {}), InternalError);
@@ -164,8 +177,13 @@ TEST_F(Nccl, WrongArgumentsDoNotReachNccl) {
   EXPECT_THROW((void)comm.reduce_scatter(a.view(), whole, a.view(0, 3), false, {}), InternalError);
   EXPECT_THROW((void)comm.scatter(half.view(), a.view(), rank(), {}), InternalError);
   EXPECT_THROW((void)comm.gather(a.view(), half.view(), rank(), {}), InternalError);
-  expect_text(refusal<InternalError>([&] { (void)comm.all_gather(host.view(0, 10), a.view(), whole, {}); }), {"all_gather number 9", "host memory"});
-  expect_text(refusal<InternalError>([&] { (void)comm.reduce_scatter(wide.view(), whole, wide.view(10 * rank(), 10), true, {}); }), {"fp64", "added"});
+  expect_text(
+      refusal<InternalError>([&] { (void)comm.all_gather(host.view(0, 10), a.view(), whole, {}); }),
+      {"all_gather number 9", "host memory"});
+  expect_text(refusal<InternalError>([&] {
+                (void)comm.reduce_scatter(wide.view(), whole, wide.view(10 * rank(), 10), true, {});
+              }),
+              {"fp64", "added"});
   EXPECT_EQ(take_nccl_launches(), std::vector<std::string>{});
   comm.barrier();
 }
@@ -175,7 +193,8 @@ TEST_F(Nccl, OperandsInHostMemoryGoTheHostsWay) {
   Array a(comm, Placement::ordinary, Dtype::bf16, 1000);
   a.fill([&](auto i) { return element(rank(), i); });
   comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {}));
-  for (int i = 0; i < 1000; ++i) ASSERT_EQ(a[i], rounded(serial_sum(ranks(), i, Dtype::bf16), Dtype::bf16));
+  for (int i = 0; i < 1000; ++i)
+    ASSERT_EQ(a[i], rounded(serial_sum(ranks(), i, Dtype::bf16), Dtype::bf16));
   EXPECT_TRUE(agree(comm, true));
   EXPECT_EQ(take_nccl_launches(), std::vector<std::string>{});
 }
@@ -183,7 +202,8 @@ TEST_F(Nccl, OperandsInHostMemoryGoTheHostsWay) {
 TEST_F(Nccl, BarrierWaitsForTheDevice) {
   auto& comm = make();
   Array a(comm, Placement::allocated, Dtype::fp32, 300'000);
-  auto const first = comm.broadcast(a.view(), 0, {}), second = comm.all_reduce(a.view(), ReduceOp::sum, {});
+  auto const first = comm.broadcast(a.view(), 0, {}),
+             second = comm.all_reduce(a.view(), ReduceOp::sum, {});
   comm.barrier();
   EXPECT_TRUE(first.event().done());
   EXPECT_TRUE(second.event().done());
@@ -194,10 +214,14 @@ TEST_F(Nccl, AMissingRankIsNamedWithTheOperation) {
   Array a(comm, Placement::allocated, Dtype::bf16, 64 * ranks());
   comm.wait(comm.broadcast(a.view(), 0, {}));
   if (is_last()) nccl_faults().hang_at = 2;
-  auto const pending = comm.reduce_scatter(a.view(), {64, 64, 0}, a.view(64 * rank(), 64), false, {});
-  std::vector<std::string> const named{"NCCL reduce_scatter number 2 (64 bf16 elements, 128 bytes a rank", concat("rank ", rank(), " (", host_name(), ")"), "800 ms", "rank is missing"};
+  auto const pending =
+      comm.reduce_scatter(a.view(), {64, 64, 0}, a.view(64 * rank(), 64), false, {});
+  std::vector<std::string> const named{
+      "NCCL reduce_scatter number 2 (64 bf16 elements, 128 bytes a rank",
+      concat("rank ", rank(), " (", host_name(), ")"), "800 ms", "rank is missing"};
   expect_text(refusal<PeerLostError>([&] { comm.wait(pending); }), named);
-  expect_text(refusal<PeerLostError>([&] { (void)comm.all_reduce(a.view(), ReduceOp::sum, {}); }), named);
+  expect_text(refusal<PeerLostError>([&] { (void)comm.all_reduce(a.view(), ReduceOp::sum, {}); }),
+              named);
   EXPECT_EQ(nccl_in_use().communicators, 0);
 }
 
@@ -208,7 +232,8 @@ TEST_F(Nccl, AHostThatWaitsForKernelsLearnsItToo) {
   auto const compute = memory::make_stream_queue("compute");
   comm.broadcast(a.view(), 0, {}).order_before(*compute);
   compute->record().wait("kernels behind the broadcast", 60s);
-  expect_text(refusal<PeerLostError>([&] { (void)comm.broadcast(a.view(), 0, {}); }), {"NCCL broadcast number 1", "256 bytes", "did not finish"});
+  expect_text(refusal<PeerLostError>([&] { (void)comm.broadcast(a.view(), 0, {}); }),
+              {"NCCL broadcast number 1", "256 bytes", "did not finish"});
 }
 
 TEST_F(Nccl, TheDeadlineCountsFromWhenTheInputIsThere) {
@@ -226,9 +251,12 @@ TEST_F(Nccl, AnErrorOfThePeersIsReported) {
   auto& comm = make(brief);
   Array a(comm, Placement::allocated, Dtype::fp32, 64);
   if (rank() == 0) nccl_faults().remote_error_at = 1;
-  auto const text = refusal<PeerLostError>([&] { comm.wait(comm.all_reduce(a.view(), ReduceOp::max, {})); });
-  expect_text(text, {"NCCL all_reduce number 1 (64 fp32 elements, 256 bytes a rank, max)", host_name()});
-  if (rank() == 0) expect_text(text, {"remote process exited", "the peer's connection was reset", "NCCL_DEBUG"});
+  auto const text =
+      refusal<PeerLostError>([&] { comm.wait(comm.all_reduce(a.view(), ReduceOp::max, {})); });
+  expect_text(text,
+              {"NCCL all_reduce number 1 (64 fp32 elements, 256 bytes a rank, max)", host_name()});
+  if (rank() == 0)
+    expect_text(text, {"remote process exited", "the peer's connection was reset", "NCCL_DEBUG"});
 }
 
 TEST_F(Nccl, DifferentSizesAreAnError) {
@@ -244,19 +272,23 @@ TEST_F(Nccl, DifferentSizesAreAnError) {
 TEST_F(Nccl, VersionsMustBeTheSame) {
   if (is_last()) nccl_faults().version = 22706;
   if (ranks() == 1) return (void)make();
-  expect_text(refusal<ConfigError>([&] { make(); }), {"2.27.6", "2.28.9", concat("rank ", rank()), host_name()});
+  expect_text(refusal<ConfigError>([&] { make(); }),
+              {"2.27.6", "2.28.9", concat("rank ", rank()), host_name()});
 }
 
 TEST_F(Nccl, NoUniqueIdEndsAllRanks) {
   if (rank() == 0) nccl_faults().no_unique_id = true;
   auto const text = refusal<ConfigError>([&] { make(); });
   expect_text(text, {"rank 0"});
-  if (rank() == 0) expect_text(text, {"ncclGetUniqueId", "no socket interface was found", host_name()});
+  if (rank() == 0)
+    expect_text(text, {"ncclGetUniqueId", "no socket interface was found", host_name()});
 }
 
 TEST_F(Nccl, AStartThatHangsEndsAtTheDeadline) {
   if (is_last()) nccl_faults().start_hangs = true;
-  expect_text(refusal<PeerLostError>([&] { make(brief); }), {concat("start of a communicator of ", ranks(), " ranks"), "800 ms", concat("rank ", rank(), " ("), host_name()});
+  expect_text(refusal<PeerLostError>([&] { make(brief); }),
+              {concat("start of a communicator of ", ranks(), " ranks"), "800 ms",
+               concat("rank ", rank(), " ("), host_name()});
 }
 
 TEST_F(Nccl, ASplitThatHangsEndsAtTheDeadline) {
@@ -315,19 +347,24 @@ TEST_F(Nccl, OneRankWithoutNcclsMemoryMeansOrdinaryMemoryOnAll) {
 TEST_F(Nccl, TooMuchMemoryIsRefusedOnAllRanksAndLeavesTheRestUsable) {
   auto& comm = make();
   if (is_last()) device_.capacity = 1 << 20;
-  auto const text = refusal<OutOfMemoryError>([&] { (void)comm.allocate("much", Purpose::gradients, 8 << 20); });
-  if (is_last()) expect_text(text, {"much", concat(8 << 20), "free"});
-  else expect_text(text, {"another rank"});
+  auto const text =
+      refusal<OutOfMemoryError>([&] { (void)comm.allocate("much", Purpose::gradients, 8 << 20); });
+  if (is_last())
+    expect_text(text, {"much", concat(8 << 20), "free"});
+  else
+    expect_text(text, {"another rank"});
   Array a(comm, Placement::allocated, Dtype::fp32, 100);
   comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {}));
 }
 
 TEST_F(Nccl, SumsBeforeTheyAreAddedStayRegistered) {
   auto& comm = make();
-  Array in(comm, Placement::allocated, Dtype::bf16, 1000 * ranks()), out(comm, Placement::allocated, Dtype::fp32, 1000);
+  Array in(comm, Placement::allocated, Dtype::bf16, 1000 * ranks()),
+      out(comm, Placement::allocated, Dtype::fp32, 1000);
   in.fill([&](auto) { return 1.0; });
   for (std::int64_t const n : {10, 1000, 10})
-    for (int i = 0; i < 2; ++i) comm.wait(comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n), true, {}));
+    for (int i = 0; i < 2; ++i)
+      comm.wait(comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n), true, {}));
   EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 6, 3}));
   EXPECT_EQ(out[0], 6 * ranks());
   EXPECT_EQ(out[500], 2 * ranks());

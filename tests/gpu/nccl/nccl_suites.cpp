@@ -1,4 +1,5 @@
-/// The suite of the interface through NCCL's implementation; the fake below notes every breach of NCCL's contract on the way.
+/// The suite of the interface through NCCL's implementation; the fake below notes every breach of
+/// NCCL's contract on the way.
 #include "collectives_suite.hpp"
 #include "fake_nccl.hpp"
 
@@ -7,13 +8,17 @@ namespace {
 
 class NoBreach : public ::testing::EmptyTestEventListener {
   void OnTestEnd(::testing::TestInfo const& info) override {
-    for (auto const& text : tessera::test::take_nccl_breaches()) ADD_FAILURE() << info.name() << ": " << text;
+    for (auto const& text : tessera::test::take_nccl_breaches())
+      ADD_FAILURE() << info.name() << ": " << text;
   }
 };
-[[maybe_unused]] bool const listening = (::testing::UnitTest::GetInstance()->listeners().Append(new NoBreach), true);
+[[maybe_unused]] bool const listening =
+    (::testing::UnitTest::GetInstance()->listeners().Append(new NoBreach), true);
 
 INSTANTIATE_TEST_SUITE_P(Nccl, CollectivesSuite,
-                         ::testing::Combine(::testing::Values(Implementation::nccl), ::testing::Values(Dtype::fp32, Dtype::bf16, Dtype::int64),
+                         ::testing::Combine(::testing::Values(Implementation::nccl),
+                                            ::testing::Values(Dtype::fp32, Dtype::bf16,
+                                                              Dtype::int64),
                                             ::testing::Values(Placement::allocated)),
                          name_of_case);
 

@@ -1,5 +1,6 @@
-/// Training through NCCL's implementation, whose two lanes run by themselves: any order that the engine does not say by events would show.
-/// Oracle: the same training with collectives staged through the host, one lane for all. fp32, so that both form the same sums.
+/// Training through NCCL's implementation, whose two lanes run by themselves: any order that the
+/// engine does not say by events would show. Oracle: the same training with collectives staged
+/// through the host, one lane for all. fp32, so that both form the same sums.
 #include <gtest/gtest.h>
 
 #include "fake_device.hpp"
