@@ -107,8 +107,8 @@ StreamedStates reported(StreamedStates const& states, std::int64_t parameters,
   if (!progress) return states;
   std::int64_t const total = parameters * 4 * static_cast<std::int64_t>(states.names.size());
   return {states.names, [&states, &progress, total, done = std::int64_t{0}](
-                            std::string const& state, zero::Piece const& piece, std::int64_t first,
-                            std::int64_t numel, float* out) mutable {
+                            std::string const& state, zero::ShardExtent const& piece,
+                            std::int64_t first, std::int64_t numel, float* out) mutable {
             states.read(state, piece, first, numel, out);
             progress(done += numel * 4, total);
           }};
@@ -139,7 +139,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
   auto const matched = match(source, options.units);
   StreamedStates states{{detail::state_names.begin(), detail::state_names.end()}, {}};
-  states.read = [&](std::string const& state, zero::Piece const& piece, std::int64_t first,
+  states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
                     std::int64_t numel, float* out) {
     auto const s = std::find(detail::state_names.begin(), detail::state_names.end(), state) -
                    detail::state_names.begin();
@@ -177,7 +177,7 @@ ImportReport import_weights(ImportOptions const& options) {
   source.format = "Hugging Face model directory";
   source.directory = options.source;
   StreamedStates states{{detail::state_names.begin(), detail::state_names.end()}, {}};
-  states.read = [&](std::string const& state, zero::Piece const& piece, std::int64_t first,
+  states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
                     std::int64_t numel, float* out) {
     auto const& parameter = options.units[static_cast<std::size_t>(piece.unit)]
                                 .parameters[static_cast<std::size_t>(piece.parameter)];

@@ -120,7 +120,7 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
 }
 
 /// Elements of the rank's shards that belong to no parameter.
-void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::Piece> const& pieces,
+void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& pieces,
                    zero::Engine::StateView const& view) {
   std::vector<std::int64_t> end(plan.units().size(), 0);  // of what is taken so far, per unit
   auto const clear = [&](int u, std::int64_t from, std::int64_t to) {
@@ -147,7 +147,7 @@ void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) {
 RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
                            StateViews const& states) {
   auto const tensors = match(manifest, plan);
-  auto const pieces = plan.pieces(rank);
+  auto const pieces = plan.extents(rank);
   std::vector<Transfer> transfers;
   for (auto const& view : states) {
     TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ",

@@ -10,7 +10,7 @@
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/live_line.hpp"
+#include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::cli {

@@ -7,7 +7,7 @@
 #include "commands.hpp"
 #include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/live_line.hpp"
+#include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::cli {

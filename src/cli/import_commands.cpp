@@ -8,7 +8,7 @@
 #include "tessera/checkpoint/consolidate.hpp"
 #include "tessera/checkpoint/import.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/live_line.hpp"
+#include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/causal_lm.hpp"
 #include "tessera/train/version.hpp"

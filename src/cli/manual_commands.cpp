@@ -55,10 +55,10 @@ std::string training_page() {
     if (option.support == Support::refused) continue;
     if (option.group != group) page += ".SS " + troff(option.group) + "\n";
     group = option.group;
-    std::string const fallback =
-        option.fallback.is_null() ? "" : " [" + option.fallback.dump() + "]";
-    page += ".TP\n\\fB" + troff("--" + option.name) + "\\fR\n" + troff(option.meaning + fallback) +
-            "\n";
+    std::string const default_text =
+        option.default_value.is_null() ? "" : " [" + option.default_value.dump() + "]";
+    page += ".TP\n\\fB" + troff("--" + option.name) + "\\fR\n" +
+            troff(option.meaning + default_text) + "\n";
     if (option.support == Support::hint && !option.note.empty())
       page += troff("Accepted: " + option.note) + "\n";
   }

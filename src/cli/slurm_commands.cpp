@@ -55,7 +55,7 @@ void submit(SubmitArguments const& a) {
     fmt::print("{}", script);
     return;
   }
-  topology::become_program({"sbatch"}, script);
+  topology::exec_program({"sbatch"}, script);
 }
 
 int local_devices() {
@@ -97,7 +97,7 @@ void launch(LaunchArguments& a) {
   if (!a.log_dir.empty()) request.program.insert(request.program.end(), {"--log_dir", a.log_dir});
   auto const line = topology::launch_line(request);
   fmt::print(stderr, "{}\n", topology::shell_line(line));
-  if (!a.dry_run) topology::become_program(line);
+  if (!a.dry_run) topology::exec_program(line);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ int run(topology::MpiSession& session, train::TrainingArguments const& arguments
                     info.host, arguments.log_dir});
     auto const deadline =
         std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
-    session.watch_nodes(
+    session.start_heartbeat_monitor(
         std::chrono::milliseconds(static_cast<long>(arguments.node_timeout_seconds * 1000)));
     auto comm = comm::make_mpi(session, deadline);
     memory::RuntimeOptions runtime_options;

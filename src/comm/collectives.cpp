@@ -71,11 +71,11 @@ std::string understood(std::string const& answer) {
 
 }  // namespace
 
-std::string answer_of_root(Collectives& comm, std::function<std::string()> const& work) {
+std::string broadcast_from_root(Collectives& comm, std::function<std::string()> const& work) {
   return understood(broadcast_bytes(comm, comm.rank() == 0 ? told(work) : "", 0));
 }
 
-void run_where(Collectives& comm, bool takes_part, std::function<void()> const& work) {
+void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> const& work) {
   std::string const answer = takes_part ? told([&] { return work(), ""; }) : "+";
   if (agree(comm, answer[0] == '+')) return;
   std::string first;

@@ -64,7 +64,7 @@ class NcclMemory::Block {
       data_ = nullptr;
       return;
     }
-    memory::Ledger::of_device().add(purpose_, name_, bytes_);
+    memory::MemoryTracker::of_device().add(purpose_, name_, bytes_);
     registered_ = registrations_->add(data_, bytes_);
   }
   /// ncclMemFree takes the memory at once. While a stream stands still its memory stays.
@@ -74,7 +74,7 @@ class NcclMemory::Block {
     stuck = stuck || !memory::wait_for_streams(standstill);
     registrations_->remove(data_);
     if (!stuck) ncclMemFree(data_);
-    memory::Ledger::of_device().remove(purpose_, name_, bytes_);
+    memory::MemoryTracker::of_device().remove(purpose_, name_, bytes_);
   }
   Block(Block const&) = delete;
   Block& operator=(Block const&) = delete;

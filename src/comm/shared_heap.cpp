@@ -9,7 +9,7 @@ namespace tessera::comm::detail {
 std::shared_ptr<void> SharedHeap::keep(SharedAllocation allocation, std::string name,
                                        memory::Purpose purpose) {
   std::byte* const data = allocation.own.data();
-  memory::Ledger::of_process().add(purpose, name, allocation.own.bytes());
+  memory::MemoryTracker::of_process().add(purpose, name, allocation.own.bytes());
   {
     std::lock_guard lock(mutex_);
     allocation.number = ++next_number_;
@@ -31,7 +31,7 @@ void SharedHeap::release(std::byte const* data, std::string const& name,
     by_number_.erase(gone.number);
     by_address_.erase(found);
   }
-  memory::Ledger::of_process().remove(purpose, name, gone.own.bytes());
+  memory::MemoryTracker::of_process().remove(purpose, name, gone.own.bytes());
 }
 
 std::optional<SharedHeap::Position> SharedHeap::find(std::byte const* data) const {

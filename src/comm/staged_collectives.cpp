@@ -156,7 +156,7 @@ class StagedCollectives final : public Collectives {
     if (buffer.bytes() < bytes) {
       buffer = memory::Buffer();
       buffer = memory::Buffer("staging of collectives", memory::Purpose::communication, bytes,
-                              memory::Tier::pinned);
+                              memory::MemorySpace::pinned);
     }
     return {buffer.data(), dtype, {numel}};
   }

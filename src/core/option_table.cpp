@@ -32,7 +32,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view name_of(Origin origin) {
   switch (origin) {
-    case Origin::fallback:
+    case Origin::default_value:
       return "default";
     case Origin::run_file:
       return "run file";
@@ -48,16 +48,16 @@ std::string_view name_of(Origin origin) {
 
 void OptionTable::group(std::string title) { group_ = std::move(title); }
 
-Option& OptionTable::add(OptionType type, std::string name, ConfigTree fallback,
+Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_value,
                          std::string meaning) {
   TESSERA_EXPECT(!index_.contains(name), "option ", name, " stands twice in its table");
   index_.emplace(name, options_.size());
   Option option;
   option.name = std::move(name);
   option.type = type;
-  option.fallback = type == OptionType::real && fallback.is_number()
-                        ? ConfigTree(fallback.as_double())
-                        : std::move(fallback);
+  option.default_value = type == OptionType::real && default_value.is_number()
+                             ? ConfigTree(default_value.as_double())
+                             : std::move(default_value);
   option.meaning = std::move(meaning);
   option.group = group_;
   return options_.emplace_back(std::move(option));
@@ -82,21 +82,21 @@ std::vector<std::string> OptionTable::names() const {
 
 Origin OptionValues::origin(std::string_view name) const {
   auto const found = entries.find(name);
-  return found == entries.end() ? Origin::fallback : found->second.origin;
+  return found == entries.end() ? Origin::default_value : found->second.origin;
 }
 
 ConfigTree const& OptionValues::value(OptionTable const& table, std::string_view name) const {
   if (auto const found = entries.find(name); found != entries.end()) return found->second.value;
   auto const* option = table.find(name);
   TESSERA_VALIDATE(option, InternalError, "the option table has no entry '", name, "'");
-  return option->fallback;
+  return option->default_value;
 }
 
 std::vector<std::string> OptionValues::hints(OptionTable const& table) const {
   std::vector<std::string> out;
   for (auto const& option : table.options()) {
     auto const found = entries.find(option.name);
-    bool const spoken = found != entries.end() && found->second.value != option.fallback &&
+    bool const spoken = found != entries.end() && found->second.value != option.default_value &&
                         found->second.value != ConfigTree("auto");
     if (option.support == Support::hint && spoken) out.push_back(option.name + ": " + option.note);
   }

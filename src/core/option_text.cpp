@@ -15,21 +15,21 @@ std::string joined(std::vector<std::string> const& words, char const* between) {
 }
 
 std::string default_text(Option const& option) {
-  if (option.fallback.is_null()) return "none";
-  if (option.fallback.is_string())
-    return option.fallback.as_string().empty() ? "none" : option.fallback.as_string();
-  if (option.fallback.is_array()) {
+  if (option.default_value.is_null()) return "none";
+  if (option.default_value.is_string())
+    return option.default_value.as_string().empty() ? "none" : option.default_value.as_string();
+  if (option.default_value.is_array()) {
     std::string out;
-    for (auto const& item : option.fallback.as_array())
+    for (auto const& item : option.default_value.as_array())
       out += (out.empty() ? "" : ", ") + item.as_string();
     return out.empty() ? "none" : out;
   }
-  if (!option.fallback.is_number()) return option.fallback.dump();
+  if (!option.default_value.is_number()) return option.default_value.dump();
   std::ostringstream out;  // 5e-05, 500000000 and 0.9 as people write them
-  if (option.fallback.is_int())
-    out << option.fallback.as_int();
+  if (option.default_value.is_int())
+    out << option.default_value.as_int();
   else
-    out << option.fallback.as_double();
+    out << option.default_value.as_double();
   return out.str();
 }
 
@@ -100,8 +100,8 @@ void wrap(std::string& out, std::string const& text, std::size_t used, std::size
 std::string help_meaning(Option const& option) {
   std::string out = option.meaning;
   if (option.type == OptionType::choice) out += " [" + joined(option.choices, ", ") + "]";
-  bool const plain = option.fallback.is_null() || option.fallback == ConfigTree(false) ||
-                     option.fallback == ConfigTree("");
+  bool const plain = option.default_value.is_null() || option.default_value == ConfigTree(false) ||
+                     option.default_value == ConfigTree("");
   return plain ? out : out + " (default: " + default_text(option) + ")";
 }
 

@@ -169,9 +169,9 @@ ConfigTree checked_value(Option const& option, ConfigTree const& value, std::str
                        quoted ? " (a string)" : ""),
                 shown, audience);
   }
-  if (out == option.fallback) return out;
+  if (out == option.default_value) return out;
   if (option.support == Support::refused) {
-    if (option.fallback.is_null() && (says_nothing(out) || is_disabled_block(out))) return {};
+    if (option.default_value.is_null() && (says_nothing(out) || is_disabled_block(out))) return {};
     fail(audience, concat(shown, " is not supported: ", option.note));
   }
   if (option.type == OptionType::choice ||

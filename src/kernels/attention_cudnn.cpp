@@ -211,7 +211,7 @@ class CudnnAttention {
       buffer =
           memory::Buffer();  // freeing waits for the device, so nothing on the stream still uses it
       buffer = memory::Buffer("cuDNN attention", memory::Purpose::workspace,
-                              static_cast<std::size_t>(bytes), memory::Tier::device);
+                              static_cast<std::size_t>(bytes), memory::MemorySpace::device);
     }
     return buffer.data();
   }

@@ -88,7 +88,7 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
 class HostProducts {
  public:
   static HostProducts& of_process() {
-    memory::Ledger::of_process();  // made first, so that it outlives the workspaces
+    memory::MemoryTracker::of_process();  // made first, so that it outlives the workspaces
     static HostProducts products;
     return products;
   }

@@ -21,11 +21,11 @@ std::int64_t blocks_of(std::vector<GradientRun> const& runs) {
   return total;
 }
 
-double* reserve(memory::Buffer& buffer, std::int64_t numel, memory::Tier tier) {
+double* reserve(memory::Buffer& buffer, std::int64_t numel, memory::MemorySpace space) {
   auto const bytes = static_cast<std::size_t>(numel) * sizeof(double);
   if (buffer.bytes() < bytes) {
     buffer = memory::Buffer();
-    buffer = memory::Buffer("gradient statistics", memory::Purpose::workspace, bytes, tier);
+    buffer = memory::Buffer("gradient statistics", memory::Purpose::workspace, bytes, space);
   }
   return static_cast<double*>(buffer.data());
 }
@@ -63,14 +63,14 @@ void sum_squares(double* sums, double* partial, std::vector<GradientRun> const& 
 class HostSums {
  public:
   static HostSums& of_process() {
-    memory::Ledger::of_process();  // made first, so that it outlives the buffer
+    memory::MemoryTracker::of_process();  // made first, so that it outlives the buffer
     static HostSums sums;
     return sums;
   }
 
   void sum(double* sums, std::vector<GradientRun> const& runs, Dtype dtype) {
     std::lock_guard const lock(mutex_);
-    double* const partial = reserve(partial_, blocks_of(runs), memory::Tier::host);
+    double* const partial = reserve(partial_, blocks_of(runs), memory::MemorySpace::host);
     sum_squares(sums, partial, runs, dtype, [](auto const& rule, std::int64_t rows) {
       launch_range(HostSpace(), name, rows, CallWithRow<std::decay_t<decltype(rule)>>{rule});
     });
@@ -91,7 +91,7 @@ struct DeviceSums {
     if (partials.empty() ||
         partials.back().bytes() < static_cast<std::size_t>(numel) * sizeof(double))
       partials.emplace_back();
-    return reserve(partials.back(), numel, memory::Tier::device);
+    return reserve(partials.back(), numel, memory::MemorySpace::device);
   }
   static DeviceSums& of_process() {
     static DeviceSums& sums = *new DeviceSums;

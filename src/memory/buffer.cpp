@@ -49,10 +49,10 @@ void unmap_pages(void* data, std::size_t bytes) noexcept {
 }
 
 /// "weights 812 MiB, activations 3021 MiB", largest first.
-std::string holdings(Ledger const& ledger) {
+std::string holdings(MemoryTracker const& tracker) {
   std::vector<std::pair<std::size_t, Purpose>> held;
   for (int p = 0; p < purposes; ++p)
-    if (auto const bytes = ledger.current(static_cast<Purpose>(p)); bytes > 0)
+    if (auto const bytes = tracker.current(static_cast<Purpose>(p)); bytes > 0)
       held.emplace_back(bytes, static_cast<Purpose>(p));
   std::sort(held.rbegin(), held.rend());
   std::string out;
@@ -68,7 +68,7 @@ void* allocate_on_device(std::string const& name, std::size_t bytes) {
     auto const room = memory.api().room();
     throw OutOfMemoryError(concat(
         "cannot allocate ", bytes, " bytes for ", name, " on the device: ", room.free, " of its ",
-        room.total, " bytes are free, this process holds ", holdings(Ledger::of_device()),
+        room.total, " bytes are free, this process holds ", holdings(MemoryTracker::of_device()),
         "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO "
         "stage or more ranks"));
   }
@@ -83,31 +83,31 @@ void* allocate_pinned(std::string const& name, std::size_t bytes) {
     data = memory.allocate_pinned(bytes);
   }
   TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", bytes, " bytes of host memory for ", name,
-                   "; this process holds ", holdings(Ledger::of_process()),
+                   "; this process holds ", holdings(MemoryTracker::of_process()),
                    "; the limit on locked memory (ulimit -l) may be too low");
   std::memset(data, 0, bytes);
   return data;
 }
 
-void* allocate(Tier tier, std::string const& name, std::size_t bytes) {
-  switch (tier) {
-    case Tier::device:
+void* allocate(MemorySpace space, std::string const& name, std::size_t bytes) {
+  switch (space) {
+    case MemorySpace::device:
       return allocate_on_device(name, bytes);
-    case Tier::pinned:
+    case MemorySpace::pinned:
       return allocate_pinned(name, bytes);
-    case Tier::host:
+    case MemorySpace::host:
       break;
   }
   return map_pages(name, bytes);
 }
 
-void give_back(Tier tier, void* data, std::size_t bytes) noexcept {
-  switch (tier) {
-    case Tier::device:
+void give_back(MemorySpace space, void* data, std::size_t bytes) noexcept {
+  switch (space) {
+    case MemorySpace::device:
       return detail::device_memory().free(data);
-    case Tier::pinned:
+    case MemorySpace::pinned:
       return detail::device_memory().free_pinned(data, bytes);
-    case Tier::host:
+    case MemorySpace::host:
       break;
   }
   unmap_pages(data, bytes);
@@ -137,22 +137,22 @@ std::string_view name_of(Purpose purpose) {
   return "unknown";
 }
 
-struct Ledger::Impl {
+struct MemoryTracker::Impl {
   mutable std::mutex mutex;
   std::size_t now[purposes] = {}, most[purposes] = {}, total = 0, most_total = 0;
   std::map<std::pair<Purpose, std::string>, std::size_t> by_name;
 };
 
-Ledger::Ledger() : impl_(std::make_shared<Impl>()) {}
-Ledger& Ledger::of_process() {
-  static Ledger& ledger = *new Ledger;  // outlives every static owner of memory
-  return ledger;
+MemoryTracker::MemoryTracker() : impl_(std::make_shared<Impl>()) {}
+MemoryTracker& MemoryTracker::of_process() {
+  static MemoryTracker& tracker = *new MemoryTracker;  // outlives every static owner of memory
+  return tracker;
 }
-Ledger& Ledger::of_device() {
-  static Ledger& ledger = *new Ledger;
-  return ledger;
+MemoryTracker& MemoryTracker::of_device() {
+  static MemoryTracker& tracker = *new MemoryTracker;
+  return tracker;
 }
-void Ledger::add(Purpose purpose, std::string const& name, std::size_t bytes) {
+void MemoryTracker::add(Purpose purpose, std::string const& name, std::size_t bytes) {
   std::lock_guard lock(impl_->mutex);
   auto const p = static_cast<std::size_t>(purpose);
   impl_->now[p] += bytes;
@@ -161,46 +161,46 @@ void Ledger::add(Purpose purpose, std::string const& name, std::size_t bytes) {
   impl_->most_total = std::max(impl_->most_total, impl_->total);
   impl_->by_name[{purpose, name}] += bytes;
 }
-void Ledger::remove(Purpose purpose, std::string const& name, std::size_t bytes) {
+void MemoryTracker::remove(Purpose purpose, std::string const& name, std::size_t bytes) {
   std::lock_guard lock(impl_->mutex);
   impl_->now[static_cast<std::size_t>(purpose)] -= bytes;
   impl_->total -= bytes;
   auto const found = impl_->by_name.find({purpose, name});
   if (found != impl_->by_name.end() && (found->second -= bytes) == 0) impl_->by_name.erase(found);
 }
-std::size_t Ledger::current(Purpose purpose) const {
+std::size_t MemoryTracker::current(Purpose purpose) const {
   std::lock_guard lock(impl_->mutex);
   return impl_->now[static_cast<std::size_t>(purpose)];
 }
-std::size_t Ledger::peak(Purpose purpose) const {
+std::size_t MemoryTracker::peak(Purpose purpose) const {
   std::lock_guard lock(impl_->mutex);
   return impl_->most[static_cast<std::size_t>(purpose)];
 }
-std::size_t Ledger::current_total() const {
+std::size_t MemoryTracker::current_total() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->total;
 }
-std::size_t Ledger::peak_total() const {
+std::size_t MemoryTracker::peak_total() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->most_total;
 }
-std::vector<LedgerEntry> Ledger::entries() const {
+std::vector<TrackedMemory> MemoryTracker::entries() const {
   std::lock_guard lock(impl_->mutex);
-  std::vector<LedgerEntry> out;
+  std::vector<TrackedMemory> out;
   for (auto const& [key, bytes] : impl_->by_name) out.push_back({key.first, key.second, bytes});
   return out;
 }
 
-Buffer::Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier)
-    : name_(std::move(name)), purpose_(purpose), tier_(tier), bytes_(bytes) {
+Buffer::Buffer(std::string name, Purpose purpose, std::size_t bytes, MemorySpace space)
+    : name_(std::move(name)), purpose_(purpose), space_(space), bytes_(bytes) {
   if (bytes_ == 0) return;
-  data_ = allocate(tier_, name_, bytes_);
-  Ledger::of(tier_).add(purpose_, name_, bytes_);
+  data_ = allocate(space_, name_, bytes_);
+  MemoryTracker::of(space_).add(purpose_, name_, bytes_);
 }
 Buffer::Buffer(Buffer&& other) noexcept
     : name_(std::move(other.name_)),
       purpose_(other.purpose_),
-      tier_(other.tier_),
+      space_(other.space_),
       data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)) {}
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
@@ -208,7 +208,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     release();
     name_ = std::move(other.name_);
     purpose_ = other.purpose_;
-    tier_ = other.tier_;
+    space_ = other.space_;
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
   }
@@ -217,8 +217,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() { release(); }
 void Buffer::release() noexcept {
   if (!data_) return;
-  give_back(tier_, data_, bytes_);
-  Ledger::of(tier_).remove(purpose_, name_, bytes_);
+  give_back(space_, data_, bytes_);
+  MemoryTracker::of(space_).remove(purpose_, name_, bytes_);
   data_ = nullptr;
 }
 TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims,
@@ -234,7 +234,7 @@ TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims,
 struct Arena::Impl {
   std::string name;
   Purpose purpose;
-  Tier tier;
+  MemorySpace space;
   struct Block {
     Buffer buffer;
     std::size_t start;  ///< position of its first byte in the arena's address line
@@ -242,14 +242,15 @@ struct Arena::Impl {
   std::vector<Block> blocks;
   std::size_t position = 0;  ///< next free byte in the address line
   std::size_t peak = 0;
-  std::size_t alignment() const { return tier == Tier::device ? 256 : 64; }
+  std::size_t alignment() const { return space == MemorySpace::device ? 256 : 64; }
   static constexpr std::size_t smallest_block = std::size_t{8} << 20;
 };
 
-Arena::Arena(std::string name, Purpose purpose, Tier tier) : impl_(std::make_unique<Impl>()) {
+Arena::Arena(std::string name, Purpose purpose, MemorySpace space)
+    : impl_(std::make_unique<Impl>()) {
   impl_->name = std::move(name);
   impl_->purpose = purpose;
-  impl_->tier = tier;
+  impl_->space = space;
 }
 Arena::~Arena() = default;
 Arena::Arena(Arena&&) noexcept = default;
@@ -268,7 +269,7 @@ TensorView Arena::allocate(Dtype dtype, std::initializer_list<std::int64_t> dims
   std::size_t const start =
       a.blocks.empty() ? 0 : a.blocks.back().start + a.blocks.back().buffer.bytes();
   a.blocks.push_back({Buffer(a.name, a.purpose,
-                             round_up(std::max(bytes, Impl::smallest_block), huge_page), a.tier),
+                             round_up(std::max(bytes, Impl::smallest_block), huge_page), a.space),
                       start});
   a.position = start;
   return allocate(dtype, dims);

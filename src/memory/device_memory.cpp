@@ -154,7 +154,7 @@ void* DeviceMemory::reuse_pinned(std::size_t bytes) {
     void* const data = block->data;
     api_.drop_event(block->unused);
     kept_bytes_ -= block->bytes;
-    Ledger::of_process().remove(Purpose::workspace, kept_name, block->bytes);
+    MemoryTracker::of_process().remove(Purpose::workspace, kept_name, block->bytes);
     kept_.erase(block);
     return data;
   }
@@ -182,7 +182,7 @@ void DeviceMemory::free_pinned(void* data, std::size_t bytes) noexcept {
     drop_kept(most_kept - block.bytes);
     kept_.push_back(block);
     kept_bytes_ += block.bytes;
-    Ledger::of_process().add(Purpose::workspace, kept_name, block.bytes);
+    MemoryTracker::of_process().add(Purpose::workspace, kept_name, block.bytes);
   } catch (...) {
     api_.free_pinned(data);  // the device has failed
   }
@@ -193,7 +193,7 @@ void DeviceMemory::drop_kept(std::size_t down_to) {
     Kept const block = kept_.front();
     kept_.pop_front();
     kept_bytes_ -= block.bytes;
-    Ledger::of_process().remove(Purpose::workspace, kept_name, block.bytes);
+    MemoryTracker::of_process().remove(Purpose::workspace, kept_name, block.bytes);
     api_.drop_event(block.unused);
     api_.free_pinned(block.data);
   }

@@ -99,7 +99,7 @@ std::size_t left_of_address_space(Use const& use) {
 
 AvailableMemory available_memory() {
   Use const use = own_use();
-  std::size_t const allocated = Ledger::of_process().current_total();
+  std::size_t const allocated = MemoryTracker::of_process().current_total();
   std::size_t const promised = allocated > use.resident ? allocated - use.resident : 0;
   auto const less_promised = [&](std::size_t bytes) {
     return bytes == unlimited ? bytes : bytes > promised ? bytes - promised : 0;
@@ -121,7 +121,7 @@ void require_available(std::string const& name, std::size_t bytes, std::size_t c
                    " bytes for ", name,
                    copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
                    available.bytes, " bytes are left (", available.limited_by,
-                   "), this process has allocated ", Ledger::of_process().current_total(),
+                   "), this process has allocated ", MemoryTracker::of_process().current_total(),
                    "; use a smaller batch, a higher ZeRO stage or more ranks");
 }
 

@@ -92,13 +92,13 @@ class StreamPoint final : public Event::State {
 
 class StreamQueue final : public Queue {
  public:
-  StreamQueue(std::string name, StreamPriority priority, Replay replay)
+  StreamQueue(std::string name, StreamPriority priority, GraphMode graph_mode)
       : name_(std::move(name)),
         api_(detail::device_api()),
         pool_(std::make_shared<EventPool>(api_)),
         failure_(std::make_shared<Failure>()),
         stream_(api_.make_stream(priority)),
-        replay_(replay) {
+        graph_mode_(graph_mode) {
     detail::device_memory().open(stream_);
   }
   ~StreamQueue() override {
@@ -132,8 +132,8 @@ class StreamQueue final : public Queue {
 
   /// The first time the work runs as it is: what it makes once (workspaces, plans of libraries) is
   /// not part of a graph.
-  void replay(std::string const& shape, std::function<void()> const& work) override {
-    if (replay_ == Replay::plain) return work();
+  void run_as_graph(std::string const& shape, std::function<void()> const& work) override {
+    if (graph_mode_ == GraphMode::off) return work();
     auto const [found, is_new] = graphs_.try_emplace(shape, nullptr);
     if (is_new) return work();
     detail::DeviceMemory::Graph const graph(detail::device_memory(),
@@ -176,15 +176,16 @@ class StreamQueue final : public Queue {
   std::shared_ptr<EventPool> pool_;
   std::shared_ptr<Failure> failure_;
   DeviceApi::Stream stream_;
-  Replay replay_;
+  GraphMode graph_mode_;
   std::map<std::string, DeviceApi::Graph> graphs_;  ///< by shape; null until the second time
   std::string capturing_;                           ///< the shape that is being collected
 };
 
 }  // namespace
 
-std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority, Replay replay) {
-  return std::make_unique<StreamQueue>(std::move(name), priority, replay);
+std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority,
+                                         GraphMode graph_mode) {
+  return std::make_unique<StreamQueue>(std::move(name), priority, graph_mode);
 }
 
 }  // namespace tessera::memory

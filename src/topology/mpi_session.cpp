@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tessera/core/error.hpp"
-#include "tessera/topology/node_watch.hpp"
+#include "tessera/topology/heartbeat_monitor.hpp"
 
 namespace tessera::topology {
 namespace {
@@ -81,9 +81,9 @@ MpiSession::~MpiSession() {
 CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
 CommHandle MpiSession::node() const { return node_; }
 
-void MpiSession::watch_nodes(std::chrono::milliseconds patience) {
+void MpiSession::start_heartbeat_monitor(std::chrono::milliseconds patience) {
   patience_ = patience;
-  watch_ = topology::watch_nodes(*this, patience);
+  watch_ = topology::start_heartbeat_monitor(*this, patience);
 }
 
 int MpiSession::rank_of_lost_node() const {

@@ -91,7 +91,7 @@ std::string output_of(std::vector<std::string> const& words, std::chrono::millis
   return result.code == 0 ? std::move(result.output) : "";
 }
 
-void become_program(std::vector<std::string> const& words, std::string const& input) {
+void exec_program(std::vector<std::string> const& words, std::string const& input) {
   if (!input.empty()) {
     std::FILE* const file = std::tmpfile();
     TESSERA_VALIDATE(file, IoError, with_errno("cannot make a temporary file", errno));

@@ -222,7 +222,7 @@ void Resolver::resolve_loss_scale() {
   }
   if (out_.dtype != Dtype::fp16) return;
   auto const take = [this](char const* field, char const* key) -> ConfigTree const& {
-    if (!written(key)) return deepspeed_table().find(key)->fallback;
+    if (!written(key)) return deepspeed_table().find(key)->default_value;
     out_.origins[field] = Origin::deepspeed;
     return value(key);
   };
@@ -251,7 +251,7 @@ std::int64_t Resolver::elements(char const* field, std::string const& key, std::
     out_.origins[field] = Origin::deepspeed;
     return value(path).as_int();
   }
-  if (!applies || !json_.given(path)) return deepspeed_table().find(path)->fallback.as_int();
+  if (!applies || !json_.given(path)) return deepspeed_table().find(path)->default_value.as_int();
   TESSERA_VALIDATE(
       hidden_size_ > 0, ConfigError, source(), ": ", path,
       " is \"auto\", which follows the model's hidden size, and that is not known here; "
@@ -420,7 +420,7 @@ ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_st
   auto const* given = params.find("warmup_num_steps");
   if (!given || given->is_null()) return section;
   auto const origin = config.origins.find("warmup_steps");
-  bool const flag_given = origin != config.origins.end() && origin->second != Origin::fallback;
+  bool const flag_given = origin != config.origins.end() && origin->second != Origin::default_value;
   TESSERA_VALIDATE(is_auto(*given) || !flag_given || given->as_int() == warmup, ConfigError,
                    "scheduler.params.warmup_num_steps is ", given->dump(),
                    " but --warmup_steps or --warmup_ratio asks for ", warmup, " of ", total_steps,
@@ -468,7 +468,7 @@ ConfigTree describe(ResolvedConfig const& config) {
         auto entry = ConfigTree::object();
         entry.set("value", field);
         entry.set("origin",
-                  name_of(origin == config.origins.end() ? Origin::fallback : origin->second));
+                  name_of(origin == config.origins.end() ? Origin::default_value : origin->second));
         out.set(name, std::move(entry));
       },
       config);

@@ -32,7 +32,7 @@ ConfigTree config_of(TrainingArguments const& arguments) {
 ModelSource find_model(TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
   source.config = ConfigTree::parse(
-      comm::answer_of_root(comm, [&] { return config_of(arguments).dump(); }), "config.json");
+      comm::broadcast_from_root(comm, [&] { return config_of(arguments).dump(); }), "config.json");
   if (!arguments.config_overrides.empty()) {
     TESSERA_VALIDATE(arguments.model_name_or_path.empty() && arguments.config_name.empty(),
                      UsageError,
@@ -57,7 +57,7 @@ zero::Engine::Fill initial_weights(ModelSource const& source,
     };
 
   std::vector<fs::path> files;  // known where they are opened
-  std::string const layout = comm::answer_of_root(comm, [&] {
+  std::string const layout = comm::broadcast_from_root(comm, [&] {
     checkpoint::ModelWeights const found(source.weights_directory);
     found.require(units);
     return found.layout();
@@ -65,8 +65,8 @@ zero::Engine::Fill initial_weights(ModelSource const& source,
   auto const names = ConfigTree::parse(layout, "layout of the weights").at("files");
   for (auto const& name : names.as_array()) files.emplace_back(name.as_string());
   auto opened = topology::open_on_node(session, files);
-  comm::run_where(comm, true,
-                  [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
+  comm::run_on_ranks(comm, true,
+                     [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
   auto weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
   return [weights, &units](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
     weights->fill(units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], first,

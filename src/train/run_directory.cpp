@@ -110,7 +110,7 @@ StartingPoint choose(TrainingArguments const& arguments) {
 /// Rank 0 looks, the others learn: one rank's view of a shared directory, and one error for all.
 StartingPoint decide_on_root(comm::Collectives& comm,
                              std::function<StartingPoint()> const& decide) {
-  std::string const answer = comm::answer_of_root(comm, [&]() -> std::string {
+  std::string const answer = comm::broadcast_from_root(comm, [&]() -> std::string {
     try {
       auto const start = decide();
       return concat(start.may_fall_back ? '+' : '=', start.checkpoint.string(), "\n", start.note);

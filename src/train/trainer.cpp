@@ -28,8 +28,9 @@ double seconds_since(Clock::time_point start) {
 
 std::unique_ptr<memory::Queue> compute_queue(TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
-  auto const replay = arguments.cuda_graphs ? memory::Replay::graphs : memory::Replay::plain;
-  return memory::make_stream_queue("compute", memory::StreamPriority::normal, replay);
+  auto const graph_mode =
+      arguments.cuda_graphs ? memory::GraphMode::capture : memory::GraphMode::off;
+  return memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
 }
 
 std::int64_t hidden_size_of(ConfigTree const& config) {
@@ -109,7 +110,8 @@ void Trainer::open_run_files(bool starts_anew) {
 void Trainer::build_engine() {
   engine_ = zero::make_engine(engine_config(config_), model_->units(), comm_, *compute_);
   saver_ = std::make_unique<checkpoint::Saver>(comm_, memory::Runtime::threads());
-  if (arguments_.do_train && arguments_.async_save == AsyncSave::on && !engine_->state_is_copied())
+  if (arguments_.do_train && arguments_.async_save == AsyncSave::on &&
+      !engine_->state_is_snapshot())
     saver_->reserve(engine_->plan(),
                     checkpoint_states);  // what was asked for must not be missing at the first save
 }

@@ -16,10 +16,10 @@ data::TokenBlocks Trainer::blocks_of(data::BlockRequest const& request) const {
     blocks = data::build_or_open_blocks(request, *tokenizer_);
     data::check_vocabulary(*blocks, *tokenizer_, model_->vocabulary_size());
   };
-  comm::run_where(comm_, is_root(), build);
-  comm::run_where(comm_, leads && !is_root(), build);
+  comm::run_on_ranks(comm_, is_root(), build);
+  comm::run_on_ranks(comm_, leads && !is_root(), build);
   auto opened = topology::open_on_node(session_, {leads ? blocks->file() : fs::path()});
-  comm::run_where(comm_, true, [&] {
+  comm::run_on_ranks(comm_, true, [&] {
     TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
     if (!leads) blocks = data::open_blocks(opened.release()[0], opened.names()[0]);
   });
@@ -29,10 +29,10 @@ data::TokenBlocks Trainer::blocks_of(data::BlockRequest const& request) const {
 /// Only the ranks that tokenise keep a tokenizer: one of each node. The others learn what it
 /// limits.
 std::int64_t Trainer::load_tokenizer() {
-  comm::run_where(comm_, session_.info().local_rank == 0,
-                  [&] { tokenizer_ = data::load_tokenizer(source_.tokenizer_directory); });
-  return std::stoll(
-      comm::answer_of_root(comm_, [&] { return std::to_string(tokenizer_->model_max_length()); }));
+  comm::run_on_ranks(comm_, session_.info().local_rank == 0,
+                     [&] { tokenizer_ = data::load_tokenizer(source_.tokenizer_directory); });
+  return std::stoll(comm::broadcast_from_root(
+      comm_, [&] { return std::to_string(tokenizer_->model_max_length()); }));
 }
 
 void Trainer::load_data() {

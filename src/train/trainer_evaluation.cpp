@@ -105,7 +105,7 @@ void Trainer::evaluate(std::int64_t step) {
 
 /// The prompt's ids on every rank, and after them the id that ends a text (-1: none).
 std::vector<std::int32_t> Trainer::prompt_tokens() const {
-  std::string const bytes = comm::answer_of_root(comm_, [&] {
+  std::string const bytes = comm::broadcast_from_root(comm_, [&] {
     std::vector<std::int32_t> tokens = tokenizer_->encode(arguments_.prompt);
     if (tokens.empty()) tokens.push_back(std::max(tokenizer_->eos_id(), 0));
     tokens.push_back(tokenizer_->eos_id());

@@ -113,7 +113,7 @@ checkpoint::SaveRequest Trainer::save_request(std::int64_t step, SaveContent con
 bool Trainer::saves_in_background() {
   if (background_saves_) return *background_saves_;
   bool fits = arguments_.async_save != AsyncSave::off;
-  if (fits && !engine_->state_is_copied()) {
+  if (fits && !engine_->state_is_snapshot()) {
     std::size_t const bytes = checkpoint::Saver::snapshot_bytes(engine_->plan(), checkpoint_states);
     auto const left = memory::available_memory();
     auto const ranks = static_cast<std::size_t>(session_.info().local_size);
@@ -173,7 +173,7 @@ void Trainer::save_checkpoint(std::int64_t step, SaveMode mode, SaveContent cont
       "save",
       ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
   survive(step, [&] {
-    auto const source = background && !engine_->state_is_copied()
+    auto const source = background && !engine_->state_is_snapshot()
                             ? checkpoint::Saver::Source::snapshot
                             : checkpoint::Saver::Source::in_place;
     auto const request = save_request(step, content);

@@ -6,9 +6,9 @@
 
 #include "detail/gradient_flow.hpp"
 #include "detail/memory_report.hpp"
+#include "detail/norm_and_overflow.hpp"
 #include "detail/optimizer_state.hpp"
 #include "detail/stage_rules.hpp"
-#include "detail/step_verdict.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
@@ -147,7 +147,7 @@ class StagedEngine final : public Engine {
     return out;
   }
 
-  bool state_is_copied() const override { return optimizer_.has_mirrors(); }
+  bool state_is_snapshot() const override { return optimizer_.has_mirrors(); }
 
   void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     weights_->prepare_update();
@@ -182,7 +182,7 @@ class StagedEngine final : public Engine {
 
   void fill_masters(Fill const& fill) {
     auto const shards = optimizer_.host_shards(OptimizerState::Part::master);
-    for (auto const& p : plan_.pieces(context_.ownership.rank)) {
+    for (auto const& p : plan_.extents(context_.ownership.rank)) {
       std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
       fill(p.unit, p.parameter, p.parameter_offset, p.numel,
            shards[static_cast<std::size_t>(p.unit)] + in_shard);
@@ -217,7 +217,7 @@ class StagedEngine final : public Engine {
   std::unique_ptr<WeightStore> weights_;
   std::unique_ptr<GradientFlow> gradients_;
   OptimizerState optimizer_;
-  StepVerdict verdict_;
+  NormAndOverflow verdict_;
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
   std::vector<int> announced_;

@@ -49,8 +49,8 @@ std::int64_t PartitionPlan::largest_unit() const {
   return largest;
 }
 
-std::vector<Piece> PartitionPlan::pieces(int rank) const {
-  std::vector<Piece> out;
+std::vector<ShardExtent> PartitionPlan::extents(int rank) const {
+  std::vector<ShardExtent> out;
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     auto const& unit = units_[static_cast<std::size_t>(u)];
     std::int64_t const begin = rank * unit.shard_numel, end = begin + unit.shard_numel;

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   std::size_t pieces = 0;
   for (int r = 0; r < ranks; ++r) {
     m.shards.push_back({checkpoint::detail::shard_name(r), std::int64_t{1} << 40});
-    for (auto const& p : plan.pieces(r)) {
+    for (auto const& p : plan.extents(r)) {
       m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].pieces.push_back(
           {r, p.parameter_offset, p.numel,
            std::vector<checkpoint::StateExtent>(3, {4096, {0x0123456789abcdefu}, {}})});

@@ -108,8 +108,9 @@ int main(int argc, char** argv) {
   for (auto const& [phase, s] : timed.seconds)
     std::printf("%9.2f ms  %s\n", 1e3 * s / steps, phase.c_str());
   double const best = *std::min_element(times.begin(), times.end());
-  std::printf("%9.2f ms  best step, %.0f tokens/s; activations %.1f MiB\n", 1e3 * best,
-              static_cast<double>(rows * sequence) / best,
-              static_cast<double>(memory::Ledger::of_process().peak(memory::Purpose::activations)) /
-                  0x1.0p20);
+  std::printf(
+      "%9.2f ms  best step, %.0f tokens/s; activations %.1f MiB\n", 1e3 * best,
+      static_cast<double>(rows * sequence) / best,
+      static_cast<double>(memory::MemoryTracker::of_process().peak(memory::Purpose::activations)) /
+          0x1.0p20);
 }

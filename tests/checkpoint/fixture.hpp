@@ -109,7 +109,7 @@ class RankState {
   template <class F>
   void each(F&& f) {
     for (std::size_t s = 0; s < names_.size(); ++s)
-      for (auto const& piece : plan_.pieces(rank_)) {
+      for (auto const& piece : plan_.extents(rank_)) {
         auto const& slot =
             plan_.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
         for (std::int64_t i = 0; i < piece.numel; ++i)

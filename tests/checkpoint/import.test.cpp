@@ -46,7 +46,7 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
   std::map<std::string, std::string> out;
   char const* const names[] = {"fp32", "exp_avg", "exp_avg_sq"};
   for (std::size_t s = 0; s < 3; ++s)
-    for (auto const& piece : plan.pieces(0)) {
+    for (auto const& piece : plan.extents(0)) {
       auto const& slot =
           plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
       out[concat(names[s], "/", slot.name)] =

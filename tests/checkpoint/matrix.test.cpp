@@ -43,7 +43,7 @@ void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
     for (auto const& p : unit.parameters)
       first.back().push_back(std::exchange(count, count + p.numel));
   }
-  for (auto const& piece : plan.pieces(rank))
+  for (auto const& piece : plan.extents(rank))
     for (std::size_t s = 0; s < states.size(); ++s) {
       float* const data = states[s].unit_shards[static_cast<std::size_t>(piece.unit)] +
                           (piece.partition_offset - plan.unit(piece.unit).partition_offset);
@@ -95,7 +95,7 @@ void save_all_layouts(Training& training, int stage) {
 std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan const& plan,
                            int rank) {
   std::int64_t bytes = 0;
-  for (auto const& own : plan.pieces(rank)) {
+  for (auto const& own : plan.extents(rank)) {
     auto const& slot = plan.unit(own.unit).parameters[static_cast<std::size_t>(own.parameter)];
     for (auto const& piece : m.find(slot.name)->pieces) {
       std::int64_t const first = std::max(own.parameter_offset, piece.offset) - piece.offset;

@@ -98,7 +98,7 @@ TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
 TEST_F(SaverOverRanks, SnapshotMemoryIsNamedAndUsedAgain) {
   auto const held = [] {
     std::size_t bytes = 0;
-    for (auto const& entry : memory::Ledger::of_process().entries())
+    for (auto const& entry : memory::MemoryTracker::of_process().entries())
       if (entry.name == "checkpoint snapshot") bytes += entry.bytes;
     return bytes;
   };

@@ -34,7 +34,7 @@ fs::path save_large(fs::path const& checkpoints, int ranks,
                     std::vector<memory::UnitSpec> const& units) {
   zero::PartitionPlan const plan(units, ranks);
   checkpoint::StreamedStates states{{"fp32", "exp_avg", "exp_avg_sq"}, {}};
-  states.read = [](std::string const& state, zero::Piece const& piece, std::int64_t first,
+  states.read = [](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
                    std::int64_t numel, float* out) {
     for (std::int64_t i = 0; i < numel; ++i)
       out[i] = static_cast<float>((piece.parameter_offset + first + i) % 9973) +

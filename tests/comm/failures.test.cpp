@@ -71,14 +71,14 @@ TEST(Failure, DestructorGivesUpWhatNobodyAnswers) {
 
 TEST(Allocate, IsCountedAndReturned) {
   auto const comm = make(Implementation::automatic);
-  auto& ledger = memory::Ledger::of_process();
-  std::size_t const before = ledger.current(memory::Purpose::gradients);
+  auto& tracker = memory::MemoryTracker::of_process();
+  std::size_t const before = tracker.current(memory::Purpose::gradients);
   auto owner = comm->allocate("test.gradients", memory::Purpose::gradients, 12'345);
-  EXPECT_EQ(ledger.current(memory::Purpose::gradients), before + 12'345);
+  EXPECT_EQ(tracker.current(memory::Purpose::gradients), before + 12'345);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(owner.get()) % 64, 0u);
   for (int i = 0; i < 12'345; ++i) ASSERT_EQ(static_cast<char const*>(owner.get())[i], 0);
   owner.reset();
-  EXPECT_EQ(ledger.current(memory::Purpose::gradients), before);
+  EXPECT_EQ(tracker.current(memory::Purpose::gradients), before);
 }
 
 TEST(Allocate, OwnersOutliveTheirCollectives) {

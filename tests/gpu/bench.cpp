@@ -45,7 +45,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Place {
   std::unique_ptr<memory::Queue> queue;
-  memory::Tier tier;
+  memory::MemorySpace space;
 
   void finish() const { queue->record().wait("the measured work", 10min); }
   /// Fastest of five times the mean of @p each calls.
@@ -66,7 +66,7 @@ struct Place {
 memory::Buffer noise(Place const& place, Dtype dtype, std::int64_t numel, float size) {
   std::size_t const bytes = static_cast<std::size_t>(numel) * size_of(dtype);
   memory::Buffer host("random numbers", memory::Purpose::workspace, bytes),
-      out("operand", memory::Purpose::workspace, bytes, place.tier);
+      out("operand", memory::Purpose::workspace, bytes, place.space);
   std::uint32_t state = 1;
   for (std::int64_t i = 0; i < numel; ++i) {
     state = state * 1664525u + 1013904223u;
@@ -131,8 +131,8 @@ void bench_flat(Place const& place, std::int64_t n) {
   auto const wide = noise(place, Dtype::fp32, n, 1.0f), a = noise(place, Dtype::bf16, n, 1.0f),
              b = noise(place, Dtype::bf16, n, 1.0f);
   memory::Buffer const out("result", memory::Purpose::workspace,
-                           static_cast<std::size_t>(n) * sizeof(float), place.tier),
-      sums("sums", memory::Purpose::workspace, 16, place.tier);
+                           static_cast<std::size_t>(n) * sizeof(float), place.space),
+      sums("sums", memory::Purpose::workspace, 16, place.space);
   TensorView const fp32(wide.data(), Dtype::fp32, {n}), x(a.data(), Dtype::bf16, {n}),
       y(b.data(), Dtype::bf16, {n}), to(out.data(), Dtype::bf16, {n});
   TensorView const to_fp32(out.data(), Dtype::fp32, {n});
@@ -167,7 +167,7 @@ void bench_flat(Place const& place, std::int64_t n) {
 
 memory::Buffer integers(Place const& place, std::vector<std::int32_t> const& values) {
   memory::Buffer out("integers", memory::Purpose::workspace, values.size() * sizeof values[0],
-                     place.tier);
+                     place.space);
   memory::copy(*place.queue, out.data(), values.data(), out.bytes());
   place.finish();
   return out;
@@ -196,7 +196,7 @@ void bench_rows(Place const& place, std::int64_t rows, std::int64_t width,
                                       kernels::embedding_backward_parts(q, rows, width)});
   memory::Buffer const workspace(
       "partial sums", memory::Purpose::workspace,
-      static_cast<std::size_t>(std::max<std::int64_t>(room, 1)) * sizeof(float), place.tier);
+      static_cast<std::size_t>(std::max<std::int64_t>(room, 1)) * sizeof(float), place.space);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(rows)), sorted(ids);
   std::uint32_t state = 1;
   for (auto& id : ids)
@@ -311,9 +311,9 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
   double const median = seconds[seconds.size() / 2],
                rate = static_cast<double>(t.rows * t.length) / median;
   auto const parameters = engine->plan().parameter_count();
-  auto const ledger = place.tier == memory::Tier::device
-                          ? memory::Ledger::of_device().peak_total()
-                          : memory::Ledger::of_process().peak_total();
+  auto const tracked = place.space == memory::MemorySpace::device
+                           ? memory::MemoryTracker::of_device().peak_total()
+                           : memory::MemoryTracker::of_process().peak_total();
   auto const m = engine->memory();
   std::printf(
       "{\"bench\": \"train\", \"parameters\": %ld, \"rows\": %ld, \"length\": %ld, "
@@ -322,9 +322,9 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
       "\"attention\": \"%s\"}\n",
       static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
-      rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, ledger,
+      rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, tracked,
       m.weights + m.gradients + m.masters + m.optimizer_state, m.formula,
-      place.tier == memory::Tier::device ? kernels::attention_library().c_str() : "host");
+      place.space == memory::MemorySpace::device ? kernels::attention_library().c_str() : "host");
 }
 
 int run(std::vector<std::string> const& words, topology::MpiSession const& session) {
@@ -336,11 +336,12 @@ int run(std::vector<std::string> const& words, topology::MpiSession const& sessi
         std::string(gelu) == "fused" ? kernels::DeviceGelu::fused : kernels::DeviceGelu::separate;
   kernels::set_device_settings(settings);
   memory::Runtime const runtime({0, device ? 0 : -1});
-  auto const replay =
-      std::getenv("TESSERA_GRAPHS") ? memory::Replay::graphs : memory::Replay::plain;
-  Place place{device ? memory::make_stream_queue("compute", memory::StreamPriority::normal, replay)
-                     : memory::make_inline_queue("compute"),
-              device ? memory::Tier::device : memory::Tier::host};
+  auto const graph_mode =
+      std::getenv("TESSERA_GRAPHS") ? memory::GraphMode::capture : memory::GraphMode::off;
+  Place place{device
+                  ? memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode)
+                  : memory::make_inline_queue("compute"),
+              device ? memory::MemorySpace::device : memory::MemorySpace::host};
   auto const number = [&](std::size_t i, std::int64_t otherwise) {
     return i < words.size() ? std::atoll(words[i].c_str()) : otherwise;
   };

@@ -110,22 +110,22 @@ struct Stepped {
   bool operator==(Stepped const&) const = default;
 };
 Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
-                   std::optional<AdamWControl> said) {
+                   std::optional<StepControl> said) {
   auto const operand = [&](Dtype type, std::uint64_t seed, double size, double middle) {
     return Guarded(q, Array(type, {n}).randomise(seed, size, middle), shift);
   };
   Guarded const p = operand(Dtype::fp32, 1, 1.0, 0.0), m = operand(Dtype::fp32, 2, 0.1, 0.0),
                 v = operand(Dtype::fp32, 3, 0.005, 0.005), g = operand(dtype, 4, 3.0, 0.0),
                 w = operand(dtype, 5, 1.0, 0.0);
-  memory::Buffer const control("control", memory::Purpose::workspace, sizeof(AdamWControl),
-                               memory::tier_of(q));
+  memory::Buffer const control("control", memory::Purpose::workspace, sizeof(StepControl),
+                               memory::memory_space_of(q));
   AdamWStep step;
   step.bias_correction1 = 1 - 0.9;
   step.bias_correction2 = 1 - 0.999;
   step.gradient_dtype = step.weights_dtype = dtype;
   if (said) {
-    memory::copy(q, control.data(), &*said, sizeof(AdamWControl));
-    step.control = static_cast<AdamWControl const*>(control.data());
+    memory::copy(q, control.data(), &*said, sizeof(StepControl));
+    step.control = static_cast<StepControl const*>(control.data());
   } else {
     step.gradient_factor = 0.37;
   }
@@ -145,8 +145,8 @@ TEST_P(Flat, AdamWGivesTheHostsNumbersAndReadsItsControl) {
     ASSERT_NO_FATAL_FAILURE(expect_close(device.exp_avg_sq, host.exp_avg_sq.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.weights, host.weights.values(), 3e-7));
     for (std::int64_t shift : {0, 1, 2, 7})
-      EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, AdamWControl{0.37, 0}) == device) << shift;
-    EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, AdamWControl{0.37, 1}).master ==
+      EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, StepControl{0.37, 0}) == device) << shift;
+    EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, StepControl{0.37, 1}).master ==
                 Array(Dtype::fp32, {n}).randomise(1, 1.0));
   }
 }
@@ -155,7 +155,7 @@ TEST_P(Flat, SquaresOfGradients) {
   for (std::int64_t n : {1, 1000, 16384, 70001}) {
     Array values = Array(dtype, {n}).randomise(6, 100.0);
     memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double),
-                                memory::Tier::device);
+                                memory::MemorySpace::device);
     auto const sums = [&](std::int64_t shift) {
       Guarded const gradient(*stream, values, shift);
       double out[2];

@@ -32,27 +32,28 @@ void expect_taken(std::size_t before, std::size_t bytes) {
 }
 
 TEST(DeviceMemory, LedgerAndDriverAgree) {
-  { Buffer const first("makes the pool", Purpose::workspace, 1000, Tier::device); }
-  std::size_t const before = free_now(), counted = Ledger::of_device().current(Purpose::workspace);
+  { Buffer const first("makes the pool", Purpose::workspace, 1000, MemorySpace::device); }
+  std::size_t const before = free_now(),
+                    counted = MemoryTracker::of_device().current(Purpose::workspace);
   {
-    Buffer const buffer("a quarter of a GiB", Purpose::workspace, large, Tier::device);
-    expect_taken(before, Ledger::of_device().current(Purpose::workspace) - counted);
+    Buffer const buffer("a quarter of a GiB", Purpose::workspace, large, MemorySpace::device);
+    expect_taken(before, MemoryTracker::of_device().current(Purpose::workspace) - counted);
   }
   expect_taken(before, 0);  // what the pool keeps is free
-  Buffer const again("once more", Purpose::workspace, large, Tier::device);
+  Buffer const again("once more", Purpose::workspace, large, MemorySpace::device);
   expect_taken(before, large);
 }
 
 TEST(DeviceMemory, WorkOfAFormerOwnerDoesNotReachTheNext) {
   auto const slow = make_stream_queue("slow"), other = make_stream_queue("other");
-  Buffer const pattern("pattern", Purpose::data, large, Tier::pinned);
+  Buffer const pattern("pattern", Purpose::data, large, MemorySpace::pinned);
   std::memset(pattern.data(), 0xAB, large);
   {
-    Buffer const former("former", Purpose::data, large, Tier::device);
+    Buffer const former("former", Purpose::data, large, MemorySpace::device);
     slow->submit([] { std::this_thread::sleep_for(100ms); });
     copy(*slow, former.data(), pattern.data(), large);
   }
-  Buffer const next("next", Purpose::data, large, Tier::device);
+  Buffer const next("next", Purpose::data, large, MemorySpace::device);
   std::vector<unsigned char> seen(large, 1);
   copy(*other, seen.data(), next.data(), large);
   other->record().wait("test", 60s);
@@ -61,8 +62,8 @@ TEST(DeviceMemory, WorkOfAFormerOwnerDoesNotReachTheNext) {
 
 TEST(DeviceMemory, TheHostDoesNotWaitForStreams) {
   {
-    Buffer const first("makes the pool", Purpose::data, 512, Tier::device),
-        pinned("pinned", Purpose::data, 512, Tier::pinned);
+    Buffer const first("makes the pool", Purpose::data, 512, MemorySpace::device),
+        pinned("pinned", Purpose::data, 512, MemorySpace::pinned);
   }
   auto const stream = make_stream_queue("stream");
   std::atomic<bool> open{false};
@@ -72,19 +73,19 @@ TEST(DeviceMemory, TheHostDoesNotWaitForStreams) {
       std::this_thread::sleep_for(1ms);
   });
   auto const held_up = stream->record();
-  { Buffer const buffer("freed", Purpose::data, 512, Tier::device); }
-  { Buffer const buffer("another size", Purpose::data, 4096, Tier::device); }
-  { Buffer const pinned("pinned again", Purpose::data, 512, Tier::pinned); }
+  { Buffer const buffer("freed", Purpose::data, 512, MemorySpace::device); }
+  { Buffer const buffer("another size", Purpose::data, 4096, MemorySpace::device); }
+  { Buffer const pinned("pinned again", Purpose::data, 512, MemorySpace::pinned); }
   EXPECT_FALSE(held_up.done());
   open = true;
   stream->record().wait("test", 60s);
 }
 
 TEST(DeviceMemory, ARefusalNamesWhatIsHeldAndLeavesTheDeviceUsable) {
-  Buffer const weights("weights", Purpose::weights, large, Tier::device);
+  Buffer const weights("weights", Purpose::weights, large, MemorySpace::device);
   try {
     Buffer const buffer("too large", Purpose::activations,
-                        2 * describe_device(Runtime::device()).total_bytes, Tier::device);
+                        2 * describe_device(Runtime::device()).total_bytes, MemorySpace::device);
     ADD_FAILURE() << "twice the device's memory was given out";
   } catch (OutOfMemoryError const& error) {
     EXPECT_THAT(error.what(),
@@ -93,7 +94,7 @@ TEST(DeviceMemory, ARefusalNamesWhatIsHeldAndLeavesTheDeviceUsable) {
                                  ::testing::HasSubstr("--per_device_train_batch_size")));
     std::printf("%s\n", error.what());
   }
-  Buffer const after("after", Purpose::data, large, Tier::device);
+  Buffer const after("after", Purpose::data, large, MemorySpace::device);
   EXPECT_TRUE(on_device(after.data()));
 }
 

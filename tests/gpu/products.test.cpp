@@ -34,7 +34,7 @@ class OnDevice {
       : q_(q),
         shift_(shift),
         buffer_("operand", memory::Purpose::workspace, m.bytes.size() + shift,
-                memory::Tier::device) {
+                memory::MemorySpace::device) {
     memory::copy(q, data(), m.bytes.data(), m.bytes.size());
     q.record().wait("the copy", deadline);
   }
@@ -404,7 +404,7 @@ TEST_F(Contract, Tf32IsForFp32ProductsThatAskForIt) {
 TEST_F(Contract, NothingIsAllocatedOnceAStreamWasUsed) {
   Case const c = fresh();
   auto const workspace = [] {
-    for (auto const& entry : memory::Ledger::of_device().entries())
+    for (auto const& entry : memory::MemoryTracker::of_device().entries())
       if (entry.name == "matrix product" && entry.purpose == memory::Purpose::workspace)
         return entry.bytes;
     return std::size_t{0};

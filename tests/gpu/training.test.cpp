@@ -67,7 +67,7 @@ TEST(DeviceTraining, GraphsComputeTheSameBits) {
     auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
     auto const plain = memory::make_stream_queue("compute"),
                graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal,
-                                                  memory::Replay::graphs);
+                                                  memory::GraphMode::capture);
     EXPECT_EQ(test::train_small(training, *comm, *graphs).masters,
               test::train_small(training, *comm, *plain).masters)
         << "stage " << stage;

@@ -1,6 +1,6 @@
 #pragma once
 /// The flat kernels and operands for them that lie anywhere between the borders of packs, in the
-/// memory of a queue's tier.
+/// memory of a queue's space.
 
 #include <cstring>
 #include <functional>
@@ -24,7 +24,8 @@ class Guarded {
         numel_(values.numel()),
         first_(guard + static_cast<std::size_t>(shift) * size_of(dtype_)),
         written_(first_ + values.bytes().size() + guard, std::byte{0xA5}),
-        memory_("operand", memory::Purpose::workspace, written_.size(), memory::tier_of(q)) {
+        memory_("operand", memory::Purpose::workspace, written_.size(),
+                memory::memory_space_of(q)) {
     std::memcpy(written_.data() + first_, values.data(), values.bytes().size());
     memory::copy(q, memory_.data(), written_.data(), written_.size());
     finish(q);

@@ -203,10 +203,10 @@ TEST(Gemm, AllocatesNothingOnceAShapeWasSeen) {
   auto q = memory::make_inline_queue("compute");
   Matrix a(300, 200, Dtype::bf16, 1), b(200, 100, Dtype::bf16, 2), c(300, 100, Dtype::bf16, 3);
   gemm(*q, {}, c.view(), a.view(), b.view());
-  auto const& ledger = memory::Ledger::of_process();
-  auto const before = ledger.current(memory::Purpose::workspace);
+  auto const& tracker = memory::MemoryTracker::of_process();
+  auto const before = tracker.current(memory::Purpose::workspace);
   for (int i = 0; i < 3; ++i) gemm(*q, {}, c.view(), a.view(), b.view());
-  EXPECT_EQ(ledger.current(memory::Purpose::workspace), before);
+  EXPECT_EQ(tracker.current(memory::Purpose::workspace), before);
 }
 
 TEST(Gemm, RefusesWhatDoesNotFit) {

@@ -194,7 +194,7 @@ TYPED_TEST(GradientStatisticsTest, OnAStream) {
   auto stream = memory::make_stream_queue("compute");
   ManyRuns<TypeParam> const many;
   memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double),
-                              memory::Tier::device);
+                              memory::MemorySpace::device);
   auto* const sums = static_cast<double*>(result.data());
   int allocations = 0;
   for (int repetition = 0; repetition < 3; ++repetition) {

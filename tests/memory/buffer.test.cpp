@@ -18,9 +18,9 @@ namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 
-/// Bytes that the ledger has under this name.
+/// Bytes that the memory tracker has under this name.
 std::size_t bytes_named(std::string const& name) {
-  for (auto const& e : Ledger::of_process().entries())
+  for (auto const& e : MemoryTracker::of_process().entries())
     if (e.name == name) return e.bytes;
   return 0;
 }
@@ -52,23 +52,23 @@ TEST(Buffer, IsZeroedAndAligned) {
 }
 
 TEST(Buffer, IsInTheLedgerWhileItLives) {
-  auto& ledger = Ledger::of_process();
-  std::size_t const before = ledger.current(Purpose::gradients), total = ledger.current_total();
+  auto& tracker = MemoryTracker::of_process();
+  std::size_t const before = tracker.current(Purpose::gradients), total = tracker.current_total();
   {
     Buffer const a("test.same_name", Purpose::gradients, 1000),
         b("test.same_name", Purpose::gradients, 500);
-    EXPECT_EQ(ledger.current(Purpose::gradients), before + 1500);
-    EXPECT_EQ(ledger.current_total(), total + 1500);
+    EXPECT_EQ(tracker.current(Purpose::gradients), before + 1500);
+    EXPECT_EQ(tracker.current_total(), total + 1500);
     EXPECT_EQ(bytes_named("test.same_name"), 1500u);
   }
-  EXPECT_EQ(ledger.current(Purpose::gradients), before);
+  EXPECT_EQ(tracker.current(Purpose::gradients), before);
   EXPECT_EQ(bytes_named("test.same_name"), 0u);
-  EXPECT_GE(ledger.peak(Purpose::gradients), before + 1500);
-  EXPECT_GE(ledger.peak_total(), total + 1500);
+  EXPECT_GE(tracker.peak(Purpose::gradients), before + 1500);
+  EXPECT_GE(tracker.peak_total(), total + 1500);
 }
 
 TEST(Buffer, MovesLeaveOneOwner) {
-  std::size_t const before = Ledger::of_process().current(Purpose::data);
+  std::size_t const before = MemoryTracker::of_process().current(Purpose::data);
   Buffer a("test.moved", Purpose::data, 100), b;
   void* const data = a.data();
   b = std::move(a);
@@ -76,9 +76,9 @@ TEST(Buffer, MovesLeaveOneOwner) {
   EXPECT_EQ(b.data(), data);
   Buffer c(std::move(b));
   EXPECT_EQ(c.data(), data);
-  EXPECT_EQ(Ledger::of_process().current(Purpose::data), before + 100);
+  EXPECT_EQ(MemoryTracker::of_process().current(Purpose::data), before + 100);
   c = Buffer();
-  EXPECT_EQ(Ledger::of_process().current(Purpose::data), before);
+  EXPECT_EQ(MemoryTracker::of_process().current(Purpose::data), before);
 }
 
 TEST(Buffer, ViewsStartAtTheirOffset) {
@@ -174,11 +174,11 @@ TEST(Arena, ARepeatedStepAllocatesNothingAndGetsTheSameAddresses) {
   Arena arena("test.arena", Purpose::activations);
   auto const addresses = run_step(arena);
   std::size_t const capacity = arena.capacity(), peak = arena.peak();
-  std::size_t const allocated = Ledger::of_process().current(Purpose::activations);
+  std::size_t const allocated = MemoryTracker::of_process().current(Purpose::activations);
   for (int step = 0; step < 3; ++step) EXPECT_EQ(run_step(arena), addresses);
   EXPECT_EQ(arena.capacity(), capacity);
   EXPECT_EQ(arena.peak(), peak);
-  EXPECT_EQ(Ledger::of_process().current(Purpose::activations), allocated);
+  EXPECT_EQ(MemoryTracker::of_process().current(Purpose::activations), allocated);
   EXPECT_LE(peak, capacity);
 }
 

@@ -37,7 +37,7 @@ TEST(StreamQueue, RunsInOrderAndStartsAfterAnotherStreamsEvent) {
              second = make_stream_queue("second", StreamPriority::high);
   EXPECT_EQ(first->kind(), QueueKind::stream);
   EXPECT_NE(first->native_stream(), nullptr);
-  EXPECT_EQ(tier_of(*first), Tier::device);
+  EXPECT_EQ(memory_space_of(*first), MemorySpace::device);
   std::vector<int> seen;
   first->submit([&] {
     std::this_thread::sleep_for(20ms);
@@ -98,16 +98,16 @@ TEST(StreamQueue, AnEventThatDoesNotComeMeetsItsDeadline) {
 TEST(StreamGraphs, CollectWhatIsGivenAndRunItInTheStreamsOrder) {
   test::FakeDevice device;
   {
-    auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
+    auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
     std::string seen;
     auto const give = [&](char const* letters) {
       for (char const* c = letters; *c; ++c)
         stream->submit([&seen, letter = *c] { seen += letter; });
     };
-    stream->replay("two", [&] { give("ab"); });
-    for (char const* letters : {"cd", "ef"}) stream->replay("two", [&] { give(letters); });
+    stream->run_as_graph("two", [&] { give("ab"); });
+    for (char const* letters : {"cd", "ef"}) stream->run_as_graph("two", [&] { give(letters); });
     give("-");
-    stream->replay("two", [&] { give("ghi"); });  // another form: made anew
+    stream->run_as_graph("two", [&] { give("ghi"); });  // another form: made anew
     stream->record().wait("test", soon);
     EXPECT_EQ(seen, "abcdef-ghi");
     EXPECT_EQ(device.graphs_made, 2);
@@ -120,14 +120,14 @@ TEST(StreamGraphs, CollectWhatIsGivenAndRunItInTheStreamsOrder) {
 /// launch.
 TEST(StreamGraphs, MayTakeAndGiveBackMemory) {
   test::FakeDevice device;
-  auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
-  Buffer const kept("kept", Purpose::data, 512, Tier::pinned);
+  auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
+  Buffer const kept("kept", Purpose::data, 512, MemorySpace::pinned);
   for (int pass = 0; pass < 3; ++pass)
-    stream->replay("part", [&] {
+    stream->run_as_graph("part", [&] {
       std::size_t const before = device.held;
       {
-        Buffer const taken("taken", Purpose::data, 512, Tier::device),
-            pinned("pinned", Purpose::data, 512, Tier::pinned);
+        Buffer const taken("taken", Purpose::data, 512, MemorySpace::device),
+            pinned("pinned", Purpose::data, 512, MemorySpace::pinned);
         copy(*stream, kept.data(), taken.data(), 512);
       }
       if (pass > 0) {
@@ -142,14 +142,14 @@ TEST(StreamGraphs, MayTakeAndGiveBackMemory) {
 
 TEST(StreamGraphs, RefuseOrderWithOtherStreamsAndForgetWorkThatFailed) {
   test::FakeDevice device;
-  auto const stream = make_stream_queue("stream", StreamPriority::normal, Replay::graphs);
+  auto const stream = make_stream_queue("stream", StreamPriority::normal, GraphMode::capture);
   int ran = 0;
-  stream->replay("part", [] {});
-  EXPECT_THROW(stream->replay("part",
-                              [&] {
-                                stream->submit([&] { ++ran; });
-                                stream->record();
-                              }),
+  stream->run_as_graph("part", [] {});
+  EXPECT_THROW(stream->run_as_graph("part",
+                                    [&] {
+                                      stream->submit([&] { ++ran; });
+                                      stream->record();
+                                    }),
                InternalError);
   stream->submit([&] { ran += 10; });
   stream->record().wait("test", soon);
@@ -158,29 +158,30 @@ TEST(StreamGraphs, RefuseOrderWithOtherStreamsAndForgetWorkThatFailed) {
 
 TEST(DeviceBuffer, IsZeroedCountedInItsOwnLedgerAndGivenBack) {
   test::FakeDevice device;
-  std::size_t const host = Ledger::of_process().current(Purpose::weights),
-                    before = Ledger::of_device().current(Purpose::weights);
+  std::size_t const host = MemoryTracker::of_process().current(Purpose::weights),
+                    before = MemoryTracker::of_device().current(Purpose::weights);
   {
-    Buffer const buffer("device.zeroed", Purpose::weights, 1000, Tier::device);
+    Buffer const buffer("device.zeroed", Purpose::weights, 1000, MemorySpace::device);
     EXPECT_TRUE(on_device(buffer.data()));
     EXPECT_FALSE(on_device(&host));
-    EXPECT_EQ(Ledger::of_device().current(Purpose::weights), before + 1000);
-    EXPECT_EQ(Ledger::of_process().current(Purpose::weights), host);
+    EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), before + 1000);
+    EXPECT_EQ(MemoryTracker::of_process().current(Purpose::weights), host);
     make_stream_queue("later")->record().wait("test", soon);
     for (int i = 0; i < 1000; ++i)
       ASSERT_EQ(static_cast<unsigned char const*>(buffer.data())[i], 0) << i;
   }
   EXPECT_EQ(device.held, 0u);
-  EXPECT_EQ(Ledger::of_device().current(Purpose::weights), before);
+  EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), before);
 }
 
 TEST(DeviceBuffer, ARefusalNamesWhatWasAskedAndWhatIsHeldForWhat) {
   test::FakeDevice device;
-  Buffer const weights("device.weights", Purpose::weights, std::size_t{40} << 20, Tier::device);
+  Buffer const weights("device.weights", Purpose::weights, std::size_t{40} << 20,
+                       MemorySpace::device);
   Buffer const states("device.states", Purpose::optimizer_state, std::size_t{8} << 20,
-                      Tier::device);
+                      MemorySpace::device);
   std::string const text = refusal_of([] {
-    Buffer("device.activations", Purpose::activations, std::size_t{32} << 20, Tier::device);
+    Buffer("device.activations", Purpose::activations, std::size_t{32} << 20, MemorySpace::device);
   });
   EXPECT_THAT(text, AllOf(HasSubstr("33554432 bytes for device.activations"),
                           HasSubstr("16777216 of its 67108864 bytes are free"),
@@ -190,10 +191,10 @@ TEST(DeviceBuffer, ARefusalNamesWhatWasAskedAndWhatIsHeldForWhat) {
 
 TEST(DeviceBuffer, PinnedMemoryIsHostMemory) {
   test::FakeDevice device;
-  std::size_t const before = Ledger::of_process().current(Purpose::data);
-  Buffer const buffer("pinned", Purpose::data, 4096, Tier::pinned);
+  std::size_t const before = MemoryTracker::of_process().current(Purpose::data);
+  Buffer const buffer("pinned", Purpose::data, 4096, MemorySpace::pinned);
   EXPECT_EQ(device.pinned, 4096u);
-  EXPECT_EQ(Ledger::of_process().current(Purpose::data), before + 4096);
+  EXPECT_EQ(MemoryTracker::of_process().current(Purpose::data), before + 4096);
   EXPECT_EQ(static_cast<unsigned char const*>(buffer.data())[4095], 0);
 }
 
@@ -203,7 +204,7 @@ TEST(DeviceBuffer, WorkOfAFormerOwnerDoesNotReachTheNext) {
   auto const slow = make_stream_queue("slow"), other = make_stream_queue("other");
   void* former = nullptr;
   {
-    Buffer const buffer("former", Purpose::data, 512, Tier::device);
+    Buffer const buffer("former", Purpose::data, 512, MemorySpace::device);
     former = buffer.data();
     slow->submit([former] { std::memset(former, 0xCD, 512); });
     slow->record().wait("test", soon);
@@ -212,7 +213,7 @@ TEST(DeviceBuffer, WorkOfAFormerOwnerDoesNotReachTheNext) {
       std::memset(former, 0xAB, 512);
     });
   }
-  Buffer const next("next", Purpose::data, 512, Tier::device);
+  Buffer const next("next", Purpose::data, 512, MemorySpace::device);
   ASSERT_EQ(next.data(), former)
       << "the memory was not used again, so that this test shows nothing";
   EXPECT_EQ(device.reused, 1);
@@ -228,7 +229,7 @@ TEST(DeviceBuffer, WorkOfAFormerOwnerDoesNotReachTheNext) {
 /// Also when its queue is gone before the buffer is.
 TEST(DeviceBuffer, WorkOfAClosedStreamIsWaitedForToo) {
   test::FakeDevice device;
-  Buffer first("first", Purpose::data, 512, Tier::device);
+  Buffer first("first", Purpose::data, 512, MemorySpace::device);
   void* const data = first.data();
   std::atomic<bool> written{false};
   auto slow = make_stream_queue("slow");
@@ -239,7 +240,7 @@ TEST(DeviceBuffer, WorkOfAClosedStreamIsWaitedForToo) {
   });
   slow.reset();
   first = Buffer();
-  Buffer const next("next", Purpose::data, 512, Tier::device);
+  Buffer const next("next", Purpose::data, 512, MemorySpace::device);
   make_stream_queue("later")->record().wait("test", soon);
   EXPECT_TRUE(written);
   EXPECT_EQ(*static_cast<unsigned char const*>(next.data()), 0);
@@ -252,10 +253,10 @@ TEST(DeviceBuffer, TheHostDoesNotWaitForStreams) {
   std::promise<void> gate;
   stream->submit([opened = gate.get_future().share()] { opened.wait(); });
   auto const held_up = stream->record();
-  { Buffer const buffer("first", Purpose::data, 512, Tier::device); }
-  Buffer const same("same size", Purpose::data, 512, Tier::device),
-      other("another size", Purpose::data, 1024, Tier::device);
-  { Buffer const pinned("pinned", Purpose::data, 512, Tier::pinned); }
+  { Buffer const buffer("first", Purpose::data, 512, MemorySpace::device); }
+  Buffer const same("same size", Purpose::data, 512, MemorySpace::device),
+      other("another size", Purpose::data, 1024, MemorySpace::device);
+  { Buffer const pinned("pinned", Purpose::data, 512, MemorySpace::pinned); }
   EXPECT_FALSE(held_up.done());
   gate.set_value();
   stream->record().wait("test", soon);
@@ -264,8 +265,8 @@ TEST(DeviceBuffer, TheHostDoesNotWaitForStreams) {
 /// Memory that is kept for blocks of another size is given back before a request fails.
 TEST(DeviceBuffer, FreedMemoryOfOtherSizesIsNotMissing) {
   test::FakeDevice device;
-  { Buffer const buffer("first", Purpose::data, std::size_t{40} << 20, Tier::device); }
-  Buffer const larger("larger", Purpose::data, std::size_t{60} << 20, Tier::device);
+  { Buffer const buffer("first", Purpose::data, std::size_t{40} << 20, MemorySpace::device); }
+  Buffer const larger("larger", Purpose::data, std::size_t{60} << 20, MemorySpace::device);
   EXPECT_EQ(device.trims, 1);
   EXPECT_EQ(device.held, std::size_t{60} << 20);
 }
@@ -273,31 +274,31 @@ TEST(DeviceBuffer, FreedMemoryOfOtherSizesIsNotMissing) {
 TEST(PinnedBuffer, IsUsedAgainWhenNoStreamUsesItAnyMore) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream");
-  std::size_t const before = Ledger::of_process().current_total();
+  std::size_t const before = MemoryTracker::of_process().current_total();
   std::promise<void> gate;
   void* first = nullptr;
   {
-    Buffer const buffer("first", Purpose::data, 5000, Tier::pinned);
+    Buffer const buffer("first", Purpose::data, 5000, MemorySpace::pinned);
     first = buffer.data();
     std::memset(first, 7, 5000);
     stream->submit([opened = gate.get_future().share()] { opened.wait(); });
   }
-  EXPECT_EQ(Ledger::of_process().current_total(), before + 8192) << "kept memory is counted";
+  EXPECT_EQ(MemoryTracker::of_process().current_total(), before + 8192) << "kept memory is counted";
   {
-    Buffer const meanwhile("meanwhile", Purpose::data, 5000, Tier::pinned);
+    Buffer const meanwhile("meanwhile", Purpose::data, 5000, MemorySpace::pinned);
     EXPECT_NE(meanwhile.data(), first) << "the stream may still use it";
     EXPECT_EQ(device.allocations, 2);
   }
   gate.set_value();
   stream->record().wait("test", soon);
   make_stream_queue("after the pool's")->record().wait("test", soon);
-  Buffer const again("again", Purpose::data, 6000, Tier::pinned),
-      and_again("and again", Purpose::data, 7000, Tier::pinned);
+  Buffer const again("again", Purpose::data, 6000, MemorySpace::pinned),
+      and_again("and again", Purpose::data, 7000, MemorySpace::pinned);
   EXPECT_EQ(device.allocations, 2);
   EXPECT_EQ(static_cast<unsigned char const*>(again.data())[4999] +
                 static_cast<unsigned char const*>(and_again.data())[4999],
             0);
-  EXPECT_EQ(Ledger::of_process().current_total(), before + 13000);
+  EXPECT_EQ(MemoryTracker::of_process().current_total(), before + 13000);
 }
 
 TEST(PinnedBuffer, NoMoreIsKeptThanABound) {
@@ -305,17 +306,18 @@ TEST(PinnedBuffer, NoMoreIsKeptThanABound) {
   std::size_t const each = std::size_t{64} << 20;
   {
     std::vector<Buffer> many;
-    for (int i = 0; i < 6; ++i) many.emplace_back("pinned", Purpose::data, each, Tier::pinned);
+    for (int i = 0; i < 6; ++i)
+      many.emplace_back("pinned", Purpose::data, each, MemorySpace::pinned);
     EXPECT_EQ(device.pinned, 6 * each);
   }
   EXPECT_EQ(device.pinned, std::size_t{256} << 20);
-  { Buffer const large("large", Purpose::data, std::size_t{300} << 20, Tier::pinned); }
+  { Buffer const large("large", Purpose::data, std::size_t{300} << 20, MemorySpace::pinned); }
   EXPECT_EQ(device.pinned, std::size_t{256} << 20);
 }
 
 TEST(DeviceArena, KeepsItsBlocksBetweenSteps) {
   test::FakeDevice device;
-  Arena arena("device.arena", Purpose::activations, Tier::device);
+  Arena arena("device.arena", Purpose::activations, MemorySpace::device);
   for (int step = 0; step < 5; ++step) {
     auto const mark = arena.mark();
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.allocate(Dtype::bf16, {3}).data()) % 256, 0u);
@@ -330,8 +332,8 @@ TEST(DeviceArena, KeepsItsBlocksBetweenSteps) {
 TEST(Copies, RunInTheQueuesOrderBetweenAnyPlaces) {
   test::FakeDevice device;
   auto const stream = make_stream_queue("stream");
-  Buffer const there("there", Purpose::data, 64, Tier::device),
-      elsewhere("elsewhere", Purpose::data, 64, Tier::device);
+  Buffer const there("there", Purpose::data, 64, MemorySpace::device),
+      elsewhere("elsewhere", Purpose::data, 64, MemorySpace::device);
   std::vector<unsigned char> const sent(64, 7);
   std::vector<unsigned char> received(64, 0);
   copy(*stream, there.data(), sent.data(), 64);
@@ -349,7 +351,7 @@ TEST(Devices, ABuildWithoutCudaSaysSo) {
   EXPECT_EQ(find_devices().count, 0);
   EXPECT_THAT(find_devices().reason, HasSubstr("this build has no CUDA"));
   EXPECT_THROW(make_stream_queue("stream"), ConfigError);
-  EXPECT_THROW(Buffer("device", Purpose::data, 64, Tier::device), ConfigError);
+  EXPECT_THROW(Buffer("device", Purpose::data, 64, MemorySpace::device), ConfigError);
 }
 
 }  // namespace

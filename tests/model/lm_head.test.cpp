@@ -13,13 +13,14 @@ namespace tessera::model::detail {
 namespace {
 
 using Chunks = LmHead::Chunks;
-using memory::Tier;
+using memory::MemorySpace;
 
 TEST(LmHeadChunks, OfGpt2) {
-  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, Tier::host), (Chunks{328, 328, 50257}));
-  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, Tier::device), (Chunks{2048, 8192, 50304}));
-  EXPECT_EQ(Chunks::of(32768, 50257, Dtype::bf16, Tier::device), (Chunks{2048, 8192, 50304}));
-  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::fp32, Tier::device), (Chunks{2048, 2048, 50304}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, MemorySpace::host), (Chunks{328, 328, 50257}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, MemorySpace::device), (Chunks{2048, 8192, 50304}));
+  EXPECT_EQ(Chunks::of(32768, 50257, Dtype::bf16, MemorySpace::device),
+            (Chunks{2048, 8192, 50304}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::fp32, MemorySpace::device), (Chunks{2048, 2048, 50304}));
 }
 
 TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
@@ -27,8 +28,8 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
   for (std::int64_t rows : {0, 1, 2, 333, 2669, 10672, 10673, 100000}) {
     for (std::int64_t vocabulary : {1, 131, 50257, 300000000}) {
       for (Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-        for (Tier tier : {Tier::host, Tier::device}) {
-          auto const c = Chunks::of(rows, vocabulary, dtype, tier);
+        for (MemorySpace space : {MemorySpace::host, MemorySpace::device}) {
+          auto const c = Chunks::of(rows, vocabulary, dtype, space);
           SCOPED_TRACE(::testing::Message() << rows << " x " << vocabulary << ": " << c.logits
                                             << ", " << c.gradients << ", " << c.row);
           EXPECT_GE(c.row, vocabulary);
@@ -36,9 +37,10 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
           EXPECT_LE(c.gradients, rows);
           EXPECT_EQ(c.logits > 0, rows > 0);
           EXPECT_TRUE(c.logits <= 1 ||
-                      c.logits * c.row * 4 <= (tier == Tier::device ? 512 : 64) * mib);
+                      c.logits * c.row * 4 <= (space == MemorySpace::device ? 512 : 64) * mib);
           EXPECT_TRUE(c.gradients == c.logits || c.gradients * c.row * 2 <= 1024 * mib);
-          EXPECT_TRUE(c.gradients == c.logits || (dtype != Dtype::fp32 && tier == Tier::device));
+          EXPECT_TRUE(c.gradients == c.logits ||
+                      (dtype != Dtype::fp32 && space == MemorySpace::device));
         }
       }
     }

@@ -165,7 +165,7 @@ TEST(Passes, NothingIsAllocatedAfterTheFirstStep) {
   Bench b(with_dropout(c.config), Dtype::bf16);
   model::Batch const batch{tokens.data(), c.rows, c.sequence};
   auto const held = [] {
-    return memory::Ledger::of_process().current(memory::Purpose::activations);
+    return memory::MemoryTracker::of_process().current(memory::Purpose::activations);
   };
   b.train(batch, {});
   std::size_t const after_first = held();

@@ -37,10 +37,10 @@ class DelayedCollectives final : public comm::Collectives {
   using TensorView = memory::TensorView;
   using ConstTensorView = memory::ConstTensorView;
 
-  DelayedCollectives(int ranks, memory::Tier tier)
+  DelayedCollectives(int ranks, memory::MemorySpace space)
       : ranks_(ranks),
-        tier_(tier),
-        lane_(tier == memory::Tier::device
+        space_(space),
+        lane_(space == memory::MemorySpace::device
                   ? memory::make_stream_queue("delayed", memory::StreamPriority::high)
                   : memory::make_worker_queue("delayed")) {}
   ~DelayedCollectives() override { (void)lane_->record().wait_for(std::chrono::minutes(1)); }
@@ -56,7 +56,7 @@ class DelayedCollectives final : public comm::Collectives {
   int size() const override { return ranks_; }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
-    auto buffer = std::make_shared<memory::Buffer>(name, purpose, bytes, tier_);
+    auto buffer = std::make_shared<memory::Buffer>(name, purpose, bytes, space_);
     void* const data = buffer->data();
     return {std::move(buffer), data};
   }
@@ -125,7 +125,8 @@ class DelayedCollectives final : public comm::Collectives {
   template <class Work>
   Pending run(char const* what, ConstTensorView place, std::size_t bytes, Event const& after,
               Work const& work) {
-    if (tier_ == memory::Tier::device && !memory::on_device(place.data())) return {after, what};
+    if (space_ == memory::MemorySpace::device && !memory::on_device(place.data()))
+      return {after, what};
     lane_->wait(after);
     work();
     delay(static_cast<double>(bytes) * (ranks_ - 1) / ranks_);
@@ -145,7 +146,7 @@ class DelayedCollectives final : public comm::Collectives {
   }
 
   int ranks_;
-  memory::Tier tier_;
+  memory::MemorySpace space_;
   Network network_;
   double planned_ = 0.0;
   int operations_ = 0;

@@ -35,7 +35,7 @@ class OverlapTraining {
       : case_(c),
         compute_(compute),
         model_(model::make_model(config_of(c), Dtype::bf16)),
-        comm_(c.ranks, memory::tier_of(compute)),
+        comm_(c.ranks, memory::memory_space_of(compute)),
         engine_(zero::make_engine(engine_config(c, overlap), model_->units(), comm_, compute)) {
     engine_->initialize([](int unit, int parameter, std::int64_t first, std::int64_t numel,
                            float* out) {

@@ -64,11 +64,11 @@ TEST(Arguments, TableKnowsEveryArgumentOfRunClm) {
     EXPECT_NO_THROW(checked_value(*option, value, name, Audience::key)) << name;
     ++count;
     if (filled_later.contains(name)) continue;
-    bool const same = value.is_number() && option->fallback.is_number()
-                          ? value.as_double() == option->fallback.as_double()
-                          : value == option->fallback;
+    bool const same = value.is_number() && option->default_value.is_number()
+                          ? value.as_double() == option->default_value.as_double()
+                          : value == option->default_value;
     EXPECT_TRUE(same) << name << ": " << value.dump() << " in transformers, "
-                      << option->fallback.dump() << " here";
+                      << option->default_value.dump() << " here";
   }
   EXPECT_GT(count, 130u);
 }

@@ -28,7 +28,7 @@ class DelayedNetwork : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
-  DelayedCollectives comm(ranks, memory::tier_of(*queue_));
+  DelayedCollectives comm(ranks, memory::memory_space_of(*queue_));
   std::vector<float> const values{1, 2, 3, 4, 5, 6, 7, 8};
   auto const whole = comm.allocate("whole", memory::Purpose::data, 32),
              part = comm.allocate("part", memory::Purpose::data, 8);

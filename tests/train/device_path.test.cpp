@@ -24,11 +24,12 @@ test::SmallResult on_host(test::SmallTraining const& training) {
 }
 
 test::SmallResult on_device(test::SmallTraining const& training,
-                            memory::Replay replay = memory::Replay::plain) {
+                            memory::GraphMode graph_mode = memory::GraphMode::off) {
   device();
   auto const comm =
       comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
-  auto const queue = memory::make_stream_queue("compute", memory::StreamPriority::normal, replay);
+  auto const queue =
+      memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
   return test::train_small(training, *comm, *queue);
 }
 
@@ -70,7 +71,7 @@ TEST(DeviceGraphs, ComputeTheSameBits) {
     auto const plain = on_device(training);
     int const made = device().graphs_made, updated = device().graphs_updated;
     device().jitter_us = 30;
-    auto const graphs = on_device(training, memory::Replay::graphs);
+    auto const graphs = on_device(training, memory::GraphMode::capture);
     device().jitter_us = 0;
     EXPECT_EQ(graphs.losses, plain.losses) << "stage " << stage;
     EXPECT_EQ(graphs.masters, plain.masters) << "stage " << stage;
@@ -116,7 +117,7 @@ TEST_P(DeviceSteps, AllocateFreeAndCopyNothingOnceTheyHaveBeenGoneThrough) {
   for (std::size_t step = 3; step < before.size(); ++step)
     EXPECT_EQ(before[step], before[2]) << "step " << step - 1;
   EXPECT_EQ(before[2].pageable_copies, before[0].pageable_copies);
-  EXPECT_EQ(memory::Ledger::of_device().current(memory::Purpose::weights), 0u);
+  EXPECT_EQ(memory::MemoryTracker::of_device().current(memory::Purpose::weights), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, DeviceSteps, ::testing::Range(0, 4));

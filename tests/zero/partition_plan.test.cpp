@@ -68,7 +68,7 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
   }
   for (int rank = 0; rank < plan.ranks(); ++rank) {
     std::int64_t end = 0;
-    for (auto const& piece : plan.pieces(rank)) {
+    for (auto const& piece : plan.extents(rank)) {
       auto const& unit = plan.unit(piece.unit);
       auto const& slot = unit.parameters[static_cast<std::size_t>(piece.parameter)];
       ASSERT_GT(piece.numel, 0);
@@ -126,9 +126,9 @@ TEST(PartitionPlan, TableOfTheBlockUnit) {
 TEST(PartitionPlan, PiecesOfTheBlockUnitOverThreeRanks) {
   std::vector<memory::UnitSpec> const block{odd_units()[1]};
   PartitionPlan const plan(block, 3);
-  EXPECT_EQ(plan.pieces(0), (std::vector<Piece>{{0, 0, 0, 0, 96}}));
-  EXPECT_EQ(plan.pieces(1), (std::vector<Piece>{{0, 0, 96, 0, 51}, {0, 1, 0, 64, 21}}));
-  EXPECT_EQ(plan.pieces(2), (std::vector<Piece>{{0, 2, 0, 0, 1}, {0, 3, 0, 32, 30}}));
+  EXPECT_EQ(plan.extents(0), (std::vector<ShardExtent>{{0, 0, 0, 0, 96}}));
+  EXPECT_EQ(plan.extents(1), (std::vector<ShardExtent>{{0, 0, 96, 0, 51}, {0, 1, 0, 64, 21}}));
+  EXPECT_EQ(plan.extents(2), (std::vector<ShardExtent>{{0, 2, 0, 0, 1}, {0, 3, 0, 32, 30}}));
 }
 
 TEST(PartitionPlan, CountsParametersAndLargestUnit) {

@@ -22,7 +22,7 @@ void visit_state(zero::Engine& engine, int rank, Visit visit) {
       count += p.numel;
     }
   }
-  for (auto const& piece : plan.pieces(rank)) {
+  for (auto const& piece : plan.extents(rank)) {
     std::int64_t const at = piece.partition_offset - plan.unit(piece.unit).partition_offset;
     std::int64_t const element =
         first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
@@ -125,10 +125,10 @@ TEST(EngineState, RanksFailTogetherWhenOneHasNoWeights) {
 
 class Memory : public ::testing::TestWithParam<int> {};
 
-/// A model without padding needs exactly what the formula says; what the ledger counted is what the
-/// report says.
+/// A model without padding needs exactly what the formula says; what the memory tracker counted is
+/// what the report says.
 TEST_P(Memory, IsTheFormulas) {
-  using memory::Ledger;
+  using memory::MemoryTracker;
   using memory::Purpose;
   QuadraticModel const model(3, true);
   double const p = 1152 + 3 * 640 + 128, n = session().info().world_size;
@@ -139,7 +139,7 @@ TEST_P(Memory, IsTheFormulas) {
   for (Row const& row :
        {Row{Dtype::bf16, {16 * p, 4 * p + 12 * p / n, 2 * p + 14 * p / n, 16 * p / n}},
         Row{Dtype::fp32, {16 * p, 8 * p + 8 * p / n, 4 * p + 12 * p / n, 16 * p / n}}}) {
-    auto const now = [](Purpose purpose) { return Ledger::of_process().current(purpose); };
+    auto const now = [](Purpose purpose) { return MemoryTracker::of_process().current(purpose); };
     std::size_t const before[] = {now(Purpose::weights), now(Purpose::gradients),
                                   now(Purpose::master_weights), now(Purpose::optimizer_state),
                                   now(Purpose::communication)};

@@ -24,7 +24,7 @@ struct StreamedStates {
   std::vector<std::string> names;  ///< "fp32", "exp_avg", "exp_avg_sq"
   /// Writes elements [first, first + numel) of a piece; pieces come in the plan's order, state
   /// after state.
-  std::function<void(std::string const& state, zero::Piece const& piece, std::int64_t first,
+  std::function<void(std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
                      std::int64_t numel, float* out)>
       read;
 };
@@ -73,7 +73,7 @@ struct SavedCheckpoint {
       pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
 };
 
-/// Writes this rank's @p states (plan().pieces(rank) of each) and commits with all ranks: the
+/// Writes this rank's @p states (plan().extents(rank) of each) and commits with all ranks: the
 /// phases of a Saver in a row. Collective. A failure on any rank ends this save on all: its
 /// temporary directory is removed, older checkpoints and `latest` stay as they were.
 /// @throws IoError on every rank, naming the failed ranks with host, path and reason

@@ -55,8 +55,8 @@ class Collectives {
   virtual int size() const = 0;
 
   /// Memory that the implementation can move fastest (a shared segment inside a node). Zeroed,
-  /// 64-byte aligned, counted in the ledger; lives as long as the returned owner. Collective: every
-  /// rank calls it in the same order with the same bytes.
+  /// 64-byte aligned, counted in the memory tracker; lives as long as the returned owner.
+  /// Collective: every rank calls it in the same order with the same bytes.
   /// @throws OutOfMemoryError on every rank when one cannot have it
   virtual std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                          std::size_t bytes) = 0;
@@ -111,10 +111,10 @@ void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp 
 std::string broadcast_bytes(Collectives& comm, std::string bytes, int root);
 /// What @p work returns on rank 0, on every rank; an Error that it throws there is thrown by all.
 /// One look at a file system for all ranks.
-std::string answer_of_root(Collectives& comm, std::function<std::string()> const& work);
+std::string broadcast_from_root(Collectives& comm, std::function<std::string()> const& work);
 /// Runs @p work where @p takes_part; when it fails anywhere, every rank throws the error of the
 /// lowest failed rank.
-void run_where(Collectives& comm, bool takes_part, std::function<void()> const& work);
+void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> const& work);
 /// Every rank's bytes on root (empty elsewhere).
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root);
 

@@ -24,7 +24,7 @@ enum class OptionType { boolean, integer, real, string, path, choice, list, json
 enum class Support { full, hint, refused };
 
 /// Where a value came from; later ones win.
-enum class Origin { fallback, run_file, flag, deepspeed, derived };
+enum class Origin { default_value, run_file, flag, deepspeed, derived };
 /// "default", "run file", "flag", "deepspeed", "derived"
 std::string_view name_of(Origin origin);
 
@@ -32,8 +32,8 @@ std::string_view name_of(Origin origin);
 struct Option {
   std::string name;
   OptionType type = OptionType::string;
-  ConfigTree fallback;  ///< the default; null: none
-  std::string meaning;  ///< one line
+  ConfigTree default_value;  ///< the default; null: none
+  std::string meaning;       ///< one line
   std::string group;
   std::string unit_name;
   std::vector<std::string> aliases;
@@ -73,8 +73,8 @@ class OptionTable {
  public:
   /// Starts a group; options added afterwards belong to it.
   void group(std::string title);
-  /// @p fallback null: no default. The reference is valid until the next add().
-  Option& add(OptionType type, std::string name, ConfigTree fallback, std::string meaning);
+  /// @p default_value null: no default. The reference is valid until the next add().
+  Option& add(OptionType type, std::string name, ConfigTree default_value, std::string meaning);
 
   std::vector<Option> const& options() const { return options_; }
   /// By name or alias; `-` and `_` are the same. Null when unknown.
@@ -92,7 +92,7 @@ class OptionTable {
 struct OptionValues {
   struct Entry {
     ConfigTree value;
-    Origin origin = Origin::fallback;
+    Origin origin = Origin::default_value;
     bool operator==(Entry const&) const = default;
   };
   std::map<std::string, Entry, std::less<>> entries;

@@ -21,7 +21,7 @@ struct AdamWSegment {
 };
 
 /// What is decided about a step where its kernels run. A device reads it in one access.
-struct alignas(16) AdamWControl {
+struct alignas(16) StepControl {
   double gradient_factor = 1.0;
   std::int32_t skip = 0;  ///< not 0: weights and moments stay as they are
 };
@@ -45,9 +45,9 @@ struct AdamWStep {
          bias_correction2 = 1.0;  ///< 1 - beta^t, computed in double by the caller
   bool adam_l2 = false;
   double gradient_factor = 1.0;
-  /// In memory of the queue's tier (memory::tier_of), read when the kernels run and then used
-  /// instead of gradient_factor, with the same bits; it stays there until they have run.
-  AdamWControl const* control = nullptr;
+  /// In memory of the queue's space (memory::memory_space_of), read when the kernels run and then
+  /// used instead of gradient_factor, with the same bits; it stays there until they have run.
+  StepControl const* control = nullptr;
 };
 void adamw(Queue& q, AdamWStep const& step);
 
@@ -56,10 +56,10 @@ struct GradientRun {
   std::int64_t numel = 0;
 };
 /// sums[0] = sum of the squares of all elements of all runs; sums[1] = 1 when one is not finite,
-/// else 0. Both in double, in memory of the queue's tier: nothing is read by the host. Partial sums
-/// over fixed blocks, added in order: the same bits for the same numbers of elements, on a device
-/// other ones than on the host. All calls of a process on streams share their workspace: events
-/// must order them if the streams differ.
+/// else 0. Both in double, in memory of the queue's space: nothing is read by the host. Partial
+/// sums over fixed blocks, added in order: the same bits for the same numbers of elements, on a
+/// device other ones than on the host. All calls of a process on streams share their workspace:
+/// events must order them if the streams differ.
 void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype);
 
 }  // namespace tessera::kernels

@@ -1,6 +1,6 @@
 #pragma once
-/// Owned memory. Every allocation has a name, a purpose and a tier, and is counted by the process's
-/// ledger.
+/// Owned memory. Every allocation has a name, a purpose and a space, and is counted by the
+/// process's memory tracker.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera::memory {
 
 /// Where memory lives. `device` and `pinned` (host memory that a device reads and writes at full
 /// speed) need a device.
-enum class Tier { device, host, pinned };
+enum class MemorySpace { device, host, pinned };
 
 /// What memory is for; the first four are the model states that the ZeRO formulas speak of.
 enum class Purpose {
@@ -31,28 +31,30 @@ enum class Purpose {
 };
 std::string_view name_of(Purpose purpose);
 
-/// Bytes now and at most, by purpose, of this process: one ledger for the host's memory, one for
-/// the device's. Entries of the same purpose and name add up.
-struct LedgerEntry {
+/// Bytes now and at most, by purpose, of this process: one memory tracker for the host's memory,
+/// one for the device's. Entries of the same purpose and name add up.
+struct TrackedMemory {
   Purpose purpose;
   std::string name;
   std::size_t bytes;
 };
-class Ledger {
+class MemoryTracker {
  public:
-  static Ledger& of_process();  ///< host memory, pinned or not
-  static Ledger& of_device();
-  static Ledger& of(Tier tier) { return tier == Tier::device ? of_device() : of_process(); }
+  static MemoryTracker& of_process();  ///< host memory, pinned or not
+  static MemoryTracker& of_device();
+  static MemoryTracker& of(MemorySpace space) {
+    return space == MemorySpace::device ? of_device() : of_process();
+  }
   void add(Purpose purpose, std::string const& name, std::size_t bytes);
   void remove(Purpose purpose, std::string const& name, std::size_t bytes);
   std::size_t current(Purpose purpose) const;
   std::size_t peak(Purpose purpose) const;
   std::size_t current_total() const;
   std::size_t peak_total() const;
-  std::vector<LedgerEntry> entries() const;
+  std::vector<TrackedMemory> entries() const;
 
  private:
-  Ledger();
+  MemoryTracker();
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
@@ -65,7 +67,8 @@ class Buffer {
   Buffer() = default;
   /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node, or what is
   /// held on the device and for what.
-  Buffer(std::string name, Purpose purpose, std::size_t bytes, Tier tier = Tier::host);
+  Buffer(std::string name, Purpose purpose, std::size_t bytes,
+         MemorySpace space = MemorySpace::host);
   Buffer(Buffer&&) noexcept;
   Buffer& operator=(Buffer&&) noexcept;
   ~Buffer();
@@ -73,7 +76,7 @@ class Buffer {
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   std::string const& name() const { return name_; }
-  Tier tier() const { return tier_; }
+  MemorySpace space() const { return space_; }
   /// View from byte @p offset.
   TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims,
                   std::size_t offset = 0) const;
@@ -82,7 +85,7 @@ class Buffer {
   void release() noexcept;
   std::string name_;
   Purpose purpose_ = Purpose::workspace;
-  Tier tier_ = Tier::host;
+  MemorySpace space_ = MemorySpace::host;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -93,7 +96,7 @@ class Buffer {
 class Arena {
  public:
   using Mark = std::size_t;
-  Arena(std::string name, Purpose purpose, Tier tier = Tier::host);
+  Arena(std::string name, Purpose purpose, MemorySpace space = MemorySpace::host);
   ~Arena();
   Arena(Arena&&) noexcept;
 

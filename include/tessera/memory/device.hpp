@@ -34,16 +34,16 @@ struct DeviceInfo {
 DeviceInfo describe_device(int ordinal);
 
 enum class StreamPriority { normal, high };
-/// What a stream makes of Queue::replay(): nothing, or CUDA graphs, which spare the device the gaps
-/// between short kernels and cost the host about what launching does.
-enum class Replay { plain, graphs };
+/// What a stream makes of Queue::run_as_graph(): nothing, or CUDA graphs, which spare the device
+/// the gaps between short kernels and cost the host about what launching does.
+enum class GraphMode { off, capture };
 
 /// A queue on the device of this process (RuntimeOptions::device). Host work added by submit() must
 /// not call the device. wait() on an event of a host lane blocks the caller; on another stream's it
 /// does not.
 std::unique_ptr<Queue> make_stream_queue(std::string name,
                                          StreamPriority priority = StreamPriority::normal,
-                                         Replay replay = Replay::plain);
+                                         GraphMode graph_mode = GraphMode::off);
 
 /// Copies between any two places in the queue's order. On a stream both must stay as they are until
 /// the queue has come past; pageable host memory is read before the call returns.
@@ -63,8 +63,8 @@ bool on_device(void const* data);
 bool on_cuda(Queue const& q);
 
 /// Where kernels on this queue find their operands.
-inline Tier tier_of(Queue const& q) {
-  return q.kind() == QueueKind::stream ? Tier::device : Tier::host;
+inline MemorySpace memory_space_of(Queue const& q) {
+  return q.kind() == QueueKind::stream ? MemorySpace::device : MemorySpace::host;
 }
 
 }  // namespace tessera::memory

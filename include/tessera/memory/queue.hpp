@@ -48,12 +48,12 @@ class Queue {
   /// Work added from now on starts after @p event. Never blocks the caller, except on an inline
   /// queue, whose caller is the lane.
   virtual void wait(Event const& event) = 0;
-  /// Runs @p work, which adds work to this queue; a stream queue made for it (Replay::graphs)
+  /// Runs @p work, which adds work to this queue; a stream queue made for it (GraphMode::capture)
   /// collects that and adds it as one graph.
   /// @p work neither records nor waits nor takes memory of the device from the second time on. @p
   /// shape names what it adds: for the same name the same sequence of kernels, whatever their sizes
   /// and operands, so that one executable graph serves all.
-  virtual void replay(std::string const& shape, std::function<void()> const& work) {
+  virtual void run_as_graph(std::string const& shape, std::function<void()> const& work) {
     (void)shape;
     work();
   }

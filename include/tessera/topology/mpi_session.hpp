@@ -24,7 +24,7 @@ struct RankInfo {
   std::string host;
 };
 
-class NodeWatch;
+class HeartbeatMonitor;
 
 /// MPI from first to last call of the process. Requests MPI_THREAD_SERIALIZED and checks that it
 /// was granted.
@@ -40,9 +40,9 @@ class MpiSession {
   CommHandle node() const;  ///< the ranks of this node
   /// Host name of every rank, gathered once at start.
   std::vector<std::string> const& hosts() const { return hosts_; }
-  /// From here on a node that stays silent for @p patience counts as lost (node_watch.hpp); 0: no
-  /// such watch. Collective.
-  void watch_nodes(std::chrono::milliseconds patience);
+  /// From here on a node that stays silent for @p patience counts as lost (heartbeat_monitor.hpp);
+  /// 0: no such watch. Collective.
+  void start_heartbeat_monitor(std::chrono::milliseconds patience);
   /// The first rank of a lost node, as far as this rank's node knows; -1: none, or this rank does
   /// not lead its node.
   int rank_of_lost_node() const;
@@ -67,7 +67,7 @@ class MpiSession {
   CommHandle node_;
   std::vector<std::string> hosts_;
   std::vector<int> leaders_;  ///< lowest rank of each node
-  std::unique_ptr<NodeWatch> watch_;
+  std::unique_ptr<HeartbeatMonitor> watch_;
   std::chrono::milliseconds patience_{0};
 };
 

@@ -24,7 +24,7 @@ std::string output_of(std::vector<std::string> const& words, std::chrono::millis
 /// Becomes that program; @p input, when not empty, is its standard input. Returns only by an
 /// exception.
 /// @throws IoError when it cannot be started
-[[noreturn]] void become_program(std::vector<std::string> const& words,
-                                 std::string const& input = "");
+[[noreturn]] void exec_program(std::vector<std::string> const& words,
+                               std::string const& input = "");
 
 }  // namespace tessera::topology

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/core/live_line.hpp"
+#include "tessera/core/status_line.hpp"
 
 namespace tessera::train {
 
@@ -87,7 +87,7 @@ class Progress {
  private:
   double seconds_left(std::int64_t step) const;
   bool enabled_;
-  LiveLine live_;
+  StatusLine live_;
   std::int64_t total_steps_;
   std::int64_t first_step_ = -1;
   std::chrono::steady_clock::time_point started_;

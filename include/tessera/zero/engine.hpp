@@ -73,7 +73,7 @@ class Engine : public memory::ParamProvider {
   virtual double loss_scale() const = 0;
 
   /// A rank's part of the persistent state, for checkpoints: fp32 views in partition order
-  /// (plan().pieces() says what is where). In stage 0 and with replicated state the view covers
+  /// (plan().extents() says what is where). In stage 0 and with replicated state the view covers
   /// this rank's shard of it all the same.
   struct StateView {
     std::string name;  ///< "fp32", "exp_avg", "exp_avg_sq"
@@ -83,7 +83,7 @@ class Engine : public memory::ParamProvider {
   virtual std::vector<StateView> state() = 0;
   /// True when state() gives copies that training leaves alone until the next call (the state is on
   /// a device).
-  virtual bool state_is_copied() const = 0;
+  virtual bool state_is_snapshot() const = 0;
   /// After a restore wrote into state(): brings weights (and replicas of the state in stage 0) in
   /// place. Collective.
   virtual void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) = 0;

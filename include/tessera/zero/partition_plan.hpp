@@ -34,13 +34,13 @@ struct UnitLayout {
 };
 
 /// A run of one parameter's elements that one rank owns.
-struct Piece {
+struct ShardExtent {
   int unit = 0;
   int parameter = 0;                  ///< index in the unit
   std::int64_t parameter_offset = 0;  ///< first element of the run in the parameter
   std::int64_t partition_offset = 0;  ///< first element of the run in the rank's partition
   std::int64_t numel = 0;
-  bool operator==(Piece const&) const = default;
+  bool operator==(ShardExtent const&) const = default;
 };
 
 class PartitionPlan {
@@ -67,7 +67,7 @@ class PartitionPlan {
   std::int64_t largest_unit() const;  ///< padded elements of the largest unit
 
   /// Runs that @p rank owns, in partition order; padding is in none.
-  std::vector<Piece> pieces(int rank) const;
+  std::vector<ShardExtent> extents(int rank) const;
 
   bool operator==(PartitionPlan const&) const = default;
 

@@ -57,7 +57,7 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request,
   }
   for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
     for (int rank = group.first; rank < group.end(); ++rank) {
-      auto const pieces = request.plan.pieces(rank);
+      auto const pieces = request.plan.extents(rank);
       auto const& written = shards[static_cast<std::size_t>(rank)].pieces;
       for (std::size_t i = 0; i < pieces.size(); ++i) {
         auto const tensor = first_of_unit[static_cast<std::size_t>(pieces[i].unit)] +

@@ -27,7 +27,7 @@ PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& id
   PlannedShard planned{{identity, states, {}}, {}};
   auto& runs = planned.layout.runs;
   for (int rank = identity.group.first; rank < identity.group.end(); ++rank)
-    for (auto const& piece : plan.pieces(rank)) {
+    for (auto const& piece : plan.extents(rank)) {
       auto const [at, is_new] =
           planned.run_of.try_emplace({piece.unit, piece.parameter}, runs.size());
       auto const& slot =
@@ -69,13 +69,13 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
 }
 
 /// Elements [first, first + numel) of a piece: where they are, or in the writer's buffer.
-using Elements = std::function<float const*(std::size_t state, zero::Piece const& piece,
+using Elements = std::function<float const*(std::size_t state, zero::ShardExtent const& piece,
                                             std::int64_t first, std::int64_t numel)>;
 
 /// Checksums and writes a piece block by block: a block is still in the cache when it is handed to
 /// the system.
 void write_blocks(BlockWriter& file, Elements const& elements, std::size_t state,
-                  zero::Piece const& piece, std::int64_t block, StateExtent& extent) {
+                  zero::ShardExtent const& piece, std::int64_t block, StateExtent& extent) {
   std::int64_t const total = piece.numel * 4;
   for (std::int64_t at = 0; at < total; at += block) {
     std::int64_t const count = std::min(block, total - at);
@@ -90,7 +90,7 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
                   Elements const& elements, std::int64_t checksum_block) {
   auto const planned = plan_shard(plan, identity, states);
   auto const places = read_places(path, planned.layout);
-  auto const pieces = plan.pieces(rank);
+  auto const pieces = plan.extents(rank);
   WrittenShard shard;
   shard.pieces.assign(pieces.size(), std::vector<StateExtent>(states.size()));
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -138,7 +138,7 @@ std::string shard_name(int index) {
 }
 
 float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan,
-                  zero::Piece const& piece) {
+                  zero::ShardExtent const& piece) {
   return view.unit_shards[static_cast<std::size_t>(piece.unit)] +
          (piece.partition_offset - plan.unit(piece.unit).partition_offset);
 }
@@ -197,7 +197,7 @@ WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& 
   for (auto const& state : states) names.push_back(state.name);
   return fill(
       path, identity, plan, rank, names,
-      [&](std::size_t s, zero::Piece const& piece, std::int64_t first, std::int64_t) {
+      [&](std::size_t s, zero::ShardExtent const& piece, std::int64_t first, std::int64_t) {
         return piece_data(states[s], plan, piece) + first;
       },
       checksum_block);
@@ -207,7 +207,7 @@ WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& 
                         zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
                         std::int64_t checksum_block) {
   std::vector<float> buffer;
-  auto const elements = [&](std::size_t s, zero::Piece const& piece, std::int64_t first,
+  auto const elements = [&](std::size_t s, zero::ShardExtent const& piece, std::int64_t first,
                             std::int64_t numel) {
     buffer.resize(static_cast<std::size_t>(numel));
     states.read(states.names[s], piece, first, numel, buffer.data());

@@ -81,7 +81,7 @@ WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& 
 
 /// First element of a piece in a state view.
 float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan,
-                  zero::Piece const& piece);
+                  zero::ShardExtent const& piece);
 
 std::string shard_name(int index);
 

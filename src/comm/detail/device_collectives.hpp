@@ -34,7 +34,7 @@ inline std::shared_ptr<void> allocate_together(Collectives& comm, std::string co
   std::shared_ptr<memory::Buffer> buffer;
   std::string refusal;
   try {
-    buffer = std::make_shared<memory::Buffer>(name, purpose, bytes, memory::Tier::device);
+    buffer = std::make_shared<memory::Buffer>(name, purpose, bytes, memory::MemorySpace::device);
   } catch (OutOfMemoryError const& error) {
     refusal = error.what();
   }

@@ -19,7 +19,7 @@ class NcclMemory {
   NcclMemory(Collectives& host, std::vector<NcclComm*> comms);
   ~NcclMemory() { close(); }
 
-  /// Zeroed, counted in the device's ledger. Memory of ncclMemAlloc registered on every
+  /// Zeroed, counted in the device's memory tracker. Memory of ncclMemAlloc registered on every
   /// communicator, on all ranks, or ordinary device memory on all. Collective over the host's
   /// ranks. @throws OutOfMemoryError on all ranks
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,

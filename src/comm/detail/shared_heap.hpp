@@ -24,7 +24,7 @@ struct SharedAllocation {
 
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
-  /// Numbers the allocation, counts it in the ledger until the returned owner lets it go.
+  /// Numbers the allocation, counts it in the memory tracker until the returned owner lets it go.
   std::shared_ptr<void> keep(SharedAllocation allocation, std::string name,
                              memory::Purpose purpose);
 

@@ -48,7 +48,7 @@ class Transport {
 
 std::unique_ptr<Transport> make_loopback_transport();
 
-/// Memory of this process alone, counted in the ledger.
+/// Memory of this process alone, counted in the memory tracker.
 std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose,
                                        std::size_t bytes);
 

@@ -76,7 +76,7 @@ struct AdamWBatch {
   static constexpr int max_runs =
       40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
   AdamWCoefficients coefficients;
-  AdamWControl const* control;  ///< null: the coefficients say all
+  StepControl const* control;  ///< null: the coefficients say all
   int runs;
   AdamWRun run[max_runs];
 
@@ -100,7 +100,7 @@ struct AdamWBatch {
         static_cast<float>(std::bit_cast<double>(said.word[0] | std::uint64_t{said.word[1]} << 32));
     return said.word[2] == 0;
   }
-  static_assert(sizeof(AdamWControl) == 16 && offsetof(AdamWControl, skip) == 8 &&
+  static_assert(sizeof(StepControl) == 16 && offsetof(StepControl, skip) == 8 &&
                 std::endian::native == std::endian::little);
 };
 

@@ -298,7 +298,7 @@ class Products {
     auto& buffer = workspaces_[stream];
     if (!buffer.data())
       buffer = memory::Buffer("matrix product", memory::Purpose::workspace, workspace_bytes,
-                              memory::Tier::device);
+                              memory::MemorySpace::device);
     return buffer.data();
   }
 

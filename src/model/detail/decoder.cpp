@@ -41,11 +41,11 @@ Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) {
 }
 
 Decoder::Workplace& Decoder::workplace_of(Queue const& compute) {
-  auto const tier = memory::tier_of(compute);
-  auto& place = tier == memory::Tier::device ? on_device_ : on_host_;
+  auto const space = memory::memory_space_of(compute);
+  auto& place = space == memory::MemorySpace::device ? on_device_ : on_host_;
   if (!place)
     place.emplace(Workplace{
-        Arena(parts_.family + " activations", memory::Purpose::activations, tier), {}, {}});
+        Arena(parts_.family + " activations", memory::Purpose::activations, space), {}, {}});
   return *place;
 }
 
@@ -115,7 +115,7 @@ TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settin
     TensorView const out = pass.allocate(pass.positions(), parts_.width);
     Arena::Mark const after_out = pass.arena.mark();
     auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
-    pass.compute.replay(pass.shape("forward", i), [&] {
+    pass.compute.run_as_graph(pass.shape("forward", i), [&] {
       kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
     });
     if (settings.gradient_checkpointing) pass.arena.rollback(after_out);
@@ -150,7 +150,7 @@ void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, Te
     {
       auto const weights = params.acquire(unit, pass.compute);
       GradientLease const gradients = params.gradient(unit, pass.compute);
-      pass.compute.replay(
+      pass.compute.run_as_graph(
           pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
             if (settings.gradient_checkpointing)
               kept.saved = block.recompute(pass, weights,
@@ -179,8 +179,8 @@ TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs,
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     ArenaScope const scope(pass.arena);
     auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
-    pass.compute.replay(pass.shape("evaluation", i),
-                        [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
+    pass.compute.run_as_graph(pass.shape("evaluation", i),
+                              [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
     std::swap(hidden, next);
   }
   return hidden;

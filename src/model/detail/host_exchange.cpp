@@ -38,10 +38,10 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
   }
   Slot& slot = slots_[next_++ % slots_.size()];
   slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
-  bool const ordered =
-      kind == PassKind::training && memory::tier_of(pass.compute) == memory::Tier::device;
+  bool const ordered = kind == PassKind::training &&
+                       memory::memory_space_of(pass.compute) == memory::MemorySpace::device;
   std::int32_t* const staged =
-      reserve(slot, (ordered ? 3 : 2) * count, memory::tier_of(pass.compute));
+      reserve(slot, (ordered ? 3 : 2) * count, memory::memory_space_of(pass.compute));
   std::copy(batch.tokens, batch.tokens + count, staged);
   shift(batch, staged + count);
   memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
@@ -56,29 +56,30 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
   return inputs;
 }
 
-std::int32_t* InputRing::reserve(Slot& slot, std::int64_t numel, memory::Tier wanted_on) {
+std::int32_t* InputRing::reserve(Slot& slot, std::int64_t numel, memory::MemorySpace wanted_on) {
   auto const bytes = static_cast<std::size_t>(numel) * sizeof(std::int32_t);
-  auto const tier = wanted_on == memory::Tier::device ? memory::Tier::pinned : memory::Tier::host;
+  auto const space = wanted_on == memory::MemorySpace::device ? memory::MemorySpace::pinned
+                                                              : memory::MemorySpace::host;
   if (slot.buffer.bytes() < bytes)
-    slot.buffer = memory::Buffer("tokens on their way", memory::Purpose::data, bytes, tier);
+    slot.buffer = memory::Buffer("tokens on their way", memory::Purpose::data, bytes, space);
   return static_cast<std::int32_t*>(slot.buffer.data());
 }
 
-std::shared_ptr<LossSlots::Slot> LossSlots::free_slot(memory::Tier tier) {
+std::shared_ptr<LossSlots::Slot> LossSlots::free_slot(memory::MemorySpace space) {
   for (auto const& slot : slots_)
     if (slot.use_count() == 1) return slot;
   auto slot = std::make_shared<Slot>();
   slot->computed =
-      memory::Buffer("sum of losses", memory::Purpose::workspace, sizeof(double), tier);
-  if (tier == memory::Tier::device)
+      memory::Buffer("sum of losses", memory::Purpose::workspace, sizeof(double), space);
+  if (space == memory::MemorySpace::device)
     slot->arrived = memory::Buffer("sum of losses, read back", memory::Purpose::workspace,
-                                   sizeof(double), memory::Tier::pinned);
+                                   sizeof(double), memory::MemorySpace::pinned);
   slots_.push_back(slot);
   return slot;
 }
 
 LossSum LossSlots::sum(Queue& compute, ConstTensorView losses) {
-  auto slot = free_slot(memory::tier_of(compute));
+  auto slot = free_slot(memory::memory_space_of(compute));
   auto* const computed = static_cast<double*>(slot->computed.data());
   auto* value = computed;
   kernels::sum(compute, computed, losses);

@@ -37,7 +37,7 @@ class InputRing {
     memory::Buffer buffer;  ///< pinned for a device
     memory::Event copied;   ///< before it the slot may not be written again
   };
-  std::int32_t* reserve(Slot& slot, std::int64_t numel, memory::Tier wanted_on);
+  std::int32_t* reserve(Slot& slot, std::int64_t numel, memory::MemorySpace wanted_on);
 
   std::array<Slot, 3>
       slots_;  ///< of queues that run by themselves: one is copied, one waits, one is filled
@@ -54,7 +54,7 @@ class LossSlots {
   struct Slot {
     memory::Buffer computed, arrived;  ///< a double each; on the host only the first
   };
-  std::shared_ptr<Slot> free_slot(memory::Tier tier);
+  std::shared_ptr<Slot> free_slot(memory::MemorySpace space);
 
   std::vector<std::shared_ptr<Slot>> slots_;  ///< as many as sums were wanted at the same time
 };

@@ -34,9 +34,9 @@ void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stdd
 }
 
 LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
-                                  memory::Tier tier, std::optional<ChunkBytes> most) {
+                                  memory::MemorySpace space, std::optional<ChunkBytes> most) {
   constexpr std::int64_t mib = std::int64_t{1} << 20;
-  if (tier != memory::Tier::device) {
+  if (space != memory::MemorySpace::device) {
     std::int64_t const each = equal_chunks(rows, 4 * vocabulary, 64 * mib);
     return {each, each, vocabulary};
   }

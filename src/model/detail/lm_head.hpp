@@ -56,14 +56,14 @@ class LmHead {
     std::int64_t gradients =
         0;  ///< rows of their gradients at a time; in fp32 they take the place of the logits
     std::int64_t row = 0;  ///< elements from one row to the next
-    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype, memory::Tier tier,
-                     std::optional<ChunkBytes> most = {});
+    static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
+                     memory::MemorySpace space, std::optional<ChunkBytes> most = {});
     bool operator==(Chunks const&) const = default;
   };
 
  private:
   Chunks chunks_of(Pass const& pass, std::int64_t rows) const {
-    return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::tier_of(pass.compute),
+    return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::memory_space_of(pass.compute),
                       options_.chunk_bytes);
   }
   /// Logits of some rows of @p normed, and their losses and gradients (@p dlogits may be empty).

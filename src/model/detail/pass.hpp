@@ -49,7 +49,7 @@ struct Pass {
 
   std::int64_t positions() const { return batch * sequence; }
 
-  /// Names what a part of layer @p layer gives to the queue, for Queue::replay().
+  /// Names what a part of layer @p layer gives to the queue, for Queue::run_as_graph().
   std::string shape(char const* part, std::size_t layer) const {
     return concat(part, " of layer ", layer, ", ", batch, " x ", sequence,
                   dropout_on ? ", dropout" : "", recomputes ? ", recomputing" : "");

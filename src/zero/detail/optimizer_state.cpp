@@ -8,8 +8,8 @@ namespace tessera::zero::detail {
 namespace {
 
 memory::Buffer state_buffer(std::string name, memory::Purpose purpose, std::int64_t numel,
-                            memory::Tier tier) {
-  return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float), tier};
+                            memory::MemorySpace space) {
+  return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float), space};
 }
 
 void* offset(void* base, Dtype dtype, std::int64_t elements) {
@@ -24,13 +24,13 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
       rules_(rules),
       weights_(weights),
       gradients_(gradients),
-      tier_(memory::tier_of(context.compute)),
+      space_(memory::memory_space_of(context.compute)),
       master_(state_buffer("master weights", memory::Purpose::master_weights,
-                           rules.separate_master ? context.ownership.state_numel() : 0, tier_)),
+                           rules.separate_master ? context.ownership.state_numel() : 0, space_)),
       exp_avg_(state_buffer("exp_avg", memory::Purpose::optimizer_state,
-                            context.ownership.state_numel(), tier_)),
+                            context.ownership.state_numel(), space_)),
       exp_avg_sq_(state_buffer("exp_avg_sq", memory::Purpose::optimizer_state,
-                               context.ownership.state_numel(), tier_)) {
+                               context.ownership.state_numel(), space_)) {
   for (int u = 0; u < static_cast<int>(context.plan.units().size()); ++u)
     segments_.push_back(segments_of(u));
 }
@@ -70,7 +70,7 @@ std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
 }
 
 void OptimizerState::update(int unit, std::int64_t t, double learning_rate,
-                            kernels::AdamWControl const* control) const {
+                            kernels::StepControl const* control) const {
   auto const& c = context_.config;
   kernels::AdamWStep step;
   step.segments = segments_[static_cast<std::size_t>(unit)];
@@ -112,10 +112,10 @@ float* OptimizerState::shard(Part part, int unit) const {
 
 std::vector<float*> OptimizerState::host_shards(Part part) {
   auto& mirror = mirrors_[static_cast<std::size_t>(part)];
-  bool const mirrored = tier_ == memory::Tier::device;
+  bool const mirrored = space_ == memory::MemorySpace::device;
   if (mirrored && mirror.bytes() == 0)
     mirror = state_buffer("host copy of a shard", memory::Purpose::data,
-                          context_.plan.partition_numel(), memory::Tier::host);
+                          context_.plan.partition_numel(), memory::MemorySpace::host);
   std::vector<float*> out;
   for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u)
     out.push_back(mirrored
@@ -125,7 +125,7 @@ std::vector<float*> OptimizerState::host_shards(Part part) {
 }
 
 void OptimizerState::copy_shards(Part part, Direction direction) {
-  if (tier_ != memory::Tier::device) return;
+  if (space_ != memory::MemorySpace::device) return;
   auto const host = host_shards(part);
   for (std::size_t u = 0; u < host.size(); ++u) {
     auto const bytes =

@@ -34,7 +34,7 @@ class OptimizerState {
   enum class Part { master, exp_avg, exp_avg_sq };
   enum class Direction { to_host, to_device };
   std::vector<float*> host_shards(Part part);
-  bool has_mirrors() const { return tier_ == memory::Tier::device; }
+  bool has_mirrors() const { return space_ == memory::MemorySpace::device; }
   /// Blocks the host; nothing to do when the state is on the host.
   void copy_shards(Part part, Direction direction);
 
@@ -44,7 +44,7 @@ class OptimizerState {
 
   /// Updates @p unit on the compute queue as step @p t, as @p control says when the kernels run.
   void update(int unit, std::int64_t t, double learning_rate,
-              kernels::AdamWControl const* control) const;
+              kernels::StepControl const* control) const;
 
   /// Working weights of this rank's shard from its master.
   void round_weights(int unit) const;
@@ -68,7 +68,7 @@ class OptimizerState {
   StageRules rules_;
   WeightStore& weights_;
   GradientFlow& gradients_;
-  memory::Tier tier_;  ///< where the compute queue's kernels want their operands
+  memory::MemorySpace space_;  ///< where the compute queue's kernels want their operands
   memory::Buffer master_, exp_avg_, exp_avg_sq_;
   std::array<memory::Buffer, 3> mirrors_;
   std::vector<std::vector<kernels::AdamWSegment>> segments_;  ///< per unit; the step adds rates

@@ -86,7 +86,7 @@ void Reducer::retire_all() {
 }
 
 void Reducer::finish() {
-  if (memory::tier_of(context_.compute) == memory::Tier::device)
+  if (memory::memory_space_of(context_.compute) == memory::MemorySpace::device)
     std::exchange(last_, {}).order_before(context_.compute);
   else
     context_.comm.wait(std::exchange(last_, {}));

@@ -19,8 +19,8 @@ std::filesystem::path tiny_checkpoint(std::string const& name, int ranks) {
       {"head", {parameter("ln_f.bias", {3})}}};
   zero::PartitionPlan const plan(units, ranks);
   checkpoint::StreamedStates states{{"fp32", "exp_avg"}, {}};
-  states.read = [](std::string const&, zero::Piece const&, std::int64_t first, std::int64_t numel,
-                   float* out) {
+  states.read = [](std::string const&, zero::ShardExtent const&, std::int64_t first,
+                   std::int64_t numel, float* out) {
     for (std::int64_t i = 0; i < numel; ++i) out[i] = static_cast<float>(first + i);
   };
   checkpoint::SaveRequest const request{.directory = folder() / name,

@@ -16,7 +16,7 @@
 namespace tessera::comm::test {
 namespace {
 
-using memory::Ledger;
+using memory::MemoryTracker;
 using memory::Purpose;
 using tessera::test::nccl_faults;
 using tessera::test::nccl_in_use;
@@ -31,14 +31,14 @@ class Nccl : public ::testing::Test {
     nccl_faults() = {};
     unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
     take_nccl_launches();
-    held_before_ = Ledger::of_device().current_total();
+    held_before_ = MemoryTracker::of_device().current_total();
   }
   void TearDown() override {
     comm_.reset();
     nccl_faults() = {};
     EXPECT_EQ(take_nccl_breaches(), std::vector<std::string>{});
     EXPECT_EQ(nccl_in_use(), tessera::test::NcclInUse{});
-    EXPECT_EQ(Ledger::of_device().current_total(), held_before_);
+    EXPECT_EQ(MemoryTracker::of_device().current_total(), held_before_);
     EXPECT_EQ(device_.held, 0u);
   }
 
@@ -306,11 +306,11 @@ TEST_F(Nccl, MemoryIsRegisteredOnBothCommunicatorsAndCounted) {
   auto& comm = make();
   auto owner = comm.allocate("shard", Purpose::weights, 1000);
   EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 2, 1}));
-  EXPECT_EQ(Ledger::of_device().current(Purpose::weights), 1000u);
+  EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), 1000u);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(static_cast<unsigned char*>(owner.get())[i], 0);
   owner.reset();
   EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 0, 0}));
-  EXPECT_EQ(Ledger::of_device().current(Purpose::weights), 0u);
+  EXPECT_EQ(MemoryTracker::of_device().current(Purpose::weights), 0u);
 }
 
 TEST_F(Nccl, MemoryMayOutliveTheCollectives) {

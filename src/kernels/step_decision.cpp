@@ -1,4 +1,4 @@
-#include "tessera/kernels/gradient_verdict.hpp"
+#include "tessera/kernels/step_decision.hpp"
 
 #include <limits>
 
@@ -8,9 +8,9 @@ namespace tessera::kernels {
 namespace {
 
 struct Judge {
-  GradientVerdict* out;
+  StepDecision* out;
   double const* sums;
-  GradientRule rule;
+  GradientLimits rule;
 
   KOKKOS_FUNCTION void operator()(std::int64_t) const {
     bool const finite = !(sums[1] > 0.0);
@@ -27,8 +27,9 @@ struct Judge {
 
 }  // namespace
 
-void judge_gradients(Queue& q, GradientVerdict* out, double const* sums, GradientRule const& rule) {
-  detail::parallel_for(q, "tessera::kernels::judge_gradients", 1, Judge{out, sums, rule});
+void compute_norm_and_overflow(Queue& q, StepDecision* out, double const* sums,
+                               GradientLimits const& rule) {
+  detail::parallel_for(q, "tessera::kernels::compute_norm_and_overflow", 1, Judge{out, sums, rule});
 }
 
 }  // namespace tessera::kernels

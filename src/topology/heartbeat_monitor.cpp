@@ -1,4 +1,4 @@
-#include "tessera/topology/node_watch.hpp"
+#include "tessera/topology/heartbeat_monitor.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -89,7 +89,7 @@ int family_of(int fd) {
 
 }  // namespace
 
-struct NodeWatch::State {
+struct HeartbeatMonitor::State {
   Settings settings;
   int fd = -1;
   std::vector<Address> candidates;  ///< of the first node
@@ -139,7 +139,7 @@ struct NodeWatch::State {
   }
 };
 
-NodeWatch::Endpoint NodeWatch::open_endpoint() {
+HeartbeatMonitor::Endpoint HeartbeatMonitor::open_endpoint() {
   int family = AF_INET6;
   int const fd = open_socket(family);
   Address any;
@@ -156,7 +156,7 @@ NodeWatch::Endpoint NodeWatch::open_endpoint() {
                                        : reinterpret_cast<sockaddr_in&>(any.storage).sin_port)};
 }
 
-std::vector<std::string> NodeWatch::own_addresses() {
+std::vector<std::string> HeartbeatMonitor::own_addresses() {
   std::vector<std::string> outside, inside;
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) return {};
@@ -179,7 +179,8 @@ std::vector<std::string> NodeWatch::own_addresses() {
   return outside;
 }
 
-NodeWatch::NodeWatch(Settings settings, Endpoint endpoint) : state_(std::make_unique<State>()) {
+HeartbeatMonitor::HeartbeatMonitor(Settings settings, Endpoint endpoint)
+    : state_(std::make_unique<State>()) {
   auto& s = *state_;
   s.settings = std::move(settings);
   s.fd = endpoint.descriptor;
@@ -194,19 +195,19 @@ NodeWatch::NodeWatch(Settings settings, Endpoint endpoint) : state_(std::make_un
   thread_ = std::thread([this] { run(); });
 }
 
-NodeWatch::~NodeWatch() {
+HeartbeatMonitor::~HeartbeatMonitor() {
   ends_.store(true);
   if (thread_.joinable()) thread_.join();
   for (int again = 0; again < 3 && state_->fd >= 0 && !silent_.load(); ++again)
     state_->send_to_all(Kind::farewell, -1);
 }
 
-void NodeWatch::fall_silent() {
+void HeartbeatMonitor::fall_silent() {
   silent_.store(true);
   ends_.store(true);
 }
 
-void NodeWatch::run() {
+void HeartbeatMonitor::run() {
   auto& s = *state_;
   auto const interval = s.interval();
   auto last_beat = Clock::now() - interval, last_turn = Clock::now();
@@ -237,18 +238,18 @@ void NodeWatch::run() {
   }
 }
 
-std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session,
-                                       std::chrono::milliseconds patience) {
+std::unique_ptr<HeartbeatMonitor> start_heartbeat_monitor(MpiSession const& session,
+                                                          std::chrono::milliseconds patience) {
   auto const& info = session.info();
   if (info.node_count == 1 || patience.count() <= 0) return nullptr;
-  NodeWatch::Settings settings;
-  NodeWatch::Endpoint endpoint;
+  HeartbeatMonitor::Settings settings;
+  HeartbeatMonitor::Endpoint endpoint;
   std::string text;
   if (info.rank == 0) {
-    endpoint = NodeWatch::open_endpoint();
+    endpoint = HeartbeatMonitor::open_endpoint();
     std::random_device random;
     text = concat(std::uint64_t{random()} << 32 | random(), '\n', endpoint.port);
-    for (auto const& address : NodeWatch::own_addresses()) text += "\n" + address;
+    for (auto const& address : HeartbeatMonitor::own_addresses()) text += "\n" + address;
   }
   std::istringstream lines(session.broadcast(text));
   std::string line;
@@ -259,7 +260,7 @@ std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session,
   settings.node = info.node;
   settings.nodes = info.node_count;
   settings.patience = patience;
-  return std::make_unique<NodeWatch>(settings, endpoint);
+  return std::make_unique<HeartbeatMonitor>(settings, endpoint);
 }
 
 }  // namespace tessera::topology

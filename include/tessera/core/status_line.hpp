@@ -9,12 +9,12 @@
 namespace tessera {
 
 /// Writes to stderr when that is a terminal; else nothing.
-class LiveLine {
+class StatusLine {
  public:
-  LiveLine();
-  ~LiveLine() { clear(); }
-  LiveLine(LiveLine const&) = delete;
-  LiveLine& operator=(LiveLine const&) = delete;
+  StatusLine();
+  ~StatusLine() { clear(); }
+  StatusLine(StatusLine const&) = delete;
+  StatusLine& operator=(StatusLine const&) = delete;
   void show(std::string const& text);
   void clear();
   bool on_terminal() const { return terminal_; }
@@ -38,7 +38,7 @@ class ByteProgress {
   using Clock = std::chrono::steady_clock;
   std::string label_;
   Clock::time_point start_, last_ = {};
-  LiveLine line_;
+  StatusLine line_;
 };
 
 }  // namespace tessera

@@ -5,29 +5,29 @@
 
 #include "detail/comm_buffer.hpp"
 #include "detail/weight_store.hpp"
-#include "tessera/kernels/gradient_verdict.hpp"
+#include "tessera/kernels/step_decision.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
 
-class StepVerdict {
+class NormAndOverflow {
  public:
   /// Collective.
-  explicit StepVerdict(StoreContext const& context);
+  explicit NormAndOverflow(StoreContext const& context);
 
   /// Each rank looks at its own shards (@p shards), also where it holds everything. Collective.
   void form(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
-            kernels::GradientRule const& rule);
+            kernels::GradientLimits const& rule);
   /// Where the update's kernels read it.
-  kernels::AdamWControl const* control() const { return &formed()->control; }
+  kernels::StepControl const* control() const { return &formed()->control; }
   /// On the host read() takes no time: what it forbids need not be begun. Equal on all ranks.
   bool is_known_at_once() const { return !arrived_.data(); }
   /// Blocks the host. @throws PeerLostError when a rank is missing
-  kernels::GradientVerdict read() const;
+  kernels::StepDecision read() const;
 
  private:
-  kernels::GradientVerdict* formed() const {
-    return static_cast<kernels::GradientVerdict*>(formed_.data());
+  kernels::StepDecision* formed() const {
+    return static_cast<kernels::StepDecision*>(formed_.data());
   }
 
   StoreContext context_;

@@ -20,7 +20,7 @@ class MpiSession;
 /// the others which one. Datagrams carry a number that only this job knows. A node that cannot
 /// reach the first one by UDP is not watched. A pause of this process itself (suspended, in a
 /// debugger) counts for nobody.
-class NodeWatch {
+class HeartbeatMonitor {
  public:
   struct Settings {
     int node = 0, nodes = 1;
@@ -39,11 +39,11 @@ class NodeWatch {
   static std::vector<std::string> own_addresses();
 
   /// @param endpoint of open_endpoint() on the first node, else empty; owned from here on
-  NodeWatch(Settings settings, Endpoint endpoint);
+  HeartbeatMonitor(Settings settings, Endpoint endpoint);
   /// Says farewell, so that nobody takes the end for a loss.
-  ~NodeWatch();
-  NodeWatch(NodeWatch const&) = delete;
-  NodeWatch& operator=(NodeWatch const&) = delete;
+  ~HeartbeatMonitor();
+  HeartbeatMonitor(HeartbeatMonitor const&) = delete;
+  HeartbeatMonitor& operator=(HeartbeatMonitor const&) = delete;
 
   /// The node that is lost, -1: none.
   int lost_node() const { return lost_.load(); }
@@ -63,7 +63,7 @@ class NodeWatch {
 
 /// The watch of a job; nothing on ranks that do not lead their node, for one node, and when @p
 /// patience is 0. Collective.
-std::unique_ptr<NodeWatch> watch_nodes(MpiSession const& session,
-                                       std::chrono::milliseconds patience);
+std::unique_ptr<HeartbeatMonitor> start_heartbeat_monitor(MpiSession const& session,
+                                                          std::chrono::milliseconds patience);
 
 }  // namespace tessera::topology

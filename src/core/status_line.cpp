@@ -1,4 +1,4 @@
-#include "tessera/core/live_line.hpp"
+#include "tessera/core/status_line.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-LiveLine::LiveLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+StatusLine::StatusLine() : terminal_(::isatty(STDERR_FILENO) == 1) {}
 
-void LiveLine::show(std::string const& text) {
+void StatusLine::show(std::string const& text) {
   if (!terminal_) return;
   std::fprintf(stderr, "\r%s\033[K", text.c_str());
   std::fflush(stderr);
   shown_ = true;
 }
 
-void LiveLine::clear() {
+void StatusLine::clear() {
   if (!shown_) return;
   std::fputs("\r\033[K", stderr);
   std::fflush(stderr);

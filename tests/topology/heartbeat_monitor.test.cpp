@@ -1,4 +1,4 @@
-#include "tessera/topology/node_watch.hpp"
+#include "tessera/topology/heartbeat_monitor.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ bool comes(std::function<bool()> const& condition) {
 /// The watches of several nodes in one process.
 struct Job {
   explicit Job(int nodes, std::chrono::milliseconds patience) {
-    endpoint = NodeWatch::open_endpoint();
+    endpoint = HeartbeatMonitor::open_endpoint();
     settings.nodes = nodes;
     settings.job = 0x1234567890abcdef;
     settings.addresses = {"4 127.0.0.1"};
@@ -34,8 +34,8 @@ struct Job {
   }
   void start(int node) {
     settings.node = node;
-    watches.push_back(
-        std::make_unique<NodeWatch>(settings, node == 0 ? endpoint : NodeWatch::Endpoint()));
+    watches.push_back(std::make_unique<HeartbeatMonitor>(
+        settings, node == 0 ? endpoint : HeartbeatMonitor::Endpoint()));
   }
   bool all_know(int lost, int except) {
     for (int n = 0; n < static_cast<int>(watches.size()); ++n)
@@ -48,12 +48,12 @@ struct Job {
       if (w->heard() == 0) return false;
     return true;
   }
-  NodeWatch::Settings settings;
-  NodeWatch::Endpoint endpoint;
-  std::vector<std::unique_ptr<NodeWatch>> watches;
+  HeartbeatMonitor::Settings settings;
+  HeartbeatMonitor::Endpoint endpoint;
+  std::vector<std::unique_ptr<HeartbeatMonitor>> watches;
 };
 
-TEST(NodeWatch, ASilentNodeIsNamedOnAllOthers) {
+TEST(HeartbeatMonitor, ASilentNodeIsNamedOnAllOthers) {
   for (int const victim : {2, 0}) {
     Job job(4, 1500ms);
     ASSERT_TRUE(comes([&] { return job.connected(); }));
@@ -63,7 +63,7 @@ TEST(NodeWatch, ASilentNodeIsNamedOnAllOthers) {
   }
 }
 
-TEST(NodeWatch, AnEndWithFarewellIsNoLoss) {
+TEST(HeartbeatMonitor, AnEndWithFarewellIsNoLoss) {
   Job job(3, 1500ms);
   ASSERT_TRUE(comes([&] { return job.connected(); }));
   job.watches.pop_back();
@@ -71,7 +71,7 @@ TEST(NodeWatch, AnEndWithFarewellIsNoLoss) {
   EXPECT_TRUE(job.all_know(-1, -1));
 }
 
-TEST(NodeWatch, ANodeThatWasNeverHeardIsNotWatched) {
+TEST(HeartbeatMonitor, ANodeThatWasNeverHeardIsNotWatched) {
   Job job(2, 1500ms);
   job.settings.nodes = 3;
   job.start(2);  // a third one that the first two do not expect
@@ -82,7 +82,7 @@ TEST(NodeWatch, ANodeThatWasNeverHeardIsNotWatched) {
   EXPECT_TRUE(job.all_know(-1, -1));
 }
 
-TEST(NodeWatch, DatagramsOfOthersAreLeftAlone) {
+TEST(HeartbeatMonitor, DatagramsOfOthersAreLeftAlone) {
   Job job(2, 60s);
   ASSERT_TRUE(comes([&] { return job.connected(); }));
   int const fd = ::socket(AF_INET, SOCK_DGRAM, 0);
@@ -99,8 +99,8 @@ TEST(NodeWatch, DatagramsOfOthersAreLeftAlone) {
   EXPECT_TRUE(job.all_know(-1, -1));
 }
 
-TEST(NodeWatch, AddressesHaveAFamilyAndLoopbackIsLast) {
-  auto const addresses = NodeWatch::own_addresses();
+TEST(HeartbeatMonitor, AddressesHaveAFamilyAndLoopbackIsLast) {
+  auto const addresses = HeartbeatMonitor::own_addresses();
   ASSERT_FALSE(addresses.empty());
   for (auto const& a : addresses) EXPECT_TRUE(a.starts_with("4 ") || a.starts_with("6 ")) << a;
   EXPECT_TRUE(addresses.back() == "4 127.0.0.1" || addresses.back() == "6 ::1") << addresses.back();
