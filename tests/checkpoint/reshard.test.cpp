@@ -102,7 +102,7 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     auto const report = checkpoint::restore_rank(manifest, eight, rank, views);
     EXPECT_LT(heap::peak() - held, manifest.checksum_block + (std::int64_t{1} << 20))
         << "a block at an edge, besides the part itself";
-    auto const own = eight.pieces(rank)[0];
+    auto const own = eight.extents(rank)[0];
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < own.numel; ++i)
       wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset + i)] !=
