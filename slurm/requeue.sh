@@ -2,7 +2,7 @@
 # A training that is longer than one time limit: saved before the limit, put back into the queue, resumed.
 #   sbatch requeue.sh TRAINING_ARGUMENTS     or     tessera submit requeue --time 12:00:00 -- TRAINING_ARGUMENTS
 # Slurm sends USR1 to the ranks 600 s before the limit; they finish the step, save, and end with 75. What happens next is decided by
-# status.json in the output directory: the number that srun returns may be another one (docs/exit-codes.md).
+# status.json in the output directory: the number that srun returns may be another one (docs/reference/exit-codes.md).
 #SBATCH --job-name=tessera
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using detail::SourceTensor;
 using detail::TrainingSource;
 
-/// DeepSpeed's starting point of a dynamic scaler (docs/loss-scaling.md), for sources without one:
+/// DeepSpeed's initial dynamic scaler (docs/explanation/loss-scaling.md), for sources without one:
 /// a run in fp32 or bf16 ignores it, one in fp16 starts as it would from random weights.
 optim::LossScalerState const fresh_scaler{65536.0, 0, -1, 2};
 

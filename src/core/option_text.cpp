@@ -163,7 +163,8 @@ std::string help(OptionTable const& table, std::string const& program) {
   }
   if (accepted.empty()) return out;
   out +=
-      "\nAccepted for compatibility, without an effect of their own (docs/options.md says why)\n  ";
+      "\nAccepted for compatibility, without an effect of their own "
+      "(docs/reference/options.md says why)\n  ";
   wrap(out, accepted, 2, 2);
   return out;
 }

@@ -16,9 +16,9 @@ namespace {
 /// What the validator says about each file; empty when there is no validator.
 std::vector<std::string> validate(std::vector<fs::path> const& files, std::string& missing) {
   char const* const from_environment = std::getenv("TESSERA_ORACLE_PYTHON");
-  std::string command =
-      concat(from_environment ? from_environment : "python3", " ", TESSERA_TEST_DATA,
-             "/checkpoint/validate.py ", TESSERA_TEST_DATA, "/../docs/manifest.schema.json");
+  std::string command = concat(from_environment ? from_environment : "python3", " ",
+                               TESSERA_TEST_DATA, "/checkpoint/validate.py ", TESSERA_TEST_DATA,
+                               "/../docs/reference/manifest.schema.json");
   for (auto const& file : files) command += " " + file.string();
   FILE* const pipe = popen((command + " 2>&1").c_str(), "r");
   std::vector<std::string> lines(1);

@@ -185,7 +185,7 @@ part build "$budget" cmake --build "$build" --parallel "${JOBS:-$(nproc)}" --tar
 bin=$build/bin bench=$build/tests/bin/bench.gpu
 part start 60 "$bin/tessera-train" --version
 overlap() { for stage in 1 2 3; do "$bench" overlap "${@:1:5}" "$stage" "${@:6}" || return; done; }
-text() { cat docs/*.md README.md >"$report/text.txt"; }
+text() { cat docs/*/*.md README.md >"$report/text.txt"; }
 # shellcheck disable=SC2317  # called by part
 train() {   # DEVICE OUTPUT STEPS [ARGUMENTS]
   "$bin/tessera-train" --device "$1" --config_name configs/gpt2-8m --tokenizer_name configs/gpt2-8m --train_file "$report/text.txt" --block_size 128 \

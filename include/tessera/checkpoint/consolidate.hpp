@@ -18,7 +18,7 @@ enum class FrozenParameters { keep, exclude };
 
 struct ConsolidateOptions {
   /// Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir or one of its
-  /// tags (docs/import.md).
+  /// tags (docs/how-to/import-from-deepspeed.md).
   std::filesystem::path checkpoint;
   std::string tag = "";  ///< "step_00000100" or "100", or DeepSpeed's; empty: the latest
   /// By its suffix: .safetensors, .bin, .h5; else a directory that gets a Hugging Face model

@@ -44,7 +44,7 @@ struct ImportReport {
 };
 
 /// @throws IoError, DataError naming file and tensor (damage, another model, what is not read), as
-/// docs/import.md lists
+/// docs/how-to/import-from-deepspeed.md lists
 ImportReport import_checkpoint(ImportOptions const& options);
 
 /// config.json of the model a source belongs to: in the directory, or beside the tag's. Null when

@@ -1,6 +1,6 @@
 #pragma once
 /// What a checkpoint contains: the parsed form of manifest.json, written last. Files and flows:
-/// docs/checkpoint.md.
+/// docs/reference/checkpoint.md.
 
 #include <cstdint>
 #include <filesystem>

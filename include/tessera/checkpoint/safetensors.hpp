@@ -29,7 +29,7 @@ class SafetensorsReader {
  public:
   /// @param path a .safetensors file, an index file, or a directory with model.safetensors or
   /// model.safetensors.index.json
-  /// @throws IoError, or DataError naming file and entry (docs/checkpoint.md lists the checks)
+  /// @throws IoError, or DataError naming file and entry (checks: docs/reference/checkpoint.md)
   explicit SafetensorsReader(std::filesystem::path const& path);
   /// The reader of another process, from its layout() and descriptors of its files() (owned from
   /// here on): reads no header.

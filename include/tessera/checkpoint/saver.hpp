@@ -1,6 +1,6 @@
 #pragma once
-/// A save in phases, so that training goes on while the disk works. The flow: docs/checkpoint.md,
-/// "Saving, step by step".
+/// A save in phases, so that training continues while the disk works. The phases:
+/// docs/explanation/save-protocol.md.
 
 #include <cstddef>
 #include <memory>

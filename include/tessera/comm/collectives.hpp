@@ -1,7 +1,7 @@
 #pragma once
 /// Collective operations over the ranks of a group: few virtual functions on bytes, thin typed
 /// helpers above. A record of what is moved: comm/recording.hpp. Semantics of each operation, and
-/// who may touch which buffer when: docs/comm.md.
+/// who may touch which buffer when: docs/explanation/collectives.md.
 
 #include <chrono>
 #include <cstddef>
@@ -96,7 +96,7 @@ using Deadline = std::chrono::milliseconds;
 /// One rank, no communication: copies.
 std::unique_ptr<Collectives> make_loopback();
 /// MPI: operations run on a worker thread of their own, inside a node through shared memory
-/// (docs/comm.md), else by MPI calls.
+/// (docs/explanation/collectives.md), else by MPI calls.
 enum class NodeTransport { automatic, mpi_only };
 std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline,
                                       NodeTransport transport = NodeTransport::automatic);

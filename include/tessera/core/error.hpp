@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// Exit codes of all programs (sysexits.h where one fits). docs/exit-codes.md explains each to
-/// users.
+/// Exit codes of all programs (sysexits.h where one fits). docs/reference/exit-codes.md explains
+/// each to users.
 enum class ExitCode : int {
   done = 0,
   usage = 64,          ///< unknown or contradictory argument

@@ -1,6 +1,6 @@
 #pragma once
-/// Loss scaling as a state machine. DeepSpeed semantics (docs/loss-scaling.md); Micikevicius et
-/// al., "Mixed Precision Training", ICLR 2018, section 3.2.
+/// Loss scaling as a state machine. DeepSpeed semantics (docs/explanation/loss-scaling.md);
+/// Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.2.
 
 #include <cstdint>
 

@@ -23,7 +23,7 @@ Schedule hf_schedule(std::string const& type, double learning_rate, std::int64_t
 /// DeepSpeed's scheduler section {type, params}: LRRangeTest, OneCycle, WarmupLR, WarmupDecayLR,
 /// WarmupCosineLR. DeepSpeed's engine runs its first step at the scheduler's initial rate and the
 /// k-th at the scheduler's value k-2, so a warm-up spends two steps at its minimum
-/// (docs/schedules.md). @p learning_rate is the optimizer's own.
+/// (docs/explanation/schedules.md). @p learning_rate is the optimizer's own.
 /// @throws ConfigError naming the key
 Schedule deepspeed_schedule(ConfigTree const& section, double learning_rate);
 

@@ -1,7 +1,7 @@
 #pragma once
 /// The arguments of tessera-train: those of Hugging Face's run_clm.py (ModelArguments,
 /// DataTrainingArguments, TrainingArguments of transformers 5) and a few of Tessera's own, as flags
-/// or as a flat JSON file. Reference: docs/options.md.
+/// or as a flat JSON file. Reference: docs/reference/options.md.
 
 #include <cstdint>
 #include <filesystem>
@@ -148,7 +148,7 @@ std::int64_t step_interval(double value, std::int64_t total_steps);
 /// Warm-up steps: a value below 1 is a share of all steps, rounded up.
 std::int64_t warmup_steps(double value, std::int64_t total_steps);
 
-/// Text of --help and of docs/options.md.
+/// Text of --help and of docs/reference/options.md.
 std::string arguments_help();
 std::string arguments_page();
 

@@ -1,6 +1,6 @@
 #pragma once
 /// DeepSpeed configurations: which keys are known and how flags, run file and DeepSpeed JSON become
-/// one resolved configuration. Reference: docs/deepspeed-config.md.
+/// one resolved configuration. Reference: docs/reference/deepspeed-config.md.
 
 #include <cstdint>
 #include <map>
@@ -95,7 +95,7 @@ zero::EngineConfig engine_config(ResolvedConfig const& config);
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);
 
-/// Text of docs/deepspeed-config.md.
+/// Text of docs/reference/deepspeed-config.md.
 std::string deepspeed_page();
 
 }  // namespace tessera::train

@@ -13,7 +13,7 @@
 
 namespace tessera::train {
 
-/// status.json: the truth about the run, replaced as a whole. Fields: docs/run-directory.md.
+/// status.json: the truth about the run, replaced atomically (docs/reference/run-directory.md).
 class StatusFile {
  public:
   /// @param run_directory an existing directory; empty: nothing is written (ranks other than 0)

@@ -2,7 +2,7 @@
 /// The ZeRO engine: holds weights, gradients, masters and optimizer state as the stage says, moves
 /// them between ranks while the model computes, and applies the optimizer step. Rajbhandari et al.,
 /// "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC'20; gradient buckets
-/// and overlap: docs/zero.md.
+/// and overlap: docs/explanation/zero.md.
 
 #include <cstdint>
 #include <functional>

@@ -121,7 +121,7 @@ struct AdamWTiles {
   }
 
   /// Prefetching a few cache lines ahead on every array makes the update a tenth faster than the
-  /// processor's own prefetchers, which stop at page borders (docs/performance.md).
+  /// processor's own prefetchers, which stop at page borders (docs/reference/performance.md).
   static KOKKOS_FUNCTION void update(AdamWCoefficients const& c, AdamWRates const& r,
                                      std::int64_t count, float* p, float* m, float* v, G const* g,
                                      W* weights_out, std::int64_t begin) {

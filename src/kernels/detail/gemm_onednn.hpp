@@ -11,13 +11,13 @@ namespace tessera::kernels::detail {
 /// "oneDNN 2.6.3 (AVX-512)"
 std::string onednn_description();
 /// Whether oneDNN has AVX-512 kernels for this processor; with less, OpenBLAS is the faster one
-/// (docs/performance.md).
+/// (docs/reference/performance.md).
 bool onednn_has_avx512();
 /// Whether the processor multiplies bf16 without emulation.
 bool onednn_has_bf16();
 /// Whether it does so faster than fp32: with AMX, or where VDPBF16PS runs at twice the rate of fp32
 /// FMA (AMD, Cooper Lake). Later Intel cores run it at half of fp32's rate when AMX is absent or
-/// switched off (docs/performance.md).
+/// switched off (docs/reference/performance.md).
 bool onednn_bf16_is_faster_than_fp32();
 
 void onednn_sgemm(Sgemm const& s);

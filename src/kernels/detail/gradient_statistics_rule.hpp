@@ -22,7 +22,7 @@ struct SumOfSquares {
   static constexpr int chunk =
       256;  ///< widened before it is summed: both in one loop vectorise badly for 16-bit elements
   static constexpr int ahead =
-      1024;  ///< prefetch distance in elements; a third faster than without (docs/performance.md)
+      1024;  ///< prefetch distance in elements (docs/reference/performance.md)
   double* partial;
   T const* in;
 
