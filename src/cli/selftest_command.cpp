@@ -1,5 +1,5 @@
-// tessera selftest: does this installation work on this machine and this file system? Seconds; no
-// test framework needed.
+#include "selftest_command.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <functional>
 #include <memory>
 
-#include "commands.hpp"
 #include "installation.hpp"
+#include "launch/run_program.hpp"
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -17,7 +17,6 @@
 #include "tessera/core/files.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/launcher.hpp"
-#include "tessera/topology/run_program.hpp"
 #include "tessera/train/version.hpp"
 
 namespace tessera::cli {
@@ -92,7 +91,7 @@ class Trainings {
                                std::to_string(threads),
                                "--device",
                                device});
-    auto const done = topology::run_program(words, 120s, topology::Capture::both);
+    auto const done = run_program(words, 120s, Capture::both);
     TESSERA_VALIDATE(done.code == 0, InternalError,
                      done.code < 0 ? "did not end within 120 s" : concat("ended with ", done.code),
                      ":\n", done.output);
@@ -218,7 +217,7 @@ void selftest(std::string const& given) {
       [&] { return check_round_trip(trainings), ""; });
   run("OpenMP threads: the losses of one thread", [&] { return check_threads(trainings); });
   run("two ranks by mpirun: the losses of one rank", [&]() -> std::string {
-    if (topology::run_program({"mpirun", "--version"}, 20s).code != 0)
+    if (run_program({"mpirun", "--version"}, 20s).code != 0)
       return "left out: there is no mpirun here";
     return check_two_ranks(trainings), "";
   });

@@ -6,10 +6,22 @@
 #include <functional>
 #include <string>
 
-#include "commands.hpp"
+#include "checkpoint/checkpoint_commands.hpp"
+#include "checkpoint/consolidate_command.hpp"
+#include "checkpoint/export_command.hpp"
+#include "checkpoint/import_command.hpp"
+#include "config_commands.hpp"
+#include "doctor/doctor_command.hpp"
+#include "launch/launch_command.hpp"
+#include "manual/manual_command.hpp"
+#include "plot/plot_command.hpp"
+#include "selftest_command.hpp"
+#include "slurm/submit_command.hpp"
+#include "status_command.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/version.hpp"
+#include "tokenize_command.hpp"
 
 namespace {
 
@@ -66,7 +78,7 @@ int main(int argc, char** argv) {
     cli::add_plot(app);
     cli::add_config_commands(app);
     cli::add_tokenize(app);
-    for (auto* add : {cli::add_run_commands, cli::add_doctor, cli::add_submit, cli::add_launch,
+    for (auto* add : {cli::add_status, cli::add_doctor, cli::add_submit, cli::add_launch,
                       cli::add_selftest, cli::add_manual})
       add(app);
   }

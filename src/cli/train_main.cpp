@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "slurm/job_record.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
@@ -77,7 +78,7 @@ train::Deadline deadline_of(train::TrainingArguments const& arguments,
     std::chrono::duration<double, std::ratio<60>> const limit(arguments.time_limit_minutes);
     return {now, now + std::chrono::duration_cast<train::Deadline::Clock::duration>(limit)};
   }
-  auto const end = arguments.do_train ? topology::job_end_time(facts) : std::nullopt;
+  auto const end = arguments.do_train ? cli::job_end_time(facts) : std::nullopt;
   if (!end) return {};
   std::chrono::sys_seconds const time{std::chrono::seconds(*end)};
   log::info(concat("the job's time limit ends it in ",

@@ -1,27 +1,10 @@
-// Where devices are in the machine, by hwloc: "hwloc" manual, sections "I/O Devices" and "PCI
-// device locality".
-#include <hwloc.h>
+#include "tessera/topology/device_locality.hpp"
 
-#include <memory>
+#include "detail/hwloc_topology.hpp"
 
-#include "tessera/topology/device_binding.hpp"
-#include "tessera/topology/gpu_inventory.hpp"
-
+// Rules: "hwloc" manual, sections "I/O Devices" and "PCI device locality".
 namespace tessera::topology {
 namespace {
-
-using Topology =
-    std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
-
-/// Null when hwloc cannot say.
-Topology load_topology() {
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return {nullptr, hwloc_topology_destroy};
-  Topology topology(raw, hwloc_topology_destroy);
-  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  if (hwloc_topology_load(raw) != 0) return {nullptr, hwloc_topology_destroy};
-  return topology;
-}
 
 hwloc_obj_t pci_device_above(hwloc_obj_t object) {
   while (object && object->type != HWLOC_OBJ_PCI_DEVICE) object = object->parent;
@@ -47,7 +30,7 @@ GpuPath path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
 
 std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus) {
   std::vector<NetworkDevice> out;
-  auto const topology = load_topology();
+  auto const topology = load_hwloc_topology(HwlocScope::devices);
   if (!topology) return out;
   for (auto* object = hwloc_get_next_osdev(topology.get(), nullptr); object;
        object = hwloc_get_next_osdev(topology.get(), object)) {
@@ -67,7 +50,7 @@ std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus) {
 }
 
 std::vector<int> cores_near(std::string const& pci_address) {
-  auto const topology = load_topology();
+  auto const topology = load_hwloc_topology(HwlocScope::devices);
   if (!topology) return {};
   auto* const device = hwloc_get_pcidev_by_busidstring(topology.get(), pci_address.c_str());
   auto* const place = device ? hwloc_get_non_io_ancestor_obj(topology.get(), device) : nullptr;

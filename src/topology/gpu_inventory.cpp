@@ -131,12 +131,4 @@ char const* name_of(GpuPath path) {
   return "?";
 }
 
-std::string installed_nccl() {
-  SharedLibrary const library({"libnccl.so.2"});
-  int (*version)(int*) = nullptr;
-  int number = 0;
-  if (!library.find("ncclGetVersion", version) || version(&number) != 0) return "";
-  return concat(number / 10000, ".", number / 100 % 100, ".", number % 100);
-}
-
 }  // namespace tessera::topology

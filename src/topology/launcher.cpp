@@ -1,10 +1,8 @@
 #include "tessera/topology/launcher.hpp"
 
 #include <charconv>
-#include <ctime>
 
 #include "tessera/core/error.hpp"
-#include "tessera/topology/run_program.hpp"
 
 extern char** environ;
 
@@ -100,22 +98,6 @@ std::string disagreement(LauncherFacts const& facts, int mpi_size) {
                     ? srun_advice
                     : "The launcher belongs to another MPI than the one Tessera was built with; "
                       "`tessera-train --version` names it");
-}
-
-std::optional<std::int64_t> end_time_in(std::string const& scontrol_text) {
-  std::size_t const at = scontrol_text.find(" EndTime=");
-  if (at == std::string::npos) return std::nullopt;
-  std::tm when{};
-  if (!::strptime(scontrol_text.c_str() + at + 9, "%Y-%m-%dT%H:%M:%S", &when)) return std::nullopt;
-  when.tm_isdst = -1;
-  std::time_t const seconds = std::mktime(&when);
-  return seconds < 0 ? std::nullopt : std::optional<std::int64_t>(seconds);
-}
-
-std::optional<std::int64_t> job_end_time(LauncherFacts const& facts) {
-  if (facts.end_time || !facts.slurm) return facts.end_time;
-  return end_time_in(
-      output_of({"scontrol", "show", "job", "-o", facts.job_id}, std::chrono::seconds(5)));
 }
 
 }  // namespace tessera::topology

@@ -9,6 +9,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/topology/device_binding.hpp"
+#include "tessera/topology/device_locality.hpp"
 
 namespace tessera::train {
 namespace {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <ctime>
-
 namespace tessera::topology {
 namespace {
 
@@ -86,18 +84,6 @@ TEST(LauncherFacts, NumbersThatAreNoneAreIgnored) {
                             {"SLURM_JOB_END_TIME", "12x"}}),
             LauncherFacts{});
 }
-
-TEST(JobEnd, IsReadFromScontrol) {
-  std::tm when{};
-  when.tm_year = 126, when.tm_mon = 0, when.tm_mday = 31, when.tm_hour = 12, when.tm_isdst = -1;
-  EXPECT_EQ(
-      end_time_in("JobId=3 StartTime=2026-01-31T11:00:00 EndTime=2026-01-31T12:00:00 Deadline=N/A"),
-      std::mktime(&when));
-  EXPECT_EQ(end_time_in("JobId=3 EndTime=Unknown Deadline=N/A"), std::nullopt);
-  EXPECT_EQ(end_time_in(""), std::nullopt);
-}
-
-TEST(JobEnd, NoJobHasNone) { EXPECT_EQ(job_end_time({}), std::nullopt); }
 
 }  // namespace
 }  // namespace tessera::topology

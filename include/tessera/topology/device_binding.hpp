@@ -39,8 +39,6 @@ struct DeviceSharing {
 };
 DeviceSharing device_sharing(std::vector<RankDevice> const& of_rank);
 
-/// The cores near the PCI device (its NUMA node or socket) by hwloc; empty when that is not known.
-std::vector<int> cores_near(std::string const& pci_address);
 /// Of the cores a rank may use those that are near its device: all of them when none is, or when
 /// somebody has chosen them already, that is, when @p allowed is not the whole of @p online.
 std::vector<int> cores_to_use(std::vector<int> const& allowed, std::vector<int> const& online,

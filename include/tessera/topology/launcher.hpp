@@ -51,12 +51,4 @@ std::string disagreement(LauncherFacts const& facts, int mpi_size);
 /// or PMI-2 is let through by TESSERA_LAUNCHER_CHECK=0.
 std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library);
 
-/// "EndTime=2026-01-31T12:00:00" of `scontrol show job`, local time, as seconds since 1970; nothing
-/// for "Unknown" or "None".
-std::optional<std::int64_t> end_time_in(std::string const& scontrol_text);
-
-/// When the job's time limit ends it: from the environment, else one call of scontrol (at most 5
-/// s). Call on one rank only.
-std::optional<std::int64_t> job_end_time(LauncherFacts const& facts);
-
 }  // namespace tessera::topology

@@ -1,0 +1,81 @@
+#include "checkpoint/consolidate_command.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+
+#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::cli {
+namespace {
+
+struct ConsolidateArguments {
+  checkpoint::ConsolidateOptions options;
+  std::string checkpoint, output, tag, max_shard_size = "5GB", dtype = "fp32";
+  bool safe_serialization = false, exclude_frozen_parameters = false, debug = false;
+};
+
+void consolidate(ConsolidateArguments& a) {
+  a.options.checkpoint = a.checkpoint;
+  a.options.output = a.output;
+  a.options.tag = a.tag;
+  a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  a.options.dtype = model_dtype(a.dtype);
+  if (a.exclude_frozen_parameters) a.options.frozen = checkpoint::FrozenParameters::exclude;
+  ByteProgress progress("consolidate");
+  a.options.progress = std::ref(progress);
+  auto const r = checkpoint::consolidate(a.options);
+  progress.clear();
+  for (auto const& name : r.leftovers)
+    fmt::print("removed {}, left unfinished by an earlier run\n", name);
+  if (a.debug)
+    fmt::print("read {}: {}, {} of elements\n", r.checkpoint.string(), r.format,
+               human_bytes(r.bytes_read));
+  fmt::print("{}: step {}, {} tensors, {} parameters, {} written in {:.2f} s\n",
+             r.checkpoint.string(), r.step, r.tensors, r.parameters, human_bytes(r.bytes_written),
+             r.seconds);
+  for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+}
+
+}  // namespace
+
+Dtype model_dtype(std::string const& name) {
+  for (auto const& [known, dtype] : {std::pair("fp32", Dtype::fp32),
+                                     {"float32", Dtype::fp32},
+                                     {"bf16", Dtype::bf16},
+                                     {"bfloat16", Dtype::bf16},
+                                     {"fp16", Dtype::fp16},
+                                     {"float16", Dtype::fp16}})
+    if (name == known) return dtype;
+  throw UsageError(concat("--dtype is '", name, "'; models are written in fp32, bf16 or fp16"));
+}
+
+void add_consolidate(CLI::App& app) {
+  auto const a = std::make_shared<ConsolidateArguments>();
+  app.add_option("checkpoint_dir", a->checkpoint,
+                 "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir "
+                 "or one of its tags")
+      ->required();
+  app.add_option("output", a->output,
+                 "Output: FILE.safetensors, FILE.bin, FILE.h5, or a directory (Hugging Face shards "
+                 "with index)")
+      ->required();
+  app.add_option("-t,--tag", a->tag,
+                 "Which checkpoint: step_00000100 or 100 (default: the latest)");
+  app.add_option("--max_shard_size", a->max_shard_size,
+                 "Largest file in an output directory, e.g. 5GB, 500MB")
+      ->capture_default_str();
+  app.add_option("--dtype", a->dtype, "fp32, bf16 or fp16")->capture_default_str();
+  app.add_flag("--safe_serialization", a->safe_serialization,
+               "Directories are always written as safetensors; accepted for DeepSpeed's script");
+  app.add_flag("--exclude_frozen_parameters", a->exclude_frozen_parameters,
+               "Leave out what a DeepSpeed run did not train");
+  app.add_flag("-d,--debug", a->debug, "Say what was read");
+  app.callback([a] { consolidate(*a); });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,127 @@
+#include "checkpoint/diff_command.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <functional>
+#include <memory>
+
+#include "checkpoint/tables.hpp"
+#include "tessera/checkpoint/compare.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::cli {
+namespace {
+
+struct DiffArguments {
+  std::string path, tag, other, other_tag;
+  std::vector<std::string> states;
+  double tolerance = -1;
+  bool json = false;
+};
+
+ConfigTree side_tree(checkpoint::CompareReport::Side const& side) {
+  return ConfigTree()
+      .set("path", side.path.string())
+      .set("format", side.format)
+      .set("step", side.step)
+      .set("only_tensors", json_array(side.only_tensors))
+      .set("only_states", json_array(side.only_states));
+}
+
+void print_diff_json(checkpoint::CompareReport const& r) {
+  ConfigTree tensors = ConfigTree::array(), shapes = ConfigTree::array();
+  auto const number = [](double v) { return std::isfinite(v) ? ConfigTree(v) : ConfigTree("inf"); };
+  for (auto const& t : r.tensors)
+    tensors.push_back(ConfigTree()
+                          .set("name", t.name)
+                          .set("state", t.state)
+                          .set("numel", t.numel)
+                          .set("different", t.different)
+                          .set("max", number(t.max))
+                          .set("mean", number(t.mean))
+                          .set("relative", number(t.relative)));
+  for (auto const& s : r.other_shapes)
+    shapes.push_back(
+        ConfigTree().set("name", s.name).set("a", json_array(s.a)).set("b", json_array(s.b)));
+  print_json(ConfigTree()
+                 .set("a", side_tree(r.a))
+                 .set("b", side_tree(r.b))
+                 .set("states", json_array(r.states))
+                 .set("max", number(r.max()))
+                 .set("other_shapes", shapes)
+                 .set("tensors", tensors));
+}
+
+void print_diff(checkpoint::CompareReport const& r) {
+  auto const step = [](auto const& side) {
+    return side.step < 0 ? "" : fmt::format(", step {}", side.step);
+  };
+  fmt::print("a  {} ({}{})\nb  {} ({}{})\n", r.a.path.string(), r.a.format, step(r.a),
+             r.b.path.string(), r.b.format, step(r.b));
+  for (auto const* side : {&r.a, &r.b}) {
+    char const letter = side == &r.a ? 'a' : 'b';
+    for (auto const& name : side->only_states)
+      fmt::print("state only in {}: {}\n", letter, printable(name));
+    for (auto const& name : side->only_tensors)
+      fmt::print("tensor only in {}: {}\n", letter, printable(name));
+  }
+  for (auto const& s : r.other_shapes)
+    fmt::print("other shape: {} is {} in a, {} in b\n", printable(s.name), shape_text(s.a),
+               shape_text(s.b));
+  auto const name = column_width(r.tensors, 6, [](auto const&t) { return t.name; }),
+             state = column_width(r.tensors, 5, [](auto const&t) { return t.state; });
+  fmt::print("{:<{}}  {:<{}}  {:>14}  {:>14}  {:>10}  {:>10}  {:>10}\n", "tensor", name, "state",
+             state, "elements", "different", "max", "mean", "relative");
+  for (auto const& t : r.tensors)
+    fmt::print("{:<{}}  {:<{}}  {:>14}  {:>14}  {:>10.3g}  {:>10.3g}  {:>10.3g}\n",
+               printable(t.name), name, printable(t.state), state, with_commas(t.numel),
+               with_commas(t.different), t.max, t.mean, t.relative);
+  fmt::print("largest deviation {:g} over {} tensors, states {}\n", r.max(), r.tensors.size(),
+             fmt::join(r.states, ", "));
+}
+
+void diff(DiffArguments const& a) {
+  ByteProgress progress("diff");
+  checkpoint::CompareOptions options{a.path,      a.other,  a.tag,
+                                     a.other_tag, a.states, std::ref(progress)};
+  auto const r = checkpoint::compare(options);
+  progress.clear();
+  a.json ? print_diff_json(r) : print_diff(r);
+  if (a.tolerance < 0) return;
+  TESSERA_VALIDATE(r.same_tensors(), DataError, "tensors differ: ", r.a.only_tensors.size(),
+                   " only in a, ", r.b.only_tensors.size(), " only in b, ", r.other_shapes.size(),
+                   " of other shapes");
+  TESSERA_VALIDATE(r.max() <= a.tolerance, DataError, "the largest deviation, ", r.max(),
+                   ", is more than the tolerance of ", a.tolerance);
+}
+
+}  // namespace
+
+void add_diff(CLI::App& group) {
+  auto const a = std::make_shared<DiffArguments>();
+  auto* command = group.add_subcommand(
+      "diff", "Largest and mean deviation of every tensor and state between two checkpoints");
+  command
+      ->add_option("a", a->path,
+                   "Checkpoint or run directory, DeepSpeed's save_dir or tag, model directory or "
+                   ".safetensors file")
+      ->required();
+  command->add_option("b", a->other, "The other one; ranks, stage and layout may differ")
+      ->required();
+  command->add_option("--tag_a", a->tag, "Which checkpoint of a (default: the latest)");
+  command->add_option("--tag_b", a->other_tag, "Which checkpoint of b");
+  command->add_option("--states", a->states,
+                      "fp32, exp_avg, exp_avg_sq (default: all that both have)");
+  command
+      ->add_option("--tolerance", a->tolerance,
+                   "End with 65 when an element deviates more, or tensors or shapes differ")
+      ->check(CLI::NonNegativeNumber);
+  command->add_flag("--json", a->json, "Print JSON");
+  command->callback([a] { diff(*a); });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,57 @@
+#include "checkpoint/export_command.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+
+#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/import.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::cli {
+namespace {
+
+struct ExportArguments {
+  checkpoint::ExportOptions options;
+  std::string checkpoint, output, max_shard_size = "5GB";
+};
+
+void run_export(ExportArguments& a) {
+  a.options.checkpoint = a.checkpoint;
+  a.options.output = a.output;
+  a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  ByteProgress progress("export");
+  a.options.progress = std::ref(progress);
+  auto const r = checkpoint::export_model(a.options);
+  progress.clear();
+  fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n",
+             r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
+             human_bytes(r.bytes_written), r.seconds);
+  for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+}
+
+}  // namespace
+
+void add_export(CLI::App& app) {
+  auto const a = std::make_shared<ExportArguments>();
+  auto* command = app.add_subcommand(
+      "export",
+      "Checkpoint into a Hugging Face model directory: config.json, safetensors, tokenizer");
+  command
+      ->add_option(
+          "checkpoint_dir", a->checkpoint,
+          "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir")
+      ->required();
+  command->add_option("output_dir", a->output, "Gets the model")->required();
+  command->add_option("-t,--tag", a->options.tag, "Which checkpoint (default: the latest)");
+  command->add_option("--dtype", a->options.dtype, "fp32, bf16 or fp16")->capture_default_str();
+  command
+      ->add_option("--max_shard_size", a->max_shard_size,
+                   "Largest safetensors file, e.g. 5GB, 500MB")
+      ->capture_default_str();
+  command->callback([a] { run_export(*a); });
+}
+
+}  // namespace tessera::cli

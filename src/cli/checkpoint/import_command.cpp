@@ -1,0 +1,84 @@
+#include "checkpoint/import_command.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <memory>
+
+#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/import.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/model/causal_lm.hpp"
+#include "tessera/train/version.hpp"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ImportArguments {
+  std::string source, checkpoints, config, tag, max_shard_size = "4GiB";
+  bool no_crc = false;
+};
+
+ConfigTree read_config(ImportArguments const& a) {
+  if (!a.config.empty())
+    return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json"
+                                                       : fs::path(a.config));
+  auto const found = checkpoint::find_model_config(a.source);
+  TESSERA_VALIDATE(found, IoError, "there is no config.json in or beside ", a.source,
+                   "; name the Hugging Face model directory with --config DIR");
+  return ConfigTree::read(*found);
+}
+
+void run_import(ImportArguments const& a) {
+  checkpoint::ImportOptions options;
+  options.source = a.source;
+  options.tag = a.tag;
+  options.checkpoints = a.checkpoints;
+  options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
+  options.versions = train::versions_tree();
+  auto const model = model::make_model(read_config(a), Dtype::fp32);
+  options.model_config = model->config();
+  options.units = model->units();
+  ByteProgress progress("import");
+  options.progress = std::ref(progress);
+  auto const r = checkpoint::import_checkpoint(options);
+  progress.clear();
+  fmt::print("{}: {}, step {}, {} tensors, {} parameters{}, {} written in {:.2f} s\n  {}\n",
+             r.source.string(), r.format, r.step, r.tensors, r.parameters,
+             r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "",
+             human_bytes(r.bytes), r.seconds, r.checkpoint.string());
+  for (auto const& note : r.notes) fmt::print("  note: {}\n", note);
+}
+
+}  // namespace
+
+void add_import(CLI::App& app) {
+  auto const a = std::make_shared<ImportArguments>();
+  auto* command = app.add_subcommand("import",
+                                     "DeepSpeed checkpoint or Hugging Face model into a checkpoint "
+                                     "that tessera-train goes on from");
+  command
+      ->add_option("source", a->source,
+                   "DeepSpeed's save_dir or one tag of it (any ZeRO stage, universal), or a "
+                   "Hugging Face model directory")
+      ->required();
+  command
+      ->add_option(
+          "checkpoint_dir", a->checkpoints,
+          "Gets step_<N> and latest; for --resume_from_checkpoint, or OUTPUT_DIR/checkpoints")
+      ->required();
+  command->add_option("--config", a->config,
+                      "config.json or its directory (default: in the source or beside it)");
+  command->add_option("-t,--tag", a->tag, "Which DeepSpeed checkpoint (default: the latest)");
+  command->add_option("--max_shard_size", a->max_shard_size, "About the size of one shard file")
+      ->capture_default_str();
+  command->add_flag("--no_crc", a->no_crc, "Compare the CRC-32 of pickles only, not of all data");
+  command->callback([a] { run_import(*a); });
+}
+
+}  // namespace tessera::cli

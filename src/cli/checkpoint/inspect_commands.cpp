@@ -1,0 +1,216 @@
+#include "checkpoint/inspect_commands.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "checkpoint/tables.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::cli {
+namespace {
+
+using checkpoint::Manifest;
+
+struct InspectArguments {
+  std::string path, tag;
+  bool tensors = false, json = false, quick = false;
+};
+
+// ---- ls
+
+void list(InspectArguments const& a) {
+  auto const listed = checkpoint::list_checkpoints(a.path);
+  auto const unfinished = checkpoint::list_unfinished(a.path);
+  TESSERA_VALIDATE(!listed.empty() || !unfinished.empty(), IoError, "no checkpoint in ", a.path,
+                   "; give a run's output_dir or its checkpoints directory");
+  if (a.json) {
+    ConfigTree out = ConfigTree::array();
+    for (auto const& c : listed)
+      out.push_back(ConfigTree()
+                        .set("name", c.name)
+                        .set("path", c.directory.string())
+                        .set("step", c.step)
+                        .set("bytes", c.bytes)
+                        .set("age_seconds", c.age_seconds)
+                        .set("latest", c.is_latest)
+                        .set("whole", c.is_whole)
+                        .set("problem", c.problem));
+    for (auto const& u : unfinished)
+      out.push_back(
+          ConfigTree()
+              .set("name", u.name)
+              .set("path", u.path.string())
+              .set("bytes", u.bytes)
+              .set("age_seconds", u.idle_seconds)
+              .set("latest", false)
+              .set("whole", false)
+              .set("problem", u.is_complete ? "complete, not yet renamed" : "unfinished save"));
+    print_json(out);
+    return;
+  }
+  auto const width = std::max(column_width(listed, 4, [](auto const& c) { return c.name; }),
+                              column_width(unfinished, 4, [](auto const& u) { return u.name; }));
+  fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", "name", width, "step", "size", "age", "state");
+  for (auto const& c : listed)
+    fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}{}\n", c.name, width, c.step, human_bytes(c.bytes),
+               human_duration(c.age_seconds), c.is_whole ? "whole" : "damaged",
+               (c.is_latest ? ", latest" : "") + (c.is_whole ? "" : ": " + c.problem));
+  for (auto const& u : unfinished)
+    fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", u.name, width, "", human_bytes(u.bytes),
+               human_duration(u.idle_seconds),
+               u.is_complete ? "complete save, not yet renamed" : "unfinished save");
+}
+
+// ---- info
+
+ConfigTree info_tree(Manifest const& m) {
+  ConfigTree out, tensors = ConfigTree::array(), shards = ConfigTree::array();
+  out.set("path", m.directory.string())
+      .set("run_id", m.run_id)
+      .set("created_utc", m.created_utc)
+      .set("step", m.step)
+      .set("tokens_seen", m.tokens)
+      .set("samples_seen", m.samples)
+      .set("parameters", m.parameter_count())
+      .set("world_size", m.world_size)
+      .set("zero_stage", m.zero_stage)
+      .set("states", json_array(m.states))
+      .set("bytes", m.shard_bytes())
+      .set("model_config", m.model_config)
+      .set("resolved_config", m.resolved_config)
+      .set("trainer_state", m.trainer_state)
+      .set("versions", m.versions);
+  for (auto const& s : m.shards)
+    shards.push_back(ConfigTree().set("file", s.file).set("bytes", s.bytes));
+  for (auto const& t : m.tensors)
+    tensors.push_back(ConfigTree()
+                          .set("name", t.name)
+                          .set("shape", json_array(t.shape))
+                          .set("numel", t.numel())
+                          .set("aliases", json_array(t.aliases))
+                          .set("pieces", static_cast<std::int64_t>(t.pieces.size())));
+  return out.set("shards", shards).set("tensors", tensors);
+}
+
+void show_tensors(Manifest const& m) {
+  auto const name = column_width(m.tensors, 4, [](auto const& t) { return t.name; });
+  auto const shape = column_width(m.tensors, 5, [](auto const& t) { return shape_text(t.shape); });
+  fmt::print("\n{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", "name", name, "shape", shape, "elements",
+             "pieces", "tied to");
+  for (auto const& t : m.tensors)
+    fmt::print("{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", printable(t.name), name, shape_text(t.shape),
+               shape, with_commas(t.numel()), t.pieces.size(),
+               printable(fmt::format("{}", fmt::join(t.aliases, ", "))));
+}
+
+/// ", up to 4 ranks a file, compressed"
+std::string files_text(Manifest const& m) {
+  int ranks = 1;
+  bool compressed = false;
+  for (auto const& shard : m.shards) {
+    ranks = std::max(ranks, shard.ranks);
+    compressed = compressed || shard.compression != checkpoint::Compression::none;
+  }
+  return (ranks > 1 ? fmt::format(", up to {} ranks a file", ranks) : "") +
+         (compressed ? ", compressed" : "");
+}
+
+void show(InspectArguments const& a) {
+  auto const m = checkpoint::read_manifest(checkpoint::resolve_checkpoint(a.path, a.tag));
+  if (a.json) return print_json(info_tree(m));
+  auto const row = [](char const* label, std::string const& value) {
+    fmt::print("{:<13}{}\n", label, printable(value));
+  };
+  row("checkpoint", m.directory.string());
+  row("run", m.run_id);
+  row("created", m.created_utc);
+  row("step", with_commas(m.step));
+  row("tokens", with_commas(m.tokens));
+  row("samples", with_commas(m.samples));
+  row("model", m.model_config.get_string("model_type", "not said"));
+  row("parameters",
+      fmt::format("{} in {} tensors", with_commas(m.parameter_count()), m.tensors.size()));
+  row("states", fmt::format("{}", fmt::join(m.states, ", ")));
+  row("written by",
+      fmt::format("{} {}, ZeRO stage {}, Tessera {}", m.world_size, plural(m.world_size, "rank"),
+                  m.zero_stage, m.versions.get_string("tessera", "of unknown version")));
+  row("shards",
+      fmt::format("{} ({}{})", m.shards.size(), human_bytes(m.shard_bytes()), files_text(m)));
+  if (a.tensors) show_tensors(m);
+}
+
+// ---- verify
+
+ConfigTree damage_tree(checkpoint::Damage const& d) {
+  ConfigTree out;
+  out.set("file", d.file).set("tensor", d.tensor).set("state", d.state).set("text", d.text);
+  if (d.end_byte > d.first_byte) out.set("first_byte", d.first_byte).set("end_byte", d.end_byte);
+  return out;
+}
+
+void verify(InspectArguments const& a) {
+  auto const directory = checkpoint::resolve_checkpoint(a.path, a.tag);
+  checkpoint::VerifyOptions options;
+  if (a.quick) options.depth = checkpoint::VerifyOptions::Depth::structure;
+  ByteProgress progress("verify");
+  options.progress = std::ref(progress);
+  auto const report = checkpoint::verify(directory, options);
+  progress.clear();
+  if (a.json) {
+    ConfigTree damages = ConfigTree::array();
+    for (auto const& d : report.found) damages.push_back(damage_tree(d));
+    print_json(ConfigTree()
+                   .set("path", directory.string())
+                   .set("whole", report.ok())
+                   .set("files", report.files)
+                   .set("tensors", report.tensors)
+                   .set("bytes", report.bytes)
+                   .set("damages", report.damages)
+                   .set("found", damages));
+  } else {
+    for (auto const& problem : report.problems) fmt::print(stderr, "{}\n", printable(problem));
+  }
+  TESSERA_VALIDATE(report.ok(), DataError, directory.string(), ": ", report.damages,
+                   plural(report.damages, " problem"), " in ", report.files,
+                   " files; resume from another checkpoint (tessera checkpoint ls)");
+  if (!a.json)
+    fmt::print(
+        "{}: whole ({} files, {} tensors, {})\n", directory.string(), report.files, report.tensors,
+        a.quick ? "structure only, no element read" : human_bytes(report.bytes) + " checked");
+}
+
+}  // namespace
+
+void add_inspect_commands(CLI::App& group) {
+  auto const a = std::make_shared<InspectArguments>();
+  auto* ls =
+      group.add_subcommand("ls", "Steps, sizes, ages; whole or damaged; which one is the latest");
+  ls->add_option("directory", a->path, "Run directory or its checkpoints directory")->required();
+  ls->callback([a] { list(*a); });
+  auto* info = group.add_subcommand("info", "What one checkpoint holds");
+  auto* check = group.add_subcommand(
+      "verify", "Read every byte and compare every checksum; 65 when something is damaged");
+  for (auto* command : {info, check}) {
+    command
+        ->add_option("checkpoint", a->path,
+                     "Run directory, checkpoints directory or one checkpoint")
+        ->required();
+    command->add_option("-t,--tag", a->tag, "Which checkpoint (default: the latest)");
+  }
+  info->add_flag("--tensors", a->tensors, "One line a tensor");
+  info->callback([a] { show(*a); });
+  check->add_flag("--quick", a->quick,
+                  "Manifest, file sizes and HDF5 structure only; no element is read");
+  check->callback([a] { verify(*a); });
+  for (auto* command : {ls, info, check}) command->add_flag("--json", a->json, "Print JSON");
+}
+
+}  // namespace tessera::cli

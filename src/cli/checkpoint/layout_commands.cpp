@@ -1,0 +1,119 @@
+#include "checkpoint/layout_commands.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <memory>
+
+#include "tessera/checkpoint/convert.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/status_line.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Arguments {
+  std::string checkpoint, tag, destination, compress = "none", ranks_per_file;
+  int ranks = 0;
+};
+
+std::string counted(std::int64_t count, char const* what) {
+  return fmt::format("{} {}", count, plural(count, what));
+}
+
+void write_view(Arguments const& a) {
+  auto const start = Clock::now();
+  auto const directory = checkpoint::resolve_checkpoint(a.checkpoint, a.tag);
+  auto const m = checkpoint::read_manifest(directory);
+  auto const view = checkpoint::make_view(directory);
+  fmt::print("{}: {} tensors in {} states over {}, {}, written in {:.2f} s\n", view.string(),
+             m.tensors.size(), m.states.size(),
+             counted(static_cast<std::int64_t>(m.shards.size()), "shard"),
+             human_bytes(static_cast<std::int64_t>(std::filesystem::file_size(view))),
+             seconds_since(start));
+}
+
+/// A whole number that is all of the text.
+bool read_number(std::string_view text, int& number) {
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+/// "none", "gzip", "gzip:9".
+void read_compression(std::string const& text, checkpoint::ConvertOptions& options) {
+  if (text == "none") return;
+  bool const known =
+      text == "gzip" ||
+      (text.starts_with("gzip:") && read_number(std::string_view(text).substr(5), options.level));
+  TESSERA_VALIDATE(known, UsageError, "--compress is '", text,
+                   "'; give none, gzip or gzip:LEVEL with a level from 1 (quick) to 9 (small)");
+  options.compression = checkpoint::Compression::shuffle_gzip;
+}
+
+void convert(Arguments const& a) {
+  ByteProgress progress("convert");
+  checkpoint::ConvertOptions options;
+  options.source = a.checkpoint;
+  options.tag = a.tag;
+  options.destination = a.destination;
+  options.ranks = a.ranks;
+  options.progress = [&](std::int64_t done, std::int64_t total) { progress(done, total); };
+  bool const number =
+      a.ranks_per_file.empty() || a.ranks_per_file == "all" ||
+      (read_number(a.ranks_per_file, options.ranks_per_file) && options.ranks_per_file > 0);
+  TESSERA_VALIDATE(number, UsageError, "--ranks-per-file is '", a.ranks_per_file,
+                   "'; give a number from 1, or all");
+  if (a.ranks_per_file == "all") options.ranks_per_file = INT32_MAX;
+  read_compression(a.compress, options);
+  auto const r = checkpoint::convert(options);
+  progress.clear();
+  fmt::print("{}: step {}, {} in {} of {} became {} in {} of {}, in {:.2f} s\n",
+             r.destination.string(), r.step, human_bytes(r.source_bytes),
+             counted(r.source_files, "file"), r.source.string(), human_bytes(r.bytes),
+             counted(r.files, "file"), r.destination.string(), r.seconds);
+}
+
+}  // namespace
+
+void add_layout_commands(CLI::App& group) {
+  auto const a = std::make_shared<Arguments>();
+  auto* view = group.add_subcommand(
+      "view", "Write view.h5 anew: every tensor in its true shape over all shards, no byte copied");
+  auto* to = group.add_subcommand(
+      "convert",
+      "The same checkpoint in other shard files: fewer or more of them, compressed or not");
+  for (auto* command : {view, to})
+    command
+        ->add_option("checkpoint", a->checkpoint,
+                     "Run directory, checkpoints directory or one checkpoint")
+        ->required();
+  to->add_option("destination", a->destination,
+                 "Directory of the new checkpoint; it must not exist")
+      ->required();
+  for (auto* command : {view, to})
+    command->add_option("-t,--tag", a->tag, "Which checkpoint (default: the latest)");
+  to->add_option("--ranks", a->ranks,
+                 "Cut the tensors into parts for so many ranks (default: the parts as they are)")
+      ->check(CLI::Range(1, 1'000'000));
+  to->add_option("--ranks-per-file", a->ranks_per_file,
+                 "Ranks whose parts share a file: a number, or all (default: the files as they "
+                 "are; with --ranks: 1)");
+  to->add_option(
+        "--compress", a->compress,
+        "none, gzip or gzip:LEVEL (1 quick to 9 small; gzip alone: 4), with HDF5's shuffle filter")
+      ->capture_default_str();
+  view->callback([a] { write_view(*a); });
+  to->callback([a] { convert(*a); });
+}
+
+}  // namespace tessera::cli

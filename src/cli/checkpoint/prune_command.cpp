@@ -1,0 +1,106 @@
+#include "checkpoint/prune_command.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "checkpoint/tables.hpp"
+#include "tessera/checkpoint/directory.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PruneArguments {
+  std::string path, older_than;
+  std::int64_t keep = 0;
+  bool json = false, dry_run = false, damaged = false, verify = false;
+};
+
+void prune(PruneArguments const& a) {
+  using Options = checkpoint::PruneOptions;
+  TESSERA_VALIDATE(a.keep != 0 || !a.older_than.empty() || a.damaged, UsageError,
+                   "say what goes: --keep N, --older-than AGE or --damaged");
+  Options options{
+      .checkpoints = a.path, .keep = a.keep, .older_than_seconds = age_seconds(a.older_than)};
+  // --damaged alone touches no whole checkpoint
+  if (a.keep == 0) options.keep = a.older_than.empty() ? INT64_MAX : 1;
+  options.damaged = a.damaged ? Options::Damaged::remove : Options::Damaged::list;
+  options.check = a.verify ? Options::Check::checksums : Options::Check::sizes;
+  options.mode = a.dry_run ? Options::Mode::dry_run : Options::Mode::remove;
+  std::error_code error;
+  TESSERA_VALIDATE(fs::is_directory(a.path, error), IoError, a.path,
+                   " is not a directory; give a run's output_dir or its checkpoints directory");
+  auto const verdicts = checkpoint::prune(options);
+  std::int64_t bytes = 0, removed = 0;
+  for (auto const& v : verdicts)
+    if (v.removed) bytes += v.bytes, ++removed;
+  if (a.json) {
+    ConfigTree out = ConfigTree::array();
+    for (auto const& v : verdicts)
+      out.push_back(ConfigTree()
+                        .set("name", v.name)
+                        .set("bytes", v.bytes)
+                        .set("removed", v.removed && !a.dry_run)
+                        .set("would_remove", v.removed)
+                        .set("why", v.why));
+    return print_json(out);
+  }
+  char const* verb = a.dry_run ? "would go" : "removed";
+  auto const width = column_width(verdicts, 4, [](auto const& v) { return v.name; });
+  for (auto const& v : verdicts)
+    fmt::print("{:<8}  {:<{}}  {:>10}  {}\n", v.removed ? verb : "kept", v.name, width,
+               human_bytes(v.bytes), v.why);
+  fmt::print("{} {} {}, {}\n", removed, plural(removed, "checkpoint"), verb, human_bytes(bytes));
+}
+
+}  // namespace
+
+double age_seconds(std::string const& text) {
+  if (text.empty()) return 0;
+  std::size_t end = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &end);
+  } catch (std::exception const&) {
+    end = 0;
+  }
+  std::string const unit = text.substr(end);
+  double const factor = unit.empty() || unit == "s" ? 1
+                        : unit == "m"               ? 60
+                        : unit == "h"               ? 3600
+                        : unit == "d"               ? 86400
+                        : unit == "w"               ? 7 * 86400
+                                                    : -1;
+  TESSERA_VALIDATE(end > 0 && value >= 0 && std::isfinite(value) && factor > 0, UsageError, "'",
+                   text, "' is no age; write 30m, 12h, 7d, 2w or a number of seconds");
+  return value * factor;
+}
+
+void add_prune(CLI::App& group) {
+  auto const a = std::make_shared<PruneArguments>();
+  auto* command = group.add_subcommand(
+      "prune", "Remove old checkpoints; never the newest whole one nor the one `latest` names");
+  command->add_option("directory", a->path, "Run directory or its checkpoints directory")
+      ->required();
+  command->add_option("--keep", a->keep, "Whole checkpoints that stay, the newest")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--older-than", a->older_than,
+                      "Remove only those older than this: 30m, 12h, 7d, 2w");
+  command->add_flag("--damaged", a->damaged,
+                    "Remove damaged ones and what interrupted saves left too");
+  command->add_flag(
+      "--verify", a->verify,
+      "Compare every checksum of those that stay first; a damaged one does not count");
+  command->add_flag("--dry-run", a->dry_run, "Only say what would go");
+  command->add_flag("--json", a->json, "Print JSON");
+  command->callback([a] { prune(*a); });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,47 @@
+#include "config_commands.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tessera/train/arguments.hpp"
+#include "tessera/train/deepspeed_config.hpp"
+
+namespace tessera::cli {
+
+void add_config_commands(CLI::App& app) {
+  auto* group =
+      app.add_subcommand("config", "Check configurations; print the reference of all options");
+  group->require_subcommand(1);
+  struct Arguments {
+    std::string file;
+    std::vector<std::string> flags;
+    int ranks = 1;
+    std::int64_t hidden_size = 0;
+  };
+  auto const a = std::make_shared<Arguments>();
+  auto* check = group->add_subcommand(
+      "check",
+      "Resolve a DeepSpeed JSON as tessera-train would, and print every value with its origin");
+  check->add_option("deepspeed_json", a->file, "DeepSpeed configuration file")->required();
+  check->add_option("--ranks", a->ranks, "Number of ranks")->capture_default_str();
+  check->add_option("--hidden_size", a->hidden_size,
+                    "Of the model, for bucket sizes that are \"auto\"");
+  check->add_option("flags", a->flags, "Flags of tessera-train, after --");
+  check->callback([a] {
+    std::vector<std::string> words = a->flags;
+    words.insert(words.end(), {"--deepspeed", a->file});
+    fmt::print("{}\n", train::describe(
+                           train::resolve(train::parse_arguments(words), a->ranks, a->hidden_size))
+                           .dump(2));
+  });
+  auto* page = group->add_subcommand("page", "Markdown reference: flags, or deepspeed");
+  page->add_option("which", a->file, "flags or deepspeed")
+      ->required()
+      ->check(CLI::IsMember({"flags", "deepspeed"}));
+  page->callback([a] {
+    fmt::print("{}", a->file == "flags" ? train::arguments_page() : train::deepspeed_page());
+  });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,25 @@
+#pragma once
+/// What happened to a run, and what to change: from its status.json and from what the batch system
+/// remembers of the job.
+
+#include <string>
+#include <vector>
+
+#include "slurm/job_record.hpp"
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::cli {
+
+struct Diagnosis {
+  std::string what;                 ///< one sentence
+  std::vector<std::string> advice;  ///< what to change, most likely first
+  bool operator==(Diagnosis const&) const = default;
+};
+
+/// @param status  the run's status.json
+Diagnosis diagnose(ConfigTree const& status, JobRecord const& record);
+
+/// Whether the run has said how it ended.
+bool has_ended(ConfigTree const& status);
+
+}  // namespace tessera::cli

@@ -1,0 +1,108 @@
+#include "launch/launch_command.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "installation.hpp"
+#include "launch/launch_plan.hpp"
+#include "launch/run_program.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/topology/launcher.hpp"
+
+namespace tessera::cli {
+namespace fs = std::filesystem;
+namespace {
+
+int local_devices() {
+  int devices = 0;
+  while (fs::exists(fmt::format("/dev/nvidia{}", devices))) ++devices;
+  return std::max(1, devices);
+}
+
+struct LaunchArguments {
+  std::string hostfile, program, log_dir;
+  std::vector<std::string> words;
+  LaunchRequest request;
+  int num_nodes = -1, num_gpus = -1;
+  bool dry_run = false;
+};
+
+/// `deepspeed [options] run_clm.py ARGS` becomes tessera-train ARGS; anything else is a program of
+/// its own or ARGS alone.
+std::vector<std::string> program_of(std::vector<std::string> words) {
+  if (!words.empty() && words[0].ends_with(".py")) words.erase(words.begin());
+  bool const program = !words.empty() && !words[0].starts_with("-") && !words[0].ends_with(".json");
+  if (!program) words.insert(words.begin(), sibling_program("tessera-train").string());
+  return words;
+}
+
+void launch(LaunchArguments& a) {
+  auto& request = a.request;
+  auto const facts = topology::launcher_facts(topology::process_environment());
+  if (a.hostfile.empty() && !facts.slurm && fs::exists("/job/hostfile"))
+    a.hostfile = "/job/hostfile";  // where DeepSpeed looks
+  if (!a.hostfile.empty()) request.hosts = parse_hostfile(read_text(a.hostfile), a.hostfile);
+  if (a.num_nodes != -1) request.num_nodes = a.num_nodes;
+  if (a.num_gpus != -1) request.num_gpus = a.num_gpus;
+  request.local_slots = local_devices();
+  request.inside_slurm = facts.slurm;
+  request.as_root = ::geteuid() == 0;
+  request.program = program_of(a.words);
+  if (!a.log_dir.empty()) request.program.insert(request.program.end(), {"--log_dir", a.log_dir});
+  auto const line = launch_line(request);
+  fmt::print(stderr, "{}\n", shell_line(line));
+  if (!a.dry_run) exec_program(line);
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app) {
+  auto const a = std::make_shared<LaunchArguments>();
+  auto* launch_app = app.add_subcommand("launch",
+                                        "Take the arguments of DeepSpeed's launcher; print and run "
+                                        "the srun or mpirun line that does the same");
+  launch_app->add_option("-H,--hostfile", a->hostfile,
+                         "Lines: host slots=4 (default: /job/hostfile where there is one)");
+  launch_app->add_option("-i,--include", a->request.include, "Use only these: host1:0,2@host2");
+  launch_app->add_option("-e,--exclude", a->request.exclude, "Use all but these");
+  launch_app->add_option("--num_nodes,--num-nodes", a->num_nodes, "The first so many hosts");
+  launch_app->add_option("--num_gpus,--num-gpus", a->num_gpus, "Ranks on a node");
+  launch_app->add_option("--enable_each_rank_log", a->log_dir,
+                         "A log file for each rank in this directory: tessera-train's --log_dir");
+  for (char const* name : {"--master_port", "--master_addr", "--node_rank", "--launcher",
+                           "--launcher_args", "--ssh_port", "--bind_core_list", "--log_level"})
+    launch_app->add_option_function<std::string>(
+        name, [](std::string const&) {},
+        "No effect: srun or mpirun starts, connects and binds the ranks");
+  for (char const* name : {"--no_local_rank", "--no_python", "--no_ssh", "--no_ssh_check",
+                           "--force_multi", "--save_pid", "--bind_cores_to_rank", "-q,--quiet"})
+    launch_app->add_flag_function(
+        name, [](std::int64_t) {},
+        "No effect: srun or mpirun starts, connects and binds the ranks");
+  auto const refuse = [](char const* name) {
+    throw UsageError(concat(
+        name,
+        " starts Python, which Tessera does not; give the training's arguments to tessera-train"));
+  };
+  for (char const* name : {"--autotuning", "--venv_script"})
+    launch_app->add_option_function<std::string>(
+        name, [refuse, name](std::string const&) { refuse(name); },
+        "Refused: no Python is started");
+  launch_app->add_flag_function(
+      "--module", [refuse](std::int64_t) { refuse("--module"); }, "Refused: no Python is started");
+  launch_app->add_flag("--dry-run", a->dry_run, "Print the line only");
+  launch_app->add_option("program", a->program,
+                         "run_clm.py, tessera-train, another program, or -- and the arguments");
+  launch_app->prefix_command();
+  launch_app->callback([a, launch_app] {
+    auto rest = launch_app->remaining();
+    if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
+    if (!a->program.empty()) rest.insert(rest.begin(), a->program);
+    a->words = rest;
+    launch(*a);
+  });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,244 @@
+#include "launch/launch_plan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::cli {
+namespace {
+
+int natural_number(std::string const& text, std::string const& what) {
+  bool const good =
+      !text.empty() && text.size() < 7 && text.find_first_not_of("0123456789") == std::string::npos;
+  TESSERA_VALIDATE(good, UsageError, what, " is '", text, "'; it must be a number");
+  return std::stoi(text);
+}
+
+/// "a@" has two parts, the second one empty.
+std::vector<std::string> split(std::string const& text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t at = 0;;) {
+    std::size_t const end = text.find(separator, at);
+    parts.push_back(text.substr(at, end - at));
+    if (end == std::string::npos) return parts;
+    at = end + 1;
+  }
+}
+
+std::vector<int> first_slots(int count) {
+  std::vector<int> slots(static_cast<std::size_t>(count));
+  std::iota(slots.begin(), slots.end(), 0);
+  return slots;
+}
+
+std::string joined(std::vector<int> const& numbers) {
+  std::string text;
+  for (int const n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
+  return text;
+}
+
+/// "host1:0,2@host2": host -> slots (empty: all of them). Several mentions of a host add up, as in
+/// DeepSpeed.
+std::map<std::string, std::vector<int>> parse_filter(std::string const& text,
+                                                     std::string const& flag) {
+  std::map<std::string, std::vector<int>> filter;
+  for (auto const& part : split(text, '@')) {
+    std::size_t const colon = part.find(':');
+    std::string const host = part.substr(0, colon);
+    TESSERA_VALIDATE(!host.empty(), UsageError, flag, " ", text,
+                     ": a host's name is empty; write host1:0,2@host2");
+    auto& slots = filter[host];
+    if (colon != std::string::npos)
+      for (auto const& slot : split(part.substr(colon + 1), ','))
+        slots.push_back(natural_number(slot, flag + " " + text + ": a slot"));
+    std::sort(slots.begin(), slots.end());
+    slots.erase(std::unique(slots.begin(), slots.end()), slots.end());
+  }
+  return filter;
+}
+
+HostSlots const& known(std::vector<HostSlots> const& hosts, std::string const& host,
+                       std::vector<int> const& slots, std::string const& flag) {
+  auto const found =
+      std::find_if(hosts.begin(), hosts.end(), [&](HostSlots const& h) { return h.host == host; });
+  TESSERA_VALIDATE(found != hosts.end(), UsageError, flag, ": host ", host,
+                   " is not among the hosts of the job; is it spelled as in the hostfile?");
+  for (int const slot : slots)
+    TESSERA_VALIDATE(std::binary_search(found->slots.begin(), found->slots.end(), slot), UsageError,
+                     flag, ": host ", host, " has no slot ", slot, "; its slots are ",
+                     joined(found->slots));
+  return *found;
+}
+
+std::vector<HostSlots> included(std::vector<HostSlots> const& hosts, std::string const& text) {
+  auto const filter = parse_filter(text, "--include");
+  std::vector<HostSlots> left;
+  for (auto const& [host, slots] : filter) known(hosts, host, slots, "--include");
+  for (auto const& h : hosts)
+    if (auto const f = filter.find(h.host); f != filter.end())
+      left.push_back({h.host, f->second.empty() ? h.slots : f->second});
+  return left;
+}
+
+std::vector<HostSlots> without(std::vector<HostSlots> const& hosts, std::string const& text) {
+  auto const filter = parse_filter(text, "--exclude");
+  std::vector<HostSlots> left;
+  for (auto const& [host, slots] : filter) known(hosts, host, slots, "--exclude");
+  for (auto h : hosts) {
+    auto const f = filter.find(h.host);
+    if (f != filter.end()) {
+      if (f->second.empty()) continue;
+      std::erase_if(h.slots, [&](int slot) {
+        return std::binary_search(f->second.begin(), f->second.end(), slot);
+      });
+    }
+    if (!h.slots.empty()) left.push_back(h);
+  }
+  return left;
+}
+
+/// Whether slots 0..n-1 are used, so that no device list has to be given.
+bool leading(std::vector<int> const& slots) {
+  return slots.back() + 1 == static_cast<int>(slots.size());
+}
+
+std::vector<std::string> srun_line(LaunchRequest const& request,
+                                   std::vector<HostSlots> const& hosts) {
+  std::vector<std::string> words{"srun"};
+  auto const& slots = hosts.front().slots;
+  for (auto const& h : hosts)
+    TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use the slots ",
+                     joined(h.slots), " and host ", hosts.front().host, " ", joined(slots),
+                     "; one srun step gives every node the same: use the same slots, or mpirun "
+                     "from outside the job");
+  int const nodes =
+      request.hosts.empty() ? request.num_nodes.value_or(0) : static_cast<int>(hosts.size());
+  if (nodes > 0) words.insert(words.end(), {"--nodes=" + std::to_string(nodes)});
+  bool const counted = request.num_gpus || !request.hosts.empty();
+  if (counted && nodes > 0)
+    words.push_back("--ntasks=" + std::to_string(nodes * static_cast<int>(slots.size())));
+  if (counted) words.push_back("--ntasks-per-node=" + std::to_string(slots.size()));
+  if (!request.hosts.empty()) {
+    std::string list;
+    for (auto const& h : hosts) list += (list.empty() ? "" : ",") + h.host;
+    words.push_back("--nodelist=" + list);
+  }
+  if (!leading(slots)) words.push_back("--export=ALL,CUDA_VISIBLE_DEVICES=" + joined(slots));
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return words;
+}
+
+/// One application context for each run of hosts with the same devices.
+std::vector<std::string> mpirun_line(LaunchRequest const& request,
+                                     std::vector<HostSlots> const& hosts) {
+  std::vector<std::string> words{"mpirun"};
+  if (request.as_root) words.push_back("--allow-run-as-root");
+  for (std::size_t first = 0; first < hosts.size();) {
+    std::size_t last = first;
+    int ranks = 0;
+    std::string list;
+    for (; last < hosts.size() && hosts[last].slots == hosts[first].slots; ++last) {
+      ranks += static_cast<int>(hosts[last].slots.size());
+      list += concat(list.empty() ? "" : ",", hosts[last].host, ":", hosts[last].slots.size());
+    }
+    if (first > 0) words.push_back(":");
+    words.insert(words.end(), {"-np", std::to_string(ranks)});
+    if (!request.hosts.empty()) words.insert(words.end(), {"--host", list});
+    if (!leading(hosts[first].slots))
+      words.insert(words.end(), {"-x", "CUDA_VISIBLE_DEVICES=" + joined(hosts[first].slots)});
+    words.insert(words.end(), request.program.begin(), request.program.end());
+    first = last;
+  }
+  return words;
+}
+
+}  // namespace
+
+std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source) {
+  std::vector<HostSlots> hosts;
+  std::istringstream in(text);
+  int number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    std::istringstream fields(line.substr(0, line.find('#')));
+    std::string host, slots;  // what follows (max_slots=8) belongs to other launchers
+    if (!(fields >> host)) continue;
+    bool const good = fields >> slots && slots.starts_with("slots=") && slots.size() > 6 &&
+                      slots.size() < 12 &&
+                      slots.find_first_not_of("0123456789", 6) == std::string::npos &&
+                      std::stoi(slots.substr(6)) > 0;
+    TESSERA_VALIDATE(good, DataError, source, ":", number, ": '", line,
+                     "' is not of the form: host slots=4");
+    TESSERA_VALIDATE(std::none_of(hosts.begin(), hosts.end(),
+                                  [&](HostSlots const& h) { return h.host == host; }),
+                     DataError, source, ":", number, ": host ", host, " is there twice");
+    hosts.push_back({host, first_slots(std::stoi(slots.substr(6)))});
+  }
+  TESSERA_VALIDATE(!hosts.empty(), DataError, source, " names no host");
+  return hosts;
+}
+
+std::vector<HostSlots> chosen_hosts(LaunchRequest const& request) {
+  TESSERA_VALIDATE(request.include.empty() || request.exclude.empty(), UsageError,
+                   "--include and --exclude exclude each other; use one");
+  TESSERA_VALIDATE((request.include.empty() && request.exclude.empty()) ||
+                       (!request.num_nodes && !request.num_gpus),
+                   UsageError,
+                   "--num_nodes and --num_gpus cannot be combined with --include or --exclude");
+  for (auto const& n : {request.num_nodes, request.num_gpus})
+    TESSERA_VALIDATE(n.value_or(1) > 0, UsageError,
+                     "--num_nodes and --num_gpus must be positive; one is ", n.value_or(1));
+  auto hosts = request.hosts;
+  if (hosts.empty()) {
+    TESSERA_VALIDATE(request.inside_slurm || request.num_nodes.value_or(1) == 1, UsageError,
+                     "--num_nodes ", request.num_nodes.value_or(1),
+                     " needs a --hostfile outside a Slurm job");
+    hosts.push_back({"localhost", first_slots(request.num_gpus.value_or(request.local_slots))});
+  }
+  if (!request.include.empty()) hosts = included(hosts, request.include);
+  if (!request.exclude.empty()) hosts = without(hosts, request.exclude);
+  TESSERA_VALIDATE(!hosts.empty(), UsageError, "--exclude ", request.exclude, " leaves no host");
+  if (request.hosts.empty()) return hosts;
+  if (request.num_nodes) {
+    TESSERA_VALIDATE(static_cast<std::size_t>(*request.num_nodes) <= hosts.size(), UsageError,
+                     "--num_nodes is ", *request.num_nodes, " but there are ", hosts.size(),
+                     " hosts");
+    hosts.resize(static_cast<std::size_t>(*request.num_nodes));
+  }
+  for (auto& h : hosts) {
+    if (!request.num_gpus) continue;
+    TESSERA_VALIDATE(static_cast<std::size_t>(*request.num_gpus) <= h.slots.size(), UsageError,
+                     "--num_gpus is ", *request.num_gpus, " but host ", h.host, " has ",
+                     h.slots.size(), " slots");
+    h.slots.resize(static_cast<std::size_t>(*request.num_gpus));
+  }
+  return hosts;
+}
+
+std::vector<std::string> launch_line(LaunchRequest const& request) {
+  auto const hosts = chosen_hosts(request);
+  return request.inside_slurm ? srun_line(request, hosts) : mpirun_line(request, hosts);
+}
+
+std::string shell_quoted(std::string const& word) {
+  bool const plain =
+      !word.empty() &&
+      word.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%") ==
+          std::string::npos;
+  if (plain) return word;
+  std::string quoted = "'";
+  for (char const c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string shell_line(std::vector<std::string> const& words) {
+  std::string line;
+  for (auto const& word : words) line += (line.empty() ? "" : " ") + shell_quoted(word);
+  return line;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,27 @@
+#pragma once
+/// The loss curve of a run as a picture that every browser and document shows.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace tessera::cli {
+
+struct CurvePoint {
+  double step = 0.0;
+  double value = 0.0;
+};
+
+struct LossCurves {
+  std::vector<CurvePoint> training;    ///< loss of each step
+  std::vector<CurvePoint> evaluation;  ///< eval_loss, at the step after which it was taken
+};
+
+/// Reads metrics.jsonl of a run directory. @throws IoError when it is not there, DataError when it
+/// has no loss
+LossCurves read_loss_curves(std::filesystem::path const& run_directory);
+
+/// A self-contained SVG: training loss (thin), its running mean (thick), evaluation losses (dots).
+std::string draw_svg(LossCurves const& curves, std::string const& title);
+
+}  // namespace tessera::cli

@@ -1,0 +1,96 @@
+#include "slurm/submit_command.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "installation.hpp"
+#include "launch/run_program.hpp"
+#include "slurm/job_script.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::cli {
+namespace fs = std::filesystem;
+namespace {
+
+/// A path as given, or the name of a shipped file.
+fs::path find_shipped(std::string const& given, std::string const& folder,
+                      std::string const& suffix) {
+  if (given.find('/') != std::string::npos || given.ends_with(suffix)) return given;
+  fs::path const file = shipped_file(folder + "/" + given + suffix);
+  if (!file.empty()) return file;
+  std::string known;
+  if (auto const directory = shipped_file(folder); !directory.empty())
+    for (auto const& entry : fs::directory_iterator(directory))
+      if (entry.path().extension() == suffix)
+        known += (known.empty() ? "" : ", ") + entry.path().stem().string();
+  throw UsageError(
+      concat("there is no '", given, "'; give the path of a file, or one of: ", known));
+}
+
+struct SubmitArguments {
+  std::string script, site, after;
+  std::vector<std::pair<std::string, std::string>> named;  ///< option of sbatch and its value
+  std::vector<std::string> sbatch, words;
+  bool dry_run = false;
+};
+
+void submit(SubmitArguments const& a) {
+  JobSettings settings;
+  if (!a.site.empty()) {
+    auto const file = find_shipped(a.site, "slurm/sites", ".conf");
+    settings.site = parse_site_profile(read_text(file), file.string());
+  }
+  for (auto const& [option, value] : a.named)
+    if (!value.empty()) settings.sbatch.push_back("--" + option + "=" + value);
+  if (!a.after.empty()) settings.sbatch.push_back("--dependency=afterok:" + a.after);
+  settings.sbatch.insert(settings.sbatch.end(), a.sbatch.begin(), a.sbatch.end());
+  settings.arguments = a.words;
+  std::string const script =
+      fill_job_script(read_text(find_shipped(a.script, "slurm", ".sh")), settings);
+  if (a.dry_run) {
+    fmt::print("{}", script);
+    return;
+  }
+  exec_program({"sbatch"}, script);
+}
+
+}  // namespace
+
+void add_submit(CLI::App& app) {
+  auto const a = std::make_shared<SubmitArguments>();
+  auto* submit_app = app.add_subcommand("submit", "Fill in a batch script and hand it to sbatch");
+  submit_app
+      ->add_option("template", a->script,
+                   "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or a "
+                   "file of your own")
+      ->required();
+  static std::pair<char const*, char const*> const options[] = {
+      {"nodes", "Number of nodes"},
+      {"ntasks-per-node", "Ranks on a node"},
+      {"cpus-per-task", "Cores of a rank"},
+      {"gpus-per-node", "GPUs of a node"},
+      {"time", "Time limit"},
+      {"partition", "Partition"},
+      {"account", "Account"},
+      {"qos", "Quality of service"},
+      {"job-name", "Name of the job"},
+      {"array", "Array indices, such as 0-7%2"},
+      {"signal", "Notice before the time limit, such as USR1@600"},
+      {"output", "Log file, such as %x-%j.out"}};
+  a->named.reserve(std::size(options));
+  for (auto const& [name, meaning] : options) {
+    a->named.emplace_back(name, "");
+    submit_app->add_option(std::string("--") + name, a->named.back().second, meaning);
+  }
+  submit_app->add_option(
+      "--sbatch", a->sbatch,
+      "Any other option of sbatch, as --sbatch=--constraint=gpu; may be repeated");
+  submit_app->add_option("--after", a->after, "Start when this job has ended well");
+  submit_app->add_option("--site", a->site, "Site profile: a name from slurm/sites or a file");
+  submit_app->add_flag("--dry-run", a->dry_run, "Print the script instead");
+  submit_app->add_option("arguments", a->words, "What the script passes on, after --");
+  submit_app->callback([a] { submit(*a); });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,87 @@
+#include "status_command.hpp"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <memory>
+
+#include "doctor/diagnosis.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/train/arguments.hpp"
+
+namespace tessera::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct StatusArguments {
+  std::vector<std::string> words;
+  bool code = false;
+  std::int64_t since = 0;
+};
+
+/// A run directory, or the arguments of tessera-train that name it.
+fs::path run_directory_of(std::vector<std::string> const& words) {
+  if (words.size() == 1 && fs::is_directory(words[0])) return words[0];
+  TESSERA_VALIDATE(words.size() > 1 || words[0].starts_with("-") || words[0].ends_with(".json"),
+                   IoError, "there is no run directory ", words[0]);
+  return train::parse_arguments(words).output_dir;
+}
+
+std::string utc_of(std::int64_t seconds) {
+  std::time_t const time = seconds;
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&time));
+  return text;
+}
+
+ConfigTree read_status(fs::path const& run) { return ConfigTree::read(run / "status.json"); }
+
+/// The one number for job scripts. A word older than @p since is of an earlier attempt and does not
+/// count.
+void print_code(fs::path const& run, std::int64_t since) {
+  auto const status = read_status(run);
+  std::string const updated = status.get_string("updated", "");
+  TESSERA_VALIDATE(has_ended(status), IoError, "the run in ", run.string(), " is ",
+                   status.get_string("state", "unknown"), " since ", updated,
+                   ": it has not said how it ended; `tessera doctor --why ", run.string(),
+                   "` looks further");
+  TESSERA_VALIDATE(updated >= utc_of(since), IoError, run.string(), "/status.json was written at ",
+                   updated, ", before ", utc_of(since),
+                   ": the attempt since then has left no word");
+  fmt::print("{}\n", status.get_int("exit_code", static_cast<int>(ExitCode::internal)));
+}
+
+void print_status(fs::path const& run) {
+  auto const status = read_status(run);
+  for (char const* key :
+       {"state", "step", "total_steps", "exit_code", "reason", "suspect_rank", "suspect_host",
+        "last_checkpoint", "world_size", "nodes", "host", "SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID",
+        "SLURM_RESTART_COUNT", "PBS_JOBID", "started", "updated"})
+    if (auto const* value = status.find(key))
+      fmt::print("{:<20} {}\n", key, value->is_string() ? value->as_string() : value->dump());
+}
+
+}  // namespace
+
+void add_status(CLI::App& app) {
+  auto const a = std::make_shared<StatusArguments>();
+  auto* status = app.add_subcommand("status", "How a run stands, from its status.json");
+  status
+      ->add_option(
+          "run", a->words,
+          "The run's output_dir; or, after --, the arguments of tessera-train that name it")
+      ->required();
+  status->add_flag("--code", a->code,
+                   "Print the exit code alone; fails while the run has not ended");
+  status->add_option("--since", a->since,
+                     "With --code: ignore what was written before this time (seconds since 1970)");
+  status->callback([a] {
+    auto const run = run_directory_of(a->words);
+    if (a->code)
+      print_code(run, a->since);
+    else
+      print_status(run);
+  });
+}
+
+}  // namespace tessera::cli
