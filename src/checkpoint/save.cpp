@@ -8,16 +8,13 @@
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/saver.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/stopwatch.hpp"
 
 namespace tessera::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// @p write makes the shard of a rank in a directory.
 template <class Write>

@@ -12,6 +12,7 @@
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/stopwatch.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 
@@ -23,10 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 /// Between two looks at the other ranks while a save is waited for: a slow disk is no lost rank.
 constexpr std::chrono::milliseconds look_around{1000};
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Adds the time of a scope.
 class Stopwatch {

@@ -1,9 +1,9 @@
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "detail/device_collectives.hpp"
+#include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/device_binding.hpp"
@@ -11,20 +11,11 @@
 namespace tessera::comm {
 namespace {
 
-/// Tells nodes apart where host names do not (containers): the same for all processes since the
-/// node was started.
-std::string boot_of_node() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return id;
-}
-
 /// Whether two ranks have the same device; then the first rank says which.
 bool devices_are_shared(Collectives& host) {
   auto const device = memory::describe_device(memory::Runtime::device());
-  auto const nodes = gather_bytes(host, boot_of_node(), 0),
-             buses = gather_bytes(host, device.bus, 0), uuids = gather_bytes(host, device.uuid, 0);
+  auto const nodes = gather_bytes(host, boot_id(), 0), buses = gather_bytes(host, device.bus, 0),
+             uuids = gather_bytes(host, device.uuid, 0);
   std::vector<topology::RankDevice> of_rank;
   for (std::size_t r = 0; r < nodes.size(); ++r) of_rank.push_back({nodes[r], buses[r], uuids[r]});
   auto const sharing = topology::device_sharing(of_rank);

@@ -2,13 +2,11 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <optional>
-#include <sstream>
 #include <utility>
 
 #include "detail/transport.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/process.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -16,40 +14,18 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto look_interval = 100ms;
 
-struct ProcessState {
-  char state;
-  std::int64_t started;
-};
-
-/// proc(5): "pid (comm) state ppid ..."; comm may contain anything, so that fields count from the
-/// last parenthesis.
-std::optional<ProcessState> state_of(std::int64_t pid) {
-  std::ifstream file(concat("/proc/", pid, "/stat"));
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
-  auto const close = line.rfind(')');
-  if (close == std::string::npos) return std::nullopt;
-  std::istringstream fields(line.substr(close + 1));
-  ProcessState out{};
-  std::string skipped;
-  fields >> out.state;
-  for (int field = 4; field < 22; ++field) fields >> skipped;
-  fields >> out.started;
-  return out;
-}
-
 }  // namespace
 
 ProcessId this_process() {
   std::int64_t const pid = getpid();
-  auto const state = state_of(pid);
+  auto const state = process_stat(pid);
   return {pid, state ? state->started : 0};
 }
 
 PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session)
     : peers_(std::move(peers)), session_(session) {
   for (auto const& p : peers_) {
-    auto const state = p.on_this_node ? state_of(p.process.pid) : std::nullopt;
+    auto const state = p.on_this_node ? process_stat(p.process.pid) : std::nullopt;
     observable_.push_back(state && state->started == p.process.started && state->started != 0);
   }
 }
@@ -57,9 +33,8 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* sessio
 bool PeerWatch::alive(int rank) const {
   auto const r = static_cast<std::size_t>(rank);
   if (!observable_[r]) return true;
-  auto const state = state_of(peers_[r].process.pid);
-  return state && state->started == peers_[r].process.started && state->state != 'Z' &&
-         state->state != 'X';
+  auto const state = process_stat(peers_[r].process.pid);
+  return state && state->started == peers_[r].process.started && !state->has_ended();
 }
 
 int PeerWatch::first_dead() const {

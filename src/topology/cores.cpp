@@ -7,10 +7,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <string>
 
+#include "detail/mpi_comm.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
@@ -79,9 +79,7 @@ double quota_of_control_groups() {
 }
 
 int cores_of_rank(MpiSession const& session) {
-  MPI_Comm node = MPI_COMM_NULL;
-  CommHandle const handle = session.node();
-  std::memcpy(&node, &handle.raw, sizeof node);
+  MPI_Comm const node = from_handle(session.node());
   Card own;
   for (int const c : allowed_cores())
     own.mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);

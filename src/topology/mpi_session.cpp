@@ -4,28 +4,15 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
+#include <utility>
 
+#include "detail/mpi_comm.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/heartbeat_monitor.hpp"
 
 namespace tessera::topology {
 namespace {
-
-static_assert(sizeof(MPI_Comm) <= sizeof(void*), "CommHandle stores an MPI_Comm by value");
-
-CommHandle to_handle(MPI_Comm comm) {
-  CommHandle handle;
-  std::memcpy(&handle.raw, &comm, sizeof comm);
-  return handle;
-}
-
-MPI_Comm from_handle(CommHandle handle) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  std::memcpy(&comm, &handle.raw, sizeof comm);
-  return comm;
-}
 
 std::atomic<bool> skip_finalize{false};
 
@@ -92,11 +79,7 @@ int MpiSession::rank_of_lost_node() const {
 }
 
 std::string MpiSession::broadcast(std::string text) const {
-  auto length = static_cast<long long>(text.size());
-  MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, MPI_COMM_WORLD);
-  text.resize(static_cast<std::size_t>(length));
-  MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, MPI_COMM_WORLD);
-  return text;
+  return broadcast_text(MPI_COMM_WORLD, std::move(text));
 }
 
 void MpiSession::leave_without_finalize() { skip_finalize = true; }

@@ -1,7 +1,6 @@
 #include "tessera/topology/node_files.hpp"
 
 #include <fcntl.h>
-#include <mpi.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -14,6 +13,7 @@
 #include <cstring>
 #include <random>
 
+#include "detail/mpi_comm.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::topology {
@@ -24,20 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t largest_batch =
     64;  ///< descriptors of one message; the kernel takes 253, and limits those under way
 constexpr int patience_ms = 30'000;  ///< for a peer that has connected and then says nothing
-
-MPI_Comm comm_of(CommHandle handle) {
-  MPI_Comm comm = MPI_COMM_NULL;
-  std::memcpy(&comm, &handle.raw, sizeof comm);
-  return comm;
-}
-
-std::string broadcast_text(MPI_Comm comm, std::string text) {
-  auto length = static_cast<long long>(text.size());
-  MPI_Bcast(&length, 1, MPI_LONG_LONG, 0, comm);
-  text.resize(static_cast<std::size_t>(length));
-  MPI_Bcast(text.data(), static_cast<int>(length), MPI_CHAR, 0, comm);
-  return text;
-}
 
 /// Closes at the end of the scope.
 struct Socket {
@@ -63,40 +49,54 @@ bool same_user(int connection) {
          peer.uid == ::geteuid();
 }
 
+/// A message of one byte with room for @p count descriptors in its control data (cmsg(3)).
+class DescriptorMessage {
+ public:
+  explicit DescriptorMessage(std::size_t count) : control_(CMSG_SPACE(count * sizeof(int))) {
+    message_.msg_iov = &data_;
+    message_.msg_iovlen = 1;
+    message_.msg_control = control_.data();
+    message_.msg_controllen = control_.size();
+  }
+  DescriptorMessage(DescriptorMessage const&) = delete;
+  DescriptorMessage& operator=(DescriptorMessage const&) = delete;
+
+  bool send(int connection, int const* descriptors, std::size_t count) {
+    cmsghdr* const header = CMSG_FIRSTHDR(&message_);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
+    return ::sendmsg(connection, &message_, MSG_NOSIGNAL) == 1;
+  }
+  /// The descriptors of the next message; nothing when none comes.
+  std::vector<int> receive(int connection) {
+    if (::recvmsg(connection, &message_, MSG_CMSG_CLOEXEC) != 1) return {};
+    cmsghdr const* const header = CMSG_FIRSTHDR(&message_);
+    if (!header || header->cmsg_type != SCM_RIGHTS) return {};
+    std::vector<int> descriptors((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(descriptors.data(), CMSG_DATA(header), descriptors.size() * sizeof(int));
+    return descriptors;
+  }
+
+ private:
+  char byte_ = 'd';
+  iovec data_{&byte_, 1};
+  std::vector<char> control_;
+  msghdr message_{};
+};
+
+/// Sends a batch and waits for the receiver's byte.
 bool send_batch(int connection, int const* descriptors, std::size_t count) {
-  char byte = 'd';
-  iovec data{&byte, 1};
-  std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(count * sizeof(int));
-  std::memcpy(CMSG_DATA(header), descriptors, count * sizeof(int));
-  return ::sendmsg(connection, &message, MSG_NOSIGNAL) == 1 &&
-         ::recv(connection, &byte, 1, 0) == 1;  // its answer: received
+  char answer = 0;
+  return DescriptorMessage(count).send(connection, descriptors, count) &&
+         ::recv(connection, &answer, 1, 0) == 1;
 }
 
 bool receive_batch(int connection, std::size_t count, std::vector<int>& out) {
-  char byte = 0;
-  iovec data{&byte, 1};
-  std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  if (::recvmsg(connection, &message, MSG_CMSG_CLOEXEC) != 1) return false;
-  cmsghdr const* const header = CMSG_FIRSTHDR(&message);
-  if (!header || header->cmsg_type != SCM_RIGHTS) return false;
-  std::size_t const got = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int), before = out.size();
-  out.resize(before + got);
-  std::memcpy(out.data() + before, CMSG_DATA(header), got * sizeof(int));
-  return got == count && ::send(connection, "d", 1, MSG_NOSIGNAL) == 1;
+  auto const batch = DescriptorMessage(count).receive(connection);
+  out.insert(out.end(), batch.begin(), batch.end());
+  return batch.size() == count && ::send(connection, "d", 1, MSG_NOSIGNAL) == 1;
 }
 
 void set_patience(int connection) {
@@ -163,13 +163,14 @@ int connect_to(std::string const& name) {
   return -1;
 }
 
-std::string joined(std::vector<fs::path> const& files) {
+/// Paths as one text, each ended by a zero byte.
+std::string pack(std::vector<fs::path> const& files) {
   std::string text;
   for (auto const& file : files) text += file.string() + '\0';
   return text;
 }
 
-std::vector<fs::path> split(std::string const& text) {
+std::vector<fs::path> unpack(std::string const& text) {
   std::vector<fs::path> files;
   for (std::size_t at = 0; at < text.size(); at = text.find('\0', at) + 1)
     files.emplace_back(text.substr(at, text.find('\0', at) - at));
@@ -183,11 +184,11 @@ NodeFiles::~NodeFiles() {
 }
 
 NodeFiles open_on_node(MpiSession const& session, std::vector<fs::path> const& files) {
-  MPI_Comm const node = comm_of(session.node());
+  MPI_Comm const node = from_handle(session.node());
   bool const leads = session.info().local_rank == 0;
   NodeFiles opened;
   if (leads) opened.failure = open_rest(files, opened.descriptors_);
-  opened.names_ = split(broadcast_text(node, joined(files)));
+  opened.names_ = unpack(broadcast_text(node, pack(files)));
   opened.failure = broadcast_text(node, opened.failure);
   if (session.info().local_size == 1 || !opened.failure.empty()) return opened;
 

@@ -19,6 +19,7 @@
 #include "tessera/core/files.hpp"
 #include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/process.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/train/run_directory.hpp"
 
@@ -28,32 +29,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string first_line(fs::path const& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
-/// When a process was started, in ticks since the machine was; empty when there is none, or one
-/// that has ended and waits for its parent to look. proc(5), stat: field 3 is the state, field 22
-/// the start.
+/// When a process was started, in clock ticks since boot; empty when it has ended.
 std::string start_of(std::int64_t pid) {
-  std::string const stat = first_line(concat("/proc/", pid, "/stat"));
-  std::size_t at = stat.rfind(')');
-  if (at != std::string::npos && at + 2 < stat.size() &&
-      (stat[at + 2] == 'Z' || stat[at + 2] == 'X'))
-    return "";
-  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = stat.find(' ', at + 1);
-  if (at == std::string::npos) return "";
-  return stat.substr(at + 1, stat.find(' ', at + 1) - at - 1);
+  auto const stat = process_stat(pid);
+  return stat && !stat->has_ended() ? std::to_string(stat->started) : "";
 }
 
 /// Where process numbers mean the same.
 std::string process_space() {
   std::error_code failed;
-  return concat(first_line("/proc/sys/kernel/random/boot_id"), " ",
-                fs::read_symlink("/proc/self/ns/pid", failed).string());
+  return concat(boot_id(), " ", fs::read_symlink("/proc/self/ns/pid", failed).string());
 }
 
 ConfigTree own_entry(std::string const& id) {

@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/save.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/stopwatch.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
@@ -21,10 +22,6 @@ namespace tessera::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::unique_ptr<memory::Queue> compute_queue(TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");

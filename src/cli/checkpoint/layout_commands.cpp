@@ -11,16 +11,13 @@
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
+#include "tessera/core/stopwatch.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 struct Arguments {
   std::string checkpoint, tag, destination, compress = "none", ranks_per_file;

@@ -1,5 +1,8 @@
 #include "launch/launch_plan.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -34,10 +37,9 @@ std::vector<int> first_slots(int count) {
   return slots;
 }
 
-std::string joined(std::vector<int> const& numbers) {
-  std::string text;
-  for (int const n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
-  return text;
+/// "0,2,3"
+std::string slot_list(std::vector<int> const& slots) {
+  return fmt::format("{}", fmt::join(slots, ","));
 }
 
 /// "host1:0,2@host2": host -> slots (empty: all of them). Several mentions of a host add up, as in
@@ -69,7 +71,7 @@ HostSlots const& known(std::vector<HostSlots> const& hosts, std::string const& h
   for (int const slot : slots)
     TESSERA_VALIDATE(std::binary_search(found->slots.begin(), found->slots.end(), slot), UsageError,
                      flag, ": host ", host, " has no slot ", slot, "; its slots are ",
-                     joined(found->slots));
+                     slot_list(found->slots));
   return *found;
 }
 
@@ -111,7 +113,7 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
   auto const& slots = hosts.front().slots;
   for (auto const& h : hosts)
     TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use the slots ",
-                     joined(h.slots), " and host ", hosts.front().host, " ", joined(slots),
+                     slot_list(h.slots), " and host ", hosts.front().host, " ", slot_list(slots),
                      "; one srun step gives every node the same: use the same slots, or mpirun "
                      "from outside the job");
   int const nodes =
@@ -126,7 +128,7 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
     for (auto const& h : hosts) list += (list.empty() ? "" : ",") + h.host;
     words.push_back("--nodelist=" + list);
   }
-  if (!leading(slots)) words.push_back("--export=ALL,CUDA_VISIBLE_DEVICES=" + joined(slots));
+  if (!leading(slots)) words.push_back("--export=ALL,CUDA_VISIBLE_DEVICES=" + slot_list(slots));
   words.insert(words.end(), request.program.begin(), request.program.end());
   return words;
 }
@@ -148,7 +150,7 @@ std::vector<std::string> mpirun_line(LaunchRequest const& request,
     words.insert(words.end(), {"-np", std::to_string(ranks)});
     if (!request.hosts.empty()) words.insert(words.end(), {"--host", list});
     if (!leading(hosts[first].slots))
-      words.insert(words.end(), {"-x", "CUDA_VISIBLE_DEVICES=" + joined(hosts[first].slots)});
+      words.insert(words.end(), {"-x", "CUDA_VISIBLE_DEVICES=" + slot_list(hosts[first].slots)});
     words.insert(words.end(), request.program.begin(), request.program.end());
     first = last;
   }
