@@ -1,51 +1,14 @@
 #include "tessera/memory/device.hpp"
 
 #include <cstring>
-#include <memory>
-#include <mutex>
-#include <utility>
 
+#include "detail/cuda_api.hpp"
+#include "detail/device_api.hpp"
 #include "detail/device_memory.hpp"
-#include "tessera/core/error.hpp"
 
 namespace tessera::memory {
-namespace detail {
-namespace {
-DeviceApi* replacement = nullptr;
-
-struct Current {
-  std::mutex mutex;
-  std::unique_ptr<DeviceMemory> memory;
-};
-Current& current() {
-  static Current& it = *new Current;  // outlives every static owner of memory
-  return it;
-}
-}  // namespace
-
-DeviceApi* device_api_or_null() { return replacement ? replacement : cuda_api(); }
-DeviceApi* replace_device_api(DeviceApi* api) {
-  std::lock_guard const lock(current().mutex);
-  current().memory.reset();
-  return std::exchange(replacement, api);
-}
-DeviceApi& device_api() {
-  DeviceApi* const api = device_api_or_null();
-  TESSERA_VALIDATE(api, ConfigError,
-                   "a device was asked for, and this build has no CUDA; configure with "
-                   "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
-  return *api;
-}
-DeviceMemory& device_memory() {
-  auto& api = device_api();
-  std::lock_guard const lock(current().mutex);
-  if (!current().memory) current().memory = std::make_unique<DeviceMemory>(api);
-  return *current().memory;
-}
-
-}  // namespace detail
-
 bool built_with_cuda() { return detail::cuda_api() != nullptr; }
+int cuda_runtime_version() { return detail::cuda_api_version(); }
 
 DeviceSearch find_devices() {
   auto* const api = detail::device_api_or_null();

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "detail/architectures.hpp"
+#include "detail/cuda_api.hpp"
 #include "detail/device_api.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "detail/mpi.hpp"
+#include "detail/mpi_comm.hpp"
 #include "detail/transport.hpp"
 
 namespace tessera::comm::detail {
@@ -42,7 +42,7 @@ class MpiTransport final : public Transport {
   void gather_and_reduce(Operation const& operation, std::byte* data);
 
   MpiComm comm_;
-  PeerWatch peers_;
+  PeerLiveness peers_;
   Deadline deadline_;
   std::unique_ptr<memory::Buffer> staging_;
   bool broken_ = false;

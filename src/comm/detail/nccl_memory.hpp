@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "detail/nccl.hpp"
+#include "detail/nccl_comm.hpp"
 
 namespace tessera::comm::detail {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "detail/operation.hpp"
-#include "detail/peer_watch.hpp"
+#include "detail/peer_liveness.hpp"
 #include "detail/shared_memory.hpp"
 #include "detail/transport.hpp"
 
@@ -36,7 +36,7 @@ class NodeControl {
 
   /// @param mapping of file_bytes(peers) zeroed bytes; @param peers and @param transport outlive
   /// the control
-  NodeControl(Mapping mapping, int rank, int ranks, PeerWatch const& peers,
+  NodeControl(Mapping mapping, int rank, int ranks, PeerLiveness const& peers,
               Transport const& transport, Deadline deadline);
   ~NodeControl();
 
@@ -70,7 +70,7 @@ class NodeControl {
 
   Mapping mapping_;
   int rank_, ranks_;
-  PeerWatch const& peers_;
+  PeerLiveness const& peers_;
   Transport const& transport_;
   Deadline deadline_;
   std::uint64_t phase_ = 0;       ///< phases that this rank has arrived at

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "detail/arguments.hpp"
+#include "detail/checked_operations.hpp"
 #include "detail/transport.hpp"
 
 namespace tessera::comm::detail {
@@ -44,7 +44,7 @@ class QueuedCollectives final : public Collectives {
 
   std::unique_ptr<Transport> transport_;
   Deadline deadline_;
-  Calls arguments_;
+  CheckedOperations arguments_;
   std::atomic<std::uint64_t> progress_{0};  ///< steps of the lane: it stands still when this does
   memory::Event last_;
   std::unique_ptr<memory::Queue> queue_;

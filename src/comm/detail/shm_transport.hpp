@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "detail/mpi.hpp"
+#include "detail/mpi_comm.hpp"
 #include "detail/node_control.hpp"
-#include "detail/shared_heap.hpp"
+#include "detail/shared_allocator.hpp"
 #include "detail/transport.hpp"
 
 namespace tessera::comm::detail {
@@ -27,7 +27,9 @@ class ShmTransport final : public Transport {
   char const* name() const override { return "shared memory"; }
 
   std::shared_ptr<void> allocate(Operation const& operation, std::string const& name,
-                                 memory::Purpose purpose) override;
+                                 memory::Purpose purpose) override {
+    return allocator_.allocate(operation, name, purpose);
+  }
   void broadcast(Operation const& operation, std::byte* data) override;
   void all_reduce(Operation const& operation, std::byte* data) override;
   void reduce(Operation const& operation, std::byte* data) override;
@@ -57,7 +59,7 @@ class ShmTransport final : public Transport {
     }
   };
 
-  ShmTransport(PeerWatch peers, Mapping mapping, int rank, int size, Deadline deadline);
+  ShmTransport(PeerLiveness peers, Mapping mapping, int rank, int size, Deadline deadline);
 
   /// Makes the source of all ranks readable piece by piece and calls @p consume for each.
   template <class Consume>
@@ -77,15 +79,10 @@ class ShmTransport final : public Transport {
                     std::byte* to) const;
   void copy_slices(Operation const& operation, Piece const& piece, std::byte* to) const;
 
-  enum class Outcome : std::int32_t { done, not_shareable, out_of_memory };
-  Outcome agree_on(Operation const& operation, Outcome own, SharedFile const* file,
-                   int& worst_rank);
-  Outcome map_peers(Operation const& operation, SharedAllocation& allocation);
-
-  PeerWatch peers_;
+  PeerLiveness peers_;
   int rank_, size_;
   NodeControl control_;
-  std::shared_ptr<SharedHeap> heap_;
+  SharedAllocator allocator_;
 };
 
 }  // namespace tessera::comm::detail

@@ -46,8 +46,6 @@ class Transport {
   std::atomic<bool> abandoned_{false};
 };
 
-std::unique_ptr<Transport> make_loopback_transport();
-
 /// Memory of this process alone, counted in the memory tracker.
 std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose,
                                        std::size_t bytes);

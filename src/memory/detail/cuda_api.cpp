@@ -1,7 +1,6 @@
 // The CUDA runtime API behind DeviceApi. Sections are those of the "CUDA Runtime API" reference
 // manual, chapter 6 "Modules".
-#include "detail/device_api.hpp"
-#include "detail/device_faults.hpp"
+#include "detail/cuda_api.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
 #include <cuda_runtime_api.h>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "detail/device_faults.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::memory::detail {
@@ -280,13 +280,13 @@ DeviceApi* cuda_api() {
   return &api;
 }
 
-}  // namespace tessera::memory::detail
+int cuda_api_version() { return CUDART_VERSION; }
 
-int tessera::memory::cuda_runtime_version() { return CUDART_VERSION; }
+}  // namespace tessera::memory::detail
 
 #else
 
 tessera::memory::detail::DeviceApi* tessera::memory::detail::cuda_api() { return nullptr; }
-int tessera::memory::cuda_runtime_version() { return 0; }
+int tessera::memory::detail::cuda_api_version() { return 0; }
 
 #endif

@@ -66,7 +66,5 @@ DeviceApi& device_api();
 DeviceApi* device_api_or_null();
 /// For tests: replaces the runtime, returns the former one. Null: the build's own.
 DeviceApi* replace_device_api(DeviceApi* api);
-/// CUDA's, in builds that have it; else null.
-DeviceApi* cuda_api();
 
 }  // namespace tessera::memory::detail

@@ -94,5 +94,7 @@ class DeviceMemory {
 
 /// Of the current runtime. @throws ConfigError when this build has none
 DeviceMemory& device_memory();
+/// Frees the memory that is kept for reuse. Called before another runtime replaces the current one.
+void reset_device_memory();
 
 }  // namespace tessera::memory::detail

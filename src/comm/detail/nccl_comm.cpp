@@ -1,6 +1,6 @@
 // NCCL's communicators. Sections are those of the "NVIDIA Collective Communication Library" user
 // guide.
-#include "detail/nccl.hpp"
+#include "detail/nccl_comm.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
 

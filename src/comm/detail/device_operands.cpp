@@ -1,25 +1,12 @@
-#pragma once
-/// What the implementations for device memory share.
+#include "detail/device_operands.hpp"
 
-#include <algorithm>
+#include <utility>
 
-#include "tessera/comm/device_collectives.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {
 
-std::unique_ptr<Collectives> make_staged(std::unique_ptr<Collectives> host, Deadline deadline);
-std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline);
-
-/// Element @p at of a view.
-template <class View>
-auto element(View const& view, std::int64_t at) {
-  return static_cast<typename View::Byte*>(view.data()) +
-         static_cast<std::size_t>(at) * size_of(view.dtype());
-}
-
-inline void check_blocks(char const* what, Blocks const& blocks, int ranks, std::int64_t numel) {
+void check_blocks(char const* what, Blocks const& blocks, int ranks, std::int64_t numel) {
   bool const in_order = blocks.count >= 0 && blocks.offset >= 0 &&
                         (blocks.count + blocks.offset <= blocks.stride || ranks == 1);
   TESSERA_VALIDATE(in_order && (ranks - 1) * blocks.stride + blocks.offset + blocks.count <= numel,
@@ -29,8 +16,8 @@ inline void check_blocks(char const* what, Blocks const& blocks, int ranks, std:
 }
 
 /// Device memory that every rank gets or none. Collective.
-inline std::shared_ptr<void> allocate_together(Collectives& comm, std::string const& name,
-                                               memory::Purpose purpose, std::size_t bytes) {
+std::shared_ptr<void> allocate_together(Collectives& comm, std::string const& name,
+                                        memory::Purpose purpose, std::size_t bytes) {
   std::shared_ptr<memory::Buffer> buffer;
   std::string refusal;
   try {

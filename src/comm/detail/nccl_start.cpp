@@ -1,6 +1,6 @@
 // What ranks agree on before NCCL starts. Sections are those of the "NVIDIA Collective
 // Communication Library" user guide.
-#include "detail/nccl.hpp"
+#include "detail/nccl_start.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
 #include <cstdlib>

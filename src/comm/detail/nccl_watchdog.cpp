@@ -1,6 +1,6 @@
 // User guide of NCCL, section "Error handling and communicator abort": errors and deadlines are the
 // application's to look after.
-#include "detail/nccl_watch.hpp"
+#include "detail/nccl_watchdog.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
 #include <algorithm>
@@ -14,10 +14,10 @@ namespace {
 constexpr std::chrono::milliseconds between_looks{10};
 }
 
-NcclWatch::NcclWatch(std::vector<NcclComm*> comms, int rank, Deadline deadline)
+NcclWatchdog::NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline)
     : comms_(std::move(comms)), rank_(rank), deadline_(deadline), thread_([this] { run(); }) {}
 
-NcclWatch::~NcclWatch() {
+NcclWatchdog::~NcclWatchdog() {
   {
     std::lock_guard const lock(mutex_);
     stop_ = true;
@@ -26,7 +26,8 @@ NcclWatch::~NcclWatch() {
   thread_.join();
 }
 
-void NcclWatch::add(std::size_t comm, std::string what, memory::Event after, memory::Event done) {
+void NcclWatchdog::add(std::size_t comm, std::string what, memory::Event after,
+                       memory::Event done) {
   bool first = false;
   {
     std::lock_guard const lock(mutex_);
@@ -36,23 +37,23 @@ void NcclWatch::add(std::size_t comm, std::string what, memory::Event after, mem
   if (first) changed_.notify_one();
 }
 
-void NcclWatch::fail(std::exception_ptr error) noexcept {
+void NcclWatchdog::fail(std::exception_ptr error) noexcept {
   std::lock_guard const lock(error_mutex_);  // who sees the error finds the communicators ended
   if (!error_) error_ = std::move(error);
   for (auto* const comm : comms_) comm->abort();
 }
 
-bool NcclWatch::failed() const {
+bool NcclWatchdog::failed() const {
   std::lock_guard const lock(error_mutex_);
   return error_ != nullptr;
 }
 
-void NcclWatch::rethrow() const {
+void NcclWatchdog::rethrow() const {
   std::lock_guard const lock(error_mutex_);
   if (error_) std::rethrow_exception(error_);
 }
 
-void NcclWatch::run() {
+void NcclWatchdog::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (under_way_.empty() || failed()) {
@@ -69,7 +70,7 @@ void NcclWatch::run() {
   }
 }
 
-void NcclWatch::look() {
+void NcclWatchdog::look() {
   std::erase_if(under_way_, [](UnderWay const& o) { return o.done.done(); });
   for (std::size_t c = 0; c < comms_.size(); ++c) {
     auto const first = std::find_if(under_way_.begin(), under_way_.end(),
@@ -81,7 +82,7 @@ void NcclWatch::look() {
 
 /// The first operation of each communicator runs once its own input and that of all calls before it
 /// are there: NCCL starts kernels in the order of the calls.
-void NcclWatch::check_deadlines(Clock::time_point now) {
+void NcclWatchdog::check_deadlines(Clock::time_point now) {
   std::vector<char> busy(comms_.size(), 0);
   for (auto& o : under_way_) {
     if (!o.after.done()) return;

@@ -1,4 +1,4 @@
-#include "detail/mpi.hpp"
+#include "detail/mpi_comm.hpp"
 
 #include <cstring>
 #include <utility>
@@ -40,7 +40,7 @@ MpiComm::~MpiComm() {
   if (!finalized && !broken_) MPI_Comm_free(&comm_);
 }
 
-PeerWatch watch_peers(MpiComm const& comm, topology::MpiSession const& session) {
+PeerLiveness watch_peers(MpiComm const& comm, topology::MpiSession const& session) {
   struct Card {
     ProcessId process;
     std::int64_t node;
@@ -51,10 +51,10 @@ PeerWatch watch_peers(MpiComm const& comm, topology::MpiSession const& session) 
     std::lock_guard lock(mpi_mutex());
     MPI_Allgather(&own, sizeof own, MPI_BYTE, cards.data(), sizeof own, MPI_BYTE, comm.get());
   }
-  std::vector<PeerWatch::Peer> peers;
+  std::vector<PeerLiveness::Peer> peers;
   for (std::size_t r = 0; r < cards.size(); ++r)
     peers.push_back({session.hosts()[r], cards[r].process, cards[r].node == own.node});
-  return PeerWatch(std::move(peers), &session);
+  return PeerLiveness(std::move(peers), &session);
 }
 
 }  // namespace tessera::comm::detail

@@ -1,47 +1,18 @@
-/// Setting up shared memory: the control segment by MPI, once; allocations through the control
-/// segment.
-#include <algorithm>
+#include "detail/shared_allocator.hpp"
+
 #include <utility>
 
-#include "detail/shm_transport.hpp"
+#include "detail/transport.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/limits.hpp"
 
 namespace tessera::comm::detail {
 
-std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const& session,
-                                                     Deadline deadline) {
-  auto const& info = session.info();
-  if (info.local_size != info.world_size) return nullptr;
-  MpiComm const comm(session.world());
-  PeerWatch peers = watch_peers(comm, session);
-
-  std::size_t const bytes = NodeControl::file_bytes(comm.size());
-  SharedFile file = comm.rank() == 0 ? SharedFile::create(bytes) : SharedFile();
-  SharedFileAddress address = file.address();
-  std::unique_lock lock(mpi_mutex());
-  MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm.get());
-  if (comm.rank() != 0) file = SharedFile::open(address);
-  Mapping mapping = file.is_open() ? Mapping(file, bytes, Access::read_write) : Mapping();
-  int ok = mapping.data() != nullptr ? 1 : 0, all_ok = 0;
-  MPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm.get());
-  lock.unlock();
-  if (!all_ok) {
-    log::warning(
-        "the ranks of this node cannot map each other's memory (separate process namespaces, or "
-        "memfd_create is not "
-        "allowed); they communicate through MPI, which is slower");
-    return nullptr;
-  }
-  return std::unique_ptr<ShmTransport>(
-      new ShmTransport(std::move(peers), std::move(mapping), comm.rank(), comm.size(), deadline));
-}
-
 /// Worst outcome of all ranks, and the lowest rank that had it; afterwards the announced files can
 /// be read.
-ShmTransport::Outcome ShmTransport::agree_on(Operation const& o, Outcome own,
-                                             SharedFile const* file, int& worst_rank) {
+SharedAllocator::Outcome SharedAllocator::agree_on(Operation const& o, Outcome own,
+                                                   SharedFile const* file, int& worst_rank) {
   Announcement announcement;
   announcement.operation = o;
   announcement.status = static_cast<std::int32_t>(own);
@@ -55,7 +26,8 @@ ShmTransport::Outcome ShmTransport::agree_on(Operation const& o, Outcome own,
   return worst;
 }
 
-ShmTransport::Outcome ShmTransport::map_peers(Operation const& o, SharedAllocation& allocation) {
+SharedAllocator::Outcome SharedAllocator::map_peers(Operation const& o,
+                                                    SharedAllocation& allocation) {
   for (int q = 0; q < size_; ++q) {
     allocation.peers.emplace_back();
     if (q == rank_) continue;
@@ -67,8 +39,8 @@ ShmTransport::Outcome ShmTransport::map_peers(Operation const& o, SharedAllocati
 }
 
 /// In shared memory when all ranks can, else in ordinary memory on all, else an error on all.
-std::shared_ptr<void> ShmTransport::allocate(Operation const& o, std::string const& name,
-                                             memory::Purpose purpose) {
+std::shared_ptr<void> SharedAllocator::allocate(Operation const& o, std::string const& name,
+                                                memory::Purpose purpose) {
   if (o.bytes() == 0) return allocate_private(name, purpose, 0);
   int culprit = 0;
   std::string refusal;

@@ -1,17 +1,23 @@
 // Collectives by NCCL, user guide sections "Collective Operations", "Point-to-point communication",
 // "In-place Operations".
-#include "detail/device_collectives.hpp"
-#include "detail/nccl.hpp"
+#include "detail/nccl_collectives.hpp"
 
-#ifdef TESSERA_HAVE_CUDA
-#include <optional>
 #include <utility>
 
-#include "detail/arguments.hpp"
+#include "tessera/core/error.hpp"
+
+#ifdef TESSERA_HAVE_CUDA
+#include <algorithm>
+#include <optional>
+
+#include "detail/checked_operations.hpp"
+#include "detail/device_operands.hpp"
 #include "detail/nccl_memory.hpp"
-#include "detail/nccl_watch.hpp"
+#include "detail/nccl_start.hpp"
+#include "detail/nccl_watchdog.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/kernels/elementwise.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -98,7 +104,7 @@ class NcclCollectives final : public Collectives {
         arguments_(host_->rank(), host_->size()),
         lanes_(start_lanes(*host_, deadline)),
         memory_(*host_, comms_of(lanes_)),
-        watch_(std::make_unique<NcclWatch>(comms_of(lanes_), host_->rank(), deadline)) {}
+        watch_(std::make_unique<NcclWatchdog>(comms_of(lanes_), host_->rank(), deadline)) {}
   /// Peers are waited for only when all is well here.
   ~NcclCollectives() override {
     bool const well = !watch_->failed() && std::uncaught_exceptions() == 0;
@@ -328,10 +334,10 @@ class NcclCollectives final : public Collectives {
   }
 
   std::unique_ptr<Collectives> host_;
-  Calls arguments_;
+  CheckedOperations arguments_;
   std::vector<Lane> lanes_;
   NcclMemory memory_;
-  std::unique_ptr<NcclWatch> watch_;
+  std::unique_ptr<NcclWatchdog> watch_;
   std::shared_ptr<void> scratch_;
   std::size_t scratch_bytes_ = 0;
 };

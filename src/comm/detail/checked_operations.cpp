@@ -1,4 +1,4 @@
-#include "detail/arguments.hpp"
+#include "detail/checked_operations.hpp"
 
 #include "detail/sums.hpp"
 #include "tessera/core/error.hpp"
@@ -8,7 +8,7 @@ namespace tessera::comm::detail {
 using memory::ConstTensorView;
 using memory::TensorView;
 
-Operation Calls::next(Kind kind, Dtype dtype, std::int64_t numel) {
+Operation CheckedOperations::next(Kind kind, Dtype dtype, std::int64_t numel) {
   Operation o;
   o.kind = kind;
   o.dtype = dtype;
@@ -17,14 +17,14 @@ Operation Calls::next(Kind kind, Dtype dtype, std::int64_t numel) {
   return o;
 }
 
-Operation Calls::next(Kind kind, Dtype dtype, Blocks blocks) {
+Operation CheckedOperations::next(Kind kind, Dtype dtype, Blocks blocks) {
   Operation o = next(kind, dtype, blocks.count);
   o.stride = blocks.stride;
   o.offset = blocks.offset;
   return o;
 }
 
-Operation Calls::next(Kind kind, Dtype dtype, std::int64_t numel, int root) {
+Operation CheckedOperations::next(Kind kind, Dtype dtype, std::int64_t numel, int root) {
   Operation o = next(kind, dtype, numel);
   o.root = root;
   TESSERA_VALIDATE(root >= 0 && root < size_, InternalError, describe(o),
@@ -32,7 +32,7 @@ Operation Calls::next(Kind kind, Dtype dtype, std::int64_t numel, int root) {
   return o;
 }
 
-void Calls::check_blocks(Operation const& o, std::int64_t whole_numel) const {
+void CheckedOperations::check_blocks(Operation const& o, std::int64_t whole_numel) const {
   bool const in_order =
       o.numel >= 0 && o.offset >= 0 && (o.numel + o.offset <= o.stride || size_ == 1);
   std::int64_t const last = (size_ - 1) * o.stride + o.offset + o.numel;
@@ -43,7 +43,8 @@ void Calls::check_blocks(Operation const& o, std::int64_t whole_numel) const {
 
 /// The result may overwrite this rank's region of the input, as long as no element is overwritten
 /// before it is read.
-void Calls::check_reduce_target(Operation const& o, TensorView in, TensorView out) const {
+void CheckedOperations::check_reduce_target(Operation const& o, TensorView in,
+                                            TensorView out) const {
   require_reducible(in.dtype(), out.dtype());
   TESSERA_VALIDATE(out.numel() == o.numel, InternalError, describe(o), ": the result has ",
                    out.numel(), " elements");
@@ -61,38 +62,38 @@ void Calls::check_reduce_target(Operation const& o, TensorView in, TensorView ou
       ": the result overlaps the input but not as a packed block at or before this rank's own");
 }
 
-Operation Calls::broadcast(TensorView data, int root) {
+Operation CheckedOperations::broadcast(TensorView data, int root) {
   return next(Kind::broadcast, data.dtype(), data.numel(), root);
 }
 
-Operation Calls::all_reduce(TensorView data, ReduceOp op) {
+Operation CheckedOperations::all_reduce(TensorView data, ReduceOp op) {
   Operation o = next(Kind::all_reduce, data.dtype(), data.numel());
   o.op = op;
   require_reducible(data.dtype(), data.dtype());
   return o;
 }
 
-Operation Calls::reduce(TensorView data, ReduceOp op, int root) {
+Operation CheckedOperations::reduce(TensorView data, ReduceOp op, int root) {
   Operation o = next(Kind::reduce, data.dtype(), data.numel(), root);
   o.op = op;
   require_reducible(data.dtype(), data.dtype());
   return o;
 }
 
-Operation Calls::reduce_scatter(TensorView in, Blocks blocks, TensorView out) {
+Operation CheckedOperations::reduce_scatter(TensorView in, Blocks blocks, TensorView out) {
   Operation const o = next(Kind::reduce_scatter, in.dtype(), blocks);
   check_blocks(o, in.numel());
   check_reduce_target(o, in, out);
   return o;
 }
 
-Operation Calls::all_gather(TensorView inout, Blocks blocks) {
+Operation CheckedOperations::all_gather(TensorView inout, Blocks blocks) {
   Operation const o = next(Kind::all_gather, inout.dtype(), blocks);
   check_blocks(o, inout.numel());
   return o;
 }
 
-Operation Calls::all_gather(ConstTensorView in, TensorView out, Blocks blocks) {
+Operation CheckedOperations::all_gather(ConstTensorView in, TensorView out, Blocks blocks) {
   Operation const o = next(Kind::all_gather, out.dtype(), blocks);
   check_blocks(o, out.numel());
   TESSERA_VALIDATE(in.dtype() == out.dtype() && in.numel() >= o.offset + o.numel, InternalError,
@@ -101,7 +102,7 @@ Operation Calls::all_gather(ConstTensorView in, TensorView out, Blocks blocks) {
   return o;
 }
 
-Operation Calls::scatter(ConstTensorView in, TensorView out, int root) {
+Operation CheckedOperations::scatter(ConstTensorView in, TensorView out, int root) {
   Operation const o = next(Kind::scatter, out.dtype(), out.numel(), root);
   TESSERA_VALIDATE(
       rank_ != root || (in.dtype() == out.dtype() && in.numel() == out.numel() * size_),
@@ -110,7 +111,7 @@ Operation Calls::scatter(ConstTensorView in, TensorView out, int root) {
   return o;
 }
 
-Operation Calls::gather(ConstTensorView in, TensorView out, int root) {
+Operation CheckedOperations::gather(ConstTensorView in, TensorView out, int root) {
   Operation const o = next(Kind::gather, in.dtype(), in.numel(), root);
   TESSERA_VALIDATE(
       rank_ != root || (in.dtype() == out.dtype() && out.numel() == in.numel() * size_),
@@ -119,9 +120,9 @@ Operation Calls::gather(ConstTensorView in, TensorView out, int root) {
   return o;
 }
 
-Operation Calls::allocate(std::size_t bytes) {
+Operation CheckedOperations::allocate(std::size_t bytes) {
   return next(Kind::allocate, Dtype::uint8, static_cast<std::int64_t>(bytes));
 }
-Operation Calls::barrier() { return next(Kind::barrier, Dtype::uint8, 0); }
+Operation CheckedOperations::barrier() { return next(Kind::barrier, Dtype::uint8, 0); }
 
 }  // namespace tessera::comm::detail

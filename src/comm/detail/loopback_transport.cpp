@@ -1,10 +1,8 @@
+#include "detail/loopback_transport.hpp"
+
 #include <cstring>
 
-#include "detail/queued_collectives.hpp"
-#include "detail/transport.hpp"
-
-namespace tessera::comm {
-namespace detail {
+namespace tessera::comm::detail {
 namespace {
 
 class LoopbackTransport final : public Transport {
@@ -44,18 +42,4 @@ std::unique_ptr<Transport> make_loopback_transport() {
   return std::make_unique<LoopbackTransport>();
 }
 
-std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose,
-                                       std::size_t bytes) {
-  auto buffer = std::make_shared<memory::Buffer>(name, purpose, bytes);
-  void* const data = buffer->data();
-  return {std::move(buffer), data};
-}
-
-}  // namespace detail
-
-std::unique_ptr<Collectives> make_loopback() {
-  return std::make_unique<detail::QueuedCollectives>(detail::make_loopback_transport(),
-                                                     Deadline(std::chrono::minutes(10)));
-}
-
-}  // namespace tessera::comm
+}  // namespace tessera::comm::detail

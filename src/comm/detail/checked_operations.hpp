@@ -9,9 +9,9 @@ namespace tessera::comm::detail {
 
 /// Every function takes the next number, also when it throws InternalError for its arguments: all
 /// ranks throw alike.
-class Calls {
+class CheckedOperations {
  public:
-  Calls(int rank, int size) : rank_(rank), size_(size) {}
+  CheckedOperations(int rank, int size) : rank_(rank), size_(size) {}
 
   Operation broadcast(memory::TensorView data, int root);
   Operation all_reduce(memory::TensorView data, ReduceOp op);

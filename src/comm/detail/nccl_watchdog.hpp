@@ -13,16 +13,16 @@
 #include <thread>
 #include <vector>
 
-#include "detail/nccl.hpp"
+#include "detail/nccl_comm.hpp"
 
 namespace tessera::comm::detail {
 
-class NcclWatch {
+class NcclWatchdog {
  public:
   /// @p comms outlive this object. An operation has @p deadline from the moment when all that it
   /// waits for on this rank is there.
-  NcclWatch(std::vector<NcclComm*> comms, int rank, Deadline deadline);
-  ~NcclWatch();
+  NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline);
+  ~NcclWatchdog();
 
   /// In the order of the calls. @param comm index of the communicator; its operations run one after
   /// the other

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -14,14 +15,46 @@ constexpr std::size_t small_bytes = std::size_t{16} << 10;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
+/// The control segment, set up by MPI calls; not mapped on any rank when one cannot map it.
+Mapping map_control(MpiComm const& comm) {
+  std::size_t const bytes = NodeControl::file_bytes(comm.size());
+  SharedFile file = comm.rank() == 0 ? SharedFile::create(bytes) : SharedFile();
+  SharedFileAddress address = file.address();
+  std::lock_guard const lock(mpi_mutex());
+  MPI_Bcast(&address, sizeof address, MPI_BYTE, 0, comm.get());
+  if (comm.rank() != 0) file = SharedFile::open(address);
+  Mapping mapping = file.is_open() ? Mapping(file, bytes, Access::read_write) : Mapping();
+  int ok = mapping.data() != nullptr ? 1 : 0, all_ok = 0;
+  MPI_Allreduce(&ok, &all_ok, 1, MPI_INT, MPI_MIN, comm.get());
+  return all_ok ? std::move(mapping) : Mapping();
+}
+
 }  // namespace
 
-ShmTransport::ShmTransport(PeerWatch peers, Mapping mapping, int rank, int size, Deadline deadline)
+std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const& session,
+                                                     Deadline deadline) {
+  auto const& info = session.info();
+  if (info.local_size != info.world_size) return nullptr;
+  MpiComm const comm(session.world());
+  PeerLiveness peers = watch_peers(comm, session);
+  Mapping mapping = map_control(comm);
+  if (!mapping.data()) {
+    log::warning(
+        "the ranks of this node cannot map each other's memory (separate process namespaces, or "
+        "memfd_create is not allowed); they communicate through MPI, which is slower");
+    return nullptr;
+  }
+  return std::unique_ptr<ShmTransport>(
+      new ShmTransport(std::move(peers), std::move(mapping), comm.rank(), comm.size(), deadline));
+}
+
+ShmTransport::ShmTransport(PeerLiveness peers, Mapping mapping, int rank, int size,
+                           Deadline deadline)
     : peers_(std::move(peers)),
       rank_(rank),
       size_(size),
       control_(std::move(mapping), rank, size, peers_, *this, deadline),
-      heap_(std::make_shared<SharedHeap>()) {}
+      allocator_(control_, peers_, rank, size) {}
 
 void ShmTransport::abandon() {
   Transport::abandon();
@@ -33,7 +66,7 @@ bool ShmTransport::announce_source(Operation const& o, Source const& source) {
   Announcement own;
   own.operation = o;
   if (source.data) {
-    if (auto const position = heap_->find(source.data))
+    if (auto const position = allocator_.heap().find(source.data))
       own.segment = position->number, own.offset = position->offset;
   }
   control_.announce(own);
@@ -47,7 +80,8 @@ ShmTransport::Piece ShmTransport::direct_piece(Operation const& o) const {
               to_size(o.stride) * o.element()};
   for (int q = 0; q < size_; ++q) {
     auto const& a = control_.announced(q);
-    if (a.segment >= 0) piece.base[to_size(q)] = heap_->of_rank(q, {a.segment, a.offset});
+    if (a.segment >= 0)
+      piece.base[to_size(q)] = allocator_.heap().of_rank(q, {a.segment, a.offset});
   }
   return piece;
 }

@@ -1,9 +1,14 @@
+#include "detail/staged_collectives.hpp"
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <functional>
 #include <utility>
 
-#include "detail/device_collectives.hpp"
+#include "detail/device_operands.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "detail/peer_watch.hpp"
+#include "detail/peer_liveness.hpp"
 
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ ProcessId this_process() {
   return {pid, state ? state->started : 0};
 }
 
-PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session)
+PeerLiveness::PeerLiveness(std::vector<Peer> peers, topology::MpiSession const* session)
     : peers_(std::move(peers)), session_(session) {
   for (auto const& p : peers_) {
     auto const state = p.on_this_node ? process_stat(p.process.pid) : std::nullopt;
@@ -30,25 +30,25 @@ PeerWatch::PeerWatch(std::vector<Peer> peers, topology::MpiSession const* sessio
   }
 }
 
-bool PeerWatch::alive(int rank) const {
+bool PeerLiveness::alive(int rank) const {
   auto const r = static_cast<std::size_t>(rank);
   if (!observable_[r]) return true;
   auto const state = process_stat(peers_[r].process.pid);
   return state && state->started == peers_[r].process.started && !state->has_ended();
 }
 
-int PeerWatch::first_dead() const {
+int PeerLiveness::first_dead() const {
   for (std::size_t r = 0; r < peers_.size(); ++r)
     if (!alive(static_cast<int>(r))) return static_cast<int>(r);
   return -1;
 }
 
-std::string PeerWatch::describe(int rank) const {
+std::string PeerLiveness::describe(int rank) const {
   auto const& p = peers_[static_cast<std::size_t>(rank)];
   return concat("rank ", rank, " (host ", p.host, ", process ", p.process.pid, ")");
 }
 
-Wait::Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport,
+Wait::Wait(Operation const& operation, PeerLiveness const& peers, Transport const& transport,
            Deadline deadline)
     : operation_(operation),
       peers_(peers),

@@ -22,7 +22,7 @@ struct ProcessId {
 ProcessId this_process();
 
 /// The ranks of a group: where they run, and for those of this node whether they live.
-class PeerWatch {
+class PeerLiveness {
  public:
   struct Peer {
     std::string host;
@@ -30,7 +30,7 @@ class PeerWatch {
     bool on_this_node = false;
   };
   /// @param session  whose watch over nodes is asked too; null: none
-  explicit PeerWatch(std::vector<Peer> peers, topology::MpiSession const* session = nullptr);
+  explicit PeerLiveness(std::vector<Peer> peers, topology::MpiSession const* session = nullptr);
 
   /// False when the process of this rank has ended (a zombie has); true when that cannot be seen
   /// from here.
@@ -53,7 +53,7 @@ class PeerWatch {
 /// One wait of an operation. check() is called between looks at the thing waited for.
 class Wait {
  public:
-  Wait(Operation const& operation, PeerWatch const& peers, Transport const& transport,
+  Wait(Operation const& operation, PeerLiveness const& peers, Transport const& transport,
        Deadline deadline);
 
   /// @param missing lowest rank that has not arrived, -1 when unknown
@@ -68,7 +68,7 @@ class Wait {
   [[noreturn]] void lost(int rank, std::string const& why) const;
 
   Operation const& operation_;
-  PeerWatch const& peers_;
+  PeerLiveness const& peers_;
   Transport const& transport_;
   Deadline deadline_;
   std::chrono::steady_clock::time_point start_, next_look_;

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "detail/operation.hpp"
-#include "detail/peer_watch.hpp"
+#include "detail/peer_liveness.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::comm::detail {
@@ -38,6 +38,6 @@ class MpiComm {
 };
 
 /// Who the ranks of @p comm are. Collective.
-PeerWatch watch_peers(MpiComm const& comm, topology::MpiSession const& session);
+PeerLiveness watch_peers(MpiComm const& comm, topology::MpiSession const& session);
 
 }  // namespace tessera::comm::detail

@@ -1,10 +1,14 @@
+#include "tessera/comm/device_collectives.hpp"
+
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "detail/device_collectives.hpp"
+#include "detail/nccl_collectives.hpp"
+#include "detail/staged_collectives.hpp"
 #include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/device_binding.hpp"
 

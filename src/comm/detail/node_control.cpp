@@ -71,7 +71,7 @@ std::byte* NodeControl::staging(int rank, int half) const {
          (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * half_bytes;
 }
 
-NodeControl::NodeControl(Mapping mapping, int rank, int ranks, PeerWatch const& peers,
+NodeControl::NodeControl(Mapping mapping, int rank, int ranks, PeerLiveness const& peers,
                          Transport const& transport, Deadline deadline)
     : mapping_(std::move(mapping)),
       rank_(rank),

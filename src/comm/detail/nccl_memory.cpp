@@ -9,9 +9,10 @@
 #include <chrono>
 #include <utility>
 
-#include "detail/device_collectives.hpp"
+#include "detail/device_operands.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::comm::detail {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -197,6 +198,31 @@ void DeviceMemory::drop_kept(std::size_t down_to) {
     api_.drop_event(block.unused);
     api_.free_pinned(block.data);
   }
+}
+
+namespace {
+
+struct Current {
+  std::mutex mutex;
+  std::unique_ptr<DeviceMemory> memory;
+};
+Current& current() {
+  static Current& it = *new Current;  // outlives every static owner of memory
+  return it;
+}
+
+}  // namespace
+
+DeviceMemory& device_memory() {
+  auto& api = device_api();
+  std::lock_guard const lock(current().mutex);
+  if (!current().memory) current().memory = std::make_unique<DeviceMemory>(api);
+  return *current().memory;
+}
+
+void reset_device_memory() {
+  std::lock_guard const lock(current().mutex);
+  current().memory.reset();
 }
 
 }  // namespace tessera::memory::detail

@@ -59,16 +59,6 @@ class NcclComm {
   Deadline deadline_;
 };
 
-/// "2.28.9"
-std::string nccl_version_text(int version);
-/// The NCCL that runs, the same on every rank. @throws ConfigError naming the versions
-int common_nccl_version(Collectives& host);
-/// @throws ConfigError on every rank when rank 0 gets none
-ncclUniqueId common_nccl_id(Collectives& host);
-/// Whether operations of two communicators may be under way at once. Sets
-/// NCCL_LAUNCH_ORDER_IMPLICIT where it is not set. Collective.
-bool nccl_keeps_launch_order(Collectives& host, int version);
-
 /// @throws InternalError for a dtype NCCL does not have
 ncclDataType_t nccl_type(Dtype dtype);
 ncclRedOp_t nccl_op(ReduceOp op);
