@@ -1,8 +1,9 @@
+#include "tessera/kernels/attention_backward.hpp"
+
 #include "detail/attention_on_stream.hpp"
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
-#include "tessera/kernels/attention.hpp"
 
 namespace tessera::kernels {
 namespace {

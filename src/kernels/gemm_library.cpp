@@ -1,11 +1,10 @@
-// Apart from the products, so that a program that only names the libraries does not need cuBLASLt
-// when it starts.
+#include "tessera/kernels/gemm_library.hpp"
+
 #include <omp.h>
 
 #include "detail/gemm_cblas.hpp"
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_routes.hpp"
-#include "tessera/kernels/gemm.hpp"
 
 namespace tessera::kernels {
 

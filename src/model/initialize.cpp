@@ -1,5 +1,4 @@
-/// Initial weights as a function of (seed, parameter name, element): the same on every rank count
-/// and partitioning.
+#include "tessera/model/initialize.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +6,6 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/model/causal_lm.hpp"
 
 namespace tessera::model {
 namespace {

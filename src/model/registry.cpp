@@ -1,9 +1,11 @@
+#include "tessera/model/registry.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 
-#include "detail/family.hpp"
+#include "detail/gpt2.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::model {

@@ -2,7 +2,8 @@
 
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/initialize.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/topology/node_files.hpp"
 
 namespace tessera::train {

@@ -14,6 +14,7 @@
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/train/results.hpp"
 #include "tessera/train/run_directory.hpp"
 #include "tessera/train/stop_request.hpp"

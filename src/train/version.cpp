@@ -1,7 +1,7 @@
 #include "tessera/train/version.hpp"
 
 #include "tessera/checkpoint/directory.hpp"
-#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm_library.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "version_config.hpp"

@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/attention.hpp"
+#include "tessera/kernels/attention_backward.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 

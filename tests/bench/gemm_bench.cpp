@@ -14,6 +14,7 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm_library.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 

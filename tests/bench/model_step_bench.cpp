@@ -12,7 +12,8 @@
 
 #include "resident_params.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/initialize.hpp"
+#include "tessera/model/registry.hpp"
 
 namespace {
 

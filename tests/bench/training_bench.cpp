@@ -15,7 +15,8 @@
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/initialize.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
 

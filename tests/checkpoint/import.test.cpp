@@ -8,7 +8,7 @@
 #include "tessera/checkpoint/import.hpp"
 #include "tessera/checkpoint/restore.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/registry.hpp"
 
 namespace tessera::checkpoint {
 namespace {

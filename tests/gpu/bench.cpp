@@ -33,7 +33,7 @@
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
 

@@ -1,4 +1,4 @@
-#include "tessera/kernels/attention.hpp"
+#include "tessera/kernels/attention_backward.hpp"
 
 #include <barrier>
 #include <thread>

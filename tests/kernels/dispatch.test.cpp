@@ -12,7 +12,7 @@
 
 #include "reference.hpp"
 #include "tessera/kernels/adamw.hpp"
-#include "tessera/kernels/attention.hpp"
+#include "tessera/kernels/attention_backward.hpp"
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/embedding.hpp"

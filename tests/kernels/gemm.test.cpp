@@ -1,4 +1,5 @@
 #include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gemm_library.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "tessera/core/error.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/registry.hpp"
 
 namespace {
 

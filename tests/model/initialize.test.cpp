@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/initialize.hpp"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "delayed_collectives.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

@@ -8,7 +8,8 @@
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/initialize.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::test {

@@ -33,13 +33,4 @@ struct AttentionOutput {
 void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse,
                AttentionInput query, AttentionInput key, AttentionInput value, Dropout const& drop);
 
-/// dquery, dkey, dvalue overwritten. @p workspace: attention_backward_workspace() fp32 elements.
-void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery,
-                        AttentionOutput dkey, AttentionOutput dvalue, ConstTensorView dout,
-                        ConstTensorView out, ConstTensorView lse, AttentionInput query,
-                        AttentionInput key, AttentionInput value, Dropout const& drop,
-                        TensorView workspace);
-/// Device kernels need one number a row of a head, the host's tiles whole rows.
-std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& shape);
-
 }  // namespace tessera::kernels

@@ -1,8 +1,6 @@
 #pragma once
 /// Matrix products behind one interface: oneDNN or CBLAS on the host, cuBLASLt on the device.
 
-#include <string>
-
 #include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::kernels {
@@ -33,8 +31,5 @@ struct GemmEpilogue {
 /// to c's dtype. Either way equal calls give equal bits.
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
           GemmEpilogue const& then = {});
-
-/// "oneDNN 2.6.3 (AVX-512, bf16 native)", for --version and reports.
-std::string gemm_library();
 
 }  // namespace tessera::kernels

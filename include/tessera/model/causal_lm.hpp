@@ -73,22 +73,4 @@ class CausalLm {
                                                memory::Queue& compute) = 0;
 };
 
-/// Builds a model from a Hugging Face config.json.
-/// @param dtype of weights and activations
-/// @throws ConfigError naming model_type or the field that is missing, unsupported or contradictory
-std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype);
-
-/// run_clm's --config_overrides "n_embd=256,n_layer=4" applied to a configuration; values take the
-/// type of the field they replace.
-ConfigTree apply_overrides(ConfigTree config, std::string const& overrides);
-
-/// Default config.json of a model_type, as Hugging Face's config class has it.
-ConfigTree default_config(std::string const& model_type);
-
-/// Fills @p out (fp32, `numel` elements of the parameter from element `first`) with the parameter's
-/// initial values: a function of (seed, parameter name, element) only, so every partitioning starts
-/// from the same weights.
-void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed, std::int64_t first,
-                          std::int64_t numel, float* out);
-
 }  // namespace tessera::model

@@ -10,7 +10,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/train/version.hpp"
 
 namespace tessera::cli {

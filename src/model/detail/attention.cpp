@@ -1,5 +1,7 @@
 #include "detail/attention.hpp"
 
+#include "tessera/kernels/attention_backward.hpp"
+
 namespace tessera::model::detail {
 namespace {
 

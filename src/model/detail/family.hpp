@@ -20,6 +20,4 @@ struct Family {
   std::unique_ptr<CausalLm> (*make)(ConfigTree config, Dtype dtype);
 };
 
-Family const& gpt2_family();
-
 }  // namespace tessera::model::detail

@@ -2,7 +2,7 @@
 #include "fuzz.hpp"
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/model/causal_lm.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/train/arguments.hpp"
 #include "tessera/train/deepspeed_config.hpp"
 

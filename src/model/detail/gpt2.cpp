@@ -1,10 +1,8 @@
-/// GPT-2 as Hugging Face's GPT2LMHeadModel: names, shapes, initial weights and configuration of
-/// modeling_gpt2.py.
+#include "detail/gpt2.hpp"
 
 #include <cmath>
 
 #include "detail/decoder.hpp"
-#include "detail/family.hpp"
 #include "detail/fields.hpp"
 #include "tessera/core/error.hpp"
 

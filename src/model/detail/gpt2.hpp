@@ -1,0 +1,12 @@
+#pragma once
+/// GPT-2 as Hugging Face's GPT2LMHeadModel: names, shapes, initial weights and configuration of
+/// modeling_gpt2.py.
+/// Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.
+
+#include "detail/family.hpp"
+
+namespace tessera::model::detail {
+
+Family const& gpt2_family();
+
+}  // namespace tessera::model::detail
