@@ -78,7 +78,7 @@ void update(Queue& q, AdamWStep const& s) {
       return Packs::tiles_of(run);
     };
     for_batches<G, W>(s, place, [&](auto const& batch, std::int64_t tiles) {
-      parallel_for(q, name, tiles * warp_lanes, Packs{batch});
+      parallel_for(q, name, tiles * warp_size, Packs{batch});
     });
   } else {
     auto const place = [](AdamWRun const& run) {

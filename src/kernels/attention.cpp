@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "detail/attention_on_stream.hpp"
+#include "detail/attention_launch.hpp"
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
@@ -22,7 +22,7 @@ constexpr int query_tile = 128;
 /// the queries.
 template <class T, int Width>
 struct AttentionTile {
-  static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
+  static constexpr int max_width = Width > 0 ? Width : detail::max_head_dim;
 
   detail::AttentionRows<T> in;
   HeadRows<T> out;
@@ -32,11 +32,11 @@ struct AttentionTile {
   int width() const { return Width > 0 ? Width : detail::padded_head(in.shape.head_dim); }
 
   struct State {
-    alignas(64) float q[query_tile * most_width];    ///< scale * q
-    alignas(64) float sum[query_tile * most_width];  ///< of P v
+    alignas(64) float q[query_tile * max_width];    ///< scale * q
+    alignas(64) float sum[query_tile * max_width];  ///< of P v
     alignas(64) float most[query_tile], total[query_tile];
-    alignas(64) float rows[key_tile * most_width];  ///< keys, then values
-    alignas(64) float keys[most_width * key_tile];  ///< transposed
+    alignas(64) float rows[key_tile * max_width];  ///< keys, then values
+    alignas(64) float keys[max_width * key_tile];  ///< transposed
   };
 
   void operator()(std::int64_t task) const {
@@ -66,7 +66,7 @@ struct AttentionTile {
   /// tile_rows queries from row r0 of the tile against the keys from position s.
   void attend(State& state, std::int64_t head, std::int64_t t0, int r0, std::int64_t s) const {
     std::int64_t const sequence = in.shape.sequence;
-    detail::BlockSpan const span = detail::span_of(t0 + r0, s, sequence);
+    detail::KeySpan const span = detail::span_of(t0 + r0, s, sequence);
     if (span.keys <= 0) return;
     alignas(64) float p[tile_rows * key_tile];
     detail::multiply_rows<detail::Operand::plain>(p, key_tile, {state.q + r0 * width(), width()},
@@ -77,7 +77,7 @@ struct AttentionTile {
       int const seen = detail::keys_of_row(span, t0 + r0, r, s);
       float* const row = p + r * key_tile;
       float const correction =
-          soften(row, seen, span.padded, state.most[r0 + r], state.total[r0 + r]);
+          update_softmax(row, seen, span.padded, state.most[r0 + r], state.total[r0 + r]);
       if (correction != 1.0f) {
         float* const sum = state.sum + (r0 + r) * width();
         for (int c = 0; c < width(); ++c) sum[c] *= correction;
@@ -95,7 +95,7 @@ struct AttentionTile {
 
   /// row <- exp(row - maximum so far), 0 beyond the keys seen; returns the factor for what was
   /// summed with the old maximum.
-  static float soften(float* row, int seen, int padded_keys, float& most, float& total) {
+  static float update_softmax(float* row, int seen, int padded_keys, float& most, float& total) {
     for (int c = seen; c < padded_keys; ++c) row[c] = -std::numeric_limits<float>::infinity();
     float largest = most, sum = 0.0f;
 #pragma omp simd reduction(max : largest)
@@ -130,7 +130,7 @@ void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView ou
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
-    return detail::attention_on_stream(q, dtype, shape, out, lse, query, key, value, drop);
+    return detail::attention_on_device(q, dtype, shape, out, lse, query, key, value, drop);
   detail::with_type(dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(shape, query, key, value, drop);

@@ -1,6 +1,6 @@
 #include "tessera/kernels/attention_backward.hpp"
 
-#include "detail/attention_on_stream.hpp"
+#include "detail/attention_launch.hpp"
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
@@ -47,7 +47,7 @@ struct Workspace {
 /// this order by one worker.
 template <class T, int Width>
 struct AttentionBackward {
-  static constexpr int most_width = Width > 0 ? Width : detail::widest_head;
+  static constexpr int max_width = Width > 0 ? Width : detail::max_head_dim;
 
   detail::AttentionRowsBackward<T> from;
   HeadRows<T> dquery, dkey, dvalue;
@@ -57,15 +57,15 @@ struct AttentionBackward {
   int width() const { return Width > 0 ? Width : static_cast<int>(layout.width); }
 
   struct State {
-    alignas(64) float k[key_tile * most_width];
-    alignas(64) float k_turned[most_width * key_tile];  ///< transposed
-    alignas(64) float v_turned[most_width * key_tile];
-    alignas(64) float q[key_tile * most_width];  ///< scale * q
-    alignas(64) float dout[key_tile * most_width];
+    alignas(64) float k[key_tile * max_width];
+    alignas(64) float k_transposed[max_width * key_tile];  ///< transposed
+    alignas(64) float v_transposed[max_width * key_tile];
+    alignas(64) float q[key_tile * max_width];  ///< scale * q
+    alignas(64) float dout[key_tile * max_width];
     alignas(64) float p[key_tile * key_tile];  ///< P f
     alignas(64) float ds[key_tile * key_tile];
-    alignas(64) float dk[key_tile * most_width];
-    alignas(64) float dv[key_tile * most_width];
+    alignas(64) float dk[key_tile * max_width];
+    alignas(64) float dv[key_tile * max_width];
   };
   struct Place {
     std::int64_t head, b;
@@ -111,9 +111,9 @@ struct AttentionBackward {
 
   void load_keys(State& state, Place const& at, std::int64_t s) const {
     detail::pack_rows(state.k, width(), from.in.value, at.b, s, at.kv, key_tile);
-    detail::transpose_tile(state.v_turned, key_tile, state.k, width(), key_tile, width());
+    detail::transpose_tile(state.v_transposed, key_tile, state.k, width(), key_tile, width());
     detail::pack_rows(state.k, width(), from.in.key, at.b, s, at.kv, key_tile);
-    detail::transpose_tile(state.k_turned, key_tile, state.k, width(), key_tile, width());
+    detail::transpose_tile(state.k_transposed, key_tile, state.k, width(), key_tile, width());
     std::fill(state.dk, state.dk + key_tile * width(), 0.0f);
     std::fill(state.dv, state.dv + key_tile * width(), 0.0f);
   }
@@ -121,12 +121,12 @@ struct AttentionBackward {
   /// P f and dS of tile_rows queries from row r0 of the query tile at t0. Rows beyond the sequence
   /// become 0.
   void differentiate(State& state, Place const& at, std::int64_t t0, int r0, std::int64_t s) const {
-    detail::BlockSpan const span = detail::span_of(t0 + r0, s, shape().sequence);
+    detail::KeySpan const span = detail::span_of(t0 + r0, s, shape().sequence);
     float *const p = state.p + r0 * key_tile, *const ds = state.ds + r0 * key_tile;
     multiply_rows<Operand::plain>(p, key_tile, {state.q + r0 * width(), width()},
-                                  {state.k_turned, key_tile}, span.padded, width(), false);
+                                  {state.k_transposed, key_tile}, span.padded, width(), false);
     multiply_rows<Operand::plain>(ds, key_tile, {state.dout + r0 * width(), width()},
-                                  {state.v_turned, key_tile}, span.padded, width(), false);
+                                  {state.v_transposed, key_tile}, span.padded, width(), false);
     float const *const log_sums = from.lse + at.head * shape().sequence, *const deltas =
                                                                              layout.delta(workspace,
                                                                                           at.head);
@@ -179,7 +179,7 @@ struct AttentionBackward {
     }
     float* const dq = layout.dq(workspace, at.head) + t * width();
     for (int r0 = 0; r0 < queries; r0 += tile_rows) {
-      detail::BlockSpan const span = detail::span_of(t + r0, s, shape().sequence);
+      detail::KeySpan const span = detail::span_of(t + r0, s, shape().sequence);
       multiply_rows<Operand::plain>(dq + r0 * width(), width(),
                                     {state.ds + r0 * key_tile, key_tile}, {state.k, width()},
                                     width(), span.keys, s > 0);
@@ -215,7 +215,7 @@ struct AddSharedHeads {
     std::int64_t const t = index % shape.sequence, group = index / shape.sequence,
                        b = group / shape.kv_heads;
     int const kv = static_cast<int>(group % shape.kv_heads), each = shape.heads / shape.kv_heads;
-    float dk[detail::widest_head] = {}, dv[detail::widest_head] = {};
+    float dk[detail::max_head_dim] = {}, dv[detail::max_head_dim] = {};
     for (int i = 0; i < each; ++i) {
       std::int64_t const head = b * shape.heads + kv * each + i;
       float const *const k = layout.dk(workspace, head) + t * layout.width, *const v =
@@ -268,7 +268,7 @@ void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, Atte
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
-    return detail::attention_backward_on_stream(q, dtype, shape, {dquery, dkey, dvalue},
+    return detail::attention_backward_on_device(q, dtype, shape, {dquery, dkey, dvalue},
                                                 {dout, out, lse}, query, key, value, drop,
                                                 workspace.as<float>());
   detail::with_type(dtype, "attention_backward", [&](auto tag) {

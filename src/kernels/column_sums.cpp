@@ -1,6 +1,6 @@
 #include "tessera/kernels/column_sums.hpp"
 
-#include "detail/column_sums.hpp"
+#include "detail/column_sums_launch.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels {
@@ -10,7 +10,7 @@ using detail::load;
 using detail::store;
 using detail::with_type;
 
-/// On the host: sums of up to Width neighbouring columns: four rows at a time into a block's sums,
+/// On the host: sums of up to Width neighboring columns: four rows at a time into a block's sums,
 /// 128 rows a block, the blocks in order.
 template <class Out, class In, int Width>
 struct ColumnSums {
@@ -62,7 +62,7 @@ void sum_on_host(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64
   std::int64_t const threads = detail::HostSpace().concurrency();
   std::int64_t const slice = (columns / threads + 64) / 64 * 64;
   std::int64_t const width = std::min<std::int64_t>(slice, widest);
-  detail::CallWithBlock<ColumnSums<Out, In, widest>> const rule{
+  detail::CallWithChunk<ColumnSums<Out, In, widest>> const rule{
       {out, in, rows, columns, accumulate}, columns, width};
   detail::launch_on_host(q, name, (columns + width - 1) / width,
                          rule);  // not for devices: they have rules of their own
@@ -73,13 +73,13 @@ template <int N, class Out, class In>
 void sum_on_device(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns,
                    bool accumulate, float* parts) {
   std::int64_t const block = detail::rows_of_column_tile<N>(rows, columns),
-                     blocks = detail::row_blocks(rows, block);
+                     blocks = detail::row_chunks(rows, block);
   detail::with_team_size<detail::column_tile_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
     detail::ColumnTile<float, In, N, team> const rule{{parts}, in, rows, columns, block};
     detail::parallel_teams<team>(q, name, rule.teams(), rule);
   });
-  detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_blocks",
+  detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_chunks",
                                 {.first = out, .accumulate = accumulate}, parts, blocks, columns);
 }
 
@@ -113,7 +113,7 @@ void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumu
 
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns) {
   if (q.kind() != memory::QueueKind::stream) return 0;
-  return detail::row_blocks(rows, detail::rows_of_column_tile<pack<bfloat16>>(rows, columns)) *
+  return detail::row_chunks(rows, detail::rows_of_column_tile<pack<bfloat16>>(rows, columns)) *
          columns;  // wide strips make the most blocks
 }
 

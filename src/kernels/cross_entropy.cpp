@@ -1,7 +1,7 @@
 #include "tessera/kernels/cross_entropy.hpp"
 
 #include "detail/convert.hpp"
-#include "detail/cross_entropy_rule.hpp"
+#include "detail/cross_entropy_device.hpp"
 #include "detail/fast_math.hpp"
 #include "detail/launch.hpp"
 
@@ -26,25 +26,25 @@ struct CrossEntropy {
   std::int64_t columns, stride;
   float gradient_scale;
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
     std::int64_t const target = targets[row];
     Out* const gradient = dlogits == nullptr ? nullptr : dlogits + row * stride;
-    if (target < 0) return ignore(lanes, row, gradient);
+    if (target < 0) return ignore(team, row, gradient);
     In const* const x = logits + row * stride;
     float const x_target =
         load(x[target]);  // before dlogits, which may be the same memory, is written
     float largest = -std::numeric_limits<float>::infinity(), sum = 0.0f;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) { add_chunk(x + c, n, largest, sum); });
-    float const most = lanes.max(largest);
+    for_chunks(team, columns, [&](std::int64_t c, int n) { add_chunk(x + c, n, largest, sum); });
+    float const most = team.max(largest);
     // a lane without elements has sum 0 and no maximum
-    float const total = lanes.sum(sum > 0.0f ? sum * fast_exp(largest - most) : sum);
+    float const total = team.sum(sum > 0.0f ? sum * fast_exp(largest - most) : sum);
     float const log_sum = most + Kokkos::log(total);
     float const inverse = 1.0f / total, factor = gradient_scale;
     if (gradient != nullptr) {
       // (softmax - onehot) * scale without a comparison per element: the target is corrected
       // afterwards, by the lane that wrote it
-      for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+      for_chunks(team, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
         for (int i = 0; i < n; ++i)
           store(gradient[c + i], fast_exp(load(x[c + i]) - most) * inverse * factor);
@@ -52,7 +52,7 @@ struct CrossEntropy {
           store(gradient[target], (fast_exp(x_target - most) * inverse - 1.0f) * factor);
       });
     }
-    if (lanes.rank() == 0) losses[row] = log_sum - x_target;
+    if (team.rank() == 0) losses[row] = log_sum - x_target;
   }
 
   KOKKOS_FUNCTION static void add_chunk(In const* x, int n, float& largest, float& sum) {
@@ -66,14 +66,14 @@ struct CrossEntropy {
     largest = most;
   }
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void ignore(Lanes const& lanes, std::int64_t row, Out* gradient) const {
+  template <class Team>
+  KOKKOS_FUNCTION void ignore(Team const& team, std::int64_t row, Out* gradient) const {
     if (gradient != nullptr) {
-      for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+      for_chunks(team, columns, [&](std::int64_t c, int n) {
         for (int i = 0; i < n; ++i) store(gradient[c + i], 0.0f);
       });
     }
-    if (lanes.rank() == 0) losses[row] = 0.0f;
+    if (team.rank() == 0) losses[row] = 0.0f;
   }
 };
 

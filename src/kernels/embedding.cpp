@@ -5,7 +5,7 @@
 
 #include "detail/convert.hpp"
 #include "detail/dropout.hpp"
-#include "detail/embedding_rules.hpp"
+#include "detail/embedding_device.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels {
@@ -35,13 +35,13 @@ struct Embed {
   std::int64_t sequence, columns;
   detail::DropoutFactors factors;
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t position) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t position) const {
     T* const y = out + position * columns;
     T const* const token = wte + tokens[position] * columns;
     T const* const place = wpe == nullptr ? nullptr : wpe + position % sequence * columns;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
-      float factor[Lanes::chunk];
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
+      float factor[Team::chunk];
       factors_of(factors, position * columns + c, n, factor);
       if (place != nullptr) {
 #pragma omp simd
@@ -82,13 +82,13 @@ struct EmbedTokensBackward {
     return at;
   }
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t position) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t position) const {
     std::int32_t const token = tokens[position];
     if (find(token, 0, position) != position) return;
     G* const out = dwte + token * columns;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
-      float sums[Lanes::chunk], factor[Lanes::chunk];
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
+      float sums[Team::chunk], factor[Team::chunk];
       for (int i = 0; i < n; ++i) sums[i] = accumulate ? load(out[c + i]) : 0.0f;
       for (std::int64_t p = position; p < positions; p = find(token, p + 1, positions)) {
         factors_of(factors, p * columns + c, n, factor);
@@ -103,18 +103,18 @@ struct EmbedTokensBackward {
 };
 
 template <class G, class T>
-struct EmbedPlacesBackward {
+struct EmbedPositionsBackward {
   G* dwpe;
   T const* dout;
   std::int64_t batch, sequence, columns;
   bool accumulate;
   detail::DropoutFactors factors;
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t place) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t place) const {
     G* const out = dwpe + place * columns;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
-      float sums[Lanes::chunk], factor[Lanes::chunk];
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
+      float sums[Team::chunk], factor[Team::chunk];
       for (int i = 0; i < n; ++i) sums[i] = accumulate ? load(out[c + i]) : 0.0f;
       for (std::int64_t b = 0; b < batch; ++b) {
         std::int64_t const at = (b * sequence + place) * columns + c;
@@ -157,10 +157,10 @@ void run_on_host(Queue& q, Backward<G, T> const& b) {
   detail::launch_on_host(q, "tessera::kernels::embedding_backward_tokens", b.positions,
                          detail::CallWithRow<EmbedTokensBackward<G, T>>{rule});
   if (b.dwpe == nullptr) return;
-  EmbedPlacesBackward<G, T> const places{
+  EmbedPositionsBackward<G, T> const places{
       b.dwpe, b.dout, b.positions / b.sequence, b.sequence, b.columns, b.accumulate_wpe, b.factors};
   detail::launch_on_host(q, "tessera::kernels::embedding_backward_positions", b.sequence,
-                         detail::CallWithRow<EmbedPlacesBackward<G, T>>{places});
+                         detail::CallWithRow<EmbedPositionsBackward<G, T>>{places});
 }
 
 template <class G, class T>
@@ -184,9 +184,9 @@ void run_on_device(Queue& q, Backward<G, T> const& b, TokenGroups const& groups)
         detail::parallel_for(q, "tessera::kernels::embedding_backward_token_parts", slices * packs,
                              detail::SumTokensAcrossSlices<G, T, pack>{sums});
         if (b.dwpe == nullptr) return;
-        detail::SumPlaces<G, T, pack> const places{b.dwpe,     b.dout,    b.positions / b.sequence,
-                                                   b.sequence, b.columns, b.accumulate_wpe,
-                                                   b.factors};
+        detail::SumPositions<G, T, pack> const places{
+            b.dwpe,           b.dout,   b.positions / b.sequence, b.sequence, b.columns,
+            b.accumulate_wpe, b.factors};
         detail::parallel_for(q, "tessera::kernels::embedding_backward_positions",
                              b.sequence * packs, places);
       },

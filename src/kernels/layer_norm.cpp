@@ -1,10 +1,10 @@
 #include "tessera/kernels/layer_norm.hpp"
 
-#include "detail/column_sums.hpp"
+#include "detail/column_sums_launch.hpp"
 #include "detail/convert.hpp"
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
-#include "detail/layer_norm_rules.hpp"
+#include "detail/layer_norm_device.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -15,7 +15,7 @@ using detail::store;
 using detail::with_type;
 
 template <class T>
-struct Normalise {
+struct Normalize {
   T* out;
   float *mean, *rstd;
   T const *in, *gamma, *beta;
@@ -24,34 +24,34 @@ struct Normalise {
 
   /// Mean first, then the sum of squared deviations: no cancellation. The row stays in the nearest
   /// cache.
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
     T const* const x = in + row * columns;
     float sum = 0.0f;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
       float part = 0.0f;
 #pragma omp simd reduction(+ : part)
       for (int i = 0; i < n; ++i) part += load(x[c + i]);
       sum += part;
     });
-    float const average = lanes.sum(sum) / static_cast<float>(columns);
+    float const average = team.sum(sum) / static_cast<float>(columns);
     float squares = 0.0f;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
       float part = 0.0f;
 #pragma omp simd reduction(+ : part)
       for (int i = 0; i < n; ++i) part += (load(x[c + i]) - average) * (load(x[c + i]) - average);
       squares += part;
     });
     float const inverse =
-        1.0f / Kokkos::sqrt(lanes.sum(squares) / static_cast<float>(columns) + epsilon);
+        1.0f / Kokkos::sqrt(team.sum(squares) / static_cast<float>(columns) + epsilon);
     T* const y = out + row * columns;
     T const *const g = gamma, *const b = beta;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
       for (int i = 0; i < n; ++i)
         store(y[c + i], (load(x[c + i]) - average) * inverse * load(g[c + i]) + load(b[c + i]));
     });
-    if (lanes.rank() == 0) {
+    if (team.rank() == 0) {
       mean[row] = average;
       rstd[row] = inverse;
     }
@@ -59,20 +59,20 @@ struct Normalise {
 };
 
 template <class T>
-struct ResidualNormalise {
+struct ResidualNormalize {
   T* sum;
   T const *residual, *branch;
   detail::DropoutFactors factors;
-  Normalise<T>
-      normalise;  ///< its input is `sum`, as rounded to T: what the backward pass will read
+  Normalize<T>
+      normalize;  ///< its input is `sum`, as rounded to T: what the backward pass will read
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t row) const {
-    std::int64_t const at = row * normalise.columns;
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
+    std::int64_t const at = row * normalize.columns;
     T* const y = sum + at;
     T const *const a = residual + at, *const b = branch + at;
-    for_chunks(lanes, normalise.columns, [&](std::int64_t c, int n) {
-      float factor[Lanes::chunk];
+    for_chunks(team, normalize.columns, [&](std::int64_t c, int n) {
+      float factor[Team::chunk];
       if (factors.active()) {
         factors.fill(static_cast<std::uint64_t>(at + c), n, factor);
       } else {
@@ -81,7 +81,7 @@ struct ResidualNormalise {
 #pragma omp simd
       for (int i = 0; i < n; ++i) store(y[c + i], load(a[c + i]) + load(b[c + i]) * factor[i]);
     });
-    normalise(lanes, row);
+    normalize(team, row);
   }
 };
 
@@ -98,7 +98,7 @@ std::int64_t blocks_of(std::int64_t rows) {
 /// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma
 /// = sum dout x^,  dbeta = sum dout.
 template <class T>
-struct NormaliseBackward {
+struct NormalizeBackward {
   T* din;
   T const *dout, *in;
   float const *mean, *rstd;
@@ -107,24 +107,24 @@ struct NormaliseBackward {
   std::int64_t rows, columns, block;
   bool accumulate;
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t index) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     float* const dgamma = parts + 2 * index * columns;
     float* const dbeta = dgamma + columns;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
       for (int i = 0; i < n; ++i) dgamma[c + i] = dbeta[c + i] = 0.0f;
     });
     std::int64_t const end = (index + 1) * block < rows ? (index + 1) * block : rows;
-    for (std::int64_t row = index * block; row < end; ++row) one_row(lanes, row, dgamma, dbeta);
+    for (std::int64_t row = index * block; row < end; ++row) one_row(team, row, dgamma, dbeta);
   }
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void one_row(Lanes const& lanes, std::int64_t row, float* dgamma,
+  template <class Team>
+  KOKKOS_FUNCTION void one_row(Team const& team, std::int64_t row, float* dgamma,
                                float* dbeta) const {
     T const *const x = in + row * columns, *const dy = dout + row * columns, *const g = gamma;
     float const average = mean[row], inverse = rstd[row];
     float sum_h = 0.0f, sum_hx = 0.0f;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
       float part_h = 0.0f, part_hx = 0.0f;
 #pragma omp simd reduction(+ : part_h, part_hx)
       for (int i = 0; i < n; ++i) {
@@ -135,10 +135,10 @@ struct NormaliseBackward {
       sum_h += part_h;
       sum_hx += part_hx;
     });
-    float const mean_h = lanes.sum(sum_h) / static_cast<float>(columns);
-    float const mean_hx = lanes.sum(sum_hx) / static_cast<float>(columns);
+    float const mean_h = team.sum(sum_h) / static_cast<float>(columns);
+    float const mean_hx = team.sum(sum_hx) / static_cast<float>(columns);
     T* const dx = din + row * columns;
-    for_chunks(lanes, columns, [&](std::int64_t c, int n) {
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
       for (int i = 0; i < n; ++i) {
         float const d = load(dy[c + i]), normal = (load(x[c + i]) - average) * inverse;
@@ -175,7 +175,7 @@ struct AddParts {
 };
 
 template <class T>
-Normalise<T> make_normalise(TensorView out, TensorView mean, TensorView rstd, ConstTensorView in,
+Normalize<T> make_normalize(TensorView out, TensorView mean, TensorView rstd, ConstTensorView in,
                             ConstTensorView gamma, ConstTensorView beta, float epsilon) {
   TESSERA_EXPECT(beta.numel() == gamma.numel() && out.numel() == in.numel());
   TESSERA_EXPECT(mean.numel() * gamma.numel() == in.numel() && rstd.numel() == mean.numel());
@@ -185,7 +185,7 @@ Normalise<T> make_normalise(TensorView out, TensorView mean, TensorView rstd, Co
 
 /// The same for a team that keeps rows in registers.
 template <int Threads, class T>
-detail::TeamNormalise<T, Threads> in_registers(Normalise<T> const& n, std::int64_t rows) {
+detail::TeamNormalize<T, Threads> in_registers(Normalize<T> const& n, std::int64_t rows) {
   return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};
 }
 
@@ -212,7 +212,7 @@ void layer_norm(Queue& q, TensorView out, TensorView mean, TensorView rstd, Cons
   with_type(in.dtype(), "layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm";
-    Normalise<T> const rule = make_normalise<T>(out, mean, rstd, in, gamma, beta, epsilon);
+    Normalize<T> const rule = make_normalize<T>(out, mean, rstd, in, gamma, beta, epsilon);
     auto const team = [&](auto threads) {
       return in_registers<decltype(threads)::value>(rule, mean.numel());
     };
@@ -228,12 +228,12 @@ void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView me
   with_type(sum.dtype(), "residual_layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::residual_layer_norm";
-    Normalise<T> const norm = make_normalise<T>(out, mean, rstd, sum, gamma, beta, epsilon);
-    ResidualNormalise<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(),
+    Normalize<T> const norm = make_normalize<T>(out, mean, rstd, sum, gamma, beta, epsilon);
+    ResidualNormalize<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(),
                                     detail::DropoutFactors(drop), norm};
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
-      return detail::TeamResidualNormalise<T, size>{rule.sum, rule.residual, rule.branch,
+      return detail::TeamResidualNormalize<T, size>{rule.sum, rule.residual, rule.branch,
                                                     rule.factors,
                                                     in_registers<size>(norm, mean.numel())};
     };
@@ -248,8 +248,8 @@ std::int64_t layer_norm_backward_workspace(Queue const& q, std::int64_t rows,
   std::int64_t const blocks = blocks_of(rows);
   if (q.kind() != memory::QueueKind::stream) return 2 * columns * blocks;
   return 2 * columns *
-         std::max(blocks,
-                  (rows + detail::rows_of_norm_block(rows) - 1) / detail::rows_of_norm_block(rows));
+         std::max(blocks, (rows + detail::rows_per_norm_chunk(rows) - 1) /
+                              detail::rows_per_norm_chunk(rows));
 }
 
 void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorView dgamma,
@@ -265,14 +265,14 @@ void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorVi
   with_type(in.dtype(), "layer_norm_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm_backward";
-    NormaliseBackward<T> const rule{
+    NormalizeBackward<T> const rule{
         din.as<T>(),      dout.as<T>(),         in.as<T>(),    mean.as<float>(),
         rstd.as<float>(), gamma.as<T>(),        parts,         rows,
         columns,          rows_per_block(rows), accumulate_din};
     auto const team = [&](auto threads) {
-      detail::TeamNormaliseBackward<T, decltype(threads)::value> const out{
+      detail::TeamNormalizeBackward<T, decltype(threads)::value> const out{
           rule.din,      rule.dout, rule.in, rule.mean, rule.rstd,
-          rule.gamma,    parts,     rows,    columns,   detail::rows_of_norm_block(rows),
+          rule.gamma,    parts,     rows,    columns,   detail::rows_per_norm_chunk(rows),
           accumulate_din};
       blocks = out.teams();
       return out;
@@ -290,7 +290,7 @@ void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorVi
     AddParts<G> const rule{dgamma.as<G>(), dbeta.as<G>(), parts,
                            columns,        blocks,        accumulate_parameters};
     detail::launch_on_host(q, name, (columns + 63) / 64,
-                           detail::CallWithBlock<AddParts<G>>{rule, columns, 64});
+                           detail::CallWithChunk<AddParts<G>>{rule, columns, 64});
   });
 }
 

@@ -10,13 +10,13 @@ struct Sum {
   float const* in;
   std::int64_t numel;
 
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t) const {
     double part = 0.0;
-    for (std::int64_t i = lanes.rank(); i < numel; i += lanes.size())
+    for (std::int64_t i = team.rank(); i < numel; i += team.size())
       part += static_cast<double>(in[i]);
-    double const total = lanes.sum(part);
-    if (lanes.rank() == 0) *out = total;
+    double const total = team.sum(part);
+    if (team.rank() == 0) *out = total;
   }
 };
 

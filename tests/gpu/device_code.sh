@@ -73,18 +73,18 @@ done | c++filt | awk '
       } else if (sub(/.*SquaresOfRuns</, "", types)) {
         sub(/>.*/, "", types)
         wanted(kernel, 16 / bytes(types), 4, types, ""); ++squares
-      } else if (types ~ /^(Team(Residual)?Normalise(Backward)?|TeamCrossEntropy|ColumnTile|EmbedPack|SumTokensOfSlice|SumTokensAcrossSlices|SumPlaces)</) {
+      } else if (types ~ /^(Team(Residual)?Normalize(Backward)?|TeamCrossEntropy|ColumnTile|EmbedPack|SumTokensOfSlice|SumTokensAcrossSlices|SumPositions)</) {
         rule = types; sub(/<.*/, "", rule); sub(/[^<]*</, "", types); sub(/ *>.*/, "", types)
         split(types, t, /, */)
-        if (rule == "TeamNormalise") rows(kernel, 6, 4)                 # four rows; gamma, beta
-        else if (rule == "TeamResidualNormalise") rows(kernel, 10, 8)   # two inputs, two outputs
-        else if (rule == "TeamNormaliseBackward") rows(kernel, 13, t[1] == "float" ? 6 : 8)   # three inputs, gamma; din, two fp32 sums
+        if (rule == "TeamNormalize") rows(kernel, 6, 4)                 # four rows; gamma, beta
+        else if (rule == "TeamResidualNormalize") rows(kernel, 10, 8)   # two inputs, two outputs
+        else if (rule == "TeamNormalizeBackward") rows(kernel, 13, t[1] == "float" ? 6 : 8)   # three inputs, gamma; din, two fp32 sums
         else if (rule == "TeamCrossEntropy" && t[3] == "true") rows(kernel, t[2] == "float" ? 8 : 4, t[1] == "float" ? 4 : 2)   # sixteen elements, twice
         else if (rule == "ColumnTile" && t[3] > 1) rows(kernel, 4, 0)
         else if (rule == "EmbedPack" && t[2] > 1) rows(kernel, 2, 1)
         else if (rule == "SumTokensOfSlice" && t[3] > 1) rows(kernel, 4, 1)
         else if (rule == "SumTokensAcrossSlices" && t[3] > 1) rows(kernel, 8, 0)
-        else if (rule == "SumPlaces" && t[3] > 1) rows(kernel, 4, 0)
+        else if (rule == "SumPositions" && t[3] > 1) rows(kernel, 4, 0)
         continue
       } else continue
       if (kernel in spilled) wrong(kernel, "local memory is used: " spilled[kernel])

@@ -112,7 +112,7 @@ struct Stepped {
 Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
                    std::optional<StepControl> said) {
   auto const operand = [&](Dtype type, std::uint64_t seed, double size, double middle) {
-    return Guarded(q, Array(type, {n}).randomise(seed, size, middle), shift);
+    return Guarded(q, Array(type, {n}).randomize(seed, size, middle), shift);
   };
   Guarded const p = operand(Dtype::fp32, 1, 1.0, 0.0), m = operand(Dtype::fp32, 2, 0.1, 0.0),
                 v = operand(Dtype::fp32, 3, 0.005, 0.005), g = operand(dtype, 4, 3.0, 0.0),
@@ -147,13 +147,13 @@ TEST_P(Flat, AdamWGivesTheHostsNumbersAndReadsItsControl) {
     for (std::int64_t shift : {0, 1, 2, 7})
       EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, StepControl{0.37, 0}) == device) << shift;
     EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, StepControl{0.37, 1}).master ==
-                Array(Dtype::fp32, {n}).randomise(1, 1.0));
+                Array(Dtype::fp32, {n}).randomize(1, 1.0));
   }
 }
 
 TEST_P(Flat, SquaresOfGradients) {
   for (std::int64_t n : {1, 1000, 16384, 70001}) {
-    Array values = Array(dtype, {n}).randomise(6, 100.0);
+    Array values = Array(dtype, {n}).randomize(6, 100.0);
     memory::Buffer const result("sums", memory::Purpose::workspace, 2 * sizeof(double),
                                 memory::MemorySpace::device);
     auto const sums = [&](std::int64_t shift) {

@@ -19,7 +19,7 @@ class Rows : public KernelTest {
   std::unique_ptr<Queue> stream = memory::make_stream_queue("compute");
 
   /// call(queue) -> Results. Where sums differ in their last bits, both may be rounded to
-  /// neighbouring numbers.
+  /// neighboring numbers.
   template <class Call>
   void compare(Call const& call, double fp32_error) {
     Results const host = call(*queue), device = call(*stream), again = call(*stream);
@@ -36,7 +36,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Rows, all_dtypes(), dtype_test_name);
 
 Guarded operand(Queue& q, Dtype dtype, std::int64_t numel, std::uint64_t seed, double size = 1.0,
                 double middle = 0.0) {
-  return Guarded(q, Array(dtype, {numel}).randomise(seed, size, middle), 0);
+  return Guarded(q, Array(dtype, {numel}).randomize(seed, size, middle), 0);
 }
 
 TEST_P(Rows, ColumnSums) {

@@ -28,9 +28,9 @@ struct Problem {
         lse(Dtype::fp32, {s.batch, s.heads, s.sequence}),
         dout(t, {s.batch, s.sequence, s.heads * s.head_dim}),
         dqkv(t, {s.batch, s.sequence, row()}) {
-    qkv.randomise(1, 1.5);
-    dout.randomise(2);
-    dqkv.randomise(3);
+    qkv.randomize(1, 1.5);
+    dout.randomize(2);
+    dqkv.randomize(3);
   }
   std::int64_t row() const {
     return std::int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
@@ -50,7 +50,7 @@ struct Problem {
   }
   void backward(Queue& q) {
     Array workspace(Dtype::fp32, {attention_backward_workspace(q, shape)});
-    workspace.randomise(4);
+    workspace.randomize(4);
     attention_backward(q, dtype, shape, to(0), to(key_at()), to(value_at()), dout.view(),
                        out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop,
                        workspace.view());
@@ -136,9 +136,9 @@ Reference reference(Problem const& p, Reals const& qkv) {
 /// The rules that streams run, on the host's teams of one thread.
 void run_flash(Problem& p, Queue& q) {
   Array delta(Dtype::fp32, {p.lse.numel()});
-  detail::attention_on_stream(q, p.dtype, p.shape, p.out.view(), p.lse.view(), p.in(0),
+  detail::attention_on_device(q, p.dtype, p.shape, p.out.view(), p.lse.view(), p.in(0),
                               p.in(p.key_at()), p.in(p.value_at()), p.drop);
-  detail::attention_backward_on_stream(
+  detail::attention_backward_on_device(
       q, p.dtype, p.shape, {p.to(0), p.to(p.key_at()), p.to(p.value_at())},
       {p.dout.view(), p.out.view(), p.lse.view()}, p.in(0), p.in(p.key_at()), p.in(p.value_at()),
       p.drop, delta.view().as<float>());
@@ -146,7 +146,7 @@ void run_flash(Problem& p, Queue& q) {
 
 /// A block of a device as threads of the host: the same instance of the rules, the same barriers.
 template <int Threads>
-struct BlockOfThreads {
+struct HostThreadBlock {
   struct Team {
     int number;
     std::barrier<>& meeting;
@@ -158,8 +158,8 @@ struct BlockOfThreads {
   template <class Rule>
   void operator()(char const*, Rule const& rule) const {
     std::barrier<> meeting(Threads);
-    std::vector<detail::Four> memory(Rule::scratch_floats / 4 + 1,
-                                     detail::Four{{NAN, NAN, NAN, NAN}});
+    std::vector<detail::Float4> memory(Rule::scratch_floats / 4 + 1,
+                                       detail::Float4{{NAN, NAN, NAN, NAN}});
     std::vector<std::thread> threads;
     for (int i = 0; i < Threads; ++i)
       threads.emplace_back([&, i] {
@@ -181,11 +181,11 @@ void run_flash_as_a_block(Problem& p) {
   detail::with_flash_width(p.shape.head_dim, [&](auto width) {
     constexpr int w = decltype(width)::value;
     detail::flash_forward<w, threads>(call, p.out.data(), p.lse.view().as<float>(),
-                                      BlockOfThreads<threads>());
+                                      HostThreadBlock<threads>());
     auto const rule = detail::flash_delta(call, saved, delta.view().as<float>());
     for (std::int64_t i = 0; i < p.lse.numel(); ++i) rule(i);
     detail::flash_backward<w, threads>(call, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, saved,
-                                       delta.view().as<float>(), BlockOfThreads<threads>());
+                                       delta.view().as<float>(), HostThreadBlock<threads>());
   });
 }
 
@@ -275,7 +275,7 @@ TEST_P(Attention, DeviceRulesInABlockOfThreads) {
     run_flash_as_a_block(p);
     expect_reference(p);
     Problem again = p;
-    again.dqkv.randomise(5);
+    again.dqkv.randomize(5);
     run_flash_as_a_block(again);
     EXPECT_TRUE(p.out == again.out && p.lse == again.lse && p.dqkv == again.dqkv)
         << "two runs give the same bits";

@@ -1,9 +1,9 @@
 #include "tessera/kernels/column_sums.hpp"
 
-#include "block_of_fibers.hpp"
-#include "detail/column_sums_rule.hpp"
+#include "detail/column_sums_device.hpp"
 #include "detail/element_types.hpp"
 #include "fake_device.hpp"
+#include "fiber_thread_block.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -18,8 +18,8 @@ struct Problem {
 
   Problem(Dtype from, Dtype to, std::int64_t r, std::int64_t c)
       : rows(r), columns(c), dout(from, {r, c}), dbias(to, {c}) {
-    dout.randomise(10);
-    dbias.randomise(11);
+    dout.randomize(10);
+    dbias.randomize(11);
     sums.resize(static_cast<std::size_t>(c));
     for (std::int64_t i = 0; i < r * c; ++i) sums[static_cast<std::size_t>(i % c)] += dout.get(i);
     added = sums;
@@ -61,7 +61,7 @@ TEST_P(ColumnSums, OfNoRowsAreZeroOrWhatWasThere) {
   auto const stream = memory::make_stream_queue("compute");
   for (Queue* q : {queue.get(), stream.get()}) {
     Array dbias(dtype, {40}), none(dtype, {0, 40}), workspace = workspace_for(*q, 0, 40);
-    dbias.randomise(1);
+    dbias.randomize(1);
     Array const before = dbias;
     bias_gradient(*q, dbias.view(), none.view(), true, workspace.view());
     q->record().wait("column sums", std::chrono::seconds(60));
@@ -76,14 +76,14 @@ TEST_P(ColumnSums, OfNoRowsAreZeroOrWhatWasThere) {
 template <class T, int N>
 void run_blocks(Problem& p, FiberOrder order, bool accumulate) {
   std::int64_t const block = detail::rows_of_column_tile<N>(p.rows, p.columns),
-                     blocks = detail::row_blocks(p.rows, block);
+                     blocks = detail::row_chunks(p.rows, block);
   std::vector<float> parts(static_cast<std::size_t>(blocks * p.columns), std::nanf(""));
   detail::ColumnTile<float, T, N, detail::column_tile_threads> const tiles{
       {parts.data()}, p.dout.view().as<T>(), p.rows, p.columns, block};
-  BlockOfFibers<detail::column_tile_threads>(order).run(tiles, tiles.teams());
+  FiberThreadBlock<detail::column_tile_threads>(order).run(tiles, tiles.teams());
   auto const last = detail::sum_of_column_parts<T, detail::column_parts_threads>(
       {.first = p.dbias.view().as<T>(), .accumulate = accumulate}, parts.data(), blocks, p.columns);
-  BlockOfFibers<detail::column_parts_threads>(order).run(last, last.teams());
+  FiberThreadBlock<detail::column_parts_threads>(order).run(last, last.teams());
 }
 
 TEST_P(ColumnSums, DeviceRulesInBlocksOfThreads) {
@@ -113,7 +113,7 @@ TEST(ColumnTiles, CoverTheShapesOfGpt2) {
   for (std::int64_t rows : {8192, 32768}) {
     for (std::int64_t columns : {768, 2304, 3072, 1600, 4800, 6400}) {
       std::int64_t const block = detail::rows_of_column_tile<8>(rows, columns),
-                         blocks = detail::row_blocks(rows, block);
+                         blocks = detail::row_chunks(rows, block);
       std::int64_t const tiles = blocks * ((columns + 255) / 256);
       EXPECT_GE(tiles, 700) << "fewer leave multiprocessors without work";
       EXPECT_LE(tiles, 1200);

@@ -1,9 +1,9 @@
 #include "tessera/kernels/cross_entropy.hpp"
 
-#include "block_of_fibers.hpp"
-#include "detail/cross_entropy_rule.hpp"
+#include "detail/cross_entropy_device.hpp"
 #include "detail/element_types.hpp"
 #include "fake_device.hpp"
+#include "fiber_thread_block.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -41,7 +41,7 @@ struct Data {
         targets(Dtype::int32, {rows}),
         losses(Dtype::fp32, {rows}),
         dlogits(out, {rows, columns}) {
-    logits.randomise(1, 8.0);
+    logits.randomize(1, 8.0);
     for (std::int64_t r = 0; r < rows; ++r)
       targets.set(r, r % 3 == 1 ? -100 : (r * 7919) % columns);
   }
@@ -136,7 +136,7 @@ void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool
         columns,
         stride,
         0.5f};
-    BlockOfFibers<threads>(order).run(rule, rows);
+    FiberThreadBlock<threads>(order).run(rule, rows);
   });
 }
 
@@ -165,7 +165,7 @@ TEST_P(CrossEntropy, DeviceRulesInBlocksOfThreads) {
 
 TEST_P(CrossEntropy, LargeLogitsDoNotOverflow) {
   Data d(dtype, dtype, 3, 300);
-  d.logits.randomise(2, 30000.0);
+  d.logits.randomize(2, 30000.0);
   Reference const want = reference(d.logits, d.targets, 300, 1.0);
   cross_entropy(*queue, d.losses.view(), d.dlogits.view(), d.logits.view(), d.targets.view(), 1.0f);
   expect_close(d.losses, want.losses);

@@ -26,14 +26,14 @@ namespace {
 class Everything {
  public:
   explicit Everything(Dtype dtype) : dtype_(dtype) {
-    tokens_.randomise(1, 20.0, 20.0);
-    targets_.randomise(2, 300.0, 300.0);
-    logits_.randomise(3, 5.0);
+    tokens_.randomize(1, 20.0, 20.0);
+    targets_.randomize(2, 300.0, 300.0);
+    logits_.randomize(3, 5.0);
   }
 
   void run(Queue& q) {
     elementwise(q);
-    normalise(q);
+    normalize(q);
     embed(q);
     attend(q);
     cross_entropy(q, array("losses", Dtype::fp32, {rows}).view(),
@@ -49,7 +49,7 @@ class Everything {
 
   Array& array(std::string const& name, Dtype dtype, std::initializer_list<std::int64_t> dims) {
     auto const [at, is_new] = arrays_.try_emplace(name, dtype, dims);
-    if (is_new) at->second.randomise(std::hash<std::string>{}(name), 1.0);
+    if (is_new) at->second.randomize(std::hash<std::string>{}(name), 1.0);
     return at->second;
   }
   TensorView matrix(std::string const& name) { return array(name, dtype_, {rows, columns}).view(); }
@@ -68,7 +68,7 @@ class Everything {
         q, vector("dbias"), matrix("a"), true,
         array("sums of columns", Dtype::fp32, {bias_gradient_workspace(q, rows, columns)}).view());
   }
-  void normalise(Queue& q) {
+  void normalize(Queue& q) {
     TensorView const mean = array("mean", Dtype::fp32, {rows}).view(),
                      rstd = array("rstd", Dtype::fp32, {rows}).view();
     layer_norm(q, matrix("normal"), mean, rstd, matrix("a"), vector("gamma"), vector("beta"),
@@ -112,7 +112,7 @@ class Everything {
     segment.master = state("master");
     segment.exp_avg = state("exp_avg");
     segment.exp_avg_sq =
-        array("exp_avg_sq", Dtype::fp32, {rows, columns}).randomise(9, 0.5, 0.5).view().as<float>();
+        array("exp_avg_sq", Dtype::fp32, {rows, columns}).randomize(9, 0.5, 0.5).view().as<float>();
     segment.gradient = matrix("a").data();
     segment.numel = rows * columns;
     segment.learning_rate = 0.1f;

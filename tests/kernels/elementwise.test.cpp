@@ -20,7 +20,7 @@ double gelu_slope(double x) {
 TEST_P(Elementwise, FillScaleAdd) {
   for (std::int64_t n : sizes) {
     Array out(dtype, {n}), in(Dtype::fp32, {n});
-    in.randomise(3);
+    in.randomize(3);
     fill(*queue, out.view(), 1.5f);
     scale(*queue, out.view(), -3.0f);
     add(*queue, out.view(), in.view());
@@ -32,8 +32,8 @@ TEST_P(Elementwise, FillScaleAdd) {
 
 TEST_P(Elementwise, AddToFp32) {
   Array sum(Dtype::fp32, {5000}), in(dtype, {5000});
-  sum.randomise(1);
-  in.randomise(2);
+  sum.randomize(1);
+  in.randomize(2);
   Reals want = sum.values();
   for (std::size_t i = 0; i < want.size(); ++i) want[i] += in.get(static_cast<std::int64_t>(i));
   add(*queue, sum.view(), in.view());
@@ -44,7 +44,7 @@ TEST_P(Elementwise, CastRoundsToNearest) {
   for (std::int64_t n : sizes) {
     for (Dtype from : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
       Array in(from, {n}), out(dtype, {n}), want(dtype, {n});
-      in.randomise(4, 100.0);
+      in.randomize(4, 100.0);
       for (std::int64_t i = 0; i < n; ++i) want.set(i, in.get(i));
       cast(*queue, out.view(), in.view());
       EXPECT_TRUE(out == want);
@@ -56,7 +56,7 @@ TEST_P(Elementwise, DropoutInPlaceAndApart) {
   for (std::int64_t n : sizes) {
     Dropout const drop{0.25f, 7, 9, 13};
     Array in(dtype, {n}), out(dtype, {n});
-    in.randomise(5);
+    in.randomize(5);
     Reals want = in.values();
     Reals const factor = dropout_factors(drop, n);
     for (std::size_t i = 0; i < want.size(); ++i) want[i] *= factor[i];
@@ -69,7 +69,7 @@ TEST_P(Elementwise, DropoutInPlaceAndApart) {
 
 TEST_P(Elementwise, DropoutOfRowsIsThatOfTheWhole) {
   Array whole(dtype, {12, 331}), parts(dtype, {12, 331}), in(dtype, {12, 331});
-  in.randomise(6);
+  in.randomize(6);
   Dropout drop{0.5f, 3, 4, 77};
   dropout(*queue, whole.view(), in.view(), drop);
   for (std::int64_t row : {0, 1, 5}) {
@@ -83,7 +83,7 @@ TEST_P(Elementwise, DropoutOfRowsIsThatOfTheWhole) {
 
 TEST_P(Elementwise, NoDropoutCopies) {
   Array in(dtype, {1000}), out(dtype, {1000});
-  in.randomise(5);
+  in.randomize(5);
   dropout(*queue, out.view(), in.view(), {});
   EXPECT_TRUE(in == out);
 }
@@ -93,8 +93,8 @@ TEST_P(Elementwise, ResidualAdd) {
     for (std::int64_t n : sizes) {
       Dropout const drop{p, 1, 2, 3};
       Array a(dtype, {n}), b(dtype, {n}), out(dtype, {n});
-      a.randomise(6);
-      b.randomise(7);
+      a.randomize(6);
+      b.randomize(7);
       Reals want = a.values();
       Reals const factor = dropout_factors(drop, n);
       for (std::size_t i = 0; i < want.size(); ++i)
@@ -113,8 +113,8 @@ TEST_P(Elementwise, ResidualAdd) {
 TEST_P(Elementwise, GeluAndItsGradient) {
   for (std::int64_t n : sizes) {
     Array in(dtype, {n}), out(dtype, {n}), dout(dtype, {n}), din(dtype, {n});
-    in.randomise(8, 6.0);
-    dout.randomise(9);
+    in.randomize(8, 6.0);
+    dout.randomize(9);
     Reals want(static_cast<std::size_t>(n)), slope(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i) {
       want[static_cast<std::size_t>(i)] = gelu(in.get(i));

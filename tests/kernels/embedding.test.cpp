@@ -43,8 +43,8 @@ void check_forward(Queue& q, Dtype dtype) {
       Array const tokens = make_tokens(batch, sequence);
       Array wte(dtype, {vocabulary, columns}), wpe(dtype, {places, columns}),
           out(dtype, {batch, sequence, columns});
-      wte.randomise(1);
-      wpe.randomise(2);
+      wte.randomize(1);
+      wpe.randomize(2);
       Dropout const drop{positions ? 0.3f : 0.0f, 3, 4, 5};
       Reals want = dropout_factors(drop, out.numel());
       for (std::int64_t i = 0; i < out.numel(); ++i) {
@@ -85,9 +85,9 @@ void check_backward(Queue& q, Dtype dtype, Dtype to, Tokens kind, Shape const& s
   std::int64_t const rows = std::max(vocabulary, tokens.numel());
   Array dwte(to, {rows, s.columns}), dwpe(to, {s.sequence + 4, s.columns}),
       dout(dtype, {s.batch, s.sequence, s.columns});
-  dwte.randomise(1);
-  dwpe.randomise(2);
-  dout.randomise(3);
+  dwte.randomize(1);
+  dwpe.randomize(2);
+  dout.randomize(3);
   Dropout const drop{p, 3, 4, 6};
   Reals const factor = dropout_factors(drop, dout.numel());
   Reals want_wte(static_cast<std::size_t>(dwte.numel())),

@@ -43,8 +43,8 @@ TEST(FastMath, Logistic) {
 TEST(PhiloxBlocks, AreThoseOfTheScalarGenerator) {
   Philox const random{0x0123456789ABCDEFull, 0xFEDCBA9876543210ull};
   for (std::uint64_t first : {0ull, 5ull, 0xFFFFFFF9ull, 0x1FFFFFFFFull}) {
-    std::uint32_t bits[philox_room(4 * 37)];
-    philox_blocks(random, first, 37, bits);
+    std::uint32_t bits[philox_capacity(4 * 37)];
+    philox_batch(random, first, 37, bits);
     for (std::uint64_t b = 0; b < 37; ++b) {
       Philox::Block const want = random(first + b);
       for (std::uint64_t k = 0; k < 4; ++k)

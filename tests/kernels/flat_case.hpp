@@ -109,7 +109,7 @@ inline std::vector<FlatPlace> flat_places() {
 /// What @p kernel makes of random operands.
 inline Array run_flat(Queue& q, FlatKernel const& kernel, std::int64_t numel, FlatPlace place) {
   auto const operand = [&](Dtype dtype, std::int64_t shift, std::uint64_t seed) {
-    return Guarded(q, Array(dtype, {numel}).randomise(seed, 3.0), shift);
+    return Guarded(q, Array(dtype, {numel}).randomize(seed, 3.0), shift);
   };
   Guarded const out = operand(kernel.out, place.out, 1), a = operand(kernel.a, place.a, 2),
                 b = operand(kernel.b, place.b, 3);

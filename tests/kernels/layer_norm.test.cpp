@@ -1,10 +1,10 @@
 #include "tessera/kernels/layer_norm.hpp"
 
-#include "block_of_fibers.hpp"
-#include "detail/column_sums_rule.hpp"
+#include "detail/column_sums_device.hpp"
 #include "detail/element_types.hpp"
-#include "detail/layer_norm_rules.hpp"
+#include "detail/layer_norm_device.hpp"
 #include "fake_device.hpp"
+#include "fiber_thread_block.hpp"
 #include "reference.hpp"
 
 namespace tessera::kernels::test {
@@ -15,7 +15,7 @@ constexpr float epsilon = 1e-5f;
 struct Reference {
   Reals out, mean, rstd;
 };
-Reference normalise(Reals const& in, Reals const& gamma, Reals const& beta) {
+Reference normalize(Reals const& in, Reals const& gamma, Reals const& beta) {
   std::size_t const columns = gamma.size(), rows = in.size() / columns;
   Reference r{Reals(in.size()), Reals(rows), Reals(rows)};
   for (std::size_t row = 0; row < rows; ++row) {
@@ -35,7 +35,7 @@ Reference normalise(Reals const& in, Reals const& gamma, Reals const& beta) {
 
 /// sum(dout * layer_norm(in)), whose gradient the backward pass computes.
 double loss(Reals const& in, Reals const& gamma, Reals const& beta, Reals const& dout) {
-  Reals const out = normalise(in, gamma, beta).out;
+  Reals const out = normalize(in, gamma, beta).out;
   double sum = 0;
   for (std::size_t i = 0; i < out.size(); ++i) sum += out[i] * dout[i];
   return sum;
@@ -46,7 +46,7 @@ struct Gradients {
 };
 Gradients gradients(Reals const& in, Reals const& gamma, Reals const& beta, Reals const& dout) {
   std::size_t const columns = gamma.size(), rows = in.size() / columns;
-  Reference const r = normalise(in, gamma, beta);
+  Reference const r = normalize(in, gamma, beta);
   Gradients g{Reals(in.size()), Reals(columns), Reals(columns)};
   for (std::size_t row = 0; row < rows; ++row) {
     double h = 0, hx = 0;
@@ -78,10 +78,10 @@ struct Case : KernelTest {
           dout(t, {rows, columns}),
           mean(Dtype::fp32, {rows}),
           rstd(Dtype::fp32, {rows}) {
-      in.randomise(1, 2.0, 0.5);
-      gamma.randomise(2, 0.5, 1.0);
-      beta.randomise(3);
-      dout.randomise(4);
+      in.randomize(1, 2.0, 0.5);
+      gamma.randomize(2, 0.5, 1.0);
+      beta.randomize(3);
+      dout.randomize(4);
     }
   };
 };
@@ -94,7 +94,7 @@ TEST_P(LayerNorm, Forward) {
       Data d(dtype, rows, columns);
       layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
                  d.beta.view(), epsilon);
-      Reference const want = normalise(d.in.values(), d.gamma.values(), d.beta.values());
+      Reference const want = normalize(d.in.values(), d.gamma.values(), d.beta.values());
       expect_close(d.out, want.out);
       expect_close(d.mean, want.mean);
       expect_close(d.rstd, want.rstd);
@@ -104,17 +104,17 @@ TEST_P(LayerNorm, Forward) {
 
 TEST_P(LayerNorm, LargeMeanDoesNotCancel) {
   Data d(Dtype::fp32, 3, 768);
-  d.in.randomise(5, 1.0, 1000.0);
+  d.in.randomize(5, 1.0, 1000.0);
   layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
              d.beta.view(), epsilon);
-  expect_close(d.out, normalise(d.in.values(), d.gamma.values(), d.beta.values()).out, 2e-4);
+  expect_close(d.out, normalize(d.in.values(), d.gamma.values(), d.beta.values()).out, 2e-4);
 }
 
 TEST_P(LayerNorm, WithResidualAndDropout) {
   for (float p : {0.0f, 0.2f}) {
     Data d(dtype, 5, 301);
     Array branch(dtype, {5, 301}), sum(dtype, {5, 301});
-    branch.randomise(6);
+    branch.randomize(6);
     Dropout const drop{p, 8, 9, 10};
     Reals want = d.in.values();
     Reals const factor = dropout_factors(drop, d.in.numel());
@@ -123,7 +123,7 @@ TEST_P(LayerNorm, WithResidualAndDropout) {
     residual_layer_norm(*queue, sum.view(), d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(),
                         branch.view(), drop, d.gamma.view(), d.beta.view(), epsilon);
     expect_close(sum, want);
-    expect_close(d.out, normalise(sum.values(), d.gamma.values(), d.beta.values()).out);
+    expect_close(d.out, normalize(sum.values(), d.gamma.values(), d.beta.values()).out);
     Array apart(dtype, {5, 301});
     residual_add(*queue, apart.view(), d.in.view(), branch.view(), drop);
     EXPECT_TRUE(apart == sum) << "the fused kernel and residual_add agree";
@@ -144,9 +144,9 @@ struct BackwardCase {
     auto const host = memory::make_inline_queue("reference");
     layer_norm(*host, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
                d.beta.view(), epsilon);
-    din.randomise(7);
-    dgamma.randomise(8);
-    dbeta.randomise(9);
+    din.randomize(7);
+    dgamma.randomize(8);
+    dbeta.randomize(9);
     want = gradients(d.in.values(), d.gamma.values(), d.beta.values(), d.dout.values());
     more = want;
     for (std::size_t i = 0; i < more.din.size(); ++i)
@@ -172,7 +172,7 @@ void check_backward(Queue& q, Dtype dtype) {
       if (rows > 1000 && columns != 257) continue;
       BackwardCase p(dtype, rows, columns);
       Array workspace(Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)});
-      workspace.randomise(10);
+      workspace.randomize(10);
       auto const run = [&](bool accumulate, Gradients const& expected) {
         layer_norm_backward(q, p.din.view(), accumulate, p.dgamma.view(), p.dbeta.view(),
                             accumulate, p.d.dout.view(), p.d.in.view(), p.d.mean.view(),
@@ -204,13 +204,13 @@ void run_in_blocks(Dtype dtype, std::int64_t columns, FiberOrder order, Make con
     using T = typename decltype(tag)::type;
     ASSERT_TRUE(detail::with_norm_team<T>(columns, [&](auto threads) {
       auto const rule = make(tag, threads);
-      BlockOfFibers<decltype(threads)::value>(order).run(rule, rule.teams());
+      FiberThreadBlock<decltype(threads)::value>(order).run(rule, rule.teams());
     }));
   });
 }
 
 template <class T, int Threads>
-detail::TeamNormalise<T, Threads> rule_of(Case::Data& d, ConstTensorView in) {
+detail::TeamNormalize<T, Threads> rule_of(Case::Data& d, ConstTensorView in) {
   return {d.out.view().as<T>(), d.mean.view().as<float>(), d.rstd.view().as<float>(),
           in.as<T>(),           d.gamma.view().as<T>(),    d.beta.view().as<T>(),
           d.mean.numel(),       d.gamma.numel(),           epsilon};
@@ -228,7 +228,7 @@ TEST_P(LayerNorm, DeviceRulesInBlocksOfThreads) {
       };
       run(d, FiberOrder::ascending);
       run(again, FiberOrder::descending);
-      Reference const want = normalise(d.in.values(), d.gamma.values(), d.beta.values());
+      Reference const want = normalize(d.in.values(), d.gamma.values(), d.beta.values());
       expect_close(d.out, want.out);
       expect_close(d.mean, want.mean);
       expect_close(d.rstd, want.rstd);
@@ -244,29 +244,29 @@ TEST_P(LayerNorm, DeviceRulesWithResidualAndDropout) {
     Data d(dtype, rows, columns);
     Array branch(dtype, {rows, columns}), sum(dtype, {rows, columns}),
         apart(dtype, {rows, columns});
-    branch.randomise(6);
+    branch.randomize(6);
     Dropout const drop{p, 8, 9, 10};
     run_in_blocks(dtype, columns, FiberOrder::ascending, [&](auto tag, auto threads) {
       using T = typename decltype(tag)::type;
       constexpr int size = decltype(threads)::value;
-      return detail::TeamResidualNormalise<T, size>{
+      return detail::TeamResidualNormalize<T, size>{
           sum.view().as<T>(), d.in.view().template as<T>(), branch.view().as<T>(),
           detail::DropoutFactors(drop), rule_of<T, size>(d, sum.view())};
     });
     residual_add(*queue, apart.view(), d.in.view(), branch.view(), drop);
     EXPECT_TRUE(apart == sum) << "the sum is that of residual_add, bit for bit";
-    expect_close(d.out, normalise(sum.values(), d.gamma.values(), d.beta.values()).out);
+    expect_close(d.out, normalize(sum.values(), d.gamma.values(), d.beta.values()).out);
   }
 }
 
 /// Both launches of a device.
 void run_backward_in_blocks(BackwardCase& p, FiberOrder order, bool accumulate) {
   std::int64_t const rows = p.d.mean.numel(), columns = p.d.gamma.numel(),
-                     block = detail::rows_of_norm_block(rows), blocks = (rows + block - 1) / block;
+                     block = detail::rows_per_norm_chunk(rows), blocks = (rows + block - 1) / block;
   std::vector<float> parts(static_cast<std::size_t>(2 * columns * blocks), std::nanf(""));
   run_in_blocks(p.d.in.dtype(), columns, order, [&](auto tag, auto threads) {
     using T = typename decltype(tag)::type;
-    return detail::TeamNormaliseBackward<T, decltype(threads)::value>{
+    return detail::TeamNormalizeBackward<T, decltype(threads)::value>{
         p.din.view().as<T>(),
         p.d.dout.view().template as<T>(),
         p.d.in.view().template as<T>(),
@@ -282,7 +282,7 @@ void run_backward_in_blocks(BackwardCase& p, FiberOrder order, bool accumulate) 
   auto const last = detail::sum_of_column_parts<float, detail::column_parts_threads>(
       {p.dgamma.view().as<float>(), p.dbeta.view().as<float>(), columns, accumulate}, parts.data(),
       blocks, 2 * columns);
-  BlockOfFibers<detail::column_parts_threads>(order).run(last, last.teams());
+  FiberThreadBlock<detail::column_parts_threads>(order).run(last, last.teams());
 }
 
 TEST_P(LayerNorm, DeviceRulesOfTheBackwardPass) {

@@ -67,7 +67,7 @@ class Array {
     return out;
   }
   /// Uniform in [-size, size) + middle, rounded to the dtype.
-  Array& randomise(std::uint64_t seed, double size = 1.0, double middle = 0.0) {
+  Array& randomize(std::uint64_t seed, double size = 1.0, double middle = 0.0) {
     Philox const random{seed, 1};
     for (std::int64_t i = 0; i < numel(); ++i)
       set(i, middle + size * (2.0 * random.uniform(static_cast<std::uint64_t>(i)) - 1.0));
@@ -95,7 +95,7 @@ class Array {
   std::vector<std::byte> bytes_;
 };
 
-/// Half the distance between neighbouring numbers of a dtype, relative.
+/// Half the distance between neighboring numbers of a dtype, relative.
 inline double rounding(Dtype dtype) {
   switch (dtype) {
     case Dtype::bf16:

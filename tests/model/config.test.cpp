@@ -127,7 +127,7 @@ TEST(Config, UnitsCarryTheNamesOfTransformers) {
   EXPECT_EQ(units[3].parameters.size(), 2u);
 }
 
-TEST(Config, InitialisationAndDecayFollowTransformers) {
+TEST(Config, InitializationAndDecayFollowTransformers) {
   auto const model = make_model(tiny(), Dtype::fp32);
   std::map<std::string, memory::ParameterSpec> by_name;
   for (auto const& unit : model->units())

@@ -75,7 +75,7 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
   });
   auto const queue = memory::make_stream_queue("compute");
   Arena arena("activations", memory::Purpose::activations);
-  Pass const pass{.compute = *queue, .arena = arena, .dtype = dtype, .batch = 1, .sequence = rows};
+  PassContext const pass{.compute = *queue, .arena = arena, .dtype = dtype, .batch = 1, .sequence = rows};
   TensorView const hidden = pass.allocate(rows, width), dhidden = pass.allocate(rows, width),
                    losses = pass.allocate_fp32(rows);
   TensorView const targets = arena.allocate(Dtype::int32, {rows}),

@@ -1,5 +1,5 @@
 #pragma once
-/// Element-wise kernels. All run on @p q in its order, never synchronise, never allocate. T is
+/// Element-wise kernels. All run on @p q in its order, never synchronize, never allocate. T is
 /// fp32, fp16 or bf16 as the views say; arithmetic is fp32. "accumulate" adds to the output instead
 /// of overwriting it.
 

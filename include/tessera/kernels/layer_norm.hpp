@@ -1,5 +1,5 @@
 #pragma once
-/// Layer normalisation over the last dimension.  Ba, Kiros, Hinton, arXiv 1607.06450.
+/// Layer normalization over the last dimension.  Ba, Kiros, Hinton, arXiv 1607.06450.
 
 #include "tessera/kernels/elementwise.hpp"
 
@@ -17,7 +17,7 @@ void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView me
                          ConstTensorView residual, ConstTensorView branch, Dropout const& drop,
                          ConstTensorView gamma, ConstTensorView beta, float epsilon);
 
-/// din (+)= gradient with respect to the normalised input (accumulate_din: the residual stream's
+/// din (+)= gradient with respect to the normalized input (accumulate_din: the residual stream's
 /// gradient is already there); dgamma, dbeta [C] (+)= theirs. Deterministic: rows are summed in
 /// blocks, then the blocks, both in an order that the shape gives. Traffic on a device, 16-bit
 /// elements, C a multiple of 8 up to 4096: 6 R C bytes (8 with accumulate_din), and at most R C / 2

@@ -167,15 +167,15 @@ struct AdamWTiles {
 template <class G, class W>
 struct AdamWPacks {
   static constexpr int pack = 4, packs = 2;
-  static constexpr std::int64_t tile = std::int64_t{warp_lanes} * pack * packs;
+  static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
   AdamWBatch<G, W> batch;
 
   static std::int32_t shift_of(AdamWRun const& r) {
-    int const shift = elements_after_border(r.master, pack);
-    bool const shared = shares_borders(r.exp_avg, pack, shift) &&
-                        shares_borders(r.exp_avg_sq, pack, shift) &&
-                        shares_borders(static_cast<G const*>(r.gradient), pack, shift) &&
-                        shares_borders(static_cast<W const*>(r.weights_out), pack, shift);
+    int const shift = elements_past_boundary(r.master, pack);
+    bool const shared = shares_boundary(r.exp_avg, pack, shift) &&
+                        shares_boundary(r.exp_avg_sq, pack, shift) &&
+                        shares_boundary(static_cast<G const*>(r.gradient), pack, shift) &&
+                        shares_boundary(static_cast<W const*>(r.weights_out), pack, shift);
     return shared ? shift : AdamWRun::unaligned;
   }
   static std::int64_t tiles_of(AdamWRun const& r) {
@@ -183,20 +183,20 @@ struct AdamWPacks {
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
-    std::int64_t const index = thread / warp_lanes, lane = thread % warp_lanes;
+    std::int64_t const index = thread / warp_size, lane = thread % warp_size;
     AdamWRun const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile - (r.shift > 0 ? r.shift : 0);
     if (r.shift >= 0 && begin >= 0 && begin + tile <= r.numel)
       return whole_packs(r, begin + lane * pack);
     AdamWCoefficients c;
     if (!batch.decide(c)) return;
-    for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_lanes)
+    for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_size)
       if (i >= 0) one_element(c, r, i);
   }
 
  private:
   KOKKOS_FUNCTION void whole_packs(AdamWRun const& r, std::int64_t first) const {
-    constexpr std::int64_t stride = std::int64_t{warp_lanes} * pack;
+    constexpr std::int64_t stride = std::int64_t{warp_size} * pack;
     Pack<float, pack> p[packs], m[packs], v[packs];
     Pack<G, pack> g[packs];
     TESSERA_UNROLL

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "detail/attention_flash_run.hpp"
+#include "detail/attention_device_call.hpp"
 
 namespace tessera::kernels::detail {
 

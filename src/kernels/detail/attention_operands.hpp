@@ -12,7 +12,7 @@
 
 namespace tessera::kernels::detail {
 
-inline constexpr int widest_head = 256;
+inline constexpr int max_head_dim = 256;
 
 /// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim.
 template <class T>

@@ -38,17 +38,17 @@ inline void unpack_row(T* out, float const* row, int head_dim, float factor) {
 
 /// The run of keys that a block of tile_rows queries from position t sees in the key tile from
 /// position s.
-struct BlockSpan {
+struct KeySpan {
   int keys;    ///< that any row of the block sees; <= 0: none
   int padded;  ///< to whole vectors
 };
-inline BlockSpan span_of(std::int64_t t, std::int64_t s, std::int64_t sequence) {
+inline KeySpan span_of(std::int64_t t, std::int64_t s, std::int64_t sequence) {
   std::int64_t const last = std::min(t + tile_rows, sequence) - 1;
   int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, last - s + 1));
   return {keys, (keys + tile_lanes - 1) / tile_lanes * tile_lanes};
 }
 /// Keys that row r of the block sees, at least one in a block that sees any.
-inline int keys_of_row(BlockSpan const& span, std::int64_t t, int r, std::int64_t s) {
+inline int keys_of_row(KeySpan const& span, std::int64_t t, int r, std::int64_t s) {
   return static_cast<int>(std::min<std::int64_t>(span.keys, t + r - s + 1));
 }
 
@@ -56,8 +56,8 @@ inline void check_attention(AttentionShape const& shape) {
   TESSERA_VALIDATE(shape.heads > 0 && shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0,
                    ConfigError, "attention with ", shape.heads, " heads and ", shape.kv_heads,
                    " key-value heads: the second number must divide the first");
-  TESSERA_VALIDATE(shape.head_dim > 0 && shape.head_dim <= widest_head, ConfigError,
-                   "attention heads are ", shape.head_dim, " wide; 1 to ", widest_head,
+  TESSERA_VALIDATE(shape.head_dim > 0 && shape.head_dim <= max_head_dim, ConfigError,
+                   "attention heads are ", shape.head_dim, " wide; 1 to ", max_head_dim,
                    " are supported, use more heads");
 }
 

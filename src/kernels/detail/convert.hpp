@@ -1,5 +1,5 @@
 #pragma once
-/// Elements to fp32 and back inside vectorised loops. A device has instructions for fp16 (PTX ISA,
+/// Elements to fp32 and back inside vectorized loops. A device has instructions for fp16 (PTX ISA,
 /// "cvt": subnormal numbers are kept, .rn is to nearest even); as they drop the sign of a NaN, it
 /// is put back: the bits are those of float16's own conversions.
 
@@ -25,7 +25,7 @@ TESSERA_FUNCTION inline float load(float16 value) {
 }
 TESSERA_FUNCTION inline float load(bfloat16 value) { return value; }
 
-/// The bits are written, not an object: copies of class objects keep compilers from vectorising the
+/// The bits are written, not an object: copies of class objects keep compilers from vectorizing the
 /// loop around them.
 TESSERA_FUNCTION inline void store(float& out, float value) { out = value; }
 TESSERA_FUNCTION inline void store(float16& out, float value) {

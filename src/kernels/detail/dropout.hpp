@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "detail/pack.hpp"
-#include "detail/philox_blocks.hpp"
+#include "detail/philox_batch.hpp"
 #include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::kernels::detail {
@@ -30,10 +30,10 @@ struct DropoutFactors {
   /// drawn, then shifted into place.
   template <int N>
   TESSERA_FUNCTION void fill(std::uint64_t begin, int count, float (&out)[N]) const {
-    std::uint32_t bits[philox_room(N)];
+    std::uint32_t bits[philox_capacity(N)];
     std::uint64_t const block = (first + begin) >> 2;
     int const shift = static_cast<int>((first + begin) & 3);
-    philox_blocks(random, block, (shift + count + 3) >> 2, bits);
+    philox_batch(random, block, (shift + count + 3) >> 2, bits);
     float const limit = p,
                 kept = keep;  // a member read under a condition would keep the loop scalar
 #pragma omp simd

@@ -1,5 +1,5 @@
 #pragma once
-/// Branch-free single-precision functions that compilers vectorise inside a loop (calls into the C
+/// Branch-free single-precision functions that compilers vectorize inside a loop (calls into the C
 /// library would not be).
 
 #include <bit>

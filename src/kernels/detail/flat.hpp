@@ -1,10 +1,10 @@
 #pragma once
 /// Element-wise kernels: out[i] = op(a[i], b[i]), with as many inputs as there are.
 ///
-/// The host runs the loop that compilers vectorise. On a stream a warp takes a tile of neighbouring
+/// The host runs the loop that compilers vectorize. On a stream a warp takes a tile of neighboring
 /// packs, one a lane: a pack is 16 bytes of the widest operand, and each lane reads 64 bytes before
 /// it computes, so that enough of them are under way. Operands that do not share their packs'
-/// borders, and the tiles at both ends, go element by element, neighbouring lanes at neighbouring
+/// borders, and the tiles at both ends, go element by element, neighboring lanes at neighboring
 /// elements. An element's result is the same in all ways. An output may be an input, not overlap
 /// one.
 
@@ -25,7 +25,7 @@ struct Flat {
   static constexpr int pack =
       16 / std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
   static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, a lane
-  static constexpr std::int64_t tile = std::int64_t{warp_lanes} * pack * packs;
+  static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
 
   Op op;
   Out* out;
@@ -48,10 +48,10 @@ struct Flat {
     }
   }
 
-  /// A lane's packs of a whole tile; they begin at elements first + k * warp_lanes * pack, at
+  /// A lane's packs of a whole tile; they begin at elements first + k * warp_size * pack, at
   /// borders of every operand.
   KOKKOS_FUNCTION void whole_packs(std::int64_t first) const {
-    constexpr std::int64_t stride = std::int64_t{warp_lanes} * pack;
+    constexpr std::int64_t stride = std::int64_t{warp_size} * pack;
     Pack<A, pack> x[packs];
     Pack<B, pack> y[packs];
     TESSERA_UNROLL
@@ -115,10 +115,10 @@ struct FlatOnDevice {
   bool aligned;  ///< all operands share their packs' borders
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
-    std::int64_t const begin = thread / warp_lanes * Rule::tile - shift, lane = thread % warp_lanes;
+    std::int64_t const begin = thread / warp_size * Rule::tile - shift, lane = thread % warp_size;
     if (aligned && begin >= 0 && begin + Rule::tile <= numel)
       return rule.whole_packs(begin + lane * Rule::pack);
-    for (std::int64_t i = begin + lane; i < begin + Rule::tile && i < numel; i += warp_lanes)
+    for (std::int64_t i = begin + lane; i < begin + Rule::tile && i < numel; i += warp_size)
       if (i >= 0) rule.one_element(i);
   }
 };
@@ -126,8 +126,8 @@ struct FlatOnDevice {
 template <class Op, class Out, class A, class B>
 FlatOnDevice<Flat<Op, Out, A, B>> on_device(Flat<Op, Out, A, B> const& rule, std::int64_t numel) {
   constexpr int pack = Flat<Op, Out, A, B>::pack;
-  int const shift = elements_after_border(rule.out, pack);
-  bool const aligned = shares_borders(rule.a, pack, shift) && shares_borders(rule.b, pack, shift);
+  int const shift = elements_past_boundary(rule.out, pack);
+  bool const aligned = shares_boundary(rule.a, pack, shift) && shares_boundary(rule.b, pack, shift);
   return {rule, numel, shift, aligned};
 }
 
@@ -137,9 +137,9 @@ void parallel_flat(Queue& q, char const* name, std::int64_t numel, Rule const& r
   if (numel <= 0) return;
   if (q.kind() != QueueKind::stream)
     return launch_on_host(q, name, (numel + host_range - 1) / host_range,
-                          CallWithBlock<CallWithRange<Rule>>{{rule}, numel, host_range});
+                          CallWithChunk<CallWithRange<Rule>>{{rule}, numel, host_range});
   auto const device = on_device(rule, numel);
-  parallel_for(q, name, (numel + device.shift + Rule::tile - 1) / Rule::tile * warp_lanes, device);
+  parallel_for(q, name, (numel + device.shift + Rule::tile - 1) / Rule::tile * warp_size, device);
 }
 
 }  // namespace tessera::kernels::detail

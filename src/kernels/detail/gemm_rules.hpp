@@ -56,12 +56,12 @@ struct BeginWithBias {
   T const* bias;
   std::int64_t columns, ld;
   bool accumulate;
-  template <class Lanes>
-  KOKKOS_FUNCTION void operator()(Lanes const& lanes, std::int64_t r) const {
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t r) const {
     TC* const row = c + r * ld;
     bool const add = accumulate;
     T const* const b = bias;
-    for_chunks(lanes, columns, [=](std::int64_t first, int count) {
+    for_chunks(team, columns, [=](std::int64_t first, int count) {
 #pragma omp simd
       for (std::int64_t j = first; j < first + count; ++j) {
         float const old = add ? static_cast<float>(row[j]) : 0.0f;

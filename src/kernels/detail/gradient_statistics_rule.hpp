@@ -78,7 +78,7 @@ KOKKOS_FUNCTION double squares_of_lane(T const* in, std::int64_t count, std::int
   double sum = 0.0;
   std::int64_t const stride = size * pack;
   std::int64_t i = rank * pack;
-  if (elements_after_border(in, pack) == 0) {
+  if (elements_past_boundary(in, pack) == 0) {
     for (; i + (packs - 1) * stride + pack <= count; i += packs * stride) {
       Pack<T, pack> x[packs];
       TESSERA_UNROLL
@@ -127,7 +127,7 @@ struct SquaresOfRuns {
     std::int64_t const begin = (index - run[low].first_block) * gradient_block,
                        rest = run[low].numel - begin;
     std::int64_t const end = begin + (rest < gradient_block ? rest : gradient_block);
-    if constexpr (std::is_same_v<Lanes, SingleLane>) {
+    if constexpr (std::is_same_v<Lanes, SingleThread>) {
       SumOfSquares<T>{partial, in}(index, begin, end);
     } else {
       double const sum =

@@ -1,11 +1,12 @@
 #pragma once
-/// The one place where kernels reach an execution space: host threads for inline and worker queues,
-/// a CUDA stream otherwise.
+/// Launches a rule on the execution space of a queue: host threads for inline and worker queues, a
+/// CUDA stream otherwise.
 ///
-/// A rule is a plain functor with KOKKOS_FUNCTION operator(); the same type is compiled for both
-/// spaces, so there are no extended lambdas. Rules get contiguous ranges, not single elements,
-/// because the loop inside a rule is what the host compiler vectorises. Nothing here allocates
-/// device memory, fences, or reads results back. Names begin with "tessera::kernels::".
+/// A rule is a plain functor with KOKKOS_FUNCTION operator(). parallel_for and parallel_rows
+/// compile the same type for both spaces, so there are no extended lambdas. A rule gets contiguous
+/// ranges, not single elements, because the host compiler vectorizes the loop inside the rule. No
+/// function here allocates device memory, fences or reads results back. Kernel names begin with
+/// "tessera::kernels::".
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
@@ -22,14 +23,14 @@ using memory::Queue;
 using memory::QueueKind;
 using HostSpace = Kokkos::DefaultHostExecutionSpace;
 
-/// Elements of one host range: large enough to hide the dispatch, small enough to share evenly.
+/// Elements of one host range: large enough to hide the dispatch, small enough to balance threads.
 inline constexpr std::int64_t host_range = 4096;
-/// Threads that share one row on the device.
-inline constexpr int device_lanes = 128;
+/// Threads of a CUDA thread block that share one row.
+inline constexpr int threads_per_row = 128;
 
-/// The worker that has a whole row for itself: on the host, one thread and its vector unit.
-struct SingleLane {
-  static constexpr int chunk = 256;  ///< neighbouring elements that a lane takes at a time
+/// A team of one: a host thread and its vector unit process a complete row.
+struct SingleThread {
+  static constexpr int chunk = 256;  ///< neighboring elements that a thread processes per call
   static constexpr std::int64_t rank() { return 0; }
   static constexpr std::int64_t size() { return 1; }
   template <class T>
@@ -39,14 +40,14 @@ struct SingleLane {
   KOKKOS_FUNCTION float max(float value) const { return value; }
 };
 
-/// The threads of a device block that share one row.
+/// The threads of a CUDA thread block, which share one row.
 template <class Member>
-struct TeamLanes {
+struct ThreadTeam {
   static constexpr int chunk = 4;
   Member const& member;
   KOKKOS_FUNCTION std::int64_t rank() const { return member.team_rank(); }
   KOKKOS_FUNCTION std::int64_t size() const { return member.team_size(); }
-  /// Of all lanes, known to all lanes.
+  /// Reduction over the team; every thread gets the result.
   template <class T>
   KOKKOS_FUNCTION T sum(T value) const {
     member.team_reduce(Kokkos::Sum<T>(value));
@@ -58,21 +59,21 @@ struct TeamLanes {
   }
 };
 
-/// body(first, count) for this lane's chunks of a row of `columns` elements; the same elements in
-/// every pass over the row, so that a lane may read back what it wrote.
-template <class Lanes, class Body>
-KOKKOS_FUNCTION void for_chunks(Lanes const& lanes, std::int64_t columns, Body const& body) {
-  for (std::int64_t c = lanes.rank() * Lanes::chunk; c < columns; c += lanes.size() * Lanes::chunk)
-    body(c, static_cast<int>(columns - c < Lanes::chunk ? columns - c : Lanes::chunk));
+/// body(first, count) for this thread's chunks of a row of `columns` elements. A thread gets the
+/// same elements in every pass over the row, so it may read back what it wrote.
+template <class Team, class Body>
+KOKKOS_FUNCTION void for_chunks(Team const& team, std::int64_t columns, Body const& body) {
+  for (std::int64_t c = team.rank() * Team::chunk; c < columns; c += team.size() * Team::chunk)
+    body(c, static_cast<int>(columns - c < Team::chunk ? columns - c : Team::chunk));
 }
 
 template <class Rule>
-struct CallWithBlock {
+struct CallWithChunk {
   Rule rule;
-  std::int64_t numel, block;
+  std::int64_t numel, chunk;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    std::int64_t const begin = i * block;
-    rule(i, begin, begin + block < numel ? begin + block : numel);
+    std::int64_t const begin = i * chunk;
+    rule(i, begin, begin + chunk < numel ? begin + chunk : numel);
   }
 };
 template <class Rule>
@@ -85,18 +86,18 @@ struct CallWithRange {
 template <class Rule>
 struct CallWithRow {
   Rule rule;
-  KOKKOS_FUNCTION void operator()(std::int64_t row) const { rule(SingleLane{}, row); }
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const { rule(SingleThread{}, row); }
 };
 template <class Rule>
 struct CallWithTeam {
   Rule rule;
   template <class Member>
   KOKKOS_FUNCTION void operator()(Member const& member) const {
-    rule(TeamLanes<Member>{member}, static_cast<std::int64_t>(member.league_rank()));
+    rule(ThreadTeam<Member>{member}, static_cast<std::int64_t>(member.league_rank()));
   }
 };
 
-/// A team with scratch memory of its own, for rules that are called as rule(team, index).
+/// A team with scratch memory, for rules that are called as rule(team, index).
 template <class Member>
 class ScratchTeam {
  public:
@@ -107,15 +108,14 @@ class ScratchTeam {
   KOKKOS_FUNCTION int rank() const { return member_.team_rank(); }
   KOKKOS_FUNCTION void barrier() const { member_.team_barrier(); }
   KOKKOS_FUNCTION float* scratch() const { return scratch_; }
-  /// other <- the values of the thread of this warp whose rank differs by the bits of @p mask.
-  /// Called by whole warps.
+  /// Warp shuffle (__shfl_xor_sync): other = values of the thread whose rank is rank() ^ mask. All
+  /// threads of the warp must call it. Teams on the host have one thread and get their own values.
   template <int N>
   KOKKOS_FUNCTION void exchange(float const (&value)[N], int mask, float (&other)[N]) const {
 #ifdef __CUDA_ARCH__
     for (int i = 0; i < N; ++i) other[i] = __shfl_xor_sync(0xFFFFFFFFu, value[i], mask);
 #else
-    for (int i = 0; i < N; ++i)
-      other[i] = value[i];  // teams of one thread have nothing to exchange
+    for (int i = 0; i < N; ++i) other[i] = value[i];
     (void)mask;
 #endif
   }
@@ -136,17 +136,17 @@ struct CallWithScratch {
 };
 
 #ifdef KOKKOS_ENABLE_CUDA
-/// The Kokkos instance of a stream; made once per stream, dropped when Kokkos ends.
+/// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
+/// finalizes.
 Kokkos::Cuda const& device_space(void* native_stream);
 #endif
 
-/// Rules travel as a kernel's parameters. Without the hint Kokkos puts what is larger than 512
-/// bytes into constant memory, of which there is one place, and makes the host wait for the former
-/// kernel that used it.
+/// Passes rules as kernel parameters. Without the hint Kokkos copies rules larger than 512 bytes to
+/// constant memory, which has one slot, and the host waits for the previous kernel that used it.
 using ByParameter = Kokkos::Experimental::WorkItemProperty::HintLightWeight_t;
 
-/// Neighbouring indices go to the same host thread; worker queues, and streams that are not CUDA's,
-/// run the kernel in their own order.
+/// Static schedule: neighboring indices run on the same host thread. Worker queues, and stream
+/// queues without CUDA, run the kernel in their own order.
 template <class Space, class Rule>
 void launch_range(Space const& space, char const* name, std::int64_t n, Rule const& rule) {
   using Policy = Kokkos::RangePolicy<Space, Kokkos::Schedule<Kokkos::Static>,
@@ -172,31 +172,25 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
   launch_on_host(q, name, n, rule);
 }
 
-/// rule(block, begin, end) for blocks of `block` elements, the last one shorter: a division that
-/// depends on n and block only, for partial sums that must not depend on the number of threads.
-template <class Rule>
-void parallel_blocks(Queue& q, char const* name, std::int64_t n, std::int64_t block,
-                     Rule const& rule) {
-  parallel_for(q, name, (n + block - 1) / block, CallWithBlock<Rule>{rule, n, block});
-}
-
-/// rule(lanes, row) for row in [0, rows): the lanes share the row in chunks, see for_chunks.
+/// rule(team, row) for row in [0, rows): the threads of a team share the row in chunks
+/// (for_chunks).
 template <class Rule>
 void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& rule) {
   if (rows <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) {
     Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
-        device_space(q.native_stream()), static_cast<int>(rows), device_lanes);
+        device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
     return Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
   }
 #endif
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
 }
 
-/// rule(team, index) for index in [0, teams): teams of `Threads` threads with Rule::scratch_floats
-/// of scratch each, in level 0 (a block's shared memory) on a device, in level 1 on the host, where
-/// level 0 is small. 512 threads share a multiprocessor: 128 registers a thread.
+/// rule(team, index) for index in [0, teams). A team has `Threads` threads and Rule::scratch_floats
+/// of scratch: level 0 (shared memory of the thread block) on a device, level 1 on the host, where
+/// level 0 is small. Launch bounds: 512 threads per multiprocessor, which allows 128 registers per
+/// thread.
 template <int Threads, class Space, class Rule>
 void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule const& rule) {
   constexpr int level = std::is_same_v<Space, HostSpace> ? 1 : 0;
@@ -220,9 +214,9 @@ void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& 
     return launch_teams<Threads>(HostSpace(), name, teams, rule);
   q.submit([name, teams, rule] { launch_teams<Threads>(HostSpace(), name, teams, rule); });
 }
-/// call(threads) with the size of a team on this queue as a compile-time constant: on the host
-/// every thread is a team of its own.
-template <int Threads = device_lanes, class Call>
+/// call(threads) with the team size for this queue as a compile-time constant: `Threads` on CUDA, 1
+/// on the host.
+template <int Threads = threads_per_row, class Call>
 void with_team_size(Queue& q, Call const& call) {
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) return call(std::integral_constant<int, Threads>());

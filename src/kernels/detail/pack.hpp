@@ -1,5 +1,5 @@
 #pragma once
-/// Neighbouring elements that a device reads or writes in one access of up to 16 bytes.
+/// Neighboring elements that a device reads or writes in one access of up to 16 bytes.
 
 #include <bit>
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Pack {
       word[0] = *reinterpret_cast<std::uint32_t const*>(from);
     }
 #else
-    expect_border(from);
+    expect_aligned(from);
     std::memcpy(word, from, bytes);
 #endif
   }
@@ -58,7 +58,7 @@ struct Pack {
     else
       asm volatile("st.global.u32 [%0], %1;" ::"l"(at), "r"(word[0]) : "memory");
 #else
-    expect_border(to);
+    expect_aligned(to);
     std::memcpy(to, word, bytes);
 #endif
   }
@@ -87,7 +87,7 @@ struct Pack {
  private:
   /// A device faults on other addresses. A host reads packs where it takes the device's way for a
   /// test, which fails then too.
-  static void expect_border(void const* address) {
+  static void expect_aligned(void const* address) {
     TESSERA_VALIDATE(reinterpret_cast<std::uintptr_t>(address) % bytes == 0, InternalError,
                      "a pack of ", bytes, " bytes lies at ", address,
                      ", which is not a multiple of its size");
@@ -106,20 +106,20 @@ inline constexpr int element_bytes<void> = 0;
 
 /// By how many elements @p data lies after a border of packs of @p pack elements.
 template <class T>
-TESSERA_FUNCTION int elements_after_border(T const* data, int pack) {
+TESSERA_FUNCTION int elements_past_boundary(T const* data, int pack) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) %
                           static_cast<std::uintptr_t>(pack));
 }
 /// Whether @p data lies @p shift elements after a border; true without an operand.
 template <class T>
-TESSERA_FUNCTION bool shares_borders(T const* data, int pack, int shift) {
+TESSERA_FUNCTION bool shares_boundary(T const* data, int pack, int shift) {
   if constexpr (std::is_void_v<T>)
     return true;
   else
-    return elements_after_border(data, pack) == shift;
+    return elements_past_boundary(data, pack) == shift;
 }
 
-/// Threads of a device that read neighbouring packs in one go.
-inline constexpr int warp_lanes = 32;
+/// Threads of a CUDA warp: they read neighboring packs in one instruction.
+inline constexpr int warp_size = 32;
 
 }  // namespace tessera::kernels::detail

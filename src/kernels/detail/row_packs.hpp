@@ -29,11 +29,11 @@ struct Single {
   TESSERA_FUNCTION void set(int, float value) { store(element, value); }
 };
 
-/// N neighbouring elements of a row.
+/// N neighboring elements of a row.
 template <class T, int N>
 using RowPack = std::conditional_t<N == 1, Single<T>, Pack<T, N>>;
 
-/// N neighbouring elements from fp32, in as many packs as that takes.
+/// N neighboring elements from fp32, in as many packs as that takes.
 template <int N, class T>
 TESSERA_FUNCTION void write_floats(T* to, float const (&value)[N]) {
   constexpr int each = N < pack_of<T> ? N : pack_of<T>;

@@ -7,8 +7,6 @@
 
 namespace tessera::kernels::detail {
 
-inline constexpr int warp_size = 32;
-
 /// Floats of scratch for the reduction of N values.
 template <int N, int Threads>
 inline constexpr int team_sum_floats = (Threads + warp_size - 1) / warp_size* N;

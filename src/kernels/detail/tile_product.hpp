@@ -42,8 +42,8 @@ struct TileView {
 enum class Operand { plain, transposed };
 
 template <Operand A, int Vectors>
-inline void multiply_block(float* c, std::int64_t c_stride, TileView a, TileView b, int k_count,
-                           bool accumulate) {
+inline void multiply_micro_tile(float* c, std::int64_t c_stride, TileView a, TileView b,
+                                int k_count, bool accumulate) {
   TileVector sum[tile_rows][Vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < tile_rows; ++i) {
@@ -76,8 +76,9 @@ inline void multiply_rows(float* c, std::int64_t c_stride, TileView a, TileView 
                           int k_count, bool accumulate) {
   int j = 0;
   for (; j + 2 * tile_lanes <= n; j += 2 * tile_lanes)
-    multiply_block<A, 2>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
-  if (j < n) multiply_block<A, 1>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
+    multiply_micro_tile<A, 2>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
+  if (j < n)
+    multiply_micro_tile<A, 1>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
 }
 
 /// Exchanges the off-diagonal squares of side S in every 2S x 2S square of rows a (upper) and b

@@ -34,7 +34,7 @@ CausalSelfAttention::CausalSelfAttention(UnitSpec& unit, std::string const& name
               {.in = mixed_width(), .out = options.width, .layout = options.layout},
               options.projection_stddev) {}
 
-kernels::AttentionShape CausalSelfAttention::shape(Pass const& pass) const {
+kernels::AttentionShape CausalSelfAttention::shape(PassContext const& pass) const {
   return {.batch = pass.batch,
           .sequence = pass.sequence,
           .heads = options_.heads,
@@ -43,12 +43,13 @@ kernels::AttentionShape CausalSelfAttention::shape(Pass const& pass) const {
           .scale = static_cast<float>(options_.scale)};
 }
 
-Dropout CausalSelfAttention::dropout(Pass const& pass) const {
+Dropout CausalSelfAttention::dropout(PassContext const& pass) const {
   return pass.dropout(options_.dropout, options_.layer, DropoutSite::attention_weights,
                       options_.heads * pass.sequence * pass.sequence);
 }
 
-CausalSelfAttention::Saved CausalSelfAttention::mix(Pass const& pass, WeightLease const& weights,
+CausalSelfAttention::Saved CausalSelfAttention::mix(PassContext const& pass,
+                                                    WeightLease const& weights,
                                                     ConstTensorView in) const {
   std::int64_t const rows = pass.positions();
   Saved const saved{
@@ -64,12 +65,12 @@ CausalSelfAttention::Saved CausalSelfAttention::mix(Pass const& pass, WeightLeas
   return saved;
 }
 
-void CausalSelfAttention::project(Pass const& pass, WeightLease const& weights, TensorView out,
-                                  Saved const& saved) const {
+void CausalSelfAttention::project(PassContext const& pass, WeightLease const& weights,
+                                  TensorView out, Saved const& saved) const {
   output_.forward(pass, weights, out, saved.mixed);
 }
 
-void CausalSelfAttention::backward(Pass const& pass, WeightLease const& weights,
+void CausalSelfAttention::backward(PassContext const& pass, WeightLease const& weights,
                                    GradientLease const& gradients, TensorView din,
                                    ConstTensorView dout, ConstTensorView in,
                                    Saved const& saved) const {

@@ -33,17 +33,17 @@ class CausalSelfAttention {
   CausalSelfAttention(UnitSpec& unit, std::string const& name, AttentionOptions const& options);
 
   /// Everything before the output projection.
-  Saved mix(Pass const& pass, WeightLease const& weights, ConstTensorView in) const;
+  Saved mix(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = mixed * W + b.
-  void project(Pass const& pass, WeightLease const& weights, TensorView out,
+  void project(PassContext const& pass, WeightLease const& weights, TensorView out,
                Saved const& saved) const;
   /// din [R, width] overwritten; it must not alias dout.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
                 TensorView din, ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 
  private:
-  kernels::AttentionShape shape(Pass const& pass) const;
-  Dropout dropout(Pass const& pass) const;
+  kernels::AttentionShape shape(PassContext const& pass) const;
+  Dropout dropout(PassContext const& pass) const;
   std::int64_t qkv_width() const {
     return static_cast<std::int64_t>(options_.heads + 2 * options_.kv_heads) * options_.head_dim;
   }

@@ -5,7 +5,7 @@ namespace {
 
 /// Gradient of a residual branch: that of the sum, through the branch's dropout. Without dropout it
 /// is the sum's own.
-ConstTensorView branch_gradient(Pass const& pass, TensorView scratch, ConstTensorView stream,
+ConstTensorView branch_gradient(PassContext const& pass, TensorView scratch, ConstTensorView stream,
                                 Dropout const& drop) {
   if (drop.p == 0.0f) return stream;
   kernels::dropout(pass.compute, scratch, stream, drop);
@@ -22,13 +22,13 @@ Block::Block(Options options, LayerNorm norm_1, CausalSelfAttention attention, L
       norm_2_(norm_2),
       mlp_(std::move(mlp)) {}
 
-Dropout Block::dropout(Pass const& pass, DropoutSite site) const {
+Dropout Block::dropout(PassContext const& pass, DropoutSite site) const {
   return pass.dropout(options_.residual_dropout, options_.layer, site,
                       pass.sequence * options_.width);
 }
 
-Block::Saved Block::recompute(Pass const& pass, WeightLease const& weights, TensorView scratch,
-                              ConstTensorView in) const {
+Block::Saved Block::recompute(PassContext const& pass, WeightLease const& weights,
+                              TensorView scratch, ConstTensorView in) const {
   std::int64_t const rows = pass.positions(), width = options_.width;
   Saved saved;
   saved.normed_1 = pass.allocate(rows, width);
@@ -47,7 +47,7 @@ Block::Saved Block::recompute(Pass const& pass, WeightLease const& weights, Tens
   return saved;
 }
 
-Block::Saved Block::forward(Pass const& pass, WeightLease const& weights, TensorView out,
+Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                             ConstTensorView in) const {
   Saved saved = recompute(pass, weights, out, in);
   mlp_.project(pass, weights, out, saved.mlp);
@@ -56,8 +56,9 @@ Block::Saved Block::forward(Pass const& pass, WeightLease const& weights, Tensor
   return saved;
 }
 
-void Block::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
-                     TensorView stream, ConstTensorView in, Saved const& saved) const {
+void Block::backward(PassContext const& pass, WeightLease const& weights,
+                     GradientLease const& gradients, TensorView stream, ConstTensorView in,
+                     Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const scratch = pass.allocate(pass.positions(), options_.width);
   TensorView const dnormed = pass.allocate(pass.positions(), options_.width);

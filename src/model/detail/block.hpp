@@ -29,18 +29,18 @@ class Block {
         Mlp mlp);
 
   /// out [R, width] overwritten; the returned views stay in the arena.
-  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out,
+  Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
   /// The saved activations alone, bit for bit those of forward(). @p scratch [R, width] is
   /// overwritten.
-  Saved recompute(Pass const& pass, WeightLease const& weights, TensorView scratch,
+  Saved recompute(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                   ConstTensorView in) const;
   /// @p stream [R, width] holds the gradient of the output and receives that of the input.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
                 TensorView stream, ConstTensorView in, Saved const& saved) const;
 
  private:
-  Dropout dropout(Pass const& pass, DropoutSite site) const;
+  Dropout dropout(PassContext const& pass, DropoutSite site) const;
 
   Options options_;
   LayerNorm norm_1_;

@@ -13,8 +13,8 @@ struct HeadWeights {
   ConstTensorView projection;
 };
 
-HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embedding, Pass const& pass,
-                         memory::ParamProvider& params) {
+HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embedding,
+                         PassContext const& pass, memory::ParamProvider& params) {
   HeadWeights out;
   out.own = params.acquire(unit, pass.compute);
   if (head.projection()) {
@@ -40,11 +40,11 @@ Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) {
   kept_.reserve(parts_.blocks.size());
 }
 
-Decoder::Workplace& Decoder::workplace_of(Queue const& compute) {
+Decoder::PassBuffers& Decoder::buffers_for(Queue const& compute) {
   auto const space = memory::memory_space_of(compute);
   auto& place = space == memory::MemorySpace::device ? on_device_ : on_host_;
   if (!place)
-    place.emplace(Workplace{
+    place.emplace(PassBuffers{
         Arena(parts_.family + " activations", memory::Purpose::activations, space), {}, {}});
   return *place;
 }
@@ -73,9 +73,9 @@ void Decoder::check(Batch const& batch) const {
                      "tokenizer's vocab_size");
 }
 
-Pass Decoder::begin(Batch const& batch, Queue& compute) {
+PassContext Decoder::begin(Batch const& batch, Queue& compute) {
   return {.compute = compute,
-          .arena = workplace_of(compute).arena,
+          .arena = buffers_for(compute).arena,
           .dtype = parts_.dtype,
           .batch = batch.rows,
           .sequence = batch.sequence};
@@ -84,9 +84,9 @@ Pass Decoder::begin(Batch const& batch, Queue& compute) {
 LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
                        memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  Workplace& place = workplace_of(compute);
+  PassBuffers& place = buffers_for(compute);
   ArenaScope const scope(place.arena);
-  Pass pass = begin(batch, compute);
+  PassContext pass = begin(batch, compute);
   pass.dropout_on = true;
   pass.recomputes = settings.gradient_checkpointing;
   pass.dropout_seed = settings.dropout_seed;
@@ -105,7 +105,7 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
   return place.losses.sum(compute, losses);
 }
 
-TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settings,
+TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const& settings,
                                     Inputs const& inputs, memory::ParamProvider& params) {
   kept_.clear();
   TensorView hidden = pass.allocate(pass.positions(), parts_.width);
@@ -124,7 +124,7 @@ TensorView Decoder::forward_keeping(Pass const& pass, PassSettings const& settin
   return hidden;
 }
 
-void Decoder::train_head(Pass const& pass, float gradient_scale, Inputs const& inputs,
+void Decoder::train_head(PassContext const& pass, float gradient_scale, Inputs const& inputs,
                          TensorView losses, TensorView stream, ConstTensorView hidden,
                          memory::ParamProvider& params) const {
   HeadWeights const weights =
@@ -141,8 +141,8 @@ void Decoder::train_head(Pass const& pass, float gradient_scale, Inputs const& i
   params.gradient_complete(head_unit(), pass.compute);
 }
 
-void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream,
-                              memory::ParamProvider& params) {
+void Decoder::backward_blocks(PassContext const& pass, PassSettings const& settings,
+                              TensorView stream, memory::ParamProvider& params) {
   for (std::size_t i = parts_.blocks.size(); i-- > 0;) {
     Block const& block = parts_.blocks[i];
     Kept& kept = kept_[i];
@@ -163,14 +163,14 @@ void Decoder::backward_blocks(Pass const& pass, PassSettings const& settings, Te
   }
 }
 
-void Decoder::backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream,
-                                 memory::ParamProvider& params) const {
+void Decoder::backward_embedding(PassContext const& pass, Inputs const& inputs,
+                                 ConstTensorView stream, memory::ParamProvider& params) const {
   parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens,
                             inputs.order);
   params.gradient_complete(0, pass.compute);
 }
 
-TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs,
+TensorView Decoder::run_forward(PassContext const& pass, Inputs const& inputs,
                                 memory::ParamProvider& params) const {
   params.begin_pass(memory::Pass::evaluation, acquisitions(memory::Pass::evaluation));
   TensorView hidden = pass.allocate(pass.positions(), parts_.width),
@@ -188,9 +188,9 @@ TensorView Decoder::run_forward(Pass const& pass, Inputs const& inputs,
 
 LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  Workplace& place = workplace_of(compute);
+  PassBuffers& place = buffers_for(compute);
   ArenaScope const scope(place.arena);
-  Pass const pass = begin(batch, compute);
+  PassContext const pass = begin(batch, compute);
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const hidden = run_forward(pass, inputs, params);
@@ -205,9 +205,9 @@ LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Que
 std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params,
                                               Queue& compute) {
   check(batch);
-  Workplace& place = workplace_of(compute);
+  PassBuffers& place = buffers_for(compute);
   ArenaScope const scope(place.arena);
-  Pass const pass = begin(batch, compute);
+  PassContext const pass = begin(batch, compute);
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const last = pass.allocate(pass.batch, parts_.width);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {pass.batch, vocabulary_size()});

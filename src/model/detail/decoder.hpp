@@ -9,7 +9,7 @@
 
 #include "detail/block.hpp"
 #include "detail/embedding.hpp"
-#include "detail/host_exchange.hpp"
+#include "detail/host_staging.hpp"
 #include "detail/lm_head.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/model/causal_lm.hpp"
@@ -58,28 +58,29 @@ class Decoder final : public CausalLm {
   std::vector<int> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
   /// What passes need where a queue's kernels look for their operands.
-  struct Workplace {
+  struct PassBuffers {
     Arena arena;
-    InputRing inputs;
-    LossSlots losses;
+    PinnedInputBuffers inputs;
+    LossReadback losses;
   };
-  Workplace& workplace_of(Queue const& compute);
-  Pass begin(Batch const& batch, Queue& compute);
+  PassBuffers& buffers_for(Queue const& compute);
+  PassContext begin(Batch const& batch, Queue& compute);
 
   /// Hidden states of the last block without keeping anything.
-  TensorView run_forward(Pass const& pass, Inputs const& inputs,
+  TensorView run_forward(PassContext const& pass, Inputs const& inputs,
                          memory::ParamProvider& params) const;
-  TensorView forward_keeping(Pass const& pass, PassSettings const& settings, Inputs const& inputs,
-                             memory::ParamProvider& params);
-  void train_head(Pass const& pass, float gradient_scale, Inputs const& inputs, TensorView losses,
-                  TensorView stream, ConstTensorView hidden, memory::ParamProvider& params) const;
-  void backward_blocks(Pass const& pass, PassSettings const& settings, TensorView stream,
+  TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
+                             Inputs const& inputs, memory::ParamProvider& params);
+  void train_head(PassContext const& pass, float gradient_scale, Inputs const& inputs,
+                  TensorView losses, TensorView stream, ConstTensorView hidden,
+                  memory::ParamProvider& params) const;
+  void backward_blocks(PassContext const& pass, PassSettings const& settings, TensorView stream,
                        memory::ParamProvider& params);
-  void backward_embedding(Pass const& pass, Inputs const& inputs, ConstTensorView stream,
+  void backward_embedding(PassContext const& pass, Inputs const& inputs, ConstTensorView stream,
                           memory::ParamProvider& params) const;
 
   DecoderParts parts_;
-  std::optional<Workplace> on_host_, on_device_;  ///< made for the first queue of their kind
+  std::optional<PassBuffers> on_host_, on_device_;  ///< made for the first queue of their kind
   std::vector<Kept> kept_;
 };
 

@@ -13,18 +13,19 @@ Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
   unit.parameters[tokens_].aliases = options.token_aliases;
 }
 
-Dropout Embedding::dropout(Pass const& pass) const {
+Dropout Embedding::dropout(PassContext const& pass) const {
   return pass.dropout(options_.dropout, 0, DropoutSite::embedding, pass.sequence * options_.width);
 }
 
-void Embedding::forward(Pass const& pass, WeightLease const& weights, TensorView out,
+void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                         ConstTensorView tokens) const {
   kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens,
                      weights[tokens_], weights[positions_], dropout(pass));
 }
 
-void Embedding::backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout,
-                         ConstTensorView tokens, ConstTensorView order) const {
+void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
+                         ConstTensorView dout, ConstTensorView tokens,
+                         ConstTensorView order) const {
   ArenaScope const scope(pass.arena);
   TensorView const parts = pass.allocate_fp32(
       kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
@@ -38,7 +39,7 @@ void Embedding::backward(Pass const& pass, GradientLease const& gradients, Const
                               dropout(pass), {order, parts});
 }
 
-void Embedding::clear_positions(Pass const& pass, GradientLease const& gradients) const {
+void Embedding::clear_positions(PassContext const& pass, GradientLease const& gradients) const {
   kernels::fill(pass.compute, gradients[positions_], 0.0f);
 }
 

@@ -22,22 +22,22 @@ class Embedding {
   Embedding(UnitSpec& unit, EmbeddingOptions const& options);
 
   /// out [B * T, width] overwritten; tokens [B, T] int32.
-  void forward(Pass const& pass, WeightLease const& weights, TensorView out,
+  void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                ConstTensorView tokens) const;
 
   /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width]. A
   /// device needs the @p order of Inputs.
-  void backward(Pass const& pass, GradientLease const& gradients, ConstTensorView dout,
+  void backward(PassContext const& pass, GradientLease const& gradients, ConstTensorView dout,
                 ConstTensorView tokens, ConstTensorView order) const;
   /// Zero gradients of the positions, for a tied head, which takes the unit's first lease and
   /// writes the token gradients only.
-  void clear_positions(Pass const& pass, GradientLease const& gradients) const;
+  void clear_positions(PassContext const& pass, GradientLease const& gradients) const;
 
   std::size_t token_weights() const { return tokens_; }
   std::int64_t vocabulary() const { return options_.vocabulary; }
 
  private:
-  Dropout dropout(Pass const& pass) const;
+  Dropout dropout(PassContext const& pass) const;
 
   EmbeddingOptions options_;
   std::size_t tokens_;

@@ -15,7 +15,7 @@ Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, doubl
     bias_ = add_parameter(unit, name + ".bias", {shape.out}, zeros(), WeightDecay::skipped);
 }
 
-void Linear::forward(Pass const& pass, WeightLease const& weights, TensorView out,
+void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                      ConstTensorView in, TensorView gelu_input) const {
   kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out, in,
                 weights[weight_],
@@ -23,8 +23,9 @@ void Linear::forward(Pass const& pass, WeightLease const& weights, TensorView ou
                  .gelu_input = gelu_input});
 }
 
-void Linear::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
-                      InputGradient din, ConstTensorView dout, ConstTensorView in) const {
+void Linear::backward(PassContext const& pass, WeightLease const& weights,
+                      GradientLease const& gradients, InputGradient din, ConstTensorView dout,
+                      ConstTensorView in) const {
   bool const in_out = shape_.layout == WeightLayout::in_out;
   kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = gradients.accumulate()},
                 gradients[weight_], in_out ? in : dout, in_out ? dout : in);

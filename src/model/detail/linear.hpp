@@ -34,10 +34,10 @@ class Linear {
 
   /// out [R, out] overwritten, in [R, in]. With gelu_input [R, out] that receives in * W + b, and
   /// out its gelu_new.
-  void forward(Pass const& pass, WeightLease const& weights, TensorView out, ConstTensorView in,
-               TensorView gelu_input = {}) const;
+  void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
+               ConstTensorView in, TensorView gelu_input = {}) const;
   /// Weight and bias gradients as the lease says. din must not alias dout.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
                 InputGradient din, ConstTensorView dout, ConstTensorView in) const;
 
   LinearShape const& shape() const { return shape_; }

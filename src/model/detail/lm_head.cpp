@@ -50,7 +50,7 @@ LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dt
   return {equal_chunks(gradients, 4 * row, bytes.logits), gradients, row};
 }
 
-void LmHead::score(Pass const& pass, ConstTensorView projection, float gradient_scale,
+void LmHead::score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
                    TensorView losses, TensorView dlogits, TensorView logits, ConstTensorView normed,
                    ConstTensorView targets) const {
   kernels::gemm(pass.compute, {.transpose_b = true, .row_c = logits.dim(1)},
@@ -59,7 +59,7 @@ void LmHead::score(Pass const& pass, ConstTensorView projection, float gradient_
                          options_.vocabulary);
 }
 
-void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+void LmHead::losses(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
                     TensorView losses, ConstTensorView hidden, ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
@@ -73,9 +73,10 @@ void LmHead::losses(Pass const& pass, WeightLease const& weights, ConstTensorVie
   });
 }
 
-void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
-                   Projection const& projection, float gradient_scale, TensorView losses,
-                   TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const {
+void LmHead::train(PassContext const& pass, WeightLease const& weights,
+                   GradientLease const& gradients, Projection const& projection,
+                   float gradient_scale, TensorView losses, TensorView dhidden,
+                   ConstTensorView hidden, ConstTensorView targets) const {
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -105,7 +106,7 @@ void LmHead::train(Pass const& pass, WeightLease const& weights, GradientLease c
                  hidden, saved);
 }
 
-void LmHead::logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+void LmHead::logits(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
                     TensorView out, ConstTensorView hidden) const {
   ArenaScope const scope(pass.arena);
   TensorView const normed = pass.allocate(hidden.dim(0), options_.width);

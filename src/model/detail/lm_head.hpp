@@ -36,14 +36,14 @@ class LmHead {
   std::optional<std::size_t> projection() const { return projection_; }
 
   /// losses [R] fp32 of hidden [R, width] against targets [R] int32 (negative: no target).
-  void losses(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+  void losses(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
               TensorView losses, ConstTensorView hidden, ConstTensorView targets) const;
   /// The same, and gradients: dhidden [R, width] overwritten, scaled by @p gradient_scale.
-  void train(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+  void train(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
              Projection const& projection, float gradient_scale, TensorView losses,
              TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const;
   /// logits [R, V] fp32.
-  void logits(Pass const& pass, WeightLease const& weights, ConstTensorView projection,
+  void logits(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
               TensorView out, ConstTensorView hidden) const;
 
   /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB of fp32 logits at
@@ -62,13 +62,13 @@ class LmHead {
   };
 
  private:
-  Chunks chunks_of(Pass const& pass, std::int64_t rows) const {
+  Chunks chunks_of(PassContext const& pass, std::int64_t rows) const {
     return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::memory_space_of(pass.compute),
                       options_.chunk_bytes);
   }
   /// Logits of some rows of @p normed, and their losses and gradients (@p dlogits may be empty).
-  void score(Pass const& pass, ConstTensorView projection, float gradient_scale, TensorView losses,
-             TensorView dlogits, TensorView logits, ConstTensorView normed,
+  void score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
+             TensorView losses, TensorView dlogits, TensorView logits, ConstTensorView normed,
              ConstTensorView targets) const;
 
   LayerNorm norm_;

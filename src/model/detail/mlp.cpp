@@ -10,21 +10,22 @@ Mlp::Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options)
                {.in = options.inner, .out = options.width, .layout = options.layout},
                options.projection_stddev) {}
 
-Mlp::Saved Mlp::expand(Pass const& pass, WeightLease const& weights, ConstTensorView in) const {
+Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,
+                       ConstTensorView in) const {
   std::int64_t const rows = pass.positions(), inner = expand_.shape().out;
   Saved const saved{.before = pass.allocate(rows, inner), .activated = pass.allocate(rows, inner)};
   expand_.forward(pass, weights, saved.activated, in, saved.before);
   return saved;
 }
 
-void Mlp::project(Pass const& pass, WeightLease const& weights, TensorView out,
+void Mlp::project(PassContext const& pass, WeightLease const& weights, TensorView out,
                   Saved const& saved) const {
   project_.forward(pass, weights, out, saved.activated);
 }
 
-void Mlp::backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
-                   TensorView din, ConstTensorView dout, ConstTensorView in,
-                   Saved const& saved) const {
+void Mlp::backward(PassContext const& pass, WeightLease const& weights,
+                   GradientLease const& gradients, TensorView din, ConstTensorView dout,
+                   ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const dinner = pass.allocate(pass.positions(), expand_.shape().out);
   project_.backward(pass, weights, gradients, {dinner, saved.before}, dout, saved.activated);

@@ -26,12 +26,12 @@ class Mlp {
   Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options);
 
   /// Everything before the second layer.
-  Saved expand(Pass const& pass, WeightLease const& weights, ConstTensorView in) const;
+  Saved expand(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = activated * W + b.
-  void project(Pass const& pass, WeightLease const& weights, TensorView out,
+  void project(PassContext const& pass, WeightLease const& weights, TensorView out,
                Saved const& saved) const;
   /// din [R, width] overwritten; it must not alias dout.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
                 TensorView din, ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 
  private:

@@ -7,34 +7,34 @@ namespace tessera::model::detail {
 LayerNorm::LayerNorm(UnitSpec& unit, std::string const& name, std::int64_t width, double epsilon)
     : width_(width),
       epsilon_(static_cast<float>(epsilon)),
-      gain_(add_parameter(unit, name + ".weight", {width}, ones(), WeightDecay::skipped)),
-      offset_(add_parameter(unit, name + ".bias", {width}, zeros(), WeightDecay::skipped)) {}
+      gamma_(add_parameter(unit, name + ".weight", {width}, ones(), WeightDecay::skipped)),
+      beta_(add_parameter(unit, name + ".bias", {width}, zeros(), WeightDecay::skipped)) {}
 
-LayerNorm::Saved LayerNorm::forward(Pass const& pass, WeightLease const& weights, TensorView out,
-                                    ConstTensorView in) const {
+LayerNorm::Saved LayerNorm::forward(PassContext const& pass, WeightLease const& weights,
+                                    TensorView out, ConstTensorView in) const {
   Saved const saved = allocate(pass, in.dim(0));
-  kernels::layer_norm(pass.compute, out, saved.mean, saved.rstd, in, weights[gain_],
-                      weights[offset_], epsilon_);
+  kernels::layer_norm(pass.compute, out, saved.mean, saved.rstd, in, weights[gamma_],
+                      weights[beta_], epsilon_);
   return saved;
 }
 
-LayerNorm::Saved LayerNorm::forward(Pass const& pass, WeightLease const& weights, TensorView out,
-                                    Residual const& in) const {
+LayerNorm::Saved LayerNorm::forward(PassContext const& pass, WeightLease const& weights,
+                                    TensorView out, Residual const& in) const {
   Saved const saved = allocate(pass, in.residual.dim(0));
   kernels::residual_layer_norm(pass.compute, in.sum, out, saved.mean, saved.rstd, in.residual,
-                               in.branch, in.drop, weights[gain_], weights[offset_], epsilon_);
+                               in.branch, in.drop, weights[gamma_], weights[beta_], epsilon_);
   return saved;
 }
 
-void LayerNorm::backward(Pass const& pass, WeightLease const& weights,
+void LayerNorm::backward(PassContext const& pass, WeightLease const& weights,
                          GradientLease const& gradients, TensorView din, InputGradient mode,
                          ConstTensorView dout, ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const workspace =
       pass.allocate_fp32(kernels::layer_norm_backward_workspace(pass.compute, in.dim(0), width_));
-  kernels::layer_norm_backward(pass.compute, din, mode == InputGradient::add, gradients[gain_],
-                               gradients[offset_], gradients.accumulate(), dout, in, saved.mean,
-                               saved.rstd, weights[gain_], workspace);
+  kernels::layer_norm_backward(pass.compute, din, mode == InputGradient::add, gradients[gamma_],
+                               gradients[beta_], gradients.accumulate(), dout, in, saved.mean,
+                               saved.rstd, weights[gamma_], workspace);
 }
 
 }  // namespace tessera::model::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// Normalisation of rows with a learned gain and offset.
+/// Normalization of rows with a learned gain and offset.
 
 #include <string>
 
@@ -13,7 +13,7 @@ class LayerNorm {
   struct Saved {
     TensorView mean, rstd;  ///< [R] fp32
   };
-  /// End of a residual branch, added before normalising: sum = residual + dropout(branch).
+  /// End of a residual branch, added before normalizing: sum = residual + dropout(branch).
   struct Residual {
     TensorView sum;  ///< overwritten
     ConstTensorView residual;
@@ -25,27 +25,27 @@ class LayerNorm {
   LayerNorm(UnitSpec& unit, std::string const& name, std::int64_t width, double epsilon);
 
   /// out [R, width] overwritten.
-  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out,
+  Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
   /// The same on a residual sum, which is written on the way.
-  Saved forward(Pass const& pass, WeightLease const& weights, TensorView out,
+  Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 Residual const& in) const;
 
   enum class InputGradient { overwrite, add };
   /// din [R, width] overwritten or added to; parameter gradients as the lease says.
-  void backward(Pass const& pass, WeightLease const& weights, GradientLease const& gradients,
+  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
                 TensorView din, InputGradient mode, ConstTensorView dout, ConstTensorView in,
                 Saved const& saved) const;
 
  private:
-  Saved allocate(Pass const& pass, std::int64_t rows) const {
+  Saved allocate(PassContext const& pass, std::int64_t rows) const {
     return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
   }
 
   std::int64_t width_;
   float epsilon_;
-  std::size_t gain_;
-  std::size_t offset_;
+  std::size_t gamma_;
+  std::size_t beta_;
 };
 
 }  // namespace tessera::model::detail

@@ -34,7 +34,7 @@ enum class DropoutSite : std::uint64_t {
   mlp_output
 };
 
-struct Pass {
+struct PassContext {
   Queue& compute;
   Arena& arena;  ///< activations that backward needs stay; what a layer needs for itself is rolled
                  ///< back before it returns

@@ -1,4 +1,4 @@
-#include "detail/host_exchange.hpp"
+#include "detail/host_staging.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -24,7 +24,7 @@ void shift(Batch const& batch, std::int32_t* targets) {
 
 }  // namespace
 
-Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
+Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, PassKind kind) {
   Inputs inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
                 .targets = pass.arena.allocate(Dtype::int32, {pass.positions()}),
                 .order = {}};
@@ -56,7 +56,8 @@ Inputs InputRing::stage(Pass const& pass, Batch const& batch, PassKind kind) {
   return inputs;
 }
 
-std::int32_t* InputRing::reserve(Slot& slot, std::int64_t numel, memory::MemorySpace wanted_on) {
+std::int32_t* PinnedInputBuffers::reserve(Slot& slot, std::int64_t numel,
+                                          memory::MemorySpace wanted_on) {
   auto const bytes = static_cast<std::size_t>(numel) * sizeof(std::int32_t);
   auto const space = wanted_on == memory::MemorySpace::device ? memory::MemorySpace::pinned
                                                               : memory::MemorySpace::host;
@@ -65,7 +66,7 @@ std::int32_t* InputRing::reserve(Slot& slot, std::int64_t numel, memory::MemoryS
   return static_cast<std::int32_t*>(slot.buffer.data());
 }
 
-std::shared_ptr<LossSlots::Slot> LossSlots::free_slot(memory::MemorySpace space) {
+std::shared_ptr<LossReadback::Slot> LossReadback::free_slot(memory::MemorySpace space) {
   for (auto const& slot : slots_)
     if (slot.use_count() == 1) return slot;
   auto slot = std::make_shared<Slot>();
@@ -78,7 +79,7 @@ std::shared_ptr<LossSlots::Slot> LossSlots::free_slot(memory::MemorySpace space)
   return slot;
 }
 
-LossSum LossSlots::sum(Queue& compute, ConstTensorView losses) {
+LossSum LossReadback::sum(Queue& compute, ConstTensorView losses) {
   auto slot = free_slot(memory::memory_space_of(compute));
   auto* const computed = static_cast<double*>(slot->computed.data());
   auto* value = computed;

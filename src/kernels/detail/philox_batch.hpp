@@ -90,12 +90,12 @@ inline void philox_group(Philox const& random, std::uint64_t first, std::uint32_
   a.store(bits);
   b.store(bits + 4 * philox_lanes);
 }
-inline constexpr int philox_group_blocks = 2 * philox_lanes;
+inline constexpr int philox_group_size = 2 * philox_lanes;
 
 #else
 inline namespace plain_philox {
 
-inline constexpr int philox_group_blocks = 1;
+inline constexpr int philox_group_size = 1;
 TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t first,
                                           std::uint32_t* bits) {
   Philox::Block const four = random(first);
@@ -105,15 +105,15 @@ TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t fi
 #endif
 
 /// Room that @p numbers random numbers from any position need, whole groups being drawn.
-constexpr int philox_room(int numbers) {
-  int const group = 4 * philox_group_blocks;
+constexpr int philox_capacity(int numbers) {
+  int const group = 4 * philox_group_size;
   return (numbers + 3 + group - 1) / group * group;
 }
 
 /// bits[0 .. 4 * blocks), rounded up to whole groups: the numbers of blocks first, first + 1, ...
-TESSERA_FUNCTION inline void philox_blocks(Philox const& random, std::uint64_t first, int blocks,
-                                           std::uint32_t* bits) {
-  for (int b = 0; b < blocks; b += philox_group_blocks)
+TESSERA_FUNCTION inline void philox_batch(Philox const& random, std::uint64_t first, int blocks,
+                                          std::uint32_t* bits) {
+  for (int b = 0; b < blocks; b += philox_group_size)
     philox_group(random, first + static_cast<std::uint64_t>(b), bits + 4 * b);
 }
 

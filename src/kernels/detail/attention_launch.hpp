@@ -6,7 +6,7 @@
 
 namespace tessera::kernels::detail {
 
-void attention_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out,
+void attention_on_device(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out,
                          TensorView lse, AttentionInput query, AttentionInput key,
                          AttentionInput value, Dropout const& drop);
 
@@ -17,7 +17,7 @@ struct AttentionSaved {
   ConstTensorView dout, out, lse;
 };
 /// @p delta [B, heads, T] fp32, overwritten.
-void attention_backward_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape,
+void attention_backward_on_device(Queue& q, Dtype dtype, AttentionShape const& shape,
                                   AttentionGradients const& gradients, AttentionSaved const& saved,
                                   AttentionInput query, AttentionInput key, AttentionInput value,
                                   Dropout const& drop, float* delta);

@@ -36,7 +36,7 @@ struct NormPart {
 
 /// Mean first, then the sum of squared deviations: no cancellation.
 template <class T, int Threads>
-struct TeamNormalise {
+struct TeamNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
   static constexpr int warp_sums = team_sum_floats<norm_rows, Threads>;
@@ -55,11 +55,11 @@ struct TeamNormalise {
     Part const part{index * norm_rows, rows, columns, std::int64_t{team.rank()} * Part::width};
     Elements x[norm_rows];
     part.read(x, in);
-    normalise(team, part, x);
+    normalize(team, part, x);
   }
 
   template <class Team>
-  TESSERA_FUNCTION void normalise(Team const& team, Part const& part,
+  TESSERA_FUNCTION void normalize(Team const& team, Part const& part,
                                   Elements const (&x)[norm_rows]) const {
     float average[norm_rows], inverse[norm_rows];
     TESSERA_UNROLL
@@ -106,15 +106,15 @@ struct TeamNormalise {
 /// sum = residual + dropout(branch), then its norm: of `sum` as rounded to T, which is what the
 /// backward pass will read.
 template <class T, int Threads>
-struct TeamResidualNormalise {
+struct TeamResidualNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
-  static constexpr std::size_t scratch_floats = TeamNormalise<T, Threads>::scratch_floats;
+  static constexpr std::size_t scratch_floats = TeamNormalize<T, Threads>::scratch_floats;
 
   T* sum;
   T const *residual, *branch;
   DropoutFactors factors;
-  TeamNormalise<T, Threads> norm;
+  TeamNormalize<T, Threads> norm;
 
   std::int64_t teams() const { return norm.teams(); }
 
@@ -140,7 +140,7 @@ struct TeamResidualNormalise {
       added.write(sum + part.at(r));
       x[r] = added;
     }
-    norm.normalise(team, part, x);
+    norm.normalize(team, part, x);
   }
 };
 
@@ -148,7 +148,7 @@ struct TeamResidualNormalise {
 ///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[block] = { sum dout x^, sum dout } [2, C]
 ///   over the block's rows in their order.
 template <class T, int Threads>
-struct TeamNormaliseBackward {
+struct TeamNormalizeBackward {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
   static constexpr int width = Part::width, warp_sums = team_sum_floats<2 * norm_rows, Threads>;
@@ -233,7 +233,7 @@ struct TeamNormaliseBackward {
 /// Rows of a block in the backward pass, by their number alone: at most 512 blocks (four teams of
 /// 128 threads on each multiprocessor of an H200 are 528), of 16 rows at least: then the partial
 /// sums, 8 bytes a column and block, are at most a twelfth of what is read and written.
-inline std::int64_t rows_of_norm_block(std::int64_t rows) {
+inline std::int64_t rows_per_norm_chunk(std::int64_t rows) {
   constexpr std::int64_t most_blocks = 512, fewest_rows = 16;
   std::int64_t const each = std::max(fewest_rows, (rows + most_blocks - 1) / most_blocks);
   return (each + norm_rows - 1) / norm_rows * norm_rows;

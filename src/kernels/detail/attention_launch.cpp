@@ -1,4 +1,4 @@
-#include "detail/attention_on_stream.hpp"
+#include "detail/attention_launch.hpp"
 
 #include "detail/attention_cudnn.hpp"
 #include "detail/launch.hpp"
@@ -19,7 +19,7 @@ bool wants_cudnn(Queue const& q, FlashCall const& call) {
 
 }  // namespace
 
-void attention_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out,
+void attention_on_device(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out,
                          TensorView lse, AttentionInput query, AttentionInput key,
                          AttentionInput value, Dropout const& drop) {
   FlashCall const call{dtype, shape, query, key, value, drop};
@@ -36,7 +36,7 @@ void attention_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape, Ten
   });
 }
 
-void attention_backward_on_stream(Queue& q, Dtype dtype, AttentionShape const& shape,
+void attention_backward_on_device(Queue& q, Dtype dtype, AttentionShape const& shape,
                                   AttentionGradients const& gradients, AttentionSaved const& saved,
                                   AttentionInput query, AttentionInput key, AttentionInput value,
                                   Dropout const& drop, float* delta) {

@@ -21,15 +21,15 @@ namespace tessera::kernels::test {
 enum class FiberOrder { ascending, descending };
 
 template <int Threads>
-class BlockOfFibers {
+class FiberThreadBlock {
  public:
-  explicit BlockOfFibers(FiberOrder order = FiberOrder::ascending)
+  explicit FiberThreadBlock(FiberOrder order = FiberOrder::ascending)
       : order_(order), stacks_(new std::byte[Threads * stack_bytes]) {}
 
   /// What a rule takes for its team.
   class Team {
    public:
-    Team(BlockOfFibers& block, int rank) : block_(block), rank_(rank) {}
+    Team(FiberThreadBlock& block, int rank) : block_(block), rank_(rank) {}
     int rank() const { return rank_; }
     float* scratch() const { return block_.scratch_.data(); }
     void barrier() const { block_.meet(block_.all_, Threads); }
@@ -45,7 +45,7 @@ class BlockOfFibers {
     }
 
    private:
-    BlockOfFibers& block_;
+    FiberThreadBlock& block_;
     int rank_;
   };
 
@@ -99,11 +99,11 @@ class BlockOfFibers {
     lanes_[at].uc_stack.ss_size = stack_bytes;
     lanes_[at].uc_link = &scheduler_;
     auto const self = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&lanes_[at], reinterpret_cast<void (*)()>(&BlockOfFibers::enter), 2,
+    makecontext(&lanes_[at], reinterpret_cast<void (*)()>(&FiberThreadBlock::enter), 2,
                 static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
   }
   static void enter(unsigned high, unsigned low) {
-    auto& self = *reinterpret_cast<BlockOfFibers*>(std::uintptr_t{high} << 32 | low);
+    auto& self = *reinterpret_cast<FiberThreadBlock*>(std::uintptr_t{high} << 32 | low);
     int const rank = self.current_;
     self.lane_(rank);
     self.ended_[static_cast<std::size_t>(rank)] = true;

@@ -1,18 +1,18 @@
 #pragma once
-/// From the operands of a call to the rules of attention_flash.hpp; `run(name, rule)` starts a
+/// From the operands of a call to the rules of attention_device.hpp; `run(name, rule)` starts a
 /// rule, whoever the teams are.
 
-#include "detail/attention_flash_backward.hpp"
-#include "detail/attention_on_stream.hpp"
+#include "detail/attention_backward_device.hpp"
+#include "detail/attention_launch.hpp"
 
 namespace tessera::kernels::detail {
 
 inline FlashRows flash_rows(AttentionShape const& shape, Dtype dtype, void const* base,
                             std::int64_t stride) {
   auto const pack = 4 * size_of(dtype);
-  bool const in_fours = reinterpret_cast<std::uintptr_t>(base) % pack == 0 && stride % 4 == 0 &&
-                        shape.head_dim % 4 == 0;
-  return {const_cast<void*>(base), stride, shape.sequence, shape.head_dim, dtype, in_fours};
+  bool const vectorized = reinterpret_cast<std::uintptr_t>(base) % pack == 0 && stride % 4 == 0 &&
+                          shape.head_dim % 4 == 0;
+  return {const_cast<void*>(base), stride, shape.sequence, shape.head_dim, dtype, vectorized};
 }
 inline FlashRows packed_flash_rows(AttentionShape const& shape, Dtype dtype, void const* base) {
   return flash_rows(shape, dtype, base, std::int64_t{shape.heads} * shape.head_dim);

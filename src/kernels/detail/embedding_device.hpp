@@ -1,5 +1,5 @@
 #pragma once
-/// Embeddings as a device computes them: a thread takes N neighbouring columns (16 bytes where
+/// Embeddings as a device computes them: a thread takes N neighboring columns (16 bytes where
 /// width and addresses allow it, else one).
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace tessera::kernels::detail {
 
-struct PackPlace {
+struct PackPosition {
   std::int64_t row, column;
 };
 /// Pack i of rows of columns / N packs. Divides in 32 bits where they do: a device computes 64 bits
 /// in a hundred instructions.
 template <int N>
-TESSERA_FUNCTION PackPlace pack_place(std::int64_t i, std::int64_t columns) {
+TESSERA_FUNCTION PackPosition pack_position(std::int64_t i, std::int64_t columns) {
   std::int64_t const packs = columns / N;
   if (i >> 32 == 0 && packs >> 32 == 0) {
     auto const index = static_cast<std::uint32_t>(i), each = static_cast<std::uint32_t>(packs);
@@ -59,7 +59,7 @@ struct EmbedPack {
   DropoutFactors factors;
 
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
-    PackPlace const at = pack_place<N>(i, columns);
+    PackPosition const at = pack_position<N>(i, columns);
     RowPack<T, N> token, place{}, y{};
     token.read(wte + tokens[at.row] * columns + at.column);
     if (wpe != nullptr) place.read(wpe + at.row % sequence * columns + at.column);
@@ -113,7 +113,7 @@ struct SumTokensOfSlice {
   TokenSums<G, T> sums;
 
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
-    PackPlace const place = pack_place<N>(i, sums.columns);
+    PackPosition const place = pack_position<N>(i, sums.columns);
     std::int64_t const s = place.row, begin = s * sums.slice, end = sums.end_of(s);
     std::int32_t token = sums.token_at(begin);
     bool begins = sums.begins_at(begin);
@@ -166,7 +166,7 @@ struct SumTokensAcrossSlices {
   TokenSums<G, T> sums;
 
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
-    PackPlace const place = pack_place<N>(i, sums.columns);
+    PackPosition const place = pack_position<N>(i, sums.columns);
     std::int64_t const s = place.row, begin = s * sums.slice, end = sums.end_of(s),
                        slices = (sums.positions + sums.slice - 1) / sums.slice;
     if (end == sums.positions) return;
@@ -199,7 +199,7 @@ struct SumTokensAcrossSlices {
 
 /// One pack of one place of the sequence: the batch's rows in their order, four of them in flight.
 template <class G, class T, int N>
-struct SumPlaces {
+struct SumPositions {
   static constexpr int flight = 4;
   G* dwpe;
   T const* dout;
@@ -208,7 +208,7 @@ struct SumPlaces {
   DropoutFactors factors;
 
   TESSERA_FUNCTION void operator()(std::int64_t i) const {
-    PackPlace const at = pack_place<N>(i, columns);
+    PackPosition const at = pack_position<N>(i, columns);
     float sum[N] = {};
     for (std::int64_t b = 0; b < batch; b += flight) {
       RowPack<T, N> row[flight];
@@ -226,7 +226,7 @@ struct SumPlaces {
     }
     write_sums(dwpe + at.row * columns + at.column, sum, accumulate);
   }
-  TESSERA_FUNCTION std::int64_t element(std::int64_t b, PackPlace const& at) const {
+  TESSERA_FUNCTION std::int64_t element(std::int64_t b, PackPosition const& at) const {
     return (b * sequence + at.row) * columns + at.column;
   }
 };

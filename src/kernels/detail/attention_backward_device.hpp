@@ -1,11 +1,11 @@
 #pragma once
-/// The backward pass of attention_flash.hpp. Scores are computed again, once for dk and dv and once
-/// for dq, so that every gradient is summed by one team: seven products where five would do, for
-/// results that repeat bit for bit without a workspace of T x heads rows.
+/// The backward pass of attention_device.hpp. Scores are computed again, once for dk and dv and
+/// once for dq, so that every gradient is summed by one team: seven products where five would do,
+/// for results that repeat bit for bit without a workspace of T x heads rows.
 ///   P = exp(scale q.k - lse);  dP = dout.v;  dS = P (dP f - delta);  delta = dout.out
 ///   dv_s = sum_t P f dout_t;   dk_s = sum_t dS scale q_t;            dq_t = scale sum_s dS k_s
 
-#include "detail/attention_flash.hpp"
+#include "detail/attention_device.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -26,7 +26,7 @@ struct FlashDelta {
     int const h = static_cast<int>(head % shape.heads);
     float sum = 0.0f;
     for (int c = 0; c < shape.head_dim; c += 4) {
-      Four const d = dout.read(b, t, h, c), o = out.read(b, t, h, c);
+      Float4 const d = dout.read(b, t, h, c), o = out.read(b, t, h, c);
       for (int i = 0; i < 4; ++i) sum += d.v[i] * o.v[i];
     }
     delta[index] = sum;
@@ -38,7 +38,7 @@ template <int Width, int Threads>
 struct FlashPair {
   using Tiles = FlashTiles<Width>;
   static constexpr int N = Tiles::side, TR = Tiles::pair_rows, TC = Tiles::pair_columns;
-  using Scores = Dealt<N, N, TR, TC, Threads>;
+  using Scores = MicroTiles<N, N, TR, TC, Threads>;
 
   FlashBackwardInput from;
 
@@ -92,14 +92,14 @@ struct FlashPair {
 
 /// Where a pair's values go in scratch: [query, key], or turned round.
 template <int N>
-struct FlashPairAsIs {
+struct StorePair {
   float* ds;
   TESSERA_FUNCTION void operator()(int row, int column, float, float value) const {
     ds[row * (N + 4) + column] = value;
   }
 };
 template <int N>
-struct FlashPairTurned {
+struct StorePairTransposed {
   float *p, *ds;
   TESSERA_FUNCTION void operator()(int row, int column, float dropped, float value) const {
     p[column * (N + 4) + row] = dropped;
@@ -115,7 +115,7 @@ TESSERA_FUNCTION void write_sums(FlashRows const& to, HeadPart const& at, int th
     if (!Split::has(thread, i)) continue;
     for (int r = 0; r < TR; ++r) {
       for (int c = 0; c < 8; c += 4) {
-        Four four;
+        Float4 four;
         for (int n = 0; n < 4; ++n) four.v[n] = sum[i][r][c + n] * factor;
         to.write(at.b, at.first + Split::row(thread, i, r), at.h,
                  striped_column<Split>(Split::column_group(thread, i), c), four);
@@ -129,7 +129,7 @@ template <int Width, int Threads>
 struct FlashQueryBackward {
   using Pair = FlashPair<Width, Threads>;
   static constexpr int N = Pair::N;
-  using Sums = Dealt<N, Width, 2, 8, Threads>;
+  using Sums = MicroTiles<N, Width, 2, 8, Threads>;
   static constexpr int scratch_floats = 4 * N * (Width + 4) + N * (N + 4);
 
   Pair pair;
@@ -160,7 +160,7 @@ struct FlashQueryBackward {
       read_tile<N, Width, Threads>(team, x.k, in.key, {b, s0, kv}, 1.0f);
       read_tile<N, Width, Threads>(team, x.v, in.value, {b, s0, kv}, 1.0f);
       team.barrier();
-      pair({head, t0, s0, thread}, x, FlashPairAsIs<N>{ds});
+      pair({head, t0, s0, thread}, x, StorePair<N>{ds});
       team.barrier();
       for (int i = 0; i < Sums::each; ++i)
         if (Sums::has(thread, i)) add_rows_by_columns<Sums, N, Width>(sum[i], thread, i, ds, x.k);
@@ -175,7 +175,7 @@ template <int Width, int Threads>
 struct FlashKeyBackward {
   using Pair = FlashPair<Width, Threads>;
   static constexpr int N = Pair::N;
-  using Sums = Dealt<N, Width, 2, 8, Threads>;
+  using Sums = MicroTiles<N, Width, 2, 8, Threads>;
   static constexpr int scratch_floats = 4 * N * (Width + 4) + 2 * N * (N + 4);
 
   Pair pair;
@@ -208,7 +208,7 @@ struct FlashKeyBackward {
         read_tile<N, Width, Threads>(team, x.q, in.query, {b, t0, h}, in.shape.scale);
         read_tile<N, Width, Threads>(team, x.dout, pair.from.dout, {b, t0, h}, 1.0f);
         team.barrier();
-        pair({b * in.shape.heads + h, t0, s0, thread}, x, FlashPairTurned<N>{p, ds});
+        pair({b * in.shape.heads + h, t0, s0, thread}, x, StorePairTransposed<N>{p, ds});
         team.barrier();
         for (int i = 0; i < Sums::each; ++i) {
           if (!Sums::has(thread, i)) continue;

@@ -16,29 +16,29 @@
 namespace tessera::kernels::detail {
 
 /// Sixteen bytes that are loaded and stored at once.
-struct alignas(16) Four {
+struct alignas(16) Float4 {
   float v[4];
 };
 
-/// Rows of heads of any dtype, four neighbouring elements at a time.
+/// Rows of heads of any dtype, four neighboring elements at a time.
 struct FlashRows {
   void* base = nullptr;
   std::int64_t row_stride = 0, sequence = 0;
   int head_dim = 0;
   Dtype dtype = Dtype::fp32;
-  bool in_fours = false;  ///< every four elements from a multiple of four on are aligned
+  bool vectorized = false;  ///< every four elements from a multiple of four on are aligned
 
   TESSERA_FUNCTION std::int64_t at(std::int64_t b, std::int64_t t, int h, int c) const {
     return (b * sequence + t) * row_stride + std::int64_t{h} * head_dim + c;
   }
   template <class T>
-  TESSERA_FUNCTION Four read_typed(std::int64_t index, int count) const {
+  TESSERA_FUNCTION Float4 read_typed(std::int64_t index, int count) const {
     struct alignas(4 * sizeof(T)) Pack {
       T v[4];
     };
-    Four out{};
+    Float4 out{};
     T const* const from = static_cast<T const*>(base) + index;
-    if (in_fours && count >= 4) {
+    if (vectorized && count >= 4) {
       Pack const pack = *reinterpret_cast<Pack const*>(from);
       for (int i = 0; i < 4; ++i) out.v[i] = load(pack.v[i]);
     } else {
@@ -48,12 +48,12 @@ struct FlashRows {
     return out;
   }
   template <class T>
-  TESSERA_FUNCTION void write_typed(std::int64_t index, int count, Four const& value) const {
+  TESSERA_FUNCTION void write_typed(std::int64_t index, int count, Float4 const& value) const {
     struct alignas(4 * sizeof(T)) Pack {
       T v[4];
     };
     T* const to = static_cast<T*>(base) + index;
-    if (in_fours && count >= 4) {
+    if (vectorized && count >= 4) {
       Pack pack;
       for (int i = 0; i < 4; ++i) store(pack.v[i], value.v[i]);
       *reinterpret_cast<Pack*>(to) = pack;
@@ -63,16 +63,16 @@ struct FlashRows {
     }
   }
   /// Elements c .. c + 3 of (b, t, h); zeros beyond the sequence and the head.
-  TESSERA_FUNCTION Four read(std::int64_t b, std::int64_t t, int h, int c) const {
+  TESSERA_FUNCTION Float4 read(std::int64_t b, std::int64_t t, int h, int c) const {
     int const count = t < sequence ? head_dim - c : 0;
-    if (count <= 0) return Four{};
+    if (count <= 0) return Float4{};
     std::int64_t const index = at(b, t, h, c);
     return dtype == Dtype::fp32   ? read_typed<float>(index, count)
            : dtype == Dtype::bf16 ? read_typed<bfloat16>(index, count)
                                   : read_typed<float16>(index, count);
   }
   TESSERA_FUNCTION void write(std::int64_t b, std::int64_t t, int h, int c,
-                              Four const& value) const {
+                              Float4 const& value) const {
     int const count = t < sequence ? head_dim - c : 0;
     if (count <= 0) return;
     std::int64_t const index = at(b, t, h, c);
@@ -93,10 +93,10 @@ struct FlashInput {
 };
 
 /// A Rows x Columns result in micro tiles of TR x TC, dealt to the threads. Rows of a micro tile
-/// are `row_groups` apart, so that neighbouring threads read neighbouring rows: no two of a quarter
+/// are `row_groups` apart, so that neighboring threads read neighboring rows: no two of a quarter
 /// warp meet in a bank.
 template <int Rows, int Columns, int TR, int TC, int Threads>
-struct Dealt {
+struct MicroTiles {
   static constexpr int row_groups = Rows / TR, column_groups = Columns / TC,
                        tiles = row_groups * column_groups;
   static constexpr int each = (tiles + Threads - 1) / Threads;
@@ -123,9 +123,9 @@ TESSERA_FUNCTION void read_tile(Team const& team, float* tile, FlashRows const& 
   constexpr int chunks = Width / 4, stride = Width + 4;
   for (int i = team.rank(); i < Rows * chunks; i += Threads) {
     int const r = i / chunks, c = i % chunks * 4;
-    Four four = from.read(at.b, at.first + r, at.h, c);
+    Float4 four = from.read(at.b, at.first + r, at.h, c);
     for (int k = 0; k < 4; ++k) four.v[k] *= factor;
-    *reinterpret_cast<Four*>(tile + r * stride + c) = four;
+    *reinterpret_cast<Float4*>(tile + r * stride + c) = four;
   }
 }
 
@@ -138,19 +138,19 @@ TESSERA_FUNCTION void multiply_rows_by_rows(float (&out)[TR][TC], int thread, in
     for (int c = 0; c < TC; ++c) out[r][c] = 0.0f;
   int const group = Split::column_group(thread, i);
   for (int k = 0; k < Width; k += 4) {
-    Four left[TR], right[TC];
+    Float4 left[TR], right[TC];
     for (int r = 0; r < TR; ++r)
-      left[r] = *reinterpret_cast<Four const*>(a + Split::row(thread, i, r) * stride + k);
+      left[r] = *reinterpret_cast<Float4 const*>(a + Split::row(thread, i, r) * stride + k);
     for (int c = 0; c < TC; ++c)
       right[c] =
-          *reinterpret_cast<Four const*>(b + (group + c * Split::column_groups) * stride + k);
+          *reinterpret_cast<Float4 const*>(b + (group + c * Split::column_groups) * stride + k);
     for (int r = 0; r < TR; ++r)
       for (int c = 0; c < TC; ++c)
         for (int e = 0; e < 4; ++e) out[r][c] += left[r].v[e] * right[c].v[e];
   }
 }
 
-/// Column of element c of a micro tile in a product by columns: four neighbours, then the next four
+/// Column of element c of a micro tile in a product by columns: four neighbors, then the next four
 /// a stripe further.
 template <class Split>
 TESSERA_FUNCTION int striped_column(int group, int c) {
@@ -163,13 +163,13 @@ TESSERA_FUNCTION void add_rows_by_columns(float (&sum)[TR][TC], int thread, int 
                                           float const* y) {
   int const group = Split::column_group(thread, i);
   for (int k = 0; k < Depth; k += 4) {
-    Four left[TR];
+    Float4 left[TR];
     for (int r = 0; r < TR; ++r)
-      left[r] = *reinterpret_cast<Four const*>(x + Split::row(thread, i, r) * (Depth + 4) + k);
+      left[r] = *reinterpret_cast<Float4 const*>(x + Split::row(thread, i, r) * (Depth + 4) + k);
     for (int e = 0; e < 4; ++e) {
       for (int c = 0; c < TC; c += 4) {
-        Four const right = *reinterpret_cast<Four const*>(y + (k + e) * (Width + 4) +
-                                                          striped_column<Split>(group, c));
+        Float4 const right = *reinterpret_cast<Float4 const*>(y + (k + e) * (Width + 4) +
+                                                              striped_column<Split>(group, c));
         for (int r = 0; r < TR; ++r)
           for (int n = 0; n < 4; ++n) sum[r][c + n] += left[r].v[e] * right.v[n];
       }
@@ -202,8 +202,8 @@ struct FlashForward {
   using Tiles = FlashTiles<Width>;
   static constexpr int Q = Tiles::queries, K = Tiles::keys, TR = Tiles::score_rows,
                        TC = Tiles::score_columns;
-  using Scores = Dealt<Q, K, TR, TC, Threads>;
-  using Sums = Dealt<Q, Width, 4, 8, Threads>;
+  using Scores = MicroTiles<Q, K, TR, TC, Threads>;
+  using Sums = MicroTiles<Q, Width, 4, 8, Threads>;
   static constexpr int scratch_floats = (Q + K) * (Width + 4) + Q * (K + 4) + 3 * Q;
 
   FlashInput in;
@@ -251,7 +251,7 @@ struct FlashForward {
       score(p, q, rows, at.thread);
       team.barrier();
       read_tile<K, Width, Threads>(team, rows, in.value, {at.b, s0, kv}, 1.0f);
-      for (int r = at.thread; r < Q; r += Threads) soften(p + r * (K + 4), at, r, s0);
+      for (int r = at.thread; r < Q; r += Threads) update_softmax(p + r * (K + 4), at, r, s0);
       team.barrier();
       for (int i = 0; i < Sums::each; ++i) {
         if (!Sums::has(at.thread, i)) continue;
@@ -278,7 +278,7 @@ struct FlashForward {
 
   /// row <- dropout(exp(row - maximum so far)), 0 for keys that its query does not see;
   /// `correction` becomes the factor for what was summed with the former maximum.
-  TESSERA_FUNCTION void soften(float* row, Place const& at, int r, std::int64_t s0) const {
+  TESSERA_FUNCTION void update_softmax(float* row, Place const& at, int r, std::int64_t s0) const {
     std::int64_t const t = at.t0 + r, left = t < in.shape.sequence ? t - s0 + 1 : 0;
     int const seen = left < 0 ? 0 : left < K ? static_cast<int>(left) : K;
     if (seen == 0) {
@@ -312,7 +312,7 @@ struct FlashForward {
         int const row = Sums::row(at.thread, i, r);
         float const factor = 1.0f / at.total[row];
         for (int c = 0; c < 8; c += 4) {
-          Four four;
+          Float4 four;
           for (int n = 0; n < 4; ++n) four.v[n] = sum[i][r][c + n] * factor;
           out.write(at.b, at.t0 + row, at.h,
                     striped_column<Sums>(Sums::column_group(at.thread, i), c), four);

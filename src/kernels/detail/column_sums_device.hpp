@@ -25,7 +25,7 @@ std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
 }
 
 /// One at least, which gives the sum of no rows.
-TESSERA_FUNCTION inline std::int64_t row_blocks(std::int64_t rows, std::int64_t block) {
+TESSERA_FUNCTION inline std::int64_t row_chunks(std::int64_t rows, std::int64_t block) {
   return rows > block ? (rows + block - 1) / block : 1;
 }
 
@@ -57,7 +57,7 @@ struct ColumnTile {
   std::int64_t rows, columns, block;  ///< rows of a block
 
   TESSERA_FUNCTION std::int64_t strips() const { return (columns + width - 1) / width; }
-  std::int64_t teams() const { return row_blocks(rows, block) * strips(); }
+  std::int64_t teams() const { return row_chunks(rows, block) * strips(); }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {

@@ -1,7 +1,7 @@
 #pragma once
 /// The last launch of sums that a device forms by blocks of rows.
 
-#include "detail/column_sums_rule.hpp"
+#include "detail/column_sums_device.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels::detail {

@@ -27,10 +27,10 @@ struct Inputs {
 /// Whether a backward pass follows.
 enum class PassKind { forward, training };
 
-class InputRing {
+class PinnedInputBuffers {
  public:
   /// Into memory of the pass's arena. The batch's tokens may change once this returns.
-  Inputs stage(Pass const& pass, Batch const& batch, PassKind kind);
+  Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind);
 
  private:
   struct Slot {
@@ -44,7 +44,7 @@ class InputRing {
   std::size_t next_ = 0;
 };
 
-class LossSlots {
+class LossReadback {
  public:
   /// The sum of @p losses [positions] fp32, as the queue computes it after what it has been given
   /// so far.

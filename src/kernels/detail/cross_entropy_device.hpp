@@ -17,7 +17,7 @@ inline constexpr int cross_entropy_threads = 1024;
 
 /// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread
 /// takes 16 elements at a time: as packs when rows are `aligned` (address and stride in 16 bytes;
-/// the columns need not be), else one by one, neighbouring threads beside each other. What lies
+/// the columns need not be), else one by one, neighboring threads beside each other. What lies
 /// between the columns and the stride of an aligned row is not used; in dlogits it becomes 0 as far
 /// as packs reach. Order of the sum: a thread's elements in steps of 16, then the threads as in
 /// sum_over_team().
