@@ -4,8 +4,10 @@
 
 #include <memory>
 
-#include "tessera/train/arguments.hpp"
-#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 namespace tessera::cli {
 
@@ -31,8 +33,8 @@ void add_config_commands(CLI::App& app) {
   check->callback([a] {
     std::vector<std::string> words = a->flags;
     words.insert(words.end(), {"--deepspeed", a->file});
-    fmt::print("{}\n", train::describe(
-                           train::resolve(train::parse_arguments(words), a->ranks, a->hidden_size))
+    fmt::print("{}\n", config::describe(config::resolve(config::parse_arguments(words), a->ranks,
+                                                        a->hidden_size))
                            .dump(2));
   });
   auto* page = group->add_subcommand("page", "Markdown reference: flags, or deepspeed");
@@ -40,7 +42,7 @@ void add_config_commands(CLI::App& app) {
       ->required()
       ->check(CLI::IsMember({"flags", "deepspeed"}));
   page->callback([a] {
-    fmt::print("{}", a->file == "flags" ? train::arguments_page() : train::deepspeed_page());
+    fmt::print("{}", a->file == "flags" ? config::arguments_page() : config::deepspeed_page());
   });
 }
 

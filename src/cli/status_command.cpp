@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "doctor/diagnosis.hpp"
+#include "tessera/config/arguments.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/train/arguments.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -24,7 +24,7 @@ fs::path run_directory_of(std::vector<std::string> const& words) {
   if (words.size() == 1 && fs::is_directory(words[0])) return words[0];
   TESSERA_VALIDATE(words.size() > 1 || words[0].starts_with("-") || words[0].ends_with(".json"),
                    IoError, "there is no run directory ", words[0]);
-  return train::parse_arguments(words).output_dir;
+  return config::parse_arguments(words).output_dir;
 }
 
 std::string utc_of(std::int64_t seconds) {

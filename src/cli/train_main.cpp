@@ -10,14 +10,14 @@
 
 #include "slurm/job_record.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/arguments_table.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/train/arguments.hpp"
-#include "tessera/train/deepspeed_config.hpp"
 #include "tessera/train/device_choice.hpp"
 #include "tessera/train/run_lock.hpp"
 #include "tessera/train/stop_request.hpp"
@@ -50,7 +50,7 @@ ConfigTree identity_of(topology::RankInfo const& info) {
 
 /// A failure of this rank becomes the end of the job: status.json has the reason, one rank says it,
 /// all ranks end.
-int end_with_error(topology::MpiSession& session, train::TrainingArguments const& arguments,
+int end_with_error(topology::MpiSession& session, config::TrainingArguments const& arguments,
                    StatusFile& status, Error const& error) {
   auto const& info = session.info();
   int const code = static_cast<int>(error.code());
@@ -71,7 +71,7 @@ int end_with_error(topology::MpiSession& session, train::TrainingArguments const
 }
 
 /// Asked on rank 0 alone: thousands of ranks must not call Slurm's controller.
-train::Deadline deadline_of(train::TrainingArguments const& arguments,
+train::Deadline deadline_of(config::TrainingArguments const& arguments,
                             topology::LauncherFacts const& facts) {
   auto const now = train::Deadline::Clock::now();
   if (arguments.time_limit_minutes > 0.0) {
@@ -87,7 +87,7 @@ train::Deadline deadline_of(train::TrainingArguments const& arguments,
   return {now, time};
 }
 
-int run(topology::MpiSession& session, train::TrainingArguments const& arguments,
+int run(topology::MpiSession& session, config::TrainingArguments const& arguments,
         topology::LauncherFacts const& facts) {
   auto const& info = session.info();
   StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(),
@@ -136,14 +136,14 @@ int exit_code_of_rank(int code, topology::RankInfo const& info) {
 }
 
 /// Configuration files are read by rank 0 and reach the others by broadcast.
-train::TrainingArguments arguments_of_job(topology::MpiSession const& session,
-                                          std::vector<std::string> const& words) {
+config::TrainingArguments arguments_of_job(topology::MpiSession const& session,
+                                           std::vector<std::string> const& words) {
   ConfigTree documents = ConfigTree::object();
   std::string answer;
   if (session.info().rank == 0) {
     try {
-      train::parse_arguments(words, [&](std::string const& file) {
-        auto document = train::read_document(file);
+      config::parse_arguments(words, [&](std::string const& file) {
+        auto document = config::read_document(file);
         documents.set(file, document);
         return document;
       });
@@ -158,7 +158,8 @@ train::TrainingArguments arguments_of_job(topology::MpiSession const& session,
     throw Error(static_cast<ExitCode>(std::stoi(answer.substr(1, space))),
                 answer.substr(space + 1));
   documents = ConfigTree::parse(answer.substr(1), "configuration");
-  return train::parse_arguments(words, [&](std::string const& file) { return documents.at(file); });
+  return config::parse_arguments(words,
+                                 [&](std::string const& file) { return documents.at(file); });
 }
 
 int start(topology::MpiSession& session, std::vector<std::string> const& words,
@@ -182,11 +183,11 @@ int main(int argc, char** argv) {
   auto const facts = topology::launcher_facts(topology::process_environment());
   std::vector<std::string> const words{argv + 1, argv + argc};
   try {
-    auto const asked = train::look_at_flags(words);
+    auto const asked = config::look_at_flags(words);
     if (asked.help || asked.version) {
       if (!topology::is_replica(facts))
         std::fputs(
-            (asked.help ? train::arguments_help() : train::version_text("tessera-train")).c_str(),
+            (asked.help ? config::arguments_help() : train::version_text("tessera-train")).c_str(),
             stdout);
       return 0;
     }

@@ -14,7 +14,7 @@
 namespace tessera::train {
 namespace {
 
-void set_kernels(TrainingArguments const& arguments, bool on_device) {
+void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
                    "--tf32 true needs a GPU, and this run computes on the host, whose fp32 "
@@ -46,7 +46,7 @@ void stay_near(int ordinal) {
 
 }  // namespace
 
-int choose_device(TrainingArguments const& arguments, topology::MpiSession const& session,
+int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm) {
   bool const looks = !arguments.use_cpu && (memory::built_with_cuda() || arguments.needs_cuda);
   auto const found = looks ? memory::find_devices() : memory::DeviceSearch{};

@@ -18,7 +18,7 @@ ConfigTree read_config(fs::path const& given, char const* flag) {
   return ConfigTree::read(file);
 }
 
-ConfigTree config_of(TrainingArguments const& arguments) {
+ConfigTree config_of(config::TrainingArguments const& arguments) {
   if (!arguments.config_name.empty()) return read_config(arguments.config_name, "--config_name");
   if (!arguments.model_name_or_path.empty())
     return read_config(arguments.model_name_or_path, "--model_name_or_path");
@@ -30,7 +30,7 @@ ConfigTree config_of(TrainingArguments const& arguments) {
 
 }  // namespace
 
-ModelSource find_model(TrainingArguments const& arguments, comm::Collectives& comm) {
+ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
   source.config = ConfigTree::parse(
       comm::broadcast_from_root(comm, [&] { return config_of(arguments).dump(); }), "config.json");

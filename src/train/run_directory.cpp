@@ -59,7 +59,8 @@ bool is_step(std::string const& given) {
 }
 
 /// What was asked for by name is used or refused, never replaced.
-StartingPoint named_checkpoint(TrainingArguments const& arguments, std::string const& given) {
+StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
+                               std::string const& given) {
   bool const step = is_step(given) && !fs::exists(given);
   if (!step && checkpoint::holds_only_model(given))
     throw DataError(
@@ -81,7 +82,7 @@ std::string models_alone(fs::path const& directory) {
   return "";
 }
 
-StartingPoint choose(TrainingArguments const& arguments) {
+StartingPoint choose(config::TrainingArguments const& arguments) {
   fs::path const& directory = arguments.output_dir;
   if (!arguments.do_train) return {};
   std::string const& given = arguments.resume_from_checkpoint;
@@ -125,8 +126,8 @@ StartingPoint decide_on_root(comm::Collectives& comm,
 
 }  // namespace
 
-StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm,
-                                    std::unique_ptr<RunLock>& lock) {
+StartingPoint prepare_run_directory(config::TrainingArguments const& arguments,
+                                    comm::Collectives& comm, std::unique_ptr<RunLock>& lock) {
   return decide_on_root(comm, [&] {
     make_writable(arguments.output_dir);
     lock = std::make_unique<RunLock>(arguments.output_dir);
@@ -135,7 +136,7 @@ StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Co
   });
 }
 
-StartingPoint fall_back(TrainingArguments const& arguments,
+StartingPoint fall_back(config::TrainingArguments const& arguments,
                         std::vector<std::int64_t> const& refused, comm::Collectives& comm) {
   return decide_on_root(comm, [&]() -> StartingPoint {
     auto const found = checkpoint::find_latest(arguments.output_dir, refused);

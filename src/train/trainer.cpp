@@ -8,6 +8,7 @@
 
 #include "tessera/checkpoint/directory.hpp"
 #include "tessera/checkpoint/save.hpp"
+#include "tessera/config/learning_rate.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/stopwatch.hpp"
 #include "tessera/core/text.hpp"
@@ -15,6 +16,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
+#include "tessera/train/engine_config.hpp"
 #include "tessera/train/results.hpp"
 #include "tessera/train/run_directory.hpp"
 #include "tessera/train/stop_request.hpp"
@@ -24,7 +26,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::unique_ptr<memory::Queue> compute_queue(TrainingArguments const& arguments) {
+std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
   auto const graph_mode =
       arguments.cuda_graphs ? memory::GraphMode::capture : memory::GraphMode::off;
@@ -51,7 +53,7 @@ struct Trainer::StepOutcome {
   bool disks_rest = false;  ///< no rank's disk is at work for a save
 };
 
-Trainer::Trainer(TrainingArguments const& arguments, topology::MpiSession const& session,
+Trainer::Trainer(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                  comm::Collectives& comm, StatusFile& status)
     : arguments_(arguments),
       session_(session),
@@ -63,9 +65,9 @@ Trainer::~Trainer() = default;
 
 Outcome Trainer::run() {
   source_ = find_model(arguments_, comm_);
-  config_ = resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
+  config_ = config::resolve(arguments_, comm_.size(), hidden_size_of(source_.config));
   if (arguments_.print_config) {
-    if (is_root()) std::printf("%s\n", describe(config_).dump(2).c_str());
+    if (is_root()) std::printf("%s\n", config::describe(config_).dump(2).c_str());
     return {};
   }
   auto const start = prepare_run_directory(arguments_, comm_, lock_);
@@ -108,7 +110,7 @@ void Trainer::open_run_files(bool starts_anew) {
 void Trainer::build_engine() {
   engine_ = zero::make_engine(engine_config(config_), model_->units(), comm_, *compute_);
   saver_ = std::make_unique<checkpoint::Saver>(comm_, memory::Runtime::threads());
-  if (arguments_.do_train && arguments_.async_save == AsyncSave::on &&
+  if (arguments_.do_train && arguments_.async_save == config::AsyncSave::on &&
       !engine_->state_is_snapshot())
     saver_->reserve(engine_->plan(),
                     checkpoint_states);  // what was asked for must not be missing at the first save
@@ -123,13 +125,13 @@ void Trainer::plan_steps() {
   plan.accumulation_steps = config_.accumulation_steps;
   plan.epochs = arguments_.num_train_epochs;
   plan.max_steps = arguments_.max_steps;
-  plan.order = arguments_.train_sampling_strategy == Sampling::random
+  plan.order = arguments_.train_sampling_strategy == config::Sampling::random
                    ? data::SampleOrder::random
                    : data::SampleOrder::sequential;
   plan.seed = static_cast<std::uint64_t>(arguments_.data_seed.value_or(arguments_.seed));
   plan.last_round = arguments_.dataloader_drop_last ? data::LastRound::drop : data::LastRound::fill;
   sampler_.emplace(plan);
-  schedule_ = learning_rate_schedule(config_, sampler_->total_steps());
+  schedule_ = config::learning_rate_schedule(config_, sampler_->total_steps());
 }
 
 void Trainer::start_weights() {
@@ -291,14 +293,14 @@ void Trainer::check_loss(std::int64_t step, StepOutcome const& outcome) {
                            config_.dtype == Dtype::fp32 ? "" : ", or fp32", saved));
 }
 
-bool Trainer::due(Interval strategy, double every, std::int64_t step) const {
+bool Trainer::due(config::Interval strategy, double every, std::int64_t step) const {
   std::int64_t const total = sampler_->total_steps();
   switch (strategy) {
-    case Interval::no:
+    case config::Interval::no:
       return false;
-    case Interval::steps:
-      return step % step_interval(every, total) == 0 || step == total;
-    case Interval::epoch:
+    case config::Interval::steps:
+      return step % config::step_interval(every, total) == 0 || step == total;
+    case config::Interval::epoch:
       return step % sampler_->steps_per_epoch() == 0 || step == total;
   }
   return false;
@@ -331,7 +333,7 @@ void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
         .set("tokens", tokens_seen_);
     metrics_->write(record);
   }
-  bool const line = step % step_interval(arguments_.logging_steps, total) == 0 ||
+  bool const line = step % config::step_interval(arguments_.logging_steps, total) == 0 ||
                     (step == 1 && arguments_.logging_first_step) || step == total;
   if (line) {
     progress_->line({step, loss_since_line_ / static_cast<double>(steps_since_line_),

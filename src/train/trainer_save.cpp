@@ -70,8 +70,8 @@ ConfigTree Trainer::resolved_config() const {
       .set("threads", memory::Runtime::threads());
   machine.set("device", memory::Runtime::description());
   return ConfigTree()
-      .set("arguments", describe(arguments_))
-      .set("engine", describe(config_))
+      .set("arguments", config::describe(arguments_))
+      .set("engine", config::describe(config_))
       .set("deepspeed", arguments_.deepspeed)
       .set("machine", machine);
 }
@@ -112,12 +112,12 @@ checkpoint::SaveRequest Trainer::save_request(std::int64_t step, SaveContent con
 /// any save, so that nothing more is needed. Collective.
 bool Trainer::saves_in_background() {
   if (background_saves_) return *background_saves_;
-  bool fits = arguments_.async_save != AsyncSave::off;
+  bool fits = arguments_.async_save != config::AsyncSave::off;
   if (fits && !engine_->state_is_snapshot()) {
     std::size_t const bytes = checkpoint::Saver::snapshot_bytes(engine_->plan(), checkpoint_states);
     auto const left = memory::available_memory();
     auto const ranks = static_cast<std::size_t>(session_.info().local_size);
-    fits = arguments_.async_save == AsyncSave::on || bytes <= left.bytes / ranks / 2;
+    fits = arguments_.async_save == config::AsyncSave::on || bytes <= left.bytes / ranks / 2;
     std::string const room = fmt::format(
         "a copy of the state takes {} on each of {} {} of host {}, where {} are left ({})",
         bytes_text(bytes), ranks, plural(session_.info().local_size, "rank"), session_.info().host,

@@ -5,7 +5,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-LAYERS = "core memory topology kernels data comm optim model zero checkpoint train cli".split()
+LAYERS = "core memory topology kernels data comm optim model zero checkpoint config train cli".split()
 HOMES = {  # foreign header -> layers that may include it (in src only)
     r"mpi\.h": {"topology", "comm"},
     r"Kokkos_.*": {"memory", "kernels"},

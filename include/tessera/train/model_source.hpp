@@ -7,9 +7,9 @@
 #include <string>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/train/arguments.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {
@@ -26,7 +26,7 @@ struct ModelSource {
 
 /// Rank 0 reads the files, all learn. @throws UsageError when nothing names a model, IoError /
 /// DataError for files, ConfigError for --config_overrides without effect
-ModelSource find_model(TrainingArguments const& arguments, comm::Collectives& comm);
+ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm);
 
 /// Writes initial values of any run of a parameter: from the directory's weights, or random by
 /// (seed, name, element). Rank 0 reads the files' headers, one rank of each node opens them for all

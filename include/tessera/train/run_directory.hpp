@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
-#include "tessera/train/arguments.hpp"
+#include "tessera/config/arguments.hpp"
 #include "tessera/train/run_lock.hpp"
 
 namespace tessera::train {
@@ -30,13 +30,13 @@ struct StartingPoint {
 /// @throws IoError (74) cannot be made or written, UsageError (64) not empty, DataError (65) the
 /// checkpoint asked for is damaged Rank 0 gets the directory's @p lock. @throws DirectoryInUse (64)
 /// on every rank when another job works there
-StartingPoint prepare_run_directory(TrainingArguments const& arguments, comm::Collectives& comm,
-                                    std::unique_ptr<RunLock>& lock);
+StartingPoint prepare_run_directory(config::TrainingArguments const& arguments,
+                                    comm::Collectives& comm, std::unique_ptr<RunLock>& lock);
 
 /// The next older whole checkpoint of the run when one of @p refused steps could not be read. The
 /// same answer on every rank. Collective.
 /// @return without a checkpoint when there is none
-StartingPoint fall_back(TrainingArguments const& arguments,
+StartingPoint fall_back(config::TrainingArguments const& arguments,
                         std::vector<std::int64_t> const& refused, comm::Collectives& comm);
 
 /// A name for a run that no other run has: "20261121-134500-5f3a9c0e17b2". The time is for people,

@@ -14,15 +14,16 @@
 #include "tessera/checkpoint/manifest.hpp"
 #include "tessera/checkpoint/saver.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/data/tokenizer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/model/causal_lm.hpp"
+#include "tessera/optim/schedule.hpp"
 #include "tessera/topology/mpi_session.hpp"
-#include "tessera/train/arguments.hpp"
 #include "tessera/train/deadline.hpp"
-#include "tessera/train/deepspeed_config.hpp"
 #include "tessera/train/model_source.hpp"
 #include "tessera/train/run_directory.hpp"
 #include "tessera/train/run_files.hpp"
@@ -42,7 +43,7 @@ inline constexpr std::size_t checkpoint_states = 3;
 class Trainer {
  public:
   /// Collective over all ranks of @p comm; the referenced objects outlive the trainer.
-  Trainer(TrainingArguments const& arguments, topology::MpiSession const& session,
+  Trainer(config::TrainingArguments const& arguments, topology::MpiSession const& session,
           comm::Collectives& comm, StatusFile& status);
   ~Trainer();
   /// When the job's time is up; the run saves and ends with 75 before. Rank 0's counts.
@@ -70,7 +71,7 @@ class Trainer {
                                    model::PassSettings const& settings);
   void after_step(std::int64_t step, StepOutcome const& outcome);
   void check_loss(std::int64_t step, StepOutcome const& outcome);
-  bool due(Interval strategy, double every, std::int64_t step) const;
+  bool due(config::Interval strategy, double every, std::int64_t step) const;
   void evaluate(std::int64_t step);
   void generate();
   std::vector<std::int32_t> prompt_tokens() const;
@@ -105,7 +106,7 @@ class Trainer {
 
   bool is_root() const { return comm_.rank() == 0; }
 
-  TrainingArguments const& arguments_;
+  config::TrainingArguments const& arguments_;
   topology::MpiSession const& session_;
   comm::Collectives& comm_;
   StatusFile& status_;
@@ -114,7 +115,7 @@ class Trainer {
   std::unique_ptr<RunLock> lock_;  ///< of the output directory, rank 0
 
   ModelSource source_;
-  ResolvedConfig config_;
+  config::ResolvedConfig config_;
   std::shared_ptr<data::Tokenizer> tokenizer_;  ///< on one rank of each node
   std::optional<data::TokenBlocks> train_blocks_, eval_blocks_;
   std::optional<data::Sampler> sampler_;

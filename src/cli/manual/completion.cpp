@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tessera/train/arguments.hpp"
+#include "tessera/config/arguments_table.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -35,8 +35,8 @@ std::string bash_completion(CLI::App const& app) {
   text +=
       "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n}\ncomplete -o default "
       "-F _tessera tessera\n\n_tessera_train() {\n  local words='";
-  for (auto const& option : train::argument_table().options())
-    if (option.support == Support::full) text += "--" + option.name + " ";
+  for (auto const& option : config::argument_table().options())
+    if (option.support == config::Support::full) text += "--" + option.name + " ";
   return text +
          "'\n  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- "
          "\"${COMP_WORDS[COMP_CWORD]}\")\n}\ncomplete -o default -F _tessera_train tessera-train\n";

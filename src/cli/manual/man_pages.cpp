@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "checkpoint/consolidate_command.hpp"
-#include "tessera/train/arguments.hpp"
+#include "tessera/config/arguments_table.hpp"
 #include "tessera/train/version.hpp"
 
 namespace tessera::cli {
@@ -64,15 +64,15 @@ std::string training_page() {
       "Takes the arguments of Hugging Face's run_clm.py as flags or as a flat JSON file. One "
       "process a rank, started by srun or mpirun.\n.SH OPTIONS\n";
   std::string group;
-  for (auto const& option : train::argument_table().options()) {
-    if (option.support == Support::refused) continue;
+  for (auto const& option : config::argument_table().options()) {
+    if (option.support == config::Support::refused) continue;
     if (option.group != group) page += ".SS " + troff(option.group) + "\n";
     group = option.group;
     std::string const default_text =
         option.default_value.is_null() ? "" : " [" + option.default_value.dump() + "]";
     page += ".TP\n\\fB" + troff("--" + option.name) + "\\fR\n" +
             troff(option.meaning + default_text) + "\n";
-    if (option.support == Support::hint && !option.note.empty())
+    if (option.support == config::Support::hint && !option.note.empty())
       page += troff("Accepted: " + option.note) + "\n";
   }
   return page + exit_codes();

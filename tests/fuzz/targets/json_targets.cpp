@@ -1,10 +1,10 @@
 #include "checkpoint/detail/checksum.hpp"
 #include "fuzz.hpp"
 #include "tessera/checkpoint/manifest.hpp"
+#include "tessera/config/learning_rate.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/model/registry.hpp"
-#include "tessera/train/arguments.hpp"
-#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/train/engine_config.hpp"
 
 namespace tessera::fuzz {
 namespace {
@@ -70,13 +70,13 @@ void model_config(std::string_view bytes) {
 
 void deepspeed_config(std::string_view bytes) {
   try {
-    train::TrainingArguments arguments;
+    config::TrainingArguments arguments;
     arguments.deepspeed = ConfigTree::parse(bytes, "ds.json", ConfigTree::Syntax::relaxed);
     arguments.deepspeed_source = "ds.json";
-    auto const resolved = train::resolve(arguments, 4, 768);
+    auto const resolved = config::resolve(arguments, 4, 768);
     (void)train::engine_config(resolved);
-    (void)train::learning_rate_schedule(resolved, 100);
-    (void)train::describe(resolved).dump();
+    (void)config::learning_rate_schedule(resolved, 100);
+    (void)config::describe(resolved).dump();
   } catch (Error const&) {
   }
 }

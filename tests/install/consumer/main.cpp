@@ -1,6 +1,6 @@
 #include <cstdio>
+#include <tessera/config/arguments_table.hpp>
 #include <tessera/core/error.hpp>
-#include <tessera/train/arguments.hpp>
 #include <tessera/zero/partition_plan.hpp>
 
 int main() {
@@ -9,5 +9,5 @@ int main() {
   std::printf("%lld parameters over %d ranks: %lld elements a rank\n",
               static_cast<long long>(plan.parameter_count()), plan.ranks(),
               static_cast<long long>(plan.partition_numel()));
-  return tessera::train::argument_table().options().empty() ? 1 : 0;
+  return tessera::config::argument_table().options().empty() ? 1 : 0;
 }

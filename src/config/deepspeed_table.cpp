@@ -1,8 +1,10 @@
+#include "tessera/config/deepspeed_table.hpp"
+
 #include <string>
 
-#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/config/option_text.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 using enum OptionType;
@@ -498,4 +500,4 @@ OptionTable const& deepspeed_table() {
 
 std::string deepspeed_page() { return markdown(deepspeed_table(), page_head); }
 
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -1,11 +1,12 @@
+#include "tessera/config/option_values.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/option_table.hpp"
 
-namespace tessera {
+namespace tessera::config {
 namespace {
 
 [[noreturn]] void fail(Audience audience, std::string const& message) {
@@ -154,6 +155,29 @@ ConfigTree json_from(std::string const& text, std::string const& shown) {
 }
 
 }  // namespace
+
+Origin OptionValues::origin(std::string_view name) const {
+  auto const found = entries.find(name);
+  return found == entries.end() ? Origin::default_value : found->second.origin;
+}
+
+ConfigTree const& OptionValues::value(OptionTable const& table, std::string_view name) const {
+  if (auto const found = entries.find(name); found != entries.end()) return found->second.value;
+  auto const* option = table.find(name);
+  TESSERA_VALIDATE(option, InternalError, "the option table has no entry '", name, "'");
+  return option->default_value;
+}
+
+std::vector<std::string> OptionValues::hints(OptionTable const& table) const {
+  std::vector<std::string> out;
+  for (auto const& option : table.options()) {
+    auto const found = entries.find(option.name);
+    bool const spoken = found != entries.end() && found->second.value != option.default_value &&
+                        found->second.value != ConfigTree("auto");
+    if (option.support == Support::hint && spoken) out.push_back(option.name + ": " + option.note);
+  }
+  return out;
+}
 
 ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown,
                          Audience audience) {
@@ -375,4 +399,4 @@ OptionValues parse_nested(OptionTable const& table, ConfigTree const& object,
   return KeyReader(table, source, Origin::deepspeed, true).read(object);
 }
 
-}  // namespace tessera
+}  // namespace tessera::config

@@ -1,4 +1,4 @@
-#include "tessera/train/arguments.hpp"
+#include "tessera/config/arguments.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,9 +7,10 @@
 #include <set>
 
 #include "scratch_files.hpp"
+#include "tessera/config/arguments_table.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 using ::testing::AllOf;
@@ -262,12 +263,8 @@ TEST(Arguments, StepShares) {
   EXPECT_EQ(step_interval(25, 1000), 25);
   EXPECT_EQ(step_interval(0.1, 1001), 101);
   EXPECT_EQ(step_interval(0.001, 10), 1);
-  EXPECT_EQ(warmup_steps(0.03, 1000), 30);
-  EXPECT_EQ(warmup_steps(0.0, 1000), 0);
-  EXPECT_EQ(warmup_steps(7, 1000), 7);
   EXPECT_EQ(parse({"--warmup_ratio", "0.5", "--warmup_steps", "3"}).warmup_steps, 3.0);
-  EXPECT_EQ(warmup_steps(parse({"--warmup_ratio", "1"}).warmup_steps, 1000), 1000);
 }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -1,12 +1,13 @@
-#include "tessera/train/arguments.hpp"
+#include "tessera/config/arguments.hpp"
 
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 
+#include "tessera/config/arguments_table.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 template <class Visitor, class Arguments>
@@ -346,9 +347,4 @@ std::int64_t step_interval(double value, std::int64_t total_steps) {
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(steps));
 }
 
-std::int64_t warmup_steps(double value, std::int64_t total_steps) {
-  return static_cast<std::int64_t>(value < 1.0 ? std::ceil(value * static_cast<double>(total_steps))
-                                               : value);
-}
-
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "tessera/config/option_values.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/core/option_table.hpp"
 #include "tessera/kernels/device_settings.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 
 enum class Interval { no, steps, epoch };
 enum class Sampling { random, sequential };
@@ -27,7 +27,7 @@ struct RanksPerFile {
 enum class AsyncSave { automatic, on, off };
 
 /// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed
-/// configuration: resolve() (deepspeed_config.hpp) says what holds; a program reads those from
+/// configuration: resolve() (resolved_config.hpp) says what holds; a program reads those from
 /// ResolvedConfig.
 struct TrainingArguments {
   // model; empty: none
@@ -119,9 +119,6 @@ struct TrainingArguments {
   bool given(std::string_view name) const { return values.given(name); }
 };
 
-/// The table behind the command line.
-OptionTable const& argument_table();
-
 /// `tessera-train [run.json] [flags]`: reads the run file, then the flags over it, then the
 /// DeepSpeed file.
 /// @param words  the command line without the program's name
@@ -145,11 +142,4 @@ ConfigTree describe(TrainingArguments const& arguments);
 
 /// Steps between events: 0.1 of 1000 steps is 100 (rounded up), 25 is 25.
 std::int64_t step_interval(double value, std::int64_t total_steps);
-/// Warm-up steps: a value below 1 is a share of all steps, rounded up.
-std::int64_t warmup_steps(double value, std::int64_t total_steps);
-
-/// Text of --help and of docs/reference/options.md.
-std::string arguments_help();
-std::string arguments_page();
-
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -1,13 +1,14 @@
-#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "tessera/config/learning_rate.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 using ::testing::AllOf;
@@ -47,7 +48,7 @@ char const* const gpt2_xl = R"({
     "stage3_max_reuse_distance": 1e9, "stage3_gather_16bit_weights_on_model_save": true},
   "gradient_accumulation_steps": "auto", "gradient_clipping": "auto", "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"})";
 
-TEST(DeepSpeedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
+TEST(ResolvedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
   auto const c = resolved(
       gpt2_xl,
       {"--fp16", "--per_device_train_batch_size", "2", "--learning_rate", "3e-4", "--adam_beta2",
@@ -86,7 +87,7 @@ struct Good {
   Words flags;
 };
 
-TEST(DeepSpeedConfig, ConfigurationsOfUsersParse) {
+TEST(ResolvedConfig, ConfigurationsOfUsersParse) {
   for (
       auto const& [json, flags] : std::vector<Good>{
           {gpt2_xl, {"--bf16"}},
@@ -125,7 +126,7 @@ TEST(DeepSpeedConfig, ConfigurationsOfUsersParse) {
     EXPECT_EQ(error_of(json, flags), "") << json;
 }
 
-TEST(DeepSpeedConfig, FilesOfTheProjectParse) {
+TEST(ResolvedConfig, FilesOfTheProjectParse) {
   std::size_t count = 0;
   for (auto const& entry :
        std::filesystem::directory_iterator(std::string(TESSERA_TEST_DATA) + "/../configs")) {
@@ -148,7 +149,7 @@ struct Bad {
   char const* part;
 };
 
-TEST(DeepSpeedConfig, WhatIsRefusedSaysWhy) {
+TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
   for (
       auto const& [json, part] : std::vector<Bad>{
           {R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
@@ -196,7 +197,7 @@ TEST(DeepSpeedConfig, WhatIsRefusedSaysWhy) {
     EXPECT_THAT(error_of(json), HasSubstr(part)) << json;
 }
 
-TEST(DeepSpeedConfig, FlagsAndNumbersThatDisagreeAreErrors) {
+TEST(ResolvedConfig, FlagsAndNumbersThatDisagreeAreErrors) {
   struct Case {
     char const* json;
     Words flags;
@@ -236,7 +237,7 @@ TEST(DeepSpeedConfig, FlagsAndNumbersThatDisagreeAreErrors) {
   EXPECT_THROW(scheduler_section(warm, 1000), ConfigError);
 }
 
-TEST(DeepSpeedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
+TEST(ResolvedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
   auto const c = resolved(
       R"({"gradient_clipping": 0.3, "optimizer": {"type": "adam", "params": {"lr": 0.011, "betas": [0.8, 0.99], "eps": 1e-6,
       "weight_decay": 0.01, "adam_w_mode": false, "bias_correction": false}}, "bf16": {"enabled": true, "check_grad_overflow": false},
@@ -254,7 +255,7 @@ TEST(DeepSpeedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
       resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})").adam_l2);
 }
 
-TEST(DeepSpeedConfig, WithoutAFileTheFlagsAreAll) {
+TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
   auto const c =
       resolved("", {"--bf16", "--gradient_accumulation_steps", "3", "--max_grad_norm", "0"}, 4);
   EXPECT_EQ(c.stage, 0);
@@ -276,7 +277,7 @@ struct Triangle {
   int want_total, want_micro, want_steps;  ///< 0: refused
 };
 
-TEST(DeepSpeedConfig, BatchTriangle) {
+TEST(ResolvedConfig, BatchTriangle) {
   for (auto const& t : std::vector<Triangle>{
            {32, 4, 2, 4, 32, 4, 2},
            {32, 4, 0, 4, 32, 4, 2},
@@ -328,7 +329,7 @@ double number(ConfigTree const& filled, std::string const& path) {
 
 /// transformers fills "auto" and refuses contradictions; stored by
 /// tests/oracles/hf_deepspeed_auto.py.
-TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
+TEST(ResolvedConfig, AgreesWithTransformersOnAutoAndContradictions) {
   auto const stored =
       ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
   std::size_t refused = 0;
@@ -383,7 +384,7 @@ TEST(DeepSpeedConfig, AgreesWithTransformersOnAutoAndContradictions) {
 }
 
 /// DeepSpeed's own arithmetic over every combination of given and missing values.
-TEST(DeepSpeedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
+TEST(ResolvedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
   auto const stored =
       ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/hf_deepspeed_auto.json");
   char const* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
@@ -407,21 +408,7 @@ TEST(DeepSpeedConfig, AgreesWithDeepSpeedOnTheBatchTriangle) {
   }
 }
 
-TEST(DeepSpeedConfig, LearningRateFollowsTheSectionOrTheFlag) {
-  auto const section = resolved(
-      R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto",
-      "total_num_steps": "auto", "warmup_type": "linear"}}})",
-      {"--learning_rate", "0.5", "--warmup_steps", "10"});
-  EXPECT_DOUBLE_EQ(learning_rate_schedule(section, 100)(12), 0.5);
-  EXPECT_DOUBLE_EQ(learning_rate_schedule(section, 100)(57), 0.25);
-  auto const flag =
-      resolved("", {"--learning_rate", "0.5", "--warmup_steps", "0.1", "--lr_scheduler_type",
-                    "cosine_with_min_lr", "--lr_scheduler_kwargs", R"({"min_lr_rate": 0.1})"});
-  EXPECT_DOUBLE_EQ(learning_rate_schedule(flag, 100)(11), 0.5);
-  EXPECT_NEAR(learning_rate_schedule(flag, 100)(101), 0.05, 1e-15);
-}
-
-TEST(DeepSpeedConfig, OldAndEmptyForms) {
+TEST(ResolvedConfig, OldAndEmptyForms) {
   EXPECT_EQ(resolved(R"({"zero_optimization": true})").stage, 1);
   EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": 2.0}, "bf16": null})").stage, 2);
   EXPECT_FALSE(resolved(R"({"zero_optimization": {"stage": 2}})").overlap_comm);
@@ -436,7 +423,7 @@ TEST(DeepSpeedConfig, OldAndEmptyForms) {
                ConfigError);
 }
 
-TEST(DeepSpeedConfig, OriginsTellWhereEachValueCameFrom) {
+TEST(ResolvedConfig, OriginsTellWhereEachValueCameFrom) {
   auto const c = resolved(gpt2_xl, {"--learning_rate", "1e-4"}, 2);
   auto const d = describe(c);
   EXPECT_EQ(d.at("learning_rate").dump(), R"({"value":0.0001,"origin":"flag"})");
@@ -447,29 +434,5 @@ TEST(DeepSpeedConfig, OriginsTellWhereEachValueCameFrom) {
   EXPECT_EQ(d.at("scheduler").at("value").at("params").at("warmup_num_steps").as_string(), "auto");
 }
 
-TEST(DeepSpeedConfig, EngineReadsTheResolvedValues) {
-  auto const e = engine_config(resolved(
-      R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
-      "reduce_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})",
-      {"--weight_decay", "0.2"}));
-  EXPECT_EQ(e.stage, 3);
-  EXPECT_EQ(e.dtype, Dtype::fp16);
-  EXPECT_EQ(e.accumulation_steps, 5);
-  EXPECT_EQ(e.reduce_bucket_size, 7);
-  EXPECT_EQ(e.prefetch_bucket_size, 8);
-  EXPECT_EQ(e.max_live_parameters, 9);
-  EXPECT_FALSE(e.overlap_comm || e.loss_scaler.dynamic);
-  EXPECT_EQ(e.loss_scaler.static_scale, 128.0);
-  EXPECT_EQ(e.weight_decay, 0.2);
-  EXPECT_EQ(e.max_grad_norm, 1.0);
-}
-
-TEST(DeepSpeedConfig, EveryKeySaysWhatItMeansAndWhyItIsNotFollowed) {
-  for (auto const& option : deepspeed_table().options()) {
-    EXPECT_FALSE(option.meaning.empty()) << option.name;
-    EXPECT_FALSE(option.support != Support::full && option.note.empty()) << option.name;
-  }
-}
-
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -1,9 +1,9 @@
+#include "tessera/config/option_text.hpp"
+
 #include <algorithm>
 #include <sstream>
 
-#include "tessera/core/option_table.hpp"
-
-namespace tessera {
+namespace tessera::config {
 namespace {
 
 constexpr std::size_t columns = 100, meaning_column = 36;
@@ -182,4 +182,4 @@ std::string markdown(OptionTable const& table, std::string const& head) {
   return out;
 }
 
-}  // namespace tessera
+}  // namespace tessera::config

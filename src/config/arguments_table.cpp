@@ -1,8 +1,10 @@
+#include "tessera/config/arguments_table.hpp"
+
 #include <string>
 
-#include "tessera/train/arguments.hpp"
+#include "tessera/config/option_text.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 using enum OptionType;
@@ -511,4 +513,4 @@ std::string arguments_help() {
 
 std::string arguments_page() { return markdown(argument_table(), page_head); }
 
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -1,50 +1,18 @@
-#include "tessera/core/option_table.hpp"
+#include "tessera/config/option_values.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sstream>
-
+#include "small_table.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera {
+namespace tessera::config {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using enum OptionType;
-
-OptionTable build() {
-  OptionTable t;
-  t.group("Numbers");
-  t.add(integer, "max_steps", -1, "steps to run").at_least(-1).unit("steps");
-  t.add(real, "learning_rate", 5e-5, "the rate").at_least(0).auto_is("the flag");
-  t.add(integer, "stage", 0, "ZeRO stage").at_least(0).at_most(3);
-  t.add(real, "scale", {}, "a factor").above(0);
-  t.group("Words");
-  t.add(boolean, "bf16", false, "bfloat16").alias("brain");
-  t.add(boolean, "keep", true, "keep lines");
-  t.add(boolean, "no_cuda", false, "host only");
-  t.add(choice, "strategy", "steps", "when").one_of({"no", "steps"}).except("best", "use steps");
-  t.add(list, "report_to", ConfigTree::Array{"none"}, "where")
-      .one_of({"none", "all"})
-      .except("wandb", "metrics.jsonl has it");
-  t.add(path, "output_dir", {}, "where | to");
-  t.add(json, "deepspeed", {}, "file or object").shown_as("path or object");
-  t.add(string, "prompt", "", "text");
-  t.add(boolean, "help", false, "this").alias("h");
-  t.add(boolean, "compile", false, "compiled").hint("no effect here");
-  t.add(integer, "workers", 0, "processes").hint("no effect");
-  t.add(boolean, "push", false, "upload").refuse("nothing is uploaded; copy it");
-  t.add(json, "fsdp", {}, "another library").refuse("use stage 3");
-  return t;
-}
-
-OptionTable const& table() {
-  static OptionTable const t = build();
-  return t;
-}
 
 OptionValues flags(std::vector<std::string> const& words) {
   std::vector<std::string> positionals;
@@ -77,7 +45,7 @@ struct Spelling {
   ConfigTree value;
 };
 
-TEST(OptionTable, FlagsInEverySpelling) {
+TEST(OptionValues, FlagsInEverySpelling) {
   for (auto const& [words, name, value] : std::vector<Spelling>{
            {{"--max_steps", "-1"}, "max_steps", -1},
            {{"--max-steps=20"}, "max_steps", 20},
@@ -118,7 +86,7 @@ struct Mistake {
   char const* part;
 };
 
-TEST(OptionTable, WrongFlagsNameTheMistake) {
+TEST(OptionValues, WrongFlagsNameTheMistake) {
   for (auto const& [words, part] : std::vector<Mistake>{
            {{"--lerning_rate", "1"},
             "unknown option --lerning_rate; did you mean --learning_rate?"},
@@ -146,13 +114,13 @@ TEST(OptionTable, WrongFlagsNameTheMistake) {
     EXPECT_THAT(usage_error(words), HasSubstr(part)) << words.front();
 }
 
-TEST(OptionTable, WordsBeforeTheFirstFlagArePositional) {
+TEST(OptionValues, WordsBeforeTheFirstFlagArePositional) {
   std::vector<std::string> positionals;
   parse_flags(table(), {"run.json", "--bf16"}, positionals);
   EXPECT_THAT(positionals, ElementsAre("run.json"));
 }
 
-TEST(OptionTable, KeysAreCheckedAndTyped) {
+TEST(OptionValues, KeysAreCheckedAndTyped) {
   auto const values = parse_flat(
       table(),
       ConfigTree::parse(R"({"max_steps": 1e3, "bf16": true, "report_to": "all", "scale": null,
@@ -176,7 +144,7 @@ TEST(OptionTable, KeysAreCheckedAndTyped) {
   EXPECT_THAT(key_error("[1]"), HasSubstr("must hold a JSON object"));
 }
 
-TEST(OptionTable, NestedKeysAreWalkedToEveryLevel) {
+TEST(OptionValues, NestedKeysAreWalkedToEveryLevel) {
   OptionTable t;
   t.add(integer, "zero.stage", 0, "stage");
   t.add(choice, "zero.offload.device", "none", "where").one_of({"none"}).except("cpu", "not yet");
@@ -207,40 +175,10 @@ TEST(OptionTable, NestedKeysAreWalkedToEveryLevel) {
   EXPECT_THAT(error(R"({"zero": {"offload": {"device": "cpu"}}})"), HasSubstr("not yet"));
 }
 
-TEST(OptionTable, NearestName) {
-  std::vector<std::string> const names{"gradient_clipping", "train_batch_size", "fp16", "bf16",
-                                       "per_device_train_batch_size"};
-  for (auto const& [typed, expected] : std::vector<std::pair<std::string, std::string>>{
-           {"gradient_cliping", "gradient_clipping"},
-           {"gradeint_clipping", "gradient_clipping"},
-           {"fp61", "fp16"},
-           {"bf-16", "bf16"},
-           {"per_device", "per_device_train_batch_size"},
-           {"nothing_like_it", ""}})
-    EXPECT_EQ(nearest_name(typed, names), expected) << typed;
-}
-
-TEST(OptionTable, HintsSpeakOnlyWhenGivenOtherwise) {
+TEST(OptionValues, HintsSpeakOnlyWhenGivenOtherwise) {
   EXPECT_THAT(flags({"--compile", "--workers", "0"}).hints(table()),
               ElementsAre("compile: no effect here"));
 }
 
-TEST(OptionTable, HelpIsWrappedAndLeavesRefusalsOut) {
-  std::string const text = help(table(), "program\n");
-  EXPECT_THAT(text, AllOf(HasSubstr("\nNumbers\n  --max_steps N"),
-                          HasSubstr("steps to run (default: -1)"), HasSubstr("default: 5e-05")));
-  EXPECT_THAT(text, AllOf(Not(HasSubstr("--push")), HasSubstr("--compile, --workers")));
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
-}
-
-TEST(OptionTable, MarkdownHasEveryOption) {
-  std::string const page = markdown(table(), "# Page\n");
-  for (auto const& option : table().options())
-    EXPECT_THAT(page, HasSubstr("`" + option.name + "`"));
-  EXPECT_THAT(page, AllOf(HasSubstr("| where \\| to |"), HasSubstr("integer, from 0 to 3"),
-                          HasSubstr("no: use stage 3"), HasSubstr("| none | where |")));
-}
-
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::config

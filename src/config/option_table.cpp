@@ -1,10 +1,10 @@
-#include "tessera/core/option_table.hpp"
+#include "tessera/config/option_table.hpp"
 
 #include <algorithm>
 
 #include "tessera/core/error.hpp"
 
-namespace tessera {
+namespace tessera::config {
 namespace {
 
 std::string normalized(std::string_view name) {
@@ -80,29 +80,6 @@ std::vector<std::string> OptionTable::names() const {
   return out;
 }
 
-Origin OptionValues::origin(std::string_view name) const {
-  auto const found = entries.find(name);
-  return found == entries.end() ? Origin::default_value : found->second.origin;
-}
-
-ConfigTree const& OptionValues::value(OptionTable const& table, std::string_view name) const {
-  if (auto const found = entries.find(name); found != entries.end()) return found->second.value;
-  auto const* option = table.find(name);
-  TESSERA_VALIDATE(option, InternalError, "the option table has no entry '", name, "'");
-  return option->default_value;
-}
-
-std::vector<std::string> OptionValues::hints(OptionTable const& table) const {
-  std::vector<std::string> out;
-  for (auto const& option : table.options()) {
-    auto const found = entries.find(option.name);
-    bool const spoken = found != entries.end() && found->second.value != option.default_value &&
-                        found->second.value != ConfigTree("auto");
-    if (option.support == Support::hint && spoken) out.push_back(option.name + ": " + option.note);
-  }
-  return out;
-}
-
 std::string nearest_name(std::string_view name, std::vector<std::string> const& names) {
   std::string const wanted = normalized(name);
   std::size_t const allowed = std::max<std::size_t>(1, wanted.size() / 3);
@@ -119,4 +96,4 @@ std::string nearest_name(std::string_view name, std::vector<std::string> const& 
   return best;
 }
 
-}  // namespace tessera
+}  // namespace tessera::config

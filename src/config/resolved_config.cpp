@@ -1,11 +1,13 @@
-#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/config/resolved_config.hpp"
 
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/deepspeed_table.hpp"
 #include "tessera/core/error.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 bool is_auto(ConfigTree const& value) { return value.is_string() && value.as_string() == "auto"; }
@@ -409,57 +411,6 @@ ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
   return Resolver(arguments, world_size, hidden_size).run();
 }
 
-ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_steps) {
-  ConfigTree section = config.scheduler;
-  if (!section.contains("params")) return section;
-  auto& params = section["params"];
-  std::int64_t const warmup =
-      std::max<std::int64_t>(1, warmup_steps(config.warmup_steps, total_steps));
-  if (auto const* given = params.find("total_num_steps"); given && is_auto(*given))
-    params.set("total_num_steps", total_steps);
-  auto const* given = params.find("warmup_num_steps");
-  if (!given || given->is_null()) return section;
-  auto const origin = config.origins.find("warmup_steps");
-  bool const flag_given = origin != config.origins.end() && origin->second != Origin::default_value;
-  TESSERA_VALIDATE(is_auto(*given) || !flag_given || given->as_int() == warmup, ConfigError,
-                   "scheduler.params.warmup_num_steps is ", given->dump(),
-                   " but --warmup_steps or --warmup_ratio asks for ", warmup, " of ", total_steps,
-                   " steps; remove one of them or set the key to \"auto\"");
-  if (is_auto(*given)) params.set("warmup_num_steps", warmup);
-  return section;
-}
-
-zero::EngineConfig engine_config(ResolvedConfig const& c) {
-  zero::EngineConfig e;
-  e.stage = static_cast<int>(c.stage);
-  e.dtype = c.dtype;
-  e.communication_dtype = c.communication_dtype;
-  e.accumulation_dtype = c.accumulation_dtype;
-  e.accumulation_steps = static_cast<int>(c.accumulation_steps);
-  e.overlap_comm = c.overlap_comm;
-  e.reduce_bucket_size = c.reduce_bucket_size;
-  e.allgather_bucket_size = c.allgather_bucket_size;
-  e.prefetch_bucket_size = c.prefetch_bucket_size;
-  e.max_live_parameters = c.max_live_parameters;
-  e.max_grad_norm = c.max_grad_norm;
-  e.beta1 = c.beta1;
-  e.beta2 = c.beta2;
-  e.epsilon = c.epsilon;
-  e.weight_decay = c.weight_decay;
-  e.decay_groups = c.decay_groups;
-  e.adam_l2 = c.adam_l2;
-  e.bias_correction = c.bias_correction;
-  e.loss_scaler = {.dynamic = c.dynamic_loss_scale,
-                   .static_scale = c.static_loss_scale,
-                   .initial_scale_power = static_cast<int>(c.initial_scale_power),
-                   .window = c.loss_scale_window,
-                   .hysteresis = static_cast<int>(c.hysteresis),
-                   .consecutive_hysteresis = c.consecutive_hysteresis,
-                   .min_scale = c.min_loss_scale};
-  e.skip_on_nonfinite = c.skip_on_nonfinite;
-  return e;
-}
-
 ConfigTree describe(ResolvedConfig const& config) {
   auto out = ConfigTree::object();
   visit_fields(
@@ -475,4 +426,4 @@ ConfigTree describe(ResolvedConfig const& config) {
   return out;
 }
 
-}  // namespace tessera::train
+}  // namespace tessera::config

@@ -4,10 +4,10 @@
 #include <fstream>
 #include <iterator>
 
-#include "tessera/train/arguments.hpp"
-#include "tessera/train/deepspeed_config.hpp"
+#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/deepspeed_table.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 namespace {
 
 /// The stored page is what the table generates; TESSERA_WRITE_PAGES=1 writes it anew.
@@ -25,4 +25,4 @@ TEST(ReferencePages, Options) { expect_page("options.md", arguments_page()); }
 TEST(ReferencePages, DeepSpeedConfig) { expect_page("deepspeed-config.md", deepspeed_page()); }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::config

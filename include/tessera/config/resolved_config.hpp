@@ -1,20 +1,17 @@
 #pragma once
-/// DeepSpeed configurations: which keys are known and how flags, run file and DeepSpeed JSON become
-/// one resolved configuration. Reference: docs/reference/deepspeed-config.md.
+/// How flags, run file and DeepSpeed JSON become one resolved configuration. Reference:
+/// docs/reference/deepspeed-config.md.
 
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/option_values.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
-#include "tessera/core/option_table.hpp"
-#include "tessera/optim/loss_scaler.hpp"
-#include "tessera/optim/schedule.hpp"
-#include "tessera/train/arguments.hpp"
-#include "tessera/zero/engine.hpp"
 
-namespace tessera::train {
+namespace tessera::config {
 
 /// What a run uses, after flags, run file and DeepSpeed JSON were brought together. A comparable
 /// value.
@@ -71,9 +68,6 @@ struct ResolvedConfig {
   bool operator==(ResolvedConfig const&) const = default;
 };
 
-/// The table of all DeepSpeed keys, names as dotted paths.
-OptionTable const& deepspeed_table();
-
 /// Brings flags, run file and DeepSpeed JSON together. An explicit flag that contradicts a number
 /// in the JSON is an error; a default flag gives way to it; "auto" takes the flag, as transformers'
 /// Trainer fills it.
@@ -83,19 +77,7 @@ OptionTable const& deepspeed_table();
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
                        std::int64_t hidden_size);
 
-/// The scheduler section with every "auto" filled, once the number of optimizer steps is known;
-/// null if there is none.
-ConfigTree scheduler_section(ResolvedConfig const& config, std::int64_t total_steps);
-/// Learning rate by step: the scheduler section if there is one, else the Hugging Face schedule.
-optim::Schedule learning_rate_schedule(ResolvedConfig const& config, std::int64_t total_steps);
-
-/// What the ZeRO engine reads.
-zero::EngineConfig engine_config(ResolvedConfig const& config);
-
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);
 
-/// Text of docs/reference/deepspeed-config.md.
-std::string deepspeed_page();
-
-}  // namespace tessera::train
+}  // namespace tessera::config

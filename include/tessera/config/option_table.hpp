@@ -13,7 +13,7 @@
 
 #include "tessera/core/config_tree.hpp"
 
-namespace tessera {
+namespace tessera::config {
 
 /// `list`: words. `json`: any JSON value; as a flag, text that opens with { or [ is parsed and
 /// anything else stays text.
@@ -66,9 +66,6 @@ struct Option {
   }
 };
 
-/// Who is told about a wrong value: flags end in UsageError (64), JSON keys in ConfigError (78).
-enum class Audience { flag, key };
-
 class OptionTable {
  public:
   /// Starts a group; options added afterwards belong to it.
@@ -88,63 +85,9 @@ class OptionTable {
   std::string group_;
 };
 
-/// Values by option name, with their origin. Options that were not given are absent.
-struct OptionValues {
-  struct Entry {
-    ConfigTree value;
-    Origin origin = Origin::default_value;
-    bool operator==(Entry const&) const = default;
-  };
-  std::map<std::string, Entry, std::less<>> entries;
-
-  bool given(std::string_view name) const { return entries.find(name) != entries.end(); }
-  Origin origin(std::string_view name) const;
-  /// The given value, else the table's default (null when it has none).
-  ConfigTree const& value(OptionTable const& table, std::string_view name) const;
-  /// Accepted hints that were given with another value than the default: "name: effect".
-  std::vector<std::string> hints(OptionTable const& table) const;
-};
-
-/// Checks a JSON value against its option: type, range, choices, support; returns it in the
-/// option's type (5e8 becomes an integer). "auto" comes back as the string "auto". Null and the
-/// default are always accepted, also where the option is refused; so is a refused block that says
-/// {"enabled": false}.
-/// @param shown  the name to use in messages
-/// @throws UsageError or ConfigError, by @p audience
-ConfigTree checked_value(Option const& option, ConfigTree const& value, std::string const& shown,
-                         Audience audience);
-
-/// The same for the text of a flag.
-ConfigTree parsed_value(Option const& option, std::string const& text, std::string const& shown);
-
-/// Command-line words into values: `--name value`, `--name=value`, `-` as `_`, `--flag
-/// [true|false]`, `--no_flag`, lists of words. The last of several wins. Words before the first
-/// flag are left in @p positionals.
-/// @throws UsageError naming the word, with the nearest known name when it is unknown
-OptionValues parse_flags(OptionTable const& table, std::vector<std::string> const& words,
-                         std::vector<std::string>& positionals);
-
-/// A flat JSON object into values. @p source names it in messages. @throws ConfigError
-OptionValues parse_flat(OptionTable const& table, ConfigTree const& object,
-                        std::string const& source);
-
-/// Every value of a JSON object, keyed by dotted path ("zero_optimization.stage"), checked against
-/// a table of dotted names. Unknown keys at any level, a key together with its alias, and values
-/// where a block belongs are errors. @throws ConfigError
-OptionValues parse_nested(OptionTable const& table, ConfigTree const& object,
-                          std::string const& source);
-
 /// The name in @p names with the smallest edit distance (insert, delete, replace, swap of
 /// neighbours), or "" when none is near enough to be what was meant (more than a third of the
 /// length away).
 std::string nearest_name(std::string_view name, std::vector<std::string> const& names);
 
-/// Text for --help: grouped, wrapped at 100 columns. Refused options are left to the reference
-/// page.
-std::string help(OptionTable const& table, std::string const& program);
-
-/// A reference page: @p head, then one Markdown table a group with type, default, meaning and
-/// support.
-std::string markdown(OptionTable const& table, std::string const& head);
-
-}  // namespace tessera
+}  // namespace tessera::config

@@ -1,0 +1,36 @@
+#include "tessera/train/engine_config.hpp"
+
+namespace tessera::train {
+
+zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
+  zero::EngineConfig e;
+  e.stage = static_cast<int>(c.stage);
+  e.dtype = c.dtype;
+  e.communication_dtype = c.communication_dtype;
+  e.accumulation_dtype = c.accumulation_dtype;
+  e.accumulation_steps = static_cast<int>(c.accumulation_steps);
+  e.overlap_comm = c.overlap_comm;
+  e.reduce_bucket_size = c.reduce_bucket_size;
+  e.allgather_bucket_size = c.allgather_bucket_size;
+  e.prefetch_bucket_size = c.prefetch_bucket_size;
+  e.max_live_parameters = c.max_live_parameters;
+  e.max_grad_norm = c.max_grad_norm;
+  e.beta1 = c.beta1;
+  e.beta2 = c.beta2;
+  e.epsilon = c.epsilon;
+  e.weight_decay = c.weight_decay;
+  e.decay_groups = c.decay_groups;
+  e.adam_l2 = c.adam_l2;
+  e.bias_correction = c.bias_correction;
+  e.loss_scaler = {.dynamic = c.dynamic_loss_scale,
+                   .static_scale = c.static_loss_scale,
+                   .initial_scale_power = static_cast<int>(c.initial_scale_power),
+                   .window = c.loss_scale_window,
+                   .hysteresis = static_cast<int>(c.hysteresis),
+                   .consecutive_hysteresis = c.consecutive_hysteresis,
+                   .min_scale = c.min_loss_scale};
+  e.skip_on_nonfinite = c.skip_on_nonfinite;
+  return e;
+}
+
+}  // namespace tessera::train

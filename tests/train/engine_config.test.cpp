@@ -1,0 +1,36 @@
+#include "tessera/train/engine_config.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tessera::train {
+namespace {
+
+config::ResolvedConfig resolved(std::string const& json,
+                                std::vector<std::string> const& flags = {}) {
+  std::vector<std::string> words{"--model_name_or_path", "gpt2", "--train_file", "a.txt",
+                                 "--do_train"};
+  words.insert(words.end(), flags.begin(), flags.end());
+  config::TrainingArguments a = config::parse_arguments(words);
+  if (!json.empty()) a.deepspeed = ConfigTree::parse(json, "ds.json");
+  return config::resolve(a, 1, 64);
+}
+
+TEST(EngineConfig, EngineReadsTheResolvedValues) {
+  auto const e = engine_config(resolved(
+      R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
+      "reduce_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})",
+      {"--weight_decay", "0.2"}));
+  EXPECT_EQ(e.stage, 3);
+  EXPECT_EQ(e.dtype, Dtype::fp16);
+  EXPECT_EQ(e.accumulation_steps, 5);
+  EXPECT_EQ(e.reduce_bucket_size, 7);
+  EXPECT_EQ(e.prefetch_bucket_size, 8);
+  EXPECT_EQ(e.max_live_parameters, 9);
+  EXPECT_FALSE(e.overlap_comm || e.loss_scaler.dynamic);
+  EXPECT_EQ(e.loss_scaler.static_scale, 128.0);
+  EXPECT_EQ(e.weight_decay, 0.2);
+  EXPECT_EQ(e.max_grad_norm, 1.0);
+}
+
+}  // namespace
+}  // namespace tessera::train
