@@ -86,7 +86,8 @@ def make(root):
         if not blocked(to_center, level[name] + (center != to_center), level[used]):
             picture.arrow([(side, middle), (to_center, middle), (to_center, to_y - 1)])
         else:
-            lane = margin if to_center <= center else width - margin
+            shift = margin + 14 * arrows[name].index(used)
+            lane = shift if to_center <= center else width - shift
             to_side = to_x if to_center <= center else to_x + box_width
             to_middle = to_y + box_height / 2
             picture.arrow([(side, middle), (lane, middle), (lane, to_middle),
