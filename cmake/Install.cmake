@@ -18,7 +18,9 @@ foreach(program tessera tessera-train)
 endforeach()
 install(FILES cmake/Makefile.check DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera RENAME Makefile)
 include(ModuleFiles)
-install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json"
+        PATTERN quickstart EXCLUDE PATTERN __pycache__ EXCLUDE)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
 # A Kokkos built with Tessera is installed beside it (its own install rules); an outside one is found again by the package file.

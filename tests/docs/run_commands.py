@@ -53,11 +53,11 @@ class Options:
         path = (name,)
         while name == "tessera" and rest and re.fullmatch(r"[a-z][a-z0-9-]*", rest[0]):
             _, text = self.of(path)
-            if not re.search(rf"^  {re.escape(rest[0])}\s", text, re.M):
+            if "\nSubcommands:" not in text:
                 break
+            if not re.search(rf"^  {re.escape(rest[0])}\s", text, re.M):
+                return f"{' '.join(path)} has no subcommand {rest[0]}"
             path, rest = path + (rest[0],), rest[1:]
-        if name == "tessera" and len(path) == 1 and rest and rest[0] not in ("--help", "--version"):
-            return f"tessera has no subcommand {rest[0]}"
         own, foreign = rest, []
         if path[-1] in ("launch", "submit", "check", "status"):   # arguments of another program follow
             cut = next((i for i, word in enumerate(rest) if word in ("--", "run_clm.py", "tessera-train")),
