@@ -10,7 +10,8 @@
 
 #include "installation.hpp"
 #include "launch/run_program.hpp"
-#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"

@@ -1,6 +1,6 @@
 #include "tessera/train/model_source.hpp"
 
-#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"

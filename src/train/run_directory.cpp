@@ -6,7 +6,7 @@
 #include <functional>
 #include <random>
 
-#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 

@@ -6,8 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/save/save.hpp"
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/stopwatch.hpp"

@@ -1,10 +1,11 @@
 // How a run goes on from a checkpoint, and the model it leaves behind.
 #include <fmt/format.h>
 
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/restore.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"

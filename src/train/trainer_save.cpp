@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "tessera/checkpoint/directory.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"

@@ -1,6 +1,6 @@
 #include "tessera/train/version.hpp"
 
-#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/format/hdf5_version.hpp"
 #include "tessera/kernels/gemm_library.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_session.hpp"

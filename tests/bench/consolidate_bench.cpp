@@ -12,9 +12,9 @@
 
 #include "interleaved.hpp"
 #include "raw_io.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/restore.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/error.hpp"
 
 namespace {

@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "detail/shard_file.hpp"
+#include "format/detail/shard_file.hpp"
 #include "interleaved.hpp"
-#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/format/view.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
   }
   std::string text;
   checkpoint::Manifest read;
-  double const view_s = bench::seconds_of([&] { checkpoint::detail::write_view(view, m); });
+  double const view_s = bench::seconds_of([&] { checkpoint::write_view(view, m); });
   double const write_s = bench::seconds_of([&] { text = checkpoint::manifest_text(m); });
   double const read_s = bench::seconds_of([&] { read = checkpoint::parse_manifest(text, "."); });
   write_file_atomically(directory / "manifest.json", text);

@@ -13,8 +13,8 @@
 
 #include "interleaved.hpp"
 #include "raw_io.hpp"
-#include "tessera/checkpoint/restore.hpp"
-#include "tessera/checkpoint/saver.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/mpi_session.hpp"
 

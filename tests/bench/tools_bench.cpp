@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "interleaved.hpp"
-#include "tessera/checkpoint/compare.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/checkpoint/tools/compare.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/error.hpp"
 
 namespace {

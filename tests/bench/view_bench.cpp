@@ -11,8 +11,8 @@
 #include <filesystem>
 
 #include "interleaved.hpp"
-#include "tessera/checkpoint/manifest.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"
 
 namespace {

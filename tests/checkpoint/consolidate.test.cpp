@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,8 +9,8 @@
 
 #include "fixture.hpp"
 #include "processes.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/core/config_tree.hpp"
 
 using namespace tessera;

@@ -3,13 +3,14 @@
 #include <hdf5.h>
 #include <zlib.h>
 
-#include "detail/chunk_codec.hpp"
 #include "fixture.hpp"
-#include "tessera/checkpoint/compare.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/convert.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/restore.hpp"
+#include "format/detail/chunk_codec.hpp"
+#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/tools/compare.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/convert.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -4,9 +4,10 @@
 #include <xxhash.h>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/restore.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

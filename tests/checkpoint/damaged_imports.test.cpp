@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "detail/training_source.hpp"
 #include "fixture.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
+#include "interchange/detail/training_source.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {

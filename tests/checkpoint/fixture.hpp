@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/manifest.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::test {

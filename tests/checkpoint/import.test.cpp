@@ -3,11 +3,12 @@
 #include <xxhash.h>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/import.hpp"
-#include "tessera/checkpoint/restore.hpp"
-#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/interchange/safetensors_reader.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/export.hpp"
+#include "tessera/checkpoint/tools/import.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/model/registry.hpp"
 
 namespace tessera::checkpoint {

@@ -7,10 +7,10 @@
 
 #include "fixture.hpp"
 #include "mpi_test.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/restore.hpp"
-#include "tessera/checkpoint/saver.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

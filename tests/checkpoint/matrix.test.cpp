@@ -10,8 +10,8 @@
 
 #include "../zero/engine_fixture.hpp"
 #include "fixture.hpp"
-#include "tessera/checkpoint/convert.hpp"
-#include "tessera/checkpoint/restore.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/tools/convert.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "detail/pickle_reader.hpp"
+#include "interchange/detail/pickle_reader.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/convert.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/convert.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -7,8 +7,9 @@
 #include <new>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/restore.hpp"
+#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

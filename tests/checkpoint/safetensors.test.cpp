@@ -1,11 +1,14 @@
-#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
+#include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 
 #include <fcntl.h>
 
 #include <cmath>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/tensor_writer.hpp"
+#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
+#include "tessera/checkpoint/interchange/torch_writer.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

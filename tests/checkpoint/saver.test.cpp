@@ -6,9 +6,9 @@
 
 #include "fixture.hpp"
 #include "mpi_test.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/restore.hpp"
-#include "tessera/checkpoint/saver.hpp"
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/memory/buffer.hpp"
 
 using namespace tessera;

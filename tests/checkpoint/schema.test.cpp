@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "fixture.hpp"
-#include "tessera/checkpoint/convert.hpp"
+#include "tessera/checkpoint/tools/convert.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -5,10 +5,11 @@
 
 #include "fixture.hpp"
 #include "processes.hpp"
-#include "tessera/checkpoint/compare.hpp"
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/convert.hpp"
-#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/tools/compare.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/convert.hpp"
+#include "tessera/checkpoint/tools/prune.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -1,5 +1,5 @@
 // Files that torch itself wrote (tests/oracles/deepspeed_checkpoints.py), in both of its formats.
-#include "detail/torch_file.hpp"
+#include "interchange/detail/torch_file.hpp"
 #include "fixture.hpp"
 
 namespace tessera::checkpoint::detail {

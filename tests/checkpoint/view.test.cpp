@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "detail/virtual_sources.hpp"
 #include "fixture.hpp"
-#include "tessera/checkpoint/directory.hpp"
+#include "format/detail/virtual_sources.hpp"
+#include "tessera/checkpoint/format/view.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

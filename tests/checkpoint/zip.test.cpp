@@ -1,8 +1,8 @@
 // Zip directories that lie are refused.
 #include <zlib.h>
 
-#include "detail/zip_reader.hpp"
 #include "fixture.hpp"
+#include "interchange/detail/zip_reader.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "checkpoint/detail/zip_reader.hpp"
+#include "checkpoint/interchange/detail/zip_reader.hpp"
 #include "data/detail/block_file.hpp"
 #include "fuzz.hpp"
 

@@ -67,7 +67,7 @@ def check_size(path, limit):
 
 
 for layer in LAYERS:
-    for path in sorted((ROOT / "include/tessera" / layer).glob("*.hpp")):
+    for path in sorted((ROOT / "include/tessera" / layer).rglob("*.hpp")):
         check_includes(path, layer, public=True)
         check_size(path, 250)
     for path in sorted((ROOT / "src" / layer).rglob("*.?pp")):

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/manifest.hpp"
-#include "tessera/checkpoint/saver.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/resolved_config.hpp"

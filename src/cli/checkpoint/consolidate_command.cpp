@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/checkpoint/consolidate.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"

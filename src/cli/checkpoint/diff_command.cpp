@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "checkpoint/tables.hpp"
-#include "tessera/checkpoint/compare.hpp"
+#include "tessera/checkpoint/tools/compare.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"

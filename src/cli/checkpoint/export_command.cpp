@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "tessera/checkpoint/consolidate.hpp"
-#include "tessera/checkpoint/import.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/tools/export.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 

@@ -8,8 +8,10 @@
 #include <memory>
 
 #include "checkpoint/tables.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/tools/prune.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"

@@ -6,9 +6,10 @@
 #include <chrono>
 #include <memory>
 
-#include "tessera/checkpoint/convert.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/checkpoint/tools/convert.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/stopwatch.hpp"

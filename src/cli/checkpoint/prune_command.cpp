@@ -8,7 +8,8 @@
 #include <memory>
 
 #include "checkpoint/tables.hpp"
-#include "tessera/checkpoint/directory.hpp"
+#include "tessera/checkpoint/tools/prune.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 

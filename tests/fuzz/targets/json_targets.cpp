@@ -1,6 +1,6 @@
-#include "checkpoint/detail/checksum.hpp"
+#include "checkpoint/format/detail/checksum.hpp"
 #include "fuzz.hpp"
-#include "tessera/checkpoint/manifest.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/model/registry.hpp"

@@ -1,7 +1,7 @@
 #include "fuzz.hpp"
-#include "tessera/checkpoint/directory.hpp"
-#include "tessera/checkpoint/manifest.hpp"
-#include "tessera/checkpoint/save.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
 
 namespace tessera::fuzz {
 

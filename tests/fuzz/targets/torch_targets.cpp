@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "checkpoint/detail/training_source.hpp"
+#include "checkpoint/interchange/detail/training_source.hpp"
 #include "fuzz.hpp"
-#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 
 namespace tessera::fuzz {
 namespace {

@@ -1,0 +1,118 @@
+#pragma once
+/// What a checkpoint contains: the parsed form of manifest.json, written last. Files and flows:
+/// docs/reference/checkpoint.md.
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/core/config_tree.hpp"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::checkpoint {
+
+/// Bytes of a shard file.
+struct ByteRange {
+  std::int64_t offset = 0, bytes = 0;
+  std::int64_t end() const { return offset + bytes; }
+  bool operator==(ByteRange const&) const = default;
+};
+
+/// Where one state of a piece lies in its shard file, and the XXH3 (64 bit) of every block of
+/// `checksum_block` bytes of it.
+struct StateExtent {
+  std::int64_t file_offset = 0;     ///< bytes; of the first chunk in a compressed shard
+  std::vector<std::uint64_t> xxh3;  ///< of the elements, compressed or not
+  std::vector<ByteRange>
+      chunks;  ///< of a compressed shard: a stored chunk for each block; else empty
+  bool operator==(StateExtent const&) const = default;
+};
+
+/// A run of one tensor's elements in one shard file.
+struct PieceRecord {
+  int shard = 0;            ///< index in Manifest::shards
+  std::int64_t offset = 0;  ///< first element in the tensor
+  std::int64_t numel = 0;
+  std::vector<StateExtent> states;  ///< parallel to Manifest::states
+  int rank = -1;                    ///< that owned it; -1: that of the shard, or several
+  bool operator==(PieceRecord const&) const = default;
+};
+
+/// Pieces of one tensor that follow each other in one shard: one dataset of that file.
+struct DatasetRun {
+  int shard = 0;
+  std::int64_t offset = 0, numel = 0;       ///< elements of the tensor
+  std::size_t first_piece = 0, pieces = 0;  ///< in TensorRecord::pieces
+};
+
+struct TensorRecord {
+  std::string name;  ///< Hugging Face name
+  std::vector<std::int64_t> shape;
+  std::vector<std::string> aliases;  ///< further names of the same tensor (tied head)
+  Dtype dtype = Dtype::fp32;         ///< of the stored elements
+  std::vector<PieceRecord> pieces;   ///< by offset; they cover the tensor without hole or overlap
+  std::int64_t numel() const;
+  std::vector<DatasetRun> runs() const;  ///< by offset
+  bool operator==(TensorRecord const&) const = default;
+};
+
+/// How a shard's elements are stored: as they are, or in chunks through HDF5's filters shuffle and
+/// deflate.
+enum class Compression { none, shuffle_gzip };
+
+struct ShardRecord {
+  std::string file;  ///< plain file name beside the manifest
+  std::int64_t bytes = 0;
+  int first_rank = 0, ranks = 0;  ///< whose parts it holds; 0 ranks: not known
+  Compression compression = Compression::none;
+  bool operator==(ShardRecord const&) const = default;
+};
+
+struct Manifest {
+  /// Version 1: one piece of a tensor in a shard. Version 2: several, that follow each other in one
+  /// dataset; compressed shards.
+  static constexpr std::int64_t current_version = 2;
+
+  std::filesystem::path directory;  ///< that holds it
+  std::string run_id;
+  std::string created_utc;
+  std::int64_t step = 0;    ///< completed training steps
+  std::int64_t tokens = 0;  ///< seen in training
+  std::int64_t samples = 0;
+  int world_size = 0;
+  int zero_stage = 0;
+  ConfigTree model_config;     ///< Hugging Face config.json
+  ConfigTree resolved_config;  ///< what the run was told and what it chose
+  ConfigTree trainer_state;  ///< the train layer's own: data position, seeds, loss scaler, schedule
+  ConfigTree versions;
+  std::int64_t checksum_block = 0;  ///< bytes
+  std::vector<std::string> states;  ///< "fp32", "exp_avg", "exp_avg_sq"
+  std::vector<ShardRecord> shards;
+  std::vector<TensorRecord> tensors;  ///< in the order of the units' flat buffers
+
+  std::filesystem::path file() const { return directory / "manifest.json"; }
+  std::filesystem::path shard_path(int shard) const {
+    return directory / shards[static_cast<std::size_t>(shard)].file;
+  }
+  /// Index in `states`. @throws DataError naming what is there.
+  std::size_t state_index(std::string const& name) const;
+  /// The tensor with this name or alias, or null.
+  TensorRecord const* find(std::string const& name) const;
+  std::int64_t parameter_count() const;
+  std::int64_t needed_version() const;  ///< the lowest that can say this
+  std::int64_t shard_bytes() const;     ///< of all shard files together
+};
+
+/// Reads and validates @p step_directory/manifest.json.
+/// @throws IoError when it cannot be read, DataError naming file and field when it is malformed,
+/// written by a newer version, or its pieces do not cover the tensors
+Manifest read_manifest(std::filesystem::path const& step_directory);
+/// The text of @p step_directory/manifest.json. @throws IoError, DataError when it is too large
+std::string read_manifest_text(std::filesystem::path const& step_directory);
+/// From text, for tests and tools; @p directory is where it is said to lie.
+Manifest parse_manifest(std::string_view text, std::filesystem::path const& directory);
+/// The text of manifest.json, one line a piece.
+std::string manifest_text(Manifest const& manifest);
+
+}  // namespace tessera::checkpoint

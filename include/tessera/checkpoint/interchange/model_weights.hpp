@@ -1,0 +1,46 @@
+#pragma once
+/// The weights of a Hugging Face model directory.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/memory/param_provider.hpp"
+
+namespace tessera::checkpoint {
+
+namespace detail {
+class WeightFiles;
+}
+
+/// The weights of a Hugging Face model directory, looked up by parameter: safetensors, else
+/// pytorch_model.bin (read as data, nothing in it is executed), each single or sharded.
+class ModelWeights {
+ public:
+  /// @throws DataError when files are malformed, IoError when the directory has neither
+  explicit ModelWeights(std::filesystem::path const& model_directory);
+  /// The weights that another process has looked up, from its layout() and descriptors of its
+  /// files() (owned from here on).
+  ModelWeights(std::string const& layout, std::vector<int> const& descriptors);
+  ~ModelWeights();
+  ModelWeights(ModelWeights&&) noexcept;
+  ModelWeights& operator=(ModelWeights&&) noexcept;
+
+  /// Checks that every parameter is there (under its name, an alias, or either without or with the
+  /// leading "transformer." or "model.") with its shape. @throws DataError listing what is missing
+  /// or has another shape
+  void require(std::vector<memory::UnitSpec> const& units) const;
+  std::vector<std::filesystem::path> const& files() const;
+  std::string layout() const;
+  /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.
+  void fill(memory::ParameterSpec const& parameter, std::int64_t first, std::int64_t numel,
+            float* out) const;
+
+ private:
+  std::string find_name(memory::ParameterSpec const& parameter) const;  ///< empty: not there
+  std::unique_ptr<detail::WeightFiles> files_;
+};
+
+}  // namespace tessera::checkpoint

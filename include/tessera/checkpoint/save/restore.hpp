@@ -1,0 +1,37 @@
+#pragma once
+/// Restoring from any (ranks, stage) onto any other: each rank reads the byte ranges it needs and
+/// nothing else.
+
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/format/states.hpp"
+#include "tessera/comm/collectives.hpp"
+
+namespace tessera::checkpoint {
+
+/// The manifest on every rank: rank 0 reads the file, the others get its text. All ranks throw when
+/// one fails. Collective.
+Manifest read_manifest(std::filesystem::path const& step_directory, comm::Collectives& comm);
+
+/// @throws DataError naming the tensor when the checkpoint is of another model than the plan
+void check_model(Manifest const& manifest, zero::PartitionPlan const& plan);
+
+/// Of one rank.
+struct RestoreReport {
+  std::int64_t bytes_needed = 0;  ///< of the elements it took
+  std::int64_t bytes_read = 0;    ///< from files: the blocks that hold them, as they are stored
+};
+
+/// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against
+/// its checksum; a block that is needed in part is read as a whole for that. Collective; all ranks
+/// throw when one fails.
+/// @throws DataError naming file and tensor: damage, missing or truncated shard, tensors or shapes
+/// other than the plan's
+/// @throws IoError when a file cannot be read
+RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
+                      StateViews const& states, comm::Collectives& comm);
+
+/// The part of one rank of the plan, without communication.
+RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
+                           StateViews const& states);
+
+}  // namespace tessera::checkpoint

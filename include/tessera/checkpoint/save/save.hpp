@@ -1,0 +1,81 @@
+#pragma once
+/// Saving a checkpoint: every rank writes its shard, then the whole directory appears at once or
+/// not at all.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/format/states.hpp"
+#include "tessera/comm/collectives.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/memory/param_provider.hpp"
+#include "tessera/zero/partition_plan.hpp"
+
+namespace tessera::checkpoint {
+
+/// The model as from_pretrained() loads it (config.json, safetensors), in the checkpoint's
+/// directory.
+struct ModelFiles {
+  Dtype dtype = Dtype::fp32;
+  std::vector<std::filesystem::path> others;  ///< files that are copied beside it (tokenizer)
+  bool alone =
+      false;  ///< nothing else stays: no run can go on from it, and `latest` does not name it
+};
+
+/// What is the same on all ranks of a save.
+struct SaveRequest {
+  std::filesystem::path directory;  ///< "<output_dir>/checkpoints"; made when missing
+  std::int64_t step = 0;
+  std::int64_t tokens = 0, samples = 0;  ///< seen so far
+  int zero_stage = 0;
+  std::string run_id;
+  zero::PartitionPlan const& plan;
+  std::vector<memory::UnitSpec> const&
+      units;     ///< for the names of tied tensors; the units of `plan`
+  int keep = 0;  ///< checkpoints to keep, this one included (save_total_limit); 0: all
+  /// The first rank of every shard file, ascending from 0; ranks up to the next one share the file.
+  /// Empty: a file for each rank.
+  std::vector<int> file_starts = {};
+  std::optional<ModelFiles> model_files = {};
+  /// For the manifest; read on rank 0 only.
+  ConfigTree model_config, resolved_config, trainer_state, versions;
+};
+
+/// SaveRequest::file_starts for @p ranks_per_file ranks a file (the last may hold fewer), and for a
+/// file for each host; ranks of a host that do not follow each other get a file for each run of
+/// them.
+std::vector<int> starts_by_count(int ranks, int ranks_per_file);
+std::vector<int> starts_by_host(std::vector<std::string> const& hosts);
+
+struct SavedCheckpoint {
+  std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"
+  std::int64_t bytes = 0;           ///< of all files
+  double seconds = 0;               ///< from the start until all ranks knew that it is durable
+  double stall_seconds = 0;         ///< of these, what the calling thread spent in the save
+  double work_seconds = 0;          ///< of the phases in a row, each as long as on its slowest rank
+  std::vector<std::string>
+      pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
+};
+
+/// Writes this rank's @p states (plan().extents(rank) of each) and commits with all ranks: the
+/// phases of a Saver in a row. Collective. A failure on any rank ends this save on all: its
+/// temporary directory is removed, older checkpoints and `latest` stay as they were.
+/// @throws IoError on every rank, naming the failed ranks with host, path and reason
+SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);
+
+/// The same from one process that holds the state of every rank of the plan, one after the other
+/// (conversions, tests).
+SavedCheckpoint save_all(SaveRequest const& request,
+                         std::vector<StateViews> const& states_of_ranks);
+/// The same from a stream: shards of all ranks of the plan, one after the other.
+SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states);
+
+/// Removes what interrupted saves left behind ("step_*.tmp.*", ".trash.*"). For the start of a run,
+/// on rank 0, before any save.
+/// @return their names
+std::vector<std::string> remove_abandoned(std::filesystem::path const& checkpoints);
+
+}  // namespace tessera::checkpoint

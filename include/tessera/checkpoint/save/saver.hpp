@@ -1,0 +1,60 @@
+#pragma once
+/// A save in phases, so that training continues while the disk works. The phases:
+/// docs/explanation/save-protocol.md.
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "tessera/checkpoint/save/save.hpp"
+
+namespace tessera::checkpoint {
+
+/// At most one save is in flight. All calls but disk_works() are collective; none of MPI is called
+/// on the disk's thread.
+///   begin()    directory and free space, snapshot; the write of this rank's shard starts on the
+///   disk queue advance()  after every write: records to rank 0, which publishes on its disk queue;
+///   after that: the outcome
+/// A failure in any phase ends the save on all ranks: its directory is removed, older checkpoints
+/// and `latest` stay, the next call throws.
+class Saver {
+ public:
+  /// What the write reads.
+  enum class Source {
+    in_place,  ///< the states themselves: nobody may change them until the save is over
+    snapshot,  ///< copies in host memory that this object keeps for the next save; the states are
+               ///< free when begin() returns
+  };
+
+  /// @param comm outlives the saver
+  /// @param copy_threads  host threads that make a snapshot
+  explicit Saver(comm::Collectives& comm, int copy_threads = 1);
+  /// Waits for this rank's disk work. A save that is not committed leaves its temporary directory
+  /// to remove_abandoned().
+  ~Saver();
+
+  /// Bytes of host memory that a snapshot takes on this rank.
+  static std::size_t snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states);
+  /// Gets that memory now. Not collective. @throws OutOfMemoryError
+  void reserve(zero::PartitionPlan const& plan, std::size_t states);
+
+  /// @pre !in_flight(). The plan and the units of @p request outlive the save. @throws IoError on
+  /// every rank
+  void begin(SaveRequest const& request, StateViews const& states, Source source);
+  bool in_flight() const;
+  /// The step of the save in flight, or -1.
+  std::int64_t step() const;
+  /// Whether this rank's disk queue is at work. A save advances when it is on no rank.
+  bool disk_works() const;
+  /// The next phase. @pre in_flight() and disk_works() on no rank. @throws IoError on every rank
+  /// @return the checkpoint when that was the last phase
+  std::optional<SavedCheckpoint> advance();
+  /// All phases that are left, in a row. @pre in_flight()
+  SavedCheckpoint finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,54 @@
+#pragma once
+/// A checkpoint's shards as one model: zero-to-fp32, and the trained model at the end of a run.
+/// Streaming: memory does not grow with the model (a few fixed buffers, the manifest beside them).
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/format/progress.hpp"
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::checkpoint {
+
+/// Parameters that a DeepSpeed run did not train.
+enum class FrozenParameters { keep, exclude };
+
+struct ConsolidateOptions {
+  /// Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir or one of its
+  /// tags (docs/how-to/import-from-deepspeed.md).
+  std::filesystem::path checkpoint;
+  std::string tag = "";  ///< "step_00000100" or "100", or DeepSpeed's; empty: the latest
+  /// By its suffix: .safetensors, .bin, .h5; else a directory that gets a Hugging Face model
+  /// (config.json, safetensors).
+  std::filesystem::path output = {};
+  std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
+  Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
+  FrozenParameters frozen = FrozenParameters::keep;
+  std::string state = "fp32";  ///< which state to write; "exp_avg" for a look at the moments
+  ProgressCall progress = {};  ///< bytes of elements read
+};
+
+struct ConsolidateReport {
+  std::filesystem::path checkpoint;  ///< that was read
+  std::string format;                ///< "Tessera", "DeepSpeed ZeRO stage 2 of 4 ranks"
+  std::int64_t step = 0;
+  std::int64_t tensors = 0, parameters = 0;
+  std::int64_t bytes_read = 0, bytes_written = 0;
+  double seconds = 0;
+  std::vector<std::filesystem::path> files;  ///< written
+  std::vector<std::string> leftovers;  ///< unfinished files of killed runs that were removed first
+};
+
+/// Every block is checked against its checksum before it is written. Output appears under its final
+/// names when it is complete.
+/// @throws IoError (no checkpoint, missing file, write failed), DataError naming file and tensor
+/// (damage), ConfigError (dtype)
+ConsolidateReport consolidate(ConsolidateOptions const& options);
+
+/// "5GB", "500MB", "2GiB", "1048576" as bytes (GB = 1e9, as Hugging Face counts). @throws
+/// UsageError
+std::int64_t parse_size(std::string const& text);
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,79 @@
+#include "format/detail/block_reader.hpp"
+
+#include <algorithm>
+
+#include "format/detail/checksum.hpp"
+#include "format/detail/chunk_codec.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::checkpoint::detail {
+namespace {
+
+constexpr std::size_t max_open_files = 64;
+
+}  // namespace
+
+File const& ShardFiles::open(int shard) {
+  auto& file = files_[static_cast<std::size_t>(shard)];
+  if (file.is_open()) return file;
+  auto const path = manifest_.shard_path(shard);
+  std::error_code error;
+  TESSERA_VALIDATE(std::filesystem::exists(path, error), DataError, "shard ", path.string(),
+                   " is missing; ", manifest_.file().string(),
+                   " names it: restore the file or use another checkpoint");
+  if (open_.size() >= max_open_files) {
+    files_[static_cast<std::size_t>(open_.front())] = File();
+    open_.erase(open_.begin());
+  }
+  File opened = File::open_read(path, File::Links::refuse);
+  std::int64_t const expected = manifest_.shards[static_cast<std::size_t>(shard)].bytes,
+                     found = opened.size();
+  TESSERA_VALIDATE(found == expected || sizes_ == Sizes::any, DataError, "shard ", path.string(),
+                   " has ", found, " bytes, ", expected, " were written; it is ",
+                   found < expected ? "truncated" : "changed",
+                   ": restore the file or use another checkpoint");
+  opened.expect_sequential();
+  file = std::move(opened);
+  open_.push_back(shard);
+  return file;
+}
+
+ByteRange place_of(Manifest const& manifest, PieceState const& what, std::int64_t block) {
+  auto const& extent = what.piece->states[what.state];
+  if (!extent.chunks.empty()) return extent.chunks[static_cast<std::size_t>(block)];
+  std::int64_t const first = block * manifest.checksum_block;
+  return {extent.file_offset + first,
+          std::min(manifest.checksum_block, what.piece->numel * 4 - first)};
+}
+
+std::int64_t read_block(Manifest const& manifest, ShardFiles& files, PieceState const& what,
+                        std::int64_t block, void* out) {
+  std::int64_t const bytes =
+      std::min(manifest.checksum_block, what.piece->numel * 4 - block * manifest.checksum_block);
+  auto const& extent = what.piece->states[what.state];
+  ByteRange const place = place_of(manifest, what, block);
+  File const& file = files.open(what.piece->shard);
+  auto const where = [&] {
+    return concat("shard ", file.path().string(), " is damaged: ", manifest.states[what.state],
+                  " of tensor ", what.tensor->name, ", bytes ", place.offset, " to ", place.end());
+  };
+  files.bytes_read_ += place.bytes;
+  if (extent.chunks.empty()) {
+    file.read(out, bytes, place.offset);
+  } else {
+    files.stored_.resize(static_cast<std::size_t>(place.bytes));
+    file.read(files.stored_.data(), place.bytes, place.offset);
+    TESSERA_VALIDATE(
+        decompress_chunk(files.stored_, std::min(what.piece->numel, manifest.checksum_block / 4),
+                         out, bytes, files.scratch_),
+        DataError, where(),
+        ", is no compressed chunk of its elements; restore the file or use another checkpoint");
+  }
+  std::uint64_t const expected = extent.xxh3[static_cast<std::size_t>(block)],
+                      found = xxh3(out, bytes);
+  TESSERA_VALIDATE(found == expected, DataError, where(), ", has XXH3 ", to_hex({found}), " where ",
+                   to_hex({expected}), " was written; restore the file or use another checkpoint");
+  return bytes;
+}
+
+}  // namespace tessera::checkpoint::detail

@@ -1,0 +1,55 @@
+#pragma once
+/// Reading pieces of a checkpoint with every block checked. Files are read at the manifest's
+/// offsets, not through HDF5: nothing in a damaged or hostile shard is interpreted.
+
+#include <memory>
+#include <vector>
+
+#include "format/detail/file.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+
+namespace tessera::checkpoint::detail {
+
+struct PieceState;
+
+/// Shards of a checkpoint, opened when first needed; at most a fixed number is open at a time.
+class ShardFiles {
+ public:
+  /// Sizes::any: shards of another size are opened too, to see what of them is left.
+  enum class Sizes { exact, any };
+  explicit ShardFiles(Manifest const& manifest, Sizes sizes = Sizes::exact)
+      : manifest_(manifest), sizes_(sizes), files_(manifest.shards.size()) {}
+  /// @throws DataError when the shard is missing or has another size than the manifest says
+  File const& open(int shard);
+
+  std::int64_t bytes_read() const { return bytes_read_; }
+
+ private:
+  friend std::int64_t read_block(Manifest const&, ShardFiles&, PieceState const&, std::int64_t,
+                                 void*);
+  Manifest const& manifest_;
+  Sizes sizes_;
+  std::vector<File> files_;
+  std::vector<int> open_;  ///< oldest first
+  std::int64_t bytes_read_ = 0;
+  std::vector<char> stored_,
+      scratch_;  ///< a compressed chunk, and its elements before they are put together
+};
+
+/// One state of one piece.
+struct PieceState {
+  TensorRecord const* tensor = nullptr;
+  PieceRecord const* piece = nullptr;
+  std::size_t state = 0;
+};
+
+/// Where checksum block @p block lies in the shard: its elements, or the chunk they are compressed
+/// into.
+ByteRange place_of(Manifest const& manifest, PieceState const& what, std::int64_t block);
+
+/// Reads checksum block @p block of a piece's state to @p out and checks it. @return its bytes
+/// @throws DataError naming file, tensor, state and block
+std::int64_t read_block(Manifest const& manifest, ShardFiles& files, PieceState const& what,
+                        std::int64_t block, void* out);
+
+}  // namespace tessera::checkpoint::detail

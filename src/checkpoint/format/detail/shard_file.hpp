@@ -1,0 +1,87 @@
+#pragma once
+/// A shard file of one rank or several: the HDF5 structure first, then the data at the datasets'
+/// offsets.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/format/states.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// Ranks that follow each other and share a shard file. Their parts of a tensor are one run of its
+/// elements and one dataset.
+struct RankGroup {
+  int index = 0;  ///< of the file
+  int first = 0, count = 1;
+  int end() const { return first + count; }
+};
+/// @param starts  the first rank of every file, ascending from 0; empty: a file for each rank
+std::vector<RankGroup> rank_groups(int ranks, std::vector<int> const& starts);
+RankGroup group_of(int rank, int ranks, std::vector<int> const& starts);
+
+/// Root attributes, the same in all shards of a checkpoint but for the ranks.
+struct ShardIdentity {
+  std::string run_id;
+  std::int64_t step = 0;
+  RankGroup group;
+  int ranks = 0;  ///< of the run
+  int zero_stage = 0;
+};
+
+/// What the ranks of a file own of one tensor: a run of its elements, one dataset for each state.
+struct RunLayout {
+  std::string name;                 ///< of the tensor
+  std::vector<std::int64_t> shape;  ///< of the tensor
+  std::int64_t offset = 0, numel = 0;
+  std::vector<std::int64_t> part_ranks,
+      part_offsets;  ///< owners, and the first element of what each owns
+};
+
+struct ShardLayout {
+  ShardIdentity identity;
+  std::vector<std::string> states;
+  std::vector<RunLayout> runs;
+};
+
+/// An uncompressed file without elements, its space reserved. @throws IoError
+void create_shard(std::filesystem::path const& file, ShardLayout const& layout);
+/// Where HDF5 placed each [run][state] of it.
+std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& file,
+                                                   ShardLayout const& layout);
+
+/// What one rank wrote: the size of its file and, for each piece of the plan, where each state lies
+/// and its checksums.
+struct WrittenShard {
+  std::int64_t bytes = 0;
+  std::vector<std::vector<StateExtent>> pieces;  ///< [piece][state]
+
+  /// As flat words, to send to another rank and back.
+  std::string pack() const;
+  static WrittenShard unpack(std::string const& bytes);
+};
+
+/// The HDF5 structure of @p file for all ranks of the group, with its space reserved; no element.
+/// @throws IoError
+void lay_out_shard(std::filesystem::path const& file, ShardIdentity const& identity,
+                   zero::PartitionPlan const& plan, std::vector<std::string> const& states);
+/// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same
+/// with theirs. @throws IoError
+WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
+                        zero::PartitionPlan const& plan, int rank, StateViews const& states,
+                        std::int64_t checksum_block);
+/// The same with elements that are made as they are written, a checksum block at a time: what is
+/// larger than memory.
+WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
+                        zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
+                        std::int64_t checksum_block);
+
+/// First element of a piece in a state view.
+float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan,
+                  zero::ShardExtent const& piece);
+
+std::string shard_name(int index);
+
+}  // namespace tessera::checkpoint::detail

@@ -1,0 +1,509 @@
+#include "tessera/checkpoint/format/manifest.hpp"
+
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+
+#include "format/detail/checksum.hpp"
+#include "format/detail/chunk_codec.hpp"
+#include "format/detail/file.hpp"
+#include "format/detail/json_reader.hpp"
+#include "format/detail/text.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+using detail::JsonReader;
+
+constexpr char format_name[] = "tessera-checkpoint";
+constexpr char shuffle_gzip[] = "shuffle+gzip";
+constexpr std::int64_t max_manifest_bytes = std::int64_t{1} << 30;
+/// The last member; its value is the XXH3 of all text before it.
+constexpr std::string_view seal_key = "\"manifest_xxh3\"";
+
+/// Reads a member at most once, and knows in the end which were missing.
+class Members {
+ public:
+  Members(JsonReader& json, std::string where) : json_(json), where_(std::move(where)) {}
+  void once(std::string const& key) {
+    if (!seen_.insert(key).second) json_.fail(concat("'", key, "' stands twice in ", where_));
+  }
+  void require(std::initializer_list<char const*> keys) {
+    for (auto const* key : keys)
+      if (!seen_.count(key)) json_.fail(concat(where_, " has no '", key, "'"));
+  }
+
+ private:
+  JsonReader& json_;
+  std::string where_;
+  std::set<std::string> seen_;
+};
+
+std::int64_t read_count(JsonReader& json, std::string const& key, std::int64_t least = 0) {
+  std::int64_t const value = json.integer();
+  if (value < least) json.fail(concat("'", key, "' is ", value, ", less than ", least));
+  return value;
+}
+
+ConfigTree read_tree(JsonReader& json, std::string const& source) {
+  return ConfigTree::parse(json.raw(), source);
+}
+
+std::vector<std::string> read_strings(JsonReader& json) {
+  std::vector<std::string> out;
+  json.array([&] { out.push_back(json.string()); });
+  return out;
+}
+
+Compression read_compression(JsonReader& json) {
+  std::string const name = json.string();
+  if (name != shuffle_gzip && name != "none")
+    json.fail(concat("compression '", name, "' is not known; this program reads none and ",
+                     shuffle_gzip));
+  return name == shuffle_gzip ? Compression::shuffle_gzip : Compression::none;
+}
+
+/// {"file": "shard_00000.h5", "bytes": 4096, "first_rank": 0, "ranks": 1}
+ShardRecord read_shard(JsonReader& json) {
+  ShardRecord shard;
+  Members members(json, "a shard");
+  json.object([&](std::string const& key) {
+    members.once(key);
+    if (key == "file")
+      shard.file = json.string();
+    else if (key == "bytes")
+      shard.bytes = read_count(json, key);
+    else if (key == "first_rank")
+      shard.first_rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+    else if (key == "compression")
+      shard.compression = read_compression(json);
+    else if (key == "ranks")
+      shard.ranks = static_cast<int>(std::min<std::int64_t>(read_count(json, key, 1), INT32_MAX));
+    else
+      (void)json.raw();
+  });
+  members.require({"file", "bytes"});
+  if (shard.ranks == 0) shard.first_rank = 0;
+  if (!detail::is_plain_name(shard.file))
+    json.fail(concat("shard file '", shard.file, "' is not a plain file name"));
+  return shard;
+}
+
+/// [[4096, 3000], [8192, 2900]]: offset and bytes of each stored chunk.
+std::vector<ByteRange> read_chunks(JsonReader& json) {
+  std::vector<ByteRange> chunks;
+  json.array([&] {
+    std::vector<std::int64_t> pair;
+    json.array([&] { pair.push_back(read_count(json, "chunks")); });
+    if (pair.size() != 2)
+      json.fail(concat("a chunk has ", pair.size(), " numbers, not offset and bytes"));
+    chunks.push_back({pair[0], pair[1]});
+  });
+  return chunks;
+}
+
+/// {"shard": 0, "offset": 0, "numel": 8, "file_offsets": [4096], "xxh3": ["00..."]}; of a
+/// compressed shard with "chunks" for "file_offsets"
+PieceRecord read_piece(JsonReader& json) {
+  PieceRecord piece;
+  Members members(json, "a piece");
+  std::vector<std::int64_t> offsets;
+  std::vector<std::vector<ByteRange>> chunks;
+  std::vector<std::vector<std::uint64_t>> sums;
+  json.object([&](std::string const& key) {
+    members.once(key);
+    if (key == "shard")
+      piece.shard = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+    else if (key == "offset")
+      piece.offset = read_count(json, key);
+    else if (key == "numel")
+      piece.numel = read_count(json, key, 1);
+    else if (key == "file_offsets")
+      json.array([&] { offsets.push_back(read_count(json, key)); });
+    else if (key == "rank")
+      piece.rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+    else if (key == "chunks")
+      json.array([&] { chunks.push_back(read_chunks(json)); });
+    else if (key == "xxh3")
+      json.array([&] {
+        if (!detail::from_hex(json.string(), sums.emplace_back()))
+          json.fail("'xxh3' is not a run of 16 hexadecimal digits a block");
+      });
+    else
+      (void)json.raw();
+  });
+  if (chunks.empty()) members.require({"file_offsets"});
+  members.require({"shard", "offset", "numel", "xxh3"});
+  for (auto const& of_state : chunks) offsets.push_back(of_state.empty() ? -1 : of_state[0].offset);
+  if (offsets.size() != sums.size())
+    json.fail(concat("a piece has ", offsets.size(), " ",
+                     chunks.empty() ? "file_offsets" : "chunks", " but ", sums.size(), " xxh3"));
+  chunks.resize(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i)
+    piece.states.push_back({offsets[i], std::move(sums[i]), std::move(chunks[i])});
+  return piece;
+}
+
+std::vector<std::int64_t> read_shape(JsonReader& json) {
+  std::vector<std::int64_t> shape;
+  std::int64_t numel = 1;
+  json.array([&] {
+    shape.push_back(read_count(json, "shape", 1));
+    if (__builtin_mul_overflow(numel, shape.back(), &numel) || numel > INT64_MAX / 16)
+      json.fail("the product of a shape is too large");
+  });
+  if (shape.empty() || shape.size() > 8)
+    json.fail(concat("a shape has ", shape.size(), " dimensions; 1 to 8 are known"));
+  return shape;
+}
+
+TensorRecord read_tensor(JsonReader& json) {
+  TensorRecord tensor;
+  Members members(json, "a tensor");
+  std::string dtype;
+  json.object([&](std::string const& key) {
+    members.once(key);
+    if (key == "name")
+      tensor.name = json.string();
+    else if (key == "shape")
+      tensor.shape = read_shape(json);
+    else if (key == "aliases")
+      tensor.aliases = read_strings(json);
+    else if (key == "dtype")
+      dtype = json.string();
+    else if (key == "pieces")
+      json.array([&] { tensor.pieces.push_back(read_piece(json)); });
+    else
+      (void)json.raw();
+  });
+  members.require({"name", "shape", "dtype", "pieces"});
+  if (dtype != "fp32")
+    json.fail(concat("tensor ", tensor.name, " has dtype '", dtype, "'; this program reads fp32"));
+  return tensor;
+}
+
+void read_format(JsonReader& json, std::string const& key, bool& format_seen) {
+  if (key == "format") {
+    if (std::string const format = json.string(); format != format_name)
+      json.fail(concat("format is '", format, "', not '", format_name, "'"));
+    format_seen = true;
+    return;
+  }
+  if (!format_seen) json.fail(concat("'format' must stand before '", key, "'"));
+  std::int64_t const version = json.integer();
+  if (version < 1 || version > Manifest::current_version)
+    json.fail(concat("the checkpoint has format version ", version, "; this program reads up to ",
+                     Manifest::current_version, ": use a newer Tessera"));
+}
+
+/// Every member but format, version and the seal. False for an unknown key.
+bool read_member(JsonReader& json, std::string const& key, std::string const& source, Manifest& m) {
+  if (key == "run_id")
+    m.run_id = json.string();
+  else if (key == "created_utc")
+    m.created_utc = json.string();
+  else if (key == "step")
+    m.step = read_count(json, key);
+  else if (key == "tokens_seen")
+    m.tokens = read_count(json, key);
+  else if (key == "samples_seen")
+    m.samples = read_count(json, key);
+  else if (key == "world_size")
+    m.world_size = static_cast<int>(std::min<std::int64_t>(read_count(json, key, 1), INT32_MAX));
+  else if (key == "zero_stage")
+    m.zero_stage = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+  else if (key == "model_config")
+    m.model_config = read_tree(json, source + ", model_config");
+  else if (key == "resolved_config")
+    m.resolved_config = read_tree(json, source + ", resolved_config");
+  else if (key == "trainer_state")
+    m.trainer_state = read_tree(json, source + ", trainer_state");
+  else if (key == "versions")
+    m.versions = read_tree(json, source + ", versions");
+  else if (key == "checksum_block_bytes")
+    m.checksum_block = read_count(json, key, 4);
+  else if (key == "states")
+    m.states = read_strings(json);
+  else if (key == "shards")
+    json.array([&] { m.shards.push_back(read_shard(json)); });
+  else if (key == "tensors")
+    json.array([&] { m.tensors.push_back(read_tensor(json)); });
+  else
+    return false;
+  return true;
+}
+
+/// Stored chunks: one for each block, inside the file, no larger than its elements can take.
+void check_chunks(Manifest const& m, PieceRecord const& piece, StateExtent const& state,
+                  std::string const& where) {
+  std::int64_t const room = m.shards[static_cast<std::size_t>(piece.shard)].bytes;
+  std::int64_t const most = detail::most_stored_bytes(std::min(piece.numel, m.checksum_block / 4));
+  TESSERA_VALIDATE(static_cast<std::int64_t>(state.chunks.size()) ==
+                       detail::blocks_of(piece.numel * 4, m.checksum_block),
+                   DataError, where, ": ", state.chunks.size(), " chunks for ", piece.numel * 4,
+                   " bytes in blocks of ", m.checksum_block);
+  for (auto const& chunk : state.chunks)
+    TESSERA_VALIDATE(chunk.offset <= room && chunk.bytes <= room - chunk.offset &&
+                         chunk.bytes >= 1 && chunk.bytes <= most,
+                     DataError, where, ": a chunk of ", chunk.bytes, " bytes at ", chunk.offset,
+                     " does not lie in ", m.shards[static_cast<std::size_t>(piece.shard)].file,
+                     " of ", room, " bytes, or is larger than its elements can take (", most, ")");
+}
+
+void check_piece(Manifest const& m, TensorRecord const& tensor, PieceRecord const& piece,
+                 std::string const& where) {
+  TESSERA_VALIDATE(piece.shard < static_cast<int>(m.shards.size()), DataError, where, ": shard ",
+                   piece.shard, " of ", m.shards.size());
+  TESSERA_VALIDATE(piece.numel <= tensor.numel() - piece.offset, DataError, where, ": a piece of ",
+                   piece.numel, " elements at ", piece.offset, " ends after the tensor's ",
+                   tensor.numel());
+  TESSERA_VALIDATE(piece.states.size() == m.states.size(), DataError, where, ": a piece has ",
+                   piece.states.size(), " states, not ", m.states.size());
+  auto const& shard = m.shards[static_cast<std::size_t>(piece.shard)];
+  std::int64_t const bytes = piece.numel * 4, room = shard.bytes;
+  for (auto const& state : piece.states) {
+    bool const compressed = shard.compression != Compression::none;
+    TESSERA_VALIDATE(
+        compressed == !state.chunks.empty(), DataError, where, ": a piece in ", shard.file,
+        compressed ? " has no chunks" : " has chunks, but the shard is not compressed");
+    if (compressed)
+      check_chunks(m, piece, state, where);
+    else
+      TESSERA_VALIDATE(state.file_offset <= room && bytes <= room - state.file_offset, DataError,
+                       where, ": ", bytes, " bytes at ", state.file_offset, " do not lie in ",
+                       shard.file, " of ", room, " bytes");
+    TESSERA_VALIDATE(
+        static_cast<std::int64_t>(state.xxh3.size()) == detail::blocks_of(bytes, m.checksum_block),
+        DataError, where, ": ", state.xxh3.size(), " checksums for ", bytes, " bytes in blocks of ",
+        m.checksum_block);
+  }
+}
+
+/// A tensor has one run in a shard, and its pieces follow each other there as they do in the
+/// tensor: they are one dataset.
+void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const& where) {
+  std::set<int> shards;
+  for (auto const& run : tensor.runs()) {
+    auto const& file = m.shards[static_cast<std::size_t>(run.shard)].file;
+    TESSERA_VALIDATE(shards.insert(run.shard).second, DataError, where, ": ", file,
+                     " has two separate parts of it");
+    TESSERA_VALIDATE(run.pieces == 1 || m.shards[static_cast<std::size_t>(run.shard)].compression ==
+                                            Compression::none,
+                     DataError, where, ": ", file, " is compressed and has ", run.pieces,
+                     " pieces of it; one is known");
+    for (std::size_t i = run.first_piece + 1; i < run.first_piece + run.pieces; ++i)
+      for (std::size_t s = 0; s < m.states.size(); ++s) {
+        auto const& before = tensor.pieces[i - 1];
+        TESSERA_VALIDATE(tensor.pieces[i].states[s].file_offset ==
+                             before.states[s].file_offset + before.numel * 4,
+                         DataError, where, ": the pieces at ", before.offset, " and ",
+                         tensor.pieces[i].offset, " do not follow each other in ", file);
+      }
+  }
+}
+
+/// Names are unique; pieces cover each tensor once.
+void check_consistency(Manifest& m, std::string const& source) {
+  TESSERA_VALIDATE(m.checksum_block % 4 == 0 && m.checksum_block <= detail::largest_block,
+                   DataError, source, ": checksum_block_bytes is ", m.checksum_block,
+                   "; a multiple of 4 up to ", detail::largest_block, " is known");
+  TESSERA_VALIDATE(
+      std::set<std::string>(m.states.begin(), m.states.end()).size() == m.states.size() &&
+          !m.states.empty(),
+      DataError, source, ": 'states' is empty or names one twice");
+  std::set<std::string> files;
+  for (auto const& shard : m.shards)
+    TESSERA_VALIDATE(files.insert(shard.file).second, DataError, source, ": shard file ",
+                     shard.file, " stands twice");
+  std::unordered_set<std::string> names;
+  for (auto& tensor : m.tensors) {
+    std::string const where = concat(source, ", tensor ", detail::printable(tensor.name));
+    TESSERA_VALIDATE(!tensor.name.empty() && names.insert(tensor.name).second, DataError, where,
+                     ": the name is empty or stands twice");
+    for (auto const& alias : tensor.aliases)
+      TESSERA_VALIDATE(!alias.empty() && names.insert(alias).second, DataError, where,
+                       ": the alias '", detail::printable(alias), "' is empty or stands twice");
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+              [](auto const& a, auto const& b) { return a.offset < b.offset; });
+    std::int64_t covered = 0;
+    for (auto const& piece : tensor.pieces) {
+      TESSERA_VALIDATE(piece.offset == covered, DataError, where, ": a piece starts at element ",
+                       piece.offset, " where ", covered,
+                       " was due; pieces overlap or leave a hole");
+      check_piece(m, tensor, piece, where);
+      covered += piece.numel;
+    }
+    TESSERA_VALIDATE(covered == tensor.numel(), DataError, where, ": the pieces hold ", covered,
+                     " of ", tensor.numel(), " elements");
+    check_runs(m, tensor, where);
+  }
+}
+
+void check_seal(std::string_view text, std::string const& seal, std::string const& source) {
+  std::size_t const at = text.rfind(seal_key);
+  std::uint64_t const sum = detail::xxh3(text.data(), static_cast<std::int64_t>(at));
+  TESSERA_VALIDATE(seal == detail::to_hex({sum}), DataError, source,
+                   ": the text does not match its own checksum (manifest_xxh3 is ", seal,
+                   ", the text has ", detail::to_hex({sum}), "); it was damaged or edited");
+}
+
+void append_piece(std::string& out, PieceRecord const& piece) {
+  std::vector<std::int64_t> offsets;
+  std::string sums, chunks;
+  for (auto const& state : piece.states) {
+    offsets.push_back(state.file_offset);
+    chunks += chunks.empty() ? "[" : ", [";
+    for (std::size_t i = 0; i < state.chunks.size(); ++i)
+      chunks += concat(i ? ", [" : "[", state.chunks[i].offset, ", ", state.chunks[i].bytes, "]");
+    chunks += "]";
+    sums += (sums.empty() ? "\"" : ", \"") + detail::to_hex(state.xxh3) + "\"";
+  }
+  out += concat("    {\"shard\": ", piece.shard, ", \"offset\": ", piece.offset,
+                ", \"numel\": ", piece.numel,
+                piece.rank >= 0 ? concat(", \"rank\": ", piece.rank) : "");
+  bool const compressed = !piece.states.empty() && !piece.states[0].chunks.empty();
+  out += compressed ? concat(", \"chunks\": [", chunks, "]")
+                    : ", \"file_offsets\": " + detail::list_text(offsets);
+  out += ", \"xxh3\": [" + sums + "]}";
+}
+
+void append_tensor(std::string& out, TensorRecord const& tensor) {
+  out += "  {\"name\": " + detail::json_quote(tensor.name) +
+         ", \"shape\": " + detail::list_text(tensor.shape) +
+         ", \"aliases\": " + detail::list_text(tensor.aliases) + ", \"dtype\": \"" +
+         std::string(name_of(tensor.dtype)) + "\", \"pieces\": [\n";
+  for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
+    append_piece(out, tensor.pieces[i]);
+    out += i + 1 < tensor.pieces.size() ? ",\n" : "]}";
+  }
+}
+
+}  // namespace
+
+std::int64_t TensorRecord::numel() const {
+  std::int64_t n = 1;
+  for (auto d : shape) n *= d;
+  return n;
+}
+
+std::vector<DatasetRun> TensorRecord::runs() const {
+  std::vector<DatasetRun> runs;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (runs.empty() || runs.back().shard != pieces[i].shard)
+      runs.push_back({pieces[i].shard, pieces[i].offset, 0, i, 0});
+    runs.back().numel += pieces[i].numel;
+    ++runs.back().pieces;
+  }
+  return runs;
+}
+
+std::size_t Manifest::state_index(std::string const& name) const {
+  auto const it = std::find(states.begin(), states.end(), name);
+  TESSERA_VALIDATE(it != states.end(), DataError, file().string(), " has no state '", name,
+                   "', only ", detail::list_text(states));
+  return static_cast<std::size_t>(it - states.begin());
+}
+
+TensorRecord const* Manifest::find(std::string const& name) const {
+  for (auto const& tensor : tensors)
+    if (tensor.name == name ||
+        std::find(tensor.aliases.begin(), tensor.aliases.end(), name) != tensor.aliases.end())
+      return &tensor;
+  return nullptr;
+}
+
+std::int64_t Manifest::parameter_count() const {
+  std::int64_t n = 0;
+  for (auto const& tensor : tensors) n += tensor.numel();
+  return n;
+}
+
+std::int64_t Manifest::needed_version() const {
+  for (auto const& shard : shards)
+    if (shard.compression != Compression::none) return 2;
+  for (auto const& tensor : tensors)
+    for (auto const& run : tensor.runs())
+      if (run.pieces > 1) return 2;
+  return 1;
+}
+
+std::int64_t Manifest::shard_bytes() const {
+  std::int64_t n = 0;
+  for (auto const& shard : shards) n += shard.bytes;
+  return n;
+}
+
+Manifest parse_manifest(std::string_view text, std::filesystem::path const& directory) {
+  Manifest m;
+  m.directory = directory;
+  std::string const source = m.file().string();
+  JsonReader json(text, source);
+  Members members(json, "the manifest");
+  bool format_seen = false;
+  std::string seal;
+  json.object([&](std::string const& key) {
+    members.once(key);
+    if (!seal.empty()) json.fail("'manifest_xxh3' is not the last member");
+    if (key == "format" || key == "version")
+      read_format(json, key, format_seen);
+    else if (key == "manifest_xxh3")
+      seal = json.string();
+    else if (!read_member(json, key, source, m))
+      (void)json.raw();
+  });
+  json.end();
+  members.require({"format", "version", "run_id", "step", "world_size", "zero_stage",
+                   "model_config", "trainer_state", "checksum_block_bytes", "states", "shards",
+                   "tensors", "manifest_xxh3"});
+  check_consistency(m, source);
+  check_seal(text, seal, source);
+  return m;
+}
+
+std::string read_manifest_text(std::filesystem::path const& step_directory) {
+  return detail::read_text(step_directory / "manifest.json", max_manifest_bytes,
+                           detail::File::Links::refuse);
+}
+
+Manifest read_manifest(std::filesystem::path const& step_directory) {
+  return parse_manifest(read_manifest_text(step_directory), step_directory);
+}
+
+std::string manifest_text(Manifest const& m) {
+  std::string out =
+      concat("{\n\"format\": \"", format_name, "\",\n\"version\": ", m.needed_version(), ",\n");
+  out += "\"run_id\": " + detail::json_quote(m.run_id) +
+         ",\n\"created_utc\": " + detail::json_quote(m.created_utc) + ",\n";
+  out += concat("\"step\": ", m.step, ",\n\"tokens_seen\": ", m.tokens,
+                ",\n\"samples_seen\": ", m.samples, ",\n\"world_size\": ", m.world_size,
+                ",\n\"zero_stage\": ", m.zero_stage, ",\n");
+  out += "\"model_config\": " + m.model_config.dump(1) +
+         ",\n\"resolved_config\": " + m.resolved_config.dump(1) +
+         ",\n\"trainer_state\": " + m.trainer_state.dump(1) +
+         ",\n\"versions\": " + m.versions.dump(1) + ",\n";
+  out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_block,
+                ",\n\"states\": ", detail::list_text(m.states), ",\n");
+  out += "\"shards\": [\n";
+  for (std::size_t i = 0; i < m.shards.size(); ++i)
+    out += concat("  {\"file\": ", detail::json_quote(m.shards[i].file),
+                  ", \"bytes\": ", m.shards[i].bytes,
+                  m.shards[i].ranks > 0 ? concat(", \"first_rank\": ", m.shards[i].first_rank,
+                                                 ", \"ranks\": ", m.shards[i].ranks)
+                                        : "",
+                  m.shards[i].compression == Compression::none
+                      ? ""
+                      : concat(", \"compression\": \"", shuffle_gzip, "\""),
+                  "}", i + 1 < m.shards.size() ? ",\n" : "");
+  out += "],\n\"tensors\": [\n";
+  for (std::size_t i = 0; i < m.tensors.size(); ++i) {
+    append_tensor(out, m.tensors[i]);
+    if (i + 1 < m.tensors.size()) out += ",\n";
+  }
+  out += "],\n";
+  std::uint64_t const sum = detail::xxh3(out.data(), static_cast<std::int64_t>(out.size()));
+  out += concat(seal_key, ": \"", detail::to_hex({sum}), "\"\n}\n");
+  return out;
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,168 @@
+#include "interchange/detail/state_stream.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "format/detail/block_reader.hpp"
+#include "format/detail/checksum.hpp"
+
+namespace tessera::checkpoint::detail {
+namespace {
+
+/// Memory of all blocks on the way from the reader to the writer.
+constexpr std::int64_t buffer_bytes = std::int64_t{64} << 20;
+/// How far ahead of the reader the page cache is asked to fetch.
+constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
+
+struct Block {
+  std::vector<float> data;
+  std::int64_t numel = 0;
+};
+
+/// Blocks in order from one thread to another, through a fixed number of buffers. Either side may
+/// end it.
+class Pipe {
+ public:
+  Pipe(std::int64_t block_bytes, std::size_t buffers) {
+    for (std::size_t i = 0; i < buffers; ++i)
+      free_.push_back({std::vector<float>(static_cast<std::size_t>(block_bytes / 4)), 0});
+  }
+  /// False when the other side has ended.
+  bool take_free(Block& block) {
+    return take(free_, block, [] { return false; });
+  }
+  bool take_full(Block& block) {
+    return take(full_, block, [this] { return finished_; });
+  }
+  void give_free(Block block) { give(free_, std::move(block)); }
+  void give_full(Block block) { give(full_, std::move(block)); }
+  void finish() {
+    std::lock_guard const lock(mutex_);
+    finished_ = true;
+    changed_.notify_all();
+  }
+  void fail(std::exception_ptr error) {
+    std::lock_guard const lock(mutex_);
+    if (!error_) error_ = error;
+    failed_ = true;
+    changed_.notify_all();
+  }
+  std::exception_ptr error() const { return error_; }
+
+ private:
+  template <class Ended>
+  bool take(std::deque<Block>& from, Block& block, Ended ended) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return failed_ || !from.empty() || ended(); });
+    if (failed_ || from.empty()) return false;
+    block = std::move(from.front());
+    from.pop_front();
+    return true;
+  }
+  void give(std::deque<Block>& to, Block block) {
+    std::lock_guard const lock(mutex_);
+    to.push_back(std::move(block));
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Block> free_, full_;
+  bool finished_ = false, failed_ = false;
+  std::exception_ptr error_;
+};
+
+/// One checksum block of the state that is read.
+struct Source {
+  detail::PieceState piece;
+  std::int64_t block = 0;
+};
+
+/// Blocks of all tensors in order, as an iteration: a list of them would grow with the model.
+class Sources {
+ public:
+  Sources(Manifest const& manifest, std::size_t state) : manifest_(manifest), state_(state) {}
+  bool next(Source& out) {
+    while (tensor_ < manifest_.tensors.size()) {
+      auto const& tensor = manifest_.tensors[tensor_];
+      if (piece_ == tensor.pieces.size()) {
+        ++tensor_, piece_ = 0;
+        continue;
+      }
+      auto const& piece = tensor.pieces[piece_];
+      if (block_ < detail::blocks_of(piece.numel * 4, manifest_.checksum_block)) {
+        out = {{&tensor, &piece, state_}, block_++};
+        return true;
+      }
+      ++piece_, block_ = 0;
+    }
+    return false;
+  }
+
+ private:
+  Manifest const& manifest_;
+  std::size_t state_, tensor_ = 0, piece_ = 0;
+  std::int64_t block_ = 0;
+};
+
+/// Asks for the blocks ahead, reads, checks, hands over.
+void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
+  detail::ShardFiles files(manifest);
+  Sources sources(manifest, state), ahead(manifest, state);
+  std::int64_t asked = 0, read = 0;
+  Source source, later;
+  Block block;
+  while (sources.next(source)) {
+    while (asked - read < read_ahead_bytes && ahead.next(later)) {
+      auto const place = detail::place_of(manifest, later.piece, later.block);
+      files.open(later.piece.piece->shard).read_ahead(place.offset, place.bytes);
+      asked += std::min(manifest.checksum_block,
+                        later.piece.piece->numel * 4 - later.block * manifest.checksum_block);
+    }
+    if (!pipe.take_free(block)) return;
+    std::int64_t const bytes =
+        detail::read_block(manifest, files, source.piece, source.block, block.data.data());
+    read += bytes;
+    block.numel = bytes / 4;
+    pipe.give_full(std::move(block));
+  }
+  pipe.finish();
+}
+
+}  // namespace
+
+std::int64_t stream_state(Manifest const& manifest, std::size_t state, TensorWriter& writer,
+                          ProgressCall const& progress) {
+  Pipe pipe(manifest.checksum_block, static_cast<std::size_t>(std::max<std::int64_t>(
+                                         2, buffer_bytes / manifest.checksum_block)));
+  std::thread reader([&] {
+    try {
+      read_all(manifest, state, pipe);
+    } catch (...) {
+      pipe.fail(std::current_exception());
+    }
+  });
+  std::int64_t const total = manifest.parameter_count() * 4;
+  std::int64_t bytes = 0;
+  try {
+    Block block;
+    while (pipe.take_full(block)) {
+      writer.write(block.data.data(), block.numel);
+      bytes += block.numel * 4;
+      if (progress) progress(bytes, total);
+      pipe.give_free(std::move(block));
+    }
+  } catch (...) {
+    pipe.fail(std::current_exception());
+  }
+  reader.join();
+  if (pipe.error()) std::rethrow_exception(pipe.error());
+  return bytes;
+}
+
+}  // namespace tessera::checkpoint::detail

@@ -1,0 +1,124 @@
+#pragma once
+/// A training state of another program as named tensors whose elements lie spread over files.
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "interchange/detail/torch_file.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/optim/loss_scaler.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// Files by number, opened when they are read, closed again when too many are open.
+class FileSet {
+ public:
+  int add(std::filesystem::path const& path);
+  File const& open(int index);
+  std::filesystem::path const& path(int index) const {
+    return paths_[static_cast<std::size_t>(index)];
+  }
+
+ private:
+  std::vector<std::filesystem::path> paths_;
+  std::vector<File> files_;
+  std::size_t open_ = 0, most_open_ = 0;
+};
+
+/// Tensors of several files, flattened and put one after the other.
+class FlatRuns {
+ public:
+  void add(int file, TensorPlace place);
+  std::int64_t numel() const { return ends_.empty() ? 0 : ends_.back(); }
+  void read(FileSet& files, std::int64_t first, std::int64_t numel, float* out) const;
+
+ private:
+  struct Run {
+    int file = 0;
+    TensorPlace place;
+  };
+  std::vector<Run> runs_;
+  std::vector<std::int64_t> ends_;  ///< elements up to the end of each run
+};
+
+/// A tensor's elements: element e stands in part e / chunk at offset + e % chunk. Without parts
+/// they are all zero.
+struct StateSource {
+  std::shared_ptr<std::vector<FlatRuns> const> parts;
+  std::int64_t offset = 0, chunk = 1;
+  void read(FileSet& files, std::int64_t first, std::int64_t numel, float* out) const;
+};
+
+struct SourceTensor {
+  enum class Kind { trained, frozen, buffer };
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<std::string> aliases;
+  Kind kind = Kind::trained;
+  std::int64_t numel = 0;
+  std::array<StateSource, 3> states;  ///< fp32, exp_avg, exp_avg_sq
+};
+inline constexpr std::array<char const*, 3> state_names = {"fp32", "exp_avg", "exp_avg_sq"};
+
+/// Which states are asked for; moments other than Adam's are refused only where they are needed.
+enum class Wanted { weights, training_state };
+
+struct TrainingSource {
+  std::string format;  ///< "DeepSpeed ZeRO stage 2 of 4 ranks", for messages
+  std::filesystem::path directory;
+  int stage = 0, ranks = 1;
+  std::vector<SourceTensor> tensors;
+  FileSet files;
+  std::int64_t global_steps = 0, skipped_steps = 0, samples = 0;
+  std::int64_t optimizer_steps = 0;                   ///< Adam's t
+  std::optional<optim::LossScalerState> loss_scaler;  ///< of a dynamic one
+  ConfigTree config;                                  ///< the other program's own
+  std::string version;
+
+  void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
+            float* out) {
+    tensors[tensor].states[state].read(files, first, numel, out);
+  }
+};
+
+/// The checkpoint directory behind what a user gave (with `latest`, or the tag's directory itself);
+/// nothing when it is not DeepSpeed's.
+/// @throws IoError when a tag is named that is not there
+std::optional<std::filesystem::path> find_deepspeed(std::filesystem::path const& given,
+                                                    std::string const& tag);
+/// @param directory from find_deepspeed; plain or universal
+TrainingSource read_deepspeed(std::filesystem::path const& directory, Wanted wanted,
+                              CrcCheck check);
+/// Stage 0: mp_rank_00_model_states.pt alone.
+TrainingSource read_plain(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
+TrainingSource read_universal(std::filesystem::path const& directory, CrcCheck check);
+
+/// What the *model_states.pt of rank 0 say. The places are in file `file`.
+struct ModelStates {
+  struct Shape {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    std::int64_t numel = 0;
+  };
+  int file = 0;
+  std::vector<std::vector<Shape>> groups;  ///< param_shapes: in the order of the flat buffers
+  std::vector<Shape> frozen;
+  std::vector<std::pair<std::string, TensorPlace>> module, frozen_fragments;
+  std::vector<std::string> buffer_names;
+  std::vector<std::pair<std::string, std::string>> shared;  ///< alias, owner
+};
+/// Reads it and puts the counters into @p source.
+ModelStates read_model_states(std::filesystem::path const& path, TrainingSource& source,
+                              CrcCheck check);
+/// Buffers, and shared names, once the parameters are in @p source.
+void add_buffers(ModelStates const& model, TrainingSource& source);
+void add_aliases(ModelStates const& model, TrainingSource& source);
+/// A tensor that stands whole in one place.
+StateSource whole(int file, TensorPlace const& place);
+
+}  // namespace tessera::checkpoint::detail

@@ -1,0 +1,288 @@
+#include "save/detail/save_phases.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "format/detail/checksum.hpp"
+#include "format/detail/file.hpp"
+#include "interchange/detail/model_directory.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/format/view.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+#include "tessera/core/host.hpp"
+#include "tessera/core/log.hpp"
+
+namespace tessera::checkpoint::detail {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+std::int64_t data_bytes(SaveRequest const& request, std::size_t states) {
+  return request.plan.parameter_count() * 4 * static_cast<std::int64_t>(states);
+}
+
+ShardIdentity identity_of(SaveRequest const& request, int rank) {
+  return {request.run_id, request.step, group_of(rank, request.plan.ranks(), request.file_starts),
+          request.plan.ranks(), request.zero_stage};
+}
+
+template <class States>
+WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory, int rank,
+                           States const& states, std::vector<std::string> const& names) {
+  ShardIdentity const identity = identity_of(request, rank);
+  fs::path const file = directory / shard_name(identity.group.index);
+  if (shares_files(request))
+    wait_until_visible(file, identity.group.first);
+  else
+    lay_out_shard(file, identity, request.plan, names);
+  return fill_shard(file, identity, request.plan, rank, states,
+                    checksum_block_for(data_bytes(request, names.size())));
+}
+
+std::vector<TensorRecord> make_tensors(SaveRequest const& request,
+                                       std::vector<WrittenShard> const& shards) {
+  std::vector<TensorRecord> tensors;
+  std::vector<std::size_t> first_of_unit;
+  for (auto const& unit : request.units) {
+    first_of_unit.push_back(tensors.size());
+    for (auto const& p : unit.parameters)
+      tensors.push_back({p.name, p.shape, p.aliases, Dtype::fp32, {}});
+  }
+  for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
+    for (int rank = group.first; rank < group.end(); ++rank) {
+      auto const pieces = request.plan.extents(rank);
+      auto const& written = shards[static_cast<std::size_t>(rank)].pieces;
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        auto const tensor = first_of_unit[static_cast<std::size_t>(pieces[i].unit)] +
+                            static_cast<std::size_t>(pieces[i].parameter);
+        tensors[tensor].pieces.push_back({group.index, pieces[i].parameter_offset, pieces[i].numel,
+                                          written[i], group.count > 1 ? rank : -1});
+      }
+    }
+  return tensors;
+}
+
+Manifest make_manifest(SaveRequest const& request, std::vector<std::string> const& states,
+                       fs::path const& directory, std::vector<WrittenShard> const& shards) {
+  Manifest m;
+  m.directory = directory;
+  m.run_id = request.run_id;
+  m.created_utc = utc_timestamp();
+  m.step = request.step;
+  m.tokens = request.tokens;
+  m.samples = request.samples;
+  m.world_size = request.plan.ranks();
+  m.zero_stage = request.zero_stage;
+  m.model_config = request.model_config;
+  m.resolved_config = request.resolved_config;
+  m.trainer_state = request.trainer_state;
+  m.versions = request.versions;
+  m.checksum_block = checksum_block_for(data_bytes(request, states.size()));
+  m.states = states;
+  for (auto const& group : rank_groups(m.world_size, request.file_starts))
+    m.shards.push_back({shard_name(group.index),
+                        shards[static_cast<std::size_t>(group.first)].bytes, group.first,
+                        group.count});
+  m.tensors = make_tensors(request, shards);
+  return m;
+}
+
+bool is_model_alone(SaveRequest const& request) {
+  return request.model_files && request.model_files->alone;
+}
+
+/// Before the manifest: what has one is whole.
+void write_model(ModelFiles const& files, Manifest const& manifest) {
+  constexpr std::int64_t largest = std::int64_t{1} << 30;
+  write_model_directory(manifest, files.dtype);
+  for (auto const& file : files.others)
+    write_file_atomically(manifest.directory / file.filename(), read_text(file, largest));
+}
+
+/// Gives the finished directory its name. A checkpoint of the same step that stands there is
+/// replaced.
+void move_into_place(fs::path const& temporary, fs::path const& final) {
+  std::error_code ignored;
+  if (!fs::exists(final, ignored)) {
+    rename_path(temporary, final);
+  } else if (exchange_paths(temporary, final)) {
+    discard(temporary);
+  } else {
+    // between these two renames the new checkpoint is found by remove_abandoned, which finishes the
+    // second
+    fs::path const aside =
+        final.parent_path() / concat(trash_prefix, final.filename().string(), ".replaced");
+    fs::remove_all(aside, ignored);
+    rename_path(final, aside);
+    rename_path(temporary, final);
+    discard(aside);
+  }
+  flush_directory(final.parent_path());
+}
+
+}  // namespace
+
+std::vector<std::string> names_of(StateViews const& states) {
+  std::vector<std::string> names;
+  for (auto const& state : states) names.push_back(state.name);
+  return names;
+}
+
+void check_units(SaveRequest const& request) {
+  (void)rank_groups(request.plan.ranks(), request.file_starts);
+  auto const& units = request.plan.units();
+  TESSERA_VALIDATE(request.units.size() == units.size(), InternalError, "the plan has ",
+                   units.size(), " units, the model ", request.units.size());
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    TESSERA_VALIDATE(request.units[u].parameters.size() == units[u].parameters.size(),
+                     InternalError, "unit ", units[u].name,
+                     " has other parameters in the plan than in the model");
+    for (auto const& slot : units[u].parameters)
+      TESSERA_VALIDATE(slot.name.find('/') == std::string::npos, InternalError, "parameter name ",
+                       slot.name, " has a '/'");
+  }
+}
+
+void check_request(SaveRequest const& request, StateViews const& states) {
+  TESSERA_VALIDATE(request.step >= 0 && !states.empty(), InternalError, "nothing to save at step ",
+                   request.step);
+  check_units(request);
+  for (auto const& state : states)
+    TESSERA_VALIDATE(state.unit_shards.size() == request.units.size(), InternalError, "state ",
+                     state.name, " has ", state.unit_shards.size(), " unit shards, the plan ",
+                     request.units.size());
+}
+
+fs::path prepare(SaveRequest const& request, std::size_t states) {
+  make_directories(request.directory);
+  // page alignment, HDF5 metadata, manifest and view come on top of the numbers: 16 KiB a tensor of
+  // each rank is ample
+  std::int64_t pieces = 0;
+  for (auto const& unit : request.plan.units())
+    pieces += static_cast<std::int64_t>(unit.parameters.size()) + request.plan.ranks();
+  std::int64_t const model =
+      request.model_files ? request.plan.parameter_count() *
+                                static_cast<std::int64_t>(size_of(request.model_files->dtype))
+                          : 0;
+  std::int64_t const needed =
+      data_bytes(request, states) + pieces * static_cast<std::int64_t>(states) * 16384 + model;
+  std::int64_t const free = free_bytes(request.directory);
+  TESSERA_VALIDATE(free >= needed, IoError, "the checkpoint of step ", request.step, " needs ",
+                   needed, " bytes in ", request.directory.string(), " but ", free,
+                   " are free; remove old checkpoints, keep fewer (save_total_limit) or use "
+                   "another output directory");
+  for (int attempt = 1;; ++attempt) {
+    fs::path const directory =
+        request.directory / concat(step_name(request.step), ".tmp.", attempt);
+    if (::mkdir(directory.c_str(), 0777) == 0) return directory;
+    TESSERA_VALIDATE(errno == EEXIST && attempt < 10000, IoError,
+                     with_errno("cannot make directory " + directory.string(), errno));
+  }
+}
+
+void wait_until_visible(fs::path const& path, int maker) {
+  auto const deadline = Clock::now() + std::chrono::seconds(30);
+  std::error_code error;
+  while (!fs::exists(path, error)) {
+    TESSERA_VALIDATE(
+        Clock::now() < deadline, IoError, path.string(), " made by rank ", maker,
+        " is not visible on host ", host_name(),
+        " after 30 s; the output directory must be on a file system that all nodes share");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+}
+
+bool shares_files(SaveRequest const& request) {
+  return !request.file_starts.empty() &&
+         static_cast<int>(request.file_starts.size()) < request.plan.ranks();
+}
+
+void lay_out(SaveRequest const& request, fs::path const& directory, int rank,
+             std::vector<std::string> const& states) {
+  ShardIdentity const identity = identity_of(request, rank);
+  if (identity.group.first == rank)
+    lay_out_shard(directory / shard_name(identity.group.index), identity, request.plan, states);
+}
+
+WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank,
+                        StateViews const& states) {
+  return write_rank_of(request, directory, rank, states, names_of(states));
+}
+WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank,
+                        StreamedStates const& states) {
+  return write_rank_of(request, directory, rank, states, states.names);
+}
+
+SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states,
+                        fs::path const& temporary, std::vector<WrittenShard> const& shards) {
+  Manifest const manifest = make_manifest(request, states, temporary, shards);
+  if (request.model_files) write_model(*request.model_files, manifest);
+  if (is_model_alone(request)) {
+    for (auto const& shard : manifest.shards) fs::remove(temporary / shard.file);
+  } else {
+    fs::path const view = temporary / "view.h5";
+    write_view(view, manifest);
+    File::open_write(view).sync();
+    write_file_atomically(manifest.file(), manifest_text(manifest));
+  }
+  flush_directory(temporary);
+  SavedCheckpoint saved;
+  for (auto const& entry : fs::directory_iterator(temporary))
+    saved.bytes += static_cast<std::int64_t>(entry.file_size());
+  saved.directory = request.directory / step_name(request.step);
+  try {
+    move_into_place(temporary, saved.directory);
+    if (!is_model_alone(request))
+      write_file_atomically(request.directory / "latest", step_name(request.step) + "\n");
+  } catch (IoError const& e) {
+    std::error_code error;
+    bool const moved = !fs::exists(temporary, error);
+    throw IoError(
+        concat(e.what(), moved ? concat("; ", saved.directory.string(), " itself is complete")
+                               : std::string()));
+  }
+  return saved;
+}
+
+std::vector<std::string> prune(SaveRequest const& request) {
+  std::vector<std::string> pruned;
+  if (request.keep <= 0) return pruned;
+  bool const models = is_model_alone(request);
+  std::vector<Listed> whole;
+  for (auto& one : list_checkpoints(request.directory))
+    if (one.step <= request.step && (models ? holds_only_model(one.directory) : one.is_whole))
+      whole.push_back(std::move(one));
+  for (std::size_t i = 0; i + static_cast<std::size_t>(request.keep) < whole.size(); ++i) {
+    if (whole[i].is_latest) continue;
+    discard(whole[i].directory);
+    pruned.push_back(whole[i].name);
+  }
+  return pruned;
+}
+
+void discard(fs::path const& directory) {
+  static std::atomic<int> count{0};
+  fs::path const trash =
+      directory.parent_path() / concat(trash_prefix, directory.filename().string(), ".", ++count);
+  std::error_code error;
+  fs::rename(directory, trash, error);
+  fs::remove_all(error ? directory : trash, error);
+  if (error) log::warning(concat("cannot remove ", directory.string(), ": ", error.message()));
+}
+
+std::function<void()> undo(fs::path const& temporary, bool mine) {
+  return [temporary, mine] {
+    std::error_code error;
+    if (mine && fs::exists(temporary, error)) discard(temporary);
+  };
+}
+
+}  // namespace tessera::checkpoint::detail

@@ -1,0 +1,54 @@
+#pragma once
+/// What a save does to the file system, phase by phase; who calls which phase when is the business
+/// of save.cpp and saver.cpp.
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "format/detail/shard_file.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// Start of the names of what is being removed.
+inline constexpr char trash_prefix[] = ".trash.";
+
+std::vector<std::string> names_of(StateViews const& states);
+/// @throws InternalError when plan, units and states do not belong together
+void check_units(SaveRequest const& request);
+void check_request(SaveRequest const& request, StateViews const& states);
+
+/// Rank 0: room for the save and an empty directory of its own. @throws IoError
+std::filesystem::path prepare(SaveRequest const& request, std::size_t states);
+/// Other ranks may see a new directory or file late (attribute caches of network file systems).
+/// @throws IoError after 30 s
+void wait_until_visible(std::filesystem::path const& path, int maker);
+
+/// Whether several ranks write into one file: then all files are laid out before any rank writes.
+bool shares_files(SaveRequest const& request);
+/// The structure of the file whose first rank is @p rank; of any other rank: nothing.
+void lay_out(SaveRequest const& request, std::filesystem::path const& directory, int rank,
+             std::vector<std::string> const& states);
+WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
+                        int rank, StateViews const& states);
+WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
+                        int rank, StreamedStates const& states);
+
+/// Rank 0: everything after the shards, until `latest` names the checkpoint. @throws IoError
+SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states,
+                        std::filesystem::path const& temporary,
+                        std::vector<WrittenShard> const& shards);
+/// Removes whole checkpoints (after one that is a model alone: others of that kind), oldest first,
+/// never the newest `keep` up to this step: later ones are of a branch that the run left when it
+/// went back. An error here costs disk space, not the save. @return their names
+std::vector<std::string> prune(SaveRequest const& request);
+
+/// Out of sight first: a reader never meets half a checkpoint. What cannot be removed is left for
+/// remove_abandoned.
+void discard(std::filesystem::path const& directory);
+/// The end of a save that failed: @p mine, its directory goes.
+std::function<void()> undo(std::filesystem::path const& temporary, bool mine);
+
+}  // namespace tessera::checkpoint::detail

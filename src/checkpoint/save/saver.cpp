@@ -1,0 +1,277 @@
+#include "tessera/checkpoint/save/saver.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "save/detail/save_phases.hpp"
+#include "save/detail/together.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/core/affinity.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/stopwatch.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/queue.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Between two looks at the other ranks while a save is waited for: a slow disk is no lost rank.
+constexpr std::chrono::milliseconds look_around{1000};
+
+/// Adds the time of a scope.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += seconds_since(start_); }
+  Stopwatch(Stopwatch const&) = delete;
+  Stopwatch& operator=(Stopwatch const&) = delete;
+
+ private:
+  double& sum_;
+  Clock::time_point start_ = Clock::now();
+};
+
+struct Copy {
+  char* to = nullptr;
+  char const* from = nullptr;
+  std::size_t bytes = 0;
+};
+
+constexpr std::size_t copy_at_once = std::size_t{16} << 20;
+
+void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
+  std::vector<Copy> parts;
+  for (auto const& copy : copies)
+    for (std::size_t at = 0; at < copy.bytes; at += copy_at_once)
+      parts.push_back({copy.to + at, copy.from + at, std::min(copy_at_once, copy.bytes - at)});
+  std::atomic<std::size_t> next{0};
+  auto const work = [&] {
+    for (std::size_t i = next++; i < parts.size(); i = next++)
+      std::memcpy(parts[i].to, parts[i].from, parts[i].bytes);
+  };
+  std::vector<std::jthread> helpers;
+  for (std::size_t i = 1; i < std::min(parts.size(), static_cast<std::size_t>(threads)); ++i)
+    helpers.emplace_back([&] {
+      use_allowed_cores();
+      work();
+    });
+  work();
+}
+
+}  // namespace
+
+struct Saver::Impl {
+  /// A save between begin() and its outcome. The disk's thread owns `disk` while disk_works(), the
+  /// caller's thread everything else.
+  struct Flight {
+    enum class Phase { laying_out, writing, publishing };
+    Flight(SaveRequest const& what, StateViews const& states)
+        : request(what), names(detail::names_of(states)), views(states) {}
+    SaveRequest request;
+    std::vector<std::string> names;  ///< of the states
+    StateViews views;                ///< that are written
+    fs::path temporary;
+    Phase phase = Phase::writing;
+    Clock::time_point started = Clock::now();
+    double stall_seconds = 0.0, work_seconds = 0.0;
+    struct {
+      detail::Failure failure;
+      double seconds = 0.0;
+      detail::WrittenShard shard;
+      SavedCheckpoint saved;
+    } disk;
+    memory::Event done;
+  };
+
+  Impl(comm::Collectives& group, int threads) : comm(group), copy_threads(threads) {}
+
+  comm::Collectives& comm;
+  int copy_threads;
+  std::vector<memory::Buffer> snapshots;  ///< one a state: this rank's partition
+  std::unique_ptr<Flight> flight;
+  std::unique_ptr<memory::Queue> disk =
+      memory::make_worker_queue("disk");  // last: its thread ends before what it uses
+
+  bool leads() const { return comm.rank() == 0; }
+
+  StateViews copy(zero::PartitionPlan const& plan, StateViews const& states) {
+    StateViews out;
+    std::vector<Copy> copies;
+    for (std::size_t s = 0; s < states.size(); ++s) {
+      auto& view = out.emplace_back(states[s].name, std::vector<float*>{});
+      for (std::size_t u = 0; u < plan.units().size(); ++u) {
+        auto const& unit = plan.units()[u];
+        view.unit_shards.push_back(static_cast<float*>(snapshots[s].data()) +
+                                   unit.partition_offset);
+        copies.push_back({reinterpret_cast<char*>(view.unit_shards.back()),
+                          reinterpret_cast<char const*>(states[s].unit_shards[u]),
+                          static_cast<std::size_t>(unit.shard_numel) * sizeof(float)});
+      }
+    }
+    copy_in_parallel(copies, copy_threads);
+    return out;
+  }
+
+  /// Runs @p work on the disk's thread; its error is kept for the agreement.
+  void start(std::function<void(Flight&)> work) {
+    Flight* const f = flight.get();
+    disk->submit([f, work = std::move(work)] {
+      Stopwatch const watch(f->disk.seconds);
+      f->disk.failure = detail::attempt([&] { work(*f); });
+    });
+    f->done = disk->record();
+  }
+
+  /// Files that several ranks write into need their structure first.
+  void start_layout() {
+    flight->phase = Flight::Phase::laying_out;
+    start([rank = comm.rank()](Flight& f) {
+      detail::wait_until_visible(f.temporary, 0);
+      detail::lay_out(f.request, f.temporary, rank, f.names);
+    });
+  }
+
+  void start_write() {
+    flight->phase = Flight::Phase::writing;
+    start([rank = comm.rank()](Flight& f) {
+      detail::wait_until_visible(f.temporary, 0);
+      f.disk.shard = detail::write_rank(f.request, f.temporary, rank, f.views);
+    });
+  }
+
+  /// The end of a phase on all ranks.
+  void settle() {
+    Flight& f = *flight;
+    detail::settle(comm, f.disk.failure, detail::undo(f.temporary, leads()));
+    f.work_seconds += comm::all_reduce_value(comm, f.disk.seconds, comm::ReduceOp::max);
+    f.disk.seconds = 0.0;
+  }
+
+  /// Records to rank 0, whose disk queue does the rest.
+  void start_publish() {
+    settle();
+    Flight& f = *flight;
+    auto packed = comm::gather_bytes(comm, f.disk.shard.pack(), 0);
+    f.phase = Flight::Phase::publishing;
+    if (!leads()) return;
+    start([packed = std::move(packed)](Flight& own) {
+      std::vector<detail::WrittenShard> shards;
+      for (auto const& one : packed) shards.push_back(detail::WrittenShard::unpack(one));
+      own.disk.saved = detail::publish(own.request, own.names, own.temporary, shards);
+      own.disk.saved.pruned = detail::prune(own.request);
+    });
+  }
+
+  SavedCheckpoint conclude() {
+    settle();
+    Flight& f = *flight;
+    SavedCheckpoint saved = std::move(f.disk.saved);
+    saved.directory = f.request.directory / step_name(f.request.step);
+    saved.bytes = comm::all_reduce_value(comm, saved.bytes, comm::ReduceOp::max);
+    saved.seconds = seconds_since(f.started);
+    saved.work_seconds = f.work_seconds;
+    return saved;
+  }
+
+  /// A failed phase ends the flight.
+  template <class Work>
+  auto or_give_up(Work&& work) {
+    try {
+      return work();
+    } catch (...) {
+      flight.reset();
+      throw;
+    }
+  }
+};
+
+Saver::Saver(comm::Collectives& comm, int copy_threads)
+    : impl_(std::make_unique<Impl>(comm, copy_threads)) {}
+Saver::~Saver() = default;
+
+std::size_t Saver::snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states) {
+  return static_cast<std::size_t>(plan.partition_numel()) * sizeof(float) * states;
+}
+
+void Saver::reserve(zero::PartitionPlan const& plan, std::size_t states) {
+  std::size_t const bytes = snapshot_bytes(plan, 1);
+  auto& snapshots = impl_->snapshots;
+  if (!snapshots.empty() && snapshots[0].bytes() < bytes) snapshots.clear();
+  while (snapshots.size() < states)
+    snapshots.emplace_back("checkpoint snapshot", memory::Purpose::workspace, bytes);
+}
+
+void Saver::begin(SaveRequest const& request, StateViews const& states, Source source) {
+  TESSERA_EXPECT(!in_flight());
+  auto& comm = impl_->comm;
+  impl_->flight = std::make_unique<Impl::Flight>(request, states);
+  Impl::Flight& f = *impl_->flight;
+  impl_->or_give_up([&] {
+    std::string name;
+    detail::together(
+        comm,
+        [&] {
+          detail::check_request(request, states);
+          TESSERA_VALIDATE(request.plan.ranks() == comm.size(), InternalError, "a plan for ",
+                           request.plan.ranks(), " ranks is saved by ", comm.size());
+          if (impl_->leads()) name = detail::prepare(request, states.size()).string();
+          if (source == Source::in_place) return;
+          reserve(request.plan, states.size());
+          f.views = impl_->copy(request.plan, states);
+        },
+        [&] { detail::undo(name, !name.empty())(); });
+    f.temporary = comm::broadcast_bytes(comm, name, 0);
+    if (detail::shares_files(request))
+      impl_->start_layout();
+    else
+      impl_->start_write();
+    f.stall_seconds = f.work_seconds = seconds_since(f.started);
+  });
+}
+
+bool Saver::in_flight() const { return impl_->flight != nullptr; }
+std::int64_t Saver::step() const { return in_flight() ? impl_->flight->request.step : -1; }
+bool Saver::disk_works() const { return in_flight() && !impl_->flight->done.done(); }
+
+std::optional<SavedCheckpoint> Saver::advance() {
+  TESSERA_EXPECT(in_flight() && !disk_works());
+  auto const started = Clock::now();
+  return impl_->or_give_up([&]() -> std::optional<SavedCheckpoint> {
+    Impl::Flight& f = *impl_->flight;
+    if (f.phase != Impl::Flight::Phase::publishing) {
+      if (f.phase == Impl::Flight::Phase::writing) {
+        impl_->start_publish();
+      } else {
+        impl_->settle();
+        impl_->start_write();
+      }
+      f.stall_seconds += seconds_since(started);
+      return std::nullopt;
+    }
+    SavedCheckpoint saved = impl_->conclude();
+    saved.stall_seconds = f.stall_seconds + seconds_since(started);
+    impl_->flight.reset();
+    return saved;
+  });
+}
+
+SavedCheckpoint Saver::finish() {
+  TESSERA_EXPECT(in_flight());
+  for (;;) {
+    auto const started = Clock::now();
+    do (void)impl_->flight->done.wait_for(look_around);
+    while (comm::all_reduce_value(impl_->comm, std::int64_t{disk_works()}, comm::ReduceOp::max) !=
+           0);
+    impl_->flight->stall_seconds += seconds_since(started);
+    if (auto saved = advance()) return *saved;
+  }
+}
+
+}  // namespace tessera::checkpoint

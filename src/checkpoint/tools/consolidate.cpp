@@ -1,0 +1,155 @@
+#include "tessera/checkpoint/tools/consolidate.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "format/detail/block_reader.hpp"
+#include "format/detail/checksum.hpp"
+#include "interchange/detail/element_conversion.hpp"
+#include "interchange/detail/model_directory.hpp"
+#include "interchange/detail/state_stream.hpp"
+#include "interchange/detail/training_source.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/interchange/hdf5_writer.hpp"
+#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/checkpoint/interchange/tensor_writer.hpp"
+#include "tessera/checkpoint/interchange/torch_writer.hpp"
+#include "tessera/checkpoint/tools/import.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+#include "tools/detail/output_place.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
+                                          Manifest const& manifest, ConsolidateReport& report) {
+  report.leftovers = detail::prepare_output(
+      options.output, report.checkpoint,
+      manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)));
+  std::vector<TensorHeader> tensors;
+  std::vector<TensorAlias> aliases;
+  for (auto const& tensor : manifest.tensors) {
+    for (auto const& alias : tensor.aliases) aliases.push_back({alias, tensors.size()});
+    tensors.push_back({tensor.name, tensor.shape});
+  }
+  auto const suffix = options.output.extension();
+  // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it
+  // loads
+  if (suffix == ".safetensors")
+    return make_safetensors_writer(options.output, tensors, options.dtype);
+  if (suffix == ".bin") return make_torch_writer(options.output, tensors, aliases, options.dtype);
+  if (suffix == ".h5" || suffix == ".hdf5")
+    return make_hdf5_writer(options.output, tensors, aliases, options.dtype);
+  return make_sharded_safetensors_writer(options.output, tensors, options.dtype,
+                                         options.max_shard_bytes);
+}
+
+void finish(ConsolidateOptions const& options, Manifest const& manifest, TensorWriter& writer,
+            ConsolidateReport& report) {
+  report.files = writer.finish();
+  if (!detail::is_model_file(options.output) && manifest.model_config.is_object())
+    report.files.push_back(
+        detail::write_model_config(options.output, manifest.model_config, options.dtype));
+  report.step = manifest.step;
+  report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
+  report.parameters = manifest.parameter_count();
+  for (auto const& file : report.files)
+    report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
+}
+
+ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
+  ConsolidateReport report;
+  report.format = "Tessera";
+  report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
+  Manifest const manifest = read_manifest(report.checkpoint);
+  std::size_t const state = manifest.state_index(options.state);
+  auto const writer = make_writer(options, manifest, report);
+  report.bytes_read = detail::stream_state(manifest, state, *writer, options.progress);
+  finish(options, manifest, *writer, report);
+  return report;
+}
+
+/// DeepSpeed's files: buffers and frozen parameters have weights only.
+ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
+                                        fs::path const& directory) {
+  using Kind = detail::SourceTensor::Kind;
+  auto const state = static_cast<std::size_t>(
+      std::find(detail::state_names.begin(), detail::state_names.end(), options.state) -
+      detail::state_names.begin());
+  TESSERA_VALIDATE(state < detail::state_names.size(), DataError, directory.string(),
+                   " has no state '", options.state, "'; it has fp32, exp_avg and exp_avg_sq");
+  auto const wanted = state == 0 ? detail::Wanted::weights : detail::Wanted::training_state;
+  auto source = detail::read_deepspeed(directory, wanted, detail::CrcCheck::everything);
+  std::erase_if(source.tensors, [&](auto const& tensor) {
+    return (state > 0 && tensor.kind != Kind::trained) ||
+           (options.frozen == FrozenParameters::exclude && tensor.kind == Kind::frozen);
+  });
+  Manifest manifest;
+  manifest.step = source.global_steps;
+  for (auto const& tensor : source.tensors)
+    manifest.tensors.push_back({tensor.name, tensor.shape, tensor.aliases, Dtype::fp32, {}});
+  if (auto const config = find_model_config(directory))
+    manifest.model_config = ConfigTree::read(*config);
+  ConsolidateReport report;
+  report.format = source.format;
+  report.checkpoint = directory;
+  auto const writer = make_writer(options, manifest, report);
+  std::int64_t const total = manifest.parameter_count() * 4;
+  std::vector<float> block(std::size_t{1} << 20);
+  for (std::size_t t = 0; t < source.tensors.size(); ++t)
+    for (std::int64_t done = 0; done < source.tensors[t].numel;) {
+      std::int64_t const count =
+          std::min(static_cast<std::int64_t>(block.size()), source.tensors[t].numel - done);
+      source.read(t, state, done, count, block.data());
+      writer->write(block.data(), count);
+      done += count;
+      report.bytes_read += count * 4;
+      if (options.progress) options.progress(report.bytes_read, total);
+    }
+  finish(options, manifest, *writer, report);
+  return report;
+}
+
+}  // namespace
+
+ConsolidateReport consolidate(ConsolidateOptions const& options) {
+  auto const start = Clock::now();
+  detail::check_model_dtype(options.dtype);
+  TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ",
+                   options.max_shard_bytes, " bytes; it must be positive");
+  auto const deepspeed = detail::find_deepspeed(options.checkpoint, options.tag);
+  ConsolidateReport report =
+      deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
+  report.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return report;
+}
+
+std::int64_t parse_size(std::string const& text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  static constexpr Unit units[] = {{"", 1},         {"B", 1},           {"KB", 1e3},
+                                   {"MB", 1e6},     {"GB", 1e9},        {"TB", 1e12},
+                                   {"KIB", 1024.0}, {"MIB", 1048576.0}, {"GIB", 1073741824.0}};
+  double number = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' ') == std::string::npos ? unit.size()
+                                                                 : unit.find_first_not_of(' '));
+  std::transform(unit.begin(), unit.end(), unit.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (auto const& known : units)
+    if (error == std::errc{} && unit == known.name && number * known.bytes >= 1 &&
+        number * known.bytes < 9e18)
+      return static_cast<std::int64_t>(number * known.bytes);
+  throw UsageError(concat("'", text, "' is no size; write 5GB, 500MB, 2GiB or a number of bytes"));
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,125 @@
+#include "tools/detail/state_reader.hpp"
+
+#include <algorithm>
+
+#include "format/detail/block_reader.hpp"
+#include "format/detail/checksum.hpp"
+#include "interchange/detail/training_source.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/interchange/safetensors_reader.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::checkpoint::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Keeps the last block of each, so that reading in order reads every block once.
+class ShardStates final : public StateReader {
+ public:
+  explicit ShardStates(fs::path const& directory)
+      : manifest_(read_manifest(directory)),
+        files_(manifest_),
+        block_(static_cast<std::size_t>(manifest_.checksum_block / 4)) {
+    path_ = directory;
+    format_ =
+        concat("Tessera, ", manifest_.world_size, manifest_.world_size == 1 ? " rank" : " ranks",
+               ", ZeRO stage ", manifest_.zero_stage);
+    step_ = manifest_.step;
+    states_ = manifest_.states;
+    for (auto const& tensor : manifest_.tensors)
+      tensors_.push_back(
+          {tensor.name, tensor.shape, tensor.numel(), tensor.aliases, states_.size()});
+  }
+
+  void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
+            float* out) override {
+    auto const& record = manifest_.tensors[tensor];
+    auto piece =
+        std::upper_bound(record.pieces.begin(), record.pieces.end(), first,
+                         [](std::int64_t at, PieceRecord const& p) { return at < p.offset; });
+    --piece;  // pieces start at element 0
+    std::int64_t const block_numel = manifest_.checksum_block / 4;
+    while (numel > 0) {
+      std::int64_t const skip = first - piece->offset, inside = skip % block_numel;
+      std::int64_t const count = std::min({numel, piece->numel - skip, block_numel - inside});
+      load(record, *piece, state, skip / block_numel);
+      std::copy_n(block_.data() + inside, count, out);
+      first += count, numel -= count, out += count;
+      if (first == piece->offset + piece->numel) ++piece;
+    }
+  }
+
+ private:
+  void load(TensorRecord const& tensor, PieceRecord const& piece, std::size_t state,
+            std::int64_t block) {
+    if (piece_ == &piece && state_ == state && number_ == block) return;
+    piece_ = nullptr;
+    read_block(manifest_, files_, {&tensor, &piece, state}, block, block_.data());
+    piece_ = &piece, state_ = state, number_ = block;
+  }
+
+  Manifest const manifest_;
+  ShardFiles files_;
+  std::vector<float> block_;  ///< block `number_` of state `state_` of `*piece_`
+  PieceRecord const* piece_ = nullptr;
+  std::size_t state_ = 0;
+  std::int64_t number_ = 0;
+};
+
+class DeepSpeedStates final : public StateReader {
+ public:
+  explicit DeepSpeedStates(fs::path const& directory)
+      : source_(read_deepspeed(directory, Wanted::training_state, CrcCheck::everything)) {
+    path_ = directory;
+    format_ = source_.format;
+    step_ = source_.global_steps;
+    states_.assign(state_names.begin(), state_names.end());
+    for (auto const& tensor : source_.tensors)
+      tensors_.push_back({tensor.name, tensor.shape, tensor.numel, tensor.aliases,
+                          tensor.kind == SourceTensor::Kind::trained ? states_.size() : 1});
+  }
+  void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
+            float* out) override {
+    source_.read(tensor, state, first, numel, out);
+  }
+
+ private:
+  TrainingSource source_;
+};
+
+class SafetensorsStates final : public StateReader {
+ public:
+  explicit SafetensorsStates(fs::path const& path) : reader_(path) {
+    path_ = path;
+    format_ = "safetensors";
+    for (auto const& [name, entry] : reader_.entries())
+      tensors_.push_back({name, entry.shape, entry.numel, {}, 1});
+  }
+  void read(std::size_t tensor, std::size_t, std::int64_t first, std::int64_t numel,
+            float* out) override {
+    reader_.read_as_fp32(tensors_[tensor].name, first, numel, out);
+  }
+
+ private:
+  SafetensorsReader reader_;
+};
+
+bool is_model(fs::path const& given) {
+  std::error_code error;
+  if (fs::is_regular_file(given, error)) return given.extension() == ".safetensors";
+  bool const has_checkpoints = fs::is_directory(given / "checkpoints", error);
+  return !has_checkpoints && (fs::exists(given / "model.safetensors", error) ||
+                              fs::exists(given / "model.safetensors.index.json", error));
+}
+
+}  // namespace
+
+std::unique_ptr<StateReader> open_states(fs::path const& given, std::string const& tag) {
+  if (auto const deepspeed = find_deepspeed(given, tag))
+    return std::make_unique<DeepSpeedStates>(*deepspeed);
+  if (tag.empty() && is_model(given)) return std::make_unique<SafetensorsStates>(given);
+  return std::make_unique<ShardStates>(resolve_checkpoint(given, tag));
+}
+
+}  // namespace tessera::checkpoint::detail

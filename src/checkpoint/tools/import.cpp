@@ -1,0 +1,230 @@
+// A training state of another program into a checkpoint, through the writers that save() uses.
+
+#include "tessera/checkpoint/tools/import.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_map>
+
+#include "format/detail/text.hpp"
+#include "interchange/detail/training_source.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::SourceTensor;
+using detail::TrainingSource;
+
+/// DeepSpeed's initial dynamic scaler (docs/explanation/loss-scaling.md), for sources without one:
+/// a run in fp32 or bf16 ignores it, one in fp16 starts as it would from random weights.
+optim::LossScalerState const fresh_scaler{65536.0, 0, -1, 2};
+
+/// The source's tensor of every parameter of the model, [unit][parameter], by any of its names.
+/// Trained tensors that the model does not have are an error: it would be another model.
+std::vector<std::vector<std::size_t>> match(TrainingSource const& source,
+                                            std::vector<memory::UnitSpec> const& units) {
+  std::unordered_map<std::string, std::size_t> by_name;
+  for (std::size_t i = 0; i < source.tensors.size(); ++i) {
+    by_name.emplace(source.tensors[i].name, i);
+    for (auto const& alias : source.tensors[i].aliases) by_name.emplace(alias, i);
+  }
+  std::vector<bool> used(source.tensors.size(), false);
+  std::vector<std::vector<std::size_t>> matched;
+  std::string problems;
+  int count = 0;
+  auto const complain = [&](std::string const& problem) {
+    if (++count <= 10) problems += (problems.empty() ? "" : "; ") + problem;
+  };
+  for (auto const& unit : units) {
+    auto& row = matched.emplace_back();
+    for (auto const& parameter : unit.parameters) {
+      auto names = parameter.aliases;
+      names.insert(names.begin(), parameter.name);
+      auto found = by_name.end();
+      // weights of the bare model lack the head class's prefix; wrappers put "module." before all
+      for (auto const& name : names)
+        for (auto const& variant : {name, "module." + name, name.substr(name.find('.') + 1),
+                                    "transformer." + name, "model." + name})
+          if (found == by_name.end()) found = by_name.find(variant);
+      if (found == by_name.end())
+        complain(parameter.name + " is missing");
+      else if (source.tensors[found->second].shape != parameter.shape)
+        complain(concat(parameter.name, " has shape ",
+                        detail::list_text(source.tensors[found->second].shape),
+                        ", the model wants ", detail::list_text(parameter.shape)));
+      row.push_back(found == by_name.end() ? 0 : found->second);
+      if (found != by_name.end()) used[found->second] = true;
+    }
+  }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (!used[i] && source.tensors[i].kind == SourceTensor::Kind::trained)
+      complain(source.tensors[i].name + " is not in the model");
+  if (count > 10) problems += concat("; and ", count - 10, " more");
+  TESSERA_VALIDATE(count == 0, DataError, source.directory.string(),
+                   " does not fit config.json: ", problems);
+  return matched;
+}
+
+ConfigTree trainer_state(TrainingSource const& source) {
+  auto const scaler = source.loss_scaler.value_or(fresh_scaler);
+  ConfigTree state, scaler_state;
+  scaler_state.set("scale", scaler.scale)
+      .set("iteration", scaler.iteration)
+      .set("last_overflow", scaler.last_overflow)
+      .set("hysteresis", scaler.hysteresis);
+  state.set("step", source.global_steps)
+      .set("applied_steps", source.global_steps - source.skipped_steps);
+  state.set("optimizer_steps", source.optimizer_steps).set("loss_scaler", scaler_state);
+  if (auto const* batch = source.config.find("train_batch_size"); batch && batch->is_int())
+    state.set("train_batch_size", *batch);
+  return state;
+}
+
+ConfigTree origin(TrainingSource const& source) {
+  ConfigTree tree, from;
+  from.set("format", source.format)
+      .set("directory", fs::absolute(source.directory).string())
+      .set("version", source.version);
+  tree.set("imported", from).set("configuration", source.config);
+  return tree;
+}
+
+int shards_for(ImportOptions const& options) {
+  std::int64_t bytes = 0;
+  for (auto const& unit : options.units)
+    for (auto const& parameter : unit.parameters) bytes += parameter.numel() * 12;
+  std::int64_t const shards = (bytes + options.max_shard_bytes - 1) / options.max_shard_bytes;
+  return static_cast<int>(std::clamp<std::int64_t>(shards, 1, 99999));
+}
+
+/// @p states with a call of the user's after every part.
+StreamedStates reported(StreamedStates const& states, std::int64_t parameters,
+                        ProgressCall const& progress) {
+  if (!progress) return states;
+  std::int64_t const total = parameters * 4 * static_cast<std::int64_t>(states.names.size());
+  return {states.names, [&states, &progress, total, done = std::int64_t{0}](
+                            std::string const& state, zero::ShardExtent const& piece,
+                            std::int64_t first, std::int64_t numel, float* out) mutable {
+            states.read(state, piece, first, numel, out);
+            progress(done += numel * 4, total);
+          }};
+}
+
+SavedCheckpoint write(ImportOptions const& options, TrainingSource const& source,
+                      StreamedStates const& states) {
+  zero::PartitionPlan const plan(options.units, shards_for(options));
+  SaveRequest const request{.directory = options.checkpoints,
+                            .step = source.global_steps,
+                            .tokens = 0,
+                            .samples = source.samples,
+                            .zero_stage = source.stage,
+                            .run_id = "imported",
+                            .plan = plan,
+                            .units = options.units,
+                            .keep = 0,
+                            .model_config = options.model_config,
+                            .resolved_config = origin(source),
+                            .trainer_state = trainer_state(source),
+                            .versions = options.versions};
+  return save_all(request, reported(states, plan.parameter_count(), options.progress));
+}
+
+ImportReport import_training(ImportOptions const& options, fs::path const& directory) {
+  auto const check = options.integrity == Integrity::check ? detail::CrcCheck::everything
+                                                           : detail::CrcCheck::pickle;
+  TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
+  auto const matched = match(source, options.units);
+  StreamedStates states{{detail::state_names.begin(), detail::state_names.end()}, {}};
+  states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
+                    std::int64_t numel, float* out) {
+    auto const s = std::find(detail::state_names.begin(), detail::state_names.end(), state) -
+                   detail::state_names.begin();
+    auto const tensor =
+        matched[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
+    source.read(tensor, static_cast<std::size_t>(s), piece.parameter_offset + first, numel, out);
+  };
+  ImportReport report;
+  report.format = source.format;
+  report.source = directory;
+  report.step = source.global_steps;
+  report.optimizer_steps = source.optimizer_steps;
+  std::string frozen;
+  for (auto const& tensor : source.tensors) {
+    report.has_moments = report.has_moments || tensor.states[1].parts != nullptr;
+    if (tensor.kind == SourceTensor::Kind::frozen)
+      frozen += (frozen.empty() ? "" : ", ") + tensor.name;
+  }
+  if (!frozen.empty())
+    report.notes.push_back("frozen in the source, trained from here on, with zero moments: " +
+                           frozen);
+  if (!report.has_moments)
+    report.notes.push_back("the source has no moments; Adam starts with zeros");
+  auto const saved = write(options, source, states);
+  report.checkpoint = saved.directory;
+  report.bytes = saved.bytes;
+  return report;
+}
+
+/// Weights alone: step 0, zero moments.
+ImportReport import_weights(ImportOptions const& options) {
+  ModelWeights const weights(options.source);
+  weights.require(options.units);
+  TrainingSource source;
+  source.format = "Hugging Face model directory";
+  source.directory = options.source;
+  StreamedStates states{{detail::state_names.begin(), detail::state_names.end()}, {}};
+  states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
+                    std::int64_t numel, float* out) {
+    auto const& parameter = options.units[static_cast<std::size_t>(piece.unit)]
+                                .parameters[static_cast<std::size_t>(piece.parameter)];
+    if (state == detail::state_names[0])
+      weights.fill(parameter, piece.parameter_offset + first, numel, out);
+    else
+      std::fill(out, out + numel, 0.0f);
+  };
+  ImportReport report;
+  report.format = source.format;
+  report.source = options.source;
+  auto const saved = write(options, source, states);
+  report.checkpoint = saved.directory;
+  report.bytes = saved.bytes;
+  return report;
+}
+
+}  // namespace
+
+ImportReport import_checkpoint(ImportOptions const& options) {
+  auto const start = std::chrono::steady_clock::now();
+  TESSERA_VALIDATE(!options.units.empty(), InternalError, "an import needs the units of its model");
+  TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ",
+                   options.max_shard_bytes, " bytes; it must be positive");
+  std::error_code error;
+  TESSERA_VALIDATE(fs::is_directory(options.source, error), IoError, options.source.string(),
+                   " is not a directory; give DeepSpeed's save_dir, one of its tags, or a Hugging "
+                   "Face model directory");
+  auto const deepspeed = detail::find_deepspeed(options.source, options.tag);
+  TESSERA_VALIDATE(deepspeed || options.tag.empty(), IoError, options.source.string(),
+                   " has no DeepSpeed checkpoint of tag ", options.tag);
+  ImportReport report = deepspeed ? import_training(options, *deepspeed) : import_weights(options);
+  for (auto const& unit : options.units)
+    for (auto const& parameter : unit.parameters)
+      ++report.tensors, report.parameters += parameter.numel();
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+std::optional<fs::path> find_model_config(fs::path const& source) {
+  std::error_code error;
+  for (auto const& place : {source / "config.json",
+                            fs::absolute(source).lexically_normal().parent_path() / "config.json"})
+    if (fs::is_regular_file(place, error)) return place;
+  return std::nullopt;
+}
+
+}  // namespace tessera::checkpoint

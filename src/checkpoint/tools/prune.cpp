@@ -1,0 +1,171 @@
+#include "tessera/checkpoint/tools/prune.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "format/detail/file.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/tools/verify.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_leftover(std::string const& name) {
+  return (name.rfind("step_", 0) == 0 && name.find(".tmp.") != std::string::npos) ||
+         name.rfind(".trash.", 0) == 0 || name.rfind("latest.tmp.", 0) == 0;
+}
+
+double idle_of(fs::path const& path) {
+  std::error_code error;
+  auto newest = fs::last_write_time(path, error);
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;  // a save may be at work here
+    if (auto const time = fs::last_write_time(it->path(), gone); !gone)
+      newest = std::max(newest, time);
+  }
+  return std::chrono::duration<double>(fs::file_time_type::clock::now() - newest).count();
+}
+
+std::int64_t bytes_in(fs::path const& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error))
+    return static_cast<std::int64_t>(fs::file_size(path, error));
+  std::int64_t bytes = 0;
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;
+    if (it->is_regular_file(gone)) bytes += static_cast<std::int64_t>(it->file_size(gone));
+  }
+  return bytes;
+}
+
+/// Out of sight first: a reader, or a run that starts, never meets half a checkpoint.
+void discard(fs::path const& path) {
+  fs::path const trash =
+      path.filename().string().rfind(".trash.", 0) == 0
+          ? path
+          : path.parent_path() / (".trash." + path.filename().string() + ".pruned");
+  std::error_code error;
+  if (trash != path) {
+    fs::remove_all(trash, error);
+    detail::rename_path(path, trash);
+    detail::flush_directory(path.parent_path());
+  }
+  fs::remove_all(trash, error);
+  TESSERA_VALIDATE(!error, IoError, "cannot remove ", trash.string(), ": ", error.message(),
+                   "; remove it by hand or run the same command again");
+}
+
+class Pruning {
+ public:
+  explicit Pruning(PruneOptions const& options) : options_(options) {}
+
+  /// Newest first: the ones that stay are known before anything is removed.
+  void judge_checkpoints() {
+    auto listed = list_checkpoints(options_.checkpoints);
+    std::reverse(listed.begin(), listed.end());
+    std::int64_t whole = 0;
+    for (auto const& one : listed) {
+      std::string problem = one.problem;
+      if (problem.empty() && whole < options_.keep &&
+          options_.check == PruneOptions::Check::checksums)
+        if (auto const report = verify(one.directory); !report.ok())
+          problem = report.problems.front();
+      Pruned verdict{one.name, "", one.bytes, false};
+      if (!problem.empty())
+        judge_damaged(verdict, problem, one.is_latest);
+      else if (whole++ < options_.keep)
+        verdict.why = concat("whole, one of the newest ", options_.keep);
+      else if (one.is_latest)
+        verdict.why = "whole, `latest` names it";
+      else if (one.age_seconds < options_.older_than_seconds)
+        verdict.why = concat("whole, only ", human_duration(one.age_seconds), " old");
+      else
+        verdict.removed = true, verdict.why = "whole, older than those that stay";
+      add(std::move(verdict), one.directory);
+    }
+    if (whole == 0) keep_newest_damaged();
+  }
+
+  void judge_unfinished() {
+    for (auto const& one : list_unfinished(options_.checkpoints)) {
+      Pruned verdict{one.name, "", one.bytes, false};
+      if (one.is_complete)
+        verdict.why = "a complete save; the next start of the run gives it its name";
+      else if (one.idle_seconds < options_.idle_seconds)
+        verdict.why = concat("unfinished, written to ", human_duration(one.idle_seconds),
+                             " ago: perhaps a save under way");
+      else
+        judge_damaged(verdict, "left by an interrupted save", false);
+      add(std::move(verdict), one.path);
+    }
+  }
+
+  std::vector<Pruned> carry_out() {
+    if (options_.mode == PruneOptions::Mode::remove)
+      for (std::size_t i = verdicts_.size(); i-- > 0;)
+        if (verdicts_[i].removed) discard(paths_[i]);
+    std::reverse(verdicts_.begin(), verdicts_.end());
+    return std::move(verdicts_);
+  }
+
+ private:
+  /// Half a checkpoint is better than none.
+  void keep_newest_damaged() {
+    for (auto& verdict : verdicts_)
+      if (verdict.removed && !is_leftover(verdict.name)) {
+        verdict.removed = false;
+        verdict.why += " (kept: there is no whole one)";
+        return;
+      }
+  }
+  void judge_damaged(Pruned& verdict, std::string const& problem, bool is_latest) {
+    verdict.why = "damaged: " + problem;
+    verdict.removed = options_.damaged == PruneOptions::Damaged::remove && !is_latest;
+    if (is_latest) verdict.why += " (`latest` names it: kept)";
+  }
+  void add(Pruned verdict, fs::path const& path) {
+    verdicts_.push_back(std::move(verdict));
+    paths_.push_back(path);
+  }
+
+  PruneOptions const& options_;
+  std::vector<Pruned> verdicts_;  ///< newest first
+  std::vector<fs::path> paths_;
+};
+
+}  // namespace
+
+std::vector<Unfinished> list_unfinished(fs::path const& given) {
+  std::error_code error;
+  fs::path const checkpoints =
+      fs::is_directory(given / "checkpoints", error) ? given / "checkpoints" : given;
+  std::vector<Unfinished> out;
+  for (auto const& entry : fs::directory_iterator(checkpoints, error)) {
+    std::string const name = entry.path().filename().string();
+    if (!is_leftover(name)) continue;
+    Unfinished one{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()), false};
+    fs::path const final = checkpoints / name.substr(0, name.find(".tmp."));
+    one.is_complete =
+        name.rfind("step_", 0) == 0 && !fs::exists(final) && find_problem(entry.path()).empty();
+    out.push_back(std::move(one));
+  }
+  std::sort(out.begin(), out.end(), [](auto const& a, auto const& b) { return a.name > b.name; });
+  return out;
+}
+
+std::vector<Pruned> prune(PruneOptions const& options) {
+  TESSERA_VALIDATE(options.keep >= 1, UsageError, "keep is ", options.keep,
+                   "; at least the newest whole checkpoint stays");
+  Pruning pruning(options);
+  pruning.judge_unfinished();
+  pruning.judge_checkpoints();
+  return pruning.carry_out();
+}
+
+}  // namespace tessera::checkpoint

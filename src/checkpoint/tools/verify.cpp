@@ -1,0 +1,232 @@
+#include "tessera/checkpoint/tools/verify.hpp"
+
+#include <algorithm>
+
+#include "format/detail/block_reader.hpp"
+#include "format/detail/checksum.hpp"
+#include "format/detail/hdf5.hpp"
+#include "format/detail/shard_file.hpp"
+#include "tessera/core/error.hpp"
+#include "tools/detail/isolated.hpp"
+#include "tools/detail/structure_check.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// How far ahead of the checksums the page cache is asked to fetch.
+constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
+/// Tensors named when a whole file is gone.
+constexpr std::size_t most_named = 4;
+
+/// One state of a piece with its place.
+struct Extent {
+  detail::PieceState what;
+  std::int64_t blocks = 0;
+  std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first block to its last
+};
+
+/// What of every shard is to be read, by place in the file.
+std::vector<std::vector<Extent>> extents_of(Manifest const& manifest) {
+  std::vector<std::vector<Extent>> shards(manifest.shards.size());
+  for (auto const& tensor : manifest.tensors)
+    for (auto const& piece : tensor.pieces)
+      for (std::size_t s = 0; s < manifest.states.size(); ++s) {
+        detail::PieceState const what{&tensor, &piece, s};
+        std::int64_t const blocks = detail::blocks_of(piece.numel * 4, manifest.checksum_block);
+        std::int64_t const first = detail::place_of(manifest, what, 0).offset,
+                           end = detail::place_of(manifest, what, blocks - 1).end();
+        shards[static_cast<std::size_t>(piece.shard)].push_back({what, blocks, first, end});
+      }
+  for (auto& extents : shards)
+    std::sort(extents.begin(), extents.end(),
+              [](auto const& a, auto const& b) { return a.first < b.first; });
+  return shards;
+}
+
+class Verification {
+ public:
+  Verification(Manifest const& manifest, VerifyOptions const& options, VerifyReport& report)
+      : manifest_(manifest),
+        options_(options),
+        report_(report),
+        files_(manifest, detail::ShardFiles::Sizes::any) {}
+
+  void run() {
+    auto const extents = extents_of(manifest_);
+    for (int i = 0; i < static_cast<int>(manifest_.shards.size()); ++i)
+      check_shard(i, extents[static_cast<std::size_t>(i)]);
+    check_view();
+    report_.tensors = static_cast<std::int64_t>(manifest_.tensors.size());
+  }
+
+  void add(Damage damage) {
+    if (static_cast<std::size_t>(++report_.damages) > options_.most_reported) return;
+    report_.problems.push_back(damage.text);
+    report_.found.push_back(std::move(damage));
+  }
+
+ private:
+  void check_shard(int index, std::vector<Extent> const& extents) {
+    fs::path const path = manifest_.shard_path(index);
+    std::int64_t size = 0;
+    try {
+      size = files_.open(index).size();
+    } catch (Error const& e) {
+      add({path.string(), "", "", 0, 0, concat(e.what(), "; it holds ", lost(extents))});
+      done_ += bytes_of(extents);
+      return;
+    }
+    ++report_.files;
+    std::int64_t const expected = manifest_.shards[static_cast<std::size_t>(index)].bytes;
+    if (size != expected)
+      add({path.string(), "", "", std::min(size, expected), std::max(size, expected),
+           concat("shard ", path.string(), " has ", size, " bytes, ", expected,
+                  " were written; it is ", size < expected ? "truncated" : "changed")});
+    else
+      add_lines(path, detail::run_isolated([&] {
+                  return detail::compare_structure(manifest_, index, options_.most_reported);
+                }));
+    if (options_.depth == VerifyOptions::Depth::everything)
+      read_shard(path, index, size, extents);
+    else
+      note_cut_off(path, size, extents);
+  }
+
+  void add_lines(fs::path const& path, detail::IsolatedResult const& result) {
+    for (auto const& line : result.lines) add({path.string(), "", "", 0, 0, line});
+    if (!result.failure.empty())
+      add({path.string(), "", "", 0, 0,
+           concat(path.string(), ": HDF5, reading its structure, ", result.failure,
+                  "; the file is malformed")});
+  }
+
+  void note_cut_off(fs::path const& path, std::int64_t size, std::vector<Extent> const& extents) {
+    for (auto const& extent : extents)
+      if (extent.end > size)
+        add_range(path, extent, std::max(extent.first, size), extent.end,
+                  "lie after the end of the file");
+  }
+
+  /// Damaged blocks side by side are one damage.
+  struct Run {
+    std::int64_t first = 0, end = 0;
+    std::string reason;
+  };
+
+  void read_shard(fs::path const& path, int index, std::int64_t size,
+                  std::vector<Extent> const& extents) {
+    asked_ = 0;
+    for (auto const& extent : extents) {
+      Run bad;
+      for (std::int64_t b = 0; b < extent.blocks; ++b) {
+        auto const place = detail::place_of(manifest_, extent.what, b);
+        std::int64_t const first = place.offset, end = place.end();
+        if (end > size) break;
+        fetch_ahead(index, end, size);
+        std::string reason = problem_of(extent, b);
+        if (reason != bad.reason) end_run(path, extent, bad);
+        if (!reason.empty()) bad = {bad.end == first ? bad.first : first, end, std::move(reason)};
+        step(end - first);
+      }
+      end_run(path, extent, bad);
+    }
+    note_cut_off(path, size, extents);
+  }
+
+  void fetch_ahead(int index, std::int64_t end, std::int64_t size) {
+    for (; asked_ < std::min(end + read_ahead_bytes, size); asked_ += read_ahead_bytes / 8)
+      files_.open(index).read_ahead(asked_, read_ahead_bytes / 8);
+  }
+
+  void end_run(fs::path const& path, Extent const& extent, Run& run) {
+    if (run.end > run.first) add_range(path, extent, run.first, run.end, run.reason);
+    run = {};
+  }
+
+  /// Empty when the block is what was written.
+  std::string problem_of(Extent const& extent, std::int64_t block) {
+    buffer_.resize(static_cast<std::size_t>(manifest_.checksum_block));
+    try {
+      report_.bytes += detail::read_block(manifest_, files_, extent.what, block, buffer_.data());
+      return "";
+    } catch (DataError const&) {
+      return "do not have the checksum they were written with";
+    } catch (Error const& e) {
+      return concat("cannot be read (", e.what(), ")");
+    }
+  }
+
+  void add_range(fs::path const& path, Extent const& extent, std::int64_t first, std::int64_t end,
+                 std::string const& why) {
+    auto const& name = extent.what.tensor->name;
+    auto const& state = manifest_.states[extent.what.state];
+    add({path.string(), name, state, first, end,
+         concat("shard ", path.string(), " is damaged: ", state, " of tensor ", name, ", bytes ",
+                first, " to ", end, " ", why)});
+  }
+
+  void check_view() {
+    fs::path const path = manifest_.directory / "view.h5";
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(path, error))) return;
+    if (!fs::is_regular_file(fs::symlink_status(path, error))) {
+      add({path.string(), "", "", 0, 0, path.string() + " is not a regular file"});
+      return;
+    }
+    ++report_.files;
+    add_lines(path, detail::run_isolated(
+                        [&] { return detail::compare_view(manifest_, options_.most_reported); }));
+  }
+
+  std::string lost(std::vector<Extent> const& extents) const {
+    std::vector<std::string> names;
+    for (auto const& extent : extents)
+      if (extent.what.state == 0) names.push_back(extent.what.tensor->name);
+    std::string text;
+    for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
+      text += (i ? ", " : "") + names[i];
+    return names.size() > most_named
+               ? concat(text, " and ", names.size() - most_named, " more tensors' parts")
+               : "parts of " + (text.empty() ? "no tensor" : text);
+  }
+
+  static std::int64_t bytes_of(std::vector<Extent> const& extents) {
+    std::int64_t bytes = 0;
+    for (auto const& extent : extents) bytes += extent.end - extent.first;
+    return bytes;
+  }
+  void step(std::int64_t bytes) {
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_, manifest_.shard_bytes());
+  }
+
+  Manifest const& manifest_;
+  VerifyOptions const& options_;
+  VerifyReport& report_;
+  detail::ShardFiles files_;
+  std::vector<char> buffer_;
+  std::int64_t done_ = 0,
+               asked_ = 0;  ///< bytes of all shards; of this shard, asked from the page cache
+};
+
+}  // namespace
+
+VerifyReport verify(std::filesystem::path const& step_directory, VerifyOptions const& options) {
+  VerifyReport report;
+  try {
+    Manifest const manifest = read_manifest(step_directory);
+    report.files = 1;
+    Verification(manifest, options, report).run();
+  } catch (Error const& e) {
+    ++report.damages;
+    report.found.push_back({(step_directory / "manifest.json").string(), "", "", 0, 0, e.what()});
+    report.problems.emplace_back(e.what());
+  }
+  if (auto const more = report.damages - static_cast<std::int64_t>(report.found.size()); more > 0)
+    report.problems.push_back(concat("and ", more, " more"));
+  return report;
+}
+
+}  // namespace tessera::checkpoint
