@@ -122,27 +122,28 @@ void launch_tiles(Queue& q, detail::AttentionRows<T> const& in, HeadRows<T> cons
 
 }  // namespace
 
-void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse,
-               AttentionInput query, AttentionInput key, AttentionInput value,
-               Dropout const& drop) {
+void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& to,
+               AttentionInput const& from) {
+  AttentionShape const& shape = config.shape;
+  TensorView const& out = to.out;
   detail::check_attention(shape);
   TESSERA_EXPECT(out.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim);
-  TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
+  TESSERA_EXPECT(to.lse.numel() == shape.batch * shape.sequence * shape.heads);
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
-    return detail::attention_on_device(q, dtype, shape, out, lse, query, key, value, drop);
-  detail::with_type(dtype, "attention", [&](auto tag) {
+    return detail::attention_on_device(q, config, to, from);
+  detail::with_type(config.dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
-    HeadRows<T> const to = operands.rows(out.data(), operands.packed_stride());
-    float* const log_sums = lse.as<float>();
+    detail::AttentionOperands<T> const operands(config, from);
+    HeadRows<T> const rows = operands.rows(out.data(), operands.packed_stride());
+    float* const lse = to.lse.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
       case 64:
-        return launch_tiles<T, 64>(q, operands.in, to, log_sums);
+        return launch_tiles<T, 64>(q, operands.in, rows, lse);
       case 128:
-        return launch_tiles<T, 128>(q, operands.in, to, log_sums);
+        return launch_tiles<T, 128>(q, operands.in, rows, lse);
       default:
-        return launch_tiles<T, 0>(q, operands.in, to, log_sums);
+        return launch_tiles<T, 0>(q, operands.in, rows, lse);
     }
   });
 }

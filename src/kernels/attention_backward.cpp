@@ -256,11 +256,11 @@ std::int64_t attention_backward_workspace(Queue const& q, AttentionShape const& 
   return Workspace(shape).numel();
 }
 
-void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, AttentionOutput dquery,
-                        AttentionOutput dkey, AttentionOutput dvalue, ConstTensorView dout,
-                        ConstTensorView out, ConstTensorView lse, AttentionInput query,
-                        AttentionInput key, AttentionInput value, Dropout const& drop,
+void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradients const& to,
+                        AttentionInput const& from, AttentionSaved const& saved,
                         TensorView workspace) {
+  AttentionShape const& shape = config.shape;
+  ConstTensorView const &dout = saved.dout, &out = saved.out, &lse = saved.lse;
   detail::check_attention(shape);
   TESSERA_EXPECT(dout.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim &&
                  out.numel() == dout.numel());
@@ -268,26 +268,23 @@ void attention_backward(Queue& q, Dtype dtype, AttentionShape const& shape, Atte
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
-    return detail::attention_backward_on_device(q, dtype, shape, {dquery, dkey, dvalue},
-                                                {dout, out, lse}, query, key, value, drop,
-                                                workspace.as<float>());
-  detail::with_type(dtype, "attention_backward", [&](auto tag) {
+    return detail::attention_backward_on_device(q, config, to, from, saved, workspace.as<float>());
+  detail::with_type(config.dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    detail::AttentionOperands<T> const operands(shape, query, key, value, drop);
-    detail::AttentionRowsBackward<T> const from{
+    detail::AttentionOperands<T> const operands(config, from);
+    detail::AttentionRowsBackward<T> const inputs{
         operands.in, operands.rows(dout.data(), operands.packed_stride()),
         operands.rows(out.data(), operands.packed_stride()), lse.as<float>()};
-    Outputs<T> const to{operands.rows(dquery.base, dquery.row_stride),
-                        operands.rows(dkey.base, dkey.row_stride),
-                        operands.rows(dvalue.base, dvalue.row_stride)};
+    Outputs<T> const outputs{operands.rows(to.query), operands.rows(to.key),
+                             operands.rows(to.value)};
     float* const sums = workspace.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
       case 64:
-        return launch_tiles<T, 64>(q, from, to, sums);
+        return launch_tiles<T, 64>(q, inputs, outputs, sums);
       case 128:
-        return launch_tiles<T, 128>(q, from, to, sums);
+        return launch_tiles<T, 128>(q, inputs, outputs, sums);
       default:
-        return launch_tiles<T, 0>(q, from, to, sums);
+        return launch_tiles<T, 0>(q, inputs, outputs, sums);
     }
   });
 }

@@ -10,8 +10,8 @@ using detail::load;
 using detail::store;
 using detail::with_type;
 
-/// On the host: sums of up to Width neighboring columns: four rows at a time into a block's sums,
-/// 128 rows a block, the blocks in order.
+/// Host traversal (device: detail/column_sums_device.hpp). Sums of up to Width neighboring columns:
+/// four rows at a time into a chunk's sums, 128 rows per chunk, the chunks in order.
 template <class Out, class In, int Width>
 struct ColumnSums {
   Out* out;
@@ -37,13 +37,13 @@ struct ColumnSums {
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const {
-    constexpr std::int64_t block = 128;
+    constexpr std::int64_t chunk = 128;
     int const width = static_cast<int>(end - begin);
     float total[Width] = {}, sums[Width];
     for (int i = 0; i < width; ++i) total[i] = accumulate ? load(out[begin + i]) : 0.0f;
-    for (std::int64_t r = 0; r < rows; r += block) {
+    for (std::int64_t r = 0; r < rows; r += chunk) {
       for (int i = 0; i < width; ++i) sums[i] = 0.0f;
-      add_rows(r, r + block < rows ? r + block : rows, begin, width, sums);
+      add_rows(r, r + chunk < rows ? r + chunk : rows, begin, width, sums);
       for (int i = 0; i < width; ++i) total[i] += sums[i];
     }
 #pragma omp simd
@@ -53,34 +53,40 @@ struct ColumnSums {
 
 constexpr char const* name = "tessera::kernels::bias_gradient";
 
+/// The operands of one call.
 template <class Out, class In>
-void sum_on_host(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns,
-                 bool accumulate) {
-  constexpr int widest = 1024;
-  // one slice per thread, in whole cache lines; the sums of a column do not depend on the slice it
-  // lies in
+struct Operands {
+  Out* out;
+  In const* in;
+  std::int64_t rows, columns;
+  bool accumulate;
+};
+
+template <class Out, class In>
+void sum_on_host(Queue& q, Operands<Out, In> const& x) {
+  constexpr int max_width = 1024;
+  // one slice per thread, in full cache lines; a column's sum does not depend on its slice
   std::int64_t const threads = detail::HostSpace().concurrency();
-  std::int64_t const slice = (columns / threads + 64) / 64 * 64;
-  std::int64_t const width = std::min<std::int64_t>(slice, widest);
-  detail::CallWithChunk<ColumnSums<Out, In, widest>> const rule{
-      {out, in, rows, columns, accumulate}, columns, width};
-  detail::launch_on_host(q, name, (columns + width - 1) / width,
-                         rule);  // not for devices: they have rules of their own
+  std::int64_t const slice = (x.columns / threads + 64) / 64 * 64;
+  std::int64_t const width = std::min<std::int64_t>(slice, max_width);
+  detail::CallWithChunk<ColumnSums<Out, In, max_width>> const rule{
+      {x.out, x.in, x.rows, x.columns, x.accumulate}, x.columns, width};
+  detail::launch_on_host(q, name, (x.columns + width - 1) / width, rule);
 }
 
-/// On a device: partial sums of row blocks, then their sums; `N` columns a thread.
+/// Partial sums of row chunks, then their sums; `N` columns per thread.
 template <int N, class Out, class In>
-void sum_on_device(Queue& q, Out* out, In const* in, std::int64_t rows, std::int64_t columns,
-                   bool accumulate, float* parts) {
-  std::int64_t const block = detail::rows_of_column_tile<N>(rows, columns),
-                     blocks = detail::row_chunks(rows, block);
+void sum_on_device(Queue& q, Operands<Out, In> const& x, float* parts) {
+  std::int64_t const chunk = detail::rows_of_column_tile<N>(x.rows, x.columns),
+                     chunks = detail::row_chunks(x.rows, chunk);
   detail::with_team_size<detail::column_tile_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
-    detail::ColumnTile<float, In, N, team> const rule{{parts}, in, rows, columns, block};
+    detail::ColumnTile<float, In, N, team> const rule{{parts}, x.in, x.rows, x.columns, chunk};
     detail::parallel_teams<team>(q, name, rule.teams(), rule);
   });
   detail::add_column_parts<Out>(q, "tessera::kernels::bias_gradient_chunks",
-                                {.first = out, .accumulate = accumulate}, parts, blocks, columns);
+                                {.first = x.out, .accumulate = x.accumulate},
+                                {parts, chunks, x.columns});
 }
 
 template <class T>
@@ -88,33 +94,33 @@ constexpr int pack = detail::pack_of<T>;
 
 }  // namespace
 
-void bias_gradient(Queue& q, TensorView dbias, ConstTensorView dout, bool accumulate,
+void bias_gradient(Queue& q, GradientTarget const& dbias, ConstTensorView dout,
                    TensorView workspace) {
-  std::int64_t const columns = dbias.numel();
+  std::int64_t const columns = dbias.view.numel();
   TESSERA_EXPECT(columns == 0 || dout.numel() % columns == 0);
   if (columns == 0) return;
   std::int64_t const rows = dout.numel() / columns;
   bool const on_device = q.kind() == memory::QueueKind::stream;
   TESSERA_EXPECT(!on_device || workspace.numel() >= bias_gradient_workspace(q, rows, columns));
-  with_type(dbias.dtype(), "bias_gradient", [&](auto to) {
+  with_type(dbias.view.dtype(), "bias_gradient", [&](auto to) {
     with_type(dout.dtype(), "bias_gradient", [&](auto from) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
-      Out* const out = dbias.as<Out>();
-      In const* const in = dout.as<In>();
-      if (!on_device) return sum_on_host(q, out, in, rows, columns, accumulate);
+      Operands<Out, In> const x{dbias.view.as<Out>(), dout.as<In>(), rows, columns,
+                                dbias.mode == WriteMode::add};
+      if (!on_device) return sum_on_host(q, x);
       float* const parts = workspace.as<float>();
-      if (detail::in_packs<pack<In>>(columns, in))
-        return sum_on_device<pack<In>>(q, out, in, rows, columns, accumulate, parts);
-      sum_on_device<1>(q, out, in, rows, columns, accumulate, parts);
+      if (detail::in_packs<pack<In>>(columns, x.in)) return sum_on_device<pack<In>>(q, x, parts);
+      sum_on_device<1>(q, x, parts);
     });
   });
 }
 
 std::int64_t bias_gradient_workspace(Queue const& q, std::int64_t rows, std::int64_t columns) {
   if (q.kind() != memory::QueueKind::stream) return 0;
+  // wide strips make the most chunks
   return detail::row_chunks(rows, detail::rows_of_column_tile<pack<bfloat16>>(rows, columns)) *
-         columns;  // wide strips make the most blocks
+         columns;
 }
 
 }  // namespace tessera::kernels

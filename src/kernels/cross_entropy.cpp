@@ -89,14 +89,14 @@ void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In> const& r, st
 
 }  // namespace
 
-void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorView logits,
-                   ConstTensorView targets, float gradient_scale, std::int64_t vocabulary) {
+void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView losses,
+                   TensorView dlogits, ConstTensorView logits, ConstTensorView targets) {
   std::int64_t const rows = losses.numel();
   if (rows == 0) return;
   TESSERA_EXPECT(logits.numel() % rows == 0 && targets.numel() == rows);
   TESSERA_EXPECT(dlogits.empty() || dlogits.numel() == logits.numel());
   std::int64_t const stride = logits.numel() / rows;
-  TESSERA_EXPECT(vocabulary <= stride);
+  TESSERA_EXPECT(options.vocabulary <= stride);
   Dtype const out = dlogits.empty() ? logits.dtype() : dlogits.dtype();
   with_type(out, "cross_entropy", [&](auto to) {
     with_type(logits.dtype(), "cross_entropy", [&](auto from) {
@@ -107,9 +107,9 @@ void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorV
                                        dlogits.empty() ? nullptr : dlogits.as<Out>(),
                                        logits.as<In>(),
                                        targets.as<std::int32_t>(),
-                                       vocabulary > 0 ? vocabulary : stride,
+                                       options.vocabulary > 0 ? options.vocabulary : stride,
                                        stride,
-                                       gradient_scale};
+                                       options.gradient_scale};
       if (q.kind() != memory::QueueKind::stream)
         return detail::launch_on_host(q, name, rows,
                                       detail::CallWithRow<CrossEntropy<Out, In>>{rule});

@@ -249,9 +249,11 @@ std::int64_t embedding_backward_parts(Queue const& q, std::int64_t positions,
   return is_stream(q) ? detail::TokenSums<float, float>::slices(positions) * 2 * columns : 0;
 }
 
-void embedding_backward(Queue& q, TensorView dwte, TensorView dwpe, bool accumulate_wte,
-                        bool accumulate_wpe, ConstTensorView dout, ConstTensorView tokens,
-                        Dropout const& drop, TokenGroups const& groups) {
+void embedding_backward(Queue& q, Dropout const& drop, EmbeddingGradients const& to,
+                        EmbeddingBackwardInput const& from) {
+  TensorView const &dwte = to.dwte.view, &dwpe = to.dwpe.view;
+  ConstTensorView const &dout = from.dout, &tokens = from.tokens;
+  TokenGroups const& groups = from.groups;
   std::int64_t const sequence = tokens.dim(tokens.rank() - 1), columns = dwte.dim(1),
                      positions = tokens.numel();
   TESSERA_EXPECT(dout.numel() == positions * columns);
@@ -259,20 +261,25 @@ void embedding_backward(Queue& q, TensorView dwte, TensorView dwpe, bool accumul
   TESSERA_EXPECT(!is_stream(q) ||
                  (groups.order.numel() == positions &&
                   groups.parts.numel() >= embedding_backward_parts(q, positions, columns)));
-  if (!accumulate_wte) fill(q, dwte, 0.0f);
+  if (to.dwte.mode == WriteMode::overwrite) fill(q, dwte, 0.0f);
   std::int64_t const used = positions > 0 ? sequence : 0;
-  if (!accumulate_wpe && !dwpe.empty() && dwpe.dim(0) > used)
+  if (to.dwpe.mode == WriteMode::overwrite && !dwpe.empty() && dwpe.dim(0) > used)
     fill(q, dwpe.rows(used, dwpe.dim(0) - used), 0.0f);
   if (positions == 0) return;
   with_type(dwte.dtype(), "embedding_backward", [&](auto gradient) {
     with_type(dout.dtype(), "embedding_backward", [&](auto tag) {
       using G = typename decltype(gradient)::type;
       using T = typename decltype(tag)::type;
-      Backward<G, T> const b{dwte.as<G>(),   dwpe.empty() ? nullptr : dwpe.as<G>(),
-                             dout.as<T>(),   tokens.as<std::int32_t>(),
-                             positions,      sequence,
-                             columns,        accumulate_wte,
-                             accumulate_wpe, detail::DropoutFactors(drop)};
+      Backward<G, T> const b{dwte.as<G>(),
+                             dwpe.empty() ? nullptr : dwpe.as<G>(),
+                             dout.as<T>(),
+                             tokens.as<std::int32_t>(),
+                             positions,
+                             sequence,
+                             columns,
+                             to.dwte.mode == WriteMode::add,
+                             to.dwpe.mode == WriteMode::add,
+                             detail::DropoutFactors(drop)};
       if (is_stream(q))
         run_on_device(q, b, groups);
       else

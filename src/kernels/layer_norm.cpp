@@ -1,5 +1,8 @@
 #include "tessera/kernels/layer_norm.hpp"
 
+// The host's traversal: one thread per row or chunk of rows. A device uses it too for rows that do
+// not fit registers; its own traversal is detail/layer_norm_device.hpp.
+
 #include "detail/column_sums_launch.hpp"
 #include "detail/convert.hpp"
 #include "detail/dropout.hpp"
@@ -22,7 +25,7 @@ struct Normalize {
   std::int64_t columns;
   float epsilon;
 
-  /// Mean first, then the sum of squared deviations: no cancellation. The row stays in the nearest
+  /// Mean first, then the sum of squared deviations: no cancellation. The row stays in the L1
   /// cache.
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
@@ -63,8 +66,7 @@ struct ResidualNormalize {
   T* sum;
   T const *residual, *branch;
   detail::DropoutFactors factors;
-  Normalize<T>
-      normalize;  ///< its input is `sum`, as rounded to T: what the backward pass will read
+  Normalize<T> normalize;  ///< of `sum` as rounded to T, which the backward pass reads
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
@@ -85,15 +87,12 @@ struct ResidualNormalize {
   }
 };
 
-/// Rows are taken in blocks; each block leaves its part of dgamma and dbeta in the workspace
-/// [blocks, 2, C].
-std::int64_t rows_per_block(std::int64_t rows) {
-  constexpr std::int64_t most_blocks = 128, fewest_rows = 16;
-  return std::max(fewest_rows, (rows + most_blocks - 1) / most_blocks);
+/// Each chunk of rows writes its partial sums of dgamma and dbeta to the workspace [chunks, 2, C].
+std::int64_t rows_per_chunk(std::int64_t rows) {
+  constexpr std::int64_t max_chunks = 128, min_rows = 16;
+  return std::max(min_rows, (rows + max_chunks - 1) / max_chunks);
 }
-std::int64_t blocks_of(std::int64_t rows) {
-  return (rows + rows_per_block(rows) - 1) / rows_per_block(rows);
-}
+std::int64_t chunks_of(std::int64_t rows, std::int64_t chunk) { return (rows + chunk - 1) / chunk; }
 
 /// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma
 /// = sum dout x^,  dbeta = sum dout.
@@ -104,7 +103,7 @@ struct NormalizeBackward {
   float const *mean, *rstd;
   T const* gamma;
   float* parts;
-  std::int64_t rows, columns, block;
+  std::int64_t rows, columns, chunk;
   bool accumulate;
 
   template <class Team>
@@ -114,8 +113,8 @@ struct NormalizeBackward {
     for_chunks(team, columns, [&](std::int64_t c, int n) {
       for (int i = 0; i < n; ++i) dgamma[c + i] = dbeta[c + i] = 0.0f;
     });
-    std::int64_t const end = (index + 1) * block < rows ? (index + 1) * block : rows;
-    for (std::int64_t row = index * block; row < end; ++row) one_row(team, row, dgamma, dbeta);
+    std::int64_t const end = (index + 1) * chunk < rows ? (index + 1) * chunk : rows;
+    for (std::int64_t row = index * chunk; row < end; ++row) one_row(team, row, dgamma, dbeta);
   }
 
   template <class Team>
@@ -151,18 +150,18 @@ struct NormalizeBackward {
   }
 };
 
-/// On the host: adds the blocks' parts in their order.
+/// Host only: adds the partial sums of the chunks in their order.
 template <class G>
 struct AddParts {
   G *dgamma, *dbeta;
   float const* parts;
-  std::int64_t columns, blocks;
+  std::int64_t columns, chunks;
   bool accumulate;
 
   KOKKOS_FUNCTION void add(G* out, float const* part, std::int64_t begin, int width) const {
     float sums[64];
     for (int i = 0; i < width; ++i) sums[i] = accumulate ? load(out[begin + i]) : 0.0f;
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (std::int64_t b = 0; b < chunks; ++b) {
 #pragma omp simd
       for (int i = 0; i < width; ++i) sums[i] += part[2 * b * columns + begin + i];
     }
@@ -175,12 +174,13 @@ struct AddParts {
 };
 
 template <class T>
-Normalize<T> make_normalize(TensorView out, TensorView mean, TensorView rstd, ConstTensorView in,
-                            ConstTensorView gamma, ConstTensorView beta, float epsilon) {
-  TESSERA_EXPECT(beta.numel() == gamma.numel() && out.numel() == in.numel());
-  TESSERA_EXPECT(mean.numel() * gamma.numel() == in.numel() && rstd.numel() == mean.numel());
-  return {out.as<T>(),   mean.as<float>(), rstd.as<float>(), in.as<T>(),
-          gamma.as<T>(), beta.as<T>(),     gamma.numel(),    epsilon};
+Normalize<T> make_normalize(LayerNormWeights const& norm, LayerNormOutput const& to,
+                            ConstTensorView in) {
+  TESSERA_EXPECT(norm.beta.numel() == norm.gamma.numel() && to.out.numel() == in.numel());
+  TESSERA_EXPECT(to.mean.numel() * norm.gamma.numel() == in.numel() &&
+                 to.rstd.numel() == to.mean.numel());
+  return {to.out.as<T>(),     to.mean.as<float>(), to.rstd.as<float>(), in.as<T>(),
+          norm.gamma.as<T>(), norm.beta.as<T>(),   norm.gamma.numel(),  norm.epsilon};
 }
 
 /// The same for a team that keeps rows in registers.
@@ -189,108 +189,124 @@ detail::TeamNormalize<T, Threads> in_registers(Normalize<T> const& n, std::int64
   return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};
 }
 
-/// Runs make(threads), a rule for teams that keep rows in registers, where a CUDA device, the width
-/// and the addresses allow it.
+/// Launches make(threads), the rule of a team that keeps rows in registers. @return false, and no
+/// launch, on other queues than CUDA's and for rows that registers do not hold.
 template <class T, class Make, class... Data>
-bool run_in_registers([[maybe_unused]] Queue& q, [[maybe_unused]] char const* name,
-                      [[maybe_unused]] std::int64_t columns, [[maybe_unused]] Make const& make,
-                      [[maybe_unused]] Data const*... data) {
-#ifdef KOKKOS_ENABLE_CUDA
-  if (memory::on_cuda(q) && detail::in_packs<detail::pack_of<T>>(columns, data...))
-    return detail::with_norm_team<T>(columns, [&](auto threads) {
+bool run_in_registers(Queue& q, char const* name, std::int64_t columns, Make const& make,
+                      Data const*... data) {
+  if (!memory::on_cuda(q) || !detail::fits_registers<T>(columns, data...)) return false;
+  if constexpr (detail::kokkos_has_cuda)
+    detail::with_norm_team<T>(columns, [&](auto threads) {
       auto const rule = make(threads);
       detail::parallel_teams<decltype(threads)::value>(q, name, rule.teams(), rule);
     });
-#endif
-  return false;
+  return true;
+}
+
+/// din, and the partial sums of dgamma and dbeta. @return the number of chunks
+template <class T>
+std::int64_t backward_rows(Queue& q, GradientTarget const& din, LayerNormBackwardInput const& from,
+                           float* parts) {
+  char const* const name = "tessera::kernels::layer_norm_backward";
+  std::int64_t const rows = from.mean.numel(), columns = from.gamma.numel(),
+                     chunk = rows_per_chunk(rows);
+  std::int64_t chunks = chunks_of(rows, chunk);
+  NormalizeBackward<T> const rule{din.view.as<T>(),
+                                  from.dout.as<T>(),
+                                  from.in.as<T>(),
+                                  from.mean.as<float>(),
+                                  from.rstd.as<float>(),
+                                  from.gamma.as<T>(),
+                                  parts,
+                                  rows,
+                                  columns,
+                                  chunk,
+                                  din.mode == WriteMode::add};
+  auto const team = [&](auto threads) {
+    detail::TeamNormalizeBackward<T, decltype(threads)::value> const out{
+        rule.din,       rule.dout, rule.in, rule.mean, rule.rstd,
+        rule.gamma,     parts,     rows,    columns,   detail::rows_per_norm_chunk(rows),
+        rule.accumulate};
+    chunks = out.teams();
+    return out;
+  };
+  if (!run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma))
+    detail::parallel_rows(q, name, chunks, rule);
+  return chunks;
+}
+
+/// dgamma and dbeta from their partial sums.
+template <class G>
+void backward_parameters(Queue& q, LayerNormGradients const& to, detail::ColumnPartials parts) {
+  char const* const name = "tessera::kernels::layer_norm_backward_parameters";
+  G *const dgamma = to.dgamma.as<G>(), *const dbeta = to.dbeta.as<G>();
+  bool const accumulate = to.parameters == WriteMode::add;
+  if (q.kind() == memory::QueueKind::stream)
+    return detail::add_column_parts<G>(q, name, {dgamma, dbeta, parts.columns, accumulate},
+                                       {parts.data, parts.chunks, 2 * parts.columns});
+  AddParts<G> const rule{dgamma, dbeta, parts.data, parts.columns, parts.chunks, accumulate};
+  detail::launch_on_host(q, name, (parts.columns + 63) / 64,
+                         detail::CallWithChunk<AddParts<G>>{rule, parts.columns, 64});
 }
 
 }  // namespace
 
-void layer_norm(Queue& q, TensorView out, TensorView mean, TensorView rstd, ConstTensorView in,
-                ConstTensorView gamma, ConstTensorView beta, float epsilon) {
+void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& to,
+                ConstTensorView in) {
   with_type(in.dtype(), "layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::layer_norm";
-    Normalize<T> const rule = make_normalize<T>(out, mean, rstd, in, gamma, beta, epsilon);
+    Normalize<T> const rule = make_normalize<T>(norm, to, in);
+    std::int64_t const rows = to.mean.numel();
     auto const team = [&](auto threads) {
-      return in_registers<decltype(threads)::value>(rule, mean.numel());
+      return in_registers<decltype(threads)::value>(rule, rows);
     };
     if (!run_in_registers<T>(q, name, rule.columns, team, rule.out, rule.in, rule.gamma, rule.beta))
-      detail::parallel_rows(q, name, mean.numel(), rule);
+      detail::parallel_rows(q, name, rows, rule);
   });
 }
 
-void residual_layer_norm(Queue& q, TensorView sum, TensorView out, TensorView mean, TensorView rstd,
-                         ConstTensorView residual, ConstTensorView branch, Dropout const& drop,
-                         ConstTensorView gamma, ConstTensorView beta, float epsilon) {
-  TESSERA_EXPECT(sum.numel() == residual.numel() && sum.numel() == branch.numel());
+void residual_layer_norm(Queue& q, LayerNormWeights const& norm, TensorView sum,
+                         LayerNormOutput const& to, ResidualBranch const& in) {
+  TESSERA_EXPECT(sum.numel() == in.residual.numel() && sum.numel() == in.branch.numel());
   with_type(sum.dtype(), "residual_layer_norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::residual_layer_norm";
-    Normalize<T> const norm = make_normalize<T>(out, mean, rstd, sum, gamma, beta, epsilon);
-    ResidualNormalize<T> const rule{sum.as<T>(), residual.as<T>(), branch.as<T>(),
-                                    detail::DropoutFactors(drop), norm};
+    Normalize<T> const n = make_normalize<T>(norm, to, sum);
+    std::int64_t const rows = to.mean.numel();
+    ResidualNormalize<T> const rule{sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(),
+                                    detail::DropoutFactors(in.drop), n};
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
       return detail::TeamResidualNormalize<T, size>{rule.sum, rule.residual, rule.branch,
-                                                    rule.factors,
-                                                    in_registers<size>(norm, mean.numel())};
+                                                    rule.factors, in_registers<size>(n, rows)};
     };
-    if (!run_in_registers<T>(q, name, norm.columns, team, rule.sum, rule.residual, rule.branch,
-                             norm.out, norm.gamma, norm.beta))
-      detail::parallel_rows(q, name, mean.numel(), rule);
+    if (!run_in_registers<T>(q, name, n.columns, team, rule.sum, rule.residual, rule.branch, n.out,
+                             n.gamma, n.beta))
+      detail::parallel_rows(q, name, rows, rule);
   });
 }
 
 std::int64_t layer_norm_backward_workspace(Queue const& q, std::int64_t rows,
                                            std::int64_t columns) {
-  std::int64_t const blocks = blocks_of(rows);
-  if (q.kind() != memory::QueueKind::stream) return 2 * columns * blocks;
-  return 2 * columns *
-         std::max(blocks, (rows + detail::rows_per_norm_chunk(rows) - 1) /
-                              detail::rows_per_norm_chunk(rows));
+  std::int64_t const chunks = chunks_of(rows, rows_per_chunk(rows));
+  if (q.kind() != memory::QueueKind::stream) return 2 * columns * chunks;
+  return 2 * columns * std::max(chunks, chunks_of(rows, detail::rows_per_norm_chunk(rows)));
 }
 
-void layer_norm_backward(Queue& q, TensorView din, bool accumulate_din, TensorView dgamma,
-                         TensorView dbeta, bool accumulate_parameters, ConstTensorView dout,
-                         ConstTensorView in, ConstTensorView mean, ConstTensorView rstd,
-                         ConstTensorView gamma, TensorView workspace) {
-  std::int64_t const rows = mean.numel(), columns = gamma.numel();
-  TESSERA_EXPECT(rows * columns == in.numel() && din.numel() == in.numel() &&
-                 dout.numel() == in.numel());
+void layer_norm_backward(Queue& q, LayerNormGradients const& to, LayerNormBackwardInput const& from,
+                         TensorView workspace) {
+  std::int64_t const rows = from.mean.numel(), columns = from.gamma.numel();
+  TESSERA_EXPECT(rows * columns == from.in.numel() && to.din.view.numel() == from.in.numel() &&
+                 from.dout.numel() == from.in.numel());
   TESSERA_EXPECT(workspace.numel() >= layer_norm_backward_workspace(q, rows, columns));
   float* const parts = workspace.as<float>();
-  std::int64_t blocks = blocks_of(rows);
-  with_type(in.dtype(), "layer_norm_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    char const* const name = "tessera::kernels::layer_norm_backward";
-    NormalizeBackward<T> const rule{
-        din.as<T>(),      dout.as<T>(),         in.as<T>(),    mean.as<float>(),
-        rstd.as<float>(), gamma.as<T>(),        parts,         rows,
-        columns,          rows_per_block(rows), accumulate_din};
-    auto const team = [&](auto threads) {
-      detail::TeamNormalizeBackward<T, decltype(threads)::value> const out{
-          rule.din,      rule.dout, rule.in, rule.mean, rule.rstd,
-          rule.gamma,    parts,     rows,    columns,   detail::rows_per_norm_chunk(rows),
-          accumulate_din};
-      blocks = out.teams();
-      return out;
-    };
-    if (!run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma))
-      detail::parallel_rows(q, name, blocks, rule);
+  std::int64_t chunks = 0;
+  with_type(from.in.dtype(), "layer_norm_backward", [&](auto tag) {
+    chunks = backward_rows<typename decltype(tag)::type>(q, to.din, from, parts);
   });
-  with_type(dgamma.dtype(), "layer_norm_backward", [&](auto tag) {
-    using G = typename decltype(tag)::type;
-    char const* const name = "tessera::kernels::layer_norm_backward_parameters";
-    if (q.kind() == memory::QueueKind::stream)
-      return detail::add_column_parts<G>(
-          q, name, {dgamma.as<G>(), dbeta.as<G>(), columns, accumulate_parameters}, parts, blocks,
-          2 * columns);
-    AddParts<G> const rule{dgamma.as<G>(), dbeta.as<G>(), parts,
-                           columns,        blocks,        accumulate_parameters};
-    detail::launch_on_host(q, name, (columns + 63) / 64,
-                           detail::CallWithChunk<AddParts<G>>{rule, columns, 64});
+  with_type(to.dgamma.dtype(), "layer_norm_backward", [&](auto tag) {
+    backward_parameters<typename decltype(tag)::type>(q, to, {parts, chunks, columns});
   });
 }
 

@@ -60,20 +60,21 @@ int main(int argc, char** argv) {
   auto const workspace =
       arena.allocate(Dtype::fp32, {kernels::attention_backward_workspace(*queue, shape)});
 
+  kernels::AttentionConfig const config{Dtype::fp32, shape, drop};
+  kernels::AttentionInput const from{
+      {qkv, stride}, {qkv + columns, stride}, {qkv + 2 * columns, stride}};
+  kernels::AttentionGradients const to{
+      {dqkv, stride}, {dqkv + columns, stride}, {dqkv + 2 * columns, stride}};
+
   double forward = 1e9, backward = 1e9;
   for (int i = 0; i < static_cast<int>(argument(6, 40)); ++i) {
-    forward =
-        std::min(forward, milliseconds([&] {
-                   kernels::attention(*queue, Dtype::fp32, shape, out, lse, {qkv, stride},
-                                      {qkv + columns, stride}, {qkv + 2 * columns, stride}, drop);
-                 }));
-    backward = std::min(backward, milliseconds([&] {
-                          kernels::attention_backward(*queue, Dtype::fp32, shape, {dqkv, stride},
-                                                      {dqkv + columns, stride},
-                                                      {dqkv + 2 * columns, stride}, dout, out, lse,
-                                                      {qkv, stride}, {qkv + columns, stride},
-                                                      {qkv + 2 * columns, stride}, drop, workspace);
-                        }));
+    forward = std::min(forward, milliseconds([&] {
+                         kernels::attention(*queue, config, {out, lse}, from);
+                       }));
+    backward = std::min(
+        backward, milliseconds([&] {
+          kernels::attention_backward(*queue, config, to, from, {dout, out, lse}, workspace);
+        }));
   }
   std::printf(
       "{\"program\": \"tessera\", \"threads\": %d, \"dropout\": %g, \"forward_ms\": %.3f, "

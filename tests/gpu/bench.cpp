@@ -227,30 +227,34 @@ void bench_rows(Place const& place, std::int64_t rows, std::int64_t width,
         rate / copy_rate);
   };
   auto const each = static_cast<double>(n);
-  measure("layer_norm", 4 * each,
-          [&] { kernels::layer_norm(q, matrix(d), m, r, matrix(a), gamma, gamma, 1e-5f); });
+  kernels::LayerNormWeights const norm{gamma, gamma, 1e-5f};
+  constexpr auto add = kernels::WriteMode::add;
+  measure("layer_norm", 4 * each, [&] {
+    kernels::layer_norm(q, norm, {matrix(d), m, r}, matrix(a));
+  });
   measure("residual_layer_norm", 8 * each, [&] {
-    kernels::residual_layer_norm(q, matrix(c), matrix(d), m, r, matrix(a), matrix(b), {}, gamma,
-                                 gamma, 1e-5f);
+    kernels::residual_layer_norm(q, norm, matrix(c), {matrix(d), m, r}, {matrix(a), matrix(b), {}});
   });
   measure("layer_norm_backward", 8 * each, [&] {
-    kernels::layer_norm_backward(q, matrix(d), true, floats(sums, 0, width),
-                                 floats(sums, width, width), true, matrix(b), matrix(a), m, r,
-                                 gamma, parts);
+    kernels::layer_norm_backward(
+        q, {{matrix(d), add}, floats(sums, 0, width), floats(sums, width, width), add},
+        {matrix(b), matrix(a), m, r, gamma}, parts);
   });
-  measure("bias_gradient", 2 * each,
-          [&] { kernels::bias_gradient(q, floats(sums, 0, width), matrix(a), true, parts); });
+  measure("bias_gradient", 2 * each, [&] {
+    kernels::bias_gradient(q, {floats(sums, 0, width), add}, matrix(a), parts);
+  });
   measure("embedding", 4 * each,
           [&] { kernels::embedding(q, matrix(d), ids_view, words, {}, {}); });
   measure("embedding_backward_tokens", 2 * each, [&] {
-    kernels::embedding_backward(q, words, {}, true, true, matrix(a), ids_view, {},
-                                {TensorView(order.data(), Dtype::int32, {rows}), parts});
+    kernels::embedding_backward(
+        q, {}, {{words, add}, {}},
+        {matrix(a), ids_view, {TensorView(order.data(), Dtype::int32, {rows}), parts}});
   });
   TensorView const in(logits.data(), Dtype::fp32, {scored, row}),
       out(dlogits.data(), Dtype::bf16, {scored, row}),
       targets(tokens.data(), Dtype::int32, {scored});
   measure("cross_entropy", 6.0 * static_cast<double>(scored * vocabulary), [&] {
-    kernels::cross_entropy(q, floats(losses, 0, scored), out, in, targets, 1e-3f, vocabulary);
+    kernels::cross_entropy(q, {1e-3f, vocabulary}, floats(losses, 0, scored), out, in, targets);
   });
 }
 

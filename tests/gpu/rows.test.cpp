@@ -49,7 +49,7 @@ TEST_P(Rows, ColumnSums) {
                           dbias = operand(q, dtype, columns, 2),
                           workspace = operand(q, Dtype::fp32,
                                               1 + bias_gradient_workspace(q, rows, columns), 3);
-            bias_gradient(q, dbias.view(), dout.view(), true, workspace.view());
+            bias_gradient(q, {dbias.view(), WriteMode::add}, dout.view(), workspace.view());
             return Results{dbias.read()};
           },
           4e-6);
@@ -69,11 +69,12 @@ TEST_P(Rows, LayerNorms) {
                           beta = operand(q, dtype, columns, 6),
                           mean = operand(q, Dtype::fp32, rows, 7),
                           rstd = operand(q, Dtype::fp32, rows, 8);
-            layer_norm(q, out.view(), mean.view(), rstd.view(), in.view(), gamma.view(),
-                       beta.view(), 1e-5f);
+            LayerNormWeights const norm{gamma.view(), beta.view(), 1e-5f};
+            LayerNormOutput const to{out.view(), mean.view(), rstd.view()};
+            layer_norm(q, norm, to, in.view());
             Results results{out.read(), mean.read(), rstd.read()};
-            residual_layer_norm(q, sum.view(), out.view(), mean.view(), rstd.view(), in.view(),
-                                branch.view(), {0.2f, 8, 9, 10}, gamma.view(), beta.view(), 1e-5f);
+            residual_layer_norm(q, norm, sum.view(), to,
+                                {in.view(), branch.view(), {0.2f, 8, 9, 10}});
             for (Guarded const* r : {&sum, &out, &mean, &rstd}) results.push_back(r->read());
             return results;
           },
@@ -90,9 +91,9 @@ TEST_P(Rows, LayerNorms) {
                           dbeta = operand(q, Dtype::fp32, columns, 10),
                           workspace = operand(q, Dtype::fp32,
                                               layer_norm_backward_workspace(q, rows, columns), 11);
-            layer_norm_backward(q, din.view(), true, dgamma.view(), dbeta.view(), true, dout.view(),
-                                in.view(), mean.view(), rstd.view(), gamma.view(),
-                                workspace.view());
+            layer_norm_backward(
+                q, {{din.view(), WriteMode::add}, dgamma.view(), dbeta.view(), WriteMode::add},
+                {dout.view(), in.view(), mean.view(), rstd.view(), gamma.view()}, workspace.view());
             return Results{din.read(), dgamma.read(), dbeta.read()};
           },
           1e-5);
@@ -113,8 +114,8 @@ TEST_P(Rows, CrossEntropy) {
             Guarded const logits = operand(q, Dtype::fp32, rows * row, 1, 8.0),
                           dlogits(q, zeros, 0), losses = operand(q, Dtype::fp32, rows, 2),
                           targets(q, wanted, 0);
-            cross_entropy(q, losses.view(), dlogits.view(), logits.view(), targets.view(), 0.125f,
-                          columns);
+            cross_entropy(q, {0.125f, columns}, losses.view(), dlogits.view(), logits.view(),
+                          targets.view());
             Array gradients = dlogits.read();
             for (std::int64_t i = 0; i < gradients.numel(); ++i)
               if (i % row >= columns) gradients.set(i, 0.0);  // undefined
@@ -151,8 +152,8 @@ TEST_P(Rows, Embeddings) {
               return t.view().reshape({t.view().numel() / columns, columns});
             };
             embedding(q, out.view(), tokens, table(wte), table(wpe), drop);
-            embedding_backward(q, table(dwte), table(dwpe), true, false, dout.view(), tokens, drop,
-                               {order.view(), parts.view()});
+            embedding_backward(q, drop, {{table(dwte), WriteMode::add}, {table(dwpe)}},
+                               {dout.view(), tokens, {order.view(), parts.view()}});
             return Results{out.read(), dwte.read(), dwpe.read()};
           },
           3e-6);

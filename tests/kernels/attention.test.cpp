@@ -42,18 +42,22 @@ struct Problem {
     using Byte = std::conditional_t<std::is_const_v<Data>, std::byte const, std::byte>;
     return {static_cast<Byte*>(base) + static_cast<std::size_t>(offset) * size_of(dtype), row()};
   }
-  AttentionInput in(std::int64_t offset) const { return part<AttentionInput>(qkv.data(), offset); }
-  AttentionOutput to(std::int64_t offset) { return part<AttentionOutput>(dqkv.data(), offset); }
-
-  void forward(Queue& q) {
-    attention(q, dtype, shape, out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop);
+  AttentionConfig config() const { return {dtype, shape, drop}; }
+  AttentionInput in() const {
+    return {part<ConstHeadsView>(qkv.data(), 0), part<ConstHeadsView>(qkv.data(), key_at()),
+            part<ConstHeadsView>(qkv.data(), value_at())};
   }
+  AttentionGradients to() {
+    return {part<HeadsView>(dqkv.data(), 0), part<HeadsView>(dqkv.data(), key_at()),
+            part<HeadsView>(dqkv.data(), value_at())};
+  }
+  AttentionSaved saved() { return {dout.view(), out.view(), lse.view()}; }
+
+  void forward(Queue& q) { attention(q, config(), {out.view(), lse.view()}, in()); }
   void backward(Queue& q) {
     Array workspace(Dtype::fp32, {attention_backward_workspace(q, shape)});
     workspace.randomize(4);
-    attention_backward(q, dtype, shape, to(0), to(key_at()), to(value_at()), dout.view(),
-                       out.view(), lse.view(), in(0), in(key_at()), in(value_at()), drop,
-                       workspace.view());
+    attention_backward(q, config(), to(), in(), saved(), workspace.view());
   }
 };
 
@@ -136,12 +140,9 @@ Reference reference(Problem const& p, Reals const& qkv) {
 /// The rules that streams run, on the host's teams of one thread.
 void run_flash(Problem& p, Queue& q) {
   Array delta(Dtype::fp32, {p.lse.numel()});
-  detail::attention_on_device(q, p.dtype, p.shape, p.out.view(), p.lse.view(), p.in(0),
-                              p.in(p.key_at()), p.in(p.value_at()), p.drop);
-  detail::attention_backward_on_device(
-      q, p.dtype, p.shape, {p.to(0), p.to(p.key_at()), p.to(p.value_at())},
-      {p.dout.view(), p.out.view(), p.lse.view()}, p.in(0), p.in(p.key_at()), p.in(p.value_at()),
-      p.drop, delta.view().as<float>());
+  detail::attention_on_device(q, p.config(), {p.out.view(), p.lse.view()}, p.in());
+  detail::attention_backward_on_device(q, p.config(), p.to(), p.in(), p.saved(),
+                                       delta.view().as<float>());
 }
 
 /// A block of a device as threads of the host: the same instance of the rules, the same barriers.
@@ -172,20 +173,19 @@ struct HostThreadBlock {
   }
 };
 
-void run_flash_as_a_block(Problem& p) {
+void run_flash_as_a_thread_block(Problem& p) {
   constexpr int threads = 128;
   Array delta(Dtype::fp32, {p.lse.numel()});
-  detail::FlashCall const call{p.dtype, p.shape, p.in(0), p.in(p.key_at()), p.in(p.value_at()),
-                               p.drop};
-  detail::AttentionSaved const saved{p.dout.view(), p.out.view(), p.lse.view()};
+  detail::FlashCall const call{p.config(), p.in()};
+  AttentionSaved const saved = p.saved();
   detail::with_flash_width(p.shape.head_dim, [&](auto width) {
     constexpr int w = decltype(width)::value;
     detail::flash_forward<w, threads>(call, p.out.data(), p.lse.view().as<float>(),
                                       HostThreadBlock<threads>());
     auto const rule = detail::flash_delta(call, saved, delta.view().as<float>());
     for (std::int64_t i = 0; i < p.lse.numel(); ++i) rule(i);
-    detail::flash_backward<w, threads>(call, {p.to(0), p.to(p.key_at()), p.to(p.value_at())}, saved,
-                                       delta.view().as<float>(), HostThreadBlock<threads>());
+    detail::flash_backward<w, threads>(call, p.to(), saved, delta.view().as<float>(),
+                                       HostThreadBlock<threads>());
   });
 }
 
@@ -269,14 +269,14 @@ TEST_P(Attention, DeviceRulesAnyHead) {
   }
 }
 
-TEST_P(Attention, DeviceRulesInABlockOfThreads) {
+TEST_P(Attention, DeviceRulesInAThreadBlock) {
   for (int d : {24, 64, 100, 256}) {
     Problem p(dtype, {1, 71, 2, 1, d, 1.0f / std::sqrt(static_cast<float>(d))}, {0.1f, 3, 4, 5});
-    run_flash_as_a_block(p);
+    run_flash_as_a_thread_block(p);
     expect_reference(p);
     Problem again = p;
     again.dqkv.randomize(5);
-    run_flash_as_a_block(again);
+    run_flash_as_a_thread_block(again);
     EXPECT_TRUE(p.out == again.out && p.lse == again.lse && p.dqkv == again.dqkv)
         << "two runs give the same bits";
   }
@@ -325,10 +325,10 @@ TEST(AttentionReference, AgreesWithFiniteDifferences) {
 
 TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   alignas(16) static std::byte memory[64];
-  AttentionInput const aligned{memory, 192}, shifted{memory + 2, 192};
-  auto const why = [&](Dtype dtype, int head_dim, float dropout, AttentionInput const& value) {
+  ConstHeadsView const aligned{memory, 192}, shifted{memory + 2, 192};
+  auto const why = [&](Dtype dtype, int head_dim, float dropout, ConstHeadsView const& value) {
     return detail::why_not_cudnn(
-        {dtype, {1, 8, 1, 1, head_dim, 1.0f}, aligned, aligned, value, {dropout, 1, 2, 3}});
+        {{dtype, {1, 8, 1, 1, head_dim, 1.0f}, {dropout, 1, 2, 3}}, {aligned, aligned, value}});
   };
   EXPECT_NE(why(Dtype::fp32, 64, 0, aligned).find("fp32"), std::string::npos);
   EXPECT_NE(why(Dtype::bf16, 60, 0, aligned).find("heads of 60 elements"), std::string::npos);

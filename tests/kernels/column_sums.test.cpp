@@ -39,8 +39,8 @@ void check(Queue& q, Dtype dtype) {
       for (Dtype to : {Dtype::fp32, dtype}) {
         Problem p(dtype, to, rows, columns);
         Array again = p.dbias, workspace = workspace_for(q, rows, columns);
-        bias_gradient(q, p.dbias.view(), p.dout.view(), false, workspace.view());
-        bias_gradient(q, again.view(), p.dout.view(), true, workspace.view());
+        bias_gradient(q, {p.dbias.view()}, p.dout.view(), workspace.view());
+        bias_gradient(q, {again.view(), WriteMode::add}, p.dout.view(), workspace.view());
         q.record().wait("column sums", std::chrono::seconds(60));
         expect_close(p.dbias, p.sums, 4e-6);
         expect_close(again, p.added, 4e-6);
@@ -63,26 +63,27 @@ TEST_P(ColumnSums, OfNoRowsAreZeroOrWhatWasThere) {
     Array dbias(dtype, {40}), none(dtype, {0, 40}), workspace = workspace_for(*q, 0, 40);
     dbias.randomize(1);
     Array const before = dbias;
-    bias_gradient(*q, dbias.view(), none.view(), true, workspace.view());
+    bias_gradient(*q, {dbias.view(), WriteMode::add}, none.view(), workspace.view());
     q->record().wait("column sums", std::chrono::seconds(60));
     EXPECT_TRUE(dbias == before);
-    bias_gradient(*q, dbias.view(), none.view(), false, workspace.view());
+    bias_gradient(*q, {dbias.view()}, none.view(), workspace.view());
     q->record().wait("column sums", std::chrono::seconds(60));
     EXPECT_EQ(dbias.values(), Reals(40));
   }
 }
 
-/// The two launches of a device in blocks of its size.
+/// The two launches of a device in chunks of its size.
 template <class T, int N>
-void run_blocks(Problem& p, FiberOrder order, bool accumulate) {
-  std::int64_t const block = detail::rows_of_column_tile<N>(p.rows, p.columns),
-                     blocks = detail::row_chunks(p.rows, block);
-  std::vector<float> parts(static_cast<std::size_t>(blocks * p.columns), std::nanf(""));
+void run_thread_blocks(Problem& p, FiberOrder order, bool accumulate) {
+  std::int64_t const chunk = detail::rows_of_column_tile<N>(p.rows, p.columns),
+                     chunks = detail::row_chunks(p.rows, chunk);
+  std::vector<float> parts(static_cast<std::size_t>(chunks * p.columns), std::nanf(""));
   detail::ColumnTile<float, T, N, detail::column_tile_threads> const tiles{
-      {parts.data()}, p.dout.view().as<T>(), p.rows, p.columns, block};
+      {parts.data()}, p.dout.view().as<T>(), p.rows, p.columns, chunk};
   FiberThreadBlock<detail::column_tile_threads>(order).run(tiles, tiles.teams());
   auto const last = detail::sum_of_column_parts<T, detail::column_parts_threads>(
-      {.first = p.dbias.view().as<T>(), .accumulate = accumulate}, parts.data(), blocks, p.columns);
+      {.first = p.dbias.view().as<T>(), .accumulate = accumulate},
+      {parts.data(), chunks, p.columns});
   FiberThreadBlock<detail::column_parts_threads>(order).run(last, last.teams());
 }
 
@@ -96,11 +97,11 @@ TEST_P(ColumnSums, DeviceRulesInBlocksOfThreads) {
         SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
         Problem a(dtype, dtype, rows, columns), b = a, c = a;
         bool const whole = columns % pack == 0;
-        whole ? run_blocks<T, pack>(a, FiberOrder::ascending, false)
-              : run_blocks<T, 1>(a, FiberOrder::ascending, false);
-        whole ? run_blocks<T, pack>(b, FiberOrder::descending, false)
-              : run_blocks<T, 1>(b, FiberOrder::descending, false);
-        run_blocks<T, 1>(c, FiberOrder::ascending, true);
+        whole ? run_thread_blocks<T, pack>(a, FiberOrder::ascending, false)
+              : run_thread_blocks<T, 1>(a, FiberOrder::ascending, false);
+        whole ? run_thread_blocks<T, pack>(b, FiberOrder::descending, false)
+              : run_thread_blocks<T, 1>(b, FiberOrder::descending, false);
+        run_thread_blocks<T, 1>(c, FiberOrder::ascending, true);
         expect_close(a.dbias, a.sums, 4e-6);
         expect_close(c.dbias, c.added, 4e-6);
         EXPECT_TRUE(a.dbias == b.dbias) << "the order of the threads does not show";
@@ -112,12 +113,12 @@ TEST_P(ColumnSums, DeviceRulesInBlocksOfThreads) {
 TEST(ColumnTiles, CoverTheShapesOfGpt2) {
   for (std::int64_t rows : {8192, 32768}) {
     for (std::int64_t columns : {768, 2304, 3072, 1600, 4800, 6400}) {
-      std::int64_t const block = detail::rows_of_column_tile<8>(rows, columns),
-                         blocks = detail::row_chunks(rows, block);
-      std::int64_t const tiles = blocks * ((columns + 255) / 256);
+      std::int64_t const chunk = detail::rows_of_column_tile<8>(rows, columns),
+                         chunks = detail::row_chunks(rows, chunk);
+      std::int64_t const tiles = chunks * ((columns + 255) / 256);
       EXPECT_GE(tiles, 700) << "fewer leave multiprocessors without work";
       EXPECT_LE(tiles, 1200);
-      EXPECT_LE(4 * blocks, 2 * rows / 16) << "bytes a column of partial sums and of elements";
+      EXPECT_LE(4 * chunks, 2 * rows / 16) << "bytes a column of partial sums and of elements";
     }
   }
 }

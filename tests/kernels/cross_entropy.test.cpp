@@ -49,7 +49,7 @@ struct Data {
 
 void check(Queue& q, Dtype dtype) {
   auto const run = [&](TensorView losses, TensorView dlogits, Data& d, float scale) {
-    cross_entropy(q, losses, dlogits, d.logits.view(), d.targets.view(), scale);
+    cross_entropy(q, {scale}, losses, dlogits, d.logits.view(), d.targets.view());
     q.record().wait("cross-entropy", std::chrono::seconds(60));
   };
   for (std::int64_t columns : {1, 2, 7, 255, 257, 1000, 5003}) {
@@ -109,8 +109,8 @@ TEST_P(CrossEntropy, OfRowsThatAreLongerThanTheVocabulary) {
       for (std::int64_t more :
            {std::int64_t{3}, (columns + 7) / 8 * 8 - columns, std::int64_t{64}}) {
         Padded p(d, columns, columns + more);
-        cross_entropy(*q, d.losses.view(), p.dlogits.view(), p.logits.view(), d.targets.view(),
-                      0.5f, columns);
+        cross_entropy(*q, {0.5f, columns}, d.losses.view(), p.dlogits.view(), p.logits.view(),
+                      d.targets.view());
         q->record().wait("cross-entropy", std::chrono::seconds(60));
         expect_close(d.losses, want.losses);
         expect_close(p.packed(columns), want.dlogits, 5e-7);
@@ -167,7 +167,7 @@ TEST_P(CrossEntropy, LargeLogitsDoNotOverflow) {
   Data d(dtype, dtype, 3, 300);
   d.logits.randomize(2, 30000.0);
   Reference const want = reference(d.logits, d.targets, 300, 1.0);
-  cross_entropy(*queue, d.losses.view(), d.dlogits.view(), d.logits.view(), d.targets.view(), 1.0f);
+  cross_entropy(*queue, {}, d.losses.view(), d.dlogits.view(), d.logits.view(), d.targets.view());
   expect_close(d.losses, want.losses);
   expect_close(d.dlogits, want.dlogits);
 }
@@ -175,7 +175,7 @@ TEST_P(CrossEntropy, LargeLogitsDoNotOverflow) {
 TEST_P(CrossEntropy, NanIsNotHidden) {
   Data d(dtype, dtype, 1, 300);
   d.logits.set(200, std::nan(""));
-  cross_entropy(*queue, d.losses.view(), d.dlogits.view(), d.logits.view(), d.targets.view(), 1.0f);
+  cross_entropy(*queue, {}, d.losses.view(), d.dlogits.view(), d.logits.view(), d.targets.view());
   EXPECT_TRUE(std::isnan(d.losses.get(0)));
 }
 

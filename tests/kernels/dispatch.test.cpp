@@ -36,9 +36,8 @@ class Everything {
     normalize(q);
     embed(q);
     attend(q);
-    cross_entropy(q, array("losses", Dtype::fp32, {rows}).view(),
-                  array("dlogits", dtype_, {rows, 601}).view(), logits_.view(), targets_.view(),
-                  0.5f);
+    cross_entropy(q, {0.5f}, array("losses", Dtype::fp32, {rows}).view(),
+                  array("dlogits", dtype_, {rows, 601}).view(), logits_.view(), targets_.view());
     step(q);
     q.record().wait("every kernel", std::chrono::seconds(60));
   }
@@ -65,28 +64,29 @@ class Everything {
     gelu_new(q, matrix("gelu"), matrix("a"));
     gelu_new_backward(q, matrix("dgelu"), matrix("b"), matrix("a"));
     bias_gradient(
-        q, vector("dbias"), matrix("a"), true,
+        q, {vector("dbias"), WriteMode::add}, matrix("a"),
         array("sums of columns", Dtype::fp32, {bias_gradient_workspace(q, rows, columns)}).view());
   }
   void normalize(Queue& q) {
     TensorView const mean = array("mean", Dtype::fp32, {rows}).view(),
                      rstd = array("rstd", Dtype::fp32, {rows}).view();
-    layer_norm(q, matrix("normal"), mean, rstd, matrix("a"), vector("gamma"), vector("beta"),
-               1e-5f);
-    residual_layer_norm(q, matrix("sum2"), matrix("normal2"), mean, rstd, matrix("a"), matrix("b"),
-                        drop_, vector("gamma"), vector("beta"), 1e-5f);
+    LayerNormWeights const norm{vector("gamma"), vector("beta"), 1e-5f};
+    layer_norm(q, norm, {matrix("normal"), mean, rstd}, matrix("a"));
+    residual_layer_norm(q, norm, matrix("sum2"), {matrix("normal2"), mean, rstd},
+                        {matrix("a"), matrix("b"), drop_});
     layer_norm_backward(
-        q, matrix("din"), true, vector("dgamma"), vector("dbeta"), true, matrix("b"),
-        matrix("sum2"), mean, rstd, vector("gamma"),
+        q, {{matrix("din"), WriteMode::add}, vector("dgamma"), vector("dbeta"), WriteMode::add},
+        {matrix("b"), matrix("sum2"), mean, rstd, vector("gamma")},
         array("parts", Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)}).view());
   }
   void embed(Queue& q) {
     TensorView const wte = array("wte", dtype_, {40, columns}).view(),
                      wpe = array("wpe", dtype_, {80, columns}).view();
     embedding(q, matrix("embedded"), tokens_.view(), wte, wpe, drop_);
-    embedding_backward(q, array("dwte", dtype_, {40, columns}).view(),
-                       array("dwpe", dtype_, {80, columns}).view(), false, false, matrix("b"),
-                       tokens_.view(), drop_);
+    embedding_backward(q, drop_,
+                       {{array("dwte", dtype_, {40, columns}).view()},
+                        {array("dwpe", dtype_, {80, columns}).view()}},
+                       {matrix("b"), tokens_.view()});
   }
   void attend(Queue& q) {
     AttentionShape const shape{batch, sequence, 6, 3, 32, 0.2f};
@@ -96,11 +96,12 @@ class Everything {
                      value = array("value", dtype_, {rows, 96}).view(),
                      dkey = array("dkey", dtype_, {rows, 96}).view(),
                      dvalue = array("dvalue", dtype_, {rows, 96}).view();
-    attention(q, dtype_, shape, out, lse, {query.data(), 192}, {key.data(), 96}, {value.data(), 96},
-              drop_);
-    attention_backward(q, dtype_, shape, {matrix("dquery").data(), 192}, {dkey.data(), 96},
-                       {dvalue.data(), 96}, matrix("b"), out, lse, {query.data(), 192},
-                       {key.data(), 96}, {value.data(), 96}, drop_,
+    AttentionConfig const config{dtype_, shape, drop_};
+    AttentionInput const from{{query.data(), 192}, {key.data(), 96}, {value.data(), 96}};
+    attention(q, config, {out, lse}, from);
+    attention_backward(q, config,
+                       {{matrix("dquery").data(), 192}, {dkey.data(), 96}, {dvalue.data(), 96}},
+                       from, {matrix("b"), out, lse},
                        array("sums", Dtype::fp32, {attention_backward_workspace(q, shape)}).view());
   }
   void step(Queue& q) {

@@ -107,19 +107,19 @@ void check_backward(Queue& q, Dtype dtype, Dtype to, Tokens kind, Shape const& s
 
   Groups groups(q, tokens, s.columns);
   Array also_wte = dwte, also_wpe = dwpe;
-  auto const run = [&](Array& wte, TensorView wpe, bool accumulate_wte, bool accumulate_wpe) {
-    embedding_backward(q, wte.view(), wpe, accumulate_wte, accumulate_wpe, dout.view(),
-                       tokens.view(), drop, groups.view());
+  auto const run = [&](Array& wte, TensorView wpe, WriteMode mode_wte, WriteMode mode_wpe) {
+    embedding_backward(q, drop, {{wte.view(), mode_wte}, {wpe, mode_wpe}},
+                       {dout.view(), tokens.view(), groups.view()});
     finish(q);
   };
-  run(dwte, dwpe.view(), true, false);
+  run(dwte, dwpe.view(), WriteMode::add, WriteMode::overwrite);
   expect_close(dwte, more_wte, 3e-6);
   expect_close(dwpe, want_wpe);
-  run(also_wte, also_wpe.view(), false, true);
+  run(also_wte, also_wpe.view(), WriteMode::overwrite, WriteMode::add);
   expect_close(also_wte, want_wte, 3e-6);
   expect_close(also_wpe, more_wpe);
   Array third(to, {rows, s.columns});
-  run(third, {}, false, false);
+  run(third, {}, WriteMode::overwrite, WriteMode::overwrite);
   EXPECT_TRUE(third == also_wte) << "two runs give the same bits; positions may be left out";
 }
 

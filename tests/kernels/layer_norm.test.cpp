@@ -83,6 +83,8 @@ struct Case : KernelTest {
       beta.randomize(3);
       dout.randomize(4);
     }
+    LayerNormWeights weights() { return {gamma.view(), beta.view(), epsilon}; }
+    LayerNormOutput output() { return {out.view(), mean.view(), rstd.view()}; }
   };
 };
 using LayerNorm = Case;
@@ -92,8 +94,7 @@ TEST_P(LayerNorm, Forward) {
   for (std::int64_t rows : {1, 7}) {
     for (std::int64_t columns : {1, 3, 255, 256, 257, 768, 1600}) {
       Data d(dtype, rows, columns);
-      layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
-                 d.beta.view(), epsilon);
+      layer_norm(*queue, d.weights(), d.output(), d.in.view());
       Reference const want = normalize(d.in.values(), d.gamma.values(), d.beta.values());
       expect_close(d.out, want.out);
       expect_close(d.mean, want.mean);
@@ -105,8 +106,7 @@ TEST_P(LayerNorm, Forward) {
 TEST_P(LayerNorm, LargeMeanDoesNotCancel) {
   Data d(Dtype::fp32, 3, 768);
   d.in.randomize(5, 1.0, 1000.0);
-  layer_norm(*queue, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
-             d.beta.view(), epsilon);
+  layer_norm(*queue, d.weights(), d.output(), d.in.view());
   expect_close(d.out, normalize(d.in.values(), d.gamma.values(), d.beta.values()).out, 2e-4);
 }
 
@@ -120,8 +120,8 @@ TEST_P(LayerNorm, WithResidualAndDropout) {
     Reals const factor = dropout_factors(drop, d.in.numel());
     for (std::size_t i = 0; i < want.size(); ++i)
       want[i] += branch.get(static_cast<std::int64_t>(i)) * factor[i];
-    residual_layer_norm(*queue, sum.view(), d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(),
-                        branch.view(), drop, d.gamma.view(), d.beta.view(), epsilon);
+    residual_layer_norm(*queue, d.weights(), sum.view(), d.output(),
+                        {d.in.view(), branch.view(), drop});
     expect_close(sum, want);
     expect_close(d.out, normalize(sum.values(), d.gamma.values(), d.beta.values()).out);
     Array apart(dtype, {5, 301});
@@ -142,8 +142,7 @@ struct BackwardCase {
         dgamma(Dtype::fp32, {columns}),
         dbeta(Dtype::fp32, {columns}) {
     auto const host = memory::make_inline_queue("reference");
-    layer_norm(*host, d.out.view(), d.mean.view(), d.rstd.view(), d.in.view(), d.gamma.view(),
-               d.beta.view(), epsilon);
+    layer_norm(*host, d.weights(), d.output(), d.in.view());
     din.randomize(7);
     dgamma.randomize(8);
     dbeta.randomize(9);
@@ -174,9 +173,11 @@ void check_backward(Queue& q, Dtype dtype) {
       Array workspace(Dtype::fp32, {layer_norm_backward_workspace(q, rows, columns)});
       workspace.randomize(10);
       auto const run = [&](bool accumulate, Gradients const& expected) {
-        layer_norm_backward(q, p.din.view(), accumulate, p.dgamma.view(), p.dbeta.view(),
-                            accumulate, p.d.dout.view(), p.d.in.view(), p.d.mean.view(),
-                            p.d.rstd.view(), p.d.gamma.view(), workspace.view());
+        WriteMode const mode = accumulate ? WriteMode::add : WriteMode::overwrite;
+        layer_norm_backward(
+            q, {{p.din.view(), mode}, p.dgamma.view(), p.dbeta.view(), mode},
+            {p.d.dout.view(), p.d.in.view(), p.d.mean.view(), p.d.rstd.view(), p.d.gamma.view()},
+            workspace.view());
         q.record().wait("layer norm", std::chrono::seconds(60));
         p.expect(expected);
       };
@@ -199,7 +200,7 @@ TEST_P(LayerNorm, BackwardOnAStream) {
 /// make(type, threads) gives the rule of a device for rows of @p columns; it runs in blocks of that
 /// many threads.
 template <class Make>
-void run_in_blocks(Dtype dtype, std::int64_t columns, FiberOrder order, Make const& make) {
+void run_in_thread_blocks(Dtype dtype, std::int64_t columns, FiberOrder order, Make const& make) {
   detail::with_type(dtype, "test", [&](auto tag) {
     using T = typename decltype(tag)::type;
     ASSERT_TRUE(detail::with_norm_team<T>(columns, [&](auto threads) {
@@ -222,7 +223,7 @@ TEST_P(LayerNorm, DeviceRulesInBlocksOfThreads) {
       SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
       Data d(dtype, rows, columns), again = d;
       auto const run = [&](Data& to, FiberOrder order) {
-        run_in_blocks(dtype, columns, order, [&](auto tag, auto threads) {
+        run_in_thread_blocks(dtype, columns, order, [&](auto tag, auto threads) {
           return rule_of<typename decltype(tag)::type, decltype(threads)::value>(to, to.in.view());
         });
       };
@@ -246,7 +247,7 @@ TEST_P(LayerNorm, DeviceRulesWithResidualAndDropout) {
         apart(dtype, {rows, columns});
     branch.randomize(6);
     Dropout const drop{p, 8, 9, 10};
-    run_in_blocks(dtype, columns, FiberOrder::ascending, [&](auto tag, auto threads) {
+    run_in_thread_blocks(dtype, columns, FiberOrder::ascending, [&](auto tag, auto threads) {
       using T = typename decltype(tag)::type;
       constexpr int size = decltype(threads)::value;
       return detail::TeamResidualNormalize<T, size>{
@@ -260,11 +261,11 @@ TEST_P(LayerNorm, DeviceRulesWithResidualAndDropout) {
 }
 
 /// Both launches of a device.
-void run_backward_in_blocks(BackwardCase& p, FiberOrder order, bool accumulate) {
+void run_backward_in_thread_blocks(BackwardCase& p, FiberOrder order, bool accumulate) {
   std::int64_t const rows = p.d.mean.numel(), columns = p.d.gamma.numel(),
-                     block = detail::rows_per_norm_chunk(rows), blocks = (rows + block - 1) / block;
-  std::vector<float> parts(static_cast<std::size_t>(2 * columns * blocks), std::nanf(""));
-  run_in_blocks(p.d.in.dtype(), columns, order, [&](auto tag, auto threads) {
+                     chunk = detail::rows_per_norm_chunk(rows), chunks = (rows + chunk - 1) / chunk;
+  std::vector<float> parts(static_cast<std::size_t>(2 * columns * chunks), std::nanf(""));
+  run_in_thread_blocks(p.d.in.dtype(), columns, order, [&](auto tag, auto threads) {
     using T = typename decltype(tag)::type;
     return detail::TeamNormalizeBackward<T, decltype(threads)::value>{
         p.din.view().as<T>(),
@@ -276,12 +277,12 @@ void run_backward_in_blocks(BackwardCase& p, FiberOrder order, bool accumulate) 
         parts.data(),
         rows,
         columns,
-        block,
+        chunk,
         accumulate};
   });
   auto const last = detail::sum_of_column_parts<float, detail::column_parts_threads>(
-      {p.dgamma.view().as<float>(), p.dbeta.view().as<float>(), columns, accumulate}, parts.data(),
-      blocks, 2 * columns);
+      {p.dgamma.view().as<float>(), p.dbeta.view().as<float>(), columns, accumulate},
+      {parts.data(), chunks, 2 * columns});
   FiberThreadBlock<detail::column_parts_threads>(order).run(last, last.teams());
 }
 
@@ -291,9 +292,9 @@ TEST_P(LayerNorm, DeviceRulesOfTheBackwardPass) {
       if (rows == 70 && columns == 1600) continue;
       SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
       BackwardCase a(dtype, rows, columns), b = a, c = a;
-      run_backward_in_blocks(a, FiberOrder::ascending, true);
-      run_backward_in_blocks(b, FiberOrder::descending, true);
-      run_backward_in_blocks(c, FiberOrder::ascending, false);
+      run_backward_in_thread_blocks(a, FiberOrder::ascending, true);
+      run_backward_in_thread_blocks(b, FiberOrder::descending, true);
+      run_backward_in_thread_blocks(c, FiberOrder::ascending, false);
       a.expect(a.more);
       c.expect(c.want);
       EXPECT_TRUE(a.same_bits(b)) << "the order of the threads does not show";

@@ -75,7 +75,8 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
   });
   auto const queue = memory::make_stream_queue("compute");
   Arena arena("activations", memory::Purpose::activations);
-  PassContext const pass{.compute = *queue, .arena = arena, .dtype = dtype, .batch = 1, .sequence = rows};
+  PassContext const pass{
+      .compute = *queue, .arena = arena, .dtype = dtype, .batch = 1, .sequence = rows};
   TensorView const hidden = pass.allocate(rows, width), dhidden = pass.allocate(rows, width),
                    losses = pass.allocate_fp32(rows);
   TensorView const targets = arena.allocate(Dtype::int32, {rows}),
@@ -93,8 +94,8 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
       auto const gradients = params.gradient(0, *queue);
       LmHead::Projection const projection{weights[*head.projection()],
                                           gradients[*head.projection()], gradients.accumulate()};
-      head.train(pass, weights, gradients, projection, 1.0f / rows, losses, dhidden, hidden,
-                 targets);
+      head.train(pass, {weights, gradients}, projection, 1.0f / rows, {losses, dhidden},
+                 {hidden, targets});
     }
   }
   kernels::cast(*queue, values.reshape({rows, width}), dhidden);

@@ -1,7 +1,6 @@
 #pragma once
 /// Causal multi-head attention without a T x T buffer: tiles with an online softmax.
-/// Dao et al., "FlashAttention", NeurIPS 2022, algorithms 1 and 4; Milakov & Gimelshein, arXiv
-/// 1805.02867.
+/// Dao et al., "FlashAttention", NeurIPS 2022, algorithm 1; Milakov & Gimelshein, arXiv 1805.02867.
 
 #include "tessera/kernels/elementwise.hpp"
 
@@ -11,26 +10,43 @@ struct AttentionShape {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   int heads = 0;
-  int kv_heads = 0;  ///< = heads, or fewer for grouped / multi-query attention
+  int kv_heads = 0;  ///< = heads, or fewer for grouped-query and multi-query attention
   int head_dim = 0;
   float scale = 1.0f;  ///< of q.k, 1/sqrt(head_dim) for GPT-2
 };
 
-/// Rows of q, k, v: q of (b, t, h) starts at base + ((b * T + t) * row_stride + h * head_dim); the
-/// fused projection [B, T, 3C] of GPT-2 is three such views with row_stride 3C.
-struct AttentionInput {
-  void const* base = nullptr;
-  std::int64_t row_stride = 0;
+/// What is computed. The dropout of attention weights has element (b, h, t, s) at
+/// first_element + ((b * heads + h) * T + t) * T + s.
+struct AttentionConfig {
+  Dtype dtype = Dtype::fp32;  ///< T of all operands but lse
+  AttentionShape shape;
+  Dropout drop;
 };
-struct AttentionOutput {
+
+/// Rows of all heads: (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim. The fused
+/// projection [B, T, 3C] of GPT-2 is three such views with row_stride 3C.
+struct HeadsView {
   void* base = nullptr;
   std::int64_t row_stride = 0;
 };
+struct ConstHeadsView {
+  void const* base = nullptr;
+  std::int64_t row_stride = 0;
+};
 
-/// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s<=t(scale q.k));  lse[b,h,t] = log sum_s
-/// exp(scale q.k)  fp32 Shapes   out [B, T, heads*head_dim] dtype;  lse [B, heads, T] fp32 The
-/// dropout element of (b, h, t, s) is first_element + ((b * heads + h) * T + t) * T + s.
-void attention(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out, TensorView lse,
-               AttentionInput query, AttentionInput key, AttentionInput value, Dropout const& drop);
+struct AttentionInput {
+  ConstHeadsView query, key, value;
+};
+struct AttentionOutput {
+  TensorView out;  ///< [B, T, heads * head_dim] T
+  TensorView lse;  ///< [B, heads, T] fp32, the log-sum-exp of each row of scores
+};
+
+/// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s<=t(scale q.k));
+/// lse[b,h,t] = log sum_s<=t exp(scale q.k).
+/// Outputs are overwritten and must not alias inputs. Deterministic. A tile of queries (64 to
+/// 128 rows) reads each key and value that it sees once.
+void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& to,
+               AttentionInput const& from);
 
 }  // namespace tessera::kernels

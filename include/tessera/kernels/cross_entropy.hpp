@@ -5,15 +5,22 @@
 
 namespace tessera::kernels {
 
+struct CrossEntropyOptions {
+  float gradient_scale = 1.0f;
+  /// Columns that are part of the vocabulary, when the rows of logits and dlogits are longer
+  /// (16-byte accesses of a device need a multiple of 8); 0: all. dlogits beyond them is undefined.
+  std::int64_t vocabulary = 0;
+};
+
 /// losses[r] = logsumexp(logits[r, :]) - logits[r, targets[r]];  0 where targets[r] < 0 (ignored,
-/// like torch's -100) dlogits[r, v] = gradient_scale * (softmax(logits[r])[v] - [v == targets[r]]);
-/// 0 for ignored rows. Skipped when empty. Shapes   logits [R, V] fp32 or T;  targets [R] int32;
-/// losses [R] fp32;  dlogits [R, V] T, may alias logits when the dtypes agree
-/// @p vocabulary: the columns that count, when both have longer rows (for 16-byte accesses of a
-/// device, a multiple of 8); 0: all. What dlogits holds beyond them is undefined. Traffic 4 B read
-/// and 2 or 4 B written per logit; a device reads a row again for the gradient, from its
-/// second-level cache.
-void cross_entropy(Queue& q, TensorView losses, TensorView dlogits, ConstTensorView logits,
-                   ConstTensorView targets, float gradient_scale, std::int64_t vocabulary = 0);
+/// like torch's -100).
+/// dlogits[r, v] = gradient_scale * (softmax(logits[r])[v] - [v == targets[r]]);  0 for ignored
+/// rows. Shapes   losses [R] fp32;  dlogits [R, V] T, or empty: no gradient;  logits [R, V] fp32 or
+/// T; targets [R] int32. All outputs are overwritten; dlogits may alias logits when the dtypes
+/// agree. Deterministic. 4 bytes read and 2 or 4 written per logit; a device reads a row a second
+/// time for the gradient, from its L2 cache. Online softmax: Milakov & Gimelshein, arXiv
+/// 1805.02867, algorithm 3.
+void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView losses,
+                   TensorView dlogits, ConstTensorView logits, ConstTensorView targets);
 
 }  // namespace tessera::kernels

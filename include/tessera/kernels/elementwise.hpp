@@ -1,7 +1,10 @@
 #pragma once
-/// Element-wise kernels. All run on @p q in its order, never synchronize, never allocate. T is
-/// fp32, fp16 or bf16 as the views say; arithmetic is fp32. "accumulate" adds to the output instead
-/// of overwriting it.
+/// Element-wise kernels, and the types that all kernels share.
+///
+/// Every kernel runs in the order of its queue and neither synchronizes nor allocates. T is fp32,
+/// fp16 or bf16, as the views say; arithmetic is fp32. Unless a kernel says otherwise it overwrites
+/// its output, an output may be one of the inputs but not overlap it partly, and equal inputs give
+/// equal bits for any number of threads. Bytes moved per element are those of the operands.
 
 #include <cstdint>
 
@@ -14,10 +17,19 @@ using memory::ConstTensorView;
 using memory::Queue;
 using memory::TensorView;
 
-/// Which random numbers a dropout uses: element i of the tensor drops by uniform(first_element + i)
-/// of Philox(seed, stream), so a mask depends on the global sample, not on the rank that computes
-/// it.  Kept values are scaled by 1/(1-p). Srivastava et al., JMLR 15 (2014), in the inverted form
-/// of torch.nn.Dropout.
+/// Whether a kernel overwrites its output or adds to it.
+enum class WriteMode { overwrite, add };
+
+/// A gradient that a kernel writes: dx = ... or dx += ...
+struct GradientTarget {
+  TensorView view;
+  WriteMode mode = WriteMode::overwrite;
+};
+
+/// The random numbers of a dropout. Element i of the tensor is dropped if uniform(first_element +
+/// i) of Philox(seed, stream) is below p, so a mask depends on the global sample, not on the rank
+/// that computes it. Kept values are scaled by 1/(1-p). Srivastava et al., JMLR 15 (2014), in the
+/// inverted form of torch.nn.Dropout.
 struct Dropout {
   float p = 0.0f;  ///< 0: off
   std::uint64_t seed = 0;
@@ -25,24 +37,24 @@ struct Dropout {
   std::uint64_t first_element = 0;
 };
 
+/// out [n] T = value.
 void fill(Queue& q, TensorView out, float value);
-/// out = T(in), any pair of fp32, fp16, bf16 (plain copy when equal).
+/// out [n] = in [n] converted; any pair of fp32, fp16 and bf16. A copy when the dtypes are equal.
 void cast(Queue& q, TensorView out, ConstTensorView in);
-/// accumulator += in, element by element; dtypes may differ.
+/// accumulator [n] += in [n]; the dtypes may differ.
 void add(Queue& q, TensorView accumulator, ConstTensorView in);
-/// data *= factor.
+/// data [n] T *= factor.
 void scale(Queue& q, TensorView data, float factor);
-/// out = in * mask / (1-p); in and out may be the same. Also the backward pass, with the same
-/// Dropout.
+/// out [n] T = in * mask / (1-p). With the same Dropout it is also the backward pass.
 void dropout(Queue& q, TensorView out, ConstTensorView in, Dropout const& drop);
-/// out = residual + dropout(branch); out may alias either input.
+/// out [n] T = residual + dropout(branch).
 void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTensorView branch,
                   Dropout const& drop);
 
-/// gelu_new: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  Hendrycks & Gimpel, arXiv
-/// 1606.08415, section 2.
+/// gelu_new: out [n] T = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).  Hendrycks & Gimpel,
+/// arXiv 1606.08415, section 2.
 void gelu_new(Queue& q, TensorView out, ConstTensorView in);
-/// din = dout * gelu_new'(in); din may alias dout.
+/// din [n] T = dout * gelu_new'(in).
 void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTensorView in);
 
 }  // namespace tessera::kernels

@@ -49,7 +49,7 @@ struct Plan {
 /// What a plan depends on: direction, shape, strides, dtype, scale, determinism.
 using Key = std::array<std::int64_t, 14>;
 Key key_of(FlashCall const& call, bool backward, std::array<std::int64_t, 3> gradient_strides) {
-  auto const& s = call.shape;
+  auto const& s = call.config.shape;
   return {backward,
           s.batch,
           s.sequence,
@@ -57,26 +57,26 @@ Key key_of(FlashCall const& call, bool backward, std::array<std::int64_t, 3> gra
           s.kv_heads,
           s.head_dim,
           static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(s.scale)),
-          static_cast<std::int64_t>(call.dtype),
-          call.query.row_stride,
-          call.key.row_stride,
+          static_cast<std::int64_t>(call.config.dtype),
+          call.in.query.row_stride,
+          call.in.key.row_stride,
           gradient_strides[0],
           gradient_strides[1],
-          gradient_strides[2] + (call.value.row_stride << 24),
+          gradient_strides[2] + (call.in.value.row_stride << 24),
           backward && device_settings().deterministic};
 }
 
 /// [B, H, T, D] over rows that hold all heads of a position.
 graph::Tensor_attributes rows_of(TensorId id, FlashCall const& call, int heads,
                                  std::int64_t stride) {
-  auto const& s = call.shape;
+  auto const& s = call.config.shape;
   return graph::Tensor_attributes()
       .set_uid(id)
       .set_dim({s.batch, heads, s.sequence, s.head_dim})
       .set_stride({s.sequence * stride, s.head_dim, stride, 1});
 }
 graph::Tensor_attributes log_sums_of(FlashCall const& call) {
-  auto const& s = call.shape;
+  auto const& s = call.config.shape;
   return graph::Tensor_attributes()
       .set_uid(lse_id)
       .set_dim({s.batch, s.heads, s.sequence, 1})
@@ -96,12 +96,12 @@ std::shared_ptr<graph::Graph> empty_graph(Dtype dtype) {
 }
 
 std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
-  auto const& s = call.shape;
+  auto const& s = call.config.shape;
   std::int64_t const packed = std::int64_t{s.heads} * s.head_dim;
-  auto out = empty_graph(call.dtype);
-  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.query.row_stride));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.key.row_stride)),
-             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.value.row_stride));
+  auto out = empty_graph(call.config.dtype);
+  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query.row_stride));
+  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key.row_stride)),
+             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value.row_stride));
   auto options = graph::SDPA_attributes()
                      .set_name("attention")
                      .set_generate_stats(true)
@@ -117,12 +117,12 @@ std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
 
 std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call,
                                              AttentionGradients const& gradients) {
-  auto const& s = call.shape;
+  auto const& s = call.config.shape;
   std::int64_t const packed = std::int64_t{s.heads} * s.head_dim;
-  auto out = empty_graph(call.dtype);
-  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.query.row_stride));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.key.row_stride)),
-             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.value.row_stride));
+  auto out = empty_graph(call.config.dtype);
+  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query.row_stride));
+  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key.row_stride)),
+             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value.row_stride));
   auto const mixed = out->tensor(rows_of(out_id, call, s.heads, packed)),
              dmixed = out->tensor(rows_of(dout_id, call, s.heads, packed));
   auto const log_sums = out->tensor(log_sums_of(call));
@@ -230,9 +230,9 @@ void* at(void const* data) { return const_cast<void*>(data); }
 
 bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse) {
   return CudnnAttention::of_process().run(stream, key_of(call, false, {}),
-                                          {{query_id, at(call.query.base)},
-                                           {key_id, at(call.key.base)},
-                                           {value_id, at(call.value.base)},
+                                          {{query_id, at(call.in.query.base)},
+                                           {key_id, at(call.in.key.base)},
+                                           {value_id, at(call.in.value.base)},
                                            {out_id, out},
                                            {lse_id, lse}},
                                           [&] { return forward_graph(call); });
@@ -244,9 +244,9 @@ bool cudnn_attention_backward(void* stream, FlashCall const& call,
       stream,
       key_of(call, true,
              {gradients.query.row_stride, gradients.key.row_stride, gradients.value.row_stride}),
-      {{query_id, at(call.query.base)},
-       {key_id, at(call.key.base)},
-       {value_id, at(call.value.base)},
+      {{query_id, at(call.in.query.base)},
+       {key_id, at(call.in.key.base)},
+       {value_id, at(call.in.value.base)},
        {out_id, at(saved.out.data())},
        {dout_id, at(saved.dout.data())},
        {lse_id, at(saved.lse.data())},
@@ -279,15 +279,15 @@ namespace tessera::kernels::detail {
 /// both directions on every architecture from Ampere on, operands at multiples of 16 bytes. Its
 /// dropout draws other random numbers than the host's.
 std::string why_not_cudnn(FlashCall const& call) {
-  auto const& s = call.shape;
-  if (call.dtype != Dtype::fp16 && call.dtype != Dtype::bf16)
-    return concat(name_of(call.dtype), "; it takes fp16 and bf16");
+  auto const& s = call.config.shape;
+  if (call.config.dtype != Dtype::fp16 && call.config.dtype != Dtype::bf16)
+    return concat(name_of(call.config.dtype), "; it takes fp16 and bf16");
   if (s.head_dim % 8 != 0 || s.head_dim > 128)
     return concat("heads of ", s.head_dim, " elements; it takes multiples of 8 up to 128");
-  if (call.drop.p > 0.0f)
-    return concat("a dropout of ", call.drop.p,
+  if (call.config.drop.p > 0.0f)
+    return concat("a dropout of ", call.config.drop.p,
                   " on attention weights (attn_pdrop); it would draw other numbers than the host");
-  for (auto const& x : {call.query, call.key, call.value})
+  for (auto const& x : {call.in.query, call.in.key, call.in.value})
     if (x.row_stride % 8 != 0 || reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0)
       return "operands that are not aligned to 16 bytes";
   if (cudnn_description().empty())

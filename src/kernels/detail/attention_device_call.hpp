@@ -19,28 +19,26 @@ inline FlashRows packed_flash_rows(AttentionShape const& shape, Dtype dtype, voi
 }
 
 struct FlashCall {
-  Dtype dtype;
-  AttentionShape shape;
-  AttentionInput query, key, value;
-  Dropout drop;
+  AttentionConfig config;
+  AttentionInput in;
 
+  FlashRows rows(void const* base, std::int64_t stride) const {
+    return flash_rows(config.shape, config.dtype, base, stride);
+  }
   FlashInput input() const {
-    auto const rows = [&](AttentionInput const& x) {
-      return flash_rows(shape, dtype, x.base, x.row_stride);
-    };
-    return {shape, rows(query), rows(key), rows(value), DropoutFactors(drop)};
+    return {config.shape, rows(in.query.base, in.query.row_stride),
+            rows(in.key.base, in.key.row_stride), rows(in.value.base, in.value.row_stride),
+            DropoutFactors(config.drop)};
   }
-  FlashRows to(AttentionOutput const& x) const {
-    return flash_rows(shape, dtype, x.base, x.row_stride);
-  }
+  FlashRows to(HeadsView const& x) const { return rows(x.base, x.row_stride); }
 };
 
 template <int Width, int Threads, class Run>
 void flash_forward(FlashCall const& call, void* out, float* lse, Run const& run) {
   using Rule = FlashForward<Width, Threads>;
   run("tessera::kernels::attention",
-      Rule{call.input(), packed_flash_rows(call.shape, call.dtype, out), lse,
-           Rule::tiles_of(call.shape.sequence)});
+      Rule{call.input(), packed_flash_rows(call.config.shape, call.config.dtype, out), lse,
+           Rule::tiles_of(call.config.shape.sequence)});
 }
 
 /// @p delta [B, heads, T] has been computed.
@@ -50,9 +48,9 @@ void flash_backward(FlashCall const& call, AttentionGradients const& gradients,
   using Queries = FlashQueryBackward<Width, Threads>;
   using Keys = FlashKeyBackward<Width, Threads>;
   FlashPair<Width, Threads> const pair{
-      {call.input(), packed_flash_rows(call.shape, call.dtype, saved.dout.data()),
+      {call.input(), packed_flash_rows(call.config.shape, call.config.dtype, saved.dout.data()),
        saved.lse.as<float>(), delta}};
-  std::int64_t const tiles = Queries::tiles_of(call.shape.sequence);
+  std::int64_t const tiles = Queries::tiles_of(call.config.shape.sequence);
   run("tessera::kernels::attention_backward_queries",
       Queries{pair, call.to(gradients.query), tiles});
   run("tessera::kernels::attention_backward_keys",
@@ -60,8 +58,9 @@ void flash_backward(FlashCall const& call, AttentionGradients const& gradients,
 }
 
 inline FlashDelta flash_delta(FlashCall const& call, AttentionSaved const& saved, float* delta) {
-  return {call.shape, packed_flash_rows(call.shape, call.dtype, saved.dout.data()),
-          packed_flash_rows(call.shape, call.dtype, saved.out.data()), delta};
+  return {call.config.shape,
+          packed_flash_rows(call.config.shape, call.config.dtype, saved.dout.data()),
+          packed_flash_rows(call.config.shape, call.config.dtype, saved.out.data()), delta};
 }
 
 /// call(width) with the narrowest width that holds a head, as a compile-time constant.

@@ -1,25 +1,24 @@
 #pragma once
-/// Attention on a CUDA stream; arguments as in the public header. On other queues it runs too,
-/// slower than the host's own tiles.
+/// Starts attention on a device: cuDNN's or the portable kernel (attention_device.hpp). The
+/// portable kernel also runs on host queues, slower than the host's own tiles.
 
-#include "tessera/kernels/attention.hpp"
+#include <string>
+
+#include "tessera/kernels/attention_backward.hpp"
+#include "tessera/kernels/device_settings.hpp"
 
 namespace tessera::kernels::detail {
 
-void attention_on_device(Queue& q, Dtype dtype, AttentionShape const& shape, TensorView out,
-                         TensorView lse, AttentionInput query, AttentionInput key,
-                         AttentionInput value, Dropout const& drop);
+enum class AttentionLibrary { portable, cudnn };
+/// The library for a call on CUDA. @p refusal: why cuDNN cannot compute it, empty when it can.
+/// @throws ConfigError when @p wanted is cudnn and cuDNN cannot compute the call
+AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& refusal);
 
-struct AttentionGradients {
-  AttentionOutput query, key, value;
-};
-struct AttentionSaved {
-  ConstTensorView dout, out, lse;
-};
+void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutput const& to,
+                         AttentionInput const& from);
 /// @p delta [B, heads, T] fp32, overwritten.
-void attention_backward_on_device(Queue& q, Dtype dtype, AttentionShape const& shape,
-                                  AttentionGradients const& gradients, AttentionSaved const& saved,
-                                  AttentionInput query, AttentionInput key, AttentionInput value,
-                                  Dropout const& drop, float* delta);
+void attention_backward_on_device(Queue& q, AttentionConfig const& config,
+                                  AttentionGradients const& to, AttentionInput const& from,
+                                  AttentionSaved const& saved, float* delta);
 
 }  // namespace tessera::kernels::detail

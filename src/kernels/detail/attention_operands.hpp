@@ -56,12 +56,16 @@ struct AttentionOperands {
   /// Of out and dout, [B, T, heads * head_dim].
   std::int64_t packed_stride() const { return std::int64_t{in.shape.heads} * in.shape.head_dim; }
 
-  AttentionOperands(AttentionShape const& shape, AttentionInput query, AttentionInput key,
-                    AttentionInput value, Dropout const& drop)
-      : in{shape, {}, {}, {}, DropoutFactors(drop)} {
-    in.query = rows(query.base, query.row_stride);
-    in.key = rows(key.base, key.row_stride);
-    in.value = rows(value.base, value.row_stride);
+  HeadRows<T> rows(HeadsView const& view) const { return rows(view.base, view.row_stride); }
+  HeadRows<T const> rows(ConstHeadsView const& view) const {
+    return rows(view.base, view.row_stride);
+  }
+
+  AttentionOperands(AttentionConfig const& config, AttentionInput const& from)
+      : in{config.shape, {}, {}, {}, DropoutFactors(config.drop)} {
+    in.query = rows(from.query);
+    in.key = rows(from.key);
+    in.value = rows(from.value);
   }
 };
 

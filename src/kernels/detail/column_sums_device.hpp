@@ -100,15 +100,20 @@ struct ColumnTile {
   }
 };
 
-/// The partial sums [parts, columns] of row blocks to their target: one team per 32 columns takes
-/// all of them.
+/// Partial sums [chunks, columns] fp32 of row chunks.
+struct ColumnPartials {
+  float const* data;
+  std::int64_t chunks, columns;
+};
+
+/// Sums partial sums into their target: one team per 32 columns processes all chunks.
 template <class Out, int Threads>
 using ColumnParts = ColumnTile<Out, float, 1, Threads>;
 
 template <class Out, int Threads>
-ColumnParts<Out, Threads> sum_of_column_parts(ColumnTarget<Out> const& to, float const* parts,
-                                              std::int64_t blocks, std::int64_t columns) {
-  return {to, parts, blocks, columns, blocks};
+ColumnParts<Out, Threads> sum_of_column_parts(ColumnTarget<Out> const& to,
+                                              ColumnPartials const& parts) {
+  return {to, parts.data, parts.chunks, parts.columns, parts.chunks};
 }
 
 }  // namespace tessera::kernels::detail

@@ -135,6 +135,13 @@ struct CallWithScratch {
   }
 };
 
+/// Whether this build's Kokkos has CUDA: for `if constexpr` around code that only such builds need.
+#ifdef KOKKOS_ENABLE_CUDA
+inline constexpr bool kokkos_has_cuda = true;
+#else
+inline constexpr bool kokkos_has_cuda = false;
+#endif
+
 #ifdef KOKKOS_ENABLE_CUDA
 /// The Kokkos execution space of a stream, created once per stream and destroyed when Kokkos
 /// finalizes.

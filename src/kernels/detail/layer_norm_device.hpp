@@ -1,7 +1,7 @@
 #pragma once
-/// Layer norm for teams of threads that keep their part of the rows in registers: thread i of a
-/// team has the columns i N .. i N + N - 1 (16 bytes) of some rows at the same time, so every input
-/// is read once.
+/// The device's traversal of layer norm: a team keeps its rows in registers. Thread i of a team has
+/// columns i N .. i N + N - 1 (16 bytes) of several rows, so every input is read once. The host's
+/// traversal is layer_norm.cpp.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace tessera::kernels::detail {
 
-/// Rows that a team has in flight.
+/// Rows that a team processes at the same time.
 inline constexpr int norm_rows = 4;
 
 /// The part of `norm_rows` rows that one thread holds.
@@ -103,8 +103,8 @@ struct TeamNormalize {
   }
 };
 
-/// sum = residual + dropout(branch), then its norm: of `sum` as rounded to T, which is what the
-/// backward pass will read.
+/// sum = residual + dropout(branch), then its norm: of `sum` as rounded to T, which the backward
+/// pass reads.
 template <class T, int Threads>
 struct TeamResidualNormalize {
   using Part = NormPart<T>;
@@ -144,9 +144,9 @@ struct TeamResidualNormalize {
   }
 };
 
-/// A block of rows for each team. With x^ = (x - mean) rstd and h = dout gamma:
-///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[block] = { sum dout x^, sum dout } [2, C]
-///   over the block's rows in their order.
+/// A chunk of rows per team. With x^ = (x - mean) rstd and h = dout gamma:
+///   din (+)= rstd (h - mean(h) - x^ mean(h x^)),   parts[chunk] = { sum dout x^, sum dout } [2, C]
+///   over the rows of the chunk in their order.
 template <class T, int Threads>
 struct TeamNormalizeBackward {
   using Part = NormPart<T>;
@@ -159,15 +159,15 @@ struct TeamNormalizeBackward {
   float const *mean, *rstd;
   T const* gamma;
   float* parts;
-  std::int64_t rows, columns, block;  ///< rows of a block, a multiple of norm_rows
+  std::int64_t rows, columns, chunk;  ///< rows per chunk, a multiple of norm_rows
   bool accumulate;
 
-  std::int64_t teams() const { return (rows + block - 1) / block; }
+  std::int64_t teams() const { return (rows + chunk - 1) / chunk; }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
-    std::int64_t const end = (index + 1) * block < rows ? (index + 1) * block : rows;
-    Part part{index * block, end, columns, std::int64_t{team.rank()} * width};
+    std::int64_t const end = (index + 1) * chunk < rows ? (index + 1) * chunk : rows;
+    Part part{index * chunk, end, columns, std::int64_t{team.rank()} * width};
     bool const mine = part.column < columns;
     Elements g;
     if (mine) g.read(gamma + part.column);
@@ -230,29 +230,45 @@ struct TeamNormalizeBackward {
   }
 };
 
-/// Rows of a block in the backward pass, by their number alone: at most 512 blocks (four teams of
-/// 128 threads on each multiprocessor of an H200 are 528), of 16 rows at least: then the partial
-/// sums, 8 bytes a column and block, are at most a twelfth of what is read and written.
+/// Rows per chunk in the backward pass, a function of the number of rows: at most 512 chunks (an
+/// H200 runs 528 teams of 128 threads, four per multiprocessor) of at least 16 rows. The partial
+/// sums, 8 bytes per column and chunk, are then at most a twelfth of the bytes read and written.
 inline std::int64_t rows_per_norm_chunk(std::int64_t rows) {
-  constexpr std::int64_t most_blocks = 512, fewest_rows = 16;
-  std::int64_t const each = std::max(fewest_rows, (rows + most_blocks - 1) / most_blocks);
+  constexpr std::int64_t max_chunks = 512, min_rows = 16;
+  std::int64_t const each = std::max(min_rows, (rows + max_chunks - 1) / max_chunks);
   return (each + norm_rows - 1) / norm_rows * norm_rows;
 }
 
-/// call(threads) with the smallest team that has a thread for every 16 bytes of a row, as a
-/// compile-time constant. @return false, and no call, when rows do not divide into such packs or
-/// there are too many of them.
+/// Threads of the smallest team that has a thread for every 16 bytes of a row; 0 when rows do not
+/// divide into such packs or have more than 512.
+template <class T>
+constexpr int norm_team_size(std::int64_t columns) {
+  std::int64_t const packs = columns / pack_of<T>;
+  if (columns % pack_of<T> != 0 || packs < 1 || packs > 512) return 0;
+  return packs <= 128 ? 128 : packs <= 256 ? 256 : 512;
+}
+/// Whether a team can keep rows of @p columns elements at these addresses in registers.
+template <class T, class... Data>
+bool fits_registers(std::int64_t columns, Data const*... data) {
+  return norm_team_size<T>(columns) > 0 && in_packs<pack_of<T>>(columns, data...);
+}
+/// call(threads) with norm_team_size() as a compile-time constant. @return false, and no call, when
+/// it is 0.
 template <class T, class Call>
 bool with_norm_team(std::int64_t columns, Call const& call) {
-  std::int64_t const packs = columns / pack_of<T>;
-  if (columns % pack_of<T> != 0 || packs < 1 || packs > 512) return false;
-  if (packs <= 128)
-    call(std::integral_constant<int, 128>());
-  else if (packs <= 256)
-    call(std::integral_constant<int, 256>());
-  else
-    call(std::integral_constant<int, 512>());
-  return true;
+  switch (norm_team_size<T>(columns)) {
+    case 128:
+      call(std::integral_constant<int, 128>());
+      return true;
+    case 256:
+      call(std::integral_constant<int, 256>());
+      return true;
+    case 512:
+      call(std::integral_constant<int, 512>());
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace tessera::kernels::detail

@@ -32,17 +32,17 @@ class CausalSelfAttention {
   /// Adds "<name>.c_attn.*" and "<name>.c_proj.*" to @p unit.
   CausalSelfAttention(UnitSpec& unit, std::string const& name, AttentionOptions const& options);
 
-  /// Everything before the output projection.
+  /// The part before the output projection.
   Saved mix(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = mixed * W + b.
   void project(PassContext const& pass, WeightLease const& weights, TensorView out,
                Saved const& saved) const;
   /// din [R, width] overwritten; it must not alias dout.
-  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
-                TensorView din, ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
+  void backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
+                ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 
  private:
-  kernels::AttentionShape shape(PassContext const& pass) const;
+  kernels::AttentionConfig config(PassContext const& pass) const;
   Dropout dropout(PassContext const& pass) const;
   std::int64_t qkv_width() const {
     return static_cast<std::int64_t>(options_.heads + 2 * options_.kv_heads) * options_.head_dim;

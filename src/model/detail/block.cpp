@@ -56,24 +56,22 @@ Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights,
   return saved;
 }
 
-void Block::backward(PassContext const& pass, WeightLease const& weights,
-                     GradientLease const& gradients, TensorView stream, ConstTensorView in,
-                     Saved const& saved) const {
+void Block::backward(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
+                     ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const scratch = pass.allocate(pass.positions(), options_.width);
   TensorView const dnormed = pass.allocate(pass.positions(), options_.width);
-  constexpr auto add = LayerNorm::InputGradient::add;
+  kernels::GradientTarget const dstream{stream, kernels::WriteMode::add};
 
   ConstTensorView const dmlp =
       branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output));
-  mlp_.backward(pass, weights, gradients, dnormed, dmlp, saved.normed_2, saved.mlp);
-  norm_2_.backward(pass, weights, gradients, stream, add, dnormed, saved.middle, saved.norm_2);
+  mlp_.backward(pass, leases, dnormed, dmlp, saved.normed_2, saved.mlp);
+  norm_2_.backward(pass, leases, dstream, dnormed, saved.middle, saved.norm_2);
 
   ConstTensorView const dattention =
       branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::attention_output));
-  attention_.backward(pass, weights, gradients, dnormed, dattention, saved.normed_1,
-                      saved.attention);
-  norm_1_.backward(pass, weights, gradients, stream, add, dnormed, in, saved.norm_1);
+  attention_.backward(pass, leases, dnormed, dattention, saved.normed_1, saved.attention);
+  norm_1_.backward(pass, leases, dstream, dnormed, in, saved.norm_1);
 }
 
 }  // namespace tessera::model::detail

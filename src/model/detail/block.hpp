@@ -36,8 +36,8 @@ class Block {
   Saved recompute(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                   ConstTensorView in) const;
   /// @p stream [R, width] holds the gradient of the output and receives that of the input.
-  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
-                TensorView stream, ConstTensorView in, Saved const& saved) const;
+  void backward(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
+                ConstTensorView in, Saved const& saved) const;
 
  private:
   Dropout dropout(PassContext const& pass, DropoutSite site) const;

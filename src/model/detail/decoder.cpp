@@ -99,7 +99,7 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
   TensorView const stream =
       pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
-  train_head(pass, settings.gradient_scale, inputs, losses, stream, hidden, params);
+  train_head(pass, settings.gradient_scale, {losses, stream}, hidden, inputs, params);
   backward_blocks(pass, settings, stream, params);
   backward_embedding(pass, inputs, stream, params);
   return place.losses.sum(compute, losses);
@@ -124,8 +124,8 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
   return hidden;
 }
 
-void Decoder::train_head(PassContext const& pass, float gradient_scale, Inputs const& inputs,
-                         TensorView losses, TensorView stream, ConstTensorView hidden,
+void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
+                         ConstTensorView hidden, Inputs const& inputs,
                          memory::ParamProvider& params) const {
   HeadWeights const weights =
       acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
@@ -136,8 +136,8 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, Inputs c
       .weight = weights.projection,
       .gradient = owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()],
       .accumulate = owner.accumulate()};
-  parts_.head.train(pass, weights.own, own, projection, gradient_scale, losses, stream, hidden,
-                    inputs.targets);
+  parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
+                    {hidden, inputs.targets});
   params.gradient_complete(head_unit(), pass.compute);
 }
 
@@ -155,7 +155,7 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
             if (settings.gradient_checkpointing)
               kept.saved = block.recompute(pass, weights,
                                            pass.allocate(pass.positions(), parts_.width), kept.in);
-            block.backward(pass, weights, gradients, stream, kept.in, kept.saved);
+            block.backward(pass, {weights, gradients}, stream, kept.in, kept.saved);
           });
     }
     params.gradient_complete(unit, pass.compute);
@@ -197,7 +197,7 @@ LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Que
   {
     HeadWeights const weights =
         acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
-    parts_.head.losses(pass, weights.own, weights.projection, losses, hidden, inputs.targets);
+    parts_.head.losses(pass, weights.own, weights.projection, losses, {hidden, inputs.targets});
   }
   return place.losses.sum(compute, losses);
 }

@@ -71,8 +71,8 @@ class Decoder final : public CausalLm {
                          memory::ParamProvider& params) const;
   TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
                              Inputs const& inputs, memory::ParamProvider& params);
-  void train_head(PassContext const& pass, float gradient_scale, Inputs const& inputs,
-                  TensorView losses, TensorView stream, ConstTensorView hidden,
+  void train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,
+                  ConstTensorView hidden, Inputs const& inputs,
                   memory::ParamProvider& params) const;
   void backward_blocks(PassContext const& pass, PassSettings const& settings, TensorView stream,
                        memory::ParamProvider& params);

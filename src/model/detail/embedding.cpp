@@ -33,10 +33,10 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
   if (!gradients.accumulate() && unused > 0)
     kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
-  kernels::embedding_backward(pass.compute, gradients[tokens_], dpositions.rows(0, used),
-                              gradients.accumulate(), gradients.accumulate(),
-                              dout.reshape({pass.batch, used, options_.width}), tokens,
-                              dropout(pass), {order, parts});
+  auto const mode = write_mode(gradients);
+  kernels::embedding_backward(
+      pass.compute, dropout(pass), {{gradients[tokens_], mode}, {dpositions.rows(0, used), mode}},
+      {dout.reshape({pass.batch, used, options_.width}), tokens, {order, parts}});
 }
 
 void Embedding::clear_positions(PassContext const& pass, GradientLease const& gradients) const {

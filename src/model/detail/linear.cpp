@@ -23,20 +23,19 @@ void Linear::forward(PassContext const& pass, WeightLease const& weights, Tensor
                  .gelu_input = gelu_input});
 }
 
-void Linear::backward(PassContext const& pass, WeightLease const& weights,
-                      GradientLease const& gradients, InputGradient din, ConstTensorView dout,
-                      ConstTensorView in) const {
+void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
+                      ConstTensorView dout, ConstTensorView in) const {
   bool const in_out = shape_.layout == WeightLayout::in_out;
-  kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = gradients.accumulate()},
-                gradients[weight_], in_out ? in : dout, in_out ? dout : in);
+  kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
+                leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
   if (shape_.bias != Bias::none) {
     ArenaScope const scope(pass.arena);
     TensorView const workspace =
         pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
-    kernels::bias_gradient(pass.compute, gradients[bias_], dout, gradients.accumulate(), workspace);
+    kernels::bias_gradient(pass.compute, leases.gradient(bias_), dout, workspace);
   }
   if (!din.out.empty())
-    kernels::gemm(pass.compute, {.transpose_b = in_out}, din.out, dout, weights[weight_],
+    kernels::gemm(pass.compute, {.transpose_b = in_out}, din.out, dout, leases.weights[weight_],
                   {.gelu_slope_at = din.gelu_input});
 }
 

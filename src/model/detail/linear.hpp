@@ -37,8 +37,8 @@ class Linear {
   void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                ConstTensorView in, TensorView gelu_input = {}) const;
   /// Weight and bias gradients as the lease says. din must not alias dout.
-  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
-                InputGradient din, ConstTensorView dout, ConstTensorView in) const;
+  void backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
+                ConstTensorView dout, ConstTensorView in) const;
 
   LinearShape const& shape() const { return shape_; }
 

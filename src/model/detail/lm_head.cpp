@@ -51,16 +51,17 @@ LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dt
 }
 
 void LmHead::score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
-                   TensorView losses, TensorView dlogits, TensorView logits, ConstTensorView normed,
-                   ConstTensorView targets) const {
-  kernels::gemm(pass.compute, {.transpose_b = true, .row_c = logits.dim(1)},
-                first_columns(logits, options_.vocabulary), normed, projection);
-  kernels::cross_entropy(pass.compute, losses, dlogits, logits, targets, gradient_scale,
-                         options_.vocabulary);
+                   Chunk const& chunk) const {
+  kernels::gemm(pass.compute, {.transpose_b = true, .row_c = chunk.logits.dim(1)},
+                first_columns(chunk.logits, options_.vocabulary), chunk.normed, projection);
+  kernels::cross_entropy(pass.compute,
+                         {.gradient_scale = gradient_scale, .vocabulary = options_.vocabulary},
+                         chunk.losses, chunk.dlogits, chunk.logits, chunk.targets);
 }
 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
-                    TensorView losses, ConstTensorView hidden, ConstTensorView targets) const {
+                    TensorView losses, Input const& from) const {
+  auto const& [hidden, targets] = from;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -68,30 +69,34 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights, ConstTe
   norm_.forward(pass, weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   for_chunks(rows, chunks.logits, [&](std::int64_t begin, std::int64_t count) {
-    score(pass, projection, 0.0f, losses.rows(begin, count), {}, logits.rows(0, count),
-          normed.rows(begin, count), targets.rows(begin, count));
+    score(pass, projection, 0.0f,
+          {losses.rows(begin, count),
+           {},
+           logits.rows(0, count),
+           normed.rows(begin, count),
+           targets.rows(begin, count)});
   });
 }
 
-void LmHead::train(PassContext const& pass, WeightLease const& weights,
-                   GradientLease const& gradients, Projection const& projection,
-                   float gradient_scale, TensorView losses, TensorView dhidden,
-                   ConstTensorView hidden, ConstTensorView targets) const {
+void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
+                   Projection const& projection, float gradient_scale, Output const& to,
+                   Input const& from) const {
+  auto const& [hidden, targets] = from;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate(rows, options_.width);
-  LayerNorm::Saved const saved = norm_.forward(pass, weights, normed, hidden);
+  LayerNorm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   TensorView const dlogits =
       pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunks.gradients, chunks.row);
   for_chunks(rows, chunks.gradients, [&](std::int64_t first, std::int64_t group) {
     for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
       std::int64_t const begin = first + at;
-      score(pass, projection.weight, gradient_scale, losses.rows(begin, count),
-            dlogits.rows(at, count), logits.rows(0, count), normed.rows(begin, count),
-            targets.rows(begin, count));
+      score(pass, projection.weight, gradient_scale,
+            {to.losses.rows(begin, count), dlogits.rows(at, count), logits.rows(0, count),
+             normed.rows(begin, count), targets.rows(begin, count)});
     });
     TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
     kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart,
@@ -102,8 +107,7 @@ void LmHead::train(PassContext const& pass, WeightLease const& weights,
                    .row_a = chunks.row},
                   projection.gradient, dpart, normed.rows(first, group));
   });
-  norm_.backward(pass, weights, gradients, dhidden, LayerNorm::InputGradient::overwrite, dnormed,
-                 hidden, saved);
+  norm_.backward(pass, leases, {to.dhidden}, dnormed, hidden, saved);
 }
 
 void LmHead::logits(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,

@@ -1,6 +1,6 @@
 #pragma once
-/// Final norm, projection to the vocabulary and cross-entropy, in chunks of rows so that logits
-/// never exist as a whole.
+/// Final norm, projection to the vocabulary and cross-entropy, in chunks of rows, so that the
+/// complete logits are never in memory.
 
 #include <optional>
 #include <string>
@@ -35,13 +35,21 @@ class LmHead {
   /// Position of the head's own projection in its unit; empty when it is tied to the embedding.
   std::optional<std::size_t> projection() const { return projection_; }
 
-  /// losses [R] fp32 of hidden [R, width] against targets [R] int32 (negative: no target).
+  struct Input {
+    ConstTensorView hidden;   ///< [R, width]
+    ConstTensorView targets;  ///< [R] int32; negative: no target
+  };
+  struct Output {
+    TensorView losses;     ///< [R] fp32, overwritten
+    TensorView dhidden{};  ///< [R, width], overwritten, scaled by the gradient scale
+  };
+
+  /// losses [R] fp32, overwritten.
   void losses(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
-              TensorView losses, ConstTensorView hidden, ConstTensorView targets) const;
-  /// The same, and gradients: dhidden [R, width] overwritten, scaled by @p gradient_scale.
-  void train(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
-             Projection const& projection, float gradient_scale, TensorView losses,
-             TensorView dhidden, ConstTensorView hidden, ConstTensorView targets) const;
+              TensorView losses, Input const& from) const;
+  /// The same, and the gradients of the hidden states, the projection and the norm.
+  void train(PassContext const& pass, BackwardLeases const& leases, Projection const& projection,
+             float gradient_scale, Output const& to, Input const& from) const;
   /// logits [R, V] fp32.
   void logits(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
               TensorView out, ConstTensorView hidden) const;
@@ -66,10 +74,13 @@ class LmHead {
     return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::memory_space_of(pass.compute),
                       options_.chunk_bytes);
   }
-  /// Logits of some rows of @p normed, and their losses and gradients (@p dlogits may be empty).
+  /// One chunk of rows.
+  struct Chunk {
+    TensorView losses, dlogits, logits;  ///< dlogits may be empty
+    ConstTensorView normed, targets;
+  };
   void score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
-             TensorView losses, TensorView dlogits, TensorView logits, ConstTensorView normed,
-             ConstTensorView targets) const;
+             Chunk const& chunk) const;
 
   LayerNorm norm_;
   Options options_;

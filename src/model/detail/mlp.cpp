@@ -23,13 +23,12 @@ void Mlp::project(PassContext const& pass, WeightLease const& weights, TensorVie
   project_.forward(pass, weights, out, saved.activated);
 }
 
-void Mlp::backward(PassContext const& pass, WeightLease const& weights,
-                   GradientLease const& gradients, TensorView din, ConstTensorView dout,
-                   ConstTensorView in, Saved const& saved) const {
+void Mlp::backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
+                   ConstTensorView dout, ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
   TensorView const dinner = pass.allocate(pass.positions(), expand_.shape().out);
-  project_.backward(pass, weights, gradients, {dinner, saved.before}, dout, saved.activated);
-  expand_.backward(pass, weights, gradients, din, dinner, in);
+  project_.backward(pass, leases, {dinner, saved.before}, dout, saved.activated);
+  expand_.backward(pass, leases, din, dinner, in);
 }
 
 }  // namespace tessera::model::detail

@@ -31,8 +31,8 @@ class Mlp {
   void project(PassContext const& pass, WeightLease const& weights, TensorView out,
                Saved const& saved) const;
   /// din [R, width] overwritten; it must not alias dout.
-  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
-                TensorView din, ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
+  void backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
+                ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
 
  private:
   Linear expand_;

@@ -1,9 +1,10 @@
 #pragma once
-/// Normalization of rows with a learned gain and offset.
+/// Layer normalization of rows with learned gamma and beta.
 
 #include <string>
 
 #include "detail/pass.hpp"
+#include "tessera/kernels/layer_norm.hpp"
 
 namespace tessera::model::detail {
 
@@ -13,7 +14,7 @@ class LayerNorm {
   struct Saved {
     TensorView mean, rstd;  ///< [R] fp32
   };
-  /// End of a residual branch, added before normalizing: sum = residual + dropout(branch).
+  /// End of a residual branch, added before the norm: sum = residual + dropout(branch).
   struct Residual {
     TensorView sum;  ///< overwritten
     ConstTensorView residual;
@@ -31,13 +32,13 @@ class LayerNorm {
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 Residual const& in) const;
 
-  enum class InputGradient { overwrite, add };
-  /// din [R, width] overwritten or added to; parameter gradients as the lease says.
-  void backward(PassContext const& pass, WeightLease const& weights, GradientLease const& gradients,
-                TensorView din, InputGradient mode, ConstTensorView dout, ConstTensorView in,
+  /// din [R, width]; parameter gradients as the lease says.
+  void backward(PassContext const& pass, BackwardLeases const& leases,
+                kernels::GradientTarget const& din, ConstTensorView dout, ConstTensorView in,
                 Saved const& saved) const;
 
  private:
+  kernels::LayerNormWeights weights_of(WeightLease const& weights) const;
   Saved allocate(PassContext const& pass, std::int64_t rows) const {
     return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
   }

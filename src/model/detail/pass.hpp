@@ -1,5 +1,5 @@
 #pragma once
-/// What a forward or backward pass over one micro-batch hands to every layer.
+/// The pass context: what a forward or backward pass over one micro-batch gives to every layer.
 
 #include <cstdint>
 #include <string>
@@ -25,8 +25,7 @@ using memory::TensorView;
 using memory::UnitSpec;
 using memory::WeightLease;
 
-/// Places where a model drops activations; with the layer and the step they name a stream of random
-/// numbers.
+/// The sites where a model applies dropout. Site, layer and step name a stream of random numbers.
 enum class DropoutSite : std::uint64_t {
   embedding,
   attention_weights,
@@ -36,8 +35,7 @@ enum class DropoutSite : std::uint64_t {
 
 struct PassContext {
   Queue& compute;
-  Arena& arena;  ///< activations that backward needs stay; what a layer needs for itself is rolled
-                 ///< back before it returns
+  Arena& arena;  ///< keeps activations that backward needs; a layer rolls back its temporaries
   Dtype dtype;   ///< of weights and activations
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
@@ -49,7 +47,7 @@ struct PassContext {
 
   std::int64_t positions() const { return batch * sequence; }
 
-  /// Names what a part of layer @p layer gives to the queue, for Queue::run_as_graph().
+  /// Names the kernels of one part of layer @p layer, for Queue::run_as_graph().
   std::string shape(char const* part, std::size_t layer) const {
     return concat(part, " of layer ", layer, ", ", batch, " x ", sequence,
                   dropout_on ? ", dropout" : "", recomputes ? ", recomputing" : "");
@@ -62,9 +60,9 @@ struct PassContext {
     return arena.allocate(Dtype::fp32, {numel});
   }
 
-  /// The random numbers of one site: its stream is a function of (step, layer, site), its first
-  /// element of the row in the global batch, so the mask of a row is the same however rows are
-  /// dealt to ranks and micro-batches.
+  /// The random numbers of one site. The stream is a function of (step, layer, site); the first
+  /// element depends on the row in the global batch. A row's mask is therefore the same for every
+  /// split of the batch into ranks and micro-batches.
   Dropout dropout(double p, int layer, DropoutSite site, std::int64_t elements_per_row) const {
     if (!dropout_on || p == 0.0) return {};
     return {.p = static_cast<float>(p),
@@ -75,7 +73,22 @@ struct PassContext {
   }
 };
 
-/// Frees what a scope takes from the arena.
+/// Whether the gradients of a lease hold values already.
+inline kernels::WriteMode write_mode(GradientLease const& gradients) {
+  return gradients.accumulate() ? kernels::WriteMode::add : kernels::WriteMode::overwrite;
+}
+
+/// The leases of one unit that a backward pass reads and writes.
+struct BackwardLeases {
+  WeightLease const& weights;
+  GradientLease const& gradients;
+
+  kernels::WriteMode mode() const { return write_mode(gradients); }
+  /// The gradient of parameter @p i of the unit.
+  kernels::GradientTarget gradient(std::size_t i) const { return {gradients[i], mode()}; }
+};
+
+/// Rolls the arena back at the end of a scope.
 class ArenaScope {
  public:
   explicit ArenaScope(Arena& arena) : arena_(arena), mark_(arena.mark()) {}
