@@ -9,10 +9,10 @@
 namespace tessera {
 namespace {
 
-/// Bits of an affinity mask: more than any kernel supports today.
-constexpr int most_cores = 8192;
+/// Bits of an affinity mask; no kernel supports more cores today.
+constexpr int max_cores = 8192;
 struct Mask {
-  alignas(cpu_set_t) unsigned char bits[most_cores / 8] = {};
+  alignas(cpu_set_t) unsigned char bits[max_cores / 8] = {};
   cpu_set_t* get() { return reinterpret_cast<cpu_set_t*>(bits); }
 };
 
@@ -20,7 +20,7 @@ std::vector<int> cores_of_thread() {
   Mask mask;
   std::vector<int> cores;
   if (sched_getaffinity(0, sizeof mask.bits, mask.get()) == 0)
-    for (int c = 0; c < most_cores; ++c)
+    for (int c = 0; c < max_cores; ++c)
       if (CPU_ISSET_S(static_cast<std::size_t>(c), sizeof mask.bits, mask.get()))
         cores.push_back(c);
   if (cores.empty()) cores.push_back(0);

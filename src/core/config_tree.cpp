@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t max_bytes = std::size_t{64} << 20;
 constexpr std::size_t max_depth = 64;
-/// A value takes 40 to 72 bytes and as little as two characters of text: this bounds the memory of
-/// a hostile document.
+/// A value takes 40 to 72 bytes of memory and as little as two characters of text: this bounds the
+/// memory that a hostile document can take.
 constexpr std::size_t max_values = 4'000'000;
 
 /// Builds a ConfigTree from nlohmann's SAX events; refuses duplicate keys and deep nesting.
@@ -42,7 +42,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& v) override {
     TESSERA_VALIDATE(stack_.back().seen.insert(v).second, DataError, source_, ": the key '", v,
-                     "' stands twice in one object; remove one of them");
+                     "' appears twice in one object; remove one of them");
     stack_.back().key = std::move(v);
     return true;
   }
@@ -110,8 +110,7 @@ std::size_t skip_string(std::string_view text, std::size_t at) {
 }
 
 /// Strict JSON from relaxed: comments become blanks, commas before a closing bracket go, and a
-/// comma that is missing at the end of a line is put there. Line numbers stay; strings are left
-/// alone.
+/// comma that is missing at the end of a line is added. Line numbers stay; strings do not change.
 std::string relax(std::string_view text) {
   std::string out;
   out.reserve(text.size() + 16);
@@ -273,21 +272,21 @@ std::size_t ConfigTree::size() const {
   return is_object() ? as_object().size() : 0;
 }
 
-std::int64_t ConfigTree::get_int(std::string_view key, std::int64_t otherwise) const {
+std::int64_t ConfigTree::get_int(std::string_view key, std::int64_t default_value) const {
   auto const* found = find(key);
-  return found && !found->is_null() ? found->as_int() : otherwise;
+  return found && !found->is_null() ? found->as_int() : default_value;
 }
-double ConfigTree::get_double(std::string_view key, double otherwise) const {
+double ConfigTree::get_double(std::string_view key, double default_value) const {
   auto const* found = find(key);
-  return found && !found->is_null() ? found->as_double() : otherwise;
+  return found && !found->is_null() ? found->as_double() : default_value;
 }
-bool ConfigTree::get_bool(std::string_view key, bool otherwise) const {
+bool ConfigTree::get_bool(std::string_view key, bool default_value) const {
   auto const* found = find(key);
-  return found && !found->is_null() ? found->as_bool() : otherwise;
+  return found && !found->is_null() ? found->as_bool() : default_value;
 }
-std::string ConfigTree::get_string(std::string_view key, std::string const& otherwise) const {
+std::string ConfigTree::get_string(std::string_view key, std::string const& default_value) const {
   auto const* found = find(key);
-  return found && !found->is_null() ? found->as_string() : otherwise;
+  return found && !found->is_null() ? found->as_string() : default_value;
 }
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <ctime>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/host.hpp"
@@ -35,8 +34,9 @@ void sync_directory(fs::path const& directory) {
 
 void write_file_atomically(fs::path const& file, std::string const& text) {
   fs::path temporary = file;
-  temporary += concat(".tmp.", host_name(), "-", ::getpid(),
-                      "-0");  // whose it is, for who finds it after a kill
+  temporary +=
+      concat(".tmp.", host_name(), "-", ::getpid(),
+             "-0");  // names the owner, so that a leftover of a killed process can be removed
   int const d = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (d < 0) throw IoError(with_errno("cannot create " + temporary.string(), errno));
   try {
@@ -55,15 +55,6 @@ void write_file_atomically(fs::path const& file, std::string const& text) {
         with_errno(concat("cannot rename ", temporary.string(), " to ", file.string()), why));
   }
   sync_directory(file.parent_path());
-}
-
-std::string utc_timestamp() {
-  std::time_t const now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
 }
 
 }  // namespace tessera

@@ -48,7 +48,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-/// The file is added to, so that a requeued job keeps what its earlier attempts said.
+/// Opened for appending, so that a requeued job keeps the lines of its earlier attempts.
 spdlog::sink_ptr file_of(Settings const& settings) {
   std::string number = std::to_string(settings.rank);
   number.insert(0, 5 - std::min<std::size_t>(5, number.size()), '0');
@@ -79,8 +79,7 @@ void configure(Settings const& settings) {
   sinks[0]->set_level(level);
   s.logger->set_level(settings.directory.empty() ? level : spdlog::level::debug);
   if (!settings.directory.empty()) sinks.push_back(file_of(settings));
-  if (settings.rank != 0)
-    s.prefix = "[rank " + std::to_string(settings.rank) + " " + settings.host + "] ";
+  s.prefix = settings.rank == 0 ? "" : concat("[rank ", settings.rank, " ", settings.host, "] ");
 }
 
 void debug(std::string const& message) { write(spdlog::level::debug, "", message); }

@@ -8,11 +8,11 @@ SharedLibrary::SharedLibrary(std::vector<std::string> const& files) {
   for (auto const& file : files) {
     handle_ = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle_) {
-      refusal_.clear();
+      load_error_.clear();
       return;
     }
     char const* const said = dlerror();
-    if (refusal_.empty()) refusal_ = said ? said : file + " cannot be loaded";
+    if (load_error_.empty()) load_error_ = said ? said : file + " cannot be loaded";
   }
 }
 

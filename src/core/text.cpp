@@ -15,13 +15,13 @@ std::string with_commas(std::int64_t value) {
 }
 
 std::string printable(std::string text) {
-  constexpr std::size_t most = std::size_t{16} << 10;
-  if (text.size() > most)
-    text = fmt::format("{} ... ({} bytes)", text.substr(0, most), text.size());
+  constexpr std::size_t max_bytes = std::size_t{16} << 10;
+  if (text.size() > max_bytes)
+    text = fmt::format("{} ... ({} bytes)", text.substr(0, max_bytes), text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     auto const c = static_cast<unsigned char>(text[i]);
     if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F) text[i] = '?';
-    // U+0080 to U+009F, which some terminals obey too
+    // U+0080 to U+009F: control characters for some terminals
     if (c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
         static_cast<unsigned char>(text[i + 1]) < 0xA0)
       text[i] = text[i + 1] = '?';
@@ -31,6 +31,13 @@ std::string printable(std::string text) {
 
 std::string plural(std::int64_t count, std::string const& noun) {
   return count == 1 ? noun : noun + "s";
+}
+
+std::string join(std::vector<std::string> const& words, std::string_view separator) {
+  std::string out;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    out.append(i > 0 ? separator : "").append(words[i]);
+  return out;
 }
 
 std::string human_bytes(std::int64_t bytes) {

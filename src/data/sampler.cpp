@@ -12,7 +12,7 @@ namespace tessera::data {
 namespace {
 
 constexpr std::uint64_t sampler_stream =
-    0x53414D50ull << 32;  // "SAMP": sets these numbers apart from dropout's and initialisation's
+    0x53414D50ull << 32;  // "SAMP": a Philox stream apart from those of dropout and initialization
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
 
@@ -34,8 +34,8 @@ std::vector<std::uint32_t> shuffled(std::int64_t samples, std::uint64_t seed, st
 
 void check(SamplerConfig const& c) {
   TESSERA_VALIDATE(c.ranks > 0 && c.micro_batch > 0 && c.accumulation_steps > 0, ConfigError,
-                   "cannot deal samples to ", c.ranks, " ranks in micro-batches of ", c.micro_batch,
-                   " with ", c.accumulation_steps,
+                   "cannot distribute samples to ", c.ranks, " ranks in micro-batches of ",
+                   c.micro_batch, " with ", c.accumulation_steps,
                    " accumulation steps; all three must be positive");
   TESSERA_VALIDATE(c.max_steps > 0 || (std::isfinite(c.epochs) && c.epochs > 0), ConfigError,
                    "num_train_epochs is ", c.epochs, " and max_steps is ", c.max_steps,
@@ -51,54 +51,56 @@ void check(SamplerConfig const& c) {
 
 Sampler::Sampler(SamplerConfig const& config) : config_(config) {
   check(config);
-  bool const drop = config.last_round == LastRound::drop;
+  bool const drop = config.last_micro_step == LastMicroStep::drop;
   std::int64_t const batches =
       drop ? config.samples / config.micro_batch : ceil_divide(config.samples, config.micro_batch);
-  rounds_ = drop ? batches / config.ranks : ceil_divide(batches, config.ranks);
+  micro_steps_per_epoch_ = drop ? batches / config.ranks : ceil_divide(batches, config.ranks);
   TESSERA_VALIDATE(
-      rounds_ > 0, DataError, config.samples, " samples do not fill one round of ", config.ranks,
-      " ranks times ", config.micro_batch,
-      " samples, and dataloader_drop_last leaves out what does not; turn it off, use a smaller "
+      micro_steps_per_epoch_ > 0, DataError, config.samples,
+      " samples do not fill one micro-step of ", config.ranks, " ranks times ", config.micro_batch,
+      " samples, and dataloader_drop_last drops an incomplete one; turn it off, use a smaller "
       "micro-batch or fewer ranks, or give more text");
-  steps_per_epoch_ = ceil_divide(rounds_, config.accumulation_steps);
+  steps_per_epoch_ = ceil_divide(micro_steps_per_epoch_, config.accumulation_steps);
   total_steps_ = config.max_steps > 0 ? config.max_steps
                                       : static_cast<std::int64_t>(std::ceil(
                                             config.epochs * static_cast<double>(steps_per_epoch_)));
 }
 
-StepPlace Sampler::place(std::int64_t step) const {
-  StepPlace place;
-  place.epoch = step / steps_per_epoch_;
-  place.first_round = step % steps_per_epoch_ * config_.accumulation_steps;
-  place.rounds = std::min(config_.accumulation_steps, rounds_ - place.first_round);
-  place.epochs_done =
-      static_cast<double>(place.epoch) +
-      static_cast<double>(place.first_round + place.rounds) / static_cast<double>(rounds_);
-  return place;
+StepPosition Sampler::position(std::int64_t step) const {
+  StepPosition position;
+  position.epoch = step / steps_per_epoch_;
+  position.first_micro_step = step % steps_per_epoch_ * config_.accumulation_steps;
+  position.micro_steps =
+      std::min(config_.accumulation_steps, micro_steps_per_epoch_ - position.first_micro_step);
+  position.epochs_completed =
+      static_cast<double>(position.epoch) +
+      static_cast<double>(position.first_micro_step + position.micro_steps) /
+          static_cast<double>(micro_steps_per_epoch_);
+  return position;
 }
 
-/// Rows of all ranks in one round.
-std::int64_t Sampler::round_rows(std::int64_t round) const {
+/// Samples of all ranks in one micro-step.
+std::int64_t Sampler::samples_of_micro_step(std::int64_t micro_step) const {
   std::int64_t const full = config_.ranks * config_.micro_batch;
-  bool const filled = config_.last_round == LastRound::fill && config_.ranks > 1;
-  return filled ? full : std::min(full, config_.samples - round * full);
+  bool const filled = config_.last_micro_step == LastMicroStep::fill && config_.ranks > 1;
+  return filled ? full : std::min(full, config_.samples - micro_step * full);
 }
 
-std::int64_t Sampler::rows(std::int64_t step) const {
-  StepPlace const here = place(step);
-  return (here.rounds - 1) * config_.ranks * config_.micro_batch +
-         round_rows(here.first_round + here.rounds - 1);
+std::int64_t Sampler::samples(std::int64_t step) const {
+  StepPosition const here = position(step);
+  return (here.micro_steps - 1) * config_.ranks * config_.micro_batch +
+         samples_of_micro_step(here.first_micro_step + here.micro_steps - 1);
 }
 
-MicroBatch Sampler::micro_batch(std::int64_t round, int rank) const {
-  std::int64_t const first_of_round = round * config_.ranks * config_.micro_batch;
-  std::int64_t const begin = first_of_round + rank * config_.micro_batch;
+MicroBatch Sampler::micro_batch(std::int64_t micro_step, int rank) const {
+  std::int64_t const first_sample = micro_step * config_.ranks * config_.micro_batch;
+  std::int64_t const begin = first_sample + rank * config_.micro_batch;
   std::int64_t const end =
-      std::min(begin + config_.micro_batch, first_of_round + round_rows(round));
+      std::min(begin + config_.micro_batch, first_sample + samples_of_micro_step(micro_step));
   MicroBatch out;
   for (std::int64_t at = begin; at < end; ++at) {
     std::int64_t const position =
-        at % config_.samples;  // past the end: again from the start of the epoch's order
+        at % config_.samples;  // past the end: from the start of the epoch's order
     out.push_back(permutation_.empty() ? position
                                        : permutation_[static_cast<std::size_t>(position)]);
   }
@@ -113,11 +115,11 @@ void Sampler::prepare_epoch(std::int64_t epoch) {
 
 std::vector<MicroBatch> Sampler::micro_batches(std::int64_t step, int rank) {
   TESSERA_EXPECT(step >= 0 && rank >= 0 && rank < config_.ranks);
-  StepPlace const here = place(step);
+  StepPosition const here = position(step);
   prepare_epoch(here.epoch);
   std::vector<MicroBatch> out;
-  for (std::int64_t k = 0; k < here.rounds; ++k)
-    out.push_back(micro_batch(here.first_round + k, rank));
+  for (std::int64_t k = 0; k < here.micro_steps; ++k)
+    out.push_back(micro_batch(here.first_micro_step + k, rank));
   return out;
 }
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <vector>
 
-#include "detail/block_file.hpp"
 #include "detail/hash.hpp"
 #include "detail/record_reader.hpp"
+#include "detail/sequence_file.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 
@@ -16,29 +16,29 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t records_per_batch =
-    1000;  // datasets' map(batched=True): group_texts sees that many at a time
+    1000;  // datasets' map(batched=True) passes this many to group_texts
 
-void check(BlockRequest const& request) {
+void check(SequenceRequest const& request) {
   TESSERA_VALIDATE(request.block_size >= 2, ConfigError, "block_size is ", request.block_size,
-                   "; a block needs at least 2 tokens, one to predict from and one to predict");
+                   "; it must be at least 2, one token to predict from and one to predict");
   TESSERA_VALIDATE(request.part.percent >= 0 && request.part.percent <= 100, ConfigError,
                    "validation_split_percentage is ", request.part.percent,
                    "; it must be from 0 to 100");
 }
 
-/// All that decides the ids besides the text's bytes.
-std::string describe(BlockRequest const& r, Tokenizer const& tokenizer) {
-  return concat("blocks ", BlockFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size, ' ',
-                static_cast<int>(r.part.kind), ' ', r.part.percent, ' ',
+/// Everything that determines the ids, except the text's bytes.
+std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
+  return concat("blocks ", SequenceFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size,
+                ' ', static_cast<int>(r.part.kind), ' ', r.part.percent, ' ',
                 static_cast<int>(r.line_breaks), ' ', r.text.extension().string());
 }
 
-std::uint64_t request_key(BlockRequest const& request, Tokenizer const& tokenizer) {
+std::uint64_t request_key(SequenceRequest const& request, Tokenizer const& tokenizer) {
   return detail::xxh3(concat(describe(request, tokenizer), ' ',
                              fs::absolute(request.text).lexically_normal().string()));
 }
 
-std::uint64_t fingerprint_of(BlockRequest const& request, Tokenizer const& tokenizer) {
+std::uint64_t fingerprint_of(SequenceRequest const& request, Tokenizer const& tokenizer) {
   return detail::xxh3(
       concat(describe(request, tokenizer), ' ', detail::xxh3_of_file(request.text)));
 }
@@ -48,7 +48,7 @@ struct RecordRange {
   std::int64_t begin, end;
 };
 
-RecordRange find_range(BlockRequest const& request) {
+RecordRange find_range(SequenceRequest const& request) {
   constexpr std::int64_t no_end = std::numeric_limits<std::int64_t>::max();
   if (request.part.kind == RecordPart::Kind::all) return {0, no_end};
   auto const reader = detail::open_records(request.text, request.line_breaks);
@@ -60,11 +60,11 @@ RecordRange find_range(BlockRequest const& request) {
                                                       : RecordRange{boundary, no_end};
 }
 
-/// Cuts batches of records into blocks.
-class Grouper {
+/// Sequence packing: concatenates batches of records and cuts them into sequences.
+class SequencePacker {
  public:
-  Grouper(Tokenizer const& tokenizer, BlockWriter& out, std::int64_t block_size)
-      : tokenizer_(tokenizer), out_(out), block_size_(static_cast<std::size_t>(block_size)) {}
+  SequencePacker(Tokenizer const& tokenizer, SequenceWriter& out, std::int64_t length)
+      : tokenizer_(tokenizer), out_(out), length_(static_cast<std::size_t>(length)) {}
 
   void add(std::string const& record) {
     tokenizer_.encode(record, batch_);
@@ -73,7 +73,7 @@ class Grouper {
   void end_batch() {
     tokens_ += static_cast<std::int64_t>(batch_.size());
     largest_batch_ = std::max(largest_batch_, batch_.size());
-    out_.append(std::span(batch_).first(batch_.size() / block_size_ * block_size_));
+    out_.append(std::span(batch_).first(batch_.size() / length_ * length_));
     batch_.clear();
   }
   std::int64_t records() const { return records_; }
@@ -82,39 +82,39 @@ class Grouper {
 
  private:
   Tokenizer const& tokenizer_;
-  BlockWriter& out_;
-  std::size_t block_size_, largest_batch_ = 0;
+  SequenceWriter& out_;
+  std::size_t length_, largest_batch_ = 0;
   std::vector<std::int32_t> batch_;
   std::int64_t records_ = 0, tokens_ = 0;
 };
 
 std::string name_of(RecordPart const& part) {
   if (part.kind == RecordPart::Kind::all) return "";
-  return concat(part.kind == RecordPart::Kind::first ? " (the first " : " (what follows the first ",
+  return concat(part.kind == RecordPart::Kind::first ? " (the first " : " (all but the first ",
                 part.percent, " % of the records)");
 }
 
-void build(BlockRequest const& request, Tokenizer const& tokenizer, std::uint64_t fingerprint) {
+void build(SequenceRequest const& request, Tokenizer const& tokenizer, std::uint64_t fingerprint) {
   RecordRange const range = find_range(request);
-  BlockWriter out(cache_file(request, tokenizer), request.block_size);
-  Grouper grouper(tokenizer, out, request.block_size);
+  SequenceWriter out(cache_file(request, tokenizer), request.block_size);
+  SequencePacker packer(tokenizer, out, request.block_size);
   auto const reader = detail::open_records(request.text, request.line_breaks);
   std::string record;
   for (std::int64_t i = 0; i < range.end && reader->next(record); ++i)
-    if (i >= range.begin) grouper.add(record);
-  grouper.end_batch();
+    if (i >= range.begin) packer.add(record);
+  packer.end_batch();
   std::string const name = request.text.string() + name_of(request.part);
-  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", grouper.records(), " records with ",
-                   grouper.tokens(), " tokens, which do not fill one block of ", request.block_size,
-                   " (each ", records_per_batch,
-                   " records are cut on their own); give more text, or a block_size of at most ",
-                   grouper.largest_batch());
+  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", packer.records(), " records with ",
+                   packer.tokens(), " tokens, which do not fill one sequence of ",
+                   request.block_size, " (every ", records_per_batch,
+                   " records are packed separately); give more text, or a block_size of at most ",
+                   packer.largest_batch());
   if (reader->replacements() > 0)
-    log::warning(concat(request.text.string(), " is not UTF-8 in ", reader->replacements(),
-                        " places; U+FFFD stands for them"));
-  out.commit(grouper.records(), grouper.tokens(), request_key(request, tokenizer), fingerprint);
-  log::info(concat("tokenised ", name, ": ", grouper.records(), " records, ", grouper.tokens(),
-                   " tokens, ", out.count(), " blocks of ", request.block_size));
+    log::warning(concat(request.text.string(), " is not valid UTF-8 in ", reader->replacements(),
+                        " places; each is replaced by U+FFFD"));
+  out.commit(packer.records(), packer.tokens(), request_key(request, tokenizer), fingerprint);
+  log::info(concat("tokenized ", name, ": ", packer.records(), " records, ", packer.tokens(),
+                   " tokens, ", out.count(), " sequences of ", request.block_size));
 }
 
 }  // namespace
@@ -124,45 +124,45 @@ std::int64_t split_boundary(std::int64_t records, int percent) {
       std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
 }
 
-fs::path cache_file(BlockRequest const& request, Tokenizer const& tokenizer) {
+fs::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer) {
   char name[64];
   std::snprintf(name, sizeof name, "blocks_%016llx.tsrb",
                 static_cast<unsigned long long>(request_key(request, tokenizer)));
   return request.cache_folder / name;
 }
 
-TokenBlocks build_or_open_blocks(BlockRequest const& request, Tokenizer const& tokenizer) {
+TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
   check(request);
   std::uint64_t const fingerprint = fingerprint_of(request, tokenizer),
                       key = request_key(request, tokenizer);
   fs::path const file = cache_file(request, tokenizer);
   if (fs::exists(file)) {
     try {
-      TokenBlocks blocks = BlockFile::open(file, key, BlockFile::Check::ids_too);
-      if (blocks.fingerprint() == fingerprint) return blocks;
-      log::info(concat(request.text.string(), " has changed; its blocks are made anew"));
+      TokenSequences sequences = SequenceFile::open(file, key, SequenceFile::Check::ids_too);
+      if (sequences.fingerprint() == fingerprint) return sequences;
+      log::info(concat(request.text.string(), " has changed; tokenizing it again"));
     } catch (DataError const& e) {
-      log::warning(concat(e.what(), "; it is made anew"));
+      log::warning(concat(e.what(), "; tokenizing the text again"));
     }
   }
   build(request, tokenizer, fingerprint);
-  return BlockFile::open(file, key, BlockFile::Check::header);
+  return SequenceFile::open(file, key, SequenceFile::Check::header);
 }
 
-TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer) {
+TokenSequences open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
   check(request);
-  return BlockFile::open(cache_file(request, tokenizer), request_key(request, tokenizer),
-                         BlockFile::Check::header);
+  return SequenceFile::open(cache_file(request, tokenizer), request_key(request, tokenizer),
+                            SequenceFile::Check::header);
 }
 
-TokenBlocks open_blocks(int descriptor, fs::path const& file) {
-  return BlockFile::open(descriptor, file);
+TokenSequences open_sequences(int descriptor, fs::path const& file) {
+  return SequenceFile::open(descriptor, file);
 }
 
-void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer,
+void check_vocabulary(TokenSequences const& sequences, Tokenizer const& tokenizer,
                       std::int64_t model_vocabulary_size) {
-  TESSERA_VALIDATE(blocks.max_id() < model_vocabulary_size, DataError, "the text holds token ",
-                   blocks.max_id(), " ('", tokenizer.decode(std::vector{blocks.max_id()}),
+  TESSERA_VALIDATE(sequences.max_id() < model_vocabulary_size, DataError, "the text has the token ",
+                   sequences.max_id(), " ('", tokenizer.decode(std::vector{sequences.max_id()}),
                    "') and the model has embeddings for ids below ", model_vocabulary_size,
                    "; the tokenizer has ", tokenizer.vocabulary_size(),
                    " tokens. Use the model's own tokenizer, or a vocab_size of at least ",

@@ -8,8 +8,8 @@
 #include "detail/byte_alphabet.hpp"
 #include "detail/regex.hpp"
 #include "detail/tokenizer_file.hpp"
-#include "detail/utf8.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::data {
 namespace {
@@ -24,8 +24,8 @@ std::vector<AddedToken> tokens_with(std::vector<AddedToken> const& all, bool nor
   return out;
 }
 
-/// One step of cutting text into words, ready to run.
-struct Cut {
+/// A compiled step of the pre-tokenizer.
+struct Split {
   std::optional<detail::Regex> regex;
   bool keep_gaps;
   bool add_prefix_space;
@@ -35,13 +35,13 @@ struct Cut {
 
 struct Tokenizer::State {
   struct Entry {
-    std::string bytes;  ///< what the token stands for
+    std::string bytes;  ///< the text of the token
     bool present = false, special = false;
   };
 
   explicit State(detail::TokenizerFile file)
-      : before_words(tokens_with(file.added, false)),
-        among_words(tokens_with(file.added, true)),
+      : raw_added(tokens_with(file.added, false)),
+        normalized_added(tokens_with(file.added, true)),
         bpe(std::move(file.bpe)) {
     for (auto const& [token, id] : file.vocabulary)
       put(id, detail::bytes_of_token(token).value_or(token), false);
@@ -53,7 +53,7 @@ struct Tokenizer::State {
       std::optional<detail::Regex> regex;
       if (!rule.pattern.empty())
         regex.emplace(rule.pattern, file.files.front().string() + ": pre_tokenizer");
-      cuts.push_back({std::move(regex), rule.keep_gaps, rule.add_prefix_space});
+      splits.push_back({std::move(regex), rule.keep_gaps, rule.add_prefix_space});
     }
     about = std::move(file);
   }
@@ -70,38 +70,38 @@ struct Tokenizer::State {
 
   detail::TokenizerFile about;  ///< its vocabulary holds the added tokens too
   std::vector<Entry> entries;   ///< by id
-  detail::AddedTokenMatcher before_words, among_words;
-  std::vector<Cut> cuts;
+  detail::AddedTokenMatcher raw_added, normalized_added;
+  std::vector<Split> splits;
   detail::Bpe bpe;
 };
 
-/// Cuts from step on, and encodes what comes out of the last one.
+/// Applies the pre-tokenizer from @p step on, and encodes the words that result.
 void Tokenizer::State::encode_piece(std::string_view piece, std::size_t step, Ids& out) {
   if (piece.empty()) return;
-  if (step == cuts.size()) return bpe.encode(piece, out);
-  Cut const& cut = cuts[step];
+  if (step == splits.size()) return bpe.encode(piece, out);
+  Split const& split = splits[step];
   std::string with_space;
-  if (cut.add_prefix_space && piece[0] != ' ') {
+  if (split.add_prefix_space && piece[0] != ' ') {
     with_space.reserve(piece.size() + 1);
     with_space.append(" ").append(piece);
     piece = with_space;
   }
-  if (!cut.regex) return encode_piece(piece, step + 1, out);
+  if (!split.regex) return encode_piece(piece, step + 1, out);
   std::size_t done = 0;
   detail::Regex::Match match;
-  while (done < piece.size() && cut.regex->search(piece, done, match)) {
-    if (cut.keep_gaps) encode_piece(piece.substr(done, match.begin - done), step + 1, out);
+  while (done < piece.size() && split.regex->search(piece, done, match)) {
+    if (split.keep_gaps) encode_piece(piece.substr(done, match.begin - done), step + 1, out);
     encode_piece(piece.substr(match.begin, match.end - match.begin), step + 1, out);
     done = match.end;
   }
-  if (cut.keep_gaps) encode_piece(piece.substr(done), step + 1, out);
+  if (split.keep_gaps) encode_piece(piece.substr(done), step + 1, out);
 }
 
-/// Text in which the tokens of `before_words` have been found.
+/// Encodes text between the added tokens that are matched before normalization.
 void Tokenizer::State::encode_plain(std::string_view text, Ids& out) {
-  if (among_words.empty()) return encode_piece(text, 0, out);
+  if (normalized_added.empty()) return encode_piece(text, 0, out);
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
-  among_words.split(text, pieces);
+  normalized_added.split(text, pieces);
   for (auto const& piece : pieces) {
     if (piece.id >= 0)
       out.push_back(piece.id);
@@ -113,7 +113,7 @@ void Tokenizer::State::encode_plain(std::string_view text, Ids& out) {
 void Tokenizer::State::encode(std::string_view text, Ids& out) {
   out.insert(out.end(), about.prefix_ids.begin(), about.prefix_ids.end());
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
-  before_words.split(text, pieces);
+  raw_added.split(text, pieces);
   for (auto const& piece : pieces) {
     if (piece.id >= 0)
       out.push_back(piece.id);
@@ -132,10 +132,10 @@ Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 void Tokenizer::encode(std::string_view text, Ids& out) const {
   TESSERA_VALIDATE(
       text.size() < std::size_t{1} << 30, DataError, "a text of ", text.size(),
-      " bytes is too long to be tokenised in one piece; break it into lines of less than 1 GiB");
-  if (detail::valid_utf8_prefix(text) == text.size()) return state_->encode(text, out);
+      " bytes is too long to be tokenized in one call; break it into lines of less than 1 GiB");
+  if (is_utf8(text)) return state_->encode(text, out);
   std::string valid;
-  detail::append_valid_utf8(text, valid);
+  append_valid_utf8(text, valid);
   state_->encode(valid, out);
 }
 
@@ -152,7 +152,7 @@ std::string Tokenizer::decode(std::span<std::int32_t const> ids, SpecialTokens s
     auto const& entry = state_->entries[static_cast<std::size_t>(id)];
     if (!entry.special || special == SpecialTokens::keep) bytes += entry.bytes;
   }
-  detail::append_valid_utf8(bytes, out);
+  append_valid_utf8(bytes, out);
   return out;
 }
 

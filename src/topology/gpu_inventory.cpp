@@ -96,7 +96,7 @@ GpuInventory read_gpu_inventory(std::string const& file) {
   if (!nvml.load(file)) {
     out.refusal = nvml.library.loaded()
                       ? file + " is no NVML of a driver since 2019"
-                      : concat("there is no NVIDIA driver here (", nvml.library.refusal(), ")");
+                      : concat("there is no NVIDIA driver here (", nvml.library.load_error(), ")");
     return out;
   }
   if (int const status = nvml.init(); status != 0) {

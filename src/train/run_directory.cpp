@@ -7,6 +7,7 @@
 #include <random>
 
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 

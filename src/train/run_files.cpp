@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"

@@ -15,6 +15,7 @@
 #include <optional>
 #include <thread>
 
+#include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/host.hpp"

@@ -8,8 +8,8 @@
 
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/config/learning_rate.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/core/stopwatch.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
@@ -128,7 +128,8 @@ void Trainer::plan_steps() {
                    ? data::SampleOrder::random
                    : data::SampleOrder::sequential;
   plan.seed = static_cast<std::uint64_t>(arguments_.data_seed.value_or(arguments_.seed));
-  plan.last_round = arguments_.dataloader_drop_last ? data::LastRound::drop : data::LastRound::fill;
+  plan.last_micro_step =
+      arguments_.dataloader_drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
   sampler_.emplace(plan);
   schedule_ = config::learning_rate_schedule(config_, sampler_->total_steps());
 }
@@ -150,7 +151,7 @@ void Trainer::say_what_runs() const {
       plural(info.node_count, "node"), memory::Runtime::description()));
   if (sampler_)
     log::info(fmt::format("{} samples of {} tokens, {} a step ({} x {} x {}), {} steps",
-                          with_commas(train_blocks_->count()), train_blocks_->block_size(),
+                          with_commas(train_blocks_->count()), train_blocks_->length(),
                           config_.train_batch_size, config_.micro_batch_size,
                           config_.accumulation_steps, comm_.size(),
                           with_commas(sampler_->total_steps())));
@@ -212,8 +213,8 @@ Trainer::StepOutcome Trainer::train_step(std::int64_t step) {
   auto const started = Clock::now();
   StepOutcome outcome;
   auto const micro_batches = sampler_->micro_batches(step - 1, comm_.rank());
-  outcome.samples = sampler_->rows(step - 1);
-  outcome.tokens = outcome.samples * (train_blocks_->block_size() - 1);
+  outcome.samples = sampler_->samples(step - 1);
+  outcome.tokens = outcome.samples * (train_blocks_->length() - 1);
   outcome.learning_rate = schedule_(applied_steps_ + 1);
 
   model::PassSettings settings;
@@ -265,10 +266,10 @@ void Trainer::share_requests(StepOutcome& outcome) {
 model::LossSum Trainer::train_micro_batch(data::MicroBatch const& samples,
                                           std::int64_t first_global_row,
                                           model::PassSettings const& settings) {
-  std::int64_t const length = train_blocks_->block_size();
+  std::int64_t const length = train_blocks_->length();
   tokens_.clear();
   for (std::int64_t const sample : samples) {
-    auto const block = train_blocks_->block(sample);
+    auto const block = (*train_blocks_)[sample];
     tokens_.insert(tokens_.end(), block.begin(), block.end());
   }
   model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(samples.size()), length,
@@ -306,14 +307,14 @@ bool Trainer::due(config::Interval strategy, double every, std::int64_t step) co
 }
 
 double Trainer::epoch_of(std::int64_t step) const {
-  return step > 0 ? sampler_->place(step - 1).epochs_done : 0.0;
+  return step > 0 ? sampler_->position(step - 1).epochs_completed : 0.0;
 }
 
 void Trainer::after_step(std::int64_t step, StepOutcome const& outcome) {
   std::int64_t const total = sampler_->total_steps();
-  tokens_seen_ += outcome.samples * train_blocks_->block_size();
+  tokens_seen_ += outcome.samples * train_blocks_->length();
   samples_seen_ += outcome.samples;
-  tokens_since_line_ += outcome.samples * train_blocks_->block_size();
+  tokens_since_line_ += outcome.samples * train_blocks_->length();
   loss_since_line_ += outcome.loss;
   loss_of_run_ += outcome.loss;
   ++steps_since_line_;

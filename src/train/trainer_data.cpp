@@ -9,11 +9,11 @@ namespace fs = std::filesystem;
 /// One part of the data on every rank. Rank 0 builds it, so that nodes which share the directory do
 /// not all do it; then one rank of each node builds what its node does not see, and passes the open
 /// file to the others.
-data::TokenBlocks Trainer::blocks_of(data::BlockRequest const& request) const {
+data::TokenSequences Trainer::blocks_of(data::SequenceRequest const& request) const {
   bool const leads = session_.info().local_rank == 0;
-  std::optional<data::TokenBlocks> blocks;
+  std::optional<data::TokenSequences> blocks;
   auto const build = [&] {
-    blocks = data::build_or_open_blocks(request, *tokenizer_);
+    blocks = data::build_or_open_sequences(request, *tokenizer_);
     data::check_vocabulary(*blocks, *tokenizer_, model_->vocabulary_size());
   };
   comm::run_on_ranks(comm_, is_root(), build);
@@ -21,7 +21,7 @@ data::TokenBlocks Trainer::blocks_of(data::BlockRequest const& request) const {
   auto opened = topology::open_on_node(session_, {leads ? blocks->file() : fs::path()});
   comm::run_on_ranks(comm_, true, [&] {
     TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
-    if (!leads) blocks = data::open_blocks(opened.release()[0], opened.names()[0]);
+    if (!leads) blocks = data::open_sequences(opened.release()[0], opened.names()[0]);
   });
   return *blocks;
 }
@@ -53,7 +53,7 @@ void Trainer::load_data() {
   TESSERA_VALIDATE(size.block_size <= model_->max_positions(), ConfigError, "block_size is ",
                    size.block_size, " but the model has ", model_->max_positions(),
                    " positions; use --block_size ", model_->max_positions(), " or less");
-  data::BlockRequest request;
+  data::SequenceRequest request;
   request.block_size = size.block_size;
   request.line_breaks =
       arguments_.keep_linebreaks ? data::LineBreaks::keep : data::LineBreaks::drop;

@@ -51,7 +51,7 @@ std::int32_t draw_token(std::vector<float> const& logits, double temperature, st
 /// rows computes one again and leaves it out of the sum.
 void Trainer::evaluate(std::int64_t step) {
   auto const started = std::chrono::steady_clock::now();
-  std::int64_t const length = eval_blocks_->block_size(),
+  std::int64_t const length = eval_blocks_->length(),
                      batch_rows = arguments_.per_device_eval_batch_size;
   auto const mine = data::evaluation_range(eval_blocks_->count(), comm_.size(), comm_.rank());
   auto const size = [](data::SampleRange const& range) { return range.end - range.begin; };
@@ -63,7 +63,7 @@ void Trainer::evaluate(std::int64_t step) {
     std::int64_t const have = std::clamp<std::int64_t>(size(mine) - offset, 0, batch_rows);
     tokens_.clear();
     for (std::int64_t i = 0; i < std::max<std::int64_t>(have, 1); ++i) {
-      auto const block = eval_blocks_->block(have > 0 ? mine.begin + offset + i : 0);
+      auto const block = (*eval_blocks_)[have > 0 ? mine.begin + offset + i : 0];
       tokens_.insert(tokens_.end(), block.begin(), block.end());
     }
     double const part = model_

@@ -34,13 +34,13 @@ ConfigTree Trainer::trainer_state(std::int64_t step) const {
   ConfigTree state, random, data, schedule;
   random.set("generator", "philox4x32-10").set("seed", arguments_.seed).set("step", step);
   auto const& order = sampler_->config();
-  auto const place = step > 0 ? sampler_->place(step - 1) : data::StepPlace{};
+  auto const place = step > 0 ? sampler_->position(step - 1) : data::StepPosition{};
   data.set("seed", data_seed)
       .set("order", order.order == data::SampleOrder::random ? "random" : "sequential")
       .set("samples", order.samples);
   data.set("epoch", place.epoch)
-      .set("rounds_done", place.first_round + place.rounds)
-      .set("rounds_per_epoch", sampler_->rounds_per_epoch());
+      .set("rounds_done", place.first_micro_step + place.micro_steps)
+      .set("rounds_per_epoch", sampler_->micro_steps_per_epoch());
   schedule.set("applied_steps", applied_steps_)
       .set("total_steps", sampler_->total_steps())
       .set("next_learning_rate", schedule_(applied_steps_ + 1));

@@ -34,7 +34,7 @@ TEST(ConfigTree, KeepsTypesAndOrder) {
 
 TEST(ConfigTree, RefusesDuplicateKeysAndNamesThem) {
   EXPECT_THAT(error_of(R"({"fp16": {"enabled": true}, "fp16": {}})"),
-              ::testing::HasSubstr("'fp16' stands twice"));
+              ::testing::HasSubstr("'fp16' appears twice"));
 }
 
 TEST(ConfigTree, NamesTheLineOfAnError) {

@@ -34,7 +34,7 @@ TEST(Float16, EveryPatternConvertsExactlyAndBack) {
   }
 }
 
-TEST(Float16, RoundsToNearestEvenBetweenNeighbours) {
+TEST(Float16, RoundsToNearestEvenBetweenNeighbors) {
   for (std::uint32_t b = 0; b < 0x7BFF; ++b) {
     float16 lo, hi;
     lo.bits = static_cast<std::uint16_t>(b);

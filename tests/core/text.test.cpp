@@ -29,6 +29,13 @@ TEST(Text, WhatControlsATerminalIsNotPrinted) {
   EXPECT_LT(printable(std::string(1 << 20, 'x')).size(), 17'000u);
 }
 
+TEST(Text, Join) {
+  EXPECT_EQ(join({}), "");
+  EXPECT_EQ(join({"a"}), "a");
+  EXPECT_EQ(join({"a", "", "c"}), "a, , c");
+  EXPECT_EQ(join({"a", "b"}, " | "), "a | b");
+}
+
 TEST(Text, Durations) {
   EXPECT_EQ(human_duration(12.4), "12s");
   EXPECT_EQ(human_duration(200), "3m 20s");

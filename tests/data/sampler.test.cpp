@@ -46,7 +46,8 @@ TEST(Sampler, DealsAsAccelerateDoes) {
         sequential(expected.at("samples").as_int(), static_cast<int>(expected.at("ranks").as_int()),
                    expected.at("micro_batch").as_int(), expected.at("accumulation_steps").as_int());
     config.epochs = expected.at("epochs").as_double();
-    config.last_round = expected.at("drop_last").as_bool() ? LastRound::drop : LastRound::fill;
+    config.last_micro_step =
+        expected.at("drop_last").as_bool() ? LastMicroStep::drop : LastMicroStep::fill;
     Sampler sampler(config);
     ASSERT_EQ(sampler.steps_per_epoch(), expected.at("steps_per_epoch").as_int());
     EXPECT_EQ(sampler.total_steps(), expected.at("total_steps").as_int());
@@ -56,23 +57,23 @@ TEST(Sampler, DealsAsAccelerateDoes) {
           expected.at("steps")
               .as_array()[static_cast<std::size_t>(step % sampler.steps_per_epoch())]
               .as_array();
-      std::int64_t rows = 0;
+      std::int64_t samples = 0;
       for (int rank = 0; rank < config.ranks; ++rank) {
         auto const dealt = sampler.micro_batches(step, rank);
         EXPECT_EQ(dealt, batches_of(ranks[static_cast<std::size_t>(rank)]))
             << "step " << step << " rank " << rank;
-        for (auto const& batch : dealt) rows += static_cast<std::int64_t>(batch.size());
+        for (auto const& batch : dealt) samples += static_cast<std::int64_t>(batch.size());
       }
-      EXPECT_EQ(sampler.rows(step), rows);
+      EXPECT_EQ(sampler.samples(step), samples);
     }
   }
 }
 
-TEST(Sampler, PlaceCountsEpochsAsTheTrainerLogsThem) {
-  Sampler const sampler(sequential(21, 2, 2, 4));  // 6 rounds: steps of 4 and 2
-  EXPECT_EQ(sampler.place(0), (StepPlace{0, 0, 4, 4.0 / 6}));
-  EXPECT_EQ(sampler.place(1), (StepPlace{0, 4, 2, 1.0}));
-  EXPECT_EQ(sampler.place(2), (StepPlace{1, 0, 4, 1 + 4.0 / 6}));
+TEST(Sampler, PositionCountsEpochsAsTheTrainerLogsThem) {
+  Sampler const sampler(sequential(21, 2, 2, 4));  // 6 micro-steps: steps of 4 and 2
+  EXPECT_EQ(sampler.position(0), (StepPosition{0, 0, 4, 4.0 / 6}));
+  EXPECT_EQ(sampler.position(1), (StepPosition{0, 4, 2, 1.0}));
+  EXPECT_EQ(sampler.position(2), (StepPosition{1, 0, 4, 1 + 4.0 / 6}));
 }
 
 TEST(Sampler, MaxStepsTakesTheEpochsPlace) {
@@ -85,7 +86,7 @@ TEST(Sampler, MaxStepsTakesTheEpochsPlace) {
 /// All samples of a step in the order of their positions, which must not depend on the layout.
 std::vector<std::int64_t> samples_of_step(Sampler& sampler, std::int64_t step) {
   std::vector<std::int64_t> out;
-  for (std::int64_t k = 0; k < sampler.place(step).rounds; ++k)
+  for (std::int64_t k = 0; k < sampler.position(step).micro_steps; ++k)
     for (int rank = 0; rank < sampler.config().ranks; ++rank) {
       auto const batch = sampler.micro_batches(step, rank)[static_cast<std::size_t>(k)];
       out.insert(out.end(), batch.begin(), batch.end());
@@ -114,12 +115,12 @@ TEST(Sampler, ExactDealsEachSampleOnce) {
     for (int ranks : {1, 2, 4}) {
       auto config = sequential(samples, ranks, 2, 3);
       config.order = SampleOrder::random;
-      config.last_round = LastRound::exact;
+      config.last_micro_step = LastMicroStep::exact;
       Sampler sampler(config);
       std::vector<std::int64_t> seen;
       for (std::int64_t step = 0; step < sampler.steps_per_epoch(); ++step) {
         auto const some = samples_of_step(sampler, step);
-        EXPECT_EQ(sampler.rows(step), static_cast<std::int64_t>(some.size()));
+        EXPECT_EQ(sampler.samples(step), static_cast<std::int64_t>(some.size()));
         seen.insert(seen.end(), some.begin(), some.end());
       }
       std::ranges::sort(seen);
@@ -129,7 +130,7 @@ TEST(Sampler, ExactDealsEachSampleOnce) {
     }
   }
   auto config = sequential(3, 4, 1);
-  config.last_round = LastRound::exact;
+  config.last_micro_step = LastMicroStep::exact;
   EXPECT_THAT(Sampler(config).micro_batches(0, 3), ElementsAre(IsEmpty()));
 }
 
@@ -184,9 +185,9 @@ TEST(Sampler, RefusesWhatCannotWork) {
   EXPECT_THAT(error_of<tessera::DataError>(sequential(std::int64_t{1} << 32, 1, 1)),
               HasSubstr("4294967296 samples"));
   auto config = sequential(3, 2, 2);
-  config.last_round = LastRound::drop;
+  config.last_micro_step = LastMicroStep::drop;
   EXPECT_THAT(error_of<tessera::DataError>(config),
-              HasSubstr("3 samples do not fill one round of 2 ranks times 2 samples"));
+              HasSubstr("3 samples do not fill one micro-step of 2 ranks times 2 samples"));
   config = sequential(3, 1, 1);
   config.epochs = 0;
   EXPECT_THAT(error_of<tessera::ConfigError>(config), HasSubstr("num_train_epochs is 0"));

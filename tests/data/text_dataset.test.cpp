@@ -5,11 +5,13 @@
 
 #include <thread>
 
-#include "temporary_folder.hpp"
+#include "scratch_files.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/core/error.hpp"
 
 using namespace tessera::data;
 using tessera::ConfigTree;
+using tessera::ScratchFiles;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -40,10 +42,10 @@ std::vector<std::int32_t> ids_of(ConfigTree const& tree) {
 }
 
 /// FNV-1a-64 over the ids as little-endian words.
-std::string sum_of(TokenBlocks const& blocks) {
+std::string sum_of(TokenSequences const& sequences) {
   std::uint64_t h = 0xCBF29CE484222325u;
-  for (std::int64_t b = 0; b < blocks.count(); ++b)
-    for (std::int32_t const id : blocks.block(b))
+  for (std::int64_t s = 0; s < sequences.count(); ++s)
+    for (std::int32_t const id : sequences[s])
       for (int shift = 0; shift < 32; shift += 8)
         h = (h ^ (static_cast<std::uint32_t>(id) >> shift & 0xFF)) * 0x100000001B3u;
   char text[17];
@@ -59,36 +61,36 @@ RecordPart part_of(ConfigTree const& tree) {
           static_cast<int>(tree.as_array()[1].as_int())};
 }
 
-BlockRequest request_for(fs::path const& text, std::int64_t block_size,
-                         fs::path const& cache_folder) {
-  BlockRequest request;
+SequenceRequest request_for(fs::path const& text, std::int64_t block_size,
+                            fs::path const& cache_folder) {
+  SequenceRequest request;
   request.text = text;
   request.block_size = block_size;
   request.cache_folder = cache_folder;
   return request;
 }
 
-TEST(TextBlocks, EqualHuggingFaces) {
-  TemporaryFolder cache;
+TEST(TextDataset, EqualHuggingFaces) {
+  ScratchFiles cache;
   for (auto const& expected : cases().at("blocks").as_array()) {
     SCOPED_TRACE(expected.at("file").as_string() + " " + expected.at("part").dump() + " " +
                  expected.at("block_size").dump());
     auto request = request_for(vectors + "text/" + expected.at("file").as_string(),
-                               expected.at("block_size").as_int(), cache.path());
+                               expected.at("block_size").as_int(), cache.directory());
     request.part = part_of(expected.at("part"));
     request.line_breaks = expected.at("keep").as_bool() ? LineBreaks::keep : LineBreaks::drop;
-    TokenBlocks const blocks = build_or_open_blocks(request, tokenizer());
-    ASSERT_EQ(blocks.count(), expected.at("count").as_int());
-    EXPECT_EQ(blocks.block_size(), request.block_size);
-    EXPECT_EQ(blocks.records(), expected.at("records").as_int());
-    EXPECT_EQ(blocks.tokens(), expected.at("tokens").as_int());
-    EXPECT_EQ(copy_of(blocks.block(0)), ids_of(expected.at("first")));
-    EXPECT_EQ(copy_of(blocks.block(blocks.count() - 1)), ids_of(expected.at("last")));
-    EXPECT_EQ(sum_of(blocks), expected.at("fnv").as_string());
+    TokenSequences const sequences = build_or_open_sequences(request, tokenizer());
+    ASSERT_EQ(sequences.count(), expected.at("count").as_int());
+    EXPECT_EQ(sequences.length(), request.block_size);
+    EXPECT_EQ(sequences.records(), expected.at("records").as_int());
+    EXPECT_EQ(sequences.tokens(), expected.at("tokens").as_int());
+    EXPECT_EQ(copy_of(sequences[0]), ids_of(expected.at("first")));
+    EXPECT_EQ(copy_of(sequences[sequences.count() - 1]), ids_of(expected.at("last")));
+    EXPECT_EQ(sum_of(sequences), expected.at("fnv").as_string());
   }
 }
 
-TEST(TextBlocks, SplitBoundaryRoundsAsDatasets) {
+TEST(TextDataset, SplitBoundaryRoundsAsDatasets) {
   for (auto const& row : cases().at("boundaries").as_array())
     EXPECT_EQ(
         split_boundary(row.as_array()[0].as_int(), static_cast<int>(row.as_array()[1].as_int())),
@@ -96,26 +98,26 @@ TEST(TextBlocks, SplitBoundaryRoundsAsDatasets) {
         << row.dump();
 }
 
-TEST(TextBlocks, PartsMakeUpTheWhole) {
-  TemporaryFolder cache;
-  auto request = request_for(vectors + "text/lines.txt", 8, cache.path());
-  std::int64_t const all = build_or_open_blocks(request, tokenizer()).tokens();
+TEST(TextDataset, PartsMakeUpTheWhole) {
+  ScratchFiles cache;
+  auto request = request_for(vectors + "text/lines.txt", 8, cache.directory());
+  std::int64_t const all = build_or_open_sequences(request, tokenizer()).tokens();
   request.part = {RecordPart::Kind::first, 30};
-  std::int64_t const first = build_or_open_blocks(request, tokenizer()).tokens();
+  std::int64_t const first = build_or_open_sequences(request, tokenizer()).tokens();
   request.part.kind = RecordPart::Kind::rest;
-  EXPECT_EQ(first + build_or_open_blocks(request, tokenizer()).tokens(), all);
+  EXPECT_EQ(first + build_or_open_sequences(request, tokenizer()).tokens(), all);
 }
 
-TEST(TextBlocks, KeepFirstShortensTheViewOnly) {
-  TemporaryFolder cache;
-  auto const request = request_for(vectors + "text/few.txt", 5, cache.path());
-  TokenBlocks blocks = build_or_open_blocks(request, tokenizer());
-  std::int64_t const all = blocks.count();
-  blocks.keep_first(3);
-  EXPECT_EQ(blocks.count(), 3);
-  blocks.keep_first(all);
-  EXPECT_EQ(blocks.count(), 3);
-  EXPECT_EQ(open_blocks(request, tokenizer()).count(), all);
+TEST(TextDataset, KeepFirstShortensTheViewOnly) {
+  ScratchFiles cache;
+  auto const request = request_for(vectors + "text/few.txt", 5, cache.directory());
+  TokenSequences sequences = build_or_open_sequences(request, tokenizer());
+  std::int64_t const all = sequences.count();
+  sequences.keep_first(3);
+  EXPECT_EQ(sequences.count(), 3);
+  sequences.keep_first(all);
+  EXPECT_EQ(sequences.count(), 3);
+  EXPECT_EQ(open_sequences(request, tokenizer()).count(), all);
 }
 
 std::vector<std::string> files_in(fs::path const& folder) {
@@ -124,29 +126,29 @@ std::vector<std::string> files_in(fs::path const& folder) {
   return out;
 }
 
-TEST(BlockCache, IsReusedAndFollowsTheText) {
-  TemporaryFolder folder;
+TEST(SequenceCache, IsReusedAndFollowsTheText) {
+  ScratchFiles folder;
   fs::path const text = folder.write("a.txt", "one two three four five six seven");
-  auto const request = request_for(text, 4, folder.path() / "cache" / "deeper");
-  TokenBlocks const first = build_or_open_blocks(request, tokenizer());
+  auto const request = request_for(text, 4, folder.directory() / "cache" / "deeper");
+  TokenSequences const first = build_or_open_sequences(request, tokenizer());
   auto const written = fs::last_write_time(first.file());
-  EXPECT_EQ(build_or_open_blocks(request, tokenizer()).fingerprint(), first.fingerprint());
+  EXPECT_EQ(build_or_open_sequences(request, tokenizer()).fingerprint(), first.fingerprint());
   EXPECT_EQ(fs::last_write_time(first.file()), written);
 
   folder.write("a.txt", "seven six five four three two one");  // same length, other text
-  TokenBlocks const second = build_or_open_blocks(request, tokenizer());
+  TokenSequences const second = build_or_open_sequences(request, tokenizer());
   EXPECT_NE(second.fingerprint(), first.fingerprint());
   EXPECT_EQ(second.file(), first.file());
-  EXPECT_EQ(tokenizer().decode(first.block(0)).substr(0, 3), "one");  // the old mapping lives on
-  EXPECT_EQ(tokenizer().decode(second.block(0)).substr(0, 3), "sev");
-  EXPECT_EQ(open_blocks(request, tokenizer()).fingerprint(), second.fingerprint());
-  EXPECT_EQ(files_in(folder.path() / "cache" / "deeper").size(), 1u);
+  EXPECT_EQ(tokenizer().decode(first[0]).substr(0, 3), "one");  // the old mapping lives on
+  EXPECT_EQ(tokenizer().decode(second[0]).substr(0, 3), "sev");
+  EXPECT_EQ(open_sequences(request, tokenizer()).fingerprint(), second.fingerprint());
+  EXPECT_EQ(files_in(folder.directory() / "cache" / "deeper").size(), 1u);
 }
 
-TEST(BlockCache, OtherParametersHaveOtherFiles) {
-  TemporaryFolder folder;
+TEST(SequenceCache, OtherParametersHaveOtherFiles) {
+  ScratchFiles folder;
   fs::path const text = folder.write("a.txt", std::string(200, 'x'));
-  auto const base = request_for(text, 4, folder.path());
+  auto const base = request_for(text, 4, folder.directory());
   std::vector<fs::path> files = {cache_file(base, tokenizer()),
                                  cache_file(base, Tokenizer(vectors + "tokenizer/bigcode"))};
   auto other = base;
@@ -171,37 +173,37 @@ void damage(fs::path const& file, std::size_t at) {
   stream.seekp(static_cast<std::streamoff>(at)).put(byte);
 }
 
-TEST(BlockCache, DamageAnywhereIsFoundAndRepaired) {
-  TemporaryFolder folder;
-  auto const request =
-      request_for(folder.write("a.txt", "one two three four five six seven"), 4, folder.path());
-  TokenBlocks const good = build_or_open_blocks(request, tokenizer());
+TEST(SequenceCache, DamageAnywhereIsFoundAndRepaired) {
+  ScratchFiles folder;
+  auto const request = request_for(folder.write("a.txt", "one two three four five six seven"), 4,
+                                   folder.directory());
+  TokenSequences const good = build_or_open_sequences(request, tokenizer());
   std::string const sum = sum_of(good);
   std::size_t const bytes = fs::file_size(good.file());
   for (std::size_t at = 0; at < bytes; at += 3) {
     damage(good.file(), at);
-    EXPECT_EQ(sum_of(build_or_open_blocks(request, tokenizer())), sum) << at;
+    EXPECT_EQ(sum_of(build_or_open_sequences(request, tokenizer())), sum) << at;
   }
   for (std::size_t size : {std::size_t{0}, std::size_t{50}, bytes - 4}) {
     fs::resize_file(good.file(), size);
-    EXPECT_THROW(open_blocks(request, tokenizer()), tessera::DataError);
-    EXPECT_EQ(sum_of(build_or_open_blocks(request, tokenizer())), sum);
+    EXPECT_THROW(open_sequences(request, tokenizer()), tessera::DataError);
+    EXPECT_EQ(sum_of(build_or_open_sequences(request, tokenizer())), sum);
   }
 }
 
-TEST(BlockCache, BuildersMayRace) {
-  TemporaryFolder cache;
-  auto const request = request_for(vectors + "text/lines.txt", 16, cache.path());
+TEST(SequenceCache, BuildersMayRace) {
+  ScratchFiles cache;
+  auto const request = request_for(vectors + "text/lines.txt", 16, cache.directory());
   std::vector<std::string> sums(4);
   {
     std::vector<std::jthread> builders;
     for (auto& sum : sums)
       builders.emplace_back([&] {
-        sum = sum_of(build_or_open_blocks(request, Tokenizer(vectors + "tokenizer/gpt2")));
+        sum = sum_of(build_or_open_sequences(request, Tokenizer(vectors + "tokenizer/gpt2")));
       });
   }
   for (auto const& sum : sums) EXPECT_EQ(sum, sums[0]);
-  EXPECT_EQ(files_in(cache.path()).size(), 1u);
+  EXPECT_EQ(files_in(cache.directory()).size(), 1u);
 }
 
 // ---- errors ----
@@ -217,18 +219,20 @@ std::string error_of(Action const& action) {
 }
 
 template <class ErrorType>
-std::string build_error(TemporaryFolder const& folder, std::string const& name,
+std::string build_error(ScratchFiles const& folder, std::string const& name,
                         std::string const& text, std::int64_t block_size = 4) {
-  auto const request = request_for(folder.write(name, text), block_size, folder.path() / "cache");
-  std::string const what = error_of<ErrorType>([&] { build_or_open_blocks(request, tokenizer()); });
-  if (fs::exists(folder.path() / "cache")) {
-    EXPECT_THAT(files_in(folder.path() / "cache"), IsEmpty());
+  auto const request =
+      request_for(folder.write(name, text), block_size, folder.directory() / "cache");
+  std::string const what =
+      error_of<ErrorType>([&] { build_or_open_sequences(request, tokenizer()); });
+  if (fs::exists(folder.directory() / "cache")) {
+    EXPECT_THAT(files_in(folder.directory() / "cache"), IsEmpty());
   }
   return what;
 }
 
 TEST(TextErrors, AreNamed) {
-  TemporaryFolder folder;
+  ScratchFiles folder;
   EXPECT_THAT(build_error<tessera::DataError>(folder, "short.txt", "ab\ncd", 1000),
               ::testing::AllOf(HasSubstr("short.txt has 2 records with 5 tokens"),
                                HasSubstr("block_size of at most 5")));
@@ -239,18 +243,18 @@ TEST(TextErrors, AreNamed) {
               HasSubstr("rename the file"));
   EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.txt", "x", 1),
               HasSubstr("block_size is 1"));
-  auto const missing = request_for(folder.path() / "none.txt", 4, folder.path());
-  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_blocks(missing, tokenizer()); }),
+  auto const missing = request_for(folder.directory() / "none.txt", 4, folder.directory());
+  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_sequences(missing, tokenizer()); }),
               HasSubstr("none.txt"));
-  EXPECT_THAT(error_of<tessera::IoError>([&] { open_blocks(missing, tokenizer()); }),
+  EXPECT_THAT(error_of<tessera::IoError>([&] { open_sequences(missing, tokenizer()); }),
               HasSubstr("blocks_"));
-  auto blocked = request_for(vectors + "text/few.txt", 4, folder.path() / "a.txt" / "cache");
-  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_blocks(blocked, tokenizer()); }),
-              HasSubstr("cannot make the folder"));
+  auto blocked = request_for(vectors + "text/few.txt", 4, folder.directory() / "a.txt" / "cache");
+  EXPECT_THAT(error_of<tessera::IoError>([&] { build_or_open_sequences(blocked, tokenizer()); }),
+              HasSubstr("cannot create the directory"));
 }
 
 TEST(TextErrors, JsonRecordsAreNamed) {
-  TemporaryFolder folder;
+  ScratchFiles folder;
   auto const error = [&](std::string const& text) {
     return build_error<tessera::DataError>(folder, "a.jsonl", text);
   };
@@ -266,35 +270,37 @@ TEST(TextErrors, JsonRecordsAreNamed) {
   EXPECT_THAT(error("[{\"text\": \"a\"} {\"text\": \"b\"}]"),
               HasSubstr("comma is missing after record 1"));
   EXPECT_THAT(error("[{\"text\": \"a\"}"), HasSubstr("is cut short"));
-  EXPECT_THAT(error("[{\"text\": \"a\"}] x"), HasSubstr("more after the array's end"));
+  EXPECT_THAT(error("[{\"text\": \"a\"}] x"), HasSubstr("text follows the end of the array"));
 }
 
 TEST(TextErrors, DamagedGzipIsFound) {
-  TemporaryFolder folder;
-  fs::copy(vectors + "text/few_packed.txt.gz", folder.path() / "a.txt.gz");
-  fs::resize_file(folder.path() / "a.txt.gz", 150);
-  auto const request = request_for(folder.path() / "a.txt.gz", 4, folder.path() / "cache");
-  EXPECT_THAT(error_of<tessera::DataError>([&] { build_or_open_blocks(request, tokenizer()); }),
+  ScratchFiles folder;
+  fs::copy(vectors + "text/few_packed.txt.gz", folder.directory() / "a.txt.gz");
+  fs::resize_file(folder.directory() / "a.txt.gz", 150);
+  auto const request =
+      request_for(folder.directory() / "a.txt.gz", 4, folder.directory() / "cache");
+  EXPECT_THAT(error_of<tessera::DataError>([&] { build_or_open_sequences(request, tokenizer()); }),
               HasSubstr("damaged or cut short"));
 }
 
-TEST(TextBlocks, BytesThatAreNotUtf8AreReplaced) {
-  TemporaryFolder folder;
+TEST(TextDataset, BytesThatAreNotUtf8AreReplaced) {
+  ScratchFiles folder;
   auto const bad =
-      request_for(folder.write("bad.txt", "caf\xE9 abc\xFF\n\xF0\x9F"), 4, folder.path());
+      request_for(folder.write("bad.txt", "caf\xE9 abc\xFF\n\xF0\x9F"), 4, folder.directory());
   auto const good =
-      request_for(folder.write("good.txt", "caf\uFFFD abc\uFFFD\n\uFFFD"), 4, folder.path());
-  EXPECT_EQ(sum_of(build_or_open_blocks(bad, tokenizer())),
-            sum_of(build_or_open_blocks(good, tokenizer())));
+      request_for(folder.write("good.txt", "caf\uFFFD abc\uFFFD\n\uFFFD"), 4, folder.directory());
+  EXPECT_EQ(sum_of(build_or_open_sequences(bad, tokenizer())),
+            sum_of(build_or_open_sequences(good, tokenizer())));
 }
 
-TEST(TextBlocks, IdsBeyondTheModelAreRefused) {
-  TemporaryFolder folder;
-  auto const request = request_for(folder.write("a.txt", "ab<|endoftext|>c"), 4, folder.path());
-  TokenBlocks const blocks = build_or_open_blocks(request, tokenizer());
-  EXPECT_EQ(blocks.max_id(), 640);
-  check_vocabulary(blocks, tokenizer(), 641);
-  EXPECT_THAT(error_of<tessera::DataError>([&] { check_vocabulary(blocks, tokenizer(), 640); }),
+TEST(TextDataset, IdsBeyondTheModelAreRefused) {
+  ScratchFiles folder;
+  auto const request =
+      request_for(folder.write("a.txt", "ab<|endoftext|>c"), 4, folder.directory());
+  TokenSequences const sequences = build_or_open_sequences(request, tokenizer());
+  EXPECT_EQ(sequences.max_id(), 640);
+  check_vocabulary(sequences, tokenizer(), 641);
+  EXPECT_THAT(error_of<tessera::DataError>([&] { check_vocabulary(sequences, tokenizer(), 640); }),
               ::testing::AllOf(HasSubstr("token 640 ('<|endoftext|>')"), HasSubstr("below 640"),
                                HasSubstr("641 tokens")));
 }

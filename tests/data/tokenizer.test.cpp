@@ -5,10 +5,12 @@
 
 #include <random>
 
-#include "temporary_folder.hpp"
+#include "scratch_files.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/core/error.hpp"
 
 using tessera::ConfigTree;
+using tessera::ScratchFiles;
 using tessera::data::Tokenizer;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -40,7 +42,7 @@ Ids ids_of(ConfigTree const& value) {
   return out;
 }
 
-/// The one that is shipped lives elsewhere.
+/// The tokenizer that Tessera ships is in configs/.
 std::string folder_of(std::string const& kind) {
   return kind == "gpt2_8m" ? TESSERA_TEST_DATA "/../configs/gpt2-8m" : vectors + kind;
 }
@@ -104,8 +106,8 @@ std::string character(std::uint32_t c) {
 }
 
 TEST(Tokenizer, TakesEveryCharacterOfUnicodeForWhatHuggingFaceDoes) {
-  TemporaryFolder folder;
-  Tokenizer const tokenizer = probe(folder.path());
+  ScratchFiles folder;
+  Tokenizer const tokenizer = probe(folder.directory());
   std::string expected(0x110000, 'O');
   ConfigTree const runs = ConfigTree::read(TESSERA_TEST_DATA "/data/vectors/unicode_classes.json");
   for (auto const& run : runs.as_array())
@@ -146,7 +148,7 @@ TEST(Tokenizer, DecodeSkipsSpecialTokensAndUnknownIdsAndReplacesBrokenCharacters
   EXPECT_EQ(tokenizer.decode(half_of_a_face), "\uFFFD");
 }
 
-/// Characters chosen so that every length and every kind of neighbour comes up; a fixed seed.
+/// Characters chosen so that every length and every kind of neighbor comes up; a fixed seed.
 std::string random_text(std::mt19937& random, int length) {
   std::string out;
   for (int i = 0; i < length; ++i) {
@@ -237,23 +239,24 @@ ConfigTree small_tokenizer() {
 
 template <class ErrorType>
 std::string error_of(ConfigTree const& tree) {
-  TemporaryFolder folder;
-  return error_of<ErrorType>(folder.write("tokenizer.json", tree.dump()));
+  ScratchFiles folder;
+  return error_of<ErrorType>(std::filesystem::path(folder.write("tokenizer.json", tree.dump())));
 }
 
 TEST(TokenizerFile, TheSmallestOneIsRead) {
-  TemporaryFolder folder;
+  ScratchFiles folder;
   folder.write("tokenizer.json", small_tokenizer().dump());
-  Tokenizer const tokenizer(folder.path());
+  Tokenizer const tokenizer(folder.directory());
   EXPECT_THAT(tokenizer.encode("thx"), ElementsAre(256, tokenizer.find("x")));
   EXPECT_EQ(tokenizer.eos_id(), -1);
 }
 
 TEST(TokenizerFile, MissingFilesAreNamed) {
-  TemporaryFolder folder;
-  EXPECT_THAT(error_of<tessera::IoError>(folder.path()),
+  ScratchFiles folder;
+  EXPECT_THAT(error_of<tessera::IoError>(folder.directory()),
               HasSubstr("neither tokenizer.json nor both vocab.json and merges.txt"));
-  EXPECT_THAT(error_of<tessera::IoError>(folder.path() / "none.json"), HasSubstr("no such file"));
+  EXPECT_THAT(error_of<tessera::IoError>(folder.directory() / "none.json"),
+              HasSubstr("no such file"));
 }
 
 TEST(TokenizerFile, OtherKindsAreRefusedByName) {
@@ -310,8 +313,8 @@ TEST(TokenizerFile, WhatWouldTakeAllMemoryOrTimeIsRefused) {
   tree["pre_tokenizer"] =
       ConfigTree(ConfigTree::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
   EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("more than 64 steps"));
-  TemporaryFolder folder;
-  auto const file = folder.write("tokenizer.json", "{");
+  ScratchFiles folder;
+  std::filesystem::path const file = folder.write("tokenizer.json", "{");
   std::filesystem::resize_file(file, std::uintmax_t{1} << 40);
   EXPECT_THAT(error_of<tessera::DataError>(file), HasSubstr("1099511627776 bytes"));
 }
@@ -323,15 +326,15 @@ TEST(TokenizerFile, ManyAddedTokensAreReadInTheirTime) {
     added.push_back(ConfigTree(
         ConfigTree::Object{{"id", 1000 + i}, {"content", "<" + std::to_string(i) + ">"}}));
   tree["added_tokens"] = ConfigTree(std::move(added));
-  TemporaryFolder folder;
+  ScratchFiles folder;
   EXPECT_EQ(Tokenizer(folder.write("tokenizer.json", tree.dump())).find("<99999>"), 100'999);
 }
 
 TEST(TokenizerFile, CutShortAnywhereItIsAnError) {
   std::string const text = small_tokenizer().dump();
-  TemporaryFolder folder;
+  ScratchFiles folder;
   for (std::size_t size = 0; size + 1 < text.size(); size += 97) {
-    auto const file = folder.write("tokenizer.json", text.substr(0, size));
+    std::filesystem::path const file = folder.write("tokenizer.json", text.substr(0, size));
     EXPECT_THAT(error_of<tessera::DataError>(file), HasSubstr("tokenizer.json")) << size;
   }
 }

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "checkpoint/interchange/detail/zip_reader.hpp"
-#include "data/detail/block_file.hpp"
+#include "data/detail/sequence_file.hpp"
 #include "fuzz.hpp"
 
 namespace tessera::fuzz {
@@ -54,9 +54,9 @@ std::string gzipped(std::string const& text) {
   return read(path);
 }
 
-std::string block_file() {
+std::string sequence_file() {
   fs::path const path = folder() / "seed.tsrb";
-  data::BlockWriter out(path, 4);
+  data::SequenceWriter out(path, 4);
   std::vector<std::int32_t> const ids = {1, 2, 3, 4, 5, 6, 7, 8};
   out.append(ids);
   out.commit(2, 9, 7, 8);
@@ -153,7 +153,7 @@ std::vector<std::string> seeds(std::string_view target) {
   if (target == "tokenizer") return tokenizers();
   if (target == "vocabulary") return vocabularies();
   if (target == "records") return record_seeds();
-  if (target == "blocks") return {block_file()};
+  if (target == "blocks") return {sequence_file()};
   if (target == "shard") return {read(tiny_checkpoint("seed-shard", 1) / "shard_00000.h5")};
   return {};
 }

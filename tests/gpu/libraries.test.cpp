@@ -68,8 +68,8 @@ TEST(LateLibraries, CublasLtTakesTheDescriptionOfEveryProduct) {
 TEST(LateLibraries, AMissingOneIsNamed) {
   SharedLibrary const missing({"libtessera-has-no-such-library.so.1", "/nowhere/libtessera.so"});
   EXPECT_FALSE(missing.loaded());
-  EXPECT_NE(missing.refusal().find("libtessera-has-no-such-library.so.1"), std::string::npos)
-      << missing.refusal();
+  EXPECT_NE(missing.load_error().find("libtessera-has-no-such-library.so.1"), std::string::npos)
+      << missing.load_error();
   EXPECT_EQ(missing.find("anything"), nullptr);
 }
 

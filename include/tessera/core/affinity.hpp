@@ -1,21 +1,21 @@
 #pragma once
-/// The cores that this process may use.
+/// CPU affinity: the cores that this process may use.
 
 #include <vector>
 
 namespace tessera {
 
-/// Numbers of the cores in the affinity mask that the process was started with, in ascending order,
-/// at least one. With OMP_PROC_BIND the OpenMP runtime narrows the mask of the first thread to one
-/// core before main(): then its places count.
+/// The cores in the affinity mask that the process was started with, ascending, at least one. With
+/// OMP_PROC_BIND the OpenMP runtime narrows the mask of the first thread to one core before main();
+/// then these are the cores of the OpenMP places.
 std::vector<int> allowed_cores();
 
-/// Lets the calling thread run on any of allowed_cores(): threads inherit the narrow mask of the
-/// thread that starts them.
+/// Lets the calling thread run on any of allowed_cores(). A thread inherits the mask of the thread
+/// that creates it, which may be narrower.
 void use_allowed_cores();
 
-/// The calling thread, and those that it starts from now on, run on these cores alone; nothing
-/// changes when the system refuses.
+/// Restricts the calling thread, and threads it creates later, to these cores. Has no effect if the
+/// system refuses.
 void use_cores(std::vector<int> const& cores);
 
 }  // namespace tessera

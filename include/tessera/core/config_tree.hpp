@@ -13,7 +13,7 @@
 namespace tessera {
 
 /// One JSON value. Objects keep the order of their keys. Integers and floating-point numbers are
-/// told apart.
+/// distinct.
 class ConfigTree {
  public:
   using Array = std::vector<ConfigTree>;
@@ -36,7 +36,7 @@ class ConfigTree {
   static ConfigTree array() { return ConfigTree(Array{}); }
 
   /// Parses strict JSON, or with `relaxed` also // /* */ # comments, trailing commas, and lines
-  /// that end without their comma (what DeepSpeed's HJSON reader lets pass). Refuses duplicate
+  /// that end without their comma (as DeepSpeed's HJSON reader accepts). Refuses duplicate
   /// keys, more than 64 MiB, and nesting deeper than 64. @p source names the text in messages.
   /// @throws DataError with line and column.
   enum class Syntax { strict, relaxed };
@@ -81,10 +81,10 @@ class ConfigTree {
   std::size_t size() const;
 
   /// Member or default.
-  std::int64_t get_int(std::string_view key, std::int64_t otherwise) const;
-  double get_double(std::string_view key, double otherwise) const;
-  bool get_bool(std::string_view key, bool otherwise) const;
-  std::string get_string(std::string_view key, std::string const& otherwise) const;
+  std::int64_t get_int(std::string_view key, std::int64_t default_value) const;
+  double get_double(std::string_view key, double default_value) const;
+  bool get_bool(std::string_view key, bool default_value) const;
+  std::string get_string(std::string_view key, std::string const& default_value) const;
 
   bool operator==(ConfigTree const&) const = default;
 

@@ -58,7 +58,7 @@ struct bfloat16 {
 };
 
 /// IEEE 754 binary16: 1 sign, 5 exponent, 10 fraction bits. The conversions are branch-free so that
-/// loops over them vectorise.
+/// loops over them vectorize.
 struct float16 {
   std::uint16_t bits = 0;
 

@@ -15,14 +15,14 @@ enum class ExitCode : int {
   done = 0,
   usage = 64,          ///< unknown or contradictory argument
   bad_data = 65,       ///< input or checkpoint malformed or damaged
-  peer_lost = 69,      ///< a rank died or did not answer in time
-  internal = 70,       ///< a bug, or memory that could not be had
+  peer_lost = 69,      ///< a rank died or missed a deadline
+  internal = 70,       ///< a bug, or out of memory
   io = 74,             ///< a file could not be read or written
-  stopped_early = 75,  ///< saved its state and wants to be run again
+  stopped_early = 75,  ///< saved a checkpoint; run the job again
   bad_config = 78,     ///< a configuration that cannot work
 };
 
-/// Base of all errors that end a program in an orderly way; only the cli layer catches it.
+/// Base of all errors that end a program with an exit code; only the cli layer catches it.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, std::string const& message) : std::runtime_error(message), code_(code) {}
@@ -50,7 +50,7 @@ struct InternalError : Error {
 struct OutOfMemoryError : Error {
   explicit OutOfMemoryError(std::string const& message) : Error(ExitCode::internal, message) {}
 };
-/// A rank that died or missed a deadline; `rank` is -1 when no single one can be named.
+/// A rank that died or missed a deadline; `rank` is -1 when the rank is unknown.
 struct PeerLostError : Error {
   PeerLostError(int suspect_rank, std::string const& message)
       : Error(ExitCode::peer_lost, message), rank(suspect_rank) {}

@@ -1,6 +1,5 @@
 #pragma once
-/// Libraries that a program uses where they are and does without where they are not: loaded at the
-/// first need, never unloaded.
+/// Optional shared libraries, loaded on first use with dlopen() and never unloaded.
 
 #include <string>
 #include <vector>
@@ -10,15 +9,16 @@ namespace tessera {
 class SharedLibrary {
  public:
   SharedLibrary() = default;
-  /// The first of @p files that can be loaded: names for the loader's own search, or paths.
+  /// Loads the first of @p files that can be loaded: library names or paths, as dlopen() takes
+  /// them.
   explicit SharedLibrary(std::vector<std::string> const& files);
 
   bool loaded() const { return handle_ != nullptr; }
-  /// dlopen()'s
+  /// The handle from dlopen(), or null.
   void* handle() const { return handle_; }
-  /// What the loader said about the first file; empty when one was loaded.
-  std::string const& refusal() const { return refusal_; }
-  /// Null when the library is not loaded or has no such name.
+  /// The loader's message for the first file; empty when a library is loaded.
+  std::string const& load_error() const { return load_error_; }
+  /// The symbol's address; null when the library is not loaded or has no such symbol.
   void* find(char const* name) const;
   template <class Function>
   bool find(char const* name, Function*& function) const {
@@ -28,7 +28,7 @@ class SharedLibrary {
 
  private:
   void* handle_ = nullptr;
-  std::string refusal_;
+  std::string load_error_;
 };
 
 }  // namespace tessera

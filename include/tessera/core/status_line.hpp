@@ -1,6 +1,6 @@
 #pragma once
-/// The last line of a terminal while something goes on: written over again and again, and gone
-/// before other output.
+/// A status line on the terminal: redrawn in place while an operation runs, cleared before other
+/// output.
 
 #include <chrono>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Writes to stderr when that is a terminal; else nothing.
+/// Writes to stderr if it is a terminal; otherwise does nothing.
 class StatusLine {
  public:
   StatusLine();
@@ -23,11 +23,11 @@ class StatusLine {
   bool terminal_ = false, shown_ = false;
 };
 
-/// "verify [=======>            ]  38 %  1.9 of 5.0 GiB, 1.2 GiB/s, left 3s", at most ten times a
-/// second.
+/// "verify [=======>            ]  38 %  1.9 of 5.0 GiB, 1.2 GiB/s, left 3s"
 std::string progress_text(std::string const& label, std::int64_t done_bytes,
                           std::int64_t total_bytes, double seconds);
 
+/// Shows progress_text() in a status line, at most ten times per second.
 class ByteProgress {
  public:
   explicit ByteProgress(std::string label) : label_(std::move(label)), start_(Clock::now()) {}

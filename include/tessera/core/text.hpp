@@ -1,20 +1,24 @@
 #pragma once
-/// Numbers as people read them, for logs and tables.
+/// Text for logs, tables and messages: readable numbers, lists, printable names.
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tessera {
 
 /// 1234567 -> "1,234,567"
 std::string with_commas(std::int64_t value);
-/// For a terminal: control characters (but line ends and tabs), which a hostile file may put into a
-/// name, become '?'; cut at 16 KiB.
+/// Makes text from a file safe for a terminal: control characters except newline and tab become
+/// '?'; cut at 16 KiB.
 std::string printable(std::string text);
 /// "rank" or "ranks"
 std::string plural(std::int64_t count, std::string const& noun);
 /// 1536 -> "1.5 KiB"
 std::string human_bytes(std::int64_t bytes);
+/// {"a", "b"}, ", " -> "a, b"
+std::string join(std::vector<std::string> const& words, std::string_view separator = ", ");
 /// "1d 03h", "1h 02m", "3m 20s", "12s"; "?" when not finite
 std::string human_duration(double seconds);
 

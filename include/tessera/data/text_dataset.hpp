@@ -1,5 +1,5 @@
 #pragma once
-/// Training text as blocks of token ids, with the semantics of Hugging Face's run_clm.py, kept in a
+/// Training text as packed sequences of token ids, as Hugging Face's run_clm.py makes them, in a
 /// file that the ranks of a node share.
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace tessera::data {
 
 enum class LineBreaks { keep, drop };
 
-/// Which of a file's records: all of them, the first `percent` percent, or the rest after these.
-/// Without a validation file run_clm trains on the rest and validates on the first
-/// validation_split_percentage (5), also when it does not evaluate.
+/// Which records of a file are used: all, the first `percent` percent, or the rest after these.
+/// Without a validation file run_clm validates on the first validation_split_percentage (5) and
+/// trains on the rest, even if it does not evaluate.
 struct RecordPart {
   enum class Kind { all, first, rest };
   Kind kind = Kind::all;
@@ -28,81 +28,82 @@ struct RecordPart {
 /// even, as datasets' "train[:5%]".
 std::int64_t split_boundary(std::int64_t records, int percent);
 
-/// What blocks are made of.
+/// What sequences are made from, and how.
 ///
 /// .txt: a record is a line with its end; "\r\n" and "\r" are read as "\n", no other character ends
 /// a line, blank lines are records. .json, .jsonl: a record is the member "text" (else the first
 /// member) of each object, written one after the other or in one array. Either may be
-/// gzip-compressed (.gz after its name). Bytes that are not UTF-8 become U+FFFD, with a warning.
+/// gzip-compressed (.gz after the name). Bytes that are not UTF-8 become U+FFFD, with a warning.
 ///
-/// Records are tokenised one by one; each 1,000 of them are joined and cut into blocks, and what
-/// does not fill a block is dropped.
-struct BlockRequest {
+/// Sequence packing as in run_clm's group_texts: records are tokenized one by one; every 1,000 of
+/// them are concatenated and cut into sequences of block_size tokens, and the remainder is dropped.
+struct SequenceRequest {
   std::filesystem::path text;
   RecordPart part;
   LineBreaks line_breaks = LineBreaks::keep;  ///< keep_linebreaks; .txt only
-  std::int64_t block_size = 0;                ///< tokens of a block
+  std::int64_t block_size = 0;                ///< tokens per sequence, as run_clm calls it
   std::filesystem::path cache_folder;
 };
 
-/// Blocks of token ids, mapped read-only from their file. Copies share the mapping.
-class TokenBlocks {
+/// Sequences of token ids, memory-mapped read-only from their file. Copies share the mapping.
+class TokenSequences {
  public:
   std::int64_t count() const { return count_; }
-  std::int64_t block_size() const { return block_size_; }
-  /// Block i, block_size() ids.
-  std::span<std::int32_t const> block(std::int64_t i) const {
-    return {ids_ + i * block_size_, static_cast<std::size_t>(block_size_)};
+  std::int64_t length() const { return length_; }  ///< tokens per sequence
+  /// Sequence i, length() ids.
+  std::span<std::int32_t const> operator[](std::int64_t i) const {
+    return {ids_ + i * length_, static_cast<std::size_t>(length_)};
   }
-  /// Uses the first n blocks only (max_train_samples, max_eval_samples); no effect if there are no
-  /// more than n.
+  /// Keeps only the first n sequences (max_train_samples, max_eval_samples); no effect if there are
+  /// at most n.
   void keep_first(std::int64_t n) { count_ = n < count_ ? n : count_; }
 
-  /// Records and tokens read to make the blocks, dropped ones included.
+  /// Records and tokens read to make the sequences, including dropped tokens.
   std::int64_t records() const { return records_; }
   std::int64_t tokens() const { return tokens_; }
-  /// The largest id in the blocks.
+  /// The largest id in the sequences.
   std::int32_t max_id() const { return max_id_; }
-  /// XXH3 of text, tokenizer and request: ranks whose values agree see the same blocks.
+  /// XXH3 of text, tokenizer and request: ranks with the same value read the same sequences.
   std::uint64_t fingerprint() const { return fingerprint_; }
   std::filesystem::path const& file() const { return file_; }
 
  private:
-  friend class BlockFile;
+  friend class SequenceFile;
   std::shared_ptr<void const> mapping_;
   std::int32_t const* ids_ = nullptr;
-  std::int64_t count_ = 0, block_size_ = 0, records_ = 0, tokens_ = 0;
+  std::int64_t count_ = 0, length_ = 0, records_ = 0, tokens_ = 0;
   std::int32_t max_id_ = -1;
   std::uint64_t fingerprint_ = 0;
   std::filesystem::path file_;
 };
 
-/// Where the blocks of this request are kept: cache_folder/blocks_<hash of request and
+/// The file for the sequences of this request: cache_folder/blocks_<hash of request and
 /// tokenizer>.tsrb
-std::filesystem::path cache_file(BlockRequest const& request, Tokenizer const& tokenizer);
+std::filesystem::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer);
 
-/// Opens the blocks if their file is whole and made from this text, this tokenizer and this
-/// request; else makes it. For one rank of a node; several at once do no harm (each writes a file
-/// of its own and renames it). Reads the text as a stream.
-/// @throws IoError, ConfigError for a kind of file that is not read, DataError if the text has not
-/// one full block.
-TokenBlocks build_or_open_blocks(BlockRequest const& request, Tokenizer const& tokenizer);
+/// Opens the file of sequences if it is intact and was made from this text, tokenizer and request;
+/// otherwise builds it. One rank per node calls this; concurrent calls are safe, because each
+/// writes its own temporary file and renames it. Reads the text as a stream.
+/// @throws IoError, ConfigError for an unsupported kind of file, DataError if the text does not
+/// fill one sequence.
+TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer);
 
-/// Opens what another rank has built; call it after that rank is done. @throws IoError if the file
-/// is not there, DataError if it is damaged or something else.
-TokenBlocks open_blocks(BlockRequest const& request, Tokenizer const& tokenizer);
+/// Opens the file that another rank has built; call it after that rank has finished. @throws
+/// IoError if the file is missing, DataError if it is damaged or of another request.
+TokenSequences open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer);
 
-/// Opens what another process of this node has built and checked, from a descriptor of its file
-/// (owned from here on): no look at the file system.
-TokenBlocks open_blocks(int descriptor, std::filesystem::path const& file);
+/// Opens the file that another process of this node has built and checked, from its descriptor
+/// (takes ownership): does not access the file system.
+TokenSequences open_sequences(int descriptor, std::filesystem::path const& file);
 
-/// @throws DataError if a block holds an id that a model with this many embeddings does not have.
-void check_vocabulary(TokenBlocks const& blocks, Tokenizer const& tokenizer,
+/// @throws DataError if a sequence has an id for which a model of this vocabulary size has no
+/// embedding.
+void check_vocabulary(TokenSequences const& sequences, Tokenizer const& tokenizer,
                       std::int64_t model_vocabulary_size);
 
-/// The block size run_clm takes, and what it warns of (empty: nothing).
-/// Asked for: min(asked, tokenizer's model_max_length). Else the model_max_length, or min(1024,
-/// model_positions) where that is larger than the model's positions.
+/// The block_size that run_clm uses, and its warning (empty: none). If @p asked is set:
+/// min(asked, model_max_length of the tokenizer). Otherwise model_max_length, or min(1024,
+/// model_positions) if model_max_length exceeds model_positions.
 struct BlockSizeChoice {
   std::int64_t block_size;
   std::string warning;

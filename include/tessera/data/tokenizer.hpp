@@ -1,6 +1,5 @@
 #pragma once
-/// Byte-level BPE tokenizers, read from the files of a Hugging Face model directory; no Python
-/// needed.
+/// Byte-level BPE tokenizers, read from the files of a Hugging Face model directory.
 
 #include <cstdint>
 #include <filesystem>
@@ -12,20 +11,20 @@
 
 namespace tessera::data {
 
-/// Gives the token ids that Hugging Face's fast tokenizers give for the same files: added tokens
-/// are cut out first, the rest is cut into words by the pre_tokenizer, each word is merged by rank,
-/// and the post_processor's ids are put around the text.
+/// Gives the same token ids as Hugging Face's fast tokenizers for the same files: added tokens are
+/// matched first, the pre_tokenizer splits the remaining text into words, each word is merged by
+/// rank, and the post_processor's ids are added before and after the text.
 ///
-/// Read of tokenizer.json: model BPE (merges as strings or pairs, unk_token, fuse_unk,
-/// ignore_merges), pre_tokenizer ByteLevel alone or after Split and Digits, post_processor
-/// ByteLevel and TemplateProcessing, added_tokens with all flags. Beside it, tokenizer_config.json
-/// and special_tokens_map.json name special tokens and model_max_length. Anything else that would
-/// change ids (normalizers, other models) is refused by name.
+/// Supported in tokenizer.json: model BPE (merges as strings or pairs, unk_token, fuse_unk,
+/// ignore_merges); pre_tokenizer ByteLevel, optionally after Split and Digits; post_processor
+/// ByteLevel and TemplateProcessing; added_tokens with all flags. tokenizer_config.json and
+/// special_tokens_map.json name special tokens and model_max_length. Anything else that would
+/// change ids (normalizers, other models) is an error that names it.
 ///
-/// A byte sequence that is not UTF-8 is read as U+FFFD, as bytes.decode(errors="replace") gives in
+/// Bytes that are not valid UTF-8 are replaced by U+FFFD, as bytes.decode(errors="replace") does in
 /// Python.
 ///
-/// encode() keeps words it has seen; use one Tokenizer from one thread at a time.
+/// encode() caches words: use a Tokenizer from one thread at a time.
 class Tokenizer {
  public:
   /// @param path a directory with tokenizer.json, or with vocab.json and merges.txt; or one of
@@ -41,25 +40,25 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text) const;
 
   enum class SpecialTokens { keep, skip };
-  /// The text of these tokens; bytes that make no UTF-8 become U+FFFD, ids without a token are left
-  /// out.
+  /// The text of these tokens. Bytes that are not valid UTF-8 become U+FFFD; ids without a token
+  /// are skipped.
   std::string decode(std::span<std::int32_t const> ids,
                      SpecialTokens special = SpecialTokens::keep) const;
 
   /// The id of a token as it is written in the vocabulary, or -1.
   std::int32_t find(std::string_view token) const;
 
-  /// Number of tokens, added ones included: len(tokenizer).
+  /// Number of tokens including added ones: len(tokenizer).
   std::int64_t vocabulary_size() const;
   /// The largest id; a model needs max_id() + 1 embeddings.
   std::int32_t max_id() const;
-  /// From tokenizer_config.json; the largest integer if nothing limits it.
+  /// From tokenizer_config.json; the largest integer if there is no limit.
   std::int64_t model_max_length() const;
-  /// The end-of-text token's id; -1 if the files name none.
+  /// The end-of-text token's id; -1 if there is none.
   std::int32_t eos_id() const;
-  /// XXH3 over the files this was read from.
+  /// XXH3 over the tokenizer's files.
   std::uint64_t fingerprint() const;
-  /// Those files.
+  /// The files this was read from.
   std::vector<std::filesystem::path> const& files() const;
 
  private:

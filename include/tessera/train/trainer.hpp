@@ -56,7 +56,7 @@ class Trainer {
 
   void load_data();
   std::int64_t load_tokenizer();
-  data::TokenBlocks blocks_of(data::BlockRequest const& request) const;
+  data::TokenSequences blocks_of(data::SequenceRequest const& request) const;
   void plan_steps();
   void build_engine();
   void start_weights();
@@ -117,7 +117,7 @@ class Trainer {
   ModelSource source_;
   config::ResolvedConfig config_;
   std::shared_ptr<data::Tokenizer> tokenizer_;  ///< on one rank of each node
-  std::optional<data::TokenBlocks> train_blocks_, eval_blocks_;
+  std::optional<data::TokenSequences> train_blocks_, eval_blocks_;
   std::optional<data::Sampler> sampler_;
   std::unique_ptr<model::CausalLm> model_;
   std::unique_ptr<zero::Engine> engine_;

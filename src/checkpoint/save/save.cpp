@@ -7,8 +7,8 @@
 #include "save/detail/save_phases.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/stopwatch.hpp"
 
 namespace tessera::checkpoint {
 namespace {

@@ -11,8 +11,8 @@
 #include "save/detail/together.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/affinity.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/stopwatch.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 

@@ -10,9 +10,9 @@
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/view.hpp"
 #include "tessera/checkpoint/tools/convert.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
-#include "tessera/core/stopwatch.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::cli {

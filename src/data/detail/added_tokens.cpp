@@ -1,8 +1,7 @@
 #include "detail/added_tokens.hpp"
+#include "tessera/core/utf8.hpp"
 
 #include <algorithm>
-
-#include "detail/utf8.hpp"
 
 namespace tessera::data::detail {
 namespace {

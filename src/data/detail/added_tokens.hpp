@@ -1,6 +1,6 @@
 #pragma once
-/// Tokens found in the text before it is split into words: special tokens and the ones a user has
-/// added.
+/// Added tokens: special tokens and those that a user has added, matched in the text before it is
+/// split into words.
 
 #include <array>
 #include <cstdint>
@@ -18,17 +18,17 @@ struct AddedToken {
   std::int32_t id = -1;
   bool special = false;
   bool single_word = false;  ///< not inside a longer word
-  bool lstrip = false;       ///< takes the white space before it
-  bool rstrip = false;       ///< takes the white space after it
-  bool normalized = true;    ///< looked for only after the tokens that are not
+  bool lstrip = false;       ///< includes the white space before it
+  bool rstrip = false;       ///< includes the white space after it
+  bool normalized = true;    ///< matched after the tokens that are not
 };
 
-/// Finds tokens in a text: leftmost first, of several that begin at one place the longest.
+/// Finds added tokens in a text: the leftmost first; of several that begin there, the longest.
 class AddedTokenMatcher {
  public:
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
-  /// A stretch of the text; id < 0 where no token was found.
+  /// A part of the text; id < 0 where it is not an added token.
   struct Piece {
     std::string_view text;
     std::int32_t id;

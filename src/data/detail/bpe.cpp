@@ -8,8 +8,8 @@
 namespace tessera::data::detail {
 namespace {
 
-constexpr std::size_t cached_word_bytes = 64;   // longer words hardly ever come back
-constexpr std::size_t cached_words = 1u << 17;  // then the cache starts anew
+constexpr std::size_t cached_word_bytes = 64;   // longer words rarely recur
+constexpr std::size_t cached_words = 1u << 17;  // then the cache is cleared
 
 }  // namespace
 
@@ -24,7 +24,8 @@ MergeTable::MergeTable(std::vector<Merge> const& merges) {
     std::size_t at = slot_of(entry.key);
     while (entries_[at].key != ~std::uint64_t{0} && entries_[at].key != entry.key)
       at = (at + 1) & mask_;
-    entries_[at] = entry;  // a pair listed twice has its last rank, as in a map filled in order
+    entries_[at] =
+        entry;  // the last rank of a pair listed twice counts, as in a map filled in order
   }
 }
 
@@ -80,7 +81,7 @@ constexpr auto later = [](auto const& a, auto const& b) {
 };
 }  // namespace
 
-/// Offers the pair that begins at `at`.
+/// Adds the pair that begins at `at` to the heap if it has a merge.
 void Bpe::consider(std::int32_t at) {
   if (at < 0 || symbols_[static_cast<std::size_t>(at)].next < 0) return;
   Symbol const& left = symbols_[static_cast<std::size_t>(at)];
@@ -90,7 +91,7 @@ void Bpe::consider(std::int32_t at) {
   std::ranges::push_heap(heap_, later);
 }
 
-/// Joins the symbol at `at` with its right neighbour.
+/// Joins the symbol at `at` with its right neighbor.
 void Bpe::join(std::int32_t at, std::int32_t result) {
   Symbol& left = symbols_[static_cast<std::size_t>(at)];
   Symbol& right = symbols_[static_cast<std::size_t>(left.next)];
@@ -102,9 +103,9 @@ void Bpe::join(std::int32_t at, std::int32_t result) {
 }
 
 void Bpe::merge_word(std::string_view word, std::vector<std::int32_t>& out) {
-  if (!tables_.whole_words.empty())
-    if (auto const found = tables_.whole_words.find(std::string(word));
-        found != tables_.whole_words.end()) {
+  if (!tables_.vocabulary_words.empty())
+    if (auto const found = tables_.vocabulary_words.find(std::string(word));
+        found != tables_.vocabulary_words.end()) {
       out.push_back(found->second);
       return;
     }
@@ -118,7 +119,8 @@ void Bpe::merge_word(std::string_view word, std::vector<std::int32_t>& out) {
     Symbol const& left = symbols_[static_cast<std::size_t>(best.at)];
     if (left.id < 0 || left.next < 0) continue;
     auto const* entry = merges_.find(left.id, symbols_[static_cast<std::size_t>(left.next)].id);
-    if (!entry || entry->result != best.result) continue;  // one of the two has been joined since
+    if (!entry || entry->result != best.result)
+      continue;  // one of the two has been merged in the meantime
     join(best.at, best.result);
     consider(left.previous);
     consider(best.at);

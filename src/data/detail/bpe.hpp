@@ -17,17 +17,17 @@ struct Merge {
   std::int32_t left, right, result;
 };
 
-/// What BPE needs of a tokenizer; everything is ids and bytes.
+/// The tables of a BPE model, as ids and bytes.
 struct BpeTables {
   std::vector<Merge> merges;
   std::array<std::int32_t, 256> byte_ids{};  ///< id of each byte's own token, or -1
   std::int32_t unknown_id = -1;              ///< for bytes without a token; -1 drops them
   bool fuse_unknown = false;                 ///< a run of unknown bytes becomes one token
   std::unordered_map<std::string, std::int32_t>
-      whole_words;  ///< taken before any merge (tokenizer.json's ignore_merges)
+      vocabulary_words;  ///< looked up before merging (ignore_merges in tokenizer.json)
 };
 
-/// A hash of pairs of ids to (rank, result), open addressing, at most half full.
+/// A hash table from pairs of ids to (rank, result): open addressing, at most half full.
 class MergeTable {
  public:
   struct Entry {
@@ -35,7 +35,7 @@ class MergeTable {
     std::int32_t rank = 0, result = 0;
   };
   explicit MergeTable(std::vector<Merge> const& merges);
-  /// Null if the pair is not merged.
+  /// Null if the pair has no merge.
   Entry const* find(std::int32_t left, std::int32_t right) const {
     std::uint64_t const key = key_of(left, right);
     for (std::size_t at = slot_of(key);; at = (at + 1) & mask_) {
@@ -62,8 +62,8 @@ class Bpe {
  public:
   explicit Bpe(BpeTables tables);
 
-  /// Appends the ids of one word, given as raw bytes. Not thread-safe: words already seen are kept
-  /// in a cache.
+  /// Appends the ids of one word, given as raw bytes. Not thread-safe: words are
+  /// cached.
   void encode(std::string_view word, std::vector<std::int32_t>& out);
 
  private:

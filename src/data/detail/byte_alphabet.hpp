@@ -1,14 +1,14 @@
 #pragma once
 /// The byte alphabet of ByteLevel tokenizers (GPT-2, openai/gpt-2 encoder.py): each byte is written
-/// as one printable character. ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF stand for themselves;
-/// the k-th remaining byte is U+0100 + k.
+/// as one printable character. ! to ~, U+00A1 to U+00AC and U+00AE to U+00FF are written as
+/// themselves; the k-th remaining byte is U+0100 + k.
 
 #include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "detail/utf8.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::data::detail {
 
@@ -32,14 +32,14 @@ constexpr std::array<int, 0x144> character_bytes = [] {
   return table;
 }();
 
-/// The token that stands for one byte.
+/// The token of one byte.
 inline std::string byte_token(unsigned byte) {
   std::string out;
   append_code_point(byte_characters[byte], out);
   return out;
 }
 
-/// The bytes a token stands for, or nothing if it has a character outside the alphabet.
+/// The bytes of a token; nullopt if it has a character outside the alphabet.
 inline std::optional<std::string> bytes_of_token(std::string_view token) {
   std::string out;
   for (std::size_t at = 0; at < token.size();) {

@@ -1,5 +1,5 @@
 #pragma once
-/// A file's bytes in order, gzip-compressed or not (zlib tells by the first bytes).
+/// Reads a file sequentially, gzip-compressed or not (zlib detects it by the first bytes).
 
 #include <cstddef>
 #include <filesystem>
@@ -16,9 +16,9 @@ class ByteStream {
 
   /// The next byte, or -1 at the end.
   int get() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_++]) : -1; }
-  /// Like get() without moving on.
+  /// The next byte without consuming it, or -1 at the end.
   int peek() { return at_ < end_ || fill() ? static_cast<unsigned char>(buffer_[at_]) : -1; }
-  /// Bytes that are at hand: at least one unless the stream has ended.
+  /// The buffered bytes: at least one unless the stream has ended.
   std::string_view available() {
     return at_ < end_ || fill() ? std::string_view(buffer_.data() + at_, end_ - at_)
                                 : std::string_view();

@@ -1,5 +1,5 @@
 #pragma once
-/// XXH3-64 over bytes, in one piece or streamed.
+/// XXH3-64 over bytes, in one call or streamed.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +26,7 @@ class Xxh3Stream {
   std::unique_ptr<State> state_;
 };
 
-/// XXH3-64 of a file's bytes, read in pieces. @throws IoError.
+/// XXH3-64 of a file's bytes. @throws IoError.
 std::uint64_t xxh3_of_file(std::filesystem::path const& file);
 
 }  // namespace tessera::data::detail

@@ -1,14 +1,13 @@
-/// tokenizer.json: pre_tokenizer and post_processor.
+#include "detail/pre_tokenizer.hpp"
 
 #include "detail/regex.hpp"
-#include "detail/tokenizer_file.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
 namespace {
 
-/// GPT-2's words: contractions, then letters, digits or other signs with at most one space before
-/// them, then white space, of which the last character is left for the word that follows.
+/// GPT-2's words: contractions; letters, digits or other characters with at most one space before
+/// them; white space, except its last character, which belongs to the next word.
 constexpr char const* gpt2_words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
@@ -51,39 +50,10 @@ void append_rules(ConfigTree const& tree, std::string const& where, std::vector<
     rules.push_back({tree.get_bool("use_regex", true) ? gpt2_words : "", true,
                      tree.get_bool("add_prefix_space", true)});
   } else {
-    throw ConfigError(
-        concat(where, " has type '", type,
-               "'; Tessera reads ByteLevel, alone or after Split and Digits in a Sequence"));
+    throw ConfigError(concat(
+        where, " has type '", type,
+        "'; Tessera reads ByteLevel, and a Sequence of Split, Digits and a final ByteLevel"));
   }
-}
-
-std::vector<std::int32_t> template_ids(ConfigTree const& processor, std::string const& name,
-                                       std::string const& where) {
-  std::vector<std::int32_t> out;
-  for (auto const& id : processor.at("special_tokens").at(name).at("ids").as_array()) {
-    TESSERA_VALIDATE(id.as_int() >= 0 && id.as_int() <= INT32_MAX, DataError, where,
-                     ".special_tokens.", name, ".ids holds ", id.as_int());
-    out.push_back(static_cast<std::int32_t>(id.as_int()));
-  }
-  return out;
-}
-
-TemplateIds read_template(ConfigTree const& tree, std::string const& where) {
-  TemplateIds out;
-  bool after_text = false;
-  for (auto const& piece : tree.at("single").as_array()) {
-    if (auto const* special = piece.find("SpecialToken")) {
-      auto const ids = template_ids(tree, special->at("id").as_string(), where);
-      auto& side = after_text ? out.suffix : out.prefix;
-      side.insert(side.end(), ids.begin(), ids.end());
-    } else {
-      TESSERA_VALIDATE(piece.contains("Sequence") && !after_text, DataError, where,
-                       ".single must hold the text once; found ", piece.dump());
-      after_text = true;
-    }
-  }
-  TESSERA_VALIDATE(after_text, DataError, where, ".single leaves out the text itself");
-  return out;
 }
 
 }  // namespace
@@ -95,22 +65,6 @@ std::vector<SplitRule> read_pre_tokenizer(ConfigTree const& tree, std::string co
   TESSERA_VALIDATE(byte_level, ConfigError, where,
                    " has no ByteLevel step; Tessera reads byte-level BPE tokenizers only");
   return rules;
-}
-
-TemplateIds read_post_processor(ConfigTree const& tree, std::string const& where) {
-  if (tree.is_null()) return {};
-  std::string const type = tree.get_string("type", "");
-  if (type == "ByteLevel") return {};  // it corrects offsets, not ids
-  if (type == "TemplateProcessing") return read_template(tree, where);
-  TESSERA_VALIDATE(type == "Sequence", ConfigError, where, " has type '", type,
-                   "'; Tessera reads ByteLevel, TemplateProcessing and a Sequence of them");
-  TemplateIds out;
-  for (auto const& step : tree.at("processors").as_array()) {
-    TemplateIds next = read_post_processor(step, where);
-    out.prefix.insert(out.prefix.begin(), next.prefix.begin(), next.prefix.end());
-    out.suffix.insert(out.suffix.end(), next.suffix.begin(), next.suffix.end());
-  }
-  return out;
 }
 
 }  // namespace tessera::data::detail

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "detail/byte_stream.hpp"
-#include "detail/utf8.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -35,12 +35,12 @@ class LineReader : public RecordReader {
     return true;
   }
 
-  static constexpr std::size_t max_line_bytes = std::size_t{1} << 30;  // what the tokenizer takes
+  static constexpr std::size_t max_line_bytes = std::size_t{1} << 30;  // the tokenizer's limit
   ByteStream in_;
   LineBreaks line_breaks_;
 };
 
-/// Objects one after the other (JSON lines) or in one array; only one of them is held at a time.
+/// Consecutive objects (JSON lines) or one array of objects; holds one object at a time.
 class JsonReader : public RecordReader {
  public:
   explicit JsonReader(std::filesystem::path const& file) : in_(file) {
@@ -49,7 +49,7 @@ class JsonReader : public RecordReader {
   }
 
  private:
-  static constexpr std::size_t max_object_bytes = std::size_t{64} << 20;  // what ConfigTree reads
+  static constexpr std::size_t max_object_bytes = std::size_t{64} << 20;  // ConfigTree's limit
 
   std::string where() const { return concat(in_.file().string(), " record ", number_); }
 
@@ -71,14 +71,14 @@ class JsonReader : public RecordReader {
       } else if (c == ']') {
         in_.get();
         TESSERA_VALIDATE(skip_space() < 0, DataError, in_.file().string(),
-                         ": there is more after the array's end");
+                         ": text follows the end of the array");
         return false;
       } else {
         TESSERA_VALIDATE(number_ == 0 || c < 0, DataError, in_.file().string(),
                          ": a comma is missing after record ", number_);
       }
       TESSERA_VALIDATE(c >= 0, DataError, in_.file().string(),
-                       " is cut short: its array does not end");
+                       " is cut short: the array is not closed");
     }
     if (c < 0) return false;
     ++number_;
@@ -150,9 +150,9 @@ std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
   if (kind == ".txt") return std::make_unique<LineReader>(file, line_breaks);
   if (kind == ".json" || kind == ".jsonl") return std::make_unique<JsonReader>(file);
   throw ConfigError(
-      concat("cannot tell what ", file.string(),
-             " holds: Tessera reads .txt (a record a line), and .json or .jsonl (objects "
-             "with a member \"text\"); ",
+      concat("cannot read ", file.string(),
+             ": unknown extension; Tessera reads .txt (one record per line), and .json or .jsonl "
+             "(objects with a member \"text\"); ",
              kind == ".csv" ? "convert the .csv file to one of these" : "rename the file"));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-/// The records of a text file, one after the other, as datasets' text and json loaders give them.
+/// Reads the records of a text file in order, as the text and json loaders of Hugging Face datasets
+/// do.
 
 #include <cstdint>
 #include <filesystem>
@@ -15,7 +16,7 @@ class RecordReader {
   virtual ~RecordReader() = default;
   /// The next record, as well-formed UTF-8; false at the end.
   bool next(std::string& record);
-  /// Ill-formed parts that became U+FFFD so far.
+  /// Ill-formed sequences replaced by U+FFFD so far.
   std::int64_t replacements() const { return replacements_; }
 
  private:
@@ -24,8 +25,8 @@ class RecordReader {
   std::int64_t replacements_ = 0;
 };
 
-/// The reader for the file's extension. @throws ConfigError for one that is not read, IoError if
-/// the file cannot be.
+/// The reader for the file's extension. @throws ConfigError for an unsupported extension, IoError
+/// if the file cannot be read.
 std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
                                            LineBreaks line_breaks);
 

@@ -21,7 +21,7 @@ struct Replacement {
   std::string members;
 };
 
-/// The members that stand for the escape at the start of `rest`: \s or \p{Category}.
+/// The class members for the escape at the start of `rest`: \s or \p{Category}.
 Replacement replace_escape(std::string_view rest) {
   if (rest.starts_with("\\s")) return {2, std::string(spaces)};
   if (!rest.starts_with("\\p{")) return {};
@@ -33,8 +33,8 @@ Replacement replace_escape(std::string_view rest) {
   return {};
 }
 
-/// Rewrites the pattern with these classes. Oniguruma and PCRE2 read a few things inside [...]
-/// differently; those are refused.
+/// Rewrites the pattern with these classes. Rejects syntax inside [...] that Oniguruma and PCRE2
+/// interpret differently.
 std::string translate(std::string_view pattern, std::string const& where) {
   std::string out;
   bool in_class = false;
@@ -97,7 +97,8 @@ Regex::Regex(std::string_view pattern, std::string const& where) : code_(std::ma
   TESSERA_VALIDATE(code_->code, ConfigError, where, ": the pattern ", pattern,
                    " is not a regular expression that PCRE2 reads: ", pcre2_message(error));
   pcre2_jit_compile(
-      code_->code, PCRE2_JIT_COMPLETE);  // without a JIT the same matches come from the interpreter
+      code_->code,
+      PCRE2_JIT_COMPLETE);  // without JIT support the interpreter gives the same matches
   code_->data = pcre2_match_data_create_from_pattern(code_->code, nullptr);
   code_->context = pcre2_match_context_create(nullptr);
   code_->stack = pcre2_jit_stack_create(std::size_t{32} << 10, std::size_t{16} << 20, nullptr);
@@ -112,13 +113,12 @@ bool Regex::search(std::string_view text, std::size_t from, Match& match) const 
       pcre2_match(code_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
                   PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, code_->data, code_->context);
   if (found == PCRE2_ERROR_NOMATCH) return false;
-  TESSERA_VALIDATE(found >= 0, DataError, code_->where, ": PCRE2 gave up on a text of ",
-                   text.size(), " bytes: ", pcre2_message(found),
-                   "; break the text into shorter lines");
+  TESSERA_VALIDATE(found >= 0, DataError, code_->where, ": PCRE2 failed on a text of ", text.size(),
+                   " bytes: ", pcre2_message(found), "; break the text into shorter lines");
   PCRE2_SIZE const* const ends = pcre2_get_ovector_pointer(code_->data);
   // \K can put the start anywhere
   TESSERA_VALIDATE(ends[0] >= from && ends[1] > ends[0], DataError, code_->where,
-                   ": the pattern matches backwards; leave out \\K");
+                   ": the pattern matches backward; remove \\K");
   match = {ends[0], ends[1]};
   return true;
 }

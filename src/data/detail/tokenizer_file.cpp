@@ -7,6 +7,7 @@
 
 #include "detail/byte_alphabet.hpp"
 #include "detail/hash.hpp"
+#include "detail/post_processor.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
@@ -19,25 +20,25 @@ constexpr std::int64_t max_token_id =
 constexpr std::int64_t max_file_bytes = std::int64_t{256} << 20;
 constexpr std::size_t max_config_members = 10'000;
 
-std::string read_whole(fs::path const& file) {
+std::string read_bytes_of(fs::path const& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   TESSERA_VALIDATE(in && !fs::is_directory(file), IoError,
                    with_errno("cannot read " + file.string(), in ? EISDIR : errno));
   auto const bytes = static_cast<std::int64_t>(in.tellg());
   TESSERA_VALIDATE(bytes >= 0 && bytes <= max_file_bytes && fs::is_regular_file(file), DataError,
-                   file.string(), " has ", bytes, " bytes or is no regular file; at most ",
-                   max_file_bytes, " are read");
+                   file.string(), " has ", bytes, " bytes or is not a regular file; at most ",
+                   max_file_bytes, " bytes are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   in.seekg(0).read(text.data(), static_cast<std::streamsize>(text.size()));
   TESSERA_VALIDATE(in, IoError, with_errno("cannot read " + file.string(), errno));
   return text;
 }
 
-/// Reads a file that takes part in the fingerprint.
+/// Reads files and adds them to the fingerprint.
 class Sources {
  public:
   std::string take(fs::path const& file, TokenizerFile& into) {
-    std::string text = read_whole(file);
+    std::string text = read_bytes_of(file);
     std::uint64_t const sum = xxh3(text);
     hash_.update(&sum, sizeof sum);
     into.files.push_back(file);
@@ -56,8 +57,7 @@ bool is_token_id(ConfigTree const& value) {
   return value.is_int() && value.as_int() >= 0 && value.as_int() <= max_token_id;
 }
 
-/// Messages are put together only when they are needed: a vocabulary has hundreds of thousands of
-/// places to name.
+/// Builds a message only on failure: a vocabulary has hundreds of thousands of entries.
 void read_vocabulary(ConfigTree const& tree, std::string const& where, TokenizerFile& out) {
   auto const& members = tree.as_object();
   TESSERA_VALIDATE(!members.empty(), DataError, where, " is empty");
@@ -75,12 +75,12 @@ void read_vocabulary(ConfigTree const& tree, std::string const& where, Tokenizer
   }
 }
 
-/// Adds the merge of two tokens; @returns what is wrong with it, or nothing.
+/// Adds the merge of two tokens; @returns the error, or an empty string.
 std::string add_merge(std::string const& left, std::string const& right, TokenizerFile& out) {
   Merge merge{};
-  std::string const whole = left + right;
+  std::string const merged = left + right;
   for (auto const& [token, id] :
-       {std::pair{&left, &merge.left}, {&right, &merge.right}, {&whole, &merge.result}}) {
+       {std::pair{&left, &merge.left}, {&right, &merge.right}, {&merged, &merge.result}}) {
     auto const found = out.vocabulary.find(*token);
     if (found == out.vocabulary.end())
       return concat("names '", *token, "', which is not in the vocabulary");
@@ -167,7 +167,7 @@ void read_model(ConfigTree const& model, std::string const& where, TokenizerFile
   read_bytes(model, where, out);
   if (!model.get_bool("ignore_merges", false)) return;
   for (auto const& [token, id] : out.vocabulary)
-    if (auto bytes = bytes_of_token(token)) out.bpe.whole_words.emplace(std::move(*bytes), id);
+    if (auto bytes = bytes_of_token(token)) out.bpe.vocabulary_words.emplace(std::move(*bytes), id);
 }
 
 AddedToken read_added_token(ConfigTree const& tree, AddedToken token) {
@@ -180,8 +180,7 @@ AddedToken read_added_token(ConfigTree const& tree, AddedToken token) {
   return token;
 }
 
-/// The list of added tokens while it grows; a token that is there already keeps its first
-/// description.
+/// Collects added tokens; a token that is already in the list keeps its first description.
 class AddedTokens {
  public:
   explicit AddedTokens(TokenizerFile& file) : file_(file) {
@@ -274,7 +273,7 @@ std::int64_t read_max_length(ConfigTree const& config, std::string const& where)
 
 constexpr char const* gpt2_end_of_text = "<|endoftext|>";
 
-/// tokenizer_config.json; what only the older special_tokens_map.json names is added to it.
+/// tokenizer_config.json, with the members that only the older special_tokens_map.json has.
 ConfigTree read_config_files(fs::path const& folder, Sources& sources, TokenizerFile& out) {
   ConfigTree config = ConfigTree::object();
   for (char const* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
@@ -295,7 +294,7 @@ std::int32_t named_id(ConfigTree const& config, char const* name, AddedTokens co
   return added.find(value && !value->is_null() ? special_token(*value).content : gpt2_end_of_text);
 }
 
-/// What the files beside the vocabulary add: special tokens, add_prefix_space and model_max_length.
+/// Applies the configuration files: special tokens, add_prefix_space and model_max_length.
 void apply_config(ConfigTree const& config, std::string const& where, AddedTokens& added,
                   TokenizerFile& out) {
   read_special_tokens(config, where, added);
@@ -314,7 +313,7 @@ void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
   auto const* normalizer = tree.find("normalizer");
   TESSERA_VALIDATE(!normalizer || normalizer->is_null(), ConfigError, where, "normalizer is ",
                    normalizer->get_string("type", "of an unknown type"),
-                   "; Tessera reads tokenizers without a normalizer. Normalise the text beforehand "
+                   "; Tessera reads tokenizers without a normalizer. Normalize the text beforehand "
                    "and set it to null");
   read_model(tree.at("model"), where + "model", out);
   out.splits = read_pre_tokenizer(tree.at("pre_tokenizer"), where + "pre_tokenizer");
@@ -339,8 +338,8 @@ void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
                (file.parent_path() / "tokenizer_config.json").string(), added, out);
 }
 
-/// The older form, which GPT-2's own tokenizer class reads: what tokenizer.json would say are that
-/// class's defaults.
+/// The older form, read by GPT-2's own tokenizer class; what it does not contain has that class's
+/// defaults.
 void read_vocabulary_and_merges(fs::path const& folder, TokenizerFile& out) {
   Sources sources;
   fs::path const vocabulary = folder / "vocab.json", merges = folder / "merges.txt";
@@ -370,7 +369,7 @@ TokenizerFile read_tokenizer_file(fs::path const& path) {
   bool const in_two_files = name == "vocab.json" || name == "merges.txt";
   fs::path const single = is_folder ? folder / "tokenizer.json" : path;
   TESSERA_VALIDATE(is_folder || fs::exists(path), IoError, "no tokenizer at ", path.string(),
-                   ": there is no such file or directory; give a directory with tokenizer.json, or "
+                   ": no such file or directory; give a directory with tokenizer.json, or "
                    "with vocab.json and merges.txt");
   TokenizerFile out;
   try {
@@ -380,7 +379,7 @@ TokenizerFile read_tokenizer_file(fs::path const& path) {
     }
     TESSERA_VALIDATE(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"),
                      IoError, "no tokenizer in ", folder.string(),
-                     ": neither tokenizer.json nor both vocab.json and merges.txt are there");
+                     ": neither tokenizer.json nor both vocab.json and merges.txt exist");
     read_vocabulary_and_merges(folder, out);
   } catch (DataError const& e) {
     std::string const what = e.what();

@@ -178,7 +178,7 @@ class CudnnAttention {
     setenv("CUDNN_FRONTEND_CUDART_LIB_NAME", runtime_file.c_str(), 0);
     runtime_ = SharedLibrary({runtime_file, concat(TESSERA_CUDA_LIBRARY_DIR "/", runtime_file)});
     library_ = SharedLibrary({file, concat(TESSERA_CUDNN_LIBRARY_DIR "/", file)});
-    std::string refusal = runtime_.loaded() ? library_.refusal() : runtime_.refusal();
+    std::string refusal = runtime_.loaded() ? library_.load_error() : runtime_.load_error();
     if (refusal.empty()) {
       fe::cudnn_dlhandle = library_.handle();
       auto const status = fe::detail::create_handle(&handle_);

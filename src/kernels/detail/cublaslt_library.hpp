@@ -34,7 +34,7 @@ struct CublasLt {
     std::string const file = concat("libcublasLt.so.", CUBLAS_VER_MAJOR);
     SharedLibrary const library({file, concat(TESSERA_CUDA_LIBRARY_DIR "/", file)});
     TESSERA_VALIDATE(library.loaded(), ConfigError,
-                     "matrix products on the GPU need cuBLASLt: ", library.refusal(),
+                     "matrix products on the GPU need cuBLASLt: ", library.load_error(),
                      "; load the CUDA module this program was built with, or add its library "
                      "directory to LD_LIBRARY_PATH");
 #define TESSERA_FIND(name)                                                          \

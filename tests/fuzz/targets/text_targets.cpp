@@ -1,7 +1,7 @@
 #include <cstring>
 
-#include "data/detail/block_file.hpp"
 #include "data/detail/record_reader.hpp"
+#include "data/detail/sequence_file.hpp"
 #include "fuzz.hpp"
 #include "tessera/data/tokenizer.hpp"
 
@@ -56,21 +56,21 @@ void records(std::string_view bytes) {
   }
 }
 
-/// A cache file of token blocks that was made for what it says.
+/// A cache file of token sequences whose header is consistent.
 void blocks(std::string_view bytes) {
-  data::BlockFileHeader header{};
+  data::SequenceFileHeader header{};
   std::string file(bytes);
   if (file.size() >= sizeof header) {
     std::memcpy(&header, file.data(), sizeof header);
-    header.header_sum = data::detail::xxh3(&header, offsetof(data::BlockFileHeader, header_sum));
+    header.header_sum = data::detail::xxh3(&header, offsetof(data::SequenceFileHeader, header_sum));
     std::memcpy(file.data(), &header, sizeof header);
   }
   try {
-    auto const read = data::BlockFile::open(put("blocks.tsrb", file), header.request_key,
-                                            data::BlockFile::Check::header);
+    auto const read = data::SequenceFile::open(put("blocks.tsrb", file), header.request_key,
+                                               data::SequenceFile::Check::header);
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < read.count(); ++i)
-      for (auto const id : read.block(i)) sum += id;
+      for (auto const id : read[i]) sum += id;
     volatile std::int64_t const kept = sum;
     (void)kept;
   } catch (Error const&) {

@@ -5,29 +5,12 @@
 
 #include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
 
 constexpr int max_depth = 64;
-
-void append_utf8(std::string& out, unsigned code) {
-  if (code < 0x80) {
-    out.push_back(static_cast<char>(code));
-  } else if (code < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | code >> 6));
-    out.push_back(static_cast<char>(0x80 | (code & 63)));
-  } else if (code < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | code >> 12));
-    out.push_back(static_cast<char>(0x80 | (code >> 6 & 63)));
-    out.push_back(static_cast<char>(0x80 | (code & 63)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | code >> 18));
-    out.push_back(static_cast<char>(0x80 | (code >> 12 & 63)));
-    out.push_back(static_cast<char>(0x80 | (code >> 6 & 63)));
-    out.push_back(static_cast<char>(0x80 | (code & 63)));
-  }
-}
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
@@ -111,7 +94,7 @@ void JsonReader::append_escape(std::string& out) {
   } else if (code >= 0xDC00 && code < 0xE000) {
     fail("half a surrogate pair");
   }
-  append_utf8(out, code);
+  append_code_point(code, out);
 }
 
 unsigned JsonReader::hex4() {
@@ -173,29 +156,6 @@ std::string_view JsonReader::raw() {
 void JsonReader::end() {
   skip_space();
   if (at_ != text_.size()) fail("text follows the end");
-}
-
-bool is_utf8(std::string_view text) {
-  for (std::size_t i = 0; i < text.size();) {
-    auto const byte = [&](std::size_t k) {
-      return k < text.size() ? static_cast<unsigned char>(text[k]) : 0u;
-    };
-    unsigned const lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    std::size_t const length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4) return false;
-    for (std::size_t k = 1; k < length; ++k)
-      if ((byte(i + k) & 0xC0) != 0x80) return false;
-    unsigned const second = byte(i + 1);
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
-      return false;
-    i += length;
-  }
-  return true;
 }
 
 }  // namespace tessera::checkpoint::detail

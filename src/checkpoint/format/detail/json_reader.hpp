@@ -57,7 +57,4 @@ class JsonReader {
   int depth_ = 0;
 };
 
-/// Well-formed UTF-8 without surrogates or overlong forms.
-bool is_utf8(std::string_view text);
-
 }  // namespace tessera::checkpoint::detail

@@ -1,4 +1,4 @@
-#include "detail/block_file.hpp"
+#include "detail/sequence_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,11 +19,11 @@ namespace {
 constexpr char magic[8] = {'T', 'S', 'R', 'B', 'L', 'O', 'C', 'K'};
 constexpr std::uint32_t byte_order_mark = 0x01020304;
 
-std::uint64_t header_sum(BlockFileHeader const& header) {
-  return detail::xxh3(&header, offsetof(BlockFileHeader, header_sum));
+std::uint64_t header_sum(SequenceFileHeader const& header) {
+  return detail::xxh3(&header, offsetof(SequenceFileHeader, header_sum));
 }
 
-/// A descriptor that is closed at the end of the scope; the mapping outlives it.
+/// Closes a descriptor at the end of the scope; a mapping outlives it.
 struct Descriptor {
   int fd;
   ~Descriptor() { ::close(fd); }
@@ -36,7 +36,7 @@ std::shared_ptr<void const> map_bytes(int fd, std::size_t bytes,
   return {start, [bytes](void const* p) { ::munmap(const_cast<void*>(p), bytes); }};
 }
 
-/// The first bytes, however many calls that takes.
+/// Reads the first @p bytes bytes.
 void read_start(int fd, void* out, std::size_t bytes, std::filesystem::path const& file) {
   for (std::size_t done = 0; done < bytes;) {
     ssize_t const got =
@@ -44,7 +44,7 @@ void read_start(int fd, void* out, std::size_t bytes, std::filesystem::path cons
     if (got < 0 && errno == EINTR) continue;
     TESSERA_VALIDATE(got >= 0, IoError, with_errno("cannot read " + file.string(), errno));
     TESSERA_VALIDATE(got > 0, DataError, file.string(), " ends after ", done,
-                     " bytes; remove it, and it is made again");
+                     " bytes; remove it, and Tessera builds it again");
     done += static_cast<std::size_t>(got);
   }
 }
@@ -54,35 +54,36 @@ std::size_t size_of_file(int fd, std::filesystem::path const& file) {
   TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError,
                    with_errno("cannot read " + file.string(), errno));
   auto const bytes = static_cast<std::size_t>(about.st_size);
-  TESSERA_VALIDATE(bytes >= sizeof(BlockFileHeader), DataError, file.string(), " has only ", bytes,
-                   " bytes; it is not a file of blocks");
+  TESSERA_VALIDATE(bytes >= sizeof(SequenceFileHeader), DataError, file.string(), " has only ",
+                   bytes, " bytes; it is not a file of token sequences");
   return bytes;
 }
 
-/// What is wrong with the header, or nothing.
-std::string fault_of(BlockFileHeader const& h, std::size_t bytes, std::uint64_t request_key) {
-  if (std::memcmp(h.magic, magic, sizeof magic) != 0) return "is not a file of blocks";
-  if (h.version != BlockFile::version || h.byte_order != byte_order_mark)
+/// Why the header is not valid, or an empty string.
+std::string fault_of(SequenceFileHeader const& h, std::size_t bytes, std::uint64_t request_key) {
+  if (std::memcmp(h.magic, magic, sizeof magic) != 0) return "is not a file of token sequences";
+  if (h.version != SequenceFile::version || h.byte_order != byte_order_mark)
     return "was written by another version of Tessera or another machine";
   if (header_sum(h) != h.header_sum) return "is damaged: its header does not match its checksum";
   if (h.request_key != request_key) return "was made for another text, tokenizer or block size";
-  if (h.block_size < 1 || h.count < 1 ||
-      (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.block_size) !=
+  if (h.length < 1 || h.count < 1 ||
+      (bytes - sizeof h) / sizeof(std::int32_t) / static_cast<std::size_t>(h.length) !=
           static_cast<std::size_t>(h.count))
-    return concat("is cut short: ", bytes, " bytes are not ", h.count, " blocks of ", h.block_size);
+    return concat("is cut short: ", bytes, " bytes are not ", h.count, " sequences of ", h.length);
   return "";
 }
 
 }  // namespace
 
-TokenBlocks BlockFile::blocks_in(std::shared_ptr<void const> mapping, BlockFileHeader const& header,
-                                 std::filesystem::path const& file) {
-  TokenBlocks out;
+TokenSequences SequenceFile::sequences_in(std::shared_ptr<void const> mapping,
+                                          SequenceFileHeader const& header,
+                                          std::filesystem::path const& file) {
+  TokenSequences out;
   out.ids_ = reinterpret_cast<std::int32_t const*>(static_cast<char const*>(mapping.get()) +
                                                    sizeof header);
   out.mapping_ = std::move(mapping);
   out.count_ = header.count;
-  out.block_size_ = header.block_size;
+  out.length_ = header.length;
   out.records_ = header.records;
   out.tokens_ = header.tokens;
   out.max_id_ = header.max_id;
@@ -91,13 +92,13 @@ TokenBlocks BlockFile::blocks_in(std::shared_ptr<void const> mapping, BlockFileH
   return out;
 }
 
-TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t request_key,
-                            Check check) {
+TokenSequences SequenceFile::open(std::filesystem::path const& file, std::uint64_t request_key,
+                                  Check check) {
   Descriptor const in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
   TESSERA_VALIDATE(in.fd >= 0, IoError, with_errno("cannot read " + file.string(), errno));
   std::size_t const bytes = size_of_file(in.fd, file);
   auto mapping = map_bytes(in.fd, bytes, file);
-  BlockFileHeader header;
+  SequenceFileHeader header;
   std::memcpy(&header, mapping.get(), sizeof header);
   std::string const fault = fault_of(header, bytes, request_key);
   TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
@@ -105,27 +106,27 @@ TokenBlocks BlockFile::open(std::filesystem::path const& file, std::uint64_t req
                        detail::xxh3(static_cast<char const*>(mapping.get()) + sizeof header,
                                     bytes - sizeof header) == header.ids_sum,
                    DataError, file.string(), " is damaged: its ids do not match their checksum");
-  return blocks_in(std::move(mapping), header, file);
+  return sequences_in(std::move(mapping), header, file);
 }
 
-TokenBlocks BlockFile::open(int descriptor, std::filesystem::path const& file) {
+TokenSequences SequenceFile::open(int descriptor, std::filesystem::path const& file) {
   Descriptor const in{descriptor};
-  BlockFileHeader header;
+  SequenceFileHeader header;
   read_start(in.fd, &header, sizeof header, file);
   std::size_t const bytes = sizeof header + static_cast<std::size_t>(header.count) *
-                                                static_cast<std::size_t>(header.block_size) *
+                                                static_cast<std::size_t>(header.length) *
                                                 sizeof(std::int32_t);
   std::string const fault = fault_of(header, bytes, header.request_key);
   TESSERA_VALIDATE(fault.empty(), DataError, file.string(), " ", fault);
-  return blocks_in(map_bytes(in.fd, bytes, file), header, file);
+  return sequences_in(map_bytes(in.fd, bytes, file), header, file);
 }
 
-BlockWriter::BlockWriter(std::filesystem::path file, std::int64_t block_size)
+SequenceWriter::SequenceWriter(std::filesystem::path file, std::int64_t length)
     : file_(std::move(file)) {
   std::error_code error;
   std::filesystem::create_directories(file_.parent_path(), error);
-  TESSERA_VALIDATE(!error, IoError, "cannot make the folder ", file_.parent_path().string(), ": ",
-                   error.message());
+  TESSERA_VALIDATE(!error, IoError, "cannot create the directory ", file_.parent_path().string(),
+                   ": ", error.message());
   std::string name = file_.string() + ".XXXXXX";
   int const fd = ::mkstemp(name.data());
   TESSERA_VALIDATE(fd >= 0, IoError,
@@ -134,36 +135,36 @@ BlockWriter::BlockWriter(std::filesystem::path file, std::int64_t block_size)
   ::fchmod(fd, 0644);
   out_ = ::fdopen(fd, "wb");
   std::memcpy(header_.magic, magic, sizeof magic);
-  header_.version = BlockFile::version;
+  header_.version = SequenceFile::version;
   header_.byte_order = byte_order_mark;
-  header_.block_size = block_size;
+  header_.length = length;
   header_.max_id = -1;
   write(&header_, sizeof header_);
 }
 
-BlockWriter::~BlockWriter() {
+SequenceWriter::~SequenceWriter() {
   if (out_) std::fclose(out_);
   std::error_code ignored;
   if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
 }
 
-void BlockWriter::write(void const* bytes, std::size_t size) {
+void SequenceWriter::write(void const* bytes, std::size_t size) {
   TESSERA_VALIDATE(
       out_ && std::fwrite(bytes, 1, size, out_) == size, IoError,
       with_errno(concat("cannot write ", size, " bytes to ", temporary_.string()), errno),
       "; free some space or choose another cache folder");
 }
 
-void BlockWriter::append(std::span<std::int32_t const> ids) {
+void SequenceWriter::append(std::span<std::int32_t const> ids) {
   if (ids.empty()) return;
   write(ids.data(), ids.size_bytes());
   ids_sum_.update(ids.data(), ids.size_bytes());
-  header_.count += static_cast<std::int64_t>(ids.size()) / header_.block_size;
+  header_.count += static_cast<std::int64_t>(ids.size()) / header_.length;
   header_.max_id = std::max(header_.max_id, *std::ranges::max_element(ids));
 }
 
-void BlockWriter::commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
-                         std::uint64_t fingerprint) {
+void SequenceWriter::commit(std::int64_t records, std::int64_t tokens, std::uint64_t request_key,
+                            std::uint64_t fingerprint) {
   header_.records = records;
   header_.tokens = tokens;
   header_.request_key = request_key;

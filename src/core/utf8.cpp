@@ -1,16 +1,16 @@
-#include "detail/utf8.hpp"
+#include "tessera/core/utf8.hpp"
 
 #include <cstdint>
 #include <cstring>
 
-namespace tessera::data::detail {
+namespace tessera {
 namespace {
 
 unsigned byte_at(std::string_view s, std::size_t i) { return static_cast<unsigned char>(s[i]); }
 
 struct Sequence {
   std::size_t
-      bytes;  ///< of the well-formed character, or of the maximal ill-formed part (at least 1)
+      bytes;  ///< of the well-formed character, or of the maximal ill-formed sequence (at least 1)
   bool valid;
 };
 
@@ -95,4 +95,4 @@ char32_t next_code_point(std::string_view text, std::size_t& at) {
   return code;
 }
 
-}  // namespace tessera::data::detail
+}  // namespace tessera
