@@ -2,7 +2,7 @@
 # Tessera's first steps on a Debian machine (root, or a user with sudo).
 #
 #   ./quickstart.sh [OPTIONS]          install what is missing, build, train a small GPT-2 on two ranks, consolidate, generate
-#   ./quickstart.sh test [OPTIONS]     install what is missing, build everything, run all tests; where nvcc is, build for GPUs too
+#   ./quickstart.sh test [OPTIONS]     install what is missing, build everything, run all tests; with nvcc, also build for GPUs
 #
 # Options
 #   --train_file FILE   train on this text instead of the Jargon File (Debian package jargon-text)
@@ -10,10 +10,10 @@
 #   --max_steps N       optimizer steps; the default trains for about two minutes on two cores
 #   --build-dir DIR     where to build                                            (default: build/quickstart)
 #   --jobs N            compile jobs                                              (default: number of cores)
-#   --no-install        do not install packages; name what is missing and go on with what is there
+#   --no-install        do not install packages; name the missing ones and continue
 #   -h, --help          this text
 #
-# Both may be run again: what is there is not installed or built a second time, and the run's directory is overwritten.
+# Both may be repeated: installed packages and built files are reused; the run's directory is overwritten.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -47,7 +47,7 @@ packages=(g++ cmake ninja-build ccache pkg-config libopenmpi-dev openmpi-bin lib
 [[ $goal == test ]] && packages+=(libgtest-dev libgmock-dev libbenchmark-dev hdf5-tools python3 python3-jsonschema shellcheck jargon-text
                                 slurmctld slurmd slurm-client libpmix2 iproute2 lmod strace)
 [[ $goal == test ]] && packages+=(mandoc man-db bash-completion tcl make dpkg-dev file)
-[[ $goal == test ]] && packages+=(clang-14 libclang-rt-14-dev)  # libFuzzer
+[[ $goal == test ]] && packages+=(clang-14 libclang-rt-14-dev clang-format-14)  # libFuzzer; lint.format
 
 install_packages() {
   local missing=() p sudo=()
@@ -72,27 +72,27 @@ install_packages() {
 build_targets() {   # TARGET ...
   local with_tests=OFF cpu
   [[ $goal == test ]] && with_tests=ON
-  cpu=$(grep -m1 '^flags' /proc/cpuinfo | sha256sum)   # a build tree that moved to another processor is configured anew
+  cpu=$(grep -m1 '^flags' /proc/cpuinfo | sha256sum)   # a build tree that moved to another processor is configured again
   mkdir -p "$build"
   if [[ ! -f $build/build.ninja || $goal == test || $(cat "$build/processor" 2>/dev/null) != "$cpu" ]]; then
     echo "$cpu" >"$build/processor"
     cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=$with_tests -DTESSERA_BUILD_BENCH=$with_tests \
-      >"$build.configure.log" 2>&1 || { tail -30 "$build.configure.log" >&2; die 70 "configuring failed; the whole text is in $build.configure.log"; }
+      >"$build.configure.log" 2>&1 || { tail -30 "$build.configure.log" >&2; die 70 "configuring failed; the complete log is in $build.configure.log"; }
   fi
   cmake --build "$build" --parallel "$jobs" --target "$@"
 }
 
 show() { printf '\n$'; printf ' %q' "$@"; printf '\n'; "$@"; }   # prints a command as a user would type it, then runs it
 
-# The CUDA build compiles and links, for one architecture, wherever its compiler is; no driver is needed.
+# Compiles and links the CUDA build for one architecture where nvcc is installed; needs no driver.
 test_cuda_build() {
   local nvcc log=$build-cuda.log
-  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: the build for GPUs is not tried"; return 0; }
-  echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: the build for GPUs is not tried"; return 0; }
+  nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: skipping the build for GPUs"; return 0; }
+  echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: skipping the build for GPUs"; return 0; }
   say "building for GPUs (${TESSERA_CUDA_ARCHITECTURES:-90})"
   cmake -S . -B "$build-cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=ON -DTESSERA_TEST_FOLDERS=gpu -DTESSERA_BUILD_BENCH=OFF -DTESSERA_ENABLE_CUDA=ON \
     -DCMAKE_CUDA_COMPILER="$nvcc" -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
-    { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the whole text is in $log"; }
+    { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the complete log is in $log"; }
   cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite
   if ! command -v cuobjdump >/dev/null && [[ ! -x ${nvcc%/*}/cuobjdump ]] && tests/gpu/get_cuobjdump.sh "$build-cuda/tools"; then
     TESSERA_CUOBJDUMP=$(cd "$build-cuda/tools" && pwd)/cuobjdump
@@ -101,7 +101,7 @@ test_cuda_build() {
   ctest --test-dir "$build-cuda" -L gpu -L install --output-on-failure --no-tests=error
 }
 
-# environment-modules conflicts with lmod in Debian: the tests take its files from the package without installing it.
+# environment-modules conflicts with lmod in Debian: the tests use its files without installing the package.
 unpack_environment_modules() {
   [[ $install == 1 && ! -d $build/environment-modules ]] && command -v apt-get >/dev/null || return 0
   local folder; folder=$(mktemp -d)
@@ -129,7 +129,7 @@ main_job() {
   fi
   mkdir -p "$(dirname "$output")"
   if [[ -n $text ]]; then corpus=$text; else
-    gunzip -c /usr/share/doc/jargon-text/jargon.txt.gz >"$corpus" || die 74 "the text of package jargon-text is not there; give one with --train_file FILE"
+    gunzip -c /usr/share/doc/jargon-text/jargon.txt.gz >"$corpus" || die 74 "package jargon-text is not installed; name a text with --train_file FILE"
   fi
   [[ $EUID -eq 0 ]] && root=(--allow-run-as-root)
 
@@ -148,9 +148,9 @@ main_job() {
 
   cat <<TEXT
 
-What is there now
+Files
   $output/model.safetensors     the trained model, with config.json and tokenizer.json a Hugging Face directory
-  $output/fp32.safetensors      the fp32 masters of the last checkpoint
+  $output/fp32.safetensors      the fp32 master weights of the last checkpoint
   $output/loss.svg              the loss curve; $output/metrics.jsonl has the numbers, $output/status.json the state of the run
   $output/checkpoints           HDF5 shards: h5ls -r $output/checkpoints/$(cat "$output/checkpoints/latest")/view.h5
 

@@ -1,7 +1,7 @@
 # tessera_add_test(<layer>/<name>.test.cpp [NP 1 2 4] [LABELS ...] [LIBS ...] [TIMEOUT s])
 #
 # A test executable per file, named by its path. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs
-# alone. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e).
+# as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e).
 
 # The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
 function(tessera_add_test file)

@@ -19,7 +19,7 @@ find_package(CUDAToolkit 12.4 REQUIRED)
 include(CudaArchitectures)
 tessera_wanted_architectures(TESSERA_CUDA_ARCHITECTURES_USED)
 
-# NCCL and cuDNN lie beside the toolkit, in the distribution's directories, or where NCCL_ROOT and CUDNN_ROOT say.
+# NCCL and cuDNN are next to the toolkit, in the distribution's directories, or in NCCL_ROOT and CUDNN_ROOT.
 find_path(TESSERA_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(TESSERA_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 if(NOT TESSERA_NCCL_INCLUDE OR NOT TESSERA_NCCL_LIBRARY)
@@ -76,7 +76,7 @@ if(TESSERA_CUDNN_FRONTEND_INCLUDE AND TESSERA_CUDNN_INCLUDE)
   set(TESSERA_CUDNN_LIBS $<BUILD_INTERFACE:tessera_cudnn>)
   message(STATUS "Tessera: attention by cuDNN, frontend of ${TESSERA_CUDNN_FRONTEND_INCLUDE}")
 else()
-  message(STATUS "Tessera: attention by the portable kernel alone; cuDNN's needs cudnn.h, and cudnn_frontend.h (TESSERA_CUDNN_FRONTEND, or pip to fetch it)")
+  message(STATUS "Tessera: attention uses the portable kernel only; cuDNN's needs cudnn.h, and cudnn_frontend.h (TESSERA_CUDNN_FRONTEND, or pip to fetch it)")
 endif()
 
 # Flags of device code. No extended lambdas anywhere; relaxed constexpr for std::bit_cast and numeric_limits.

@@ -23,7 +23,7 @@ install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTER
         PATTERN quickstart EXCLUDE PATTERN __pycache__ EXCLUDE)
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
-# A Kokkos built with Tessera is installed beside it (its own install rules); an outside one is found again by the package file.
+# A Kokkos built with Tessera is installed next to it (its own install rules); the package file finds an external one again.
 configure_package_config_file(cmake/TesseraConfig.cmake.in "${PROJECT_BINARY_DIR}/TesseraConfig.cmake"
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

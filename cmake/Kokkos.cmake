@@ -1,4 +1,4 @@
-# Kokkos >= 5.0: an installed package first (a centre's module, Spack, CMAKE_PREFIX_PATH); else the source of 5.0.2, built with
+# Kokkos >= 5.0: an installed package first (a center's module, Spack, CMAKE_PREFIX_PATH); else the source of 5.0.2, built with
 # Tessera. Where the source comes from: TESSERA_KOKKOS_SOURCE (directory or tarball), else cmake/get-kokkos.sh (the project's
 # release page, then the machine's own Debian mirror), always checked by SHA-256.
 #

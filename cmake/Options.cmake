@@ -10,7 +10,7 @@ set(TESSERA_CUDA_ARCHITECTURES "auto" CACHE STRING "GPU architectures of device 
 set(TESSERA_CUDA_RUNTIME "Static" CACHE STRING "How the CUDA runtime is linked: Static or Shared")
 set(TESSERA_CUDNN_FRONTEND "" CACHE PATH "Directory with cudnn_frontend.h (PyPI's nvidia-cudnn-frontend has it in include/); empty: looked for, else fetched by pip; OFF: build without")
 option(TESSERA_ASSERTIONS "Check contracts (TESSERA_EXPECT/ENSURE) at run time" OFF)
-option(TESSERA_SANITIZE "Build with the address and undefined-behaviour sanitizers" OFF)
+option(TESSERA_SANITIZE "Build with the address and undefined-behavior sanitizers" OFF)
 option(TESSERA_WERROR "Treat compiler warnings as errors" OFF)
 set(TESSERA_ARCH "auto" CACHE STRING
     "Instruction set of the host code: auto (the best x86-64 level of this machine), none, or a value for -march=")

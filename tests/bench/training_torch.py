@@ -3,7 +3,7 @@
 
     training_torch.py [--rows 4 --length 256 --dtype fp32 --steps 7 --threads 2]
 
-Prints one JSON line. run_training.py starts it with glibc's malloc thresholds pinned, which favours it."""
+Prints one JSON line. run_training.py starts it with glibc's malloc thresholds pinned, which favors it."""
 import argparse
 import json
 import time

@@ -128,7 +128,7 @@ TEST_F(Verify, TheReportIsBounded) {
   EXPECT_EQ(report.problems.back(), concat("and ", report.damages - 4, " more"));
 }
 
-TEST_F(Verify, NeighbouringDamagedBlocksAreOneRange) {
+TEST_F(Verify, NeighboringDamagedBlocksAreOneRange) {
   ScratchDirectory large;
   auto const saved = save_large(large.path(), 1, {toy_units(80000)[0]});  // wte alone has 32 MB
   auto const m = checkpoint::read_manifest(saved);

@@ -39,7 +39,7 @@ TEST_P(TorchFiles, ReadsEveryElementType) {
   EXPECT_EQ(read("bool", {24}), made(24, [](auto i) { return i % 3 == 0 ? 1 : 0; }));
 }
 
-TEST_P(TorchFiles, HonoursOffsetsShapesAndStrides) {
+TEST_P(TorchFiles, HonorsOffsetsShapesAndStrides) {
   EXPECT_EQ(read("view", {6}), made(6, [](auto i) { return 0.5 * static_cast<double>(i + 5); }));
   EXPECT_EQ(read("transposed", {6, 4}),
             made(24, [](auto i) { return 0.5 * static_cast<double>(i % 4 * 6 + i / 4); }));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""House rules that a script can check: homes of foreign headers, sizes, leftovers. Usage: check_sources.py REPOSITORY"""
+"""House rules about text: homes of foreign headers, calls that wait for a device, leftover marks. Usage: check_sources.py REPOSITORY"""
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(sys.argv[1])
-LAYERS = "core memory topology kernels data comm optim model zero checkpoint config train cli".split()
+LAYERS = re.findall(r"tessera_(?:add_layer|join_parts)\((\w+)", (ROOT / "src/CMakeLists.txt").read_text()) + ["cli"]
 HOMES = {  # foreign header -> layers that may include it (in src only)
     r"mpi\.h": {"topology", "comm"},
     r"Kokkos_.*": {"memory", "kernels"},
@@ -22,9 +22,9 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"nccl\.h": {"comm"},
     r"cublasLt\.h|cudnn.*": {"kernels"},
 }
-# Calls that hold up the host until a stream or the whole device is done: nowhere. Events are waited for, with a deadline.
+# Calls that block the host until a stream or the device is idle: nowhere. Code waits for events, with a deadline.
 WAITS = re.compile(r"\bcuda(DeviceSynchronize|StreamSynchronize|EventSynchronize|DeviceReset|Memcpy|Memset)\b|\bKokkos::fence\b|(\.|->)fence\s*\(")
-# Memory is taken through named buffers, and given back in the streams' order.
+# Memory is allocated through named buffers, and freed in stream order.
 ALLOCATIONS = re.compile(r"\bcuda(Malloc|Free|HostAlloc|HostRegister)\w*\b|\bKokkos::kokkos_(malloc|free)\b")
 ALLOCATION_HOME = "src/memory/detail/cuda_api.cpp"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
@@ -60,22 +60,12 @@ def check_device_calls(path):
             report(path, number, f"{ALLOCATIONS.search(code).group(0)} belongs to {ALLOCATION_HOME}")
 
 
-def check_size(path, limit):
-    lines = path.read_text().count("\n")
-    if lines > limit:
-        report(path, lines, f"{lines} lines, at most {limit}")
-
-
 for layer in LAYERS:
     for path in sorted((ROOT / "include/tessera" / layer).rglob("*.hpp")):
         check_includes(path, layer, public=True)
-        check_size(path, 250)
     for path in sorted((ROOT / "src" / layer).rglob("*.?pp")):
         check_includes(path, layer, public=False)
         check_device_calls(path)
-        check_size(path, 600)
-        if path.parent.name == "detail" and layer not in path.parts:
-            report(path, 1, "detail folder outside its layer")
 
 for folder in ("src", "include", "tests", "cmake", "docs", "configs", "slurm", "modules"):
     for path in sorted((ROOT / folder).rglob("*")):

@@ -1,15 +1,15 @@
 #pragma once
-/// One rank alone that behaves as rank 0 of N: shards are 1/N, every operation takes the time that
-/// a network would take. For measuring how much of the communication stays hidden behind
-/// computation where there is only one device, or none.
+/// Collectives of one process that behaves as rank 0 of N: shards are 1/N, and every operation
+/// takes as long as a network would. Measures how much communication overlaps with computation on
+/// one device, or on none.
 ///
-/// The data of the other ranks does not exist: sums are this rank's own values, gathered blocks are
-/// copies of its own block. What is moved inside the device is moved; the network is a host task of
-/// the lane that sleeps for
+/// The data of the other ranks does not exist: sums are this rank's own values, gathered shards are
+/// copies of its own shard. Copies inside the device are made; the network is a host task of the
+/// queue that sleeps for
 ///   latency + bytes (N - 1) / N / bandwidth                      twice that for all_reduce,
-/// with the bytes of the whole buffer. A sleeping host task and not a spinning kernel: it needs no
-/// device code, runs alike on a stream and on a host lane, and leaves the compute queue all of the
-/// device. Real collectives also take some multiprocessors and memory bandwidth.
+/// with the bytes of the full buffer. A sleeping host task instead of a spinning kernel needs no
+/// device code, runs on a stream as on a host queue, and leaves the device to the compute queue.
+/// Real collectives also take some multiprocessors and memory bandwidth.
 
 #include <atomic>
 #include <chrono>
@@ -40,17 +40,17 @@ class DelayedCollectives final : public comm::Collectives {
   DelayedCollectives(int ranks, memory::MemorySpace space)
       : ranks_(ranks),
         space_(space),
-        lane_(space == memory::MemorySpace::device
-                  ? memory::make_stream_queue("delayed", memory::StreamPriority::high)
-                  : memory::make_worker_queue("delayed")) {}
-  ~DelayedCollectives() override { (void)lane_->record().wait_for(std::chrono::minutes(1)); }
+        queue_(space == memory::MemorySpace::device
+                   ? memory::make_stream_queue("delayed", memory::StreamPriority::high)
+                   : memory::make_worker_queue("delayed")) {}
+  ~DelayedCollectives() override { (void)queue_->record().wait_for(std::chrono::minutes(1)); }
 
   void set(Network network) { network_ = network; }
-  /// What the formula says of all operations so far, and what the lane has slept.
+  /// What the formula says of all operations so far, and what the queue has slept.
   double planned_seconds() const { return planned_; }
   double slept_seconds() const { return slept_; }
   int operations() const { return operations_; }
-  void finish() { lane_->record().wait("delayed operations", std::chrono::minutes(5)); }
+  void finish() { queue_->record().wait("delayed operations", std::chrono::minutes(5)); }
 
   int rank() const override { return 0; }
   int size() const override { return ranks_; }
@@ -72,20 +72,20 @@ class DelayedCollectives final : public comm::Collectives {
   }
   Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate,
                          Event after) override {
-    return run("reduce_scatter", in, whole(in, blocks), after, [=, this] {
+    return run("reduce_scatter", in, full_bytes(in, blocks), after, [=, this] {
       ConstTensorView const own(at(in, blocks.offset), in.dtype(), {blocks.count});
       if (accumulate)
-        kernels::add(*lane_, out, own);
+        kernels::add(*queue_, out, own);
       else if (own.data() != out.data())
-        kernels::cast(*lane_, out, own);
+        kernels::cast(*queue_, out, own);
     });
   }
   Pending all_gather(TensorView inout, Blocks blocks, Event after) override {
-    return run("all_gather", inout, whole(inout, blocks), after,
+    return run("all_gather", inout, full_bytes(inout, blocks), after,
                [=, this] { spread(at(inout, blocks.offset), inout, blocks, 1); });
   }
   Pending all_gather(ConstTensorView in, TensorView out, Blocks blocks, Event after) override {
-    return run("all_gather", out, whole(out, blocks), after,
+    return run("all_gather", out, full_bytes(out, blocks), after,
                [=, this] { spread(at(in, blocks.offset), out, blocks, 0); });
   }
   Pending scatter(ConstTensorView in, TensorView out, int, Event after) override {
@@ -108,36 +108,36 @@ class DelayedCollectives final : public comm::Collectives {
     return static_cast<typename View::Byte*>(view.data()) +
            static_cast<std::size_t>(element) * size_of(view.dtype());
   }
-  std::size_t whole(ConstTensorView view, Blocks const& blocks) const {
+  std::size_t full_bytes(ConstTensorView view, Blocks const& blocks) const {
     return static_cast<std::size_t>(blocks.count) * static_cast<std::size_t>(ranks_) *
            size_of(view.dtype());
   }
   void copy(void* to, void const* from, std::size_t bytes) {
-    memory::copy(*lane_, to, from, bytes);
+    memory::copy(*queue_, to, from, bytes);
   }
   void spread(void const* own, TensorView out, Blocks const& blocks, int first) {
     for (int q = first; q < ranks_; ++q)
       copy(at(out, q * blocks.stride + blocks.offset), own,
            static_cast<std::size_t>(blocks.count) * size_of(out.dtype()));
   }
-  /// Values on the host beside a device (agreement, norms) take no part: they are few bytes, and
-  /// stand still between two of this rank's.
+  /// Host values of a run on a device (agreement, norms) are not delayed: they are few bytes and do
+  /// not change between two operations of this rank.
   template <class Work>
   Pending run(char const* what, ConstTensorView place, std::size_t bytes, Event const& after,
               Work const& work) {
     if (space_ == memory::MemorySpace::device && !memory::on_device(place.data()))
       return {after, what};
-    lane_->wait(after);
+    queue_->wait(after);
     work();
     delay(static_cast<double>(bytes) * (ranks_ - 1) / ranks_);
-    return {lane_->record(), what};
+    return {queue_->record(), what};
   }
   void delay(double bytes) {
     ++operations_;
     if (network_.bytes_per_second <= 0.0) return;
     double const seconds = network_.latency_seconds + bytes / network_.bytes_per_second;
     planned_ += seconds;
-    lane_->submit([this, seconds] {
+    queue_->submit([this, seconds] {
       auto const start = std::chrono::steady_clock::now();
       std::this_thread::sleep_until(start + std::chrono::duration<double>(seconds));
       slept_ =
@@ -150,8 +150,8 @@ class DelayedCollectives final : public comm::Collectives {
   Network network_;
   double planned_ = 0.0;
   int operations_ = 0;
-  std::atomic<double> slept_{0.0};  ///< written by the lane alone
-  std::unique_ptr<memory::Queue> lane_;
+  std::atomic<double> slept_{0.0};  ///< written by the queue only
+  std::unique_ptr<memory::Queue> queue_;
 };
 
 }  // namespace tessera::test

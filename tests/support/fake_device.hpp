@@ -1,6 +1,6 @@
 #pragma once
-/// A device runtime on host memory: every stream is a host thread, events are points of its lane,
-/// and what a program asks of the device can be counted, limited and delayed. Kernels on its
+/// A device runtime on host memory: every stream is a host thread, events are points in its
+/// queue, and requests to the device can be counted, limited and delayed. Kernels on its
 /// streams run as host tasks in the stream's order (memory::on_cuda is false).
 
 #include <gtest/gtest.h>
@@ -23,23 +23,22 @@ namespace tessera::test {
 
 class FakeDevice final : public memory::detail::DeviceApi {
  public:
-  /// One that stays until the process ends, as a real one would: some workspaces are kept that
-  /// long.
+  /// A device that exists until the process ends, as a real one: some workspaces live as long.
   static FakeDevice& of_process() {
     static FakeDevice& device = *new FakeDevice;
     return device;
   }
-  FakeDevice() : former_(memory::detail::replace_device_api(this)) {}
+  FakeDevice() : previous_(memory::detail::replace_device_api(this)) {}
   ~FakeDevice() override {
-    memory::detail::replace_device_api(former_);
+    memory::detail::replace_device_api(previous_);
     for (auto const stream : dropped_) delete lane(stream);
     for (auto const& [bytes, data] : freed_) std::free(data);
   }
 
   std::size_t capacity = std::size_t{64} << 20;
   std::atomic<std::size_t> held{0}, pinned{0};  ///< bytes now
-  /// What a step may not do: ask for memory, give it back, make streams, copy from or to
-  /// pageable memory (CUDA makes the caller wait).
+  /// What a step may not do: allocate or free memory, create streams, copy from or to pageable
+  /// memory (CUDA blocks the caller).
   struct Costs {
     int allocations = 0, frees = 0, streams = 0, pageable_copies = 0;
     bool operator==(Costs const&) const = default;
@@ -51,9 +50,8 @@ class FakeDevice final : public memory::detail::DeviceApi {
   Costs costs() const { return {allocations, frees, streams_made, pageable_copies}; }
   std::atomic<int> allocations{0}, frees{0}, streams_made{0}, pageable_copies{0}, events_made{0};
   std::atomic<int> reused{0}, trims{0};
-  /// Up to so many microseconds pass before each piece of a stream's work, drawn anew each time:
-  /// work that is not ordered by events then meets memory that is not written yet, or written again
-  /// already.
+  /// Delays each task of a stream by a random time of at most this many microseconds: tasks that
+  /// are not ordered by events then read memory that is not yet written, or already overwritten.
   std::atomic<unsigned> jitter_us{0};
 
   memory::DeviceSearch find() override { return {1, ""}; }
@@ -67,8 +65,8 @@ class FakeDevice final : public memory::detail::DeviceApi {
   }
   void use(int) override {}
 
-  /// As CUDA's pools do: a block of the same size that was freed is given out at once, whatever
-  /// other streams still do to it.
+  /// As CUDA's pools do: returns freed memory of the same size immediately, even if other streams
+  /// still use it.
   void* allocate(std::size_t bytes, Stream stream) override {
     ++allocations;
     std::lock_guard const lock(mutex_);
@@ -255,7 +253,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
            static_cast<std::byte*>(after->first) + after->second;
   }
 
-  DeviceApi* former_;
+  DeviceApi* previous_;
   mutable std::mutex mutex_;
   std::atomic<unsigned> random_{1};
   Blocks device_, pinned_;

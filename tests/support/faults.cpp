@@ -1,14 +1,18 @@
-// A disk that fails on demand: this library stands before the C library and lets chosen calls fail,
-// transfer less, or end the process.
+// A disk that fails on demand: an interposed library in which chosen C library calls fail, transfer
+// less, or end the process.
 //
 // TESSERA_FAULTS, or the text given to tessera_set_faults(), has rules separated by ';'. A rule is
 // a list of key=value separated by ',':
-//   call=pwrite    open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink,
-//   truncate, reserve, read (also pread); absent: any but read path=shard_    the rule is for paths
-//   that contain this; absent: all rank=1         for this rank of mpirun; absent: all nth=3 from
-//   the third such call on (from 1); absent: 1 times=2        for so many calls; absent: all that
-//   follow do=EIO         the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half
-//   the bytes; or `kill`: SIGKILL
+//
+//   call=pwrite   open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink,
+//                 truncate, reserve, read (also pread); default: any except read
+//   path=shard_   paths that contain this; default: all
+//   rank=1        this rank of mpirun; default: all
+//   nth=3         from the third such call on (counted from 1); default: 1
+//   times=2       number of calls; default: all that follow
+//   do=EIO        the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half the
+//                 bytes; or `kill`: SIGKILL
+//
 // tessera_faults_met() counts the calls that a rule changed.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -97,16 +101,16 @@ std::string path_of(int fd) {
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "";
 }
 
-enum class Verdict { pass, fail, cut };
+enum class Outcome { pass, fail, cut };
 
 /// What becomes of a call; errno is set for `fail`.
-Verdict judge(char const* call, std::string const& path) {
+Outcome outcome_of(char const* call, std::string const& path) {
   static thread_local bool inside = false;
   if (inside || path.empty() || path.compare(0, 6, "/proc/") == 0 ||
       path.compare(0, 5, "/dev/") == 0 && path.compare(0, 9, "/dev/shm/") != 0)
-    return Verdict::pass;
+    return Outcome::pass;
   inside = true;
-  Verdict verdict = Verdict::pass;
+  Outcome outcome = Outcome::pass;
   {
     Rules& all = rules();
     std::lock_guard const lock(all.mutex);
@@ -119,13 +123,13 @@ Verdict judge(char const* call, std::string const& path) {
       if (rule.seen < rule.nth || (rule.times >= 0 && rule.seen >= rule.nth + rule.times)) continue;
       ++met;
       if (rule.action == "kill") kill(getpid(), SIGKILL);
-      verdict = rule.action == "short" ? Verdict::cut : Verdict::fail;
-      if (verdict == Verdict::fail) errno = error_of(rule.action);
+      outcome = rule.action == "short" ? Outcome::cut : Outcome::fail;
+      if (outcome == Outcome::fail) errno = error_of(rule.action);
       break;
     }
   }
   inside = false;
-  return verdict;
+  return outcome;
 }
 
 template <class Function>
@@ -133,12 +137,12 @@ Function real(char const* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
-std::size_t cut(std::size_t bytes, Verdict verdict) {
-  return verdict == Verdict::cut && bytes > 1 ? bytes / 2 : bytes;
+std::size_t cut(std::size_t bytes, Outcome outcome) {
+  return outcome == Outcome::cut && bytes > 1 ? bytes / 2 : bytes;
 }
 
 int open_as(char const* name, char const* path, int flags, mode_t mode) {
-  if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0 && judge("open", path) == Verdict::fail)
+  if ((flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0 && outcome_of("open", path) == Outcome::fail)
     return -1;
   static auto const next = real<int (*)(char const*, int, ...)>("open");
   static auto const next64 = real<int (*)(char const*, int, ...)>("open64");
@@ -175,70 +179,70 @@ int open64(char const* path, int flags, ...) {
 }
 int mkdir(char const* path, mode_t mode) noexcept {
   static auto const next = real<int (*)(char const*, mode_t)>("mkdir");
-  return judge("mkdir", path) == Verdict::fail ? -1 : next(path, mode);
+  return outcome_of("mkdir", path) == Outcome::fail ? -1 : next(path, mode);
 }
 ssize_t write(int fd, void const* data, std::size_t bytes) {
   static auto const next = real<ssize_t (*)(int, void const*, std::size_t)>("write");
-  Verdict const verdict = fd > 2 ? judge("write", path_of(fd)) : Verdict::pass;
-  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict));
+  Outcome const outcome = fd > 2 ? outcome_of("write", path_of(fd)) : Outcome::pass;
+  return outcome == Outcome::fail ? -1 : next(fd, data, cut(bytes, outcome));
 }
 ssize_t pwrite(int fd, void const* data, std::size_t bytes, off_t offset) {
   static auto const next = real<ssize_t (*)(int, void const*, std::size_t, off_t)>("pwrite");
-  Verdict const verdict = judge("write", path_of(fd));
-  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+  Outcome const outcome = outcome_of("write", path_of(fd));
+  return outcome == Outcome::fail ? -1 : next(fd, data, cut(bytes, outcome), offset);
 }
 ssize_t pwrite64(int fd, void const* data, std::size_t bytes, off64_t offset) {
   static auto const next = real<ssize_t (*)(int, void const*, std::size_t, off64_t)>("pwrite64");
-  Verdict const verdict = judge("write", path_of(fd));
-  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+  Outcome const outcome = outcome_of("write", path_of(fd));
+  return outcome == Outcome::fail ? -1 : next(fd, data, cut(bytes, outcome), offset);
 }
 ssize_t pread(int fd, void* data, std::size_t bytes, off_t offset) {
   static auto const next = real<ssize_t (*)(int, void*, std::size_t, off_t)>("pread");
-  Verdict const verdict = judge("read", path_of(fd));
-  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+  Outcome const outcome = outcome_of("read", path_of(fd));
+  return outcome == Outcome::fail ? -1 : next(fd, data, cut(bytes, outcome), offset);
 }
 ssize_t pread64(int fd, void* data, std::size_t bytes, off64_t offset) {
   static auto const next = real<ssize_t (*)(int, void*, std::size_t, off64_t)>("pread64");
-  Verdict const verdict = judge("read", path_of(fd));
-  return verdict == Verdict::fail ? -1 : next(fd, data, cut(bytes, verdict), offset);
+  Outcome const outcome = outcome_of("read", path_of(fd));
+  return outcome == Outcome::fail ? -1 : next(fd, data, cut(bytes, outcome), offset);
 }
 int fsync(int fd) {
   static auto const next = real<int (*)(int)>("fsync");
-  return judge("fsync", path_of(fd)) == Verdict::fail ? -1 : next(fd);
+  return outcome_of("fsync", path_of(fd)) == Outcome::fail ? -1 : next(fd);
 }
 int fdatasync(int fd) {
   static auto const next = real<int (*)(int)>("fdatasync");
-  return judge("fsync", path_of(fd)) == Verdict::fail ? -1 : next(fd);
+  return outcome_of("fsync", path_of(fd)) == Outcome::fail ? -1 : next(fd);
 }
 int close(int fd) {
   static auto const next = real<int (*)(int)>("close");
   std::string const path = path_of(fd);
   bool const writes = (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
-  Verdict const verdict = writes ? judge("close", path) : Verdict::pass;
+  Outcome const outcome = writes ? outcome_of("close", path) : Outcome::pass;
   int const why = errno, result = next(fd);  // the descriptor is gone, as with a real failure
-  if (verdict != Verdict::fail) return result;
+  if (outcome != Outcome::fail) return result;
   errno = why;
   return -1;
 }
 int rename(char const* from, char const* to) noexcept {
   static auto const next = real<int (*)(char const*, char const*)>("rename");
-  return judge("rename", to) == Verdict::fail ? -1 : next(from, to);
+  return outcome_of("rename", to) == Outcome::fail ? -1 : next(from, to);
 }
 int unlink(char const* path) noexcept {
   static auto const next = real<int (*)(char const*)>("unlink");
-  return judge("unlink", path) == Verdict::fail ? -1 : next(path);
+  return outcome_of("unlink", path) == Outcome::fail ? -1 : next(path);
 }
 int ftruncate(int fd, off_t bytes) noexcept {
   static auto const next = real<int (*)(int, off_t)>("ftruncate");
-  return judge("truncate", path_of(fd)) == Verdict::fail ? -1 : next(fd, bytes);
+  return outcome_of("truncate", path_of(fd)) == Outcome::fail ? -1 : next(fd, bytes);
 }
 int ftruncate64(int fd, off64_t bytes) noexcept {
   static auto const next = real<int (*)(int, off64_t)>("ftruncate64");
-  return judge("truncate", path_of(fd)) == Verdict::fail ? -1 : next(fd, bytes);
+  return outcome_of("truncate", path_of(fd)) == Outcome::fail ? -1 : next(fd, bytes);
 }
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   static auto const next = real<int (*)(int, int, off_t, off_t)>("fallocate");
-  return judge("reserve", path_of(fd)) == Verdict::fail ? -1 : next(fd, mode, offset, bytes);
+  return outcome_of("reserve", path_of(fd)) == Outcome::fail ? -1 : next(fd, mode, offset, bytes);
 }
 
 }  // extern "C"

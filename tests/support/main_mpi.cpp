@@ -1,5 +1,5 @@
-/// Main of suites that run on several ranks: rank 0 talks, other ranks print failures only, the
-/// result is every rank's, and no test found is a failure. Tests reach MPI through session().
+/// Main of suites that run on several ranks: rank 0 prints, other ranks print failures only; a
+/// failure on any rank, or no test found, is a failure. Tests reach MPI through session().
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -1,6 +1,6 @@
 #pragma once
-/// How much of the communication of a training step is hidden behind its computation, with
-/// DelayedCollectives in the place of other ranks.
+/// Measures how much communication of a training step overlaps with its computation;
+/// DelayedCollectives simulates the other ranks.
 
 #include <algorithm>
 #include <chrono>

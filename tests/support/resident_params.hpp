@@ -1,7 +1,7 @@
 #pragma once
-/// A ParamProvider of one process whose weights stay in memory: what model tests and profiles run
-/// on. It checks the protocol: acquisitions come in the announced order, and every unit's gradients
-/// are completed exactly once in a micro-step.
+/// A ParamProvider of one process whose weights stay in memory: for model tests and
+/// profiles. Checks the protocol: units are acquired in prefetch order, and every unit's gradients
+/// are completed exactly once per micro-step.
 
 #include <gtest/gtest.h>
 

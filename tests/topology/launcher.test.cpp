@@ -51,7 +51,7 @@ TEST(LauncherFacts, MpirunInsideAJobSpeaksForItsRanks) {
   EXPECT_EQ(disagreement(facts, 1), "");
 }
 
-TEST(LauncherFacts, WorldsOfOneRankAreRecognised) {
+TEST(LauncherFacts, WorldsOfOneRankAreRecognized) {
   LauncherFacts const srun = launcher_facts(
       {{"SLURM_JOB_ID", "17"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "1"}});
   EXPECT_THAT(disagreement(srun, 1), HasSubstr("4 processes"));

@@ -30,7 +30,7 @@ TEST_P(EngineTrains, AsSerialAdamWDoes) {
   EXPECT_LT(state_difference(training, 0, serial), scenario.tolerance) << "masters";
   EXPECT_LT(state_difference(training, 1, serial), scenario.tolerance) << "exp_avg";
   EXPECT_LT(state_difference(training, 2, serial), scenario.tolerance) << "exp_avg_sq";
-  // a 16-bit weight may round to the neighbour: one unit of the last of 8 (bf16) or 11 (fp16) bits
+  // a 16-bit weight may round to the neighbor: one unit of the last of 8 (bf16) or 11 (fp16) bits
   // of a number below 2
   EXPECT_LE(weight_difference(training, serial),
             exact ? scenario.tolerance

@@ -19,7 +19,7 @@ inline std::unique_ptr<comm::Collectives> make_comm() {
   return comm::make_mpi(session(), std::chrono::seconds(60));
 }
 
-/// An engine with the model and the queues it needs; initialised from QuadraticModel::initial.
+/// An engine with the model and the queues it needs; initialized from QuadraticModel::initial.
 struct Training {
   explicit Training(zero::EngineConfig const& config, QuadraticModel m = QuadraticModel(3))
       : model(std::move(m)),

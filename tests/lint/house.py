@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Measures the sources and holds each measure to a bound. Prints a table; fails, and names the offenders, where a measure is
+above its bound. 
+  house.py REPOSITORY [--worst N] [--write-untested]"""
+import argparse
+import collections
+import pathlib
+import re
+import sys
+
+import cpp_source
+
+# Measure -> bound. A bound may be lowered, never raised.
+BOUNDS = {
+    "longest function, lines": 123,
+    "90th percentile of function lengths": 30,
+    "functions above 60 lines": 8,
+    "longest public header, lines": 250,
+    "longest private header, lines": 330,
+    "longest source, lines": 560,
+    "most parameters of a function": 14,
+    "functions with more than 6 parameters": 25,
+    "bool parameters of public functions": 15,
+    "sources without a header of their name": 90,
+    "sources without a test of their name": 200,
+    "sources without a test, not listed": 200,
+    "duplicated lines": 150,
+    "includes of undeclared layers": 5,
+    "declared layers that are not used": 10,
+    "include cycles": 1,
+    "cycles between the parts of a layer": 3,
+}
+MAX_FUNCTION_LINES, MAX_PARAMETERS, DUPLICATE_WINDOW = 60, 6, 8
+UNTESTED = pathlib.Path(__file__).with_name("untested_sources.txt")
+MAINS = re.compile(r"src/cli/\w*main\.cpp|src/cuda_driver/.*")
+
+
+class House:
+    def __init__(self, root):
+        self.root = root
+        self.text = {}
+        for folder in ("include", "src"):
+            for path in sorted((root / folder).rglob("*")):
+                if path.suffix in (".hpp", ".cpp", ".cu", ".cuh"):
+                    self.text[str(path.relative_to(root))] = path.read_text()
+        self.functions = [(f, name) for name, text in self.text.items() for f in cpp_source.functions_of(text)]
+        self.values = {}   # measure -> number
+        self.places = {}   # measure -> [(weight, text)], worst first
+
+    def set(self, measure, value, places=()):
+        self.values[measure] = value
+        self.places[measure] = sorted(places, key=lambda p: (-p[0], p[1]))
+
+    def count(self, measure, places):
+        self.set(measure, len(places), places)
+
+    def measure_functions(self):
+        bodies = [(f.lines, f"{name}:{f.line}: {f.name} has {f.lines} lines") for f, name in self.functions if f.has_body]
+        lengths = sorted(n for n, _ in bodies)
+        self.values["functions"] = len(bodies)
+        self.set("longest function, lines", lengths[-1], bodies)
+        self.set("90th percentile of function lengths", lengths[len(lengths) * 9 // 10], bodies)
+        self.count("functions above 60 lines", [b for b in bodies if b[0] > MAX_FUNCTION_LINES])
+        declared = {}   # a function counts once: where it is declared, or else where it is defined
+        for f, name in sorted(self.functions, key=lambda p: p[1]):
+            key = (name.split("/")[2 if name.startswith("include/") else 1], f.name, tuple(p.split(" = ")[0] for p in f.parameters))
+            declared.setdefault(key, (len(f.parameters), f"{name}:{f.line}: {f.name} has {len(f.parameters)} parameters"))
+        wide = list(declared.values())
+        self.set("most parameters of a function", max(wide)[0], wide)
+        self.count("functions with more than 6 parameters", [w for w in wide if w[0] > MAX_PARAMETERS])
+        flags = [(1, f"{name}:{f.line}: {f.name}({p})") for f, name in self.functions if name.startswith("include/") and f.public
+                 for p in f.parameters if re.match(r"(const )?bool\b", p) and not (f.constructor and len(f.parameters) == 1)]
+        self.count("bool parameters of public functions", flags)
+
+    def measure_files(self):
+        lines = {name: text.count("\n") for name, text in self.text.items()}
+        for kind, wanted in {"public header": lambda n: n.startswith("include/"), "private header": lambda n: n.startswith("src/") and n.endswith(".hpp"),
+                             "source": lambda n: n.endswith(".cpp")}.items():
+            sizes = [(n, f"{name} has {n} lines") for name, n in lines.items() if wanted(name)]
+            self.values[kind + "s"] = len(sizes)
+            self.set(f"longest {kind}, lines", max(sizes)[0], sizes)
+        sources = [name for name in self.text if name.endswith(".cpp") and not MAINS.fullmatch(name)]
+        self.count("sources without a header of their name",
+                   [(1, name) for name in sources if name[:-4] + ".hpp" not in self.text
+                    and "include/tessera" + name[3:-4] + ".hpp" not in self.text])
+        self.measure_tests(sources)
+
+    def untested(self, sources):
+        """The sources without a test of their base name in the folder of their layer (or in tests/gpu)."""
+        tests = {(path.relative_to(self.root / "tests").parts[0], path.name[:-len(".test.cpp")]) for path in (self.root / "tests").rglob("*.test.cpp")}
+        return {name for name in sources if not {(place_of(name)[0], pathlib.Path(name).stem), ("gpu", pathlib.Path(name).stem)} & tests}
+
+    def measure_tests(self, sources):
+        allowed = {line for line in UNTESTED.read_text().splitlines() if line and not line.startswith("#")}
+        untested = self.untested(sources)
+        places = [(1, f"{name}: write {pathlib.Path(name).stem}.test.cpp for it; it is not in {UNTESTED.name}") for name in untested - allowed]
+        places += [(1, f"{name}: remove it from {UNTESTED.name}; it has a test or does not exist") for name in allowed - untested]
+        self.set("sources without a test of their name", len(untested), places + [(0, name) for name in allowed & untested])
+        self.count("sources without a test, not listed", places)
+
+    def write_untested(self):
+        sources = [name for name in self.text if name.endswith(".cpp") and not MAINS.fullmatch(name)]
+        UNTESTED.write_text("# Sources without a test of their base name. This list may only shrink: house.py bounds its length.\n"
+                            + "".join(name + "\n" for name in sorted(self.untested(sources))))
+
+    def measure_duplicates(self):
+        """Lines inside windows of DUPLICATE_WINDOW lines that occur twice. Blank lines, comments, brackets, includes and
+        using declarations are left out."""
+        windows = collections.defaultdict(list)
+        dull = re.compile(r"[\s{}();,]*|#.*|using .*|namespace .*|template <.*>|(public|private|protected|default):|break;|return;|else \{|\} else \{")
+        kept = {}
+        for name, text in self.text.items():
+            lines = [(number, " ".join(line.split())) for number, line in enumerate(cpp_source.without_literals(text, keep_strings=True).split("\n"), 1)]
+            kept[name] = [(number, line) for number, line in lines if not dull.fullmatch(line)]
+            for i in range(len(kept[name]) - DUPLICATE_WINDOW + 1):
+                windows[tuple(line for _, line in kept[name][i:i + DUPLICATE_WINDOW])].append((name, i))
+        twice = sorted(place for places in windows.values() if len(places) > 1 for place in places)
+        blocks = []   # [file, first, last + 1] of kept lines
+        for name, i in twice:
+            if blocks and blocks[-1][0] == name and i <= blocks[-1][2]:
+                blocks[-1][2] = i + DUPLICATE_WINDOW
+            else:
+                blocks.append([name, i, i + DUPLICATE_WINDOW])
+        first_of = {}
+        for places in windows.values():
+            for place in places[1:]:
+                first_of[place] = places[0]
+            if len(places) > 1:
+                first_of[places[0]] = places[1]
+        places = []
+        for name, begin, end in blocks:
+            other, at = first_of[(name, begin)]
+            places.append((end - begin, f"{name}:{kept[name][begin][0]}: {end - begin} lines as in {other}:{kept[other][at][0]}"))
+        self.set("duplicated lines", sum(p[0] for p in places), places)
+
+    def declared_uses(self):
+        """{layer or "layer/part": what src/CMakeLists.txt declares that it may include}; a part of its own layer as "layer/part"."""
+        uses = {}
+        text = re.sub(r"#.*", "", (self.root / "src/CMakeLists.txt").read_text())
+        for kind, words in re.findall(r"tessera_add_(layer|part)\(([^()]*(?:\([^()]*\)[^()]*)*)\)", text):
+            name, *words = words.split()
+            lists, current = collections.defaultdict(set), None
+            if kind == "part":
+                layer, name = name, f"{name}/{words.pop(0)}"
+            for word in words:
+                if word in ("USES", "ON", "PRIVATE_LIBS", "DEFINITIONS"):
+                    current = word
+                else:
+                    lists[current].add(word)
+            uses[name] = lists["USES"] | {f"{layer}/{part}" for part in lists["ON"]}
+        uses["cli"] = {name.split("/")[0] for name in uses}
+        return uses
+
+    def measure_includes(self):
+        declared = self.declared_uses()
+        self.values["layers"] = len({name.split("/")[0] for name in declared})
+        used, undeclared, graph, parts = collections.defaultdict(set), [], {}, collections.defaultdict(lambda: collections.defaultdict(dict))
+        for name, text in self.text.items():
+            layer, part = place_of(name)
+            unit = f"{layer}/{part}" if f"{layer}/{part}" in declared else layer
+            graph[name] = []
+            for line, include in cpp_source.includes_of(text):
+                target = self.resolve(name, layer, include)
+                if target is None:
+                    continue
+                graph[name].append(target)
+                other, other_part = place_of(target)
+                if other == layer and part and other_part and part != other_part:
+                    parts[layer][part].setdefault(other_part, f"{name}:{line}")
+                other = f"{other}/{other_part}" if other == layer and unit != layer else other
+                if other == unit or unit not in declared:
+                    continue
+                used[unit].add(other)
+                if other not in declared[unit]:
+                    undeclared.append((1, f"{name}:{line}: includes {include}, and {unit} does not declare {other}"))
+        self.count("includes of undeclared layers", undeclared)
+        self.count("declared layers that are not used", [(1, f"src/CMakeLists.txt: {unit} declares {other} and includes nothing of it")
+                                                         for unit in declared if unit != "cli" for other in declared[unit] - used[unit]])
+        self.count("include cycles", [(1, " -> ".join(cycle)) for cycle in cycles_of(graph)])
+        loops = [(1, f"{layer}: " + " -> ".join(cycle) + "; " + ", ".join(parts[layer][a][b] for a, b in zip(cycle, cycle[1:])))
+                 for layer in list(parts) for cycle in cycles_of({part: list(others) for part, others in parts[layer].items()})]
+        self.count("cycles between the parts of a layer", loops)
+
+    def resolve(self, name, layer, include):
+        """The file of this repository that an include names, or None."""
+        candidates = ["include/" + include, f"src/{layer}/{include}", str(pathlib.PurePosixPath(name).parent / include)]
+        return next((c for c in candidates if c in self.text), None)
+
+
+def place_of(name):
+    """(layer, part) of a file: src/checkpoint/format/detail/x.cpp is in the part format of checkpoint; detail is no part."""
+    words = name.split("/")
+    words = words[2:] if words[0] == "include" else words[1:]
+    return words[0], words[1] if len(words) > 2 and words[1] != "detail" else ""
+
+
+def cycles_of(graph):
+    """One cycle for each strongly connected component with more than one node, as a closed path."""
+    done, found = set(), []
+
+    def visit(start):
+        path, on_path, stack = [start], {start}, [iter(graph.get(start, ()))]
+        while stack:
+            for node in stack[-1]:
+                if node in on_path:
+                    found.append(path[path.index(node):] + [node])
+                elif node not in done:
+                    path.append(node)
+                    on_path.add(node)
+                    stack.append(iter(graph.get(node, ())))
+                    break
+            else:
+                stack.pop()
+                on_path.discard(path[-1])
+                done.add(path.pop())
+
+    for start in graph:
+        if start not in done:
+            visit(start)
+    return found
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("repository", type=pathlib.Path)
+    arguments.add_argument("--worst", type=int, default=0, help="also name the N worst places of each measure")
+    arguments.add_argument("--write-untested", action="store_true", help=f"write {UNTESTED.name} again from the tests that exist")
+    options = arguments.parse_args()
+    house = House(options.repository)
+    if options.write_untested:
+        house.write_untested()
+    house.measure_functions()
+    house.measure_files()
+    house.measure_duplicates()
+    house.measure_includes()
+    failed = 0
+    for measure, value in sorted(house.values.items(), key=lambda item: (item[0] in BOUNDS, list(BOUNDS).index(item[0]) if item[0] in BOUNDS else 0)):
+        bound = BOUNDS.get(measure)
+        above = bound is not None and value > bound
+        failed += above
+        print(f"{measure:44} {value:6}" + ("" if bound is None else f"   at most {bound:4}") + ("   ABOVE" if above else ""))
+        for _, place in house.places.get(measure, ())[:max(options.worst, 25 if above else 0)]:
+            print("    " + place)
+    if failed:
+        print(f"{failed} measures are above their bounds; shorten or split what is named, or see docs/development.md")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
