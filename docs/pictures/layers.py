@@ -25,13 +25,15 @@ LIBRARIES = [("MPI::", "MPI"), ("NCCL", "NCCL"), ("KOKKOS", "Kokkos"), ("Tessera
 
 
 def layers(root):
-    """name -> (layers used, libraries), lowest first."""
+    """name -> (layers used, libraries), lowest first. The parts of a layer count as one."""
     text = (root / "src/CMakeLists.txt").read_text()
     found = {}
-    for name, rest in re.findall(r"^tessera_add_layer\((\w+)([^)]*)\)", text, re.M):
-        uses = re.search(r"USES([a-z_ \n]*)", rest)
-        libraries = [label for mark, label in LIBRARIES if mark in rest]
-        found[name] = (uses.group(1).split() if uses else [], libraries)
+    for name, rest in re.findall(r"^tessera_add_(?:layer|part)\((\w+)([^)]*)\)", text, re.M):
+        uses, libraries = found.setdefault(name, ([], []))
+        if words := re.search(r"USES([a-z_ \n]*)", rest):
+            uses += [used for used in words.group(1).split() if used not in uses]
+        libraries += [label for mark, label in LIBRARIES
+                      if mark in rest and label not in libraries]
     found["cli"] = ([name for name in found if name not in ("core",)], ["CLI11"])
     return found
 
