@@ -242,7 +242,7 @@ def main():
         for _, place in house.places.get(measure, ())[:max(options.worst, 25 if above else 0)]:
             print("    " + place)
     if failed:
-        print(f"{failed} measures are above their bounds; shorten or split what is named, or see docs/development.md")
+        print(f"{failed} measures are above their bounds; shorten or split what is named, or see docs/development/README.md")
     return 1 if failed else 0
 
 
