@@ -42,12 +42,12 @@ struct Tokenizer::State {
   explicit State(detail::TokenizerFile file)
       : raw_added(tokens_with(file.added, false)),
         normalized_added(tokens_with(file.added, true)),
-        bpe(std::move(file.bpe)) {
-    for (auto const& [token, id] : file.vocabulary)
+        bpe(std::move(file.model.tables)) {
+    for (auto const& [token, id] : file.model.vocabulary)
       put(id, detail::bytes_of_token(token).value_or(token), false);
     for (auto const& token : file.added) {
       put(token.id, token.content, token.special);
-      file.vocabulary.emplace(token.content, token.id);
+      file.model.vocabulary.emplace(token.content, token.id);
     }
     for (auto const& rule : file.splits) {
       std::optional<detail::Regex> regex;
@@ -157,8 +157,8 @@ std::string Tokenizer::decode(std::span<std::int32_t const> ids, SpecialTokens s
 }
 
 std::int32_t Tokenizer::find(std::string_view token) const {
-  auto const found = state_->about.vocabulary.find(std::string(token));
-  return found == state_->about.vocabulary.end() ? -1 : found->second;
+  auto const found = state_->about.model.vocabulary.find(std::string(token));
+  return found == state_->about.model.vocabulary.end() ? -1 : found->second;
 }
 
 std::int64_t Tokenizer::vocabulary_size() const {

@@ -60,7 +60,10 @@ TEST(Log, OtherRanksLogFromReplicaLevelAndAreNamed) {
 TEST(Log, FileOfARankHasAllLevelsAndIsAppended) {
   ScratchFiles const folder;
   for (char const* message : {"attempt one", "attempt two"}) {
-    configure({.level = Level::error, .rank = 0, .directory = folder.directory()});
+    Settings settings;
+    settings.level = Level::error;
+    settings.directory = folder.directory();
+    configure(settings);
     EXPECT_EQ(logged([&] { debug(message); }), "");
   }
   configure({});
@@ -73,7 +76,7 @@ TEST(Log, FileOfARankHasAllLevelsAndIsAppended) {
 TEST(Log, AFileThatCannotBeOpenedIsAnIoError) {
   ScratchFiles const folder;
   std::ofstream(folder.directory() / "file") << "";
-  EXPECT_THROW(configure({.directory = folder.directory() / "file"}), IoError);
+  EXPECT_THROW(configure({.host = "", .directory = folder.directory() / "file"}), IoError);
   configure({});
 }
 

@@ -220,7 +220,7 @@ def resume_is_bit_identical(b):
 
 
 def background_saves_change_nothing(b):
-    """Losses, checkpoints and model are the same bit by bit, whether a save waits or goes on while training does."""
+    """Losses, checkpoints and model are bitwise equal for synchronous saves and saves in the background."""
     manifests = {}
     for stage, extra in ((0, {}), (2, {"bf16": True}), (3, {})):
         config = b.config("ds.json", zero(stage, **({"bf16": {"enabled": True}} if extra else {})))
@@ -256,7 +256,7 @@ def damage(b, run, step, kind, rank=1):
 
 
 def resume_passes_over_damage(b):
-    """auto goes on from the newest whole checkpoint, also when only reading shows the damage; what was asked for by name is refused."""
+    """`auto` resumes from the newest complete checkpoint, even if only reading finds the damage; a damaged one that is named is an error."""
     words = b.common("run", max_steps=9, save_strategy="steps", save_steps=3, per_device_train_batch_size=4)
     b.train(2, words)
     losses = b.losses("run")
@@ -379,7 +379,7 @@ def failing_disk(b):
 
 
 def model_files_while_training(b):
-    """stage3_gather_16bit_weights_on_model_save puts the 16-bit model beside the shards, save_only_model in their place."""
+    """stage3_gather_16bit_weights_on_model_save writes the 16-bit model next to the shards, save_only_model in place of them."""
     config = b.config("ds.json", {**zero(3, bf16={"enabled": True}), "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}})
     settings = dict(max_steps=6, save_strategy="steps", save_steps=2, per_device_train_batch_size=4, bf16=True)
     b.train(2, b.common("beside", deepspeed=config, **settings))
@@ -416,7 +416,7 @@ def resume_on_other_ranks(b):
 
 
 def shared_shard_files(b):
-    """A file for each rank, for two ranks, for the node: the same model from each, and training goes on from each on other ranks."""
+    """One file per rank, per two ranks, per node: each gives the same model, and training resumes from each on other rank counts."""
     models = []
     for per_file, files in ((None, 3), (2, 2), ("node", 1)):
         name, words = f"files-{per_file}", dict(max_steps=4, save_strategy="steps", save_steps=2, checkpoint_ranks_per_file=per_file)
@@ -663,7 +663,7 @@ def hostile_pickles(b):
     assert not (b.work / "checkpoints/latest").exists()
 
 
-# --- trouble ----------------------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------------------
 
 def refused(b, code, words, *parts):
     done = b.train(2, words, expect=code)

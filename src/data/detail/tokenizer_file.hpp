@@ -5,18 +5,16 @@
 #include <filesystem>
 #include <limits>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "detail/added_tokens.hpp"
-#include "detail/bpe.hpp"
+#include "detail/bpe_model.hpp"
 #include "detail/pre_tokenizer.hpp"
 
 namespace tessera::data::detail {
 
 struct TokenizerFile {
-  std::unordered_map<std::string, std::int32_t> vocabulary;  ///< as written, in the byte alphabet
-  BpeTables bpe;
+  BpeModel model;
   std::vector<SplitRule> splits;
   std::vector<AddedToken> added;
   std::vector<std::int32_t> prefix_ids, suffix_ids;  ///< added before and after every text

@@ -1,0 +1,141 @@
+#include "detail/bpe_model.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "detail/byte_alphabet.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+/// Builds a message only on failure: a vocabulary has hundreds of thousands of entries.
+void read_vocabulary(ConfigTree const& tree, std::string const& where, BpeModel& out) {
+  auto const& members = tree.as_object();
+  TESSERA_VALIDATE(!members.empty(), DataError, where, " is empty");
+  out.vocabulary.reserve(members.size() * 2);
+  std::vector<bool> used;
+  for (auto const& [token, value] : members) {
+    TESSERA_VALIDATE(is_token_id(value), DataError, where, "['", token, "'] is ", value.dump(),
+                     "; a token id is an integer from 0 to ", max_token_id);
+    auto const id = static_cast<std::size_t>(value.as_int());
+    if (id >= used.size()) used.resize(id * 2 + 1);
+    TESSERA_VALIDATE(!used[id], DataError, where, "['", token, "'] has the id ", id,
+                     ", which another token has");
+    used[id] = true;
+    out.vocabulary.emplace(token, static_cast<std::int32_t>(id));
+  }
+}
+
+/// Adds the merge of two tokens; @returns the error, or an empty string.
+std::string add_merge(std::string const& left, std::string const& right, BpeModel& out) {
+  Merge merge{};
+  std::string const merged = left + right;
+  for (auto const& [token, id] :
+       {std::pair{&left, &merge.left}, {&right, &merge.right}, {&merged, &merge.result}}) {
+    auto const found = out.vocabulary.find(*token);
+    if (found == out.vocabulary.end())
+      return concat("names '", *token, "', which is not in the vocabulary");
+    *id = found->second;
+  }
+  out.tables.merges.push_back(merge);
+  return "";
+}
+
+/// "a b": neither token holds a space, which the byte alphabet writes as another character.
+std::string add_merge_line(std::string const& line, BpeModel& out) {
+  std::size_t const space = line.find(' ');
+  if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
+    return concat("is '", line, "'; expected two tokens with a space between them");
+  return add_merge(line.substr(0, space), line.substr(space + 1), out);
+}
+
+void read_merges(ConfigTree const& tree, std::string const& where, BpeModel& out) {
+  auto const& merges = tree.as_array();
+  out.tables.merges.reserve(merges.size());
+  for (std::size_t i = 0; i < merges.size(); ++i) {
+    bool const is_pair = merges[i].is_array() && merges[i].size() == 2;
+    TESSERA_VALIDATE(is_pair || merges[i].is_string(), DataError, where, "[", i, "] is ",
+                     merges[i].dump(), "; expected two tokens");
+    std::string const fault = is_pair ? add_merge(merges[i].as_array()[0].as_string(),
+                                                  merges[i].as_array()[1].as_string(), out)
+                                      : add_merge_line(merges[i].as_string(), out);
+    TESSERA_VALIDATE(fault.empty(), DataError, where, "[", i, "] ", fault);
+  }
+}
+
+void read_merges_text(std::string const& text, std::string const& where, BpeModel& out) {
+  std::size_t line_number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t const end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    at = end + 1;
+    ++line_number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || line.starts_with("#version")) continue;
+    std::string const fault = add_merge_line(line, out);
+    TESSERA_VALIDATE(fault.empty(), DataError, where, " line ", line_number, " ", fault);
+  }
+}
+
+/// Finds each byte's own token. Where some are missing, unk_token decides, as in Hugging Face's
+/// BPE.
+void read_bytes(ConfigTree const& model, std::string const& where, BpeModel& out) {
+  int missing = 0;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    auto const found = out.vocabulary.find(byte_token(byte));
+    out.tables.byte_ids[byte] = found == out.vocabulary.end() ? -1 : found->second;
+    missing += found == out.vocabulary.end();
+  }
+  TESSERA_VALIDATE(missing < 256, ConfigError, where,
+                   ".vocab has none of the 256 byte tokens; it is not byte-level BPE");
+  if (missing == 0) return;
+  TESSERA_VALIDATE(!model.get_bool("byte_fallback", false), ConfigError, where,
+                   ".byte_fallback is true and ", missing,
+                   " of the 256 byte tokens are missing; Tessera reads byte-level BPE only");
+  if (std::string const unknown = model.get_string("unk_token", ""); !unknown.empty()) {
+    auto const found = out.vocabulary.find(unknown);
+    TESSERA_VALIDATE(found != out.vocabulary.end(), DataError, where, ".unk_token is '", unknown,
+                     "', which is not in the vocabulary");
+    out.tables.unknown_id = found->second;
+  }
+  out.tables.fuse_unknown = model.get_bool("fuse_unk", false);
+}
+
+}  // namespace
+
+bool is_token_id(ConfigTree const& value) {
+  return value.is_int() && value.as_int() >= 0 && value.as_int() <= max_token_id;
+}
+
+BpeModel read_bpe_model(ConfigTree const& model, std::string const& where) {
+  BpeModel out;
+  std::string const type =
+      model.get_string("type", model.contains("merges") ? "BPE" : "");  // old files leave it out
+  TESSERA_VALIDATE(type == "BPE", ConfigError, where, ".type is '", type,
+                   "'; Tessera reads byte-level BPE tokenizers only");
+  auto const* dropout = model.find("dropout");
+  TESSERA_VALIDATE(!dropout || dropout->is_null() || dropout->as_double() == 0, ConfigError, where,
+                   ".dropout is ", dropout->dump(),
+                   "; tokens would differ from run to run. Set it to null");
+  for (char const* field : {"continuing_subword_prefix", "end_of_word_suffix"})
+    TESSERA_VALIDATE(model.get_string(field, "").empty(), ConfigError, where, ".", field, " is '",
+                     model.get_string(field, ""), "'; byte-level BPE has none");
+  read_vocabulary(model.at("vocab"), where + ".vocab", out);
+  read_merges(model.at("merges"), where + ".merges", out);
+  read_bytes(model, where, out);
+  if (!model.get_bool("ignore_merges", false)) return out;
+  for (auto const& [token, id] : out.vocabulary)
+    if (auto bytes = bytes_of_token(token))
+      out.tables.vocabulary_words.emplace(std::move(*bytes), id);
+  return out;
+}
+BpeModel read_bpe_files(BpeFiles const& files) {
+  BpeModel out;
+  read_vocabulary(files.vocabulary, files.vocabulary_name, out);
+  read_merges_text(files.merges, files.merges_name, out);
+  read_bytes(ConfigTree::object(), files.vocabulary_name, out);
+  return out;
+}
+
+}  // namespace tessera::data::detail
