@@ -81,9 +81,9 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
   auto const end = arguments.do_train ? cli::job_end_time(facts) : std::nullopt;
   if (!end) return {};
   std::chrono::sys_seconds const time{std::chrono::seconds(*end)};
-  log::info(concat("the job's time limit ends it in ",
+  log::info(concat("time limit in ",
                    human_duration(std::chrono::duration<double>(time - now).count()),
-                   "; the run saves and stops before"));
+                   "; the run will save a checkpoint and stop before it"));
   return {now, time};
 }
 
@@ -106,7 +106,7 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
         arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
-    train::Trainer trainer(arguments, session, *comm, status);
+    train::Trainer trainer({arguments, session, *comm, status});
     if (info.rank == 0) trainer.set_deadline(deadline_of(arguments, facts));
     auto const outcome = trainer.run();
     if (info.rank == 0 && outcome.code != ExitCode::done) log::info(outcome.reason);

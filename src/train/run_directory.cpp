@@ -18,15 +18,14 @@ namespace {
 void make_writable(fs::path const& directory) {
   std::error_code failed;
   fs::create_directories(directory, failed);
-  TESSERA_VALIDATE(!failed, IoError, "cannot make the output directory ", directory.string(), ": ",
-                   failed.message(), "; choose another one with --output_dir");
+  TESSERA_VALIDATE(!failed, IoError, "cannot create the output directory ", directory.string(),
+                   ": ", failed.message(), "; choose another one with --output_dir");
   fs::path const probe = directory / concat(".write-test.", ::getpid());
   write_file_atomically(probe, "");
   fs::remove(probe, failed);
 }
 
-/// Files of this program that a kill caught half written; the lock is held, so that nobody writes
-/// them.
+/// Removes files that a killed run left half written. The lock is held, so no job writes them.
 void remove_torn_files(fs::path const& directory) {
   std::vector<fs::path> torn;
   for (auto const& entry : fs::directory_iterator(directory)) {
@@ -39,8 +38,8 @@ void remove_torn_files(fs::path const& directory) {
   for (auto const& file : torn) fs::remove(file, ignored);
 }
 
-/// More than a run leaves that was killed before its first checkpoint: that one starts again by the
-/// same command.
+/// Files other than those of a run that was killed before its first checkpoint: such a run starts
+/// again by the same command.
 bool holds_other_files(fs::path const& directory) {
   for (auto const& entry : fs::directory_iterator(directory)) {
     std::string const name = entry.path().filename().string();
@@ -59,7 +58,7 @@ bool is_step(std::string const& given) {
   return !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// What was asked for by name is used or refused, never replaced.
+/// A checkpoint that was given by step or path is used or refused, never replaced.
 StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
                                std::string const& given) {
   bool const step = is_step(given) && !fs::exists(given);
@@ -69,17 +68,18 @@ StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
   auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given)
                               : checkpoint::resolve_checkpoint(given);
   std::string const problem = checkpoint::find_problem(directory);
-  TESSERA_VALIDATE(problem.empty(), DataError, "--resume_from_checkpoint ", given, ": ", problem,
-                   "; `tessera checkpoint ls ", arguments.output_dir.string(),
-                   "` lists the others, --resume_from_checkpoint auto takes the newest whole one");
-  return {directory, "going on from " + directory.string(), false};
+  TESSERA_VALIDATE(
+      problem.empty(), DataError, "--resume_from_checkpoint ", given, ": ", problem,
+      "; `tessera checkpoint ls ", arguments.output_dir.string(),
+      "` lists the others, --resume_from_checkpoint auto takes the newest complete one");
+  return {directory, "resuming from " + directory.string(), false};
 }
 
-/// For the message that nothing is there to go on from.
-std::string models_alone(fs::path const& directory) {
+/// For the message that there is no checkpoint to resume from.
+std::string note_of_models(fs::path const& directory) {
   for (auto const& one : checkpoint::list_checkpoints(directory))
     if (checkpoint::holds_only_model(one.directory))
-      return concat(" (", one.name, " is a model alone, written with --save_only_model)");
+      return concat(" (", one.name, " holds only a model, written with --save_only_model)");
   return "";
 }
 
@@ -96,20 +96,21 @@ StartingPoint choose(config::TrainingArguments const& arguments) {
   if (!given.empty() && !asks_for_latest(given) && given != "auto")
     return named_checkpoint(arguments, given);
   if (auto const found = checkpoint::find_latest(directory)) {
-    std::string note = concat("going on from ", found->directory.string());
+    std::string note = concat("resuming from ", found->directory.string());
     if (!found->note.empty()) note += concat(" (", found->note, ")");
     return {found->directory, note, true};
   }
   TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given,
-                   ": there is no whole checkpoint in ", directory.string());
+                   ": there is no complete checkpoint in ", directory.string());
   TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError,
                    "the output directory ", directory.string(),
-                   " is not empty and holds no checkpoint to go on from", models_alone(directory),
+                   " is not empty and holds no checkpoint to resume from",
+                   note_of_models(directory),
                    "; use --overwrite_output_dir, or another --output_dir");
   return {};
 }
 
-/// Rank 0 looks, the others learn: one rank's view of a shared directory, and one error for all.
+/// Rank 0 decides and broadcasts: one view of a shared directory, and one error on all ranks.
 StartingPoint decide_on_root(comm::Collectives& comm,
                              std::function<StartingPoint()> const& decide) {
   std::string const answer = comm::broadcast_from_root(comm, [&]() -> std::string {
@@ -142,7 +143,7 @@ StartingPoint fall_back(config::TrainingArguments const& arguments,
   return decide_on_root(comm, [&]() -> StartingPoint {
     auto const found = checkpoint::find_latest(arguments.output_dir, refused);
     if (!found) return {};
-    return {found->directory, concat("going on from ", found->directory.string()), true};
+    return {found->directory, concat("resuming from ", found->directory.string()), true};
   });
 }
 
@@ -158,7 +159,7 @@ std::string new_run_id() {
   return concat(digits.substr(0, 8), "-", digits.substr(8), "-", random);
 }
 
-void remove_former_run(fs::path const& directory) {
+void remove_previous_run(fs::path const& directory) {
   std::error_code ignored;
   for (char const* name : {"checkpoints", "metrics.jsonl", "all_results.json", "train_results.json",
                            "eval_results.json"})

@@ -265,7 +265,7 @@ def resume_passes_over_damage(b):
         refused(b, 65, words + ["--resume_from_checkpoint", given], shard, f"step_{step:08}")
     done = b.train(2, words + ["--resume_from_checkpoint", "auto"])
     assert "step_00000009 is damaged" in done.stderr and "exp_avg of tensor" in done.stderr, done.stderr
-    assert "going on from" in done.stderr and "step_00000003" in done.stderr, done.stderr
+    assert "resuming from" in done.stderr and "step_00000003" in done.stderr, done.stderr
     assert b.losses("run") == losses, "losses differ after going on from an older checkpoint"
     b.tool(["checkpoint", "verify", b.work / "run"])
     damage(b, "run", 9, "removed", rank=0)
@@ -274,7 +274,7 @@ def resume_passes_over_damage(b):
     assert b.losses("run") == losses
     for step in (3, 6, 9):
         damage(b, "run", step, "flipped")
-    refused(b, 65, words, "there is no other whole checkpoint", "shard_00001.h5")
+    refused(b, 65, words, "there is no other complete checkpoint", "shard_00001.h5")
     refused(b, 74, words + ["--resume_from_checkpoint", "4"], "step_00000004")
     refused(b, 65, b.common("run", config_overrides=TINY.replace("n_embd=32", "n_embd=64")), "another model")
 
@@ -314,7 +314,7 @@ def one_job_at_a_time(b):
     assert (b.work / "run/.lock").exists()
     words[words.index("--max_steps") + 1] = str(b.metrics("run")[-1]["step"] + 5)
     done = b.train(2, words)
-    assert "the former job" in done.stderr and not (b.work / "run/.lock").exists(), done.stderr
+    assert "the previous job" in done.stderr and not (b.work / "run/.lock").exists(), done.stderr
 
 
 def killed_at_any_moment(b):
@@ -359,7 +359,7 @@ def failing_disk(b):
     settings = dict(max_steps=6, save_strategy="steps", save_steps=2, per_device_train_batch_size=4)
     b.train(2, b.common("whole", **settings))
     done = b.train(2, b.common("once", async_save="on", **settings), faults="call=write,path=step_00000002,rank=1,do=EIO")
-    for part in ("the save of step 2 failed", "rank 1 (host", "shard_00001.h5", "Input/output error", "training goes on"):
+    for part in ("saving step 2 failed", "rank 1 (host", "shard_00001.h5", "Input/output error", "training continues"):
         assert part in done.stderr, f"'{part}' is not said:\n{done.stderr}"
     assert not (b.work / "once/checkpoints/step_00000002").exists() and b.losses("once") == b.losses("whole")
     b.tool(["checkpoint", "verify", b.work / "once"])
@@ -490,7 +490,7 @@ def second_start_does_nothing(b):
     b.train(2, words)
     before = b.losses("run")
     done = b.train(2, words)
-    assert "are done already" in done.stderr and b.losses("run") == before, done.stderr
+    assert "are already done" in done.stderr and b.losses("run") == before, done.stderr
 
 
 def consolidation(b):

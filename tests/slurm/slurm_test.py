@@ -242,7 +242,7 @@ def preempted_job_goes_on(b):
     wait_for(lambda: b.field(job, "JobState") in ("PENDING", "RUNNING", "COMPLETED"), 30)
     b.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], expect=None)
     ends_well(b, job)
-    assert b.field(job, "Restarts") == "1" and len(b.losses("run")) == steps and "going on from" in b.output(job), b.output(job)
+    assert b.field(job, "Restarts") == "1" and len(b.losses("run")) == steps and "resuming from" in b.output(job), b.output(job)
 
 
 def killed_for_memory(b):
@@ -371,7 +371,7 @@ def time_limit_requeue_finish(b):
     steps = status["step"] + 20
     file.write_text(json.dumps(dict(document, max_steps=steps)))
     ends_well(b, job)
-    assert "attempt 2 of job" in b.output(job) and "going on from" in b.output(job), b.output(job)
+    assert "attempt 2 of job" in b.output(job) and "resuming from" in b.output(job), b.output(job)
     assert b.status("run")["SLURM_RESTART_COUNT"] == "1" and len(b.losses("run")) == steps
     b.train(4, b.common("whole", **dict(common, max_steps=steps)))
     assert b.losses("run") == b.losses("whole"), "the losses of the requeued run differ from those of an uninterrupted one"

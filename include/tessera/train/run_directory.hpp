@@ -43,8 +43,8 @@ StartingPoint fall_back(config::TrainingArguments const& arguments,
 /// the rest random.
 std::string new_run_id();
 
-/// --overwrite_output_dir: removes what a former run of Tessera left (checkpoints, metrics,
+/// --overwrite_output_dir: removes what a previous run of Tessera left (checkpoints, metrics,
 /// status), and nothing else.
-void remove_former_run(std::filesystem::path const& directory);
+void remove_previous_run(std::filesystem::path const& directory);
 
 }  // namespace tessera::train

@@ -1,0 +1,39 @@
+#pragma once
+/// Evaluation: mean token loss and perplexity over a data set.
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/data/text_dataset.hpp"
+#include "tessera/train/model_context.hpp"
+
+namespace tessera::train {
+
+struct EvaluationResult {
+  double loss = 0.0;  ///< mean over all predicted tokens
+  double perplexity = 1.0;
+  std::int64_t samples = 0;
+  std::int64_t passes = 0;  ///< forward passes per rank
+  double seconds = 0.0;
+};
+
+class Evaluator {
+ public:
+  /// @param sequences_per_pass  per_device_eval_batch_size
+  Evaluator(ModelContext context, data::TokenSequences sequences, std::int64_t sequences_per_pass);
+
+  /// The exact token mean for any number of ranks: each sample counts once. Every rank runs the
+  /// same number of passes, because stage 3 gathers weights in each; a rank without samples left
+  /// repeats one and leaves it out of the sum. Collective.
+  EvaluationResult evaluate();
+
+ private:
+  double pass(std::int64_t first_sample, std::int64_t count);
+
+  ModelContext context_;
+  data::TokenSequences sequences_;
+  std::int64_t sequences_per_pass_;
+  std::vector<std::int32_t> tokens_;  ///< of the current pass
+};
+
+}  // namespace tessera::train

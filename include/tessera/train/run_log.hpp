@@ -1,0 +1,87 @@
+#pragma once
+/// What a run reports while it works: metrics.jsonl, the result files of run_clm.py, and the lines
+/// on standard error.
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/train/evaluator.hpp"
+#include "tessera/train/run_files.hpp"
+#include "tessera/train/training_step.hpp"
+
+namespace tessera::train {
+
+/// Of a checkpoint: what the options say (perhaps the model only), or one that a run can resume
+/// from.
+enum class SaveContent { regular, resumable };
+
+/// Rank 0 writes; on the other ranks every call returns without an effect.
+class RunLog {
+ public:
+  enum class Role { writer, silent };
+  RunLog(std::filesystem::path output_dir, Role role);
+
+  /// Creates metrics.jsonl, or drops its records from @p first_step on.
+  void open_metrics(std::int64_t first_step);
+
+  struct TrainingOptions {
+    std::int64_t total_steps = 0;
+    std::int64_t logging_steps = 500;
+    bool logging_first_step = false;
+    bool show_loss_scale = false;
+    std::int64_t tokens_per_sample = 0;
+  };
+  void begin_training(TrainingOptions const& options);
+
+  struct StepRecord {
+    std::int64_t step = 0;
+    double epoch = 0.0;
+    std::int64_t tokens = 0;  ///< consumed so far
+    StepOutcome outcome;
+  };
+  /// A record in metrics.jsonl; every logging_steps also a log line, else the status line.
+  void step(StepRecord const& record);
+  /// After evaluation and save of the step: when it had a log line, throughput counts from here.
+  void end_step();
+  void evaluation(std::int64_t step, double epoch, EvaluationResult const& result);
+  void checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved, bool model_only);
+
+  struct TrainingEnd {
+    double epoch = 0.0;
+    double seconds = 0.0;
+    std::int64_t steps = 0;  ///< of this attempt
+    std::int64_t samples = 0;
+    std::int64_t train_batch_size = 0;
+  };
+  /// train_results.json
+  void training_results(TrainingEnd const& end);
+
+  /// Log lines; the status line is cleared first.
+  void info(std::string const& message);
+  void warning(std::string const& message);
+  void error(std::string const& message);
+  void clear_status_line();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool line_is_due(std::int64_t step) const;
+  void write_metrics(StepRecord const& record, double tokens_per_second);
+
+  std::filesystem::path output_dir_;
+  Role role_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<Progress> progress_;
+  TrainingOptions options_;
+  Clock::time_point line_started_;  ///< since when tokens_since_line_ counts
+  double loss_since_line_ = 0.0;    ///< sum of step losses
+  std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
+  bool had_line_ = false;
+  double loss_of_attempt_ = 0.0;  ///< sum of step losses
+};
+
+}  // namespace tessera::train

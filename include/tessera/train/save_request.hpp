@@ -1,0 +1,16 @@
+#pragma once
+/// What a checkpoint of a run holds.
+
+#include <cstdint>
+
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/train/run_log.hpp"
+#include "tessera/train/training_run.hpp"
+
+namespace tessera::train {
+
+/// The request for a checkpoint after step @p step. @pre the run trains
+checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,
+                                     std::int64_t step, SaveContent content);
+
+}  // namespace tessera::train

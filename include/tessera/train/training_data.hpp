@@ -1,0 +1,33 @@
+#pragma once
+/// The data of a run: tokenizer, and the cached packed sequences that the ranks of a node share.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tessera/comm/collectives.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/data/text_dataset.hpp"
+#include "tessera/data/tokenizer.hpp"
+#include "tessera/model/causal_lm.hpp"
+#include "tessera/topology/mpi_session.hpp"
+#include "tessera/train/model_source.hpp"
+
+namespace tessera::train {
+
+struct TrainingData {
+  std::shared_ptr<data::Tokenizer> tokenizer;  ///< on one rank of each node only
+  std::optional<data::TokenSequences> train, evaluation;
+};
+
+/// The files named by --train_file and --validation_file as sequences, and the tokenizer that the
+/// model source names. Rank 0 tokenizes, so that nodes which share the directory do it once; then
+/// one rank of each node builds what its node cannot read, and passes the open file to the others.
+/// Collective.
+/// @throws UsageError when a name is missing, ConfigError for a block size that the model has no
+/// positions for, IoError, DataError
+TrainingData load_training_data(config::TrainingArguments const& arguments,
+                                ModelSource const& source, model::CausalLm const& model,
+                                topology::MpiSession const& session, comm::Collectives& comm);
+
+}  // namespace tessera::train

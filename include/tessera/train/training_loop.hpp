@@ -1,0 +1,76 @@
+#pragma once
+/// The training loop: optimizer steps with logging, evaluation and saves between them, until the
+/// last step or a request to stop.
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/data/sampler.hpp"
+#include "tessera/optim/schedule.hpp"
+#include "tessera/train/deadline.hpp"
+#include "tessera/train/evaluator.hpp"
+#include "tessera/train/event_schedule.hpp"
+#include "tessera/train/run_files.hpp"
+#include "tessera/train/run_log.hpp"
+#include "tessera/train/save_policy.hpp"
+#include "tessera/train/step_requests.hpp"
+#include "tessera/train/training_state.hpp"
+#include "tessera/train/training_step.hpp"
+
+namespace tessera::train {
+
+/// How a job ended; errors are thrown.
+struct Outcome {
+  ExitCode code = ExitCode::done;
+  std::string reason = "finished";
+};
+
+class TrainingLoop {
+ public:
+  struct Options {
+    EventSchedule evaluate, save;
+    bool evaluate_on_start = false;
+    Dtype dtype = Dtype::fp32;  ///< of the weights, for advice when the loss diverges
+    std::int64_t tokens_per_sample = 0;
+    std::string output_dir;  ///< for messages
+  };
+  /// Outlive the loop.
+  struct Parts {
+    comm::Collectives& comm;
+    TrainingStep& step;
+    data::Sampler& sampler;
+    optim::Schedule const& schedule;
+    TrainingState& state;
+    Evaluator* evaluator;  ///< null: no evaluation
+    SavePolicy& saves;
+    RunLog& log;
+    StatusFile& status;
+    Deadline& deadline;
+    /// What this rank asks for after a step.
+    std::function<StepRequests()> local_requests;
+  };
+  TrainingLoop(Options options, Parts parts);
+
+  /// Runs the steps from state.first_step on. Collective.
+  /// @return stopped_early after a stop request, with a checkpoint of the last step
+  /// @throws ConfigError when the loss is not finite
+  Outcome run();
+
+  /// Evaluates and logs the result. @pre there is an evaluator
+  void evaluate(std::int64_t step);
+
+ private:
+  StepOutcome train(std::int64_t step);
+  StepRequests exchange_requests();
+  void check_loss(std::int64_t step, StepOutcome const& outcome);
+  void log_step(std::int64_t step, StepOutcome const& outcome);
+  void run_events(std::int64_t step);
+  Outcome stop(std::int64_t step, int request);
+
+  Options options_;
+  Parts parts_;
+};
+
+}  // namespace tessera::train

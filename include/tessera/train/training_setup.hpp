@@ -1,0 +1,35 @@
+#pragma once
+/// From arguments to a run that can begin: model, output directory, data, engine, weights.
+
+#include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/train/run_directory.hpp"
+#include "tessera/train/training_run.hpp"
+
+namespace tessera::train {
+
+/// All calls are collective; errors are thrown on every rank.
+class TrainingSetup {
+ public:
+  explicit TrainingSetup(JobContext const& job) : job_(job) {}
+
+  /// Finds the model's configuration and resolves all options. Touches no output directory.
+  config::ResolvedConfig const& resolve();
+  /// Everything else, in the order of the calls in its definition. @pre resolve() was called
+  TrainingRun build();
+
+ private:
+  StartingPoint open_directory();
+  void plan_steps();
+  void log_summary() const;
+  void load_weights(StartingPoint const& start);
+  void restore(StartingPoint const& start);
+  void initialize_weights();
+  void name_run(checkpoint::Manifest const* resumed);
+  void warn_of_changes(checkpoint::Manifest const& manifest) const;
+
+  JobContext job_;
+  TrainingRun run_;
+};
+
+}  // namespace tessera::train

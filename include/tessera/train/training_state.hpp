@@ -1,0 +1,50 @@
+#pragma once
+/// Where a training is: what a checkpoint keeps next to weights and optimizer states.
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/data/sampler.hpp"
+#include "tessera/optim/loss_scaler.hpp"
+#include "tessera/optim/schedule.hpp"
+
+namespace tessera::train {
+
+struct TrainingState {
+  std::int64_t first_step = 1;     ///< of this attempt
+  std::int64_t applied_steps = 0;  ///< not skipped: the position in the learning-rate schedule
+  std::int64_t tokens = 0, samples = 0;  ///< consumed by all ranks so far
+  std::string run_id;                    ///< kept over resumes
+  ConfigTree resumed_from;  ///< {"run_id", "step", "checkpoint"}; null: from the beginning
+};
+
+/// Epochs that step @p step, counted from 1, ends at; 0 before the first one.
+double epochs_after(data::Sampler const& sampler, std::int64_t step);
+
+/// What a resume needs from the engine.
+struct EngineState {
+  std::int64_t optimizer_steps = 0;
+  optim::LossScalerState scaler;
+};
+
+/// What the state of a step is described from.
+struct TrainingPosition {
+  config::TrainingArguments const& arguments;
+  config::ResolvedConfig const& config;
+  data::Sampler const& sampler;
+  optim::Schedule const& schedule;
+  TrainingState const& state;
+  EngineState engine;
+};
+
+/// The manifest's `trainer_state` after step @p step: what a resume needs and what a person wants
+/// to know of it. Random numbers are functions of seed, step and position (core/random.hpp), so
+/// seeds and the step are their complete state.
+ConfigTree trainer_state(TrainingPosition const& position, std::int64_t step);
+
+/// Reads @p tree into @p state and returns the engine's part.
+EngineState read_trainer_state(ConfigTree const& tree, TrainingState& state);
+
+}  // namespace tessera::train

@@ -1,0 +1,49 @@
+#pragma once
+/// One optimizer step: its micro-steps, the update, and the loss over all ranks.
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/data/sampler.hpp"
+#include "tessera/data/text_dataset.hpp"
+#include "tessera/train/model_context.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::train {
+
+/// What all ranks know about an optimizer step once it is done.
+struct StepOutcome {
+  double loss = 0.0;         ///< token mean over the global batch
+  std::int64_t tokens = 0;   ///< predicted, of all ranks
+  std::int64_t samples = 0;  ///< of all ranks
+  double learning_rate = 0.0;
+  zero::StepResult update;
+  double seconds = 0.0;
+};
+
+class TrainingStep {
+ public:
+  struct Options {
+    std::int64_t micro_batch_size = 1;
+    std::uint64_t dropout_seed = 42;
+    bool gradient_checkpointing = false;
+  };
+  /// @param context  `weights` is @p engine
+  TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,
+               Options const& options);
+
+  /// Trains on the samples of step @p step, counted from 1. Collective.
+  StepOutcome run(std::int64_t step, data::Sampler& sampler, double learning_rate);
+
+ private:
+  model::LossSum micro_step(data::MicroBatch const& samples, std::int64_t first_global_row,
+                            model::PassSettings const& settings);
+
+  ModelContext context_;
+  zero::Engine& engine_;
+  data::TokenSequences sequences_;
+  Options options_;
+  std::vector<std::int32_t> tokens_;  ///< of the current micro-step
+};
+
+}  // namespace tessera::train

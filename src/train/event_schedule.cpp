@@ -1,0 +1,17 @@
+#include "tessera/train/event_schedule.hpp"
+
+namespace tessera::train {
+
+bool EventSchedule::due(std::int64_t step) const {
+  switch (interval) {
+    case config::Interval::no:
+      return false;
+    case config::Interval::steps:
+      return step % every == 0 || step == total_steps;
+    case config::Interval::epoch:
+      return step % steps_per_epoch == 0 || step == total_steps;
+  }
+  return false;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,138 @@
+#include "tessera/train/run_log.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/core/clock.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/train/results.hpp"
+
+namespace tessera::train {
+
+RunLog::RunLog(std::filesystem::path output_dir, Role role)
+    : output_dir_(std::move(output_dir)), role_(role) {}
+
+void RunLog::open_metrics(std::int64_t first_step) {
+  if (role_ == Role::writer) metrics_.emplace(output_dir_, first_step);
+}
+
+void RunLog::begin_training(TrainingOptions const& options) {
+  options_ = options;
+  progress_.emplace(role_ == Role::writer, options.total_steps);
+  line_started_ = Clock::now();
+}
+
+bool RunLog::line_is_due(std::int64_t step) const {
+  return step % options_.logging_steps == 0 || (step == 1 && options_.logging_first_step) ||
+         step == options_.total_steps;
+}
+
+void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
+  if (!metrics_) return;
+  auto const& outcome = record.outcome;
+  ConfigTree tree;
+  tree.set("step", record.step)
+      .set("epoch", record.epoch)
+      .set("loss", outcome.loss)
+      .set("grad_norm", outcome.update.grad_norm);
+  tree.set("learning_rate", outcome.learning_rate)
+      .set("loss_scale", outcome.update.loss_scale)
+      .set("skipped", outcome.update.skipped);
+  tree.set("seconds", outcome.seconds)
+      .set("tokens_per_second", tokens_per_second)
+      .set("tokens", record.tokens);
+  metrics_->write(tree);
+}
+
+void RunLog::step(StepRecord const& record) {
+  auto const& outcome = record.outcome;
+  tokens_since_line_ += outcome.samples * options_.tokens_per_sample;
+  loss_since_line_ += outcome.loss;
+  loss_of_attempt_ += outcome.loss;
+  ++steps_since_line_;
+  double const rate = static_cast<double>(tokens_since_line_) / seconds_since(line_started_);
+  write_metrics(record, rate);
+  had_line_ = line_is_due(record.step);
+  if (!had_line_) return progress_->live(record.step);
+  progress_->line({record.step, loss_since_line_ / static_cast<double>(steps_since_line_),
+                   outcome.update.grad_norm, outcome.learning_rate, rate, outcome.update.loss_scale,
+                   options_.show_loss_scale});
+  loss_since_line_ = 0.0;
+  steps_since_line_ = tokens_since_line_ = 0;
+}
+
+void RunLog::end_step() {
+  if (had_line_) line_started_ = Clock::now();
+}
+
+void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const& result) {
+  if (role_ == Role::silent) return;
+  info(fmt::format(
+      "evaluation after step {}: eval_loss {:.4f}, perplexity {:.2f} ({} samples, {:.1f} s)", step,
+      result.loss, result.perplexity, result.samples, result.seconds));
+  if (metrics_)
+    metrics_->write(ConfigTree()
+                        .set("step", step)
+                        .set("epoch", epoch)
+                        .set("eval_loss", result.loss)
+                        .set("perplexity", result.perplexity));
+  ConfigTree results;
+  results.set("epoch", epoch)
+      .set("eval_loss", result.loss)
+      .set("eval_runtime", result.seconds)
+      .set("eval_samples", result.samples);
+  results.set("eval_samples_per_second", static_cast<double>(result.samples) / result.seconds)
+      .set("eval_steps_per_second", static_cast<double>(result.passes) / result.seconds)
+      .set("perplexity", result.perplexity);
+  write_results(output_dir_, "eval", results);
+}
+
+void RunLog::checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved,
+                        bool model_only) {
+  if (role_ == Role::silent) return;
+  if (metrics_)
+    metrics_->write(ConfigTree()
+                        .set("step", step)
+                        .set("checkpoint", saved.directory.filename().string())
+                        .set("save_seconds", saved.seconds)
+                        .set("save_stall_seconds", saved.stall_seconds)
+                        .set("save_bytes", saved.bytes));
+  info(fmt::format("saved {}{} ({}, {:.2f} s, blocked training for {:.2f} s)",
+                   model_only ? "the model only in " : "", saved.directory.string(),
+                   human_bytes(saved.bytes), saved.seconds, saved.stall_seconds));
+}
+
+void RunLog::training_results(TrainingEnd const& end) {
+  if (role_ == Role::silent) return;
+  ConfigTree results;
+  results.set("epoch", end.epoch)
+      .set("train_loss", loss_of_attempt_ / static_cast<double>(end.steps));
+  results.set("train_runtime", end.seconds).set("train_samples", end.samples);
+  results.set("train_samples_per_second",
+              static_cast<double>(end.steps * end.train_batch_size) / end.seconds);
+  results.set("train_steps_per_second", static_cast<double>(end.steps) / end.seconds);
+  write_results(output_dir_, "train", results);
+}
+
+void RunLog::clear_status_line() {
+  if (progress_) progress_->clear();
+}
+
+void RunLog::info(std::string const& message) {
+  clear_status_line();
+  if (role_ == Role::writer) log::info(message);
+}
+
+void RunLog::warning(std::string const& message) {
+  clear_status_line();
+  if (role_ == Role::writer) log::warning(message);
+}
+
+void RunLog::error(std::string const& message) {
+  clear_status_line();
+  if (role_ == Role::writer) log::error(message);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,153 @@
+#include "tessera/train/save_policy.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/limits.hpp"
+
+namespace tessera::train {
+namespace {
+
+/// States of a checkpoint: fp32, exp_avg, exp_avg_sq.
+constexpr std::size_t checkpoint_states = 3;
+
+std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
+/// The views of the weights only.
+checkpoint::StateViews weights_of(zero::Engine& engine) {
+  auto views = engine.state();
+  std::erase_if(views, [](auto const& view) { return view.name != "fp32"; });
+  return views;
+}
+
+}  // namespace
+
+SavePolicy::SavePolicy(Options const& options, Parts const& parts, MakeRequest make_request)
+    : options_(options),
+      parts_(parts),
+      make_request_(std::move(make_request)),
+      saver_(parts.comm, options.copy_threads) {
+  if (options_.async == config::AsyncSave::on && !parts_.engine.state_is_snapshot())
+    saver_.reserve(parts_.engine.plan(), checkpoint_states);  // not only at the first save
+}
+
+/// Half of the memory that is left is enough for the snapshots of all ranks of this node.
+bool SavePolicy::snapshot_fits() const {
+  std::size_t const bytes =
+      checkpoint::Saver::snapshot_bytes(parts_.engine.plan(), checkpoint_states);
+  auto const left = memory::available_memory();
+  auto const ranks = static_cast<std::size_t>(options_.ranks_on_node);
+  bool const fits = options_.async == config::AsyncSave::on || bytes <= left.bytes / ranks / 2;
+  std::string const room = fmt::format(
+      "a snapshot of the state needs {} on each of {} {} of host {}, which has {} left ({})",
+      bytes_text(bytes), ranks, plural(options_.ranks_on_node, "rank"), host_name(),
+      bytes_text(left.bytes), left.limited_by);
+  log::debug(room);
+  bool const root = parts_.comm.rank() == 0;
+  bool const all_fit = comm::agree(parts_.comm, fits);
+  if (!fits || (root && !all_fit))
+    log::warning("checkpoints will block training: " +
+                 (fits ? "another host has too little memory for snapshots" : room));
+  return all_fit;
+}
+
+/// Decided at the first save, when activations and buffers have their memory. State on a device is
+/// copied to the host for any save, so a background save needs no more. Collective.
+bool SavePolicy::saves_in_background() {
+  if (!background_)
+    background_ = options_.async != config::AsyncSave::off &&
+                  (parts_.engine.state_is_snapshot() || snapshot_fits());
+  return *background_;
+}
+
+/// A save that fails leaves the run and the older checkpoints unchanged; too many in a row end the
+/// run.
+void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& phase) {
+  auto const started = std::chrono::steady_clock::now();
+  try {
+    phase();
+  } catch (IoError const& e) {
+    ++failures_;
+    parts_.status.set("save", ConfigTree::object()
+                                  .set("state", "failed")
+                                  .set("step", step)
+                                  .set("failures_in_a_row", failures_)
+                                  .set("reason", e.what()));
+    if (failures_ > options_.max_failures) throw;
+    parts_.log.error(concat("saving step ", step, " failed: ", e.what(),
+                            "; training continues, older checkpoints are unchanged (failure ",
+                            failures_, " of at most ", options_.max_failures, " in a row)"));
+  }
+  blocked_ += std::chrono::steady_clock::now() - started;
+}
+
+void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
+  if (saver_.in_flight()) {
+    parts_.log.info(
+        fmt::format("saving step {} waits for the save of step {} to finish; a larger --save_steps "
+                    "avoids this",
+                    step, saver_.step()));
+    finish();
+  }
+  bool const background = mode == SaveMode::background && saves_in_background();
+  if (!background) parts_.status.update(StatusFile::State::saving, step, options_.total_steps);
+  parts_.status.set(
+      "save",
+      ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
+  count_failures(step, [&] {
+    auto const source = background && !parts_.engine.state_is_snapshot()
+                            ? checkpoint::Saver::Source::snapshot
+                            : checkpoint::Saver::Source::in_place;
+    auto const request = make_request_(step, content);
+    model_only_ = request.model_files && request.model_files->alone;
+    saver_.begin(request, model_only_ ? weights_of(parts_.engine) : parts_.engine.state(), source);
+    if (!background) completed(saver_.finish(), step);
+  });
+}
+
+void SavePolicy::advance() {
+  if (!saver_.in_flight()) return;
+  std::int64_t const step = saver_.step();
+  count_failures(step, [&] {
+    if (auto const saved = saver_.advance()) completed(*saved, step);
+  });
+}
+
+void SavePolicy::finish() {
+  if (!saver_.in_flight()) return;
+  std::int64_t const step = saver_.step();
+  parts_.status.update(StatusFile::State::saving, step, options_.total_steps);
+  count_failures(step, [&] { completed(saver_.finish(), step); });
+}
+
+void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
+  failures_ = 0;
+  if (!model_only_) last_saved_ = step;
+  parts_.deadline.save_took(std::chrono::duration<double>(saved.work_seconds));
+  parts_.status.set("save", ConfigTree::object()
+                                .set("step", step)
+                                .set("seconds", saved.seconds)
+                                .set("stall_seconds", saved.stall_seconds)
+                                .set("bytes", saved.bytes)
+                                .set("state", "done"));
+  if (!model_only_) parts_.status.checkpoint_saved(saved.directory.filename().string());
+  parts_.log.checkpoint(step, saved, model_only_);
+}
+
+SavePolicy::Shards SavePolicy::weight_shards(std::int64_t step) {
+  auto request = make_request_(step, SaveContent::resumable);
+  auto const scratch = request.directory.parent_path() / ".model-shards";
+  if (last_saved_ == step) return {request.directory / checkpoint::step_name(step), scratch};
+  request.model_files.reset();
+  request.directory = scratch;
+  request.keep = 1;
+  return {checkpoint::save(request, weights_of(parts_.engine), parts_.comm).directory, scratch};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,67 @@
+#include "tessera/train/save_request.hpp"
+
+#include "tessera/memory/runtime.hpp"
+#include "tessera/train/version.hpp"
+
+namespace tessera::train {
+namespace {
+
+/// Every option with its value and origin, what it resolves to, and the DeepSpeed configuration as
+/// written.
+ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
+  auto const& info = job.session.info();
+  ConfigTree machine;
+  machine.set("ranks", info.world_size)
+      .set("nodes", info.node_count)
+      .set("threads", memory::Runtime::threads());
+  machine.set("device", memory::Runtime::description());
+  return ConfigTree()
+      .set("arguments", config::describe(job.arguments))
+      .set("engine", config::describe(run.config))
+      .set("deepspeed", job.arguments.deepspeed)
+      .set("machine", machine);
+}
+
+}  // namespace
+
+checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,
+                                     std::int64_t step, SaveContent content) {
+  auto const& arguments = job.arguments;
+  checkpoint::SaveRequest request{.directory = arguments.output_dir / "checkpoints",
+                                  .step = step,
+                                  .tokens = run.state.tokens,
+                                  .samples = run.state.samples,
+                                  .zero_stage = static_cast<int>(run.config.stage),
+                                  .run_id = run.state.run_id,
+                                  .plan = run.engine->plan(),
+                                  .units = run.model->units(),
+                                  .keep = static_cast<int>(arguments.save_total_limit.value_or(0)),
+                                  .model_config = {},
+                                  .resolved_config = {},
+                                  .trainer_state = {},
+                                  .versions = {}};
+  int const per_file = arguments.checkpoint_ranks_per_file.count;
+  request.file_starts = per_file == 0 ? checkpoint::starts_by_host(job.session.hosts())
+                                      : checkpoint::starts_by_count(job.comm.size(), per_file);
+  if (arguments.save_only_model || run.config.gather_16bit_weights) {
+    auto& files = request.model_files.emplace();
+    files.dtype = run.config.dtype;
+    files.alone = arguments.save_only_model && content == SaveContent::regular;
+    if (run.data.tokenizer) files.others = run.data.tokenizer->files();
+  }
+  if (!job.is_root()) return request;
+  request.model_config = run.model->config();
+  request.resolved_config = resolved_config(job, run);
+  request.trainer_state =
+      trainer_state({arguments,
+                     run.config,
+                     *run.sampler,
+                     run.schedule,
+                     run.state,
+                     {run.engine->optimizer_steps(), run.engine->scaler_state()}},
+                    step);
+  request.versions = versions_tree();
+  return request;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,112 @@
+#include "tessera/train/training_data.hpp"
+
+#include <filesystem>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/topology/node_files.hpp"
+
+namespace tessera::train {
+namespace fs = std::filesystem;
+namespace {
+
+class Loader {
+ public:
+  Loader(config::TrainingArguments const& arguments, model::CausalLm const& model,
+         topology::MpiSession const& session, comm::Collectives& comm)
+      : arguments_(arguments), model_(model), session_(session), comm_(comm) {}
+
+  TrainingData load(ModelSource const& source) {
+    bool const named = !source.tokenizer_directory.empty();
+    std::int64_t const model_max_length = named ? load_tokenizer(source.tokenizer_directory) : 0;
+    if (!arguments_.do_train && !arguments_.do_eval) return std::move(data_);
+    TESSERA_VALIDATE(named, UsageError,
+                     "no tokenizer is named; give --tokenizer_name DIR (with tokenizer.json, or "
+                     "vocab.json and merges.txt)");
+    TESSERA_VALIDATE(!arguments_.train_file.empty() ||
+                         (!arguments_.do_train && !arguments_.validation_file.empty()),
+                     UsageError, "no text is named; give --train_file FILE",
+                     arguments_.do_eval ? " or --validation_file FILE" : "");
+    load_sequences(block_size(model_max_length));
+    return std::move(data_);
+  }
+
+ private:
+  bool is_root() const { return comm_.rank() == 0; }
+  bool leads_node() const { return session_.info().local_rank == 0; }
+
+  /// Only the ranks that tokenize keep a tokenizer: one of each node. Returns its model_max_length
+  /// on every rank.
+  std::int64_t load_tokenizer(fs::path const& directory) {
+    comm::run_on_ranks(comm_, leads_node(),
+                       [&] { data_.tokenizer = data::load_tokenizer(directory); });
+    return std::stoll(comm::broadcast_from_root(
+        comm_, [&] { return std::to_string(data_.tokenizer->model_max_length()); }));
+  }
+
+  std::int64_t block_size(std::int64_t model_max_length) const {
+    auto const size =
+        data::choose_block_size(arguments_.block_size, model_max_length, model_.max_positions());
+    if (!size.warning.empty() && is_root()) log::warning(size.warning);
+    TESSERA_VALIDATE(size.block_size <= model_.max_positions(), ConfigError, "block_size is ",
+                     size.block_size, " but the model has ", model_.max_positions(),
+                     " positions; use --block_size ", model_.max_positions(), " or less");
+    return size.block_size;
+  }
+
+  data::TokenSequences sequences_of(data::SequenceRequest const& request) const {
+    std::optional<data::TokenSequences> sequences;
+    auto const build = [&] {
+      sequences = data::build_or_open_sequences(request, *data_.tokenizer);
+      data::check_vocabulary(*sequences, *data_.tokenizer, model_.vocabulary_size());
+    };
+    comm::run_on_ranks(comm_, is_root(), build);
+    comm::run_on_ranks(comm_, leads_node() && !is_root(), build);
+    auto opened = topology::open_on_node(session_, {leads_node() ? sequences->file() : fs::path()});
+    comm::run_on_ranks(comm_, true, [&] {
+      TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
+      if (!leads_node()) sequences = data::open_sequences(opened.release()[0], opened.names()[0]);
+    });
+    return *sequences;
+  }
+
+  void load_sequences(std::int64_t block_size) {
+    data::SequenceRequest request;
+    request.block_size = block_size;
+    request.line_breaks =
+        arguments_.keep_linebreaks ? data::LineBreaks::keep : data::LineBreaks::drop;
+    request.cache_folder = arguments_.output_dir / ".cache";
+    bool const split = arguments_.validation_file.empty();
+    int const percent = split ? static_cast<int>(arguments_.validation_split_percentage) : 0;
+    using Kind = data::RecordPart::Kind;
+    if (arguments_.do_train) {
+      request.text = arguments_.train_file;
+      request.part = {split ? Kind::rest : Kind::all, percent};
+      data_.train = sequences_of(request);
+      if (arguments_.max_train_samples) data_.train->keep_first(*arguments_.max_train_samples);
+    }
+    if (arguments_.do_eval) {
+      request.text = split ? arguments_.train_file : arguments_.validation_file;
+      request.part = {split ? Kind::first : Kind::all, percent};
+      data_.evaluation = sequences_of(request);
+      if (arguments_.max_eval_samples) data_.evaluation->keep_first(*arguments_.max_eval_samples);
+    }
+  }
+
+  config::TrainingArguments const& arguments_;
+  model::CausalLm const& model_;
+  topology::MpiSession const& session_;
+  comm::Collectives& comm_;
+  TrainingData data_;
+};
+
+}  // namespace
+
+TrainingData load_training_data(config::TrainingArguments const& arguments,
+                                ModelSource const& source, model::CausalLm const& model,
+                                topology::MpiSession const& session, comm::Collectives& comm) {
+  return Loader(arguments, model, session, comm).load(source);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,106 @@
+#include "tessera/train/training_loop.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "tessera/train/run_lock.hpp"
+#include "tessera/train/stop_request.hpp"
+
+namespace tessera::train {
+
+TrainingLoop::TrainingLoop(Options options, Parts parts)
+    : options_(std::move(options)), parts_(std::move(parts)) {}
+
+Outcome TrainingLoop::run() {
+  using Clock = std::chrono::steady_clock;
+  std::int64_t const total = parts_.sampler.total_steps();
+  if (options_.evaluate_on_start && parts_.state.first_step == 1 && parts_.evaluator) evaluate(0);
+  for (std::int64_t step = parts_.state.first_step; step <= total; ++step) {
+    parts_.status.update(StatusFile::State::running, step - 1, total);
+    auto const started = Clock::now();
+    auto const blocked_before = parts_.saves.blocked();
+    StepOutcome const outcome = train(step);
+    StepRequests const requests = exchange_requests();
+    if (!requests.disk_busy) parts_.saves.advance();
+    check_loss(step, outcome);
+    log_step(step, outcome);
+    run_events(step);
+    if (requests.stop != 0 && step < total) return stop(step, requests.stop);
+    if (requests.save && step < total && !parts_.saves.covers(step))
+      parts_.saves.save(step, SaveMode::background, SaveContent::resumable);
+    parts_.deadline.step_took(Clock::now() - started - (parts_.saves.blocked() - blocked_before));
+  }
+  parts_.log.clear_status_line();
+  parts_.saves.finish();
+  return {};
+}
+
+StepOutcome TrainingLoop::train(std::int64_t step) {
+  auto const outcome =
+      parts_.step.run(step, parts_.sampler, parts_.schedule(parts_.state.applied_steps + 1));
+  if (!outcome.update.skipped) ++parts_.state.applied_steps;
+  parts_.state.tokens += outcome.samples * options_.tokens_per_sample;
+  parts_.state.samples += outcome.samples;
+  return outcome;
+}
+
+StepRequests TrainingLoop::exchange_requests() {
+  auto const requests = agree_on_requests(parts_.comm, parts_.local_requests());
+  TESSERA_VALIDATE(!requests.lock_lost, train::DirectoryInUse,
+                   "another job took over the output directory ", options_.output_dir,
+                   " while this job was suspended; this job ends and leaves the files to it");
+  return requests;
+}
+
+/// A loss that is not finite ends the run before another checkpoint begins; with fp16 a skipped
+/// step lowers the loss scale instead.
+void TrainingLoop::check_loss(std::int64_t step, StepOutcome const& outcome) {
+  if (std::isfinite(outcome.loss) || (options_.dtype == Dtype::fp16 && outcome.update.skipped))
+    return;
+  parts_.saves.finish();
+  std::int64_t const saved = parts_.saves.last_saved_step();
+  throw ConfigError(
+      concat("the loss of step ", step, " is ", outcome.loss, " (gradient norm ",
+             outcome.update.grad_norm, ", learning rate ", outcome.learning_rate,
+             "): training has diverged. Try a lower --learning_rate, more --warmup_steps, or "
+             "--max_grad_norm 1",
+             options_.dtype == Dtype::fp32 ? "" : ", or fp32",
+             saved > 0 ? concat("; the checkpoint of step ", saved, " is complete")
+                       : "; there is no checkpoint yet"));
+}
+
+void TrainingLoop::log_step(std::int64_t step, StepOutcome const& outcome) {
+  parts_.log.step({step, epochs_after(parts_.sampler, step), parts_.state.tokens, outcome});
+}
+
+/// Evaluation and regular save. The last step's evaluation is the one after the training.
+void TrainingLoop::run_events(std::int64_t step) {
+  bool const last = step == parts_.sampler.total_steps();
+  if (parts_.evaluator && !last && options_.evaluate.due(step)) evaluate(step);
+  if (options_.save.due(step))
+    parts_.saves.save(step, last ? SaveMode::wait : SaveMode::background, SaveContent::regular);
+  parts_.log.end_step();
+}
+
+void TrainingLoop::evaluate(std::int64_t step) {
+  auto const result = parts_.evaluator->evaluate();
+  parts_.log.evaluation(step, epochs_after(parts_.sampler, step), result);
+}
+
+Outcome TrainingLoop::stop(std::int64_t step, int request) {
+  parts_.log.clear_status_line();
+  parts_.saves.finish();
+  if (parts_.saves.last_saved_step() != step)
+    parts_.saves.save(step, SaveMode::wait, SaveContent::resumable);
+  std::string reason = concat("stopped by ", StopRequest::name(request), " after step ", step,
+                              " of ", parts_.sampler.total_steps());
+  std::int64_t const saved = parts_.saves.last_saved_step();
+  if (saved != step)
+    reason += concat("; the checkpoint of this step could not be written, ",
+                     saved > 0 ? concat("the newest one is of step ", saved)
+                               : std::string("and there is no other"));
+  return {ExitCode::stopped_early, reason + "; run the same command again to resume"};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,203 @@
+#include "tessera/train/training_setup.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/config/learning_rate.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/runtime.hpp"
+#include "tessera/model/registry.hpp"
+#include "tessera/train/engine_config.hpp"
+
+namespace tessera::train {
+namespace fs = std::filesystem;
+namespace {
+
+std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
+  if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
+  auto const graph_mode =
+      arguments.cuda_graphs ? memory::GraphMode::capture : memory::GraphMode::off;
+  return memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
+}
+
+std::int64_t hidden_size_of(ConfigTree const& config) {
+  for (char const* key : {"n_embd", "hidden_size"})
+    if (config.contains(key)) return config.at(key).as_int();
+  return 0;
+}
+
+data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
+                                   config::ResolvedConfig const& config, std::int64_t samples,
+                                   int ranks) {
+  data::SamplerConfig plan;
+  plan.samples = samples;
+  plan.ranks = ranks;
+  plan.micro_batch = config.micro_batch_size;
+  plan.accumulation_steps = config.accumulation_steps;
+  plan.epochs = arguments.num_train_epochs;
+  plan.max_steps = arguments.max_steps;
+  plan.order = arguments.train_sampling_strategy == config::Sampling::random
+                   ? data::SampleOrder::random
+                   : data::SampleOrder::sequential;
+  plan.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
+  plan.last_micro_step =
+      arguments.dataloader_drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
+  return plan;
+}
+
+}  // namespace
+
+config::ResolvedConfig const& TrainingSetup::resolve() {
+  run_.source = find_model(job_.arguments, job_.comm);
+  run_.config =
+      config::resolve(job_.arguments, job_.comm.size(), hidden_size_of(run_.source.config));
+  return run_.config;
+}
+
+TrainingRun TrainingSetup::build() {
+  auto const start = open_directory();
+  run_.compute = compute_queue(job_.arguments);
+  run_.model = model::make_model(run_.source.config, run_.config.dtype);
+  run_.data = load_training_data(job_.arguments, run_.source, *run_.model, job_.session, job_.comm);
+  run_.engine =
+      zero::make_engine(engine_config(run_.config), run_.model->units(), job_.comm, *run_.compute);
+  plan_steps();
+  log_summary();
+  load_weights(start);
+  run_.starts_over = start.checkpoint.empty() && job_.arguments.overwrite_output_dir;
+  return std::move(run_);
+}
+
+/// Takes the lock of the output directory and decides what to start from.
+StartingPoint TrainingSetup::open_directory() {
+  auto start = prepare_run_directory(job_.arguments, job_.comm, run_.lock);
+  job_.status.update(StatusFile::State::starting, 0, 0);
+  if (run_.lock && !run_.lock->replaced().empty())
+    log::info("the previous job in " + job_.arguments.output_dir.string() +
+              " is no longer running: " + run_.lock->replaced());
+  if (job_.is_root())
+    for (auto const* notes : {&job_.arguments.hints, &std::as_const(run_.config).notes})
+      for (auto const& note : *notes) log::info("note: " + note);
+  return start;
+}
+
+void TrainingSetup::plan_steps() {
+  if (!job_.arguments.do_train) return;
+  run_.sampler.emplace(
+      sampler_config(job_.arguments, run_.config, run_.data.train->count(), job_.comm.size()));
+  run_.schedule = config::learning_rate_schedule(run_.config, run_.sampler->total_steps());
+}
+
+void TrainingSetup::log_summary() const {
+  if (!job_.is_root()) return;
+  auto const& info = job_.session.info();
+  auto const& config = run_.config;
+  log::info(fmt::format(
+      "{} {}: {} parameters, {} weights; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
+      run_.source.weights_directory.empty() ? "from random weights"
+                                            : "from " + run_.source.weights_directory.string(),
+      with_commas(run_.engine->plan().parameter_count()), name_of(config.dtype), config.stage,
+      info.world_size, plural(info.world_size, "rank"), info.node_count,
+      plural(info.node_count, "node"), memory::Runtime::description()));
+  if (run_.sampler)
+    log::info(fmt::format("{} samples of {} tokens, {} per step ({} x {} x {}), {} steps",
+                          with_commas(run_.data.train->count()), run_.data.train->length(),
+                          config.train_batch_size, config.micro_batch_size,
+                          config.accumulation_steps, job_.comm.size(),
+                          with_commas(run_.sampler->total_steps())));
+  auto const m = run_.engine->memory();
+  auto const bytes = [](std::size_t count) {
+    return human_bytes(static_cast<std::int64_t>(count));
+  };
+  log::info(fmt::format(
+      "model states per rank: {} (weights {}, gradients {}, master weights {}, optimizer states "
+      "{}; stage formula {}), buffers {}",
+      bytes(m.weights + m.gradients + m.masters + m.optimizer_state), bytes(m.weights),
+      bytes(m.gradients), bytes(m.masters), bytes(m.optimizer_state), bytes(m.formula),
+      bytes(m.buffers)));
+}
+
+void TrainingSetup::load_weights(StartingPoint const& start) {
+  if (!start.checkpoint.empty()) return restore(start);
+  initialize_weights();
+  name_run(nullptr);
+}
+
+void TrainingSetup::initialize_weights() {
+  run_.engine->initialize(initial_weights(run_.source, run_.model->units(),
+                                          static_cast<std::uint64_t>(job_.arguments.seed),
+                                          job_.session, job_.comm));
+}
+
+/// Restores weights and states. Damage that only reading the data shows sends a run that may choose
+/// to an older checkpoint.
+void TrainingSetup::restore(StartingPoint const& start) {
+  std::vector<std::int64_t> refused;
+  for (StartingPoint at = start;;) {
+    auto const manifest = checkpoint::read_manifest(at.checkpoint, job_.comm);
+    checkpoint::check_model(manifest, run_.engine->plan());
+    try {
+      checkpoint::restore(manifest, run_.engine->plan(), run_.engine->state(), job_.comm);
+      name_run(&manifest);
+      auto const engine = read_trainer_state(manifest.trainer_state, run_.state);
+      run_.engine->restored(engine.optimizer_steps, engine.scaler);
+      run_.state.tokens = manifest.tokens;
+      run_.state.samples = manifest.samples;
+      run_.state.first_step = manifest.step + 1;
+      run_.resumed_step = manifest.step;
+      if (job_.is_root()) warn_of_changes(manifest);
+      if (!at.note.empty() && job_.is_root()) log::info(at.note);
+      return;
+    } catch (DataError const& e) {
+      if (!at.may_fall_back) throw;
+      refused.push_back(manifest.step);
+      StartingPoint const next = fall_back(job_.arguments, refused, job_.comm);
+      if (next.checkpoint.empty())
+        throw DataError(concat(e.what(), "; there is no other complete checkpoint in ",
+                               job_.arguments.output_dir.string()));
+      if (job_.is_root())
+        log::warning(concat(at.checkpoint.string(), " is damaged (", e.what(),
+                            "); trying an older checkpoint"));
+      at = next;
+    }
+  }
+}
+
+/// A run keeps its id as long as it resumes in its own directory.
+void TrainingSetup::name_run(checkpoint::Manifest const* resumed) {
+  auto& state = run_.state;
+  if (job_.is_root()) {
+    bool const own = resumed && fs::weakly_canonical(resumed->directory).parent_path() ==
+                                    fs::weakly_canonical(job_.arguments.output_dir / "checkpoints");
+    bool const named = own && !resumed->run_id.empty() && resumed->run_id != "imported";
+    state.run_id = named ? resumed->run_id : new_run_id();
+    if (resumed)
+      state.resumed_from.set("run_id", resumed->run_id)
+          .set("step", resumed->step)
+          .set("checkpoint", resumed->directory.string());
+    job_.status.set("run_id", state.run_id);
+    if (resumed) job_.status.set("resumed_from", state.resumed_from);
+  }
+  state.run_id = comm::broadcast_bytes(job_.comm, state.run_id, 0);
+}
+
+/// Options that change which samples the next steps see.
+void TrainingSetup::warn_of_changes(checkpoint::Manifest const& manifest) const {
+  auto const& arguments = job_.arguments;
+  for (auto const& [key, now] : {std::pair<char const*, std::int64_t>{"seed", arguments.seed},
+                                 {"data_seed", arguments.data_seed.value_or(arguments.seed)},
+                                 {"train_batch_size", run_.config.train_batch_size}}) {
+    std::int64_t const saved = manifest.trainer_state.get_int(key, now);
+    if (saved != now)
+      log::warning(fmt::format(
+          "{} was {} when {} was saved and is {} now; the order of the data will differ", key,
+          saved, manifest.directory.string(), now));
+  }
+}
+
+}  // namespace tessera::train

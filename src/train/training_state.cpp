@@ -1,0 +1,70 @@
+#include "tessera/train/training_state.hpp"
+
+namespace tessera::train {
+namespace {
+
+ConfigTree to_tree(optim::LossScalerState const& state) {
+  ConfigTree tree;
+  tree.set("scale", state.scale)
+      .set("iteration", state.iteration)
+      .set("last_overflow", state.last_overflow)
+      .set("hysteresis", state.hysteresis);
+  return tree;
+}
+
+optim::LossScalerState scaler_from(ConfigTree const& tree) {
+  optim::LossScalerState state;
+  state.scale = tree.at("scale").as_double();
+  state.iteration = tree.at("iteration").as_int();
+  state.last_overflow = tree.at("last_overflow").as_int();
+  state.hysteresis = static_cast<int>(tree.at("hysteresis").as_int());
+  return state;
+}
+
+ConfigTree data_position(data::Sampler const& sampler, std::int64_t seed, std::int64_t step) {
+  auto const& order = sampler.config();
+  auto const position = step > 0 ? sampler.position(step - 1) : data::StepPosition{};
+  ConfigTree data;
+  data.set("seed", seed)
+      .set("order", order.order == data::SampleOrder::random ? "random" : "sequential")
+      .set("samples", order.samples);
+  data.set("epoch", position.epoch)
+      .set("rounds_done", position.first_micro_step + position.micro_steps)
+      .set("rounds_per_epoch", sampler.micro_steps_per_epoch());
+  return data;
+}
+
+}  // namespace
+
+double epochs_after(data::Sampler const& sampler, std::int64_t step) {
+  return step > 0 ? sampler.position(step - 1).epochs_completed : 0.0;
+}
+
+ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
+  std::int64_t const data_seed = at.arguments.data_seed.value_or(at.arguments.seed);
+  ConfigTree tree, random, schedule;
+  random.set("generator", "philox4x32-10").set("seed", at.arguments.seed).set("step", step);
+  schedule.set("applied_steps", at.state.applied_steps)
+      .set("total_steps", at.sampler.total_steps())
+      .set("next_learning_rate", at.schedule(at.state.applied_steps + 1));
+  tree.set("step", step)
+      .set("applied_steps", at.state.applied_steps)
+      .set("optimizer_steps", at.engine.optimizer_steps);
+  tree.set("epoch", epochs_after(at.sampler, step))
+      .set("seed", at.arguments.seed)
+      .set("data_seed", data_seed)
+      .set("train_batch_size", at.config.train_batch_size);
+  tree.set("loss_scaler", to_tree(at.engine.scaler))
+      .set("random", random)
+      .set("data", data_position(at.sampler, data_seed, step))
+      .set("schedule", schedule);
+  if (!at.state.resumed_from.is_null()) tree.set("resumed_from", at.state.resumed_from);
+  return tree;
+}
+
+EngineState read_trainer_state(ConfigTree const& tree, TrainingState& state) {
+  state.applied_steps = tree.at("applied_steps").as_int();
+  return {tree.at("optimizer_steps").as_int(), scaler_from(tree.at("loss_scaler"))};
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,60 @@
+#include "tessera/train/training_step.hpp"
+
+#include <utility>
+
+#include "tessera/core/clock.hpp"
+
+namespace tessera::train {
+
+TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
+                           data::TokenSequences sequences, Options const& options)
+    : context_(context), engine_(engine), sequences_(std::move(sequences)), options_(options) {}
+
+StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double learning_rate) {
+  auto const started = std::chrono::steady_clock::now();
+  StepOutcome outcome;
+  auto const micro_batches = sampler.micro_batches(step - 1, context_.comm.rank());
+  outcome.samples = sampler.samples(step - 1);
+  outcome.tokens = outcome.samples * (sequences_.length() - 1);
+  outcome.learning_rate = learning_rate;
+
+  model::PassSettings settings;
+  settings.dropout_seed = options_.dropout_seed;
+  settings.step = static_cast<std::uint64_t>(step);
+  settings.gradient_scale =
+      static_cast<float>(engine_.loss_scale() / static_cast<double>(outcome.tokens));
+  settings.gradient_checkpointing = options_.gradient_checkpointing;
+
+  engine_.begin_step();
+  std::vector<model::LossSum> losses;
+  for (std::size_t i = 0; i < micro_batches.size(); ++i) {
+    engine_.begin_micro_step(static_cast<int>(i), static_cast<int>(micro_batches.size()));
+    std::int64_t const first_row =
+        (static_cast<std::int64_t>(i) * context_.comm.size() + context_.comm.rank()) *
+        options_.micro_batch_size;
+    losses.push_back(micro_step(micro_batches[i], first_row, settings));
+  }
+  outcome.update = engine_.finish_step(learning_rate);
+
+  std::vector<double> sums{0.0};
+  for (auto const& loss : losses) sums[0] += loss.value();
+  comm::all_reduce_values(context_.comm, sums, comm::ReduceOp::sum);
+  outcome.loss = sums[0] / static_cast<double>(outcome.tokens);
+  outcome.seconds = seconds_since(started);
+  return outcome;
+}
+
+model::LossSum TrainingStep::micro_step(data::MicroBatch const& samples,
+                                        std::int64_t first_global_row,
+                                        model::PassSettings const& settings) {
+  tokens_.clear();
+  for (std::int64_t const sample : samples) {
+    auto const sequence = sequences_[sample];
+    tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
+  }
+  model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(samples.size()),
+                           sequences_.length(), first_global_row};
+  return context_.model.train(batch, settings, engine_, context_.compute);
+}
+
+}  // namespace tessera::train

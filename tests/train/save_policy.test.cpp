@@ -1,0 +1,156 @@
+#include "tessera/train/save_policy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <thread>
+
+#include "small_run.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/train/model_export.hpp"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Saves : ::testing::Test {
+  SavePolicy policy(config::AsyncSave async, std::int64_t max_failures = 1) {
+    return {{.async = async, .max_failures = max_failures, .total_steps = 9},
+            {*run.comm, *run.engine, status, log, deadline},
+            [this](std::int64_t step, SaveContent content) {
+              checkpoint::SaveRequest request{.directory = output() / "checkpoints",
+                                              .step = step,
+                                              .run_id = "test",
+                                              .plan = run.engine->plan(),
+                                              .units = run.model->units(),
+                                              .model_config = run.model->config(),
+                                              .resolved_config = ConfigTree::object(),
+                                              .trainer_state = ConfigTree::object(),
+                                              .versions = ConfigTree::object()};
+              if (model_only && content == SaveContent::regular)
+                request.model_files.emplace().alone = true;
+              return request;
+            }};
+  }
+  fs::path const& output() const { return run.files.directory(); }
+  fs::path checkpoint(std::int64_t step) const {
+    return output() / "checkpoints" / checkpoint::step_name(step);
+  }
+  ConfigTree save_status() const { return ConfigTree::read(output() / "status.json").at("save"); }
+  /// No directory can be made where a file is.
+  void break_disk() { run.files.write("checkpoints", "a file"); }
+  void repair_disk() { fs::remove(output() / "checkpoints"); }
+
+  test::SmallRun run;
+  StatusFile status{run.files.directory(), ConfigTree::object()};
+  RunLog log{run.files.directory(), RunLog::Role::writer};
+  Deadline deadline;
+  bool model_only = false;
+};
+
+TEST_F(Saves, WaitsForADurableCheckpoint) {
+  auto saves = policy(config::AsyncSave::off);
+  EXPECT_EQ(saves.last_saved_step(), -1);
+  saves.save(3, SaveMode::wait, SaveContent::regular);
+  EXPECT_EQ(checkpoint::find_problem(checkpoint(3)), "");
+  EXPECT_EQ(saves.last_saved_step(), 3);
+  EXPECT_TRUE(saves.covers(3));
+  EXPECT_FALSE(saves.covers(2));
+  EXPECT_GT(saves.blocked().count(), 0.0);
+  status.finish({StatusFile::State::done, 0, "", -1, ""});
+  EXPECT_EQ(save_status().at("state").as_string(), "done");
+  EXPECT_EQ(save_status().at("step").as_int(), 3);
+}
+
+TEST_F(Saves, CompletesABackgroundSaveInLaterCalls) {
+  auto saves = policy(config::AsyncSave::on);
+  saves.save(1, SaveMode::background, SaveContent::regular);
+  EXPECT_TRUE(saves.covers(1)) << "it is in flight";
+  EXPECT_EQ(saves.last_saved_step(), -1);
+  for (int i = 0; i < 10000 && saves.last_saved_step() < 0; ++i) {
+    if (saves.disk_busy())
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    else
+      saves.advance();
+  }
+  EXPECT_EQ(saves.last_saved_step(), 1);
+  saves.save(2, SaveMode::background, SaveContent::regular);
+  saves.save(3, SaveMode::background, SaveContent::regular);  // waits for that of step 2
+  EXPECT_EQ(saves.last_saved_step(), 2);
+  saves.finish();
+  EXPECT_EQ(saves.last_saved_step(), 3);
+  for (std::int64_t const step : {1, 2, 3})
+    EXPECT_EQ(checkpoint::find_problem(checkpoint(step)), "");
+}
+
+TEST_F(Saves, ASnapshotKeepsTheStateOfItsStep) {
+  auto saves = policy(config::AsyncSave::on);
+  saves.save(1, SaveMode::wait, SaveContent::regular);
+  saves.save(2, SaveMode::background, SaveContent::regular);
+  for (auto& view : run.engine->state())
+    for (std::size_t u = 0; u < view.unit_shards.size(); ++u) view.unit_shards[u][0] += 1.0f;
+  saves.finish();
+  auto const checksums = [&](std::int64_t step) {
+    return ConfigTree::read(checkpoint(step) / "manifest.json").at("tensors").dump();
+  };
+  EXPECT_EQ(checksums(1), checksums(2)) << "what changed after the save began is not in it";
+}
+
+TEST_F(Saves, SurvivesFailuresUpToTheLimit) {
+  auto saves = policy(config::AsyncSave::off, 2);
+  break_disk();
+  saves.save(1, SaveMode::wait, SaveContent::regular);
+  EXPECT_EQ(saves.last_saved_step(), -1);
+  status.finish({StatusFile::State::running, 0, "", -1, ""});
+  EXPECT_EQ(save_status().at("failures_in_a_row").as_int(), 1);
+  repair_disk();
+  saves.save(2, SaveMode::wait, SaveContent::regular);
+  EXPECT_EQ(saves.last_saved_step(), 2);
+  fs::remove_all(output() / "checkpoints");
+  break_disk();
+  saves.save(3, SaveMode::wait, SaveContent::regular);
+  saves.save(4, SaveMode::wait, SaveContent::regular);
+  EXPECT_THROW(saves.save(5, SaveMode::wait, SaveContent::regular), IoError)
+      << "the third failure in a row";
+}
+
+TEST_F(Saves, AModelOnlyIsNoCheckpointToResumeFrom) {
+  model_only = true;
+  auto saves = policy(config::AsyncSave::off);
+  saves.save(1, SaveMode::wait, SaveContent::regular);
+  EXPECT_TRUE(checkpoint::holds_only_model(checkpoint(1)));
+  EXPECT_EQ(saves.last_saved_step(), -1);
+  saves.save(2, SaveMode::wait, SaveContent::resumable);
+  EXPECT_EQ(saves.last_saved_step(), 2);
+}
+
+std::string contents(fs::path const& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST_F(Saves, TheModelIsTheSameFromACheckpointAndFromScratchShards) {
+  auto saves = policy(config::AsyncSave::off);
+  auto const scratch = saves.weight_shards(4);
+  EXPECT_EQ(scratch.directory.parent_path(), scratch.scratch);
+  EXPECT_FALSE(fs::exists(output() / "checkpoints")) << "that would be resumed from";
+  saves.save(4, SaveMode::wait, SaveContent::regular);
+  auto const saved = saves.weight_shards(4);
+  EXPECT_EQ(saved.directory, checkpoint(4));
+  fs::create_directories(output() / "a");
+  fs::create_directories(output() / "b");
+  auto const tokenizer = test::tokenizer_directory() / "tokenizer.json";
+  export_model({scratch.directory, output() / "a", {}, {tokenizer}}, *run.comm);
+  export_model({saved.directory, output() / "b", {}, {}}, *run.comm);
+  auto const model = contents(output() / "a/model.safetensors");
+  EXPECT_GT(model.size(), 4u * 16 * 4096);
+  EXPECT_TRUE(model == contents(output() / "b/model.safetensors"));
+  EXPECT_TRUE(contents(output() / "a/tokenizer.json") == contents(tokenizer));
+  EXPECT_THROW(export_model({saved.directory, output() / "b", {}, {output() / "none"}}, *run.comm),
+               IoError);
+}
+
+}  // namespace
+}  // namespace tessera::train

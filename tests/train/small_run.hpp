@@ -1,0 +1,115 @@
+#pragma once
+/// The parts of a run, small: sequences of a generated text, a two-layer GPT-2 without dropout, an
+/// engine on one process; and a model whose answers a test can compute.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "scratch_files.hpp"
+#include "tessera/comm/collectives.hpp"
+#include "tessera/data/sampler.hpp"
+#include "tessera/data/text_dataset.hpp"
+#include "tessera/model/initialize.hpp"
+#include "tessera/model/registry.hpp"
+#include "tessera/train/model_context.hpp"
+#include "tessera/zero/engine.hpp"
+
+namespace tessera::test {
+
+inline std::filesystem::path tokenizer_directory() {
+  return std::filesystem::path(TESSERA_TEST_DATA) / "../configs/gpt2-8m";
+}
+
+/// Sentences from a fixed grammar.
+inline std::string small_text(int lines) {
+  char const* const subjects[] = {"the hacker", "a system", "the old kernel", "every user"};
+  char const* const objects[] = {"the manual", "a large file", "its own code", "the network"};
+  std::string out;
+  for (unsigned i = 0, state = 12345; i < static_cast<unsigned>(lines); ++i) {
+    state = state * 1103515245u + 12345u;
+    out +=
+        std::string(subjects[(state >> 16) % 4]) + " reads " + objects[(state >> 20) % 4] + ".\n";
+  }
+  return out;
+}
+
+inline data::TokenSequences small_sequences(ScratchFiles const& files, std::int64_t block_size,
+                                            int lines = 1000) {
+  data::SequenceRequest request;
+  request.text = files.write("text.txt", small_text(lines));
+  request.block_size = block_size;
+  request.cache_folder = files.directory() / ".cache";
+  return data::build_or_open_sequences(request, *data::load_tokenizer(tokenizer_directory()));
+}
+
+/// Its evaluation loss is the sum of all tokens in the batch; its likeliest next token is the last
+/// one plus one.
+class CountingModel : public model::CausalLm {
+ public:
+  std::vector<memory::UnitSpec> const& units() const override { return units_; }
+  std::string_view family() const override { return "counting"; }
+  ConfigTree const& config() const override { return config_; }
+  std::int64_t vocabulary_size() const override { return 100; }
+  std::int64_t max_positions() const override { return 4; }
+  model::LossSum train(model::Batch const& batch, model::PassSettings const&,
+                       memory::ParamProvider& weights, memory::Queue& compute) override {
+    return evaluate(batch, weights, compute);
+  }
+  model::LossSum evaluate(model::Batch const& batch, memory::ParamProvider&,
+                          memory::Queue& compute) override {
+    ++passes;
+    double sum = 0.0;
+    for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i) sum += batch.tokens[i];
+    return {std::make_shared<double const>(sum), compute.record()};
+  }
+  std::vector<float> next_token_logits(model::Batch const& batch, memory::ParamProvider&,
+                                       memory::Queue&) override {
+    windows.push_back(batch.sequence);
+    std::vector<float> logits(100, 0.0f);
+    logits[static_cast<std::size_t>(batch.tokens[batch.sequence - 1] + 1)] = 5.0f;
+    return logits;
+  }
+
+  std::int64_t passes = 0;
+  std::vector<std::int64_t> windows;  ///< tokens that each generation pass saw
+
+ private:
+  std::vector<memory::UnitSpec> units_;
+  ConfigTree config_ = ConfigTree::object();
+};
+
+/// For models that use no weights.
+struct NoWeights : memory::ParamProvider {
+  void begin_pass(memory::Pass, std::vector<int>) override {}
+  memory::WeightLease acquire(int, memory::Queue&) override { return {}; }
+  memory::GradientLease gradient(int, memory::Queue&) override { return {{}, false}; }
+  void gradient_complete(int, memory::Queue&) override {}
+};
+
+/// A two-layer GPT-2 in an engine on one process.
+struct SmallRun {
+  explicit SmallRun(zero::EngineConfig const& engine_config = {}) {
+    ConfigTree config = model::default_config("gpt2");
+    config.set("n_layer", 2).set("n_embd", 16).set("n_head", 2).set("vocab_size", 4096);
+    config.set("n_positions", 32);
+    for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
+    model = model::make_model(config, Dtype::fp32);
+    engine = zero::make_engine(engine_config, model->units(), *comm, *compute);
+    engine->initialize([&](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
+      auto const& unit = model->units()[static_cast<std::size_t>(u)];
+      model::initialize_parameter(unit.parameters[static_cast<std::size_t>(p)], 3, first, numel,
+                                  out);
+    });
+  }
+  train::ModelContext context() { return {*model, *engine, *compute, *comm}; }
+
+  ScratchFiles files;
+  std::unique_ptr<comm::Collectives> comm = comm::make_loopback();
+  std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
+  std::unique_ptr<model::CausalLm> model;
+  std::unique_ptr<zero::Engine> engine;
+};
+
+}  // namespace tessera::test
