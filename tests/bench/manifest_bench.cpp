@@ -1,9 +1,11 @@
 /// What a checkpoint of many ranks costs besides its data: writing view.h5, writing and reading the
 /// manifest. remake_view_s: what `tessera checkpoint view` does, from reading the manifest to the
 /// view's flush and rename.
-///   bench.manifest [RANKS=1000] [UNITS=40] [DIRECTORY=.]      one JSON line; no data is written
+///   bench.manifest [RANKS=1000] [UNITS=40] [DIRECTORY=.] [RANKS_PER_FILE=1]      one JSON line; no
+///   data is written
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -17,7 +19,8 @@
 int main(int argc, char** argv) {
   using namespace tessera;
   int const ranks = argc > 1 ? std::atoi(argv[1]) : 1000,
-            units = argc > 2 ? std::atoi(argv[2]) : 40;
+            units = argc > 2 ? std::atoi(argv[2]) : 40,
+            ranks_per_file = argc > 4 ? std::atoi(argv[4]) : 1;
   std::filesystem::path const directory = std::filesystem::path(argc > 3 ? argv[3] : ".") /
                                           concat("bench.manifest.", ::getpid()),
                               view = directory / "first.h5";
@@ -44,11 +47,16 @@ int main(int argc, char** argv) {
       m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}});
   std::size_t pieces = 0;
   for (int r = 0; r < ranks; ++r) {
-    m.shards.push_back({checkpoint::detail::shard_name(r), std::int64_t{1} << 40});
+    int const shard = r / ranks_per_file;
+    if (r % ranks_per_file == 0)
+      m.shards.push_back({checkpoint::detail::shard_name(shard), std::int64_t{1} << 40, r,
+                          std::min(ranks_per_file, ranks - r)});
     for (auto const& p : plan.extents(r)) {
       m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].pieces.push_back(
-          {r, p.parameter_offset, p.numel,
-           std::vector<checkpoint::StateExtent>(3, {4096, {0x0123456789abcdefu}, {}})});
+          {shard, p.parameter_offset, p.numel,
+           std::vector<checkpoint::StateExtent>(
+               3, {4096 + 4 * p.parameter_offset, {0x0123456789abcdefu}, {}}),
+           ranks_per_file > 1 ? r : -1});
       ++pieces;
     }
   }
@@ -61,9 +69,11 @@ int main(int argc, char** argv) {
   double const remake_s = bench::seconds_of([&] { checkpoint::make_view(directory); });
   std::filesystem::remove_all(directory);
   std::printf(
-      "{\"benchmark\": \"manifest\", \"ranks\": %d, \"tensors\": %zu, \"pieces\": %zu, \"view_s\": "
+      "{\"benchmark\": \"manifest\", \"ranks\": %d, \"shards\": %zu, \"tensors\": %zu, \"pieces\": "
+      "%zu, \"view_s\": "
       "%.3f, \"remake_view_s\": %.3f, \"manifest_bytes\": %zu, "
       "\"manifest_write_s\": %.3f, \"manifest_read_s\": %.3f}\n",
-      ranks, m.tensors.size(), pieces, view_s, remake_s, text.size(), write_s, read_s);
+      ranks, m.shards.size(), m.tensors.size(), pieces, view_s, remake_s, text.size(), write_s,
+      read_s);
   return read.tensors == m.tensors ? 0 : 1;
 }

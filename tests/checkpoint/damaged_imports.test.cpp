@@ -5,7 +5,7 @@
 #include <random>
 
 #include "fixture.hpp"
-#include "interchange/detail/training_source.hpp"
+#include "interchange/detail/deepspeed_reader.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 
 namespace tessera::checkpoint::detail {

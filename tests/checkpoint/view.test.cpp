@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "fixture.hpp"
-#include "format/detail/virtual_sources.hpp"
 #include "tessera/checkpoint/format/view.hpp"
 
 using namespace tessera;
@@ -68,7 +67,6 @@ void expect_model(fs::path const& step, std::int64_t value_step) {
 }
 
 TEST(View, HoldsTheModelOfAnyNumberOfRanks) {
-  // HDF5 writes short lists of sources itself; those of 100 ranks are written as bytes
   for (int const ranks : {1, 2, 7, 100}) {
     ScratchDirectory dir;
     auto const step = save_toy(dir.path(), 40, ranks).directory;
@@ -88,7 +86,7 @@ TEST(View, SharedFilesHaveOneSourceEach) {
             (pieces.size() + 2) / 3);
 }
 
-TEST(View, IsWrittenAnewWithTheSameContent) {
+TEST(View, IsWrittenAgainWithTheSameContent) {
   ScratchDirectory dir;
   auto const step = save_toy(dir.path(), 2, 100).directory;
   fs::remove(step / "view.h5");
@@ -140,30 +138,6 @@ TEST(View, TensorsOfManyDimensionsAreCutWhereTheRanksAre) {
     expect_model(checkpoint::save_all(request_for(dir.path(), ranks, plan, units), views).directory,
                  ranks);
   }
-}
-
-TEST(View, BoxesCoverARunOnceAndInOrder) {
-  std::vector<std::int64_t> const shape{4, 3, 5};
-  for (std::int64_t first = 0; first < 60; ++first)
-    for (std::int64_t last = first + 1; last <= 60; ++last) {
-      std::int64_t at = first;
-      auto const boxes = checkpoint::detail::boxes_of(shape, first, last - first);
-      EXPECT_LE(boxes.size(), 5u);
-      for (auto const& box : boxes) {
-        EXPECT_EQ(box.first, at);
-        for (std::uint64_t i = box.start[0]; i < box.start[0] + box.count[0]; ++i)
-          for (std::uint64_t j = box.start[1]; j < box.start[1] + box.count[1]; ++j)
-            for (std::uint64_t k = box.start[2]; k < box.start[2] + box.count[2]; ++k)
-              EXPECT_EQ(static_cast<std::int64_t>(15 * i + 5 * j + k), at++);
-      }
-      EXPECT_EQ(at, last);
-    }
-}
-
-/// Values from the description of the function (Bob Jenkins, lookup3.c, driver5).
-TEST(View, TheChecksumOfHdf5Metadata) {
-  EXPECT_EQ(checkpoint::detail::lookup3("", 0), 0xdeadbeefu);
-  EXPECT_EQ(checkpoint::detail::lookup3("Four score and seven years ago", 30), 0x17770551u);
 }
 
 }  // namespace

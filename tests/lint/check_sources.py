@@ -14,7 +14,6 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"spdlog/.*": {"core"},
     r"CLI/.*": {"cli"},
     r"pcre2\.h": {"data"},
-    r"zip\.h": {"checkpoint"},
     r"zlib\.h": {"data", "checkpoint"},
     r"xxhash\.h": {"data", "checkpoint"},
     r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},

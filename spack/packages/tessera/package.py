@@ -26,7 +26,6 @@ class Tessera(CMakePackage):
     depends_on("hwloc")
     depends_on("xxhash")
     depends_on("pcre2")
-    depends_on("libzip")
     depends_on("zlib-api")
     depends_on("googletest", type="test")
 

@@ -1,7 +1,7 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 
 #include "format/detail/text.hpp"
-#include "interchange/detail/weight_files.hpp"
+#include "interchange/detail/torch_weights.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/core/error.hpp"
 

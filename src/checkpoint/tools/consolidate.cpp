@@ -6,10 +6,10 @@
 
 #include "format/detail/block_reader.hpp"
 #include "format/detail/checksum.hpp"
+#include "interchange/detail/deepspeed_reader.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "interchange/detail/model_directory.hpp"
 #include "interchange/detail/state_stream.hpp"
-#include "interchange/detail/training_source.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/interchange/hdf5_writer.hpp"

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "format/detail/text.hpp"
-#include "interchange/detail/training_source.hpp"
+#include "interchange/detail/deepspeed_reader.hpp"
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "checkpoint/interchange/detail/training_source.hpp"
+#include "checkpoint/interchange/detail/deepspeed_reader.hpp"
 #include "fuzz.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 

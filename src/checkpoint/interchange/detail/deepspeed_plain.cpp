@@ -1,13 +1,12 @@
-// DeepSpeed's checkpoints without ZeRO (stage 0): mp_rank_00_model_states.pt alone has weights and
-// optimizer. The optimizer knows its parameters by their place in its groups only; which names they
-// have follows from the order of the module, shapes, and in 16 bits the masters' values.
+#include "interchange/detail/deepspeed_plain.hpp"
+
 #include <algorithm>
 #include <array>
 #include <map>
 #include <set>
 
+#include "interchange/detail/deepspeed_model_states.hpp"
 #include "interchange/detail/element_conversion.hpp"
-#include "interchange/detail/training_source.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint::detail {

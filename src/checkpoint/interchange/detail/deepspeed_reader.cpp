@@ -1,26 +1,23 @@
-// DeepSpeed's ZeRO checkpoints: <tag>/*model_states.pt and <tag>/*optim_states.pt, any stage, any
-// number of ranks.
+#include "interchange/detail/deepspeed_reader.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <regex>
 #include <set>
 
-#include "interchange/detail/training_source.hpp"
+#include "interchange/detail/deepspeed_model_states.hpp"
+#include "interchange/detail/deepspeed_plain.hpp"
+#include "interchange/detail/deepspeed_rank_states.hpp"
+#include "interchange/detail/deepspeed_universal.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/log.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// "[bf16_]zero_pp_rank_3_mp_rank_00_optim_states.pt"; old versions lack the last underscore.
-std::regex const optim_pattern(
-    "(?:bf16_|fp16_)?zero_pp_rank_([0-9]{1,6})_mp_rank_([0-9]{1,4})_?optim_states\\.pt");
 
 struct RankFiles {
   std::map<int, fs::path> optim;  ///< by data-parallel rank
@@ -36,7 +33,7 @@ RankFiles list_ranks(fs::path const& directory) {
     if (name.rfind("expp_rank_", 0) == 0 ||
         (name.rfind("layer_", 0) == 0 && name.find("_expert_") != std::string::npos))
       out.experts = true;
-    if (!std::regex_match(name, match, optim_pattern)) continue;
+    if (!std::regex_match(name, match, optimizer_file_pattern())) continue;
     if (std::stoi(match[2].str()) != 0) {
       out.model_parallel = true;
       continue;
@@ -47,13 +44,6 @@ RankFiles list_ranks(fs::path const& directory) {
                      out.optim[rank].filename().string(), " and ", name, "; keep one of them");
   }
   return out;
-}
-
-bool is_universal(fs::path const& directory) {
-  std::error_code error;
-  if (!fs::is_directory(directory / "zero", error)) return false;
-  return fs::exists(directory / "mp_rank_00_model_states.pt", error) ||
-         fs::exists(directory / "zero_pp_rank_0_mp_rank_00_model_states.pt", error);
 }
 
 /// Written without ZeRO: one file of weights and optimizer, the same on all ranks.
@@ -72,116 +62,6 @@ std::string first_line(fs::path const& file) {
   std::string text = read_text(file, 4096);
   text.erase(std::min(text.find_first_of("\r\n"), text.size()));
   return text;
-}
-
-/// What is read from one rank's optimizer file, once for each group (stages 1 and 2) or sub-group
-/// (stage 3).
-struct RankStates {
-  std::array<std::vector<TensorPlace>, 3> flat;  ///< [state][group]
-  std::vector<std::int64_t> partition_count;
-  std::vector<std::vector<std::int64_t>>
-      paddings;   ///< after each parameter of a group, with parameter_alignment
-  int stage = 0;  ///< 3, or 1 for both lower ones where no number is stored
-  std::int64_t optimizer_steps = 0;
-  std::optional<optim::LossScalerState> scaler;
-};
-
-std::optional<optim::LossScalerState> read_scaler(TorchFile const& file,
-                                                  std::optional<PickleValue> scaler) {
-  if (!scaler || scaler->kind() != Pickle::Kind::object || !scaler->state().is_dict())
-    return std::nullopt;
-  PickleValue const state = scaler->state();
-  if (!state.find("cur_iter") || !state.find("cur_scale")) return std::nullopt;
-  optim::LossScalerState out;
-  out.scale = file.number(state.at("cur_scale"));
-  out.iteration = state.at("cur_iter").as_int();
-  if (auto const last = state.find("last_overflow_iter")) out.last_overflow = last->as_int();
-  if (auto const hysteresis = state.find("cur_hysteresis"))
-    out.hysteresis = static_cast<int>(std::clamp<std::int64_t>(hysteresis->as_int(), 1, 1 << 30));
-  return out;
-}
-
-std::vector<std::int64_t> integers(PickleValue value) {
-  std::vector<std::int64_t> out;
-  if (!value.is_sequence()) return {value.as_int()};
-  for (std::size_t i = 0; i < value.size(); ++i) out.push_back(value[i].as_int());
-  return out;
-}
-
-/// exp_avg and exp_avg_sq of one group; a group that never had a gradient has none and starts at
-/// zero.
-void read_moments(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group) {
-  if (state.pairs() == 0) return;
-  auto const first = state.find("exp_avg"), second = state.find("exp_avg_sq");
-  if (!first || !second) {
-    std::string names;
-    for (std::size_t i = 0; i < std::min<std::size_t>(state.pairs(), 8); ++i)
-      names += (i ? ", " : "") + state.pair_key(i).as_text();
-    state.fail(concat("the optimizer's state has ", names,
-                      " where Adam's exp_avg and exp_avg_sq are expected; take the weights alone "
-                      "with zero-to-fp32"));
-  }
-  rank.flat[1][group] = file.tensor(*first);
-  rank.flat[2][group] = file.tensor(*second);
-  auto const step = state.find("step");
-  double const steps = step ? file.number(*step) : 0;
-  if (!(steps >= 0 && steps < 9e15)) state.fail(concat("Adam's step is ", steps));
-  rank.optimizer_steps = std::max(rank.optimizer_steps, static_cast<std::int64_t>(steps));
-}
-
-/// {"state": {index: {...}}, "param_groups": [...]}, or with elastic_checkpoint a list of the inner
-/// dicts.
-void read_optimizer(TorchFile const& file, PickleValue optimizer, RankStates& rank,
-                    std::size_t groups) {
-  rank.flat[1].resize(groups), rank.flat[2].resize(groups);
-  if (optimizer.is_sequence()) {
-    if (optimizer.size() != groups)
-      optimizer.fail(concat("the optimizer has states of ", optimizer.size(),
-                            " groups, the masters ", groups));
-    for (std::size_t g = 0; g < groups; ++g) read_moments(file, optimizer[g], rank, g);
-    return;
-  }
-  PickleValue const states = optimizer.at("state");
-  for (std::size_t i = 0; i < states.pairs(); ++i) {
-    std::int64_t const group = states.pair_key(i).as_int();
-    if (group < 0 || static_cast<std::size_t>(group) >= groups)
-      states.fail(
-          concat("the optimizer has a state ", group, ", the masters have ", groups, " groups"));
-    read_moments(file, states.pair_value(i), rank, static_cast<std::size_t>(group));
-  }
-}
-
-RankStates read_rank(fs::path const& path, Wanted wanted, CrcCheck check) {
-  TorchFile const file(path, check);
-  std::smatch saved, named;
-  std::string const saved_as = file.saved_name() + ".pt", name = path.filename().string();
-  bool const renamed = std::regex_match(saved_as, saved, optim_pattern) &&
-                       std::regex_match(name, named, optim_pattern) && saved[1] != named[1];
-  TESSERA_VALIDATE(!renamed, DataError, path.string(), " was saved as ", saved_as,
-                   "; give the files of the ranks their names back");
-  PickleValue const root = file.root().at("optimizer_state_dict");
-  RankStates rank;
-  auto const stage3 = root.find("fp32_flat_groups");
-  PickleValue const groups = stage3 ? *stage3 : root.at("single_partition_of_fp32_groups");
-  if (auto const experts = root.find("ds_zero_partition_groups"); experts && !experts->is_none())
-    root.fail(
-        "parameters are partitioned over groups of ranks (mixture of experts); such checkpoints "
-        "are not read");
-  rank.stage = stage3 ? 3 : 1;
-  if (auto const stage = root.find("zero_stage"); stage && !stage3)
-    rank.stage = static_cast<int>(
-        stage->kind() == Pickle::Kind::object ? stage->arguments()[0].as_int() : stage->as_int());
-  for (std::size_t g = 0; g < groups.size(); ++g) rank.flat[0].push_back(file.tensor(groups[g]));
-  rank.partition_count = integers(root.at("partition_count"));
-  if (auto const paddings = root.find("param_alignment_paddings");
-      paddings && paddings->is_sequence())
-    for (std::size_t g = 0; g < paddings->size(); ++g)
-      rank.paddings.push_back(integers((*paddings)[g]));
-  rank.scaler = read_scaler(file, root.find("loss_scaler"));
-  if (wanted == Wanted::training_state)
-    read_optimizer(file, root.at(stage3 ? "optimizer_state_dict" : "base_optimizer_state"), rank,
-                   groups.size());
-  return rank;
 }
 
 /// All ranks' files, and that they belong together.
@@ -432,107 +312,6 @@ TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck
   source.loss_scaler = ranks[0].scaler;
   source.format = fmt::format("DeepSpeed ZeRO stage {} of {} rank{}", source.stage, source.ranks,
                               source.ranks == 1 ? "" : "s");
-  return source;
-}
-
-namespace {
-
-/// A parameter's file: {"param": tensor, ...} from stages 1 and 2, a flat tensor from stage 3.
-TensorPlace universal_tensor(TorchFile const& file) {
-  PickleValue const root = file.root();
-  return file.tensor(root.is_dict() ? root.at("param") : root);
-}
-
-struct UniversalShapes {
-  std::map<std::string, std::vector<std::int64_t>> by_name;
-  bool is_known(std::string const& name) const { return by_name.contains(name); }
-};
-
-void read_universal_parameter(fs::path const& directory, UniversalShapes const& shapes,
-                              TrainingSource& source, CrcCheck check) {
-  SourceTensor tensor;
-  tensor.name = directory.filename().string();
-  std::error_code error;
-  tensor.kind = fs::exists(directory / "exp_avg.pt", error) ? SourceTensor::Kind::trained
-                                                            : SourceTensor::Kind::frozen;
-  for (std::size_t s = 0; s < 3; ++s) {
-    fs::path const path = directory / concat(state_names[s], ".pt");
-    if (s > 0 && !fs::exists(path, error)) continue;
-    TorchFile const file(path, check);
-    TensorPlace const place = universal_tensor(file);
-    if (s == 0) {
-      auto const known = shapes.by_name.find(tensor.name);
-      tensor.shape = known == shapes.by_name.end() ? place.shape : known->second;
-      tensor.numel = numel_of(tensor.shape, file.root());
-    }
-    TESSERA_VALIDATE(place.numel == tensor.numel, DataError, path.string(), " has ", place.numel,
-                     " elements, the parameter ", tensor.numel,
-                     "; vocabulary padding and tensor parallelism are not read");
-    tensor.states[s] = whole(source.files.add(path), place);
-  }
-  if (fs::exists(directory / "step.pt", error)) {
-    TorchFile const file(directory / "step.pt", check);
-    double const steps = file.number(file.root());
-    TESSERA_VALIDATE(steps >= 0 && steps < 9e15, DataError, file.path().string(), " says ", steps,
-                     " steps");
-    source.optimizer_steps = std::max(source.optimizer_steps, static_cast<std::int64_t>(steps));
-  }
-  source.tensors.push_back(std::move(tensor));
-}
-
-/// Adam's step from wherever the versions of ds_to_universal put it, and the loss scaler.
-void read_universal_common(fs::path const& path, TrainingSource& source, CrcCheck check) {
-  TorchFile const file(path, check);
-  PickleValue const root = file.root();
-  source.loss_scaler = read_scaler(file, root.find("loss_scaler"));
-  auto const take = [&](std::optional<PickleValue> step) {
-    double const steps = step && !step->is_none() ? file.number(*step) : 0;
-    if (steps > 0 && steps < 9e15)
-      source.optimizer_steps = std::max(source.optimizer_steps, static_cast<std::int64_t>(steps));
-  };
-  if (auto const inner = root.find("optimizer_state_dict"); inner && inner->is_dict())
-    if (auto const states = inner->find("state"); states && states->is_dict())
-      for (std::size_t i = 0; i < states->pairs(); ++i) take(states->pair_value(i).find("step"));
-  if (auto const groups = root.find("param_groups"); groups && groups->is_sequence())
-    for (std::size_t g = 0; g < groups->size(); ++g) take((*groups)[g].find("step"));
-}
-
-}  // namespace
-
-TrainingSource read_universal(fs::path const& directory, CrcCheck check) {
-  TrainingSource source;
-  source.directory = directory;
-  std::error_code error;
-  fs::path model_file = directory / "mp_rank_00_model_states.pt";
-  if (!fs::exists(model_file, error))
-    model_file = directory / "zero_pp_rank_0_mp_rank_00_model_states.pt";
-  ModelStates const model = read_model_states(model_file, source, check);
-  UniversalShapes shapes;
-  for (auto const& group : model.groups)
-    for (auto const& shape : group) shapes.by_name.emplace(shape.name, shape.shape);
-  std::set<std::string> aliases;
-  for (auto const& [alias, owner] : model.shared) aliases.insert(alias);
-  std::vector<fs::path> parameters;
-  for (auto const& entry : fs::directory_iterator(directory / "zero", error))
-    if (entry.is_directory(error) && !aliases.contains(entry.path().filename().string()))
-      parameters.push_back(entry.path());
-  std::sort(parameters.begin(), parameters.end());
-  TESSERA_VALIDATE(!parameters.empty(), DataError, (directory / "zero").string(),
-                   " has no parameters");
-  for (auto const& path : parameters) read_universal_parameter(path, shapes, source, check);
-  std::set<std::string> const found = [&] {
-    std::set<std::string> names;
-    for (auto const& path : parameters) names.insert(path.filename().string());
-    return names;
-  }();
-  for (auto const& [name, shape] : shapes.by_name)
-    TESSERA_VALIDATE(found.contains(name), DataError, (directory / "zero").string(),
-                     " has no directory of parameter ", name);
-  if (fs::exists(directory / "zero/optimizer_state.pt", error))
-    read_universal_common(directory / "zero/optimizer_state.pt", source, check);
-  add_aliases(model, source);
-  source.stage = fs::exists(directory / "mp_rank_00_model_states.pt", error) ? 2 : 3;
-  source.format = "DeepSpeed universal checkpoint";
   return source;
 }
 

@@ -1,10 +1,10 @@
-// pytorch_model.bin as weights, single or sharded.
+#include "interchange/detail/torch_weights.hpp"
+
 #include <map>
 #include <set>
 
 #include "format/detail/text.hpp"
 #include "interchange/detail/torch_file.hpp"
-#include "interchange/detail/weight_files.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 

@@ -86,38 +86,6 @@ struct TrainingSource {
   }
 };
 
-/// The checkpoint directory behind what a user gave (with `latest`, or the tag's directory itself);
-/// nothing when it is not DeepSpeed's.
-/// @throws IoError when a tag is named that is not there
-std::optional<std::filesystem::path> find_deepspeed(std::filesystem::path const& given,
-                                                    std::string const& tag);
-/// @param directory from find_deepspeed; plain or universal
-TrainingSource read_deepspeed(std::filesystem::path const& directory, Wanted wanted,
-                              CrcCheck check);
-/// Stage 0: mp_rank_00_model_states.pt alone.
-TrainingSource read_plain(std::filesystem::path const& directory, Wanted wanted, CrcCheck check);
-TrainingSource read_universal(std::filesystem::path const& directory, CrcCheck check);
-
-/// What the *model_states.pt of rank 0 say. The places are in file `file`.
-struct ModelStates {
-  struct Shape {
-    std::string name;
-    std::vector<std::int64_t> shape;
-    std::int64_t numel = 0;
-  };
-  int file = 0;
-  std::vector<std::vector<Shape>> groups;  ///< param_shapes: in the order of the flat buffers
-  std::vector<Shape> frozen;
-  std::vector<std::pair<std::string, TensorPlace>> module, frozen_fragments;
-  std::vector<std::string> buffer_names;
-  std::vector<std::pair<std::string, std::string>> shared;  ///< alias, owner
-};
-/// Reads it and puts the counters into @p source.
-ModelStates read_model_states(std::filesystem::path const& path, TrainingSource& source,
-                              CrcCheck check);
-/// Buffers, and shared names, once the parameters are in @p source.
-void add_buffers(ModelStates const& model, TrainingSource& source);
-void add_aliases(ModelStates const& model, TrainingSource& source);
 /// A tensor that stands whole in one place.
 StateSource whole(int file, TensorPlace const& place);
 

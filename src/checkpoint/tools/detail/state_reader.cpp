@@ -4,7 +4,7 @@
 
 #include "format/detail/block_reader.hpp"
 #include "format/detail/checksum.hpp"
-#include "interchange/detail/training_source.hpp"
+#include "interchange/detail/deepspeed_reader.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/core/error.hpp"

@@ -1,0 +1,121 @@
+#include "interchange/detail/deepspeed_rank_states.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::checkpoint::detail {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::int64_t> integers(PickleValue value) {
+  std::vector<std::int64_t> out;
+  if (!value.is_sequence()) return {value.as_int()};
+  for (std::size_t i = 0; i < value.size(); ++i) out.push_back(value[i].as_int());
+  return out;
+}
+
+/// exp_avg and exp_avg_sq of one group; a group that never had a gradient has none and starts at
+/// zero.
+void read_moments(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group) {
+  if (state.pairs() == 0) return;
+  auto const first = state.find("exp_avg"), second = state.find("exp_avg_sq");
+  if (!first || !second) {
+    std::string names;
+    for (std::size_t i = 0; i < std::min<std::size_t>(state.pairs(), 8); ++i)
+      names += (i ? ", " : "") + state.pair_key(i).as_text();
+    state.fail(concat("the optimizer's state has ", names,
+                      " where Adam's exp_avg and exp_avg_sq are expected; take the weights alone "
+                      "with zero-to-fp32"));
+  }
+  rank.flat[1][group] = file.tensor(*first);
+  rank.flat[2][group] = file.tensor(*second);
+  auto const step = state.find("step");
+  double const steps = step ? file.number(*step) : 0;
+  if (!(steps >= 0 && steps < 9e15)) state.fail(concat("Adam's step is ", steps));
+  rank.optimizer_steps = std::max(rank.optimizer_steps, static_cast<std::int64_t>(steps));
+}
+
+/// {"state": {index: {...}}, "param_groups": [...]}, or with elastic_checkpoint a list of the inner
+/// dicts.
+void read_optimizer(TorchFile const& file, PickleValue optimizer, RankStates& rank,
+                    std::size_t groups) {
+  rank.flat[1].resize(groups), rank.flat[2].resize(groups);
+  if (optimizer.is_sequence()) {
+    if (optimizer.size() != groups)
+      optimizer.fail(concat("the optimizer has states of ", optimizer.size(),
+                            " groups, the masters ", groups));
+    for (std::size_t g = 0; g < groups; ++g) read_moments(file, optimizer[g], rank, g);
+    return;
+  }
+  PickleValue const states = optimizer.at("state");
+  for (std::size_t i = 0; i < states.pairs(); ++i) {
+    std::int64_t const group = states.pair_key(i).as_int();
+    if (group < 0 || static_cast<std::size_t>(group) >= groups)
+      states.fail(
+          concat("the optimizer has a state ", group, ", the masters have ", groups, " groups"));
+    read_moments(file, states.pair_value(i), rank, static_cast<std::size_t>(group));
+  }
+}
+
+}  // namespace
+
+std::regex const& optimizer_file_pattern() {
+  static std::regex const pattern(
+      "(?:bf16_|fp16_)?zero_pp_rank_([0-9]{1,6})_mp_rank_([0-9]{1,4})_?optim_states\\.pt");
+  return pattern;
+}
+
+std::optional<optim::LossScalerState> read_loss_scaler(TorchFile const& file,
+                                                       std::optional<PickleValue> scaler) {
+  if (!scaler || scaler->kind() != Pickle::Kind::object || !scaler->state().is_dict())
+    return std::nullopt;
+  PickleValue const state = scaler->state();
+  if (!state.find("cur_iter") || !state.find("cur_scale")) return std::nullopt;
+  optim::LossScalerState out;
+  out.scale = file.number(state.at("cur_scale"));
+  out.iteration = state.at("cur_iter").as_int();
+  if (auto const last = state.find("last_overflow_iter")) out.last_overflow = last->as_int();
+  if (auto const hysteresis = state.find("cur_hysteresis"))
+    out.hysteresis = static_cast<int>(std::clamp<std::int64_t>(hysteresis->as_int(), 1, 1 << 30));
+  return out;
+}
+
+RankStates read_rank(fs::path const& path, Wanted wanted, CrcCheck check) {
+  TorchFile const file(path, check);
+  std::smatch saved, named;
+  std::string const saved_as = file.saved_name() + ".pt", name = path.filename().string();
+  bool const renamed = std::regex_match(saved_as, saved, optimizer_file_pattern()) &&
+                       std::regex_match(name, named, optimizer_file_pattern()) &&
+                       saved[1] != named[1];
+  TESSERA_VALIDATE(!renamed, DataError, path.string(), " was saved as ", saved_as,
+                   "; give the files of the ranks their names back");
+  PickleValue const root = file.root().at("optimizer_state_dict");
+  RankStates rank;
+  auto const stage3 = root.find("fp32_flat_groups");
+  PickleValue const groups = stage3 ? *stage3 : root.at("single_partition_of_fp32_groups");
+  if (auto const experts = root.find("ds_zero_partition_groups"); experts && !experts->is_none())
+    root.fail(
+        "parameters are partitioned over groups of ranks (mixture of experts); such checkpoints "
+        "are not read");
+  rank.stage = stage3 ? 3 : 1;
+  if (auto const stage = root.find("zero_stage"); stage && !stage3)
+    rank.stage = static_cast<int>(
+        stage->kind() == Pickle::Kind::object ? stage->arguments()[0].as_int() : stage->as_int());
+  for (std::size_t g = 0; g < groups.size(); ++g) rank.flat[0].push_back(file.tensor(groups[g]));
+  rank.partition_count = integers(root.at("partition_count"));
+  if (auto const paddings = root.find("param_alignment_paddings");
+      paddings && paddings->is_sequence())
+    for (std::size_t g = 0; g < paddings->size(); ++g)
+      rank.paddings.push_back(integers((*paddings)[g]));
+  rank.scaler = read_loss_scaler(file, root.find("loss_scaler"));
+  if (wanted == Wanted::training_state)
+    read_optimizer(file, root.at(stage3 ? "optimizer_state_dict" : "base_optimizer_state"), rank,
+                   groups.size());
+  return rank;
+}
+
+}  // namespace tessera::checkpoint::detail

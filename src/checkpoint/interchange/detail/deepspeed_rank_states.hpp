@@ -1,0 +1,39 @@
+#pragma once
+/// DeepSpeed's *optim_states.pt of one rank.
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <regex>
+#include <vector>
+
+#include "interchange/detail/training_source.hpp"
+
+namespace tessera::checkpoint::detail {
+
+/// "[bf16_]zero_pp_rank_3_mp_rank_00_optim_states.pt"; old versions lack the last underscore.
+/// Groups: data-parallel rank, model-parallel rank.
+std::regex const& optimizer_file_pattern();
+
+/// What is read from one rank's optimizer file, once for each group (stages 1 and 2) or sub-group
+/// (stage 3).
+struct RankStates {
+  std::array<std::vector<TensorPlace>, 3> flat;  ///< [state][group]
+  std::vector<std::int64_t> partition_count;
+  std::vector<std::vector<std::int64_t>>
+      paddings;   ///< after each parameter of a group, with parameter_alignment
+  int stage = 0;  ///< 3, or 1 for both lower ones where no number is stored
+  std::int64_t optimizer_steps = 0;
+  std::optional<optim::LossScalerState> scaler;
+};
+
+/// Reads one file. @throws DataError when it was renamed to another rank's name, or holds what is
+/// not read
+RankStates read_rank(std::filesystem::path const& path, Wanted wanted, CrcCheck check);
+
+/// A dynamic loss scaler, if there is one.
+std::optional<optim::LossScalerState> read_loss_scaler(TorchFile const& file,
+                                                       std::optional<PickleValue> scaler);
+
+}  // namespace tessera::checkpoint::detail
