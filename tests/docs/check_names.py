@@ -18,6 +18,7 @@ FOREIGN = {                             # names of other programs
     "GPT2LMHeadModel", "CosineAnnealing", "LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR",
     "WarmupCosineLR", "KillWait", "PyTorch", "OpenMP",
 }
+EXAMPLES = ("lion",)                    # what the walks add
 FOLDERS = ("src", "include", "tests", "cmake", "slurm", "modules", "spack", "configs", "docs")
 
 
@@ -40,6 +41,8 @@ def tests_of(ctest, build, text):
 def check(root, token, words, tests, text):
     """What is wrong with a name in backticks; None when it is right or not a name we know."""
     bare = token.rstrip(".,;:")
+    if any(example in bare for example in EXAMPLES):
+        return None
     if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w./-]+", bare):
         return None if (root / bare).exists() else "no such file"
     if match := re.fullmatch(r"-?D?(TESSERA_[A-Z_]+)(?:[= ].*)?", bare):
