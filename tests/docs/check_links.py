@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """docs.links: every relative link and anchor resolves, every page is reachable from the index, every
-page named in a source exists, and pages keep their form (one title, lines of at most 100 columns).
+page named in a source exists, and pages keep their form (a title, lines of at most 100 columns,
+tables with as many cells in each row).
 
 Usage: check_links.py SOURCE_DIRECTORY
 """
@@ -39,6 +40,12 @@ def check_form(root, page):
     for number, line in prose(page):
         if len(line) > WIDTH and not line.startswith("|") and "](" not in line:
             yield number, f"a line of {len(line)} columns; at most {WIDTH}"
+    columns = None
+    for number, line in prose(page):
+        count = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+        if count is not None and columns not in (None, count):
+            yield number, f"a table row with {count - 1} cells; the rows above have {columns - 1}"
+        columns = count
     for block in blocks(page):
         if block.language not in LANGUAGES:
             yield block.line, f"a fenced block of language '{block.language}'; use one of " + \
