@@ -53,6 +53,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("adam_beta2", a.adam_beta2);
   visit("adam_epsilon", a.adam_epsilon);
   visit("max_grad_norm", a.max_grad_norm);
+  visit("optim", a.optim);
   visit("lr_scheduler_type", a.lr_scheduler_type);
   visit("lr_scheduler_kwargs", a.lr_scheduler_kwargs);
   visit("warmup_steps", a.warmup_steps);

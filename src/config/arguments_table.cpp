@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tessera/config/option_text.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 namespace {
@@ -160,9 +161,10 @@ void add_length(OptionTable& t) {
 
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer and schedule");
-  t.add(real, "learning_rate", 5e-5, "highest learning rate of AdamW").at_least(0);
+  t.add(real, "learning_rate", 5e-5, "highest learning rate").at_least(0);
   t.add(real, "weight_decay", 0.0,
-        "decoupled weight decay of matrices; biases and norms do not decay")
+        "weight decay of matrices (decoupled with AdamW, L2 with SGD); biases and norms do not "
+        "decay")
       .at_least(0);
   t.add(real, "adam_beta1", 0.9, "decay of the mean of the gradients").at_least(0).at_most(1);
   t.add(real, "adam_beta2", 0.999, "decay of the mean of their squares").at_least(0).at_most(1);
@@ -185,22 +187,26 @@ void add_optimizer(OptionTable& t) {
   t.add(json, "lr_scheduler_kwargs", {},
         "more arguments of a schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
       .shown_as("JSON object");
-  auto& optim = t.add(choice, "optim", "adamw_torch_fused", "optimizer; all of these are AdamW")
-                    .one_of({"adamw_torch_fused", "adamw_torch", "adamw_hf", "adamw_apex_fused",
-                             "adamw_torch_xla", "adamw_torch_npu_fused"})
-                    .hint("the same AdamW kernel for all of these");
+  auto& choice_of_optimizer =
+      t.add(choice, "optim", "adamw_torch_fused", "optimizer; adamw_* are one kernel");
+  for (auto const& info : optim::optimizers())
+    choice_of_optimizer.choices.insert(choice_of_optimizer.choices.end(),
+                                       info.hugging_face_names.begin(),
+                                       info.hugging_face_names.end());
   for (char const* name :
        {"adafactor", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "adamw_bnb_8bit",
-        "adamw_8bit", "ademamix", "ademamix_8bit", "sgd", "adagrad", "lion_8bit", "lion_32bit",
-        "rmsprop", "lomo", "stable_adamw"})
-    optim.except(name, "only AdamW is; use adamw_torch");
+        "adamw_8bit", "ademamix", "ademamix_8bit", "adagrad", "lion_8bit", "lion_32bit", "rmsprop",
+        "lomo", "stable_adamw"})
+    choice_of_optimizer.except(name, "it is not implemented; use adamw_torch");
   t.add(string, "optim_args", {}, "more arguments of an optimizer")
-      .refuse("AdamW takes adam_beta1, adam_beta2, adam_epsilon, weight_decay");
+      .refuse(
+          "use adam_beta1, adam_beta2, adam_epsilon, weight_decay, or a DeepSpeed optimizer "
+          "section");
   t.add(json, "optim_target_modules", {}, "modules GaLore and APOLLO train")
       .shown_as("words")
-      .refuse("AdamW trains all parameters; leave it out");
+      .refuse("all parameters are trained; leave it out");
   t.add(boolean, "adafactor", false, "Adafactor instead of AdamW")
-      .refuse("only AdamW is supported; leave it out");
+      .refuse("it is not implemented; leave it out");
   t.add(boolean, "average_tokens_across_devices", true, "one mean over the tokens of all ranks")
       .refuse("the loss is always the mean over all tokens of the step; leave it out");
   t.add(real, "label_smoothing_factor", 0.0, "label smoothing")

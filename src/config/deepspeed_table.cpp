@@ -3,6 +3,8 @@
 #include <string>
 
 #include "tessera/config/option_text.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 namespace {
@@ -13,7 +15,6 @@ char const* const by_default = "the default";
 char const* const no_offload =
     "offloading is not supported yet: set device none or remove the block, and use a higher stage "
     "or more ranks";
-char const* const only_adam = "only Adam and AdamW are: use AdamW";
 char const* const same_result = "no effect: the result is the same";
 
 void add_batch(OptionTable& t) {
@@ -36,14 +37,33 @@ void add_batch(OptionTable& t) {
       .hint("no effect: use --dataloader_drop_last");
 }
 
+std::vector<std::string> optimizer_types() {
+  std::vector<std::string> names;
+  for (auto const& info : optim::optimizers()) names.emplace_back(info.algorithm);
+  return names;
+}
+
+/// Hyperparameters of every optimizer; those that the table has already take flags as defaults.
+void add_hyperparameters(OptionTable& t) {
+  for (auto const& info : optim::optimizers())
+    for (auto const& rule : info.hyperparameters) {
+      std::string const key = concat("optimizer.params.", rule.name);
+      bool const is_flag = rule.range == optim::HyperparameterRule::Range::flag;
+      if (t.find(key) || std::string(rule.name).starts_with("beta")) continue;
+      t.add(is_flag ? boolean : real, key,
+            is_flag ? ConfigTree(rule.value != 0.0) : ConfigTree(rule.value),
+            concat(info.algorithm, ": ", rule.meaning));
+    }
+}
+
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer");
   auto& type = t.add(choice, "optimizer.type", {}, "optimizer; capitals do not matter")
-                   .one_of({"AdamW", "Adam"});
+                   .one_of(optimizer_types());
   for (char const* name : {"Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Lion", "Adagrad",
-                           "Muon", "MuAdam", "MuAdamW", "MuSGD", "SGD", "Adamax", "NAdam", "RAdam",
+                           "Muon", "MuAdam", "MuAdamW", "MuSGD", "Adamax", "NAdam", "RAdam",
                            "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
-    type.except(name, only_adam);
+    type.except(name, "it is not implemented; use AdamW");
   t.add(real, "optimizer.params.lr", {}, "learning rate; none: --learning_rate")
       .at_least(0)
       .auto_is("learning_rate");
@@ -59,7 +79,7 @@ void add_optimizer(OptionTable& t) {
         "weight decay of every parameter; none: --weight_decay")
       .at_least(0)
       .auto_is("weight_decay");
-  t.add(boolean, "optimizer.params.bias_correction", true, "divide the means by 1 - beta^t");
+  add_hyperparameters(t);
   t.add(boolean, "optimizer.params.adam_w_mode", true,
         "Adam: false adds the decay to the gradient (L2); AdamW ignores it");
   t.add(boolean, "optimizer.params.torch_adam", false, "PyTorch's kernel")
@@ -76,7 +96,7 @@ void add_optimizer(OptionTable& t) {
       .at_least(0)
       .auto_is("max_grad_norm");
   t.add(boolean, "zero_allow_untested_optimizer", false, "any optimizer under ZeRO")
-      .hint("no effect: Adam and AdamW are tested");
+      .hint("no effect: every optimizer works under ZeRO");
   t.add(boolean, "zero_force_ds_cpu_optimizer", true, "DeepSpeed's CPU optimizer when offloading")
       .hint("no effect: there is one kernel");
 }

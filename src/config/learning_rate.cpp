@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "tessera/core/error.hpp"
+#include "tessera/optim/deepspeed_lr_schedule.hpp"
+#include "tessera/optim/hf_lr_schedule.hpp"
 
 namespace tessera::config {
 namespace {

@@ -115,7 +115,10 @@ class Resolver {
   void resolve_loss_scale();
   void resolve_zero();
   void resolve_optimizer();
-  void resolve_betas();
+  std::string resolve_algorithm();
+  void check_hyperparameters(std::string const& algorithm) const;
+  double hyperparameter(optim::HyperparameterRule const& rule);
+  double beta(std::size_t index, char const* field, char const* flag, double flag_value);
   void resolve_schedule();
   std::optional<bool> enabled(char const* name, bool flag_value) const;
   std::int64_t elements(char const* field, std::string const& key, std::int64_t automatic,
@@ -292,32 +295,72 @@ void Resolver::resolve_zero() {
 
 void Resolver::resolve_optimizer() {
   std::string const p = "optimizer.params.";
+  bool const section = json_.given("optimizer.type");
   out_.learning_rate = match("learning_rate", p + "lr", "learning_rate", args_.learning_rate);
-  out_.epsilon = match("epsilon", p + "eps", "adam_epsilon", args_.adam_epsilon);
-  out_.weight_decay = match("weight_decay", p + "weight_decay", "weight_decay", args_.weight_decay);
   out_.max_grad_norm =
       match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
-  resolve_betas();
-  if (!json_.given("optimizer.type")) return;
-  out_.decay_groups = false;
-  out_.adam_l2 =
-      value("optimizer.type").as_string() == "Adam" && !value(p + "adam_w_mode").as_bool();
-  out_.bias_correction = value(p + "bias_correction").as_bool();
-  out_.origins["decay_groups"] = out_.origins["adam_l2"] = out_.origins["bias_correction"] =
-      Origin::deepspeed;
-  if (out_.weight_decay > 0.0)
+  std::string const algorithm = resolve_algorithm();
+  check_hyperparameters(algorithm);
+  std::vector<optim::Hyperparameter> values;
+  for (auto const& rule : optim::optimizer_info(algorithm).hyperparameters)
+    values.push_back({rule.name, hyperparameter(rule)});
+  out_.optimizer =
+      optim::make_spec(algorithm, values, section ? optim::one_group() : optim::decay_groups());
+  if (!section) return;
+  for (char const* field : {"decay_groups", "adam_l2", "bias_correction"})
+    out_.origins[field] = Origin::deepspeed;
+  if (out_.optimizer.value("weight_decay") > 0.0)
     out_.notes.push_back(
         "optimizer: one parameter group, so biases and norms decay too; without the section they "
         "would not");
 }
 
-void Resolver::resolve_betas() {
+/// DeepSpeed's Adam is AdamW unless adam_w_mode is false.
+std::string Resolver::resolve_algorithm() {
+  if (json_.given("optimizer.type")) {
+    out_.origins["optimizer"] = Origin::deepspeed;
+    std::string const type = value("optimizer.type").as_string();
+    bool const decoupled = value("optimizer.params.adam_w_mode").as_bool();
+    return type == "Adam" && decoupled ? "AdamW" : type;
+  }
+  out_.origins["optimizer"] = args_.values.origin("optim");
+  for (auto const& info : optim::optimizers())
+    if (std::ranges::find(info.hugging_face_names, args_.optim) != info.hugging_face_names.end())
+      return info.algorithm;
+  throw InternalError(concat("--optim ", args_.optim, " belongs to no optimizer"));
+}
+
+/// Keys of another optimizer are errors, as in PyTorch's constructors.
+void Resolver::check_hyperparameters(std::string const& algorithm) const {
+  auto const own = optim::optimizer_info(algorithm).hyperparameters;
+  for (auto const& info : optim::optimizers())
+    for (auto const& rule : info.hyperparameters) {
+      bool const is_beta = std::string(rule.name).starts_with("beta");
+      std::string const key = concat("optimizer.params.", is_beta ? "betas" : rule.name);
+      bool const known =
+          std::ranges::any_of(own, [&](auto const& r) { return std::string(r.name) == rule.name; });
+      TESSERA_VALIDATE(known || !written(key), ConfigError, source(), ": ", key, " is ",
+                       value(key).dump(), " but optimizer.type ", algorithm,
+                       " has no such hyperparameter; remove the key");
+    }
+}
+
+double Resolver::hyperparameter(optim::HyperparameterRule const& rule) {
+  std::string const name = rule.name, key = "optimizer.params." + name;
+  if (name == "beta1") return beta(0, "beta1", "adam_beta1", args_.adam_beta1);
+  if (name == "beta2") return beta(1, "beta2", "adam_beta2", args_.adam_beta2);
+  if (name == "eps") return match("epsilon", key, "adam_epsilon", args_.adam_epsilon);
+  if (name == "weight_decay") return match(name, key, name, args_.weight_decay);
+  if (!written(key)) return rule.value;
+  out_.origins[name] = Origin::deepspeed;
+  auto const& given = value(key);
+  return given.is_bool() ? (given.as_bool() ? 1.0 : 0.0) : given.as_double();
+}
+
+double Resolver::beta(std::size_t index, char const* field, char const* flag, double flag_value) {
   std::string const key = "optimizer.params.betas";
-  out_.beta1 = args_.adam_beta1;
-  out_.beta2 = args_.adam_beta2;
-  out_.origins["beta1"] = args_.values.origin("adam_beta1");
-  out_.origins["beta2"] = args_.values.origin("adam_beta2");
-  if (!written(key)) return;
+  out_.origins[field] = args_.values.origin(flag);
+  if (!written(key)) return flag_value;
   auto const& betas = value(key);
   auto const good = [](ConfigTree const& beta) {
     return beta.is_number() && beta.as_double() >= 0.0 && beta.as_double() < 1.0;
@@ -326,13 +369,10 @@ void Resolver::resolve_betas() {
       betas.is_array() && betas.size() == 2 && std::ranges::all_of(betas.as_array(), good),
       ConfigError, source(), ": ", key, " is ", betas.dump(),
       "; it must be two numbers from 0 to below 1");
-  out_.beta1 = betas.as_array()[0].as_double();
-  out_.beta2 = betas.as_array()[1].as_double();
-  if (args_.given("adam_beta1") && args_.adam_beta1 != out_.beta1)
-    contradiction(key, betas, "adam_beta1", args_.adam_beta1);
-  if (args_.given("adam_beta2") && args_.adam_beta2 != out_.beta2)
-    contradiction(key, betas, "adam_beta2", args_.adam_beta2);
-  out_.origins["beta1"] = out_.origins["beta2"] = Origin::deepspeed;
+  double const json = betas.as_array()[index].as_double();
+  if (args_.given(flag) && flag_value != json) contradiction(key, betas, flag, flag_value);
+  out_.origins[field] = Origin::deepspeed;
+  return json;
 }
 
 void Resolver::resolve_schedule() {
@@ -362,6 +402,22 @@ void Resolver::resolve_schedule() {
     out_.scheduler["params"].set("warmup_max_lr", out_.learning_rate);
 }
 
+/// The hyperparameters, under the names that manifests have.
+template <class Visitor>
+void visit_optimizer(Visitor&& visit, optim::OptimizerSpec const& spec) {
+  visit("optimizer", spec.algorithm);
+  for (auto const& rule : optim::optimizer_info(spec.algorithm).hyperparameters) {
+    std::string const name = rule.name;
+    double const value = spec.value(name);
+    if (rule.range == optim::HyperparameterRule::Range::flag)
+      visit(rule.name, value != 0.0);
+    else
+      visit(name == "eps" ? "epsilon" : rule.name, value);
+  }
+  visit("decay_groups", spec.groups.size() > 1);
+  if (spec.has("beta1")) visit("adam_l2", spec.algorithm == "Adam");
+}
+
 /// Calls visit(name, field) for every resolved value.
 template <class Visitor>
 void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
@@ -389,13 +445,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("param_persistence_threshold", c.param_persistence_threshold);
   visit("max_live_parameters", c.max_live_parameters);
   visit("learning_rate", c.learning_rate);
-  visit("beta1", c.beta1);
-  visit("beta2", c.beta2);
-  visit("epsilon", c.epsilon);
-  visit("weight_decay", c.weight_decay);
-  visit("decay_groups", c.decay_groups);
-  visit("adam_l2", c.adam_l2);
-  visit("bias_correction", c.bias_correction);
+  visit_optimizer(visit, c.optimizer);
   visit("max_grad_norm", c.max_grad_norm);
   visit("scheduler", c.scheduler);
   visit("lr_scheduler_type", c.lr_scheduler_type);

@@ -1,9 +1,10 @@
+#include "tessera/kernels/gradient_statistics.hpp"
+
 #include <deque>
 #include <mutex>
 
 #include "detail/gradient_statistics_rule.hpp"
 #include "detail/launch.hpp"
-#include "tessera/kernels/adamw.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 

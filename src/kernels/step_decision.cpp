@@ -7,7 +7,7 @@
 namespace tessera::kernels {
 namespace {
 
-struct Judge {
+struct NormAndOverflow {
   StepDecision* out;
   double const* sums;
   GradientLimits rule;
@@ -29,7 +29,8 @@ struct Judge {
 
 void compute_norm_and_overflow(Queue& q, StepDecision* out, double const* sums,
                                GradientLimits const& rule) {
-  detail::parallel_for(q, "tessera::kernels::compute_norm_and_overflow", 1, Judge{out, sums, rule});
+  detail::parallel_for(q, "tessera::kernels::compute_norm_and_overflow", 1,
+                       NormAndOverflow{out, sums, rule});
 }
 
 }  // namespace tessera::kernels

@@ -15,13 +15,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   e.prefetch_bucket_size = c.prefetch_bucket_size;
   e.max_live_parameters = c.max_live_parameters;
   e.max_grad_norm = c.max_grad_norm;
-  e.beta1 = c.beta1;
-  e.beta2 = c.beta2;
-  e.epsilon = c.epsilon;
-  e.weight_decay = c.weight_decay;
-  e.decay_groups = c.decay_groups;
-  e.adam_l2 = c.adam_l2;
-  e.bias_correction = c.bias_correction;
+  e.optimizer = c.optimizer;
   e.loss_scaler = {.dynamic = c.dynamic_loss_scale,
                    .static_scale = c.static_loss_scale,
                    .initial_scale_power = static_cast<int>(c.initial_scale_power),

@@ -14,15 +14,17 @@
 namespace tessera::train {
 namespace {
 
-/// States of a checkpoint: fp32, exp_avg, exp_avg_sq.
-constexpr std::size_t checkpoint_states = 3;
+/// Master weights and optimizer states.
+std::size_t state_count(zero::Engine const& engine) {
+  return engine.config().optimizer.state_names().size();
+}
 
 std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 
 /// The views of the weights only.
 checkpoint::StateViews weights_of(zero::Engine& engine) {
   auto views = engine.state();
-  std::erase_if(views, [](auto const& view) { return view.name != "fp32"; });
+  std::erase_if(views, [](auto const& view) { return view.name != optim::master_weights_name; });
   return views;
 }
 
@@ -34,13 +36,13 @@ SavePolicy::SavePolicy(Options const& options, Parts const& parts, MakeRequest m
       make_request_(std::move(make_request)),
       saver_(parts.comm, options.copy_threads) {
   if (options_.async == config::AsyncSave::on && !parts_.engine.state_is_snapshot())
-    saver_.reserve(parts_.engine.plan(), checkpoint_states);  // not only at the first save
+    saver_.reserve(parts_.engine.plan(), state_count(parts_.engine));  // not only at the first save
 }
 
 /// Half of the memory that is left is enough for the snapshots of all ranks of this node.
 bool SavePolicy::snapshot_fits() const {
   std::size_t const bytes =
-      checkpoint::Saver::snapshot_bytes(parts_.engine.plan(), checkpoint_states);
+      checkpoint::Saver::snapshot_bytes(parts_.engine.plan(), state_count(parts_.engine));
   auto const left = memory::available_memory();
   auto const ranks = static_cast<std::size_t>(options_.ranks_on_node);
   bool const fits = options_.async == config::AsyncSave::on || bytes <= left.bytes / ranks / 2;

@@ -18,6 +18,16 @@ namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
 
+/// A checkpoint continues only with the optimizer whose states it has.
+void check_optimizer(checkpoint::Manifest const& manifest, optim::OptimizerSpec const& optimizer) {
+  auto const wanted = optimizer.state_names();
+  TESSERA_VALIDATE(manifest.states == wanted, ConfigError, manifest.directory.string(),
+                   " has the states ", join(manifest.states), ", but optimizer ",
+                   optimizer.algorithm, " of this run keeps ", join(wanted),
+                   "; resume with the checkpoint's optimizer, or start a new run from its weights "
+                   "with --model_name_or_path");
+}
+
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
   auto const graph_mode =
@@ -117,8 +127,8 @@ void TrainingSetup::log_summary() const {
   log::info(fmt::format(
       "model states per rank: {} (weights {}, gradients {}, master weights {}, optimizer states "
       "{}; stage formula {}), buffers {}",
-      bytes(m.weights + m.gradients + m.masters + m.optimizer_state), bytes(m.weights),
-      bytes(m.gradients), bytes(m.masters), bytes(m.optimizer_state), bytes(m.formula),
+      bytes(m.weights + m.gradients + m.master_weights + m.optimizer_state), bytes(m.weights),
+      bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers)));
 }
 
@@ -141,11 +151,12 @@ void TrainingSetup::restore(StartingPoint const& start) {
   for (StartingPoint at = start;;) {
     auto const manifest = checkpoint::read_manifest(at.checkpoint, job_.comm);
     checkpoint::check_model(manifest, run_.engine->plan());
+    check_optimizer(manifest, run_.engine->config().optimizer);
     try {
       checkpoint::restore(manifest, run_.engine->plan(), run_.engine->state(), job_.comm);
       name_run(&manifest);
       auto const engine = read_trainer_state(manifest.trainer_state, run_.state);
-      run_.engine->restored(engine.optimizer_steps, engine.scaler);
+      run_.engine->load_state(engine.optimizer_steps, engine.scaler);
       run_.state.tokens = manifest.tokens;
       run_.state.samples = manifest.samples;
       run_.state.first_step = manifest.step + 1;

@@ -1,15 +1,16 @@
 #include "tessera/zero/engine.hpp"
 
-#include <array>
 #include <chrono>
 #include <exception>
 
-#include "detail/gradient_flow.hpp"
+#include "detail/gathered_weights.hpp"
 #include "detail/memory_report.hpp"
 #include "detail/norm_and_overflow.hpp"
 #include "detail/optimizer_state.hpp"
+#include "detail/resident_gradients.hpp"
+#include "detail/resident_weights.hpp"
+#include "detail/sharded_gradients.hpp"
 #include "detail/stage_rules.hpp"
-#include "detail/weight_store.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 
@@ -18,18 +19,13 @@ namespace {
 
 using namespace detail;
 
-constexpr std::array<std::pair<char const*, OptimizerState::Part>, 3> state_parts{
-    {{"fp32", OptimizerState::Part::master},
-     {"exp_avg", OptimizerState::Part::exp_avg},
-     {"exp_avg_sq", OptimizerState::Part::exp_avg_sq}}};
-
-/// More than any update takes.
-constexpr std::chrono::seconds longest_goodbye{10};
+/// The destructor waits no longer than this for the compute queue; no update takes as long.
+constexpr std::chrono::seconds shutdown_timeout{10};
 
 class StagedEngine final : public Engine {
  public:
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-               comm::Collectives& comm, memory::Queue& compute)
+               comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
       : config_(config),
         plan_(units, comm.size()),
         rules_(rules_for(config, comm.size())),
@@ -38,20 +34,21 @@ class StagedEngine final : public Engine {
                                        : make_resident_weights(context_)),
         gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units)
                                            : make_resident_gradients(context_, rules_, units)),
-        optimizer_(context_, rules_, *weights_, *gradients_),
-        verdict_(context_),
+        optimizer_(optim::make_optimizer(config.optimizer)),
+        state_(context_, rules_, *weights_, *gradients_, *optimizer_, place),
+        decision_(context_),
         scaler_(config.loss_scaler) {}
 
-  /// Transfers and kernels under way use the buffers; what failed has been reported where it was
-  /// waited for, and a queue that stands still is not waited for here.
+  /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
+  /// reported by the calls that waited for them; a stuck queue is given up after the timeout.
   ~StagedEngine() override {
     try {
-      gradients_->settle();
+      gradients_->synchronize();
     } catch (...) {
     }
     try {
-      weights_->settle();
-      context_.compute.record().wait_for(longest_goodbye);
+      weights_->synchronize();
+      context_.compute.record().wait_for(shutdown_timeout);
     } catch (...) {
     }
   }
@@ -63,7 +60,7 @@ class StagedEngine final : public Engine {
     weights_->prepare_update();
     std::exception_ptr failed;
     try {
-      fill_masters(fill);
+      fill_master_weights(fill);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -71,25 +68,25 @@ class StagedEngine final : public Engine {
     if (failed) std::rethrow_exception(failed);
     if (!all_have_weights)
       throw PeerLostError(
-          -1, "another rank could not provide its initial weights; its own message says why");
-    spread(OptimizerState::What::masters);
+          -1, "another rank could not provide its initial weights; see that rank's error message");
+    distribute(OptimizerState::What::master_weights);
   }
 
   void begin_pass(memory::Pass, std::vector<int> acquisitions) override {
     for (int const unit : acquisitions) expect_unit(unit);
-    announced_ = acquisitions;
+    acquisitions_ = acquisitions;
     acquired_ = 0;
-    weights_->announce(std::move(acquisitions));
+    weights_->set_prefetch_order(std::move(acquisitions));
   }
 
   memory::WeightLease acquire(int unit, memory::Queue& compute) override {
     expect_unit(unit);
-    bool const expected = acquired_ < announced_.size() && announced_[acquired_] == unit;
+    bool const expected = acquired_ < acquisitions_.size() && acquisitions_[acquired_] == unit;
     TESSERA_VALIDATE(expected, InternalError, "acquisition ", acquired_, " of the pass is unit ",
                      plan_.unit(unit).name, " but ",
-                     acquired_ < announced_.size() ? plan_.unit(announced_[acquired_]).name
-                                                   : std::string("none"),
-                     " was announced; begin_pass must list every acquire() in order");
+                     acquired_ < acquisitions_.size() ? plan_.unit(acquisitions_[acquired_]).name
+                                                      : std::string("none"),
+                     " was expected; begin_pass must list every acquire() in order");
     ++acquired_;
     return weights_->acquire(unit, compute);
   }
@@ -97,7 +94,7 @@ class StagedEngine final : public Engine {
   memory::GradientLease gradient(int unit, memory::Queue&) override {
     expect_unit(unit);
     TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name,
-                     " are asked for outside a micro-step");
+                     " are requested outside a micro-step; call begin_micro_step() first");
     return gradients_->lease(unit);
   }
 
@@ -117,18 +114,21 @@ class StagedEngine final : public Engine {
   }
 
   StepResult finish_step(double learning_rate) override {
-    TESSERA_VALIDATE(in_micro_step_, InternalError, "an optimizer step without a micro-step");
+    TESSERA_VALIDATE(
+        in_micro_step_, InternalError,
+        "finish_step() was called without a micro-step; call begin_micro_step() first");
     in_micro_step_ = false;
     gradients_->finish();
-    verdict_.form(optimizer_.gradient_shards(), optimizer_.gradient_dtype(),
-                  {scaler_.scale(), config_.max_grad_norm, skips_nonfinite()});
-    if (!(verdict_.is_known_at_once() && verdict_.read().control.skip)) update(learning_rate);
-    auto const verdict = verdict_.read();
-    StepResult const result{verdict.norm, scaler_.scale(), verdict.control.skip != 0};
-    if (!verdict.finite && !result.skipped && context_.ownership.rank == 0)
+    decision_.compute(state_.gradient_shards(), state_.gradient_dtype(),
+                      {scaler_.scale(), config_.max_grad_norm, skips_nonfinite()});
+    if (!(decision_.is_on_host() && decision_.read().control.skip)) update(learning_rate);
+    auto const decision = decision_.read();
+    StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
+    if (!decision.finite && !result.skipped && context_.ownership.rank == 0)
       log::warning(
-          "gradients are not finite and the update goes on: the overflow check is switched off "
-          "(bf16.check_grad_overflow)");
+          "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
+          "the "
+          "overflow check");
     if (!result.skipped) ++steps_;
     scaler_.update(result.skipped);
     return result;
@@ -137,23 +137,22 @@ class StagedEngine final : public Engine {
   double loss_scale() const override { return scaler_.scale(); }
 
   std::vector<StateView> state() override {
-    weights_->settle();
+    weights_->synchronize();
     std::vector<StateView> out;
-    for (auto const& [name, part] : state_parts) {
-      optimizer_.copy_shards(part, OptimizerState::Direction::to_host);
-      auto const shards = optimizer_.host_shards(part);
-      out.push_back({name, {shards.begin(), shards.end()}});
+    for (std::size_t k = 0; k < state_.count(); ++k) {
+      state_.copy_shards(k, OptimizerState::Direction::to_host);
+      out.push_back({state_.spec(k).name, state_.host_shards(k), state_.spec(k).extent});
     }
     return out;
   }
 
-  bool state_is_snapshot() const override { return optimizer_.has_mirrors(); }
+  bool state_is_snapshot() const override { return state_.has_host_copies(); }
 
-  void restored(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
+  void load_state(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
     weights_->prepare_update();
-    for (auto const& [name, part] : state_parts)
-      optimizer_.copy_shards(part, OptimizerState::Direction::to_device);
-    spread(OptimizerState::What::masters_and_moments);
+    for (std::size_t k = 0; k < state_.count(); ++k)
+      state_.copy_shards(k, OptimizerState::Direction::to_state);
+    distribute(OptimizerState::What::all_states);
     steps_ = optimizer_steps;
     scaler_.restore(scaler);
   }
@@ -165,8 +164,8 @@ class StagedEngine final : public Engine {
     MemoryReport out;
     out.weights = weights_->weight_bytes();
     out.gradients = gradients_->gradient_bytes();
-    out.masters = optimizer_.master_bytes();
-    out.optimizer_state = optimizer_.moment_bytes();
+    out.master_weights = state_.master_bytes();
+    out.optimizer_state = state_.state_bytes();
     out.buffers = weights_->buffer_bytes() + gradients_->buffer_bytes();
     out.formula = formula_bytes(config_, rules_, plan_);
     return out;
@@ -180,24 +179,24 @@ class StagedEngine final : public Engine {
                      " does not exist; the model has ", unit_count());
   }
 
-  void fill_masters(Fill const& fill) {
-    auto const shards = optimizer_.host_shards(OptimizerState::Part::master);
+  void fill_master_weights(Fill const& fill) {
+    auto const shards = state_.host_shards(OptimizerState::master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
       fill(p.unit, p.parameter, p.parameter_offset, p.numel,
            shards[static_cast<std::size_t>(p.unit)] + in_shard);
     }
-    optimizer_.copy_shards(OptimizerState::Part::master, OptimizerState::Direction::to_device);
+    state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
   }
 
-  /// After the masters' shards were written: weights and replicas follow.
-  void spread(OptimizerState::What what) {
+  /// Updates weights and replicated state after this rank's shards of the master weights changed.
+  void distribute(OptimizerState::What what) {
     for (int u = 0; u < unit_count(); ++u) {
-      optimizer_.round_weights(u);
-      weights_->publish(u);
+      state_.round_weights(u);
+      weights_->all_gather_updated(u);
     }
-    optimizer_.replicate(what);
-    weights_->settle();
+    state_.replicate(what);
+    weights_->synchronize();
   }
 
   bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
@@ -205,8 +204,8 @@ class StagedEngine final : public Engine {
   void update(double learning_rate) {
     weights_->prepare_update();
     for (int u = 0; u < unit_count(); ++u) {
-      optimizer_.update(u, steps_ + 1, learning_rate, verdict_.control());
-      if (rules_.shards_optimizer) weights_->publish(u);
+      state_.update(u, {steps_ + 1, learning_rate, decision_.control()});
+      if (rules_.shards_optimizer) weights_->all_gather_updated(u);
     }
   }
 
@@ -216,11 +215,12 @@ class StagedEngine final : public Engine {
   StoreContext context_;
   std::unique_ptr<WeightStore> weights_;
   std::unique_ptr<GradientFlow> gradients_;
-  OptimizerState optimizer_;
-  NormAndOverflow verdict_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  OptimizerState state_;
+  NormAndOverflow decision_;
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
-  std::vector<int> announced_;
+  std::vector<int> acquisitions_;
   std::size_t acquired_ = 0;
   bool in_micro_step_ = false;
 };
@@ -229,13 +229,14 @@ class StagedEngine final : public Engine {
 
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     std::vector<memory::UnitSpec> const& units,
-                                    comm::Collectives& comm, memory::Queue& compute) {
+                                    comm::Collectives& comm, memory::Queue& compute,
+                                    PlaceState const& place) {
   validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   std::unique_ptr<Engine> engine;
   std::string refusal;
   try {
-    engine = std::make_unique<StagedEngine>(config, units, comm, compute);
+    engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
   } catch (OutOfMemoryError const& error) {
     refusal = error.what();
   }

@@ -43,6 +43,36 @@ PartitionPlan::PartitionPlan(std::vector<memory::UnitSpec> const& units, int ran
   }
 }
 
+std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape,
+                                      optim::Extent extent) {
+  std::int64_t const rows = shape.empty() ? 1 : shape[0];
+  switch (extent) {
+    case optim::Extent::elementwise:
+      return shape;
+    case optim::Extent::per_row:
+      return {rows};
+    case optim::Extent::per_column: {
+      std::int64_t columns = 1;
+      for (std::size_t i = 1; i < shape.size(); ++i) columns *= shape[i];
+      return {columns};
+    }
+    case optim::Extent::scalar:
+      return {1};
+  }
+  return shape;
+}
+
+PartitionPlan PartitionPlan::of_extent(optim::Extent extent) const {
+  std::vector<memory::UnitSpec> units;
+  for (auto const& unit : units_) {
+    memory::UnitSpec spec{unit.name, {}};
+    for (auto const& p : unit.parameters)
+      spec.parameters.push_back({p.name, state_shape(p.shape, extent), {}, p.decays, {}});
+    units.push_back(std::move(spec));
+  }
+  return {units, ranks_, alignment_};
+}
+
 std::int64_t PartitionPlan::largest_unit() const {
   std::int64_t largest = 0;
   for (auto const& unit : units_) largest = std::max(largest, unit.padded_numel);

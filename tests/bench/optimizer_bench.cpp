@@ -19,6 +19,7 @@
 #include "interleaved.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 

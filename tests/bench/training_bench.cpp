@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
         comm->size(), memory::Runtime::threads(), flags.at("stage").c_str(),
         flags.at("dtype").c_str(), median, seconds.front(),
         static_cast<double>(number("rows") * length) / median, loss,
-        memory.weights + memory.gradients + memory.masters + memory.optimizer_state,
+        memory.weights + memory.gradients + memory.master_weights + memory.optimizer_state,
         memory.formula);
   return 0;
 }

@@ -131,7 +131,7 @@ void expect_restored(Training& training, fs::path const& step,
   EXPECT_EQ(report.bytes_needed, owned * 4) << step;
   EXPECT_EQ(report.bytes_read, bytes_to_read(manifest, training.engine->plan(), training.rank()))
       << step;
-  training.engine->restored(2, {});
+  training.engine->load_state(2, {});
 }
 
 TEST(Matrix, Save) {

@@ -64,10 +64,10 @@ TEST(ResolvedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
   EXPECT_EQ(c.prefetch_bucket_size, 2304000);
   EXPECT_EQ(c.param_persistence_threshold, 16000);
   EXPECT_EQ(c.learning_rate, 3e-4);
-  EXPECT_EQ(c.beta2, 0.95);
-  EXPECT_EQ(c.weight_decay, 0.1);
+  EXPECT_EQ(c.optimizer.value("beta2"), 0.95);
+  EXPECT_EQ(c.optimizer.value("weight_decay"), 0.1);
   EXPECT_EQ(c.max_grad_norm, 0.5);
-  EXPECT_FALSE(c.decay_groups);
+  EXPECT_EQ(c.optimizer.groups, optim::one_group());
   EXPECT_EQ(c.communication_dtype, Dtype::fp16);
   EXPECT_EQ(c.accumulation_dtype, Dtype::fp32);
   EXPECT_EQ(
@@ -160,7 +160,7 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "offload_param.device \"nvme\" is not supported"},
           {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload is not supported"},
           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "OneBitAdam"}})",
-           "optimizer.type \"OneBitAdam\" is not supported: only Adam and AdamW"},
+           "optimizer.type \"OneBitAdam\" is not supported: it is not implemented; use AdamW"},
           {R"({"optimizer": {"type": "lamb"}})", "\"Lamb\" is not supported"},
           {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
           {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
@@ -244,15 +244,18 @@ TEST(ResolvedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
       "data_types": {"grad_accum_dtype": "bf16"}, "communication_data_type": "fp32"})");
   EXPECT_EQ(c.max_grad_norm, 0.3);
   EXPECT_EQ(c.learning_rate, 0.011);
-  EXPECT_EQ(c.beta1, 0.8);
-  EXPECT_EQ(c.epsilon, 1e-6);
-  EXPECT_TRUE(c.adam_l2);
-  EXPECT_FALSE(c.bias_correction || c.skip_on_nonfinite || c.decay_groups);
+  EXPECT_EQ(c.optimizer.value("beta1"), 0.8);
+  EXPECT_EQ(c.optimizer.value("eps"), 1e-6);
+  EXPECT_EQ(c.optimizer.algorithm, "Adam");
+  EXPECT_EQ(c.optimizer.value("bias_correction"), 0.0);
+  EXPECT_EQ(c.optimizer.groups, optim::one_group());
+  EXPECT_FALSE(c.skip_on_nonfinite);
   EXPECT_EQ(c.accumulation_dtype, Dtype::bf16);
   EXPECT_EQ(c.communication_dtype, Dtype::fp32);
   EXPECT_THAT(c.notes, Contains(HasSubstr("biases and norms decay too")));
-  EXPECT_FALSE(
-      resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})").adam_l2);
+  EXPECT_EQ(resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})")
+                .optimizer.algorithm,
+            "AdamW");
 }
 
 TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
@@ -262,7 +265,8 @@ TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
   EXPECT_EQ(c.train_batch_size, 96);
   EXPECT_EQ(c.dtype, Dtype::bf16);
   EXPECT_EQ(c.communication_dtype, Dtype::fp32);
-  EXPECT_TRUE(c.decay_groups && c.overlap_comm && c.skip_on_nonfinite);
+  EXPECT_EQ(c.optimizer.groups, optim::decay_groups());
+  EXPECT_TRUE(c.overlap_comm && c.skip_on_nonfinite);
   EXPECT_EQ(c.max_grad_norm, 0.0);
   EXPECT_TRUE(scheduler_section(c, 10).is_null());
   EXPECT_EQ(resolved("", {"--dtype", "bfloat16"}).dtype, Dtype::bf16);
@@ -355,11 +359,12 @@ TEST(ResolvedConfig, AgreesWithTransformersOnAutoAndContradictions) {
     expect("gradient_accumulation_steps", static_cast<double>(c.accumulation_steps));
     expect("gradient_clipping", c.max_grad_norm);
     expect("optimizer.params.lr", c.learning_rate);
-    expect("optimizer.params.eps", c.epsilon);
-    expect("optimizer.params.weight_decay", c.weight_decay);
+    expect("optimizer.params.eps", c.optimizer.value("eps"));
+    expect("optimizer.params.weight_decay", c.optimizer.value("weight_decay"));
     if (filled.contains("optimizer")) {
-      EXPECT_EQ(filled.at("optimizer").at("params").at("betas"),
-                ConfigTree(ConfigTree::Array{c.beta1, c.beta2}));
+      EXPECT_EQ(
+          filled.at("optimizer").at("params").at("betas"),
+          ConfigTree(ConfigTree::Array{c.optimizer.value("beta1"), c.optimizer.value("beta2")}));
     }
     if (filled.contains("fp16")) {
       EXPECT_EQ(filled.at("fp16").at("enabled").as_bool(), c.dtype == Dtype::fp16);

@@ -30,6 +30,7 @@
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -327,7 +328,7 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
       static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
       rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, tracked,
-      m.weights + m.gradients + m.masters + m.optimizer_state, m.formula,
+      m.weights + m.gradients + m.master_weights + m.optimizer_state, m.formula,
       place.space == memory::MemorySpace::device ? kernels::attention_library().c_str() : "host");
 }
 

@@ -15,9 +15,9 @@ PATH=$PATH:$(dirname "$tool")   # of nvdisasm, which it calls
 
 objects=()
 for object in "$@"; do
-  case ${object##*/} in adamw.cpp.* | column_sums.cpp.* | cross_entropy.cpp.* | elementwise.cpp.* | embedding.cpp.* | gradient_statistics.cpp.* | layer_norm.cpp.*) objects+=("$object") ;; esac
+  case ${object##*/} in adamw.cpp.* | column_sums.cpp.* | cross_entropy.cpp.* | elementwise.cpp.* | embedding.cpp.* | gradient_statistics.cpp.* | layer_norm.cpp.* | sgd.cpp.*) objects+=("$object") ;; esac
 done
-[[ ${#objects[@]} == 7 ]] || { echo "expected seven objects, of adamw to layer_norm, got: ${objects[*]}"; exit 1; }
+[[ ${#objects[@]} == 8 ]] || { echo "expected eight objects, of adamw to sgd, got: ${objects[*]}"; exit 1; }
 
 for object in "${objects[@]}"; do
   "$tool" --dump-resource-usage "$object"
@@ -66,10 +66,11 @@ done | c++filt | awk '
         split(types, t, /, */)
         widest = bytes(t[2]); for (i = 3; i <= 4; ++i) if (bytes(t[i]) > widest) widest = bytes(t[i])
         wanted(kernel, 16 / widest, t[4] == "void" ? 4 : 2, t[3] " " t[4], t[2]); ++flat
-      } else if (sub(/^AdamWPacks</, "", types)) {
+      } else if (sub(/^UpdatePacks</, "", types)) {
         sub(/>.*/, "", types)
         split(types, t, /, */)
-        wanted(kernel, 4, 2, "float float float " t[1], "float float float " t[2]); ++adamw
+        states = t[1] == "AdamWRule" ? "float float " : t[1] == "SgdMomentumRule" ? "float " : ""
+        wanted(kernel, 4, 2, "float " states t[2], "float " states t[3]); ++updates
       } else if (sub(/.*SquaresOfRuns</, "", types)) {
         sub(/>.*/, "", types)
         wanted(kernel, 16 / bytes(types), 4, types, ""); ++squares
@@ -90,8 +91,8 @@ done | c++filt | awk '
       if (kernel in spilled) wrong(kernel, "local memory is used: " spilled[kernel])
     }
     for (arch in all) ++architectures
-    if (architectures == 0 || flat != 36 * architectures || adamw != 12 * architectures || squares != 3 * architectures || by_rows != 69 * architectures)
-      wrong("found", flat + 0 " element-wise kernels of 36, " adamw + 0 " of AdamW of 12, " squares + 0 " of squares of 3, " by_rows + 0 " by rows of 69, for each of " architectures + 0 " architectures")
-    if (!bad) print flat + adamw + squares + by_rows " kernels read and write whole packs"
+    if (architectures == 0 || flat != 36 * architectures || updates != 36 * architectures || squares != 3 * architectures || by_rows != 69 * architectures)
+      wrong("found", flat + 0 " element-wise kernels of 36, " updates + 0 " of optimizers of 36, " squares + 0 " of squares of 3, " by_rows + 0 " by rows of 69, for each of " architectures + 0 " architectures")
+    if (!bad) print flat + updates + squares + by_rows " kernels read and write whole packs"
     exit bad
   }'

@@ -10,6 +10,7 @@
 
 #include "../kernels/flat_case.hpp"
 #include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -110,22 +111,22 @@ struct Stepped {
   bool operator==(Stepped const&) const = default;
 };
 Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
-                   std::optional<StepControl> said) {
+                   std::optional<GradientControl> said) {
   auto const operand = [&](Dtype type, std::uint64_t seed, double size, double middle) {
     return Guarded(q, Array(type, {n}).randomize(seed, size, middle), shift);
   };
   Guarded const p = operand(Dtype::fp32, 1, 1.0, 0.0), m = operand(Dtype::fp32, 2, 0.1, 0.0),
                 v = operand(Dtype::fp32, 3, 0.005, 0.005), g = operand(dtype, 4, 3.0, 0.0),
                 w = operand(dtype, 5, 1.0, 0.0);
-  memory::Buffer const control("control", memory::Purpose::workspace, sizeof(StepControl),
+  memory::Buffer const control("control", memory::Purpose::workspace, sizeof(GradientControl),
                                memory::memory_space_of(q));
   AdamWStep step;
   step.bias_correction1 = 1 - 0.9;
   step.bias_correction2 = 1 - 0.999;
   step.gradient_dtype = step.weights_dtype = dtype;
   if (said) {
-    memory::copy(q, control.data(), &*said, sizeof(StepControl));
-    step.control = static_cast<StepControl const*>(control.data());
+    memory::copy(q, control.data(), &*said, sizeof(GradientControl));
+    step.control = static_cast<GradientControl const*>(control.data());
   } else {
     step.gradient_factor = 0.37;
   }
@@ -145,8 +146,9 @@ TEST_P(Flat, AdamWGivesTheHostsNumbersAndReadsItsControl) {
     ASSERT_NO_FATAL_FAILURE(expect_close(device.exp_avg_sq, host.exp_avg_sq.values(), 3e-7));
     ASSERT_NO_FATAL_FAILURE(expect_close(device.weights, host.weights.values(), 3e-7));
     for (std::int64_t shift : {0, 1, 2, 7})
-      EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, StepControl{0.37, 0}) == device) << shift;
-    EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, StepControl{0.37, 1}).master ==
+      EXPECT_TRUE(adamw_step(*stream, dtype, n, shift, GradientControl{0.37, 0}) == device)
+          << shift;
+    EXPECT_TRUE(adamw_step(*stream, dtype, n, 0, GradientControl{0.37, 1}).master ==
                 Array(Dtype::fp32, {n}).randomize(1, 1.0));
   }
 }

@@ -284,8 +284,8 @@ TEST(AdamW, ReadsItsControlWhenItRuns) {
       State said(n), read(n), skipped(n);
       std::vector<bfloat16> out_said(static_cast<std::size_t>(n)), out_read(out_said),
           out_skipped(out_said);
-      StepControl control{0.0, 1};
-      auto const run = [&](State& s, std::vector<bfloat16>& out, StepControl const* from) {
+      GradientControl control{0.0, 1};
+      auto const run = [&](State& s, std::vector<bfloat16>& out, GradientControl const* from) {
         AdamWStep step = step_number(2);
         step.weights_dtype = Dtype::bf16;
         step.gradient_factor = from == nullptr ? factor : 7.0;

@@ -16,6 +16,7 @@
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/embedding.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/memory/runtime.hpp"
 

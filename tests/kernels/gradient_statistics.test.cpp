@@ -8,7 +8,7 @@
 #include "detail/gradient_statistics_rule.hpp"
 #include "fake_device.hpp"
 #include "tessera/core/random.hpp"
-#include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::kernels {

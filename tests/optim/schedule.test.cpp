@@ -1,4 +1,5 @@
-#include "tessera/optim/schedule.hpp"
+#include "tessera/optim/deepspeed_lr_schedule.hpp"
+#include "tessera/optim/hf_lr_schedule.hpp"
 
 #include <gtest/gtest.h>
 

@@ -28,7 +28,7 @@ inline SmallTraining small_training(int stage, Dtype dtype) {
   out.config.stage = stage;
   out.config.dtype = dtype;
   out.config.max_grad_norm = 1.0;
-  out.config.weight_decay = 0.1;
+  out.config.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});
   out.config.accumulation_steps = out.micro_steps;
   return out;
 }

@@ -28,7 +28,7 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
   EXPECT_EQ(e.max_live_parameters, 9);
   EXPECT_FALSE(e.overlap_comm || e.loss_scaler.dynamic);
   EXPECT_EQ(e.loss_scaler.static_scale, 128.0);
-  EXPECT_EQ(e.weight_decay, 0.2);
+  EXPECT_EQ(e.optimizer, optim::make_spec("AdamW", {{"weight_decay", 0.2}}));
   EXPECT_EQ(e.max_grad_norm, 1.0);
 }
 

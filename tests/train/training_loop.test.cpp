@@ -147,7 +147,7 @@ TEST_F(Loop, EndsWhenTheDirectoryIsLost) {
 TEST_F(Loop, EndsWhenTheLossIsNotFinite) {
   for (auto& view : run.engine->state())
     if (view.name == "fp32") view.unit_shards[0][0] = std::numeric_limits<float>::quiet_NaN();
-  run.engine->restored(0, {});
+  run.engine->load_state(0, {});
   try {
     loop().run();
     FAIL() << "a loss that is not a number";

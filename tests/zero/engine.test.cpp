@@ -1,4 +1,4 @@
-/// Stages 0 to 3 on 1, 2 and 4 ranks train as a serial AdamW in double precision does.
+/// Stages 0 to 3 on 1, 2 and 4 ranks train as a serial optimizer in double precision does.
 #include "engine_fixture.hpp"
 
 namespace tessera::test {
@@ -7,14 +7,14 @@ namespace {
 struct Scenario {
   std::string name;
   zero::EngineConfig config;
-  double tolerance = 2e-6;       ///< of masters; one step changes them by the learning rate, 1e-2
+  double tolerance = 2e-6;  ///< of master weights; one step changes them by the learning rate, 1e-2
   double norm_tolerance = 2e-7;  ///< relative
 };
 void PrintTo(Scenario const& s, std::ostream* out) { *out << s.name; }
 
 class EngineTrains : public ::testing::TestWithParam<Scenario> {};
 
-TEST_P(EngineTrains, AsSerialAdamWDoes) {
+TEST_P(EngineTrains, AsTheSerialOptimizerDoes) {
   auto const& scenario = GetParam();
   Training training(scenario.config);
   SerialTraining serial(scenario.config, training.model, training.ranks());
@@ -27,9 +27,9 @@ TEST_P(EngineTrains, AsSerialAdamWDoes) {
     EXPECT_EQ(training.engine->optimizer_steps(), k);
   }
   bool const exact = scenario.config.dtype == Dtype::fp32;
-  EXPECT_LT(state_difference(training, 0, serial), scenario.tolerance) << "masters";
-  EXPECT_LT(state_difference(training, 1, serial), scenario.tolerance) << "exp_avg";
-  EXPECT_LT(state_difference(training, 2, serial), scenario.tolerance) << "exp_avg_sq";
+  auto const names = scenario.config.optimizer.state_names();
+  for (std::size_t k = 0; k < names.size(); ++k)
+    EXPECT_LT(state_difference(training, k, serial), scenario.tolerance) << names[k];
   // a 16-bit weight may round to the neighbor: one unit of the last of 8 (bf16) or 11 (fp16) bits
   // of a number below 2
   EXPECT_LE(weight_difference(training, serial),
@@ -62,9 +62,19 @@ std::vector<Scenario> fp32_scenarios() {
     c.accumulation_steps = 2;
   });
   fp32("little_live", [](auto& c) { c.max_live_parameters = 300; });
-  fp32("all_decay", [](auto& c) { c.decay_groups = false; });
-  fp32("l2", [](auto& c) { c.adam_l2 = true; });
-  fp32("uncorrected", [](auto& c) { c.bias_correction = false; });
+  fp32("all_decay", [](auto& c) { c.optimizer.groups = optim::one_group(); });
+  fp32("l2", [](auto& c) { c.optimizer.algorithm = "Adam"; });
+  fp32("uncorrected", [](auto& c) {
+    c.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}, {"bias_correction", 0.0}});
+  });
+  auto const sgd = [&](std::string const& name, std::vector<optim::Hyperparameter> values) {
+    values.push_back({"weight_decay", 0.1});
+    fp32("sgd_" + name, [&](auto& c) { c.optimizer = optim::make_spec("SGD", values); });
+  };
+  sgd("plain", {});
+  sgd("momentum", {{"momentum", 0.9}});
+  sgd("dampened", {{"momentum", 0.9}, {"dampening", 0.5}});
+  sgd("nesterov", {{"momentum", 0.9}, {"nesterov", 1.0}});
   add(
       out, "bf16_wire", Dtype::fp32, [](auto& c) { c.communication_dtype = Dtype::bf16; }, 2e-2,
       1e-2);
@@ -90,6 +100,7 @@ std::vector<Scenario> half_scenarios() {
       c.accumulation_steps = 2;
       c.communication_dtype = Dtype::fp32;
     });
+    half("sgd", [](auto& c) { c.optimizer = optim::make_spec("SGD", {{"momentum", 0.9}}); });
     half("scaled", [](auto& c) { c.loss_scaler.static_scale = 128.0; });
   }
   return out;
@@ -111,6 +122,14 @@ TEST(Engine, StagesAgreeBitByBit) {
   };
   for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
     auto const expected = train(config_of(0, dtype));
+    for (char const* algorithm : {"SGD", "Adam"}) {
+      auto config = config_of(0, dtype);
+      config.optimizer = optim::make_spec(algorithm);
+      auto const other = train(config);
+      EXPECT_NE(other, expected);
+      for (config.stage = 1; config.stage <= 3; ++config.stage)
+        EXPECT_EQ(train(config), other) << algorithm << " at stage " << config.stage;
+    }
     for (int stage = 1; stage <= 3; ++stage)
       for (std::int64_t bucket : {64, 1000, 1'000'000}) {
         auto config = config_of(stage, dtype);
@@ -120,6 +139,27 @@ TEST(Engine, StagesAgreeBitByBit) {
             << "stage " << stage << ", bucket " << bucket << ", " << name_of(dtype);
       }
   }
+}
+
+/// A state's queue may be another than the compute queue: the same bits.
+TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
+  auto const train = [](zero::PlaceState const& place) {
+    auto config = config_of(1, Dtype::bf16);
+    Training training(config, QuadraticModel(3), place);
+    for (int k = 0; k < 4; ++k) training.step(1e-2);
+    std::vector<float> out;
+    training.model.look(*training.engine, *training.compute,
+                        [&](int, int, std::int64_t, float value) { out.push_back(value); });
+    return out;
+  };
+  auto const update = memory::make_worker_queue("update");
+  std::vector<std::string> placed;
+  EXPECT_EQ(train([&](optim::StateSpec const& state) {
+              placed.push_back(state.name);
+              return zero::StatePlacement{memory::MemorySpace::host, update.get()};
+            }),
+            train({}));
+  EXPECT_EQ(placed, (std::vector<std::string>{"fp32", "exp_avg", "exp_avg_sq"}));
 }
 
 }  // namespace

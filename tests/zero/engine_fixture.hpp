@@ -21,11 +21,12 @@ inline std::unique_ptr<comm::Collectives> make_comm() {
 
 /// An engine with the model and the queues it needs; initialized from QuadraticModel::initial.
 struct Training {
-  explicit Training(zero::EngineConfig const& config, QuadraticModel m = QuadraticModel(3))
+  explicit Training(zero::EngineConfig const& config, QuadraticModel m = QuadraticModel(3),
+                    zero::PlaceState const& place = {})
       : model(std::move(m)),
         recording(comm::make_recording(make_comm())),
         compute(memory::make_inline_queue("compute")),
-        engine(zero::make_engine(config, model.units(), *recording, *compute)) {
+        engine(zero::make_engine(config, model.units(), *recording, *compute, place)) {
     engine->initialize([](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
     });
@@ -54,8 +55,8 @@ struct Training {
   std::unique_ptr<zero::Engine> engine;
 };
 
-/// AdamW in double precision on all elements, with gradients as the engine's ranks and micro-steps
-/// round them.
+/// The optimizer in double precision on all elements, with gradients as the engine's ranks and
+/// micro-steps round them.
 class SerialTraining {
  public:
   SerialTraining(zero::EngineConfig const& config, QuadraticModel const& model, int ranks)
@@ -65,7 +66,8 @@ class SerialTraining {
       for (int p = 0; p < static_cast<int>(parameters.size()); ++p)
         for (std::int64_t i = 0; i < parameters[static_cast<std::size_t>(p)].numel(); ++i)
           elements_.push_back({u, p, i, parameters[static_cast<std::size_t>(p)].decays,
-                               QuadraticModel::initial(u, p, i), 0.0, 0.0});
+                               QuadraticModel::initial(u, p, i),
+                               std::vector<double>(config.optimizer.states.size())});
     }
   }
 
@@ -73,7 +75,8 @@ class SerialTraining {
     int unit, parameter;
     std::int64_t index;
     bool decays;
-    double weight, m, v;
+    double weight;
+    std::vector<double> states;  ///< parallel to OptimizerSpec::states
   };
   std::vector<Element> const& elements() const { return elements_; }
   int steps() const { return t_; }
@@ -120,16 +123,41 @@ class SerialTraining {
   }
 
   void update(Element& e, double g, double lr) const {
-    double const decay = e.decays || !config_.decay_groups ? config_.weight_decay : 0.0;
-    if (config_.adam_l2)
+    if (config_.optimizer.algorithm == "SGD")
+      update_sgd(e, g, lr);
+    else
+      update_adam(e, g, lr);
+  }
+
+  double value(Element const& e, char const* name) const {
+    return config_.optimizer.value(name, config_.optimizer.group_of(e.decays));
+  }
+
+  void update_adam(Element& e, double g, double lr) const {
+    double const decay = value(e, "weight_decay"), beta1 = value(e, "beta1"),
+                 beta2 = value(e, "beta2");
+    if (config_.optimizer.algorithm == "Adam")
       g += decay * e.weight;
     else
       e.weight -= lr * decay * e.weight;
-    e.m = config_.beta1 * e.m + (1 - config_.beta1) * g;
-    e.v = config_.beta2 * e.v + (1 - config_.beta2) * g * g;
-    double const c1 = config_.bias_correction ? 1 - std::pow(config_.beta1, t_) : 1.0;
-    double const c2 = config_.bias_correction ? 1 - std::pow(config_.beta2, t_) : 1.0;
-    e.weight -= lr * (e.m / c1) / (std::sqrt(e.v / c2) + config_.epsilon);
+    double &m = e.states[0], &v = e.states[1];
+    m = beta1 * m + (1 - beta1) * g;
+    v = beta2 * v + (1 - beta2) * g * g;
+    bool const corrects = value(e, "bias_correction") != 0.0;
+    double const c1 = corrects ? 1 - std::pow(beta1, t_) : 1.0;
+    double const c2 = corrects ? 1 - std::pow(beta2, t_) : 1.0;
+    e.weight -= lr * (m / c1) / (std::sqrt(v / c2) + value(e, "eps"));
+  }
+
+  void update_sgd(Element& e, double g, double lr) const {
+    double const momentum = value(e, "momentum");
+    g += value(e, "weight_decay") * e.weight;
+    if (momentum != 0.0) {
+      double& b = e.states[0];
+      b = t_ == 1 ? g : momentum * b + (1 - value(e, "dampening")) * g;
+      g = value(e, "nesterov") != 0.0 ? g + momentum * b : b;
+    }
+    e.weight -= lr * g;
   }
 
   zero::EngineConfig config_;
@@ -139,8 +167,8 @@ class SerialTraining {
   std::vector<Element> elements_;
 };
 
-/// Largest |a - b| between this rank's part of the engine's state "fp32", "exp_avg" or "exp_avg_sq"
-/// and the serial training.
+/// Largest |a - b| between this rank's part of the engine's state number @p which and the serial
+/// training.
 inline double state_difference(Training& training, std::size_t which,
                                SerialTraining const& serial) {
   auto const state = training.engine->state();
@@ -152,7 +180,7 @@ inline double state_difference(Training& training, std::size_t which,
                             e.index - training.rank() * unit.shard_numel;
     if (at < 0 || at >= unit.shard_numel) continue;
     double const mine = state[which].unit_shards[static_cast<std::size_t>(e.unit)][at];
-    double const want = which == 0 ? e.weight : which == 1 ? e.m : e.v;
+    double const want = which == 0 ? e.weight : e.states[which - 1];
     double const difference = std::abs(mine - want);
     worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
   }
@@ -179,7 +207,7 @@ inline zero::EngineConfig config_of(int stage, Dtype dtype = Dtype::fp32) {
   c.stage = stage;
   c.dtype = dtype;
   c.communication_dtype = dtype;
-  c.weight_decay = 0.1;
+  c.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});
   return c;
 }
 

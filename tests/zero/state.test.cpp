@@ -50,7 +50,7 @@ void restore(zero::Engine& engine, int rank, States const& states, std::int64_t 
   visit_state(engine, rank, [&](std::size_t k, std::size_t i, float& value) {
     value = static_cast<float>(states[k][i]);
   });
-  engine.restored(steps, scaler);
+  engine.load_state(steps, scaler);
 }
 
 std::vector<float> seen_weights(Training& training) {
@@ -146,13 +146,13 @@ TEST_P(Memory, IsTheFormulas) {
     Training training(config_of(GetParam(), row.dtype), model);
     auto const report = training.engine->memory();
     EXPECT_EQ(static_cast<double>(report.formula), row.bytes[GetParam()]);
-    EXPECT_EQ(report.weights + report.gradients + report.masters + report.optimizer_state,
+    EXPECT_EQ(report.weights + report.gradients + report.master_weights + report.optimizer_state,
               report.formula);
     EXPECT_EQ(now(Purpose::weights) - before[0], report.weights);
     EXPECT_EQ(now(Purpose::gradients) - before[1], report.gradients);
-    EXPECT_EQ(now(Purpose::master_weights) - before[2], report.masters);
+    EXPECT_EQ(now(Purpose::master_weights) - before[2], report.master_weights);
     EXPECT_EQ(now(Purpose::optimizer_state) - before[3], report.optimizer_state);
-    EXPECT_EQ(report.masters > 0, row.dtype != Dtype::fp32);
+    EXPECT_EQ(report.master_weights > 0, row.dtype != Dtype::fp32);
     training.step(1e-2);
     EXPECT_EQ(GetParam() >= 2 && n > 1, training.engine->memory().buffers > 0);
   }
@@ -168,8 +168,8 @@ TEST_P(Memory, IsWithinOnePercentOfTheFormulaForOddSizes) {
   auto const compute = memory::make_inline_queue("compute");
   auto const report =
       zero::make_engine(config_of(GetParam(), Dtype::bf16), units, *comm, *compute)->memory();
-  double const states = static_cast<double>(report.weights + report.gradients + report.masters +
-                                            report.optimizer_state);
+  double const states = static_cast<double>(report.weights + report.gradients +
+                                            report.master_weights + report.optimizer_state);
   EXPECT_NEAR(states / static_cast<double>(report.formula), 1.0, 0.01);
 }
 
@@ -198,10 +198,9 @@ TEST(EngineConfig, IsChecked) {
   refuses([](auto& c) { c.prefetch_bucket_size = -1; }, "prefetch_bucket_size");
   refuses([](auto& c) { c.max_live_parameters = -1; }, "max_live_parameters");
   refuses([](auto& c) { c.max_grad_norm = -1.0; }, "gradient_clipping");
-  refuses([](auto& c) { c.beta1 = 1.0; }, "beta1");
-  refuses([](auto& c) { c.beta2 = -0.1; }, "beta2");
-  refuses([](auto& c) { c.epsilon = 0.0; }, "epsilon");
-  refuses([](auto& c) { c.weight_decay = -1.0; }, "weight_decay");
+  refuses([](auto& c) { c.optimizer.hyperparameters[0].value = 1.0; }, "beta1");
+  refuses([](auto& c) { c.optimizer.hyperparameters[1].value = -0.1; }, "beta2");
+  refuses([](auto& c) { c.optimizer.algorithm = "Lion"; }, "Lion");
   refuses([](auto& c) { c.loss_scaler.static_scale = 0.0; }, "loss_scale");
 }
 

@@ -64,6 +64,7 @@ struct TrainingArguments {
   double learning_rate = 5e-5, weight_decay = 0.0, adam_beta1 = 0.9, adam_beta2 = 0.999,
          adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  ///< 0: no clipping
+  std::string optim = "adamw_torch_fused";
   std::string lr_scheduler_type = "linear";
   ConfigTree lr_scheduler_kwargs;  ///< null: none
   double warmup_steps = 0.0;       ///< below 1: a share of all steps (warmup_ratio ends here too)

@@ -10,6 +10,7 @@
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
 
@@ -46,11 +47,9 @@ struct ResolvedConfig {
       false;  ///< checkpoints and the final model have the weights in the working precision
 
   // optimizer
-  double learning_rate = 5e-5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0;
-  bool decay_groups =
-      true;  ///< false: every parameter decays (a DeepSpeed "optimizer" section has one group)
-  bool adam_l2 = false;
-  bool bias_correction = true;
+  double learning_rate = 5e-5;
+  /// One parameter group with a DeepSpeed "optimizer" section; else matrices decay, others do not.
+  optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   double max_grad_norm = 1.0;  ///< 0: no clipping
 
   /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null:

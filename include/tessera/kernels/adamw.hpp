@@ -1,9 +1,9 @@
 #pragma once
-/// The optimizer's kernels: gradient statistics and the fused AdamW step over a rank's partition.
+/// The fused AdamW update of a rank's partition.
 
 #include <vector>
 
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/step_decision.hpp"
 
 namespace tessera::kernels {
 
@@ -18,12 +18,6 @@ struct AdamWSegment {
   std::int64_t numel = 0;
   double learning_rate = 0.0;
   double weight_decay = 0.0;
-};
-
-/// What is decided about a step where its kernels run. A device reads it in one access.
-struct alignas(16) StepControl {
-  double gradient_factor = 1.0;
-  std::int32_t skip = 0;  ///< not 0: weights and moments stay as they are
 };
 
 /// One step for all segments:  g = gradient * gradient_factor (unscale and clip in one), then
@@ -47,19 +41,8 @@ struct AdamWStep {
   double gradient_factor = 1.0;
   /// In memory of the queue's space (memory::memory_space_of), read when the kernels run and then
   /// used instead of gradient_factor, with the same bits; it stays there until they have run.
-  StepControl const* control = nullptr;
+  GradientControl const* control = nullptr;
 };
 void adamw(Queue& q, AdamWStep const& step);
-
-struct GradientRun {
-  void const* data = nullptr;
-  std::int64_t numel = 0;
-};
-/// sums[0] = sum of the squares of all elements of all runs; sums[1] = 1 when one is not finite,
-/// else 0. Both in double, in memory of the queue's space: nothing is read by the host. Partial
-/// sums over fixed blocks, added in order: the same bits for the same numbers of elements, on a
-/// device other ones than on the host. All calls of a process on streams share their workspace:
-/// events must order them if the streams differ.
-void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs, Dtype dtype);
 
 }  // namespace tessera::kernels

@@ -1,8 +1,8 @@
 #pragma once
 /// Who owns which element: a value, computed without communication, the same on every rank.
 ///
-/// A unit's parameters stand one after the other in a flat buffer, each at a multiple of
-/// `alignment` elements; the buffer is padded to ranks * shard elements and rank r owns [r * shard,
+/// A flat buffer holds a unit's parameters one after the other, each at a multiple of `alignment`
+/// elements; the buffer is padded to ranks * shard elements and rank r owns [r * shard,
 /// (r + 1) * shard). A rank's shards of all units, one after the other in unit order, are its
 /// partition.  Rajbhandari et al., "ZeRO", SC'20, section 5.
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/memory/param_provider.hpp"
+#include "tessera/optim/optimizer_spec.hpp"
 
 namespace tessera::zero {
 
@@ -43,6 +44,10 @@ struct ShardExtent {
   bool operator==(ShardExtent const&) const = default;
 };
 
+/// Shape of a state of @p extent of a parameter with @p shape: its rows are the first dimension,
+/// its columns all others.
+std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape, optim::Extent extent);
+
 class PartitionPlan {
  public:
   static constexpr std::int64_t default_alignment =
@@ -66,8 +71,12 @@ class PartitionPlan {
   std::int64_t padded_count() const { return partition_numel_ * ranks_; }
   std::int64_t largest_unit() const;  ///< padded elements of the largest unit
 
-  /// Runs that @p rank owns, in partition order; padding is in none.
+  /// Runs that @p rank owns, in partition order, without padding.
   std::vector<ShardExtent> extents(int rank) const;
+
+  /// The partition of a state of @p extent: the same units and parameters, with the shapes that the
+  /// state has, cut over the ranks by the same rule.
+  PartitionPlan of_extent(optim::Extent extent) const;
 
   bool operator==(PartitionPlan const&) const = default;
 

@@ -121,7 +121,7 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
 
 /// Elements of the rank's shards that belong to no parameter.
 void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& pieces,
-                   zero::Engine::StateView const& view) {
+                   zero::StateView const& view) {
   std::vector<std::int64_t> end(plan.units().size(), 0);  // of what is taken so far, per unit
   auto const clear = [&](int u, std::int64_t from, std::int64_t to) {
     if (from < to)

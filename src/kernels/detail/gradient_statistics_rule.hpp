@@ -13,14 +13,14 @@
 namespace tessera::kernels::detail {
 
 /// partial[block] = sum over the block of in[i]^2 in double. Thirty-two running sums, element i
-/// goes to sum i mod 32, added pairwise at the end: the order is fixed and the loop vectorises. The
+/// goes to sum i mod 32, added pairwise at the end: the order is fixed and the loop vectorizes. The
 /// square of any finite fp32 is finite in double, and so is the sum of 2^63 of them: the sum is
 /// finite exactly when every element is.
 template <class T>
 struct SumOfSquares {
   static constexpr int lanes = 32;
   static constexpr int chunk =
-      256;  ///< widened before it is summed: both in one loop vectorise badly for 16-bit elements
+      256;  ///< widened before it is summed: both in one loop vectorize badly for 16-bit elements
   static constexpr int ahead =
       1024;  ///< prefetch distance in elements (docs/reference/performance.md)
   double* partial;

@@ -1,18 +1,20 @@
+#include "detail/gathered_weights.hpp"
+
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "detail/buffer_pool.hpp"
 #include "detail/comm_buffer.hpp"
-#include "detail/slot_pool.hpp"
 #include "detail/unit_views.hpp"
-#include "detail/weight_store.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::zero::detail {
 namespace {
 
-/// A released unit that is needed again within so many acquisitions stays, whatever the limits say.
+/// A released unit that is acquired again within this many acquisitions stays gathered, regardless
+/// of the limits.
 constexpr std::size_t imminent = 2;
 
 class GatheredWeights final : public WeightStore {
@@ -25,23 +27,23 @@ class GatheredWeights final : public WeightStore {
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0) {}
 
-  void announce(std::vector<int> acquisitions) override {
+  void set_prefetch_order(std::vector<int> acquisitions) override {
     order_ = std::move(acquisitions);
     next_ = 0;
     for (int u = 0; u < static_cast<int>(gathered_.size()); ++u)
       if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
-    fetch_ahead();
+    prefetch();
   }
 
   memory::WeightLease acquire(int unit, memory::Queue& compute) override {
     ++next_;
     if (!state(unit)) fetch(unit);
     ++state(unit)->leases;
-    fetch_ahead();
+    prefetch();
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
     auto const views =
-        parameter_views(context_.plan.unit(unit), g.slot.data.data(), shards_.dtype());
+        parameter_views(context_.plan.unit(unit), g.buffer.data.data(), shards_.dtype());
     return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
   }
 
@@ -49,8 +51,8 @@ class GatheredWeights final : public WeightStore {
     return shards_.at(context_.plan.unit(unit).partition_offset);
   }
 
-  /// What was gathered before is stale; the next pass gathers again.
-  void publish(int unit) override {
+  /// Gathered copies of the unit are stale now; the next pass gathers it again.
+  void all_gather_updated(int unit) override {
     if (state(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
   }
@@ -58,14 +60,14 @@ class GatheredWeights final : public WeightStore {
   void prepare_update() override {
     for (auto& g : gathered_) {
       if (!g) continue;
-      TESSERA_VALIDATE(g->leases == 0, InternalError,
-                       "weights are to be updated while a lease of them is out; end leases before "
-                       "the optimizer step");
+      TESSERA_VALIDATE(
+          g->leases == 0, InternalError,
+          "unit is updated while it is leased; release leases before the optimizer step");
       std::exchange(g->arriving, {}).order_before(context_.compute);
     }
   }
 
-  void settle() override {
+  void synchronize() override {
     for (auto& g : gathered_)
       if (g) context_.comm.wait(std::exchange(g->arriving, {}));
   }
@@ -75,7 +77,7 @@ class GatheredWeights final : public WeightStore {
 
  private:
   struct Gathered {
-    SlotPool::Slot slot;
+    BufferPool::Entry buffer;
     comm::Pending arriving;  ///< last piece of the all-gather, until the compute queue waits for it
     int leases = 0;
   };
@@ -89,13 +91,13 @@ class GatheredWeights final : public WeightStore {
     auto const shard = shards_.view(layout.partition_offset, layout.shard_numel);
     for (auto const& blocks :
          cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-      g.arriving = context_.comm.all_gather(shard, g.slot.data, blocks, g.slot.ready);
+      g.arriving = context_.comm.all_gather(shard, g.buffer.data, blocks, g.buffer.ready);
     state(unit) = std::move(g);
     live_numel_ += layout.padded_numel;
   }
 
-  /// Visits the units of the coming acquisitions, each once, as visit(unit, acquisitions until
-  /// then), until it says stop.
+  /// Calls visit(unit, acquisitions until then) once for each unit of the coming acquisitions,
+  /// until it returns false.
   template <class Visit>
   void look_ahead(Visit visit) {
     ++glance_;
@@ -106,9 +108,9 @@ class GatheredWeights final : public WeightStore {
     }
   }
 
-  /// Starts gathers in the announced order while what waits ahead fits the prefetch bucket (one
-  /// unit always may) and all gathered units fit max_live_parameters.
-  void fetch_ahead() {
+  /// Prefetches the following units up to prefetch_bucket_size, always at least one, while all
+  /// gathered units fit max_live_parameters.
+  void prefetch() {
     std::int64_t ahead = 0;
     look_ahead([&](int unit, std::size_t) {
       if (state(unit) && state(unit)->leases > 0) return true;
@@ -121,8 +123,8 @@ class GatheredWeights final : public WeightStore {
     });
   }
 
-  /// Whether a unit without leases is worth its memory: it is needed within two acquisitions, or
-  /// would be fetched ahead anyway.
+  /// Whether a unit without leases stays gathered: it is acquired again within two acquisitions, or
+  /// would be prefetched anyway.
   bool stays(int unit) {
     bool found = false;
     std::int64_t ahead = 0;
@@ -147,20 +149,19 @@ class GatheredWeights final : public WeightStore {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
 #ifdef TESSERA_ASSERTIONS
-    kernels::fill(
-        compute, g.slot.data,
-        std::numeric_limits<float>::quiet_NaN());  // who reads after its lease shall see it
+    kernels::fill(compute, g.buffer.data,
+                  std::numeric_limits<float>::quiet_NaN());  // a read after the lease shows
 #endif
-    pool_.give_back(g.slot, compute.record());
+    pool_.give_back(g.buffer, compute.record());
     live_numel_ -= numel(unit);
     state(unit).reset();
   }
 
   StoreContext context_;
   CommBuffer shards_;
-  SlotPool pool_;
+  BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
-  std::vector<int> order_;  ///< announced acquisitions
+  std::vector<int> order_;  ///< prefetch order of the pass
   std::size_t next_ = 0;    ///< the next one's place in order_
   std::int64_t live_numel_ = 0;
   std::vector<int> seen_;  ///< the glance that last met a unit

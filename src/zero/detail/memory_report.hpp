@@ -1,13 +1,16 @@
 #pragma once
+/// The memory that the model states need by the formula of the ZeRO paper.
+
 #include "detail/stage_rules.hpp"
 
 namespace tessera::zero::detail {
 
-/// Bytes of the model states that one rank needs:  P (w_s/n_w + g/n_g + (master + 8)/n_o), where
-/// w_s, g are the bytes of a weight and of a kept gradient, master is 4 beside 16-bit weights and 0
-/// when the weights are fp32 (they are the master), 8 the two moments, and n_x is the number of
-/// ranks where the stage shards x, else 1. With 16-bit weights and gradients: 16 P, 4 P + 12 P/N,
-/// 2 P + 14 P/N, 16 P/N.  Rajbhandari et al., "ZeRO", SC'20, section 3.1 and 5.
+/// Bytes per rank:  P (w / n_w + g / n_g + (m + s) / n_o), where P is the number of parameters, w
+/// and g are the bytes of a weight and of a gradient, m those of a separate master weight (4 with
+/// 16-bit weights, else 0), s the sum of bytes over the optimizer's states, and n_x is the number
+/// of ranks where the stage shards x, else 1. States that are not element-wise add their own number
+/// of values. Rajbhandari et al., "ZeRO", SC'20, section 3.1 and 5: with AdamW (s = 8) and 16-bit
+/// weights and gradients the stages 0 to 3 need 16 P, 4 P + 12 P/N, 2 P + 14 P/N and 16 P/N bytes.
 std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan);
 

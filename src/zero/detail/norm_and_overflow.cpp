@@ -3,7 +3,7 @@
 namespace tessera::zero::detail {
 namespace {
 
-memory::Buffer verdict_buffer(char const* name, memory::MemorySpace space) {
+memory::Buffer decision_buffer(char const* name, memory::MemorySpace space) {
   return {name, memory::Purpose::workspace, sizeof(kernels::StepDecision), space};
 }
 
@@ -12,29 +12,29 @@ memory::Buffer verdict_buffer(char const* name, memory::MemorySpace space) {
 NormAndOverflow::NormAndOverflow(StoreContext const& context)
     : context_(context),
       sums_(context.comm, "sums of squared gradients", memory::Purpose::workspace, Dtype::fp64, 2),
-      formed_(verdict_buffer("verdict on a step", memory::memory_space_of(context.compute))) {
+      decision_(decision_buffer("step decision", memory::memory_space_of(context.compute))) {
   if (memory::memory_space_of(context.compute) == memory::MemorySpace::device)
-    arrived_ = verdict_buffer("verdict on a step, read back", memory::MemorySpace::pinned);
+    read_back_ = decision_buffer("step decision, read back", memory::MemorySpace::pinned);
 }
 
-void NormAndOverflow::form(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
-                           kernels::GradientLimits const& rule) {
-  auto& compute = context_.compute;
+void NormAndOverflow::compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
+                              kernels::GradientLimits const& limits) {
+  auto& queue = context_.compute;
   auto* const sums = static_cast<double*>(sums_.at(0));
-  kernels::gradient_statistics(compute, sums, shards, dtype);
-  summed_ = context_.comm.all_reduce(sums_.view(0, 2), comm::ReduceOp::sum, compute.record());
-  summed_.order_before(compute);
-  kernels::compute_norm_and_overflow(compute, formed(), sums, rule);
-  if (arrived_.data())
-    memory::copy(compute, arrived_.data(), formed_.data(), sizeof(kernels::StepDecision));
-  known_ = compute.record();
+  kernels::gradient_statistics(queue, sums, shards, dtype);
+  sums_complete_ = context_.comm.all_reduce(sums_.view(0, 2), comm::ReduceOp::sum, queue.record());
+  sums_complete_.order_before(queue);
+  kernels::compute_norm_and_overflow(queue, decision(), sums, limits);
+  if (read_back_.data())
+    memory::copy(queue, read_back_.data(), decision_.data(), sizeof(kernels::StepDecision));
+  computed_ = queue.record();
 }
 
 kernels::StepDecision NormAndOverflow::read() const {
-  context_.comm.wait(summed_);
-  known_.wait("the verdict on a step's gradients", compute_deadline);
-  return *static_cast<kernels::StepDecision const*>(arrived_.data() ? arrived_.data()
-                                                                    : formed_.data());
+  context_.comm.wait(sums_complete_);
+  computed_.wait("the gradient norm and overflow flag", compute_deadline);
+  return *static_cast<kernels::StepDecision const*>(read_back_.data() ? read_back_.data()
+                                                                      : decision_.data());
 }
 
 }  // namespace tessera::zero::detail

@@ -1,10 +1,11 @@
 #pragma once
-/// The verdict on a step's gradients: the same bits on every rank and in every stage, formed on the
-/// compute queue. On a device the host learns it while the update that depends on it is already
-/// under way.
+/// The gradient norm and the overflow flag of a step: the same bits on every rank and in every
+/// stage, computed on the compute queue. On a device the host reads them after the update that
+/// depends on them is enqueued.
 
 #include "detail/comm_buffer.hpp"
 #include "detail/weight_store.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/step_decision.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -15,26 +16,26 @@ class NormAndOverflow {
   /// Collective.
   explicit NormAndOverflow(StoreContext const& context);
 
-  /// Each rank looks at its own shards (@p shards), also where it holds everything. Collective.
-  void form(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
-            kernels::GradientLimits const& rule);
-  /// Where the update's kernels read it.
-  kernels::StepControl const* control() const { return &formed()->control; }
-  /// On the host read() takes no time: what it forbids need not be begun. Equal on all ranks.
-  bool is_known_at_once() const { return !arrived_.data(); }
+  /// Each rank reads its own shards (@p shards), also where it holds all gradients. Collective.
+  void compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
+               kernels::GradientLimits const& limits);
+  /// In the memory where the update's kernels read it.
+  kernels::GradientControl const* control() const { return &decision()->control; }
+  /// read() does not wait, so that a skipped update need not be enqueued. Equal on all ranks.
+  bool is_on_host() const { return !read_back_.data(); }
   /// Blocks the host. @throws PeerLostError when a rank is missing
   kernels::StepDecision read() const;
 
  private:
-  kernels::StepDecision* formed() const {
-    return static_cast<kernels::StepDecision*>(formed_.data());
+  kernels::StepDecision* decision() const {
+    return static_cast<kernels::StepDecision*>(decision_.data());
   }
 
   StoreContext context_;
-  CommBuffer sums_;                  ///< [2] fp64, see kernels::gradient_statistics
-  memory::Buffer formed_, arrived_;  ///< arrived_: pinned, on a device only
-  comm::Pending summed_;
-  memory::Event known_;
+  CommBuffer sums_;                      ///< [2] fp64, see kernels::gradient_statistics
+  memory::Buffer decision_, read_back_;  ///< read_back_: pinned, on a device only
+  comm::Pending sums_complete_;
+  memory::Event computed_;
 };
 
 }  // namespace tessera::zero::detail

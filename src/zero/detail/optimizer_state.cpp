@@ -1,92 +1,121 @@
 #include "detail/optimizer_state.hpp"
 
-#include <cmath>
+#include <algorithm>
 
+#include "detail/group_runs.hpp"
 #include "detail/unit_views.hpp"
 
 namespace tessera::zero::detail {
 namespace {
 
-memory::Buffer state_buffer(std::string name, memory::Purpose purpose, std::int64_t numel,
-                            memory::MemorySpace space) {
-  return {std::move(name), purpose, static_cast<std::size_t>(numel) * sizeof(float), space};
-}
-
 void* offset(void* base, Dtype dtype, std::int64_t elements) {
   return static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size_of(dtype);
+}
+
+/// The plan itself for element-wise states.
+std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::Extent extent) {
+  if (extent == optim::Extent::elementwise) return {std::shared_ptr<PartitionPlan const>(), &plan};
+  return std::make_shared<PartitionPlan const>(plan.of_extent(extent));
 }
 
 }  // namespace
 
 OptimizerState::OptimizerState(StoreContext const& context, StageRules const& rules,
-                               WeightStore& weights, GradientFlow& gradients)
+                               WeightStore& weights, GradientFlow& gradients,
+                               optim::Optimizer const& optimizer, PlaceState const& place)
     : context_(context),
       rules_(rules),
       weights_(weights),
       gradients_(gradients),
-      space_(memory::memory_space_of(context.compute)),
-      master_(state_buffer("master weights", memory::Purpose::master_weights,
-                           rules.separate_master ? context.ownership.state_numel() : 0, space_)),
-      exp_avg_(state_buffer("exp_avg", memory::Purpose::optimizer_state,
-                            context.ownership.state_numel(), space_)),
-      exp_avg_sq_(state_buffer("exp_avg_sq", memory::Purpose::optimizer_state,
-                               context.ownership.state_numel(), space_)) {
-  for (int u = 0; u < static_cast<int>(context.plan.units().size()); ++u)
-    segments_.push_back(segments_of(u));
+      optimizer_(optimizer) {
+  states_.push_back(make_state({optim::master_weights_name}, memory::Purpose::master_weights,
+                               rules.separate_master, place));
+  for (auto const& spec : optimizer.spec().states)
+    states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
+  check_placements();
+  for (int u = 0; u < unit_count(); ++u) segments_.push_back(segments_of(u));
 }
 
-float* OptimizerState::master(int unit) const {
-  return rules_.separate_master ? at(master_, unit) : static_cast<float*>(weights_.region(unit));
+OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
+                                                 memory::Purpose purpose, bool is_allocated,
+                                                 PlaceState const& place) const {
+  StatePlacement const usual{memory::memory_space_of(context_.compute), &context_.compute};
+  State state{spec, plan_of(context_.plan, spec.extent), place ? place(spec) : usual, {}, {}};
+  std::int64_t const numel = is_allocated ? ownership(state).state_numel() : 0;
+  state.buffer = {spec.name, purpose, static_cast<std::size_t>(numel) * size_of(spec.dtype),
+                  state.placement.space};
+  return state;
 }
 
-std::vector<kernels::AdamWSegment> OptimizerState::segments_of(int unit) const {
+void OptimizerState::check_placements() const {
+  auto const space = memory::memory_space_of(context_.compute);
+  for (auto const& state : states_) {
+    TESSERA_VALIDATE(state.spec.dtype == Dtype::fp32, InternalError, "state ", state.spec.name,
+                     " has dtype ", name_of(state.spec.dtype), "; checkpoints hold fp32 states");
+    TESSERA_VALIDATE(state.placement.queue == states_[0].placement.queue, InternalError, "state ",
+                     state.spec.name,
+                     " and the master weights have different queues; one kernel "
+                     "updates both, place them on one queue");
+    TESSERA_VALIDATE(
+        state.placement.space == space && memory::memory_space_of(*state.placement.queue) == space,
+        InternalError, "state ", state.spec.name,
+        " is in another memory space than its gradients; the update reads both, place it in the "
+        "compute queue's memory space");
+  }
+}
+
+Ownership OptimizerState::ownership(State const& state) const {
+  return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated};
+}
+
+void* OptimizerState::region(std::size_t index, int unit) const {
+  auto const& state = states_[index];
+  if (index == master_weights && !rules_.separate_master) return weights_.region(unit);
+  return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
+}
+
+float* OptimizerState::shard(std::size_t index, int unit) const {
+  return static_cast<float*>(region(index, unit)) + ownership(states_[index]).shard_offset(unit);
+}
+
+optim::Segments OptimizerState::segments_of(int unit) const {
   std::int64_t const begin = context_.ownership.begin(unit),
                      end = begin + context_.ownership.numel(unit);
-  std::vector<kernels::AdamWSegment> out;
-  for (auto const& run : decay_runs(context_.plan.unit(unit), begin, end)) {
-    std::int64_t const o = run.begin - begin;
-    kernels::AdamWSegment s;
-    s.master = master(unit) + o;
-    s.exp_avg = at(exp_avg_, unit) + o;
-    s.exp_avg_sq = at(exp_avg_sq_, unit) + o;
-    s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, o);
+  optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
+  for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
+    std::int64_t const at = run.begin - begin;
+    optim::Segment s;
+    s.master = static_cast<float*>(region(master_weights, unit)) + at;
+    for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
+      bool const is_flat = spec(k).extent == optim::Extent::elementwise;
+      s.states.push_back(offset(region(k, unit), spec(k).dtype, is_flat ? at : 0));
+    }
+    s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, at);
     s.weights_out =
-        rules_.separate_master ? offset(weights_.region(unit), context_.config.dtype, o) : nullptr;
+        rules_.separate_master ? offset(weights_.region(unit), context_.config.dtype, at) : nullptr;
     s.numel = run.numel;
-    bool const decays = run.decays || !context_.config.decay_groups;
-    s.weight_decay = decays ? context_.config.weight_decay : 0.0;
-    out.push_back(s);
+    s.group = run.group;
+    s.parameters = std::move(run.parameters);
+    out.list.push_back(std::move(s));
   }
   return out;
 }
 
 std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
   std::vector<kernels::GradientRun> runs;
-  for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u)
+  for (int u = 0; u < unit_count(); ++u)
     runs.push_back(
         {offset(gradients_.region(u), rules_.gradient_dtype, context_.ownership.shard_offset(u)),
          context_.plan.unit(u).shard_numel});
   return runs;
 }
 
-void OptimizerState::update(int unit, std::int64_t t, double learning_rate,
-                            kernels::StepControl const* control) const {
-  auto const& c = context_.config;
-  kernels::AdamWStep step;
-  step.segments = segments_[static_cast<std::size_t>(unit)];
-  for (auto& s : step.segments) s.learning_rate = learning_rate;
-  step.gradient_dtype = rules_.gradient_dtype;
-  step.weights_dtype = c.dtype;
-  step.beta1 = c.beta1;
-  step.beta2 = c.beta2;
-  step.epsilon = c.epsilon;
-  if (c.bias_correction) {
-    step.bias_correction1 = 1.0 - std::pow(c.beta1, static_cast<double>(t));
-    step.bias_correction2 = 1.0 - std::pow(c.beta2, static_cast<double>(t));
-  }
-  step.adam_l2 = c.adam_l2;
-  step.control = control;
-  if (!step.segments.empty()) kernels::adamw(context_.compute, step);
+void OptimizerState::update(int unit, optim::StepControl const& control) const {
+  auto& queue = *states_[master_weights].placement.queue;
+  bool const is_compute = &queue == &context_.compute;
+  if (!is_compute) queue.wait(context_.compute.record());
+  optimizer_.update(queue, segments_[static_cast<std::size_t>(unit)], control);
+  if (!is_compute) context_.compute.wait(queue.record());
 }
 
 void OptimizerState::round_weights(int unit) const {
@@ -95,69 +124,69 @@ void OptimizerState::round_weights(int unit) const {
   void* const weights =
       offset(weights_.region(unit), context_.config.dtype, context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}},
-                memory::TensorView{master_shard(unit), Dtype::fp32, {n}});
+                memory::TensorView{shard(master_weights, unit), Dtype::fp32, {n}});
 }
 
-float* OptimizerState::shard(Part part, int unit) const {
-  switch (part) {
-    case Part::master:
-      return master_shard(unit);
-    case Part::exp_avg:
-      return exp_avg_shard(unit);
-    case Part::exp_avg_sq:
-      return exp_avg_sq_shard(unit);
-  }
-  return nullptr;
+bool OptimizerState::has_host_copies() const {
+  return std::any_of(states_.begin(), states_.end(), [](State const& state) {
+    return state.placement.space == memory::MemorySpace::device;
+  });
 }
 
-std::vector<float*> OptimizerState::host_shards(Part part) {
-  auto& mirror = mirrors_[static_cast<std::size_t>(part)];
-  bool const mirrored = space_ == memory::MemorySpace::device;
-  if (mirrored && mirror.bytes() == 0)
-    mirror = state_buffer("host copy of a shard", memory::Purpose::data,
-                          context_.plan.partition_numel(), memory::MemorySpace::host);
+std::vector<float*> OptimizerState::host_shards(std::size_t index) {
+  auto& state = states_[index];
+  bool const is_copy = state.placement.space == memory::MemorySpace::device;
+  if (is_copy && state.host_copy.bytes() == 0)
+    state.host_copy = {"host copy of a state", memory::Purpose::data,
+                       static_cast<std::size_t>(state.plan->partition_numel()) * sizeof(float),
+                       memory::MemorySpace::host};
   std::vector<float*> out;
-  for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u)
-    out.push_back(mirrored
-                      ? static_cast<float*>(mirror.data()) + context_.plan.unit(u).partition_offset
-                      : shard(part, u));
+  for (int u = 0; u < unit_count(); ++u)
+    out.push_back(is_copy ? static_cast<float*>(state.host_copy.data()) +
+                                state.plan->unit(u).partition_offset
+                          : shard(index, u));
   return out;
 }
 
-void OptimizerState::copy_shards(Part part, Direction direction) {
-  if (space_ != memory::MemorySpace::device) return;
-  auto const host = host_shards(part);
-  for (std::size_t u = 0; u < host.size(); ++u) {
-    auto const bytes =
-        static_cast<std::size_t>(context_.plan.units()[u].shard_numel) * sizeof(float);
-    float* const device = shard(part, static_cast<int>(u));
+void OptimizerState::copy_shards(std::size_t index, Direction direction) {
+  auto& state = states_[index];
+  if (state.placement.space != memory::MemorySpace::device) return;
+  auto const host = host_shards(index);
+  auto& queue = *state.placement.queue;
+  for (int u = 0; u < unit_count(); ++u) {
+    auto const bytes = static_cast<std::size_t>(state.plan->unit(u).shard_numel) * sizeof(float);
+    float* const here = host[static_cast<std::size_t>(u)];
     if (direction == Direction::to_host)
-      memory::copy(context_.compute, host[u], device, bytes);
+      memory::copy(queue, here, shard(index, u), bytes);
     else
-      memory::copy(context_.compute, device, host[u], bytes);
+      memory::copy(queue, shard(index, u), here, bytes);
   }
-  context_.compute.record().wait("copies of the optimizer state", compute_deadline);
+  queue.record().wait("copies of the optimizer state", compute_deadline);
 }
 
 void OptimizerState::replicate(What what) const {
   if (!rules_.reduces || !context_.ownership.replicated) return;
   auto const after = context_.compute.record();
   comm::Pending last;
-  auto const gather = [&](memory::Buffer const& state) {
-    for (int u = 0; u < static_cast<int>(context_.plan.units().size()); ++u) {
-      auto const& layout = context_.plan.unit(u);
-      memory::TensorView const whole(at(state, u), Dtype::fp32, {layout.padded_numel});
+  std::size_t const count = what == What::master_weights ? master_weights + 1 : states_.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    auto const& state = states_[k];
+    if (state.buffer.bytes() == 0) continue;
+    for (int u = 0; u < unit_count(); ++u) {
+      auto const& layout = state.plan->unit(u);
+      memory::TensorView const all(region(k, u), state.spec.dtype, {layout.padded_numel});
       for (auto const& blocks :
            cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-        last = context_.comm.all_gather(whole, blocks, after);
+        last = context_.comm.all_gather(all, blocks, after);
     }
-  };
-  if (rules_.separate_master) gather(master_);
-  if (what == What::masters_and_moments) {
-    gather(exp_avg_);
-    gather(exp_avg_sq_);
   }
   context_.comm.wait(last);
+}
+
+std::size_t OptimizerState::state_bytes() const {
+  std::size_t sum = 0;
+  for (auto const& state : states_) sum += state.buffer.bytes();
+  return sum - master_bytes();
 }
 
 }  // namespace tessera::zero::detail

@@ -1,77 +1,84 @@
 #pragma once
-/// fp32 masters and AdamW moments of the region that this rank updates, and the update itself.
+/// Master weights and optimizer states of the region that this rank updates: a list of flat
+/// buffers, each in a memory space and with a queue of its own choice.
 
-#include <array>
 #include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "detail/gradient_flow.hpp"
-#include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::zero::detail {
 
 class OptimizerState {
  public:
+  /// @param place chooses memory space and queue of each state; empty: those of the compute queue
   OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights,
-                 GradientFlow& gradients);
+                 GradientFlow& gradients, optim::Optimizer const& optimizer,
+                 PlaceState const& place = {});
 
-  /// This rank's shard of each unit: in the weights themselves when they are fp32, else separate.
-  float* master_shard(int unit) const {
-    return master(unit) + context_.ownership.shard_offset(unit);
-  }
-  float* exp_avg_shard(int unit) const {
-    return at(exp_avg_, unit) + context_.ownership.shard_offset(unit);
-  }
-  float* exp_avg_sq_shard(int unit) const {
-    return at(exp_avg_sq_, unit) + context_.ownership.shard_offset(unit);
-  }
+  /// States are numbered as in OptimizerSpec::state_names(): 0 is the master weights.
+  std::size_t count() const { return states_.size(); }
+  optim::StateSpec const& spec(std::size_t state) const { return states_[state].spec; }
+  PartitionPlan const& plan(std::size_t state) const { return *states_[state].plan; }
+  static constexpr std::size_t master_weights = 0;
 
-  /// This rank's shard of each unit in host memory: the state itself on the host; a copy when the
-  /// state is on a device, which copy_shards() brings up to date and back. The copy is made when
-  /// first asked for and kept.
-  enum class Part { master, exp_avg, exp_avg_sq };
-  enum class Direction { to_host, to_device };
-  std::vector<float*> host_shards(Part part);
-  bool has_mirrors() const { return space_ == memory::MemorySpace::device; }
-  /// Blocks the host; nothing to do when the state is on the host.
-  void copy_shards(Part part, Direction direction);
+  /// This rank's shard of each unit in host memory: the state itself, or a copy of a state in
+  /// another memory space, which copy_shards() synchronizes. The copy is allocated by the first
+  /// call.
+  std::vector<float*> host_shards(std::size_t state);
+  enum class Direction { to_host, to_state };
+  /// Blocks the host. No effect on a state in host memory.
+  void copy_shards(std::size_t state, Direction direction);
+  /// Whether host_shards() gives copies of some state.
+  bool has_host_copies() const;
 
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
   Dtype gradient_dtype() const { return rules_.gradient_dtype; }
 
-  /// Updates @p unit on the compute queue as step @p t, as @p control says when the kernels run.
-  void update(int unit, std::int64_t t, double learning_rate,
-              kernels::StepControl const* control) const;
+  /// Enqueues the update of @p unit. Later work of the compute queue reads the new weights.
+  void update(int unit, optim::StepControl const& control) const;
 
-  /// Working weights of this rank's shard from its master.
+  /// Rounds this rank's shard of the master weights to the working weights, on the compute queue.
   void round_weights(int unit) const;
-  /// Brings every rank's part of the replicated state to all; nothing when the state is sharded.
-  /// Collective, blocks the host.
-  enum class What { masters, masters_and_moments };
+  /// All-gathers the replicated states; nothing when they are sharded. Collective, blocks the host.
+  enum class What { master_weights, all_states };
   void replicate(What what) const;
 
-  std::size_t master_bytes() const { return master_.bytes(); }
-  std::size_t moment_bytes() const { return exp_avg_.bytes() + exp_avg_sq_.bytes(); }
+  std::size_t master_bytes() const { return states_[master_weights].buffer.bytes(); }
+  std::size_t state_bytes() const;  ///< without the master weights
 
  private:
-  float* at(memory::Buffer const& state, int unit) const {
-    return static_cast<float*>(state.data()) + context_.ownership.state_offset(unit);
-  }
-  float* master(int unit) const;
-  float* shard(Part part, int unit) const;
-  std::vector<kernels::AdamWSegment> segments_of(int unit) const;
+  struct State {
+    optim::StateSpec spec;
+    std::shared_ptr<PartitionPlan const> plan;  ///< of its extent
+    StatePlacement placement;
+    memory::Buffer buffer;     ///< empty for master weights that are the working weights
+    memory::Buffer host_copy;  ///< of this rank's shards
+  };
+  State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
+                   PlaceState const& place) const;
+  void check_placements() const;
+  Ownership ownership(State const& state) const;
+  /// First value of the region of @p unit that this rank updates.
+  void* region(std::size_t state, int unit) const;
+  float* shard(std::size_t state, int unit) const;
+  optim::Segments segments_of(int unit) const;
+  int unit_count() const { return static_cast<int>(context_.plan.units().size()); }
 
   StoreContext context_;
   StageRules rules_;
   WeightStore& weights_;
   GradientFlow& gradients_;
-  memory::MemorySpace space_;  ///< where the compute queue's kernels want their operands
-  memory::Buffer master_, exp_avg_, exp_avg_sq_;
-  std::array<memory::Buffer, 3> mirrors_;
-  std::vector<std::vector<kernels::AdamWSegment>> segments_;  ///< per unit; the step adds rates
+  optim::Optimizer const& optimizer_;
+  std::vector<State> states_;
+  std::vector<optim::Segments> segments_;  ///< per unit
 };
 
 }  // namespace tessera::zero::detail

@@ -10,7 +10,7 @@
 namespace tessera::zero::detail {
 namespace {
 
-/// Reductions whose buffers are not handed out again yet: one is reduced while the next is filled.
+/// Reductions in flight: one buffer is reduced while the next is filled.
 constexpr std::size_t ring = 1;
 
 }  // namespace
@@ -19,11 +19,11 @@ Reducer::Reducer(StoreContext const& context)
     : context_(context),
       wire_("gradients on the wire", context.config.communication_dtype, context.comm) {}
 
-SlotPool::Slot Reducer::to_wire(memory::TensorView whole) {
-  auto slot = wire_.take(whole.numel());
-  context_.compute.wait(slot.ready);
-  kernels::cast(context_.compute, slot.data, whole);
-  return slot;
+BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
+  auto buffer = wire_.take(whole.numel());
+  context_.compute.wait(buffer.ready);
+  kernels::cast(context_.compute, buffer.data, whole);
+  return buffer;
 }
 
 void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out,
@@ -31,10 +31,10 @@ void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorV
   auto const& layout = context_.plan.unit(unit);
   auto in = whole;
   if (whole.dtype() != context_.config.communication_dtype) {
-    auto const slot = to_wire(whole);
+    auto const buffer = to_wire(whole);
     if (retire) retire(context_.compute.record());
-    in = slot.data;
-    retire = [this, slot](memory::Event done) { wire_.give_back(slot, std::move(done)); };
+    in = buffer.data;
+    retire = [this, buffer](memory::Event done) { wire_.give_back(buffer, std::move(done)); };
   }
   auto const after = context_.compute.record();
   comm::Pending last;
@@ -49,12 +49,12 @@ void Reducer::all_reduce(int unit, memory::TensorView whole) {
   auto data = whole;
   Retire retire;
   if (whole.dtype() != context_.config.communication_dtype) {
-    auto const slot = to_wire(whole);
-    data = slot.data;
-    retire = [this, slot, whole](memory::Event const& done) {
+    auto const buffer = to_wire(whole);
+    data = buffer.data;
+    retire = [this, buffer, whole](memory::Event const& done) {
       context_.compute.wait(done);
-      kernels::cast(context_.compute, whole, slot.data);
-      wire_.give_back(slot, context_.compute.record());
+      kernels::cast(context_.compute, whole, buffer.data);
+      wire_.give_back(buffer, context_.compute.record());
     };
   }
   auto const after = context_.compute.record();
@@ -70,19 +70,19 @@ void Reducer::all_reduce(int unit, memory::TensorView whole) {
 
 void Reducer::started(comm::Pending last, Retire retire) {
   last_ = last;
-  under_way_.push_back({std::move(last), std::move(retire)});
+  in_flight_.push_back({std::move(last), std::move(retire)});
   if (!context_.config.overlap_comm) context_.comm.wait(last_);
-  while (under_way_.size() > ring) retire_oldest();
+  while (in_flight_.size() > ring) retire_oldest();
 }
 
 void Reducer::retire_oldest() {
-  auto const oldest = std::move(under_way_.front());
-  under_way_.pop_front();
+  auto const oldest = std::move(in_flight_.front());
+  in_flight_.pop_front();
   if (oldest.retire) oldest.retire(oldest.last.event());
 }
 
 void Reducer::retire_all() {
-  while (!under_way_.empty()) retire_oldest();
+  while (!in_flight_.empty()) retire_oldest();
 }
 
 void Reducer::finish() {

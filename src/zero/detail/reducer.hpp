@@ -1,12 +1,12 @@
 #pragma once
-/// Sums unit buffers of gradients over the ranks: cast to the wire dtype, cut into buckets, at most
-/// one reduction under way while the next unit's gradients are computed.
+/// Sums unit buffers of gradients over the ranks: cast to the wire dtype and cut into buckets.
+/// At most one reduction is in flight while the next unit's gradients are computed.
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 
-#include "detail/slot_pool.hpp"
+#include "detail/buffer_pool.hpp"
 #include "detail/weight_store.hpp"
 
 namespace tessera::zero::detail {
@@ -15,8 +15,7 @@ class Reducer {
  public:
   explicit Reducer(StoreContext const& context);
 
-  /// What to do with the buffer of a reduction once it may be touched again, given the point from
-  /// which on.
+  /// Called with the event after which the buffer of a reduction may be written again.
   using Retire = std::function<void(memory::Event)>;
 
   /// out [shard] (+)= sum over ranks of this rank's region of @p whole [padded unit]; @p out may be
@@ -26,29 +25,29 @@ class Reducer {
   /// whole [padded unit] = sum over ranks.
   void all_reduce(int unit, memory::TensorView whole);
 
-  /// Hands back all buffers; whoever takes one again waits for its reduction.
+  /// Returns all buffers to the pool; the next take() of one waits for its reduction.
   void retire_all();
-  /// Lets the compute queue's later work use what every reduction of the step gives, and hands back
-  /// all buffers. Blocks the host where the host computes.
+  /// Orders the compute queue's later work after every reduction of the step, and returns all
+  /// buffers to the pool. Blocks the host when the compute queue runs on the host.
   void finish();
-  /// Blocks the host until every reduction is done, and hands back all buffers.
+  /// Blocks the host until every reduction has completed, and returns all buffers to the pool.
   void wait_all();
   std::size_t buffer_bytes() const { return wire_.bytes(); }
 
  private:
-  struct UnderWay {
+  struct InFlight {
     comm::Pending last;
     Retire retire;
   };
   void started(comm::Pending last, Retire retire);
   void retire_oldest();
-  /// The buffer as it goes over the wire, and how it is handed back.
-  SlotPool::Slot to_wire(memory::TensorView whole);
+  /// A copy of @p whole in the wire dtype.
+  BufferPool::Entry to_wire(memory::TensorView whole);
 
   StoreContext context_;
-  SlotPool wire_;
-  std::deque<UnderWay> under_way_;
-  comm::Pending last_;  ///< reductions run in order: the last one stands for all before it
+  BufferPool wire_;
+  std::deque<InFlight> in_flight_;
+  comm::Pending last_;  ///< reductions run in order, so waiting for the last one waits for all
 };
 
 }  // namespace tessera::zero::detail

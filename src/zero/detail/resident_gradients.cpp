@@ -1,14 +1,15 @@
+#include "detail/resident_gradients.hpp"
+
 #include "detail/comm_buffer.hpp"
-#include "detail/gradient_flow.hpp"
-#include "detail/gradients_in_work.hpp"
+#include "detail/gradient_staging.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
 
 namespace tessera::zero::detail {
 namespace {
 
-/// Kernels write straight into the whole buffer when its dtype is the working dtype; else into a
-/// unit-sized slot that is added to it when the unit is complete.
+/// Kernels write into the full buffer when its dtype is the working dtype; else into a staging
+/// buffer that is added to it when the unit is complete.
 class ResidentGradients final : public GradientFlow {
  public:
   ResidentGradients(StoreContext const& context, StageRules const& rules,
@@ -18,7 +19,7 @@ class ResidentGradients final : public GradientFlow {
         progress_(context.plan, units),
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
               context.plan.padded_count()),
-        in_work_(context, progress_, units.size()),
+        staging_(context, progress_, units.size()),
         reducer_(context) {}
 
   void begin_micro_step(MicroStep micro) override {
@@ -29,7 +30,7 @@ class ResidentGradients final : public GradientFlow {
 
   memory::GradientLease lease(int unit) override {
     bool const first = progress_.open(unit);
-    if (!direct()) return in_work_.lend(unit, first);
+    if (!direct()) return staging_.lend(unit, first);
     if (first && micro_.first) progress_.clear_untied(context_.compute, unit, whole(unit));
     return {parameter_views(context_.plan.unit(unit), whole(unit).data(), flat_.dtype()),
             !(first && micro_.first)};
@@ -37,7 +38,7 @@ class ResidentGradients final : public GradientFlow {
 
   void complete(int unit) override {
     progress_.complete(unit);
-    if (!direct()) add_slot(unit);
+    if (!direct()) add_staged(unit);
     if (!micro_.last || !rules_.reduces) return;
     if (rules_.shards_optimizer)
       reducer_.reduce_scatter(unit, whole(unit), shard(unit), false);
@@ -49,13 +50,13 @@ class ResidentGradients final : public GradientFlow {
     progress_.expect_all_complete();
     reducer_.finish();
   }
-  void settle() override { reducer_.wait_all(); }
+  void synchronize() override { reducer_.wait_all(); }
 
   void* region(int unit) const override {
     return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit));
   }
   std::size_t gradient_bytes() const override { return flat_.bytes(); }
-  std::size_t buffer_bytes() const override { return in_work_.bytes() + reducer_.buffer_bytes(); }
+  std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
 
  private:
   bool direct() const { return flat_.dtype() == context_.config.dtype; }
@@ -67,20 +68,20 @@ class ResidentGradients final : public GradientFlow {
                 context_.plan.unit(unit).shard_numel);
   }
 
-  void add_slot(int unit) {
-    auto const lent = in_work_.take(unit);
+  void add_staged(int unit) {
+    auto const lent = staging_.take(unit);
     if (micro_.first)
       kernels::cast(context_.compute, whole(unit), lent.data);
     else
       kernels::add(context_.compute, whole(unit), lent.data);
-    in_work_.give_back(lent, context_.compute.record());
+    staging_.give_back(lent, context_.compute.record());
   }
 
   StoreContext context_;
   StageRules rules_;
   UnitProgress progress_;
   CommBuffer flat_;
-  GradientsInWork in_work_;
+  GradientStaging staging_;
   Reducer reducer_;
   MicroStep micro_;
 };

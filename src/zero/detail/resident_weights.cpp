@@ -1,8 +1,9 @@
+#include "detail/resident_weights.hpp"
+
 #include <utility>
 
 #include "detail/comm_buffer.hpp"
 #include "detail/unit_views.hpp"
-#include "detail/weight_store.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -21,7 +22,7 @@ class ResidentWeights final : public WeightStore {
     }
   }
 
-  void announce(std::vector<int>) override {}
+  void set_prefetch_order(std::vector<int>) override {}
 
   memory::WeightLease acquire(int unit, memory::Queue& compute) override {
     order_before(unit, compute);
@@ -32,7 +33,7 @@ class ResidentWeights final : public WeightStore {
     return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit));
   }
 
-  void publish(int unit) override {
+  void all_gather_updated(int unit) override {
     auto const& layout = context_.plan.unit(unit);
     auto const whole = flat_.view(full_offset(context_.plan, unit), layout.padded_numel);
     auto const after = context_.compute.record();
@@ -45,7 +46,7 @@ class ResidentWeights final : public WeightStore {
     for (int u = 0; u < static_cast<int>(arriving_.size()); ++u) order_before(u, context_.compute);
   }
 
-  void settle() override {
+  void synchronize() override {
     for (auto& pending : arriving_) context_.comm.wait(std::exchange(pending, {}));
   }
 

@@ -1,8 +1,9 @@
+#include "detail/sharded_gradients.hpp"
+
 #include <utility>
 
 #include "detail/comm_buffer.hpp"
-#include "detail/gradient_flow.hpp"
-#include "detail/gradients_in_work.hpp"
+#include "detail/gradient_staging.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
 
@@ -17,7 +18,7 @@ class ShardedGradients final : public GradientFlow {
         progress_(context.plan, units),
         shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
                 context.plan.partition_numel()),
-        in_work_(context, progress_, units.size()),
+        staging_(context, progress_, units.size()),
         reducer_(context) {}
 
   void begin_micro_step(MicroStep micro) override {
@@ -28,35 +29,35 @@ class ShardedGradients final : public GradientFlow {
   }
 
   memory::GradientLease lease(int unit) override {
-    return in_work_.lend(unit, progress_.open(unit));
+    return staging_.lend(unit, progress_.open(unit));
   }
 
   void complete(int unit) override {
     progress_.complete(unit);
     auto const& layout = context_.plan.unit(unit);
-    auto const lent = in_work_.take(unit);
+    auto const lent = staging_.take(unit);
     reducer_.reduce_scatter(
         unit, lent.data, shards_.view(layout.partition_offset, layout.shard_numel), !micro_.first,
-        [this, lent](memory::Event done) { in_work_.give_back(lent, std::move(done)); });
+        [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); });
   }
 
   void finish() override {
     progress_.expect_all_complete();
     reducer_.finish();
   }
-  void settle() override { reducer_.wait_all(); }
+  void synchronize() override { reducer_.wait_all(); }
 
   void* region(int unit) const override {
     return shards_.at(context_.plan.unit(unit).partition_offset);
   }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
-  std::size_t buffer_bytes() const override { return in_work_.bytes() + reducer_.buffer_bytes(); }
+  std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
 
  private:
   StoreContext context_;
   UnitProgress progress_;
   CommBuffer shards_;
-  GradientsInWork in_work_;
+  GradientStaging staging_;
   Reducer reducer_;
   MicroStep micro_;
 };

@@ -41,15 +41,7 @@ void validate_optimizer(EngineConfig const& c) {
   TESSERA_VALIDATE(c.max_grad_norm >= 0.0 && std::isfinite(c.max_grad_norm), ConfigError,
                    "gradient_clipping is ", c.max_grad_norm,
                    "; use a positive norm, or 0 for none");
-  TESSERA_VALIDATE(c.beta1 >= 0.0 && c.beta1 < 1.0, ConfigError, "adam beta1 is ", c.beta1,
-                   "; it must lie in [0, 1)");
-  TESSERA_VALIDATE(c.beta2 >= 0.0 && c.beta2 < 1.0, ConfigError, "adam beta2 is ", c.beta2,
-                   "; it must lie in [0, 1)");
-  TESSERA_VALIDATE(c.epsilon > 0.0 && std::isfinite(c.epsilon), ConfigError, "adam epsilon is ",
-                   c.epsilon,
-                   "; it must be positive, or elements without a gradient divide by zero");
-  TESSERA_VALIDATE(c.weight_decay >= 0.0 && std::isfinite(c.weight_decay), ConfigError,
-                   "weight_decay is ", c.weight_decay, "; it must not be negative");
+  (void)optim::make_optimizer(c.optimizer);  // checks its values
   auto const& s = c.loss_scaler;
   TESSERA_VALIDATE(s.dynamic || (s.static_scale > 0.0 && std::isfinite(s.static_scale)),
                    ConfigError, "loss_scale is ", s.static_scale,

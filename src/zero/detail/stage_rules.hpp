@@ -1,5 +1,5 @@
 #pragma once
-/// What a ZeRO stage means, as data: the rest of the layer asks these values, never the stage
+/// The meaning of a ZeRO stage as values: the rest of the layer reads these, never the stage
 /// number.
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 namespace tessera::zero::detail {
 
 struct StageRules {
-  bool shards_weights = false;    ///< stage 3: weights are gathered for a lease
-  bool shards_gradients = false;  ///< stages 2, 3: reduce-scattered in every micro-step; else kept
-                                  ///< whole, reduced in the last
-  bool shards_optimizer = false;  ///< stages 1..3: masters and moments of the owned region only
-  bool reduces = false;           ///< there is more than one rank
-  Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that wait for the optimizer
-  bool separate_master = false;        ///< 16-bit weights; else the weights are the master
+  bool shards_weights = false;         ///< stage 3: weights are gathered for a lease
+  bool shards_gradients = false;       ///< stages 2, 3: reduce-scattered in every micro-step; else
+                                       ///< complete, reduced in the last
+  bool shards_optimizer = false;       ///< stages 1..3: master weights and states of the shard only
+  bool reduces = false;                ///< there is more than one rank
+  Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
+  bool separate_master = false;        ///< 16-bit weights; fp32 weights are their own master
 };
 
-/// One rank owns everything, so every stage is the same there and nothing is moved.
+/// A single rank owns every element: all stages are the same there and no data moves.
 StageRules rules_for(EngineConfig const& config, int ranks);
 
 /// @throws ConfigError naming the setting, its value and what it may be
 void validate(EngineConfig const& config);
 
-/// The region of a unit that this rank updates, and where it stands in the rank's flat state: the
-/// whole unit when the optimizer is replicated, else the rank's shard.
+/// The region of a unit that this rank updates, and its offset in the rank's flat state: the
+/// complete unit when the optimizer is replicated, else the rank's shard.
 struct Ownership {
   PartitionPlan const* plan = nullptr;
   int rank = 0;
@@ -46,7 +46,7 @@ struct Ownership {
   std::int64_t shard_offset(int unit) const { return shard_begin(unit) - begin(unit); }
 };
 
-/// Offset of a unit in a buffer that holds all units whole, one after the other.
+/// Offset of a unit in a buffer that holds all units in full, one after the other.
 inline std::int64_t full_offset(PartitionPlan const& plan, int unit) {
   return plan.unit(unit).partition_offset * plan.ranks();
 }

@@ -39,16 +39,16 @@ void UnitProgress::begin_micro_step() {
 bool UnitProgress::open(int unit) {
   TESSERA_VALIDATE(state(unit) != State::complete, InternalError, "gradients of unit ",
                    plan_->unit(unit).name,
-                   " are asked for after they were declared complete in the same micro-step");
+                   " are requested after gradient_complete() in the same micro-step; call "
+                   "gradient_complete() last");
   return std::exchange(state(unit), State::open) == State::untouched;
 }
 
 void UnitProgress::complete(int unit) {
   TESSERA_VALIDATE(state(unit) == State::open, InternalError, "gradients of unit ",
-                   plan_->unit(unit).name, " are declared complete, but ",
-                   state(unit) == State::complete
-                       ? "were so already in this micro-step"
-                       : "nothing was written to them in this micro-step");
+                   plan_->unit(unit).name, " cannot be completed: gradient_complete() was called ",
+                   state(unit) == State::complete ? "twice in this micro-step"
+                                                  : "before gradient() in this micro-step");
   state(unit) = State::complete;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// What every gradient flow keeps per unit: whether contributions of this micro-step are there, and
-/// which elements no kernel will overwrite.
+/// Per unit: the progress of its gradients in this micro-step, and which elements no kernel
+/// overwrites.
 
 #include <vector>
 
@@ -21,10 +21,10 @@ class UnitProgress {
   /// @throws InternalError naming the first unit that is not complete
   void expect_all_complete() const;
 
-  /// Zeroes what the first contribution may leave unwritten in a unit with tied parameters: those
-  /// that are not tied. The tied ones are written by every contributor.
+  /// Zeroes the untied parameters of a unit with tied ones: the first contributor may leave them
+  /// unwritten. Every contributor writes the tied parameters.
   void clear_untied(memory::Queue& compute, int unit, memory::TensorView whole) const;
-  /// Zeroes what belongs to no parameter, so that sums over the whole buffer see only gradients.
+  /// Zeroes the padding, so that sums over the full buffer contain only gradients.
   void clear_padding(memory::Queue& compute, int unit, memory::TensorView whole) const;
 
  private:

@@ -51,18 +51,6 @@ std::vector<Run> padding_runs(UnitLayout const& unit) {
   return out;
 }
 
-std::vector<DecayRun> decay_runs(UnitLayout const& unit, std::int64_t begin, std::int64_t end) {
-  std::vector<DecayRun> out;
-  for (auto const& p : unit.parameters) {
-    std::int64_t const first = std::max(begin, p.offset), last = std::min(end, p.offset + p.numel);
-    if (first >= last) continue;
-    if (!out.empty()) out.back().numel = first - out.back().begin;
-    if (out.empty() || out.back().decays != p.decays) out.push_back({first, 0, p.decays});
-    out.back().numel = last - out.back().begin;
-  }
-  return out;
-}
-
 std::vector<comm::Blocks> cut_blocks(UnitLayout const& unit, int ranks, std::int64_t largest) {
   constexpr std::int64_t line = PartitionPlan::default_alignment;
   std::int64_t const a_rank = std::max(line, largest / ranks / line * line);

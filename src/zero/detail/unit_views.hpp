@@ -21,14 +21,6 @@ struct Run {
 /// The runs that belong to no parameter.
 std::vector<Run> padding_runs(UnitLayout const& unit);
 
-/// Runs of [begin, end) with one decay setting; padding between two goes to the first.
-struct DecayRun {
-  std::int64_t begin = 0;
-  std::int64_t numel = 0;
-  bool decays = true;
-};
-std::vector<DecayRun> decay_runs(UnitLayout const& unit, std::int64_t begin, std::int64_t end);
-
 /// Cuts the shards of a unit so that one operation moves at most @p largest elements of all ranks
 /// together (but not less than a cache line a rank).
 std::vector<comm::Blocks> cut_blocks(UnitLayout const& unit, int ranks, std::int64_t largest);

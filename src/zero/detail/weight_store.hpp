@@ -18,26 +18,26 @@ class WeightStore {
  public:
   virtual ~WeightStore() = default;
 
-  /// Units that will be acquired from now on, in order.
-  virtual void announce(std::vector<int> acquisitions) = 0;
+  /// Sets the units that the pass will acquire, in order: they are prefetched in this order.
+  virtual void set_prefetch_order(std::vector<int> acquisitions) = 0;
   virtual memory::WeightLease acquire(int unit, memory::Queue& compute) = 0;
 
   /// Working weights of the region that this rank updates (Ownership::begin on).
   virtual void* region(int unit) const = 0;
-  /// The rank's own shard of @p unit has new values after what is on the compute queue: brings them
-  /// to where others need them.
-  virtual void publish(int unit) = 0;
-  /// Lets the compute queue's later work change weights: orders it after every transfer under way.
-  /// No lease may be out.
+  /// Brings the updated weights of @p unit to the ranks that need them. The rank's own shard has
+  /// its new values once the compute queue has executed this point.
+  virtual void all_gather_updated(int unit) = 0;
+  /// Orders the compute queue's later work after every transfer in flight, so that it may change
+  /// weights. All leases must have been released.
   virtual void prepare_update() = 0;
-  /// Blocks the host until no transfer is under way.
-  virtual void settle() = 0;
+  /// Blocks the host until every transfer has completed.
+  virtual void synchronize() = 0;
 
   virtual std::size_t weight_bytes() const = 0;
   virtual std::size_t buffer_bytes() const = 0;
 };
 
-/// What the stores share with the engine.
+/// Values that the engine shares with its parts.
 struct StoreContext {
   EngineConfig const& config;
   PartitionPlan const& plan;
@@ -45,10 +45,5 @@ struct StoreContext {
   comm::Collectives& comm;
   memory::Queue& compute;
 };
-
-/// Stages 0-2: all units whole.
-std::unique_ptr<WeightStore> make_resident_weights(StoreContext const& context);
-/// Stage 3: a shard of each unit, gathered for leases.
-std::unique_ptr<WeightStore> make_gathered_weights(StoreContext const& context);
 
 }  // namespace tessera::zero::detail

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "tessera/zero/engine.hpp"
 #include "tessera/zero/partition_plan.hpp"
+#include "tessera/zero/state_view.hpp"
 
 namespace tessera::checkpoint {
 
-using StateViews = std::vector<zero::Engine::StateView>;
+using StateViews = std::vector<zero::StateView>;
 
 /// States whose elements are made as they are written; memory does not grow with the model.
 struct StreamedStates {

@@ -137,7 +137,7 @@ std::string shard_name(int index) {
   return name;
 }
 
-float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan,
+float* piece_data(zero::StateView const& view, zero::PartitionPlan const& plan,
                   zero::ShardExtent const& piece) {
   return view.unit_shards[static_cast<std::size_t>(piece.unit)] +
          (piece.partition_offset - plan.unit(piece.unit).partition_offset);

@@ -79,7 +79,7 @@ WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& 
                         std::int64_t checksum_block);
 
 /// First element of a piece in a state view.
-float* piece_data(zero::Engine::StateView const& view, zero::PartitionPlan const& plan,
+float* piece_data(zero::StateView const& view, zero::PartitionPlan const& plan,
                   zero::ShardExtent const& piece);
 
 std::string shard_name(int index);

@@ -1,5 +1,5 @@
-/// DeepSpeed's learning-rate schedulers as functions of its iteration i: -1 before the first
-/// optimizer step, then 0, 1, ...
+#include "tessera/optim/deepspeed_lr_schedule.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,9 +9,10 @@
 #include "detail/params.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/optim/schedule.hpp"
 
 namespace tessera::optim {
+/// The schedules are functions of DeepSpeed's iteration i: -1 before the first optimizer step, then
+/// 0, 1, ...
 namespace {
 
 using detail::Params;

@@ -1,4 +1,5 @@
-/// The schedules of transformers.optimization, as factors of the learning rate at 0-based step i.
+#include "tessera/optim/hf_lr_schedule.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,9 +8,9 @@
 
 #include "detail/params.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/optim/schedule.hpp"
 
 namespace tessera::optim {
+/// The schedules are factors of the learning rate at the 0-based step i.
 namespace {
 
 using detail::Params;

@@ -1,10 +1,10 @@
-#include "detail/slot_pool.hpp"
+#include "detail/buffer_pool.hpp"
 
 #include "tessera/core/error.hpp"
 
 namespace tessera::zero::detail {
 
-SlotPool::Slot SlotPool::take(std::int64_t numel) {
+BufferPool::Entry BufferPool::take(std::int64_t numel) {
   auto best = free_.end();
   for (auto it = free_.begin(); it != free_.end(); ++it) {
     std::int64_t const capacity = capacity_[it->index];
@@ -16,21 +16,21 @@ SlotPool::Slot SlotPool::take(std::int64_t numel) {
     capacity_.push_back(numel);
     return {buffers_.back().view(0, numel), floor_, buffers_.size() - 1};
   }
-  Slot slot{buffers_[best->index].view(0, numel), best->ready, best->index};
+  Entry entry{buffers_[best->index].view(0, numel), best->ready, best->index};
   free_.erase(best);
-  return slot;
+  return entry;
 }
 
-void SlotPool::give_back(Slot const& slot, memory::Event ready) {
-  free_.push_back({slot.index, std::move(ready)});
+void BufferPool::give_back(Entry const& entry, memory::Event ready) {
+  free_.push_back({entry.index, std::move(ready)});
 }
 
-void SlotPool::delay_free(memory::Event const& ready) {
+void BufferPool::delay_free(memory::Event const& ready) {
   floor_ = ready;
-  for (auto& slot : free_) slot.ready = ready;
+  for (auto& entry : free_) entry.ready = ready;
 }
 
-std::size_t SlotPool::bytes() const {
+std::size_t BufferPool::bytes() const {
   std::size_t sum = 0;
   for (auto const& buffer : buffers_) sum += buffer.bytes();
   return sum;

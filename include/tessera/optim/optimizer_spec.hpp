@@ -1,0 +1,70 @@
+#pragma once
+/// An optimizer as a value: the algorithm, its hyperparameters, the states that it keeps for each
+/// parameter, and its parameter groups. Everything above `optim` (allocation, memory report,
+/// checkpoints) reads this value and knows no optimizer by name. How to add one:
+/// docs/optimizers.md.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/core/dtype.hpp"
+
+namespace tessera::optim {
+
+/// Number of values that a state keeps for one parameter. A parameter is a matrix of its first
+/// dimension (rows) by all others (columns).
+enum class Extent { elementwise, per_row, per_column, scalar };
+
+struct StateSpec {
+  std::string name;  ///< PyTorch's name: "exp_avg"; unique, also a group name in checkpoints
+  Dtype dtype = Dtype::fp32;
+  Extent extent = Extent::elementwise;
+  bool operator==(StateSpec const&) const = default;
+};
+
+/// The fp32 copy of the weights, which is saved like a state, and first of them.
+inline constexpr char const* master_weights_name = "fp32";
+
+struct Hyperparameter {
+  std::string name;    ///< PyTorch's name; beta1 and beta2 for the two `betas`
+  double value = 0.0;  ///< flags are 0 or 1
+  bool operator==(Hyperparameter const&) const = default;
+};
+
+/// Parameters that share hyperparameters.
+struct ParameterGroup {
+  enum class Members { all, decaying, not_decaying };  ///< by ParameterSpec::decays
+  std::string name;
+  Members members = Members::all;
+  std::vector<Hyperparameter> overrides;  ///< instead of the optimizer's own values
+  bool operator==(ParameterGroup const&) const = default;
+};
+
+struct OptimizerSpec {
+  std::string algorithm;  ///< DeepSpeed's name: "AdamW", "SGD"
+  std::vector<Hyperparameter> hyperparameters;
+  std::vector<StateSpec> states;  ///< in the order of checkpoints; without the master weights
+  std::vector<ParameterGroup> groups;
+
+  /// @throws InternalError naming a hyperparameter that the optimizer does not have
+  double value(std::string_view hyperparameter) const;
+  /// The same for parameters of group @p group.
+  double value(std::string_view hyperparameter, std::size_t group) const;
+  bool has(std::string_view hyperparameter) const;
+  /// Index of the group of a parameter that does, or does not, decay.
+  /// @throws InternalError when no group has it
+  std::size_t group_of(bool decays) const;
+  /// "fp32" and the names of all states, in the order of checkpoints.
+  std::vector<std::string> state_names() const;
+
+  bool operator==(OptimizerSpec const&) const = default;
+};
+
+/// The two groups of PyTorch training scripts: weight decay for weight matrices only.
+std::vector<ParameterGroup> decay_groups();
+/// One group with every parameter.
+std::vector<ParameterGroup> one_group();
+
+}  // namespace tessera::optim

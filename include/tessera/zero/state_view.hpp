@@ -1,0 +1,20 @@
+#pragma once
+/// A rank's part of one persistent state, for checkpoints.
+
+#include <string>
+#include <vector>
+
+#include "tessera/optim/optimizer_spec.hpp"
+
+namespace tessera::zero {
+
+/// fp32 values in partition order: PartitionPlan::of_extent(extent).extents(rank) says which
+/// elements they are. A rank that holds a replica of the state shows only its own shard.
+struct StateView {
+  std::string name;  ///< "fp32" for the master weights, else StateSpec::name
+  /// Shard of unit u: of_extent(extent).unit(u).shard_numel values.
+  std::vector<float*> unit_shards;
+  optim::Extent extent = optim::Extent::elementwise;
+};
+
+}  // namespace tessera::zero

@@ -1,0 +1,59 @@
+#include "tessera/optim/optimizer_spec.hpp"
+
+#include <algorithm>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::optim {
+namespace {
+
+Hyperparameter const* find(std::vector<Hyperparameter> const& values, std::string_view name) {
+  auto const it = std::find_if(values.begin(), values.end(),
+                               [&](Hyperparameter const& h) { return h.name == name; });
+  return it == values.end() ? nullptr : &*it;
+}
+
+bool contains(ParameterGroup const& group, bool decays) {
+  if (group.members == ParameterGroup::Members::all) return true;
+  return decays == (group.members == ParameterGroup::Members::decaying);
+}
+
+}  // namespace
+
+bool OptimizerSpec::has(std::string_view hyperparameter) const {
+  return find(hyperparameters, hyperparameter) != nullptr;
+}
+
+double OptimizerSpec::value(std::string_view hyperparameter) const {
+  auto const* found = find(hyperparameters, hyperparameter);
+  TESSERA_VALIDATE(found, InternalError, "optimizer ", algorithm, " has no hyperparameter ",
+                   hyperparameter);
+  return found->value;
+}
+
+double OptimizerSpec::value(std::string_view hyperparameter, std::size_t group) const {
+  auto const* found = find(groups.at(group).overrides, hyperparameter);
+  return found ? found->value : value(hyperparameter);
+}
+
+std::size_t OptimizerSpec::group_of(bool decays) const {
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    if (contains(groups[g], decays)) return g;
+  throw InternalError(concat("optimizer ", algorithm, " has no group for parameters ",
+                             decays ? "with" : "without", " weight decay"));
+}
+
+std::vector<std::string> OptimizerSpec::state_names() const {
+  std::vector<std::string> names{master_weights_name};
+  for (auto const& state : states) names.push_back(state.name);
+  return names;
+}
+
+std::vector<ParameterGroup> decay_groups() {
+  return {{"decay", ParameterGroup::Members::decaying, {}},
+          {"no_decay", ParameterGroup::Members::not_decaying, {{"weight_decay", 0.0}}}};
+}
+
+std::vector<ParameterGroup> one_group() { return {{"all", ParameterGroup::Members::all, {}}}; }
+
+}  // namespace tessera::optim

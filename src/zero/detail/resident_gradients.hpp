@@ -1,0 +1,16 @@
+#pragma once
+/// Gradients of stages 0 and 1: a rank holds them in full and reduces them during the last
+/// micro-step, while its backward pass continues.
+
+#include <memory>
+#include <vector>
+
+#include "detail/gradient_flow.hpp"
+
+namespace tessera::zero::detail {
+
+std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context,
+                                                      StageRules const& rules,
+                                                      std::vector<memory::UnitSpec> const& units);
+
+}  // namespace tessera::zero::detail

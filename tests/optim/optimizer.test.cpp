@@ -1,0 +1,123 @@
+/// make_spec() and make_optimizer(), and updates through the interface.
+#include "tessera/optim/optimizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/sgd.hpp"
+
+namespace tessera::optim {
+namespace {
+
+using Floats = std::vector<float>;
+
+TEST(MakeSpec, FillsDefaultsAndNamesTheStates) {
+  auto const adamw = make_spec("AdamW", {{"beta2", 0.95}});
+  EXPECT_EQ(adamw.value("beta1"), 0.9);
+  EXPECT_EQ(adamw.value("beta2"), 0.95);
+  EXPECT_EQ(adamw.state_names(), (std::vector<std::string>{"fp32", "exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(make_spec("Adam").states, adamw.states);
+  EXPECT_EQ(make_spec("SGD").state_names(), (std::vector<std::string>{"fp32"}));
+  EXPECT_EQ(make_spec("SGD", {{"momentum", 0.9}}).state_names(),
+            (std::vector<std::string>{"fp32", "momentum_buffer"}));
+}
+
+TEST(Optimizers, AreListedForConfigurations) {
+  std::vector<std::string> names;
+  for (auto const& info : optimizers()) names.emplace_back(info.algorithm);
+  EXPECT_EQ(names, (std::vector<std::string>{"AdamW", "Adam", "SGD"}));
+  EXPECT_EQ(optimizer_info("SGD").hugging_face_names, (std::vector<std::string>{"sgd"}));
+  for (auto const& info : optimizers())
+    for (auto const& rule : info.hyperparameters)
+      EXPECT_EQ(make_spec(info.algorithm).value(rule.name), rule.value);
+}
+
+TEST(MakeSpec, RefusesWhatNoOptimizerAccepts) {
+  auto const refuses = [](std::string const& algorithm, std::vector<Hyperparameter> const& values,
+                          std::string const& part) {
+    try {
+      (void)make_spec(algorithm, values);
+      ADD_FAILURE() << part << " was accepted";
+    } catch (ConfigError const& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refuses("Lion", {}, "Lion");
+  refuses("AdamW", {{"momentum", 0.9}}, "momentum");
+  refuses("AdamW", {{"beta1", 1.0}}, "beta1 is 1");
+  refuses("AdamW", {{"eps", 0.0}}, "eps is 0");
+  refuses("AdamW", {{"weight_decay", -1.0}}, "weight_decay is -1");
+  refuses("SGD", {{"momentum", -0.5}}, "momentum is -0.5");
+  refuses("SGD", {{"nesterov", 1.0}}, "momentum 0");
+  refuses("SGD", {{"nesterov", 1.0}, {"momentum", 0.9}, {"dampening", 0.1}}, "dampening 0.1");
+  auto spec = make_spec("SGD");
+  spec.states = {{"velocity"}};
+  EXPECT_THROW((void)make_optimizer(spec), InternalError);
+}
+
+struct Arrays {
+  Floats p{1.0f, -2.0f, 3.0f}, a{0.5f, 0.5f, 0.5f}, b{0.1f, 0.2f, 0.3f}, g{0.3f, 0.2f, -0.1f};
+};
+
+Segments segments_of(Arrays& x, std::size_t states, std::size_t group) {
+  Segment s;
+  s.master = x.p.data();
+  if (states > 0) s.states.push_back(x.a.data());
+  if (states > 1) s.states.push_back(x.b.data());
+  s.gradient = x.g.data();
+  s.numel = 3;
+  s.group = group;
+  return {{s}, Dtype::fp32, Dtype::fp32};
+}
+
+/// The interface adds nothing to the kernel: bias corrections and the group's decay come from the
+/// spec.
+TEST(OptimizerUpdate, OfAdamWIsItsKernel) {
+  auto const queue = memory::make_inline_queue("compute");
+  for (char const* algorithm : {"AdamW", "Adam"})
+    for (std::size_t group : {0u, 1u}) {
+      auto const optimizer = make_optimizer(make_spec(algorithm, {{"weight_decay", 0.25}}));
+      Arrays got, want;
+      kernels::GradientControl const control{0.5, 0};
+      optimizer->update(*queue, segments_of(got, 2, group), {3, 0.1, &control});
+      kernels::AdamWStep step;
+      step.bias_correction1 = 1.0 - 0.9 * 0.9 * 0.9;
+      step.bias_correction2 = 1.0 - 0.999 * 0.999 * 0.999;
+      step.adam_l2 = std::string(algorithm) == "Adam";
+      step.gradient_factor = 0.5;
+      step.segments = {{want.p.data(), want.a.data(), want.b.data(), want.g.data(), nullptr, 3, 0.1,
+                        group == 0 ? 0.25 : 0.0}};
+      kernels::adamw(*queue, step);
+      for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_FLOAT_EQ(got.p[i], want.p[i]) << algorithm << " group " << group;
+        EXPECT_FLOAT_EQ(got.a[i], want.a[i]);
+        EXPECT_FLOAT_EQ(got.b[i], want.b[i]);
+      }
+      EXPECT_NE(got.p, Arrays().p);
+    }
+}
+
+/// A step by hand: b = g in the first step, then 0.5 b + g; p falls by lr b.
+TEST(OptimizerUpdate, OfSgdFollowsItsFormula) {
+  auto const queue = memory::make_inline_queue("compute");
+  auto const optimizer = make_optimizer(make_spec("SGD", {{"momentum", 0.5}, {"dampening", 0.25}}));
+  Arrays x;
+  x.a = {0.0f, 0.0f, 0.0f};
+  kernels::GradientControl const control{1.0, 0}, skip{1.0, 1};
+  optimizer->update(*queue, segments_of(x, 1, 0), {1, 1.0, &control});
+  EXPECT_FLOAT_EQ(x.a[0], 0.3f);
+  EXPECT_FLOAT_EQ(x.p[0], 0.7f);
+  optimizer->update(*queue, segments_of(x, 1, 0), {2, 1.0, &skip});
+  EXPECT_FLOAT_EQ(x.p[0], 0.7f);
+  optimizer->update(*queue, segments_of(x, 1, 0), {2, 1.0, &control});
+  EXPECT_FLOAT_EQ(x.a[0], 0.375f);
+  EXPECT_FLOAT_EQ(x.p[0], 0.325f);
+
+  Arrays plain;
+  make_optimizer(make_spec("SGD"))->update(*queue, segments_of(plain, 0, 0), {1, 1.0, &control});
+  EXPECT_FLOAT_EQ(plain.p[0], 0.7f);
+}
+
+}  // namespace
+}  // namespace tessera::optim
