@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/error.hpp"
+#include "error_of.hpp"
 
 using tessera::ConfigTree;
 using tessera::DataError;
@@ -11,13 +11,8 @@ using Syntax = tessera::ConfigTree::Syntax;
 
 namespace {
 
-std::string error_of(std::string const& text, Syntax syntax = Syntax::strict) {
-  try {
-    ConfigTree::parse(text, "ds.json", syntax);
-  } catch (DataError const& e) {
-    return e.what();
-  }
-  return "";
+std::string parse_error(std::string const& text, Syntax syntax = Syntax::strict) {
+  return tessera::error_of<DataError>([&] { ConfigTree::parse(text, "ds.json", syntax); });
 }
 
 TEST(ConfigTree, KeepsTypesAndOrder) {
@@ -33,12 +28,12 @@ TEST(ConfigTree, KeepsTypesAndOrder) {
 }
 
 TEST(ConfigTree, RefusesDuplicateKeysAndNamesThem) {
-  EXPECT_THAT(error_of(R"({"fp16": {"enabled": true}, "fp16": {}})"),
+  EXPECT_THAT(parse_error(R"({"fp16": {"enabled": true}, "fp16": {}})"),
               ::testing::HasSubstr("'fp16' appears twice"));
 }
 
 TEST(ConfigTree, NamesTheLineOfAnError) {
-  EXPECT_THAT(error_of("{\n \"a\": 1,,\n}"), ::testing::HasSubstr("line 2"));
+  EXPECT_THAT(parse_error("{\n \"a\": 1,,\n}"), ::testing::HasSubstr("line 2"));
 }
 
 TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
@@ -47,7 +42,7 @@ TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
     /* block
        , */ "url": "http://x#y,]", "list": [1, 2,],
   })";
-  EXPECT_NE(error_of(text), "");
+  EXPECT_NE(parse_error(text), "");
   auto const tree = ConfigTree::parse(text, "t", Syntax::relaxed);
   EXPECT_EQ(tree.at("url").as_string(), "http://x#y,]");
   EXPECT_EQ(tree.at("list").size(), 2u);
@@ -56,25 +51,25 @@ TEST(ConfigTree, RelaxedSyntaxTakesCommentsAndTrailingCommas) {
 TEST(ConfigTree, RelaxedSyntaxPutsMissingCommasAtLineEnds) {
   std::string const text =
       "{\n  \"a\": \"auto\" // why\n  \"b\": {\n \"c\": 1e3\n \"d\": [1\n 2]}\n  \"e\"\n: true\n}";
-  EXPECT_NE(error_of(text), "");
+  EXPECT_NE(parse_error(text), "");
   EXPECT_EQ(ConfigTree::parse(text, "t", Syntax::relaxed).dump(),
             R"({"a":"auto","b":{"c":1000.0,"d":[1,2]},"e":true})");
-  EXPECT_THAT(error_of("{\"a\": 1 \"b\": 2}", Syntax::relaxed), ::testing::HasSubstr("line 1"));
-  EXPECT_THAT(error_of("{\n\"enabled\": auto,   //true\n}", Syntax::relaxed),
+  EXPECT_THAT(parse_error("{\"a\": 1 \"b\": 2}", Syntax::relaxed), ::testing::HasSubstr("line 1"));
+  EXPECT_THAT(parse_error("{\n\"enabled\": auto,   //true\n}", Syntax::relaxed),
               ::testing::HasSubstr("line 2"));
-  EXPECT_THAT(error_of("{\"a\": 1 /* open", Syntax::relaxed), ::testing::HasSubstr("line 1"));
-  EXPECT_NE(error_of("{\"a\\", Syntax::relaxed), "");
+  EXPECT_THAT(parse_error("{\"a\": 1 /* open", Syntax::relaxed), ::testing::HasSubstr("line 1"));
+  EXPECT_NE(parse_error("{\"a\\", Syntax::relaxed), "");
 }
 
 TEST(ConfigTree, RefusesDeepNesting) {
-  EXPECT_THAT(error_of(std::string(100, '[')), ::testing::HasSubstr("nested deeper"));
+  EXPECT_THAT(parse_error(std::string(100, '[')), ::testing::HasSubstr("nested deeper"));
 }
 
 TEST(ConfigTree, RefusesMoreValuesThanMemoryShouldHold) {
   std::string text(1, '[');
   for (int i = 0; i < 4'000'001; ++i) text += "0,";
   text += "0]";
-  EXPECT_THAT(error_of(text), ::testing::HasSubstr("more than 4000000 values"));
+  EXPECT_THAT(parse_error(text), ::testing::HasSubstr("more than 4000000 values"));
 }
 
 TEST(ConfigTree, ManyKeysAreWrittenInTheirTime) {

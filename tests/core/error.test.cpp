@@ -23,7 +23,6 @@ TEST(Error, CarriesItsExitCode) {
 
 TEST(Error, MessagesAreBuiltFromValues) {
   EXPECT_EQ(concat("step ", 3, " of ", 1.5, '!'), "step 3 of 1.5!");
-  EXPECT_EQ(concat(), "");
   EXPECT_EQ(with_errno("cannot read f", ENOENT), "cannot read f: No such file or directory");
 }
 

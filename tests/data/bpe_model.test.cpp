@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/core/error.hpp"
+#include "error_of.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -17,13 +17,8 @@ ConfigTree const small = parse(R"({"type": "BPE",
   "merges": ["a b", ["ab", "c"], "\u0120 a"]})");
 
 template <class ErrorType>
-std::string error_of(ConfigTree const& model) {
-  try {
-    read_bpe_model(model, "model");
-  } catch (ErrorType const& e) {
-    return e.what();
-  }
-  return "";
+std::string model_error(ConfigTree const& model) {
+  return error_of<ErrorType>([&] { read_bpe_model(model, "model"); });
 }
 
 TEST(BpeModel, MergesBecomeIdsInTheirOrder) {
@@ -62,16 +57,18 @@ TEST(BpeModel, ErrorsNameTheField) {
     tree.set(key, std::move(value));
     return tree;
   };
-  EXPECT_THAT(error_of<ConfigError>(with("type", "Unigram")), HasSubstr("model.type is 'Unigram'"));
-  EXPECT_THAT(error_of<ConfigError>(with("dropout", 0.1)), HasSubstr("model.dropout is 0.1"));
-  EXPECT_THAT(error_of<ConfigError>(with("end_of_word_suffix", "</w>")),
+  EXPECT_THAT(model_error<ConfigError>(with("type", "Unigram")),
+              HasSubstr("model.type is 'Unigram'"));
+  EXPECT_THAT(model_error<ConfigError>(with("dropout", 0.1)), HasSubstr("model.dropout is 0.1"));
+  EXPECT_THAT(model_error<ConfigError>(with("end_of_word_suffix", "</w>")),
               HasSubstr("end_of_word_suffix"));
-  EXPECT_THAT(error_of<ConfigError>(with("byte_fallback", true)), HasSubstr("byte_fallback"));
-  EXPECT_THAT(error_of<DataError>(with("vocab", parse(R"({"a": 0, "b": 0})"))),
+  EXPECT_THAT(model_error<ConfigError>(with("byte_fallback", true)), HasSubstr("byte_fallback"));
+  EXPECT_THAT(model_error<DataError>(with("vocab", parse(R"({"a": 0, "b": 0})"))),
               HasSubstr("has the id 0, which another token has"));
-  EXPECT_THAT(error_of<DataError>(with("merges", parse(R"(["a z"])"))), HasSubstr("merges[0]"));
-  EXPECT_THAT(error_of<DataError>(with("merges", parse(R"(["a b c"])"))), HasSubstr("two tokens"));
-  EXPECT_THAT(error_of<DataError>(with("unk_token", "zz")), HasSubstr("unk_token is 'zz'"));
+  EXPECT_THAT(model_error<DataError>(with("merges", parse(R"(["a z"])"))), HasSubstr("merges[0]"));
+  EXPECT_THAT(model_error<DataError>(with("merges", parse(R"(["a b c"])"))),
+              HasSubstr("two tokens"));
+  EXPECT_THAT(model_error<DataError>(with("unk_token", "zz")), HasSubstr("unk_token is 'zz'"));
 }
 
 TEST(BpeModel, TokenIdsAreBounded) {

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "error_of.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/core/error.hpp"
 
 using namespace tessera::data;
 using tessera::ConfigTree;
@@ -170,27 +170,23 @@ TEST(Sampler, RandomOrderIsUniform) {
 }
 
 template <class ErrorType>
-std::string error_of(SamplerConfig const& config) {
-  try {
-    Sampler sampler(config);
-  } catch (ErrorType const& e) {
-    return e.what();
-  }
-  return "";
+std::string config_error(SamplerConfig const& config) {
+  return tessera::error_of<ErrorType>([&] { Sampler sampler(config); });
 }
 
 TEST(Sampler, RefusesWhatCannotWork) {
-  EXPECT_THAT(error_of<tessera::DataError>(sequential(0, 1, 1)), HasSubstr("no training samples"));
-  EXPECT_THAT(error_of<tessera::ConfigError>(sequential(1, 0, 1)), HasSubstr("0 ranks"));
-  EXPECT_THAT(error_of<tessera::DataError>(sequential(std::int64_t{1} << 32, 1, 1)),
+  EXPECT_THAT(config_error<tessera::DataError>(sequential(0, 1, 1)),
+              HasSubstr("no training samples"));
+  EXPECT_THAT(config_error<tessera::ConfigError>(sequential(1, 0, 1)), HasSubstr("0 ranks"));
+  EXPECT_THAT(config_error<tessera::DataError>(sequential(std::int64_t{1} << 32, 1, 1)),
               HasSubstr("4294967296 samples"));
   auto config = sequential(3, 2, 2);
   config.last_micro_step = LastMicroStep::drop;
-  EXPECT_THAT(error_of<tessera::DataError>(config),
+  EXPECT_THAT(config_error<tessera::DataError>(config),
               HasSubstr("3 samples do not fill one micro-step of 2 ranks times 2 samples"));
   config = sequential(3, 1, 1);
   config.epochs = 0;
-  EXPECT_THAT(error_of<tessera::ConfigError>(config), HasSubstr("num_train_epochs is 0"));
+  EXPECT_THAT(config_error<tessera::ConfigError>(config), HasSubstr("num_train_epochs is 0"));
 }
 
 TEST(Evaluation, RangesCoverEachSampleOnce) {

@@ -6,8 +6,8 @@
 
 #include <fstream>
 
+#include "error_of.hpp"
 #include "scratch_files.hpp"
-#include "tessera/core/error.hpp"
 
 namespace tessera::data {
 namespace {
@@ -28,12 +28,7 @@ class SequenceFiles : public ::testing::Test {
     return file;
   }
   std::string open_error(std::filesystem::path const& file, std::uint64_t key = 77) {
-    try {
-      SequenceFile::open(file, key, Check::ids_too);
-    } catch (DataError const& e) {
-      return e.what();
-    }
-    return "";
+    return error_of<DataError>([&] { SequenceFile::open(file, key, Check::ids_too); });
   }
   ScratchFiles folder_;
 };

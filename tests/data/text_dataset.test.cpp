@@ -5,12 +5,13 @@
 
 #include <thread>
 
+#include "error_of.hpp"
 #include "scratch_files.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/core/error.hpp"
 
 using namespace tessera::data;
 using tessera::ConfigTree;
+using tessera::error_of;
 using tessera::ScratchFiles;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -207,16 +208,6 @@ TEST(SequenceCache, BuildersMayRace) {
 }
 
 // ---- errors ----
-
-template <class ErrorType, class Action>
-std::string error_of(Action const& action) {
-  try {
-    action();
-  } catch (ErrorType const& e) {
-    return e.what();
-  }
-  return "";
-}
 
 template <class ErrorType>
 std::string build_error(ScratchFiles const& folder, std::string const& name,

@@ -5,9 +5,9 @@
 
 #include <random>
 
+#include "error_of.hpp"
 #include "scratch_files.hpp"
 #include "tessera/core/config_tree.hpp"
-#include "tessera/core/error.hpp"
 
 using tessera::ConfigTree;
 using tessera::ScratchFiles;
@@ -212,16 +212,11 @@ TEST(Tokenizer, FingerprintFollowsTheFiles) {
             d.fingerprint());
 }
 
-// ---- what is refused, and how it is said ----
+// ---- errors ----
 
 template <class ErrorType>
-std::string error_of(std::filesystem::path const& path) {
-  try {
-    Tokenizer tokenizer(path);
-  } catch (ErrorType const& e) {
-    return e.what();
-  }
-  return "";
+std::string file_error(std::filesystem::path const& path) {
+  return tessera::error_of<ErrorType>([&] { Tokenizer tokenizer(path); });
 }
 
 /// The smallest tokenizer.json: the 256 bytes, one merge.
@@ -238,9 +233,9 @@ ConfigTree small_tokenizer() {
 }
 
 template <class ErrorType>
-std::string error_of(ConfigTree const& tree) {
+std::string file_error(ConfigTree const& tree) {
   ScratchFiles folder;
-  return error_of<ErrorType>(std::filesystem::path(folder.write("tokenizer.json", tree.dump())));
+  return file_error<ErrorType>(std::filesystem::path(folder.write("tokenizer.json", tree.dump())));
 }
 
 TEST(TokenizerFile, TheSmallestOneIsRead) {
@@ -253,70 +248,71 @@ TEST(TokenizerFile, TheSmallestOneIsRead) {
 
 TEST(TokenizerFile, MissingFilesAreNamed) {
   ScratchFiles folder;
-  EXPECT_THAT(error_of<tessera::IoError>(folder.directory()),
+  EXPECT_THAT(file_error<tessera::IoError>(folder.directory()),
               HasSubstr("neither tokenizer.json nor both vocab.json and merges.txt"));
-  EXPECT_THAT(error_of<tessera::IoError>(folder.directory() / "none.json"),
+  EXPECT_THAT(file_error<tessera::IoError>(folder.directory() / "none.json"),
               HasSubstr("no such file"));
 }
 
 TEST(TokenizerFile, OtherKindsAreRefusedByName) {
   auto tree = small_tokenizer();
   tree["normalizer"] = ConfigTree(ConfigTree::Object{{"type", "NFC"}});
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("normalizer is NFC"));
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("normalizer is NFC"));
   tree = small_tokenizer();
   tree["model"].set("type", "WordPiece");
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("model.type is 'WordPiece'"));
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("model.type is 'WordPiece'"));
   tree = small_tokenizer();
   tree["model"].set("dropout", 0.1);
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("model.dropout is 0.1"));
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("model.dropout is 0.1"));
   tree = small_tokenizer();
   tree["model"].set("end_of_word_suffix", "</w>");
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("end_of_word_suffix is '</w>'"));
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("end_of_word_suffix is '</w>'"));
   tree = small_tokenizer();
   tree["pre_tokenizer"] = ConfigTree(ConfigTree::Object{{"type", "Metaspace"}});
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree),
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree),
               HasSubstr("pre_tokenizer has type 'Metaspace'"));
   tree = small_tokenizer();
   tree["post_processor"] = ConfigTree(ConfigTree::Object{{"type", "BertProcessing"}});
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree),
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree),
               HasSubstr("post_processor has type 'BertProcessing'"));
 }
 
 TEST(TokenizerFile, DamageNamesFileAndField) {
   auto tree = small_tokenizer();
   tree["model"].set("merges", ConfigTree(ConfigTree::Array{"t h", "t he"}));
-  EXPECT_THAT(error_of<tessera::DataError>(tree),
+  EXPECT_THAT(file_error<tessera::DataError>(tree),
               ::testing::AllOf(HasSubstr("tokenizer.json: model.merges[1]"), HasSubstr("'he'")));
   tree["model"].set("merges", ConfigTree(ConfigTree::Array{"th"}));
-  EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.merges[0] is 'th'"));
+  EXPECT_THAT(file_error<tessera::DataError>(tree), HasSubstr("model.merges[0] is 'th'"));
   tree["model"].erase("merges");
-  EXPECT_THAT(error_of<tessera::DataError>(tree),
+  EXPECT_THAT(file_error<tessera::DataError>(tree),
               ::testing::AllOf(HasSubstr("tokenizer.json"), HasSubstr("'merges' is missing")));
   tree = small_tokenizer();
   tree["model"]["vocab"].set("xyz", 7);
-  EXPECT_THAT(error_of<tessera::DataError>(tree),
+  EXPECT_THAT(file_error<tessera::DataError>(tree),
               HasSubstr("model.vocab['xyz'] has the id 7, which another token has"));
   tree["model"]["vocab"].set("xyz", std::int64_t{1} << 40);
-  EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] is 1099511627776"));
+  EXPECT_THAT(file_error<tessera::DataError>(tree),
+              HasSubstr("model.vocab['xyz'] is 1099511627776"));
   tree = small_tokenizer();
   tree["added_tokens"].push_back(ConfigTree(ConfigTree::Object{{"id", 3}, {"content", "<x>"}}));
-  EXPECT_THAT(error_of<tessera::DataError>(tree),
+  EXPECT_THAT(file_error<tessera::DataError>(tree),
               HasSubstr("added_tokens[0]: '<x>' has the id 3, which belongs to another token"));
 }
 
 TEST(TokenizerFile, WhatWouldTakeAllMemoryOrTimeIsRefused) {
   auto tree = small_tokenizer();
   tree["model"]["vocab"].set("xyz", std::int64_t{1} << 22);
-  EXPECT_THAT(error_of<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] is 4194304"));
+  EXPECT_THAT(file_error<tessera::DataError>(tree), HasSubstr("model.vocab['xyz'] is 4194304"));
   tree = small_tokenizer();
   ConfigTree::Array steps(1000, ConfigTree(ConfigTree::Object{{"type", "Digits"}}));
   tree["pre_tokenizer"] =
       ConfigTree(ConfigTree::Object{{"type", "Sequence"}, {"pretokenizers", std::move(steps)}});
-  EXPECT_THAT(error_of<tessera::ConfigError>(tree), HasSubstr("more than 64 steps"));
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("more than 64 steps"));
   ScratchFiles folder;
   std::filesystem::path const file = folder.write("tokenizer.json", "{");
   std::filesystem::resize_file(file, std::uintmax_t{1} << 40);
-  EXPECT_THAT(error_of<tessera::DataError>(file), HasSubstr("1099511627776 bytes"));
+  EXPECT_THAT(file_error<tessera::DataError>(file), HasSubstr("1099511627776 bytes"));
 }
 
 TEST(TokenizerFile, ManyAddedTokensAreReadInTheirTime) {
@@ -335,7 +331,7 @@ TEST(TokenizerFile, CutShortAnywhereItIsAnError) {
   ScratchFiles folder;
   for (std::size_t size = 0; size + 1 < text.size(); size += 97) {
     std::filesystem::path const file = folder.write("tokenizer.json", text.substr(0, size));
-    EXPECT_THAT(error_of<tessera::DataError>(file), HasSubstr("tokenizer.json")) << size;
+    EXPECT_THAT(file_error<tessera::DataError>(file), HasSubstr("tokenizer.json")) << size;
   }
 }
 

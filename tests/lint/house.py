@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the sources and holds each measure to a bound. Prints a table; fails, and names the offenders, where a measure is
 above its bound. 
-  house.py REPOSITORY [--worst N] [--write-untested]"""
+  house.py REPOSITORY [--worst N] [--write-untested] [--tighten]"""
 import argparse
 import collections
 import pathlib
@@ -10,25 +10,26 @@ import sys
 
 import cpp_source
 
-# Measure -> bound. A bound may be lowered, never raised.
+# Measure -> (bound, target). A bound may only move towards its target: house.py REPOSITORY --tighten does it.
 BOUNDS = {
-    "longest function, lines": 123,
-    "90th percentile of function lengths": 30,
-    "functions above 60 lines": 8,
-    "longest public header, lines": 250,
-    "longest private header, lines": 330,
-    "longest source, lines": 560,
-    "most parameters of a function": 14,
-    "functions with more than 6 parameters": 25,
-    "bool parameters of public functions": 15,
-    "sources without a header of their name": 90,
-    "sources without a test of their name": 200,
-    "sources without a test, not listed": 200,
-    "duplicated lines": 150,
-    "includes of undeclared layers": 5,
-    "declared layers that are not used": 10,
-    "include cycles": 1,
-    "cycles between the parts of a layer": 3,
+    "longest function, lines": (123, 60),
+    "90th percentile of function lengths": (30, 30),
+    "functions above 60 lines": (8, 0),
+    "longest public header, lines": (250, 250),
+    "longest private header, lines": (330, 250),
+    "longest source, lines": (560, 500),
+    "most parameters of a function": (14, 6),
+    "functions with more than 6 parameters": (25, 0),
+    "bool parameters of public functions": (15, 0),
+    "sources without a header of their name": (90, 0),
+    "sources without a test of their name": (200, 0),
+    "sources without a test, not listed": (200, 0),
+    "duplicated lines": (150, 0),
+    "duplicated lines of tests": (150, 0),
+    "includes of undeclared layers": (5, 0),
+    "declared layers that are not used": (10, 0),
+    "include cycles": (1, 0),
+    "cycles between the parts of a layer": (3, 0),
 }
 MAX_FUNCTION_LINES, MAX_PARAMETERS, DUPLICATE_WINDOW = 60, 6, 8
 UNTESTED = pathlib.Path(__file__).with_name("untested_sources.txt")
@@ -103,13 +104,25 @@ class House:
         UNTESTED.write_text("# Sources without a test of their base name. This list may only shrink: house.py bounds its length.\n"
                             + "".join(name + "\n" for name in sorted(self.untested(sources))))
 
+    def tighten(self):
+        path = pathlib.Path(__file__)
+        text = path.read_text()
+        for measure, (bound, target) in BOUNDS.items():
+            text = text.replace(f'"{measure}": ({bound}, {target})', f'"{measure}": ({min(bound, max(self.values[measure], target))}, {target})')
+        path.write_text(text)
+
     def measure_duplicates(self):
+        tests = {str(path.relative_to(self.root)): path.read_text() for path in sorted((self.root / "tests").rglob("*.?pp"))}
+        self.duplicates_in("duplicated lines", self.text)
+        self.duplicates_in("duplicated lines of tests", tests)
+
+    def duplicates_in(self, measure, texts):
         """Lines inside windows of DUPLICATE_WINDOW lines that occur twice. Blank lines, comments, brackets, includes and
         using declarations are left out."""
         windows = collections.defaultdict(list)
         dull = re.compile(r"[\s{}();,]*|#.*|using .*|namespace .*|template <.*>|(public|private|protected|default):|break;|return;|else \{|\} else \{")
         kept = {}
-        for name, text in self.text.items():
+        for name, text in texts.items():
             lines = [(number, " ".join(line.split())) for number, line in enumerate(cpp_source.without_literals(text, keep_strings=True).split("\n"), 1)]
             kept[name] = [(number, line) for number, line in lines if not dull.fullmatch(line)]
             for i in range(len(kept[name]) - DUPLICATE_WINDOW + 1):
@@ -131,7 +144,7 @@ class House:
         for name, begin, end in blocks:
             other, at = first_of[(name, begin)]
             places.append((end - begin, f"{name}:{kept[name][begin][0]}: {end - begin} lines as in {other}:{kept[other][at][0]}"))
-        self.set("duplicated lines", sum(p[0] for p in places), places)
+        self.set(measure, sum(p[0] for p in places), places)
 
     def declared_uses(self):
         """{layer or "layer/part": what src/CMakeLists.txt declares that it may include}; a part of its own layer as "layer/part"."""
@@ -225,6 +238,7 @@ def main():
     arguments.add_argument("repository", type=pathlib.Path)
     arguments.add_argument("--worst", type=int, default=0, help="also name the N worst places of each measure")
     arguments.add_argument("--write-untested", action="store_true", help=f"write {UNTESTED.name} again from the tests that exist")
+    arguments.add_argument("--tighten", action="store_true", help="lower each bound in this file to what holds now, at most to its target")
     options = arguments.parse_args()
     house = House(options.repository)
     if options.write_untested:
@@ -235,12 +249,14 @@ def main():
     house.measure_includes()
     failed = 0
     for measure, value in sorted(house.values.items(), key=lambda item: (item[0] in BOUNDS, list(BOUNDS).index(item[0]) if item[0] in BOUNDS else 0)):
-        bound = BOUNDS.get(measure)
+        bound, target = BOUNDS.get(measure, (None, None))
         above = bound is not None and value > bound
         failed += above
-        print(f"{measure:44} {value:6}" + ("" if bound is None else f"   at most {bound:4}") + ("   ABOVE" if above else ""))
+        print(f"{measure:44} {value:6}" + ("" if bound is None else f"   at most {bound:4}, target {target:3}") + ("   ABOVE" if above else ""))
         for _, place in house.places.get(measure, ())[:max(options.worst, 25 if above else 0)]:
             print("    " + place)
+    if options.tighten:
+        house.tighten()
     if failed:
         print(f"{failed} measures are above their bounds; shorten or split what is named, or see docs/development/README.md")
     return 1 if failed else 0
