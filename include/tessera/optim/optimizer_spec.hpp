@@ -2,7 +2,7 @@
 /// An optimizer as a value: the algorithm, its hyperparameters, the states that it keeps for each
 /// parameter, and its parameter groups. Everything above `optim` (allocation, memory report,
 /// checkpoints) reads this value and knows no optimizer by name. How to add one:
-/// docs/optimizers.md.
+/// docs/development/add-an-optimizer.md.
 
 #include <cstdint>
 #include <string>
