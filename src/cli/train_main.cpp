@@ -10,6 +10,7 @@
 
 #include "slurm/job_record.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/core/error.hpp"

@@ -15,7 +15,7 @@
 namespace tessera::comm {
 namespace {
 
-/// Whether two ranks have the same device; then the first rank says which.
+/// True when two ranks have the same device; logs which ranks share it. Collective.
 bool devices_are_shared(Collectives& host) {
   auto const device = memory::describe_device(memory::Runtime::device());
   auto const nodes = gather_bytes(host, boot_id(), 0), buses = gather_bytes(host, device.bus, 0),

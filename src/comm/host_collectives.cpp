@@ -1,3 +1,5 @@
+#include "tessera/comm/host_collectives.hpp"
+
 #include "detail/loopback_transport.hpp"
 #include "detail/mpi_transport.hpp"
 #include "detail/queued_collectives.hpp"
@@ -6,8 +8,8 @@
 namespace tessera::comm {
 namespace {
 
-std::unique_ptr<detail::Transport> choose(topology::MpiSession const& session, Deadline deadline,
-                                          NodeTransport transport) {
+std::unique_ptr<detail::Transport> choose_transport(topology::MpiSession const& session,
+                                                    Deadline deadline, NodeTransport transport) {
   if (session.info().world_size == 1) return detail::make_loopback_transport();
   if (transport == NodeTransport::automatic)
     if (auto shared = detail::ShmTransport::try_make(session, deadline)) return shared;
@@ -23,7 +25,7 @@ std::unique_ptr<Collectives> make_loopback() {
 
 std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline,
                                       NodeTransport transport) {
-  return std::make_unique<detail::QueuedCollectives>(choose(session, deadline, transport),
+  return std::make_unique<detail::QueuedCollectives>(choose_transport(session, deadline, transport),
                                                      deadline);
 }
 

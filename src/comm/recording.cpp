@@ -30,23 +30,23 @@ void RecordingCollectives::clear() {
   records_.clear();
 }
 
-void RecordingCollectives::keep(CollectiveRecord record) {
+void RecordingCollectives::add(CollectiveRecord record) {
   record.bytes_to_peer[static_cast<std::size_t>(rank())] = 0;
   for (auto const bytes : record.bytes_to_peer) record.bytes_sent += bytes;
   std::lock_guard lock(mutex_);
   records_.push_back(std::move(record));
 }
 
-void RecordingCollectives::record(char const* operation, std::int64_t numel, Dtype dtype, To to,
-                                  std::int64_t elements_each, int root) {
-  std::size_t const each = static_cast<std::size_t>(elements_each) * size_of(dtype);
+void RecordingCollectives::add(char const* operation, std::int64_t numel, Dtype dtype,
+                               Sent const& sent) {
+  std::size_t const bytes = static_cast<std::size_t>(sent.numel) * size_of(dtype);
   CollectiveRecord r{operation, numel, dtype, 0,
                      std::vector<std::size_t>(static_cast<std::size_t>(size()), 0)};
-  if (to == To::root)
-    r.bytes_to_peer[static_cast<std::size_t>(root)] = each;
-  else if (to == To::each_peer || rank() == root)
-    r.bytes_to_peer.assign(r.bytes_to_peer.size(), each);
-  keep(std::move(r));
+  if (sent.to == Destination::root)
+    r.bytes_to_peer[static_cast<std::size_t>(sent.root)] = bytes;
+  else if (sent.to == Destination::each_peer || rank() == sent.root)
+    r.bytes_to_peer.assign(r.bytes_to_peer.size(), bytes);
+  add(std::move(r));
 }
 
 std::shared_ptr<void> RecordingCollectives::allocate(std::string const& name,
@@ -55,7 +55,8 @@ std::shared_ptr<void> RecordingCollectives::allocate(std::string const& name,
 }
 
 Pending RecordingCollectives::broadcast(memory::TensorView data, int root, memory::Event after) {
-  record("broadcast", data.numel(), data.dtype(), To::each_peer_if_root, data.numel(), root);
+  add("broadcast", data.numel(), data.dtype(),
+      {Destination::each_peer_if_root, data.numel(), root});
   return inner_->broadcast(data, root, std::move(after));
 }
 
@@ -67,44 +68,45 @@ Pending RecordingCollectives::all_reduce(memory::TensorView data, ReduceOp op,
     r.bytes_to_peer.push_back(
         static_cast<std::size_t>(detail::slice_of(data.numel(), size(), q).count + own) *
         size_of(data.dtype()));
-  keep(std::move(r));
+  add(std::move(r));
   return inner_->all_reduce(data, op, std::move(after));
 }
 
 Pending RecordingCollectives::reduce(memory::TensorView data, ReduceOp op, int root,
                                      memory::Event after) {
-  record("reduce", data.numel(), data.dtype(), To::root, data.numel(), root);
+  add("reduce", data.numel(), data.dtype(), {Destination::root, data.numel(), root});
   return inner_->reduce(data, op, root, std::move(after));
 }
 
-Pending RecordingCollectives::reduce_scatter(memory::TensorView in, Blocks blocks,
-                                             memory::TensorView out, bool accumulate,
+Pending RecordingCollectives::reduce_scatter(memory::TensorView in, StridedShards shards,
+                                             memory::TensorView out, kernels::WriteMode mode,
                                              memory::Event after) {
-  record("reduce_scatter", blocks.count * size(), in.dtype(), To::each_peer, blocks.count);
-  return inner_->reduce_scatter(in, blocks, out, accumulate, std::move(after));
+  add("reduce_scatter", shards.count * size(), in.dtype(), {Destination::each_peer, shards.count});
+  return inner_->reduce_scatter(in, shards, out, mode, std::move(after));
 }
 
-Pending RecordingCollectives::all_gather(memory::TensorView inout, Blocks blocks,
+Pending RecordingCollectives::all_gather(memory::TensorView inout, StridedShards shards,
                                          memory::Event after) {
-  record("all_gather", blocks.count * size(), inout.dtype(), To::each_peer, blocks.count);
-  return inner_->all_gather(inout, blocks, std::move(after));
+  add("all_gather", shards.count * size(), inout.dtype(), {Destination::each_peer, shards.count});
+  return inner_->all_gather(inout, shards, std::move(after));
 }
 
 Pending RecordingCollectives::all_gather(memory::ConstTensorView in, memory::TensorView out,
-                                         Blocks blocks, memory::Event after) {
-  record("all_gather", blocks.count * size(), out.dtype(), To::each_peer, blocks.count);
-  return inner_->all_gather(in, out, blocks, std::move(after));
+                                         StridedShards shards, memory::Event after) {
+  add("all_gather", shards.count * size(), out.dtype(), {Destination::each_peer, shards.count});
+  return inner_->all_gather(in, out, shards, std::move(after));
 }
 
 Pending RecordingCollectives::scatter(memory::ConstTensorView in, memory::TensorView out, int root,
                                       memory::Event after) {
-  record("scatter", out.numel() * size(), out.dtype(), To::each_peer_if_root, out.numel(), root);
+  add("scatter", out.numel() * size(), out.dtype(),
+      {Destination::each_peer_if_root, out.numel(), root});
   return inner_->scatter(in, out, root, std::move(after));
 }
 
 Pending RecordingCollectives::gather(memory::ConstTensorView in, memory::TensorView out, int root,
                                      memory::Event after) {
-  record("gather", in.numel() * size(), in.dtype(), To::root, in.numel(), root);
+  add("gather", in.numel() * size(), in.dtype(), {Destination::root, in.numel(), root});
   return inner_->gather(in, out, root, std::move(after));
 }
 

@@ -65,10 +65,11 @@ void* allocate_on_device(std::string const& name, std::size_t bytes) {
   auto& memory = detail::device_memory();
   void* const data = memory.allocate(bytes);
   if (!data) {
-    auto const room = memory.api().room();
+    auto const available = memory.api().memory_info();
     throw OutOfMemoryError(concat(
-        "cannot allocate ", bytes, " bytes for ", name, " on the device: ", room.free, " of its ",
-        room.total, " bytes are free, this process holds ", holdings(MemoryTracker::of_device()),
+        "cannot allocate ", bytes, " bytes for ", name, " on the device: ", available.free_bytes,
+        " of its ", available.total_bytes, " bytes are free, this process holds ",
+        holdings(MemoryTracker::of_device()),
         "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO "
         "stage or more ranks"));
   }

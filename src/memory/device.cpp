@@ -18,7 +18,7 @@ DeviceSearch find_devices() {
 DeviceInfo describe_device(int ordinal) {
   auto& api = detail::device_api();
   DeviceInfo info = api.describe(ordinal);
-  info.free_bytes = api.room().free;
+  info.free_bytes = api.memory_info().free_bytes;
   return info;
 }
 
@@ -44,7 +44,7 @@ bool wait_for_streams(std::chrono::milliseconds time) noexcept {
   try {
     return !detail::device_api_or_null() || detail::device_memory().wait_for_streams(time);
   } catch (...) {
-    return true;  // the device has failed: its streams are at an end
+    return true;  // the device has failed: its streams have stopped
   }
 }
 

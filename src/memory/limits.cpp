@@ -17,7 +17,7 @@ namespace tessera::memory {
 namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t not_looked_at = std::size_t{1} << 20;
+constexpr std::size_t unchecked_bytes = std::size_t{1} << 20;
 
 std::optional<std::size_t> number_in(std::string const& path) {
   std::ifstream file(path);
@@ -40,9 +40,8 @@ std::optional<std::size_t> entry_of(std::string const& path, std::string const& 
   return std::nullopt;
 }
 
-/// What one control group leaves: its limit less its use, of which file pages that were not used
-/// lately can be taken back.
-std::size_t left_in_group(std::string const& directory, char const* limit_file,
+/// Free bytes of one control group: limit minus usage, where inactive file pages count as free.
+std::size_t free_in_group(std::string const& directory, char const* limit_file,
                           char const* use_file, char const* inactive) {
   auto const limit = number_in(directory + "/" + limit_file);
   auto const use = number_in(directory + "/" + use_file);
@@ -53,9 +52,9 @@ std::size_t left_in_group(std::string const& directory, char const* limit_file,
   return *limit > used ? *limit - used : 0;
 }
 
-/// A limit may sit on any group above the process's own. cgroups(7): "hierarchy:controllers:path"
-/// lines.
-std::size_t left_in_groups() {
+/// Minimum over the control group of the process and its ancestors. cgroups(7): lines are
+/// "hierarchy:controllers:path".
+std::size_t free_in_groups() {
   std::size_t left = unlimited;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -68,8 +67,8 @@ std::size_t left_in_groups() {
     for (std::string path = line.substr(second + 1);;) {
       std::string const directory = root + (path == "/" ? "" : path);
       left = std::min(
-          left, unified ? left_in_group(directory, "memory.max", "memory.current", "inactive_file")
-                        : left_in_group(directory, "memory.limit_in_bytes", "memory.usage_in_bytes",
+          left, unified ? free_in_group(directory, "memory.max", "memory.current", "inactive_file")
+                        : free_in_group(directory, "memory.limit_in_bytes", "memory.usage_in_bytes",
                                         "total_inactive_file"));
       if (path.size() <= 1) break;
       path.resize(path.rfind('/'));
@@ -89,7 +88,7 @@ Use own_use() {
   return {use.mapped * page, use.resident * page};
 }
 
-std::size_t left_of_address_space(Use const& use) {
+std::size_t free_address_space(Use const& use) {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
   return limit.rlim_cur > use.mapped ? limit.rlim_cur - use.mapped : 0;
@@ -100,22 +99,23 @@ std::size_t left_of_address_space(Use const& use) {
 AvailableMemory available_memory() {
   Use const use = own_use();
   std::size_t const allocated = MemoryTracker::of_process().current_total();
-  std::size_t const promised = allocated > use.resident ? allocated - use.resident : 0;
-  auto const less_promised = [&](std::size_t bytes) {
-    return bytes == unlimited ? bytes : bytes > promised ? bytes - promised : 0;
+  std::size_t const untouched = allocated > use.resident ? allocated - use.resident : 0;
+  auto const less_untouched = [&](std::size_t bytes) {
+    return bytes == unlimited ? bytes : bytes > untouched ? bytes - untouched : 0;
   };
 
-  AvailableMemory out{less_promised(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)),
-                      "MemAvailable of the node"};
-  if (auto const left = less_promised(left_in_groups()); left < out.bytes)
+  AvailableMemory out{
+      less_untouched(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)),
+      "MemAvailable of the node"};
+  if (auto const left = less_untouched(free_in_groups()); left < out.bytes)
     out = {left, "memory limit of the control group"};
-  if (auto const left = left_of_address_space(use); left < out.bytes)
+  if (auto const left = free_address_space(use); left < out.bytes)
     out = {left, "address space limit (ulimit -v)"};
   return out;
 }
 
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies) {
-  if (bytes < not_looked_at) return;
+  if (bytes < unchecked_bytes) return;
   auto const available = available_memory();
   TESSERA_VALIDATE(available.bytes / copies >= bytes, OutOfMemoryError, "cannot allocate ", bytes,
                    " bytes for ", name,

@@ -27,8 +27,9 @@ int default_threads() {
 }
 
 #ifdef KOKKOS_ENABLE_CUDA
-/// Stands in for Kokkos' CUDA space in a process that runs on the host: that space's start ends the
-/// process when there is no device, and takes memory on one that others use.
+/// Replaces the CUDA execution space of Kokkos in a process that runs on the host: the
+/// initialization of that space aborts without a device, and allocates memory on a device that
+/// others use.
 struct NoDeviceSpace final : Kokkos::Impl::ExecSpaceBase {
   void initialize(Kokkos::InitializationSettings const&) override {}
   void finalize() override {}
@@ -36,9 +37,8 @@ struct NoDeviceSpace final : Kokkos::Impl::ExecSpaceBase {
   void print_configuration(std::ostream&, bool) override {}
 };
 
-/// The key under which Kokkos registers the space, see initialize_space_factory<Cuda> in its
-/// source.
-void leave_out_cuda() {
+/// "150_Cuda" is the key of initialize_space_factory<Cuda> in the source of Kokkos.
+void disable_kokkos_cuda() {
   Kokkos::Impl::ExecSpaceManager::get_instance().register_space_factory(
       "150_Cuda", std::make_unique<NoDeviceSpace>());
 }
@@ -46,20 +46,19 @@ void leave_out_cuda() {
 
 int device_of_runtime = -1;
 
-/// False also for a device runtime that stands in for CUDA's.
+/// False also for the fake device of the tests.
 [[maybe_unused]] bool uses_cuda(int ordinal) {
   return ordinal >= 0 && detail::cuda_api() && &detail::device_api() == detail::cuda_api();
 }
 
-/// A device that cannot run this build's kernels would be reported by an abort; here it is an
-/// error.
+/// Checks that the device can run the kernels of this build: Kokkos would abort.
 void use_device(int ordinal) {
   auto& api = detail::device_api();
   auto const found = api.find();
   TESSERA_VALIDATE(ordinal < found.count, ConfigError, "device ", ordinal,
-                   " was asked for, and this process sees ", found.count, " devices",
+                   " was requested, but this process sees ", found.count, " devices",
                    found.reason.empty() ? "" : " (" + found.reason + ")",
-                   "; look at CUDA_VISIBLE_DEVICES and what the job was given");
+                   "; check CUDA_VISIBLE_DEVICES and the devices allocated to the job");
 #ifdef TESSERA_CUDA_ARCHITECTURES
   if (uses_cuda(ordinal))
     detail::require_architecture(api.describe(ordinal), TESSERA_CUDA_ARCHITECTURES);
@@ -81,7 +80,7 @@ Runtime::Runtime(RuntimeOptions const& options) {
   if (uses_cuda(options.device))
     settings.set_device_id(options.device);
   else
-    leave_out_cuda();
+    disable_kokkos_cuda();
 #endif
   Kokkos::initialize(settings);
 }

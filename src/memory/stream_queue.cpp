@@ -15,12 +15,12 @@ namespace {
 
 using detail::DeviceApi;
 
-/// Events of the device runtime, made once and used again.
+/// Reuses events of the device runtime.
 class EventPool {
  public:
   explicit EventPool(DeviceApi& api) : api_(api) {}
   ~EventPool() {
-    for (auto event : free_) api_.drop_event(event);
+    for (auto event : free_) api_.destroy_event(event);
   }
   DeviceApi::Event take() {
     std::lock_guard lock(mutex_);
@@ -29,7 +29,7 @@ class EventPool {
     free_.pop_back();
     return event;
   }
-  void give_back(DeviceApi::Event event) {
+  void release(DeviceApi::Event event) {
     std::lock_guard lock(mutex_);
     free_.push_back(event);
   }
@@ -41,7 +41,7 @@ class EventPool {
   std::vector<DeviceApi::Event> free_;
 };
 
-/// What the host tasks of a stream have thrown; the first error stays.
+/// The first error that a host task of a stream has thrown.
 class Failure {
  public:
   void set(std::exception_ptr error) {
@@ -62,10 +62,9 @@ class StreamPoint final : public Event::State {
  public:
   StreamPoint(std::shared_ptr<EventPool> pool, std::shared_ptr<Failure> failure)
       : pool_(std::move(pool)), failure_(std::move(failure)), event_(pool_->take()) {}
-  ~StreamPoint() override { pool_->give_back(event_); }
+  ~StreamPoint() override { pool_->release(event_); }
   bool done() const override { return pool_->api().happened(event_); }
-  /// Looks again and again: at once for what is nearly done, then at intervals that leave the core
-  /// to others.
+  /// Polls: spins at first, then sleeps between queries to leave the core to other threads.
   bool wait_for(std::chrono::milliseconds time) const override {
     auto const start = std::chrono::steady_clock::now();
     auto const limit = std::min(time, detail::longest_wait);
@@ -103,9 +102,9 @@ class StreamQueue final : public Queue {
   }
   ~StreamQueue() override {
     for (auto const& [shape, graph] : graphs_)
-      if (graph) api_.drop_graph(graph);
+      if (graph) api_.destroy_graph(graph);
     detail::device_memory().close(stream_);
-    api_.drop_stream(stream_);
+    api_.release_stream(stream_);
   }
 
   QueueKind kind() const override { return QueueKind::stream; }
@@ -115,7 +114,7 @@ class StreamQueue final : public Queue {
   void submit(std::function<void()> task) override {
     auto call = std::make_unique<HostCall>(HostCall{std::move(task), failure_});
     api_.call_host(stream_, &run_host_call, call.get());
-    call.release();  // the stream has it now; run_host_call deletes it
+    call.release();  // owned by the stream; run_host_call deletes it
   }
   Event record() override {
     expect_no_capture("an event is recorded");
@@ -130,14 +129,13 @@ class StreamQueue final : public Queue {
     event.state()->wait();
   }
 
-  /// The first time the work runs as it is: what it makes once (workspaces, plans of libraries) is
-  /// not part of a graph.
+  /// The first call for a shape is not captured: it allocates workspaces and library plans.
   void run_as_graph(std::string const& shape, std::function<void()> const& work) override {
     if (graph_mode_ == GraphMode::off) return work();
     auto const [found, is_new] = graphs_.try_emplace(shape, nullptr);
     if (is_new) return work();
-    detail::DeviceMemory::Graph const graph(detail::device_memory(),
-                                            stream_);  // until it has been launched
+    detail::DeviceMemory::CaptureScope const scope(detail::device_memory(),
+                                                   stream_);  // until the graph is launched
     api_.begin_capture(stream_);
     capturing_ = shape;
     try {
@@ -154,7 +152,7 @@ class StreamQueue final : public Queue {
  private:
   void expect_no_capture(char const* what) const {
     TESSERA_VALIDATE(capturing_.empty(), InternalError, what, " on the stream ", name_,
-                     " inside of the graph '", capturing_,
+                     " during the CUDA graph capture of '", capturing_,
                      "'; a graph holds work of one stream only");
   }
   struct HostCall {
@@ -177,8 +175,8 @@ class StreamQueue final : public Queue {
   std::shared_ptr<Failure> failure_;
   DeviceApi::Stream stream_;
   GraphMode graph_mode_;
-  std::map<std::string, DeviceApi::Graph> graphs_;  ///< by shape; null until the second time
-  std::string capturing_;                           ///< the shape that is being collected
+  std::map<std::string, DeviceApi::Graph> graphs_;  ///< by shape; null until the second call
+  std::string capturing_;  ///< shape of the capture in progress; else empty
 };
 
 }  // namespace

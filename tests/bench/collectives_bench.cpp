@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 
 namespace {
 
@@ -74,13 +75,15 @@ void run_size(comm::Collectives& comm, char const* name, std::size_t bytes, void
   memory::TensorView const whole(in, Dtype::fp32, {numel}), part(out, Dtype::fp32, {shard});
   for (void* data : {in, out, mpi_in.data(), mpi_out.data()})
     std::fill_n(static_cast<float*>(data), numel, 1.0f);
-  comm::Blocks const blocks{shard, shard, 0};
+  comm::StridedShards const blocks{shard, shard, 0};
   auto const count = static_cast<int>(shard);
   auto* const mpi_whole = static_cast<float*>(mpi_in.data());
   auto* const mpi_part = static_cast<float*>(mpi_out.data());
 
   run({"reduce_scatter", name,
-       [&] { comm.wait(comm.reduce_scatter(whole, blocks, part, false, {})); },
+       [&] {
+         comm.wait(comm.reduce_scatter(whole, blocks, part, kernels::WriteMode::overwrite, {}));
+       },
        [&] {
          MPI_Reduce_scatter_block(mpi_whole, mpi_part, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
        }},

@@ -15,6 +15,7 @@
 #include "raw_io.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/mpi_session.hpp"
 

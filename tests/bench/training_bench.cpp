@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/random.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/initialize.hpp"

@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
+#include "tessera/comm/host_collectives.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -9,6 +9,7 @@
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
+#include "tessera/comm/host_collectives.hpp"
 
 using namespace tessera;
 using namespace tessera::test;

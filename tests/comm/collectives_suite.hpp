@@ -84,15 +84,16 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
     return {0, 1, 7, 1000, largest};
   }
 
-  void reduce_scatter_as_formula(Blocks blocks, Dtype out_dtype, bool accumulate) {
-    Array in = input((ranks_ - 1) * blocks.stride + blocks.offset + blocks.count);
-    Array out = array(out_dtype, blocks.count);
+  void reduce_scatter_as_formula(StridedShards shards, Dtype out_dtype, kernels::WriteMode mode) {
+    Array in = input((ranks_ - 1) * shards.stride + shards.offset + shards.count);
+    Array out = array(out_dtype, shards.count);
     out.fill([](auto i) { return static_cast<double>(i % 5); });
-    comm_->wait(comm_->reduce_scatter(in.view(), blocks, out.view(), accumulate, {}));
-    for (std::int64_t i = 0; i < blocks.count; ++i) {
-      double expected = sum(rank_ * blocks.stride + blocks.offset + i);
-      if (accumulate) expected = accumulated(expected + static_cast<double>(i % 5), dtype());
-      ASSERT_EQ(out[i], rounded(expected, out_dtype)) << "element " << i << " of " << blocks.count;
+    comm_->wait(comm_->reduce_scatter(in.view(), shards, out.view(), mode, {}));
+    for (std::int64_t i = 0; i < shards.count; ++i) {
+      double expected = sum(rank_ * shards.stride + shards.offset + i);
+      if (mode == kernels::WriteMode::add)
+        expected = accumulated(expected + static_cast<double>(i % 5), dtype());
+      ASSERT_EQ(out[i], rounded(expected, out_dtype)) << "element " << i << " of " << shards.count;
     }
     for (std::int64_t i = 0; i < in.numel(); ++i)
       ASSERT_EQ(in[i], element(rank_, i)) << "input element " << i << " was changed";
@@ -103,36 +104,37 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
 };
 
 TEST_P(CollectivesSuite, ReduceScatterSumsBlocks) {
-  for (auto const n : sizes()) reduce_scatter_as_formula({n, n, 0}, dtype(), false);
+  for (auto const n : sizes())
+    reduce_scatter_as_formula({n, n, 0}, dtype(), kernels::WriteMode::overwrite);
 }
 
 TEST_P(CollectivesSuite, ReduceScatterTakesPiecesOfRegions) {
-  for (bool const accumulate : {false, true}) {
-    if (accumulate && by_nccl() && !is_float())
+  for (auto const mode : {kernels::WriteMode::overwrite, kernels::WriteMode::add}) {
+    if (mode == kernels::WriteMode::add && by_nccl() && !is_float())
       continue;  // refused: see the suite of NCCL's contract
-    reduce_scatter_as_formula({100, 1003, 903}, dtype(), accumulate);
-    reduce_scatter_as_formula({90'001, 100'003, 17}, dtype(), accumulate);
+    reduce_scatter_as_formula({100, 1003, 903}, dtype(), mode);
+    reduce_scatter_as_formula({90'001, 100'003, 17}, dtype(), mode);
   }
 }
 
 TEST_P(CollectivesSuite, ReduceScatterConvertsToTheOutputsType) {
   if (!is_float()) return;
   for (Dtype const out : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-    for (bool const accumulate : {false, true})
-      reduce_scatter_as_formula({5003, 5007, 3}, out, accumulate);
+    for (auto const mode : {kernels::WriteMode::overwrite, kernels::WriteMode::add})
+      reduce_scatter_as_formula({5003, 5007, 3}, out, mode);
 }
 
 TEST_P(CollectivesSuite, ReduceScatterIntoItsOwnRegion) {
   for (auto const n : sizes()) {
     for (std::int64_t const shift :
          {0, 5}) {  // the result in the block's place, and packed before it
-      Blocks const blocks{n, n + 9, shift};
-      Array in = input(ranks_ * blocks.stride);
-      comm_->wait(
-          comm_->reduce_scatter(in.view(), blocks, in.view(rank_ * blocks.stride, n), false, {}));
+      StridedShards const shards{n, n + 9, shift};
+      Array in = input(ranks_ * shards.stride);
+      comm_->wait(comm_->reduce_scatter(in.view(), shards, in.view(rank_ * shards.stride, n),
+                                        kernels::WriteMode::overwrite, {}));
       for (std::int64_t i = 0; i < n; ++i)
-        ASSERT_EQ(in[rank_ * blocks.stride + i],
-                  rounded(sum(rank_ * blocks.stride + shift + i), dtype()))
+        ASSERT_EQ(in[rank_ * shards.stride + i],
+                  rounded(sum(rank_ * shards.stride + shift + i), dtype()))
             << i;
     }
   }
@@ -141,16 +143,16 @@ TEST_P(CollectivesSuite, ReduceScatterIntoItsOwnRegion) {
 TEST_P(CollectivesSuite, AllGatherInPlace) {
   for (auto const n : sizes()) {
     for (std::int64_t const gap : {0, 11}) {
-      Blocks const blocks{n, n + gap, gap / 2};
-      Array data = array(ranks_ * blocks.stride);
+      StridedShards const shards{n, n + gap, gap / 2};
+      Array data = array(ranks_ * shards.stride);
       auto const inside = [&](std::int64_t i, int rank) {
-        std::int64_t const at = i - rank * blocks.stride - blocks.offset;
-        return at >= 0 && at < blocks.count;
+        std::int64_t const at = i - rank * shards.stride - shards.offset;
+        return at >= 0 && at < shards.count;
       };
       data.fill([&](auto i) { return inside(i, rank_) ? element(rank_, i) : 99.0; });
-      comm_->wait(comm_->all_gather(data.view(), blocks, {}));
+      comm_->wait(comm_->all_gather(data.view(), shards, {}));
       for (std::int64_t i = 0; i < data.numel(); ++i) {
-        auto const owner = static_cast<int>(blocks.stride > 0 ? i / blocks.stride : 0);
+        auto const owner = static_cast<int>(shards.stride > 0 ? i / shards.stride : 0);
         ASSERT_EQ(data[i], inside(i, owner) ? element(owner, i) : 99.0) << i;
       }
     }
@@ -159,12 +161,12 @@ TEST_P(CollectivesSuite, AllGatherInPlace) {
 
 TEST_P(CollectivesSuite, AllGatherFromASeparateShard) {
   for (auto const n : sizes()) {
-    Blocks const blocks{n, n + 4, 3};
-    Array shard = input(n + 4), whole = array(ranks_ * blocks.stride);
-    comm_->wait(comm_->all_gather(shard.view(), whole.view(), blocks, {}));
+    StridedShards const shards{n, n + 4, 3};
+    Array shard = input(n + 4), whole = array(ranks_ * shards.stride);
+    comm_->wait(comm_->all_gather(shard.view(), whole.view(), shards, {}));
     for (int q = 0; q < ranks_; ++q)
       for (std::int64_t i = 0; i < n; ++i)
-        ASSERT_EQ(whole[q * blocks.stride + blocks.offset + i], element(q, blocks.offset + i)) << i;
+        ASSERT_EQ(whole[q * shards.stride + shards.offset + i], element(q, shards.offset + i)) << i;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "mpi_test.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/comm/recording.hpp"
 
 namespace tessera::comm::test {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 
 namespace {
@@ -32,7 +33,7 @@ void run_steps(comm::Collectives& comm, std::string const& how) {
   memory::TensorView const flat(memory.get(), Dtype::fp32, {shard * comm.size()});
   for (int step = 0;; ++step) {
     comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard),
-                                  false, {}));
+                                  kernels::WriteMode::overwrite, {}));
     if (step == 3 && comm.rank() == comm.size() - 1) lose(how);
     comm.wait(comm.all_gather(flat, {shard, shard, 0}, {}));
     (void)comm::agree(comm, true);

@@ -1,5 +1,6 @@
 /// Recorded bytes against the volumes that theory gives for each collective.
 #include "tessera/comm/recording.hpp"
+#include "tessera/comm/host_collectives.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,9 +22,10 @@ class Recording : public ::testing::Test {
 };
 
 TEST_F(Recording, ReduceScatterAndAllGatherSendAShardToEachPeer) {
-  Blocks const blocks{shard_, shard_, 0};
+  StridedShards const blocks{shard_, shard_, 0};
   Array out{*comm_, Placement::ordinary, Dtype::fp32, shard_};
-  comm_->wait(comm_->reduce_scatter(data_.view(), blocks, out.view(), false, {}));
+  comm_->wait(
+      comm_->reduce_scatter(data_.view(), blocks, out.view(), kernels::WriteMode::overwrite, {}));
   EXPECT_EQ(last().operation, "reduce_scatter");
   EXPECT_EQ(last().numel, 240);
   EXPECT_EQ(last().dtype, Dtype::bf16) << "the wire has the input's type";

@@ -50,12 +50,13 @@ class RandomOperation {
     return static_cast<double>((i + rank * 13 + salt * 7) % 1009);
   }
   std::int64_t stride() const { return numel_ + 3; }
-  Blocks blocks() const { return {numel_, stride(), offset_}; }
+  StridedShards blocks() const { return {numel_, stride(), offset_}; }
 
   Pending start() {
     switch (kind_) {
       case 0:
-        return comm_.reduce_scatter(in_.view(), blocks(), out_.view(0, numel_), false, {});
+        return comm_.reduce_scatter(in_.view(), blocks(), out_.view(0, numel_),
+                                    kernels::WriteMode::overwrite, {});
       case 1:
         return comm_.all_gather(in_.view(comm_.rank() * stride(), stride()), out_.view(), blocks(),
                                 {});

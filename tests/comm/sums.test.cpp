@@ -21,7 +21,7 @@ std::vector<T> values(std::int64_t n, int which) {
 }
 
 template <class In, class Out>
-void check(std::int64_t n, int sources, bool accumulate) {
+void check(std::int64_t n, int sources, kernels::WriteMode mode) {
   std::vector<std::vector<In>> in;
   std::vector<std::byte const*> pointers;
   for (int q = 0; q < sources; ++q) in.push_back(values<In>(n, q));
@@ -29,13 +29,13 @@ void check(std::int64_t n, int sources, bool accumulate) {
   auto const before = values<Out>(n + 1, 99);
   auto out = before;
   reduce_arrays(ReduceOp::sum, dtype_of<In>(), pointers, n,
-                {reinterpret_cast<std::byte*>(out.data() + 1), dtype_of<Out>(), accumulate});
+                {reinterpret_cast<std::byte*>(out.data() + 1), dtype_of<Out>(), mode});
   for (std::int64_t i = 0; i < n; ++i) {
     auto const at = static_cast<std::size_t>(i);
     float sum = static_cast<float>(in[0][at]);
     for (int q = 1; q < sources; ++q)
       sum += static_cast<float>(in[static_cast<std::size_t>(q)][at]);
-    if (accumulate) sum += static_cast<float>(before[at + 1]);
+    if (mode == kernels::WriteMode::add) sum += static_cast<float>(before[at + 1]);
     Out const expected(sum);
     ASSERT_EQ(std::memcmp(&expected, &out[at + 1], sizeof expected), 0)
         << i << " of " << n << ", " << sources << " sources";
@@ -46,17 +46,17 @@ void check(std::int64_t n, int sources, bool accumulate) {
 TEST(ReduceArrays, AnyNumberOfSourcesInOrder) {
   for (int const sources : {1, 2, 3, 5}) {
     for (std::int64_t const n : {0, 1, 63, 1024, 5001}) {
-      check<float, float>(n, sources, false);
-      check<bfloat16, float>(n, sources, true);
-      check<float16, bfloat16>(n, sources, true);
+      check<float, float>(n, sources, kernels::WriteMode::overwrite);
+      check<bfloat16, float>(n, sources, kernels::WriteMode::add);
+      check<float16, bfloat16>(n, sources, kernels::WriteMode::add);
     }
   }
 }
 
 TEST(ReduceArrays, LargeResultsFromAnOddAddress) {
   std::int64_t const n = (std::int64_t{16} << 20) / 2 + 12'345;
-  check<bfloat16, bfloat16>(n, 2, true);
-  check<bfloat16, float>(n, 2, false);
+  check<bfloat16, bfloat16>(n, 2, kernels::WriteMode::add);
+  check<bfloat16, float>(n, 2, kernels::WriteMode::overwrite);
 }
 
 TEST(ReduceArrays, IntegersWrapAround) {
@@ -65,7 +65,7 @@ TEST(ReduceArrays, IntegersWrapAround) {
   std::byte const* const sources[] = {reinterpret_cast<std::byte const*>(a.data()),
                                       reinterpret_cast<std::byte const*>(b.data())};
   reduce_arrays(ReduceOp::sum, Dtype::int32, sources, 2,
-                {reinterpret_cast<std::byte*>(out.data()), Dtype::int32, false});
+                {reinterpret_cast<std::byte*>(out.data()), Dtype::int32});
   EXPECT_EQ(out, (std::vector<std::int32_t>{-2'147'483'647 - 1, 2}));
 }
 

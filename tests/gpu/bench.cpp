@@ -23,6 +23,7 @@
 
 #include "overlap_measure.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/column_sums.hpp"

@@ -9,6 +9,7 @@
 
 #include "small_training.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/topology/mpi_session.hpp"
@@ -89,7 +90,8 @@ TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   memory::copy(*stream, in.get(), sent.data(), n * sizeof(bfloat16));
   memory::copy(*stream, out.get(), received.data(), n * sizeof(float));
   comm->wait(comm->reduce_scatter({in.get(), Dtype::bf16, {n}}, {n, n, 0},
-                                  {out.get(), Dtype::fp32, {n}}, true, stream->record()));
+                                  {out.get(), Dtype::fp32, {n}}, kernels::WriteMode::add,
+                                  stream->record()));
   memory::copy(*stream, received.data(), out.get(), n * sizeof(float));
   stream->record().wait("test", 60s);
   for (int i = 0; i < n; ++i)

@@ -29,7 +29,7 @@ TEST(DeviceFaults, HardwareEndsTheRunAsALostNode) {
   auto const ecc = thrown(214, "cudaErrorECCUncorrectable");
   EXPECT_EQ(ecc.code, static_cast<int>(ExitCode::peer_lost));
   EXPECT_THAT(ecc.message, AllOf(HasSubstr("cudaErrorECCUncorrectable, 214"), HasSubstr("Xid 48"),
-                                 HasSubstr("leave the node out")));
+                                 HasSubstr("exclude the node")));
   EXPECT_THAT(thrown(220, "cudaErrorNvlinkUncorrectable").message,
               HasSubstr("NVLink error (Xid 74)"));
   EXPECT_TRUE(fault_of(226).hardware && fault_of(999).hardware);

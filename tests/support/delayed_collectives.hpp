@@ -32,7 +32,7 @@ struct Network {
 class DelayedCollectives final : public comm::Collectives {
  public:
   using Pending = comm::Pending;
-  using Blocks = comm::Blocks;
+  using StridedShards = comm::StridedShards;
   using Event = memory::Event;
   using TensorView = memory::TensorView;
   using ConstTensorView = memory::ConstTensorView;
@@ -70,23 +70,24 @@ class DelayedCollectives final : public comm::Collectives {
   Pending reduce(TensorView data, comm::ReduceOp, int, Event after) override {
     return run("reduce", data, data.bytes(), after, [] {});
   }
-  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate,
-                         Event after) override {
-    return run("reduce_scatter", in, full_bytes(in, blocks), after, [=, this] {
-      ConstTensorView const own(at(in, blocks.offset), in.dtype(), {blocks.count});
-      if (accumulate)
+  Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
+                         kernels::WriteMode mode, Event after) override {
+    return run("reduce_scatter", in, gathered_bytes(in, shards), after, [=, this] {
+      ConstTensorView const own(at(in, shards.offset), in.dtype(), {shards.count});
+      if (mode == kernels::WriteMode::add)
         kernels::add(*queue_, out, own);
       else if (own.data() != out.data())
         kernels::cast(*queue_, out, own);
     });
   }
-  Pending all_gather(TensorView inout, Blocks blocks, Event after) override {
-    return run("all_gather", inout, full_bytes(inout, blocks), after,
-               [=, this] { spread(at(inout, blocks.offset), inout, blocks, 1); });
+  Pending all_gather(TensorView inout, StridedShards shards, Event after) override {
+    return run("all_gather", inout, gathered_bytes(inout, shards), after,
+               [=, this] { copy_to_shards(at(inout, shards.offset), inout, shards, 1); });
   }
-  Pending all_gather(ConstTensorView in, TensorView out, Blocks blocks, Event after) override {
-    return run("all_gather", out, full_bytes(out, blocks), after,
-               [=, this] { spread(at(in, blocks.offset), out, blocks, 0); });
+  Pending all_gather(ConstTensorView in, TensorView out, StridedShards shards,
+                     Event after) override {
+    return run("all_gather", out, gathered_bytes(out, shards), after,
+               [=, this] { copy_to_shards(at(in, shards.offset), out, shards, 0); });
   }
   Pending scatter(ConstTensorView in, TensorView out, int, Event after) override {
     return run("scatter", out, out.bytes() * static_cast<std::size_t>(ranks_), after,
@@ -94,7 +95,7 @@ class DelayedCollectives final : public comm::Collectives {
   }
   Pending gather(ConstTensorView in, TensorView out, int, Event after) override {
     return run("gather", in, in.bytes() * static_cast<std::size_t>(ranks_), after, [=, this] {
-      spread(in.data(), out, {in.numel(), in.numel(), 0}, 0);
+      copy_to_shards(in.data(), out, {in.numel(), in.numel(), 0}, 0);
     });
   }
   void wait(Pending const& pending) override {
@@ -108,17 +109,17 @@ class DelayedCollectives final : public comm::Collectives {
     return static_cast<typename View::Byte*>(view.data()) +
            static_cast<std::size_t>(element) * size_of(view.dtype());
   }
-  std::size_t full_bytes(ConstTensorView view, Blocks const& blocks) const {
-    return static_cast<std::size_t>(blocks.count) * static_cast<std::size_t>(ranks_) *
+  std::size_t gathered_bytes(ConstTensorView view, StridedShards const& shards) const {
+    return static_cast<std::size_t>(shards.count) * static_cast<std::size_t>(ranks_) *
            size_of(view.dtype());
   }
   void copy(void* to, void const* from, std::size_t bytes) {
     memory::copy(*queue_, to, from, bytes);
   }
-  void spread(void const* own, TensorView out, Blocks const& blocks, int first) {
+  void copy_to_shards(void const* own, TensorView out, StridedShards const& shards, int first) {
     for (int q = first; q < ranks_; ++q)
-      copy(at(out, q * blocks.stride + blocks.offset), own,
-           static_cast<std::size_t>(blocks.count) * size_of(out.dtype()));
+      copy(at(out, q * shards.stride + shards.offset), own,
+           static_cast<std::size_t>(shards.count) * size_of(out.dtype()));
   }
   /// Host values of a run on a device (agreement, norms) are not delayed: they are few bytes and do
   /// not change between two operations of this rank.

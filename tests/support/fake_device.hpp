@@ -120,7 +120,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
     pinned_.erase(data);
     std::free(data);
   }
-  Room room() override { return {capacity - held, capacity}; }
+  MemoryInfo memory_info() override { return {capacity - held, capacity}; }
   bool on_device(void const* data) override { return lies_in(device_, data); }
   /// Whether all these bytes lie in one block.
   bool covers(void const* data, std::size_t bytes) const {
@@ -160,7 +160,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
     dropped_.pop_back();
     return stream;
   }
-  void drop_stream(Stream stream) noexcept override {
+  void release_stream(Stream stream) noexcept override {
     std::lock_guard const lock(mutex_);
     dropped_.push_back(stream);
   }
@@ -168,7 +168,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
     ++events_made;
     return new memory::Event;
   }
-  void drop_event(Event event) noexcept override { delete point(event); }
+  void destroy_event(Event event) noexcept override { delete point(event); }
   void record(Event event, Stream stream) override {
     graphs_broken += collected_.contains(stream);
     *point(event) = lane(stream)->record();
@@ -208,7 +208,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
     if (graph && *form(graph) == work.size()) {
       ++graphs_updated;
     } else {
-      if (graph) drop_graph(graph);
+      if (graph) destroy_graph(graph);
       graph = new std::size_t(work.size());
       ++graphs_made;
       ++graphs_held;
@@ -216,7 +216,7 @@ class FakeDevice final : public memory::detail::DeviceApi {
     for (auto const& task : work) add(stream, task);
   }
   void abandon_capture(Stream stream) noexcept override { collected_.erase(stream); }
-  void drop_graph(Graph graph) noexcept override {
+  void destroy_graph(Graph graph) noexcept override {
     --graphs_held;
     delete form(graph);
   }

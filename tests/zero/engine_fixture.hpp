@@ -8,6 +8,7 @@
 
 #include "mpi_test.hpp"
 #include "quadratic_model.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/comm/recording.hpp"
 #include "tessera/zero/engine.hpp"
 

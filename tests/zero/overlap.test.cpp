@@ -55,14 +55,14 @@ class HeldUpCollectives final : public Collectives {
   Pending reduce(memory::TensorView d, ReduceOp op, int root, memory::Event a) override {
     return inner_->reduce(d, op, root, gated(a));
   }
-  Pending reduce_scatter(memory::TensorView in, Blocks b, memory::TensorView out, bool accumulate,
-                         memory::Event a) override {
-    return inner_->reduce_scatter(in, b, out, accumulate, gated(a));
+  Pending reduce_scatter(memory::TensorView in, StridedShards b, memory::TensorView out,
+                         kernels::WriteMode mode, memory::Event a) override {
+    return inner_->reduce_scatter(in, b, out, mode, gated(a));
   }
-  Pending all_gather(memory::TensorView d, Blocks b, memory::Event a) override {
+  Pending all_gather(memory::TensorView d, StridedShards b, memory::Event a) override {
     return inner_->all_gather(d, b, gated(a));
   }
-  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks b,
+  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, StridedShards b,
                      memory::Event a) override {
     return inner_->all_gather(in, out, b, gated(a));
   }

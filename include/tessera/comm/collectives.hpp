@@ -1,7 +1,8 @@
 #pragma once
-/// Collective operations over the ranks of a group: few virtual functions on bytes, thin typed
-/// helpers above. A record of what is moved: comm/recording.hpp. Semantics of each operation, and
-/// who may touch which buffer when: docs/explanation/collectives.md.
+/// Collective operations over the ranks of a group: a few virtual functions on untyped tensors, and
+/// typed helpers above them. Semantics of each operation, and buffer ownership:
+/// docs/explanation/collectives.md.
+/// Implementations: comm/host_collectives.hpp, comm/device_collectives.hpp, comm/recording.hpp.
 
 #include <chrono>
 #include <cstddef>
@@ -12,26 +13,27 @@
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
-#include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::comm {
 
 enum class ReduceOp { sum, max, min };
 
-/// An operation under way. Its buffers belong to the operation until it is done: no writes to
-/// inputs, no access to outputs.
+/// An operation in flight, like an MPI_Request. Until it has completed, its inputs must not be
+/// written, and its outputs must be neither read nor written.
 class [[nodiscard]] Pending {
  public:
   Pending() = default;
   Pending(memory::Event event, std::string what)
       : event_(std::move(event)), what_(std::move(what)) {}
-  /// Lets a queue's later work start after the operation; does not block the host (except on an
-  /// inline queue).
+  /// Work enqueued on @p queue from now on starts after the operation. Does not block the host,
+  /// except on an inline queue.
   void order_before(memory::Queue& queue) const { queue.wait(event_); }
   memory::Event const& event() const { return event_; }
+  /// The operation in words, for messages.
   std::string const& what() const { return what_; }
 
  private:
@@ -39,13 +41,15 @@ class [[nodiscard]] Pending {
   std::string what_;
 };
 
-/// Strided input of a reduce-scatter and output of an all-gather: for each rank r the `count`
-/// elements from element r * stride + offset of the whole buffer. A piece of a unit's flat buffer
-/// is such a block, so that a large unit can be moved in several operations without packing.
-struct Blocks {
-  std::int64_t count = 0;   ///< elements a rank
-  std::int64_t stride = 0;  ///< elements from one rank's region to the next
-  std::int64_t offset = 0;  ///< elements from the start of a region
+/// Strided shards: the layout of the input of a reduce-scatter and of the output of an all-gather.
+/// Rank r owns the `count` elements from element r * stride + offset on. A part of every rank's
+/// region of a unit's flat buffer is such a layout, so that a large unit is moved by several
+/// operations without packing. With stride == count and offset == 0 it is the layout of MPI and
+/// NCCL.
+struct StridedShards {
+  std::int64_t count = 0;   ///< elements per rank
+  std::int64_t stride = 0;  ///< elements from the start of one rank's region to that of the next
+  std::int64_t offset = 0;  ///< elements from the start of a region to the shard
 };
 
 class Collectives {
@@ -54,68 +58,67 @@ class Collectives {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Memory that the implementation can move fastest (a shared segment inside a node). Zeroed,
-  /// 64-byte aligned, counted in the memory tracker; lives as long as the returned owner.
-  /// Collective: every rank calls it in the same order with the same bytes.
-  /// @throws OutOfMemoryError on every rank when one cannot have it
+  /// Memory that the implementation moves without an extra copy: shared memory within a node, or
+  /// memory registered with NCCL. Zeroed, 64-byte aligned, counted by the memory tracker; freed
+  /// with the returned owner. Collective: every rank calls it in the same order with the same
+  /// bytes.
+  /// @throws OutOfMemoryError on every rank when one rank has too little memory
   virtual std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                          std::size_t bytes) = 0;
 
-  /// Operations are queued on this object's own lanes: those that reduce run in the order in which
-  /// they were called, and so do those that move data; between the two kinds order is by events
-  /// alone (NCCL has a lane for each, the host one for both). They start after
-  /// @p after. All ranks call the same operations in the same order with equal sizes.
+  /// Every operation returns immediately and starts after the event @p after. All ranks call the
+  /// same operations in the same order with equal sizes. Reductions run in the order of the calls,
+  /// and so do operations that only move data. Between the two kinds only events order: NCCL may
+  /// have a stream for each kind; the host has one worker thread for both.
   virtual Pending broadcast(memory::TensorView data, int root, memory::Event after) = 0;
   virtual Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) = 0;
+  /// The result is on the root; the other ranks' data stays unchanged.
   virtual Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) = 0;
-  /// out[i] = sum over ranks q of in_q[rank * stride + offset + i], or out[i] += that when @p
-  /// accumulate. Sums are formed in fp32 in rank order and rounded once. @p out may have another
-  /// dtype than @p in and may lie inside @p in (own region).
-  virtual Pending reduce_scatter(memory::TensorView in, Blocks blocks, memory::TensorView out,
-                                 bool accumulate, memory::Event after) = 0;
-  /// inout[q * stride + offset + i] = inout_q[q * stride + offset + i] for every rank q: in place,
-  /// each rank provides its region.
-  virtual Pending all_gather(memory::TensorView inout, Blocks blocks, memory::Event after) = 0;
-  /// As above from a separate input: out[q * stride + offset + i] = in_q[offset + i].
-  virtual Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks blocks,
+  /// out[i] (+)= sum over ranks q of in_q[rank * stride + offset + i]. The host adds in fp32, in
+  /// rank order, and rounds once. @p out may have another dtype than @p in and may be inside this
+  /// rank's region of @p in.
+  virtual Pending reduce_scatter(memory::TensorView in, StridedShards shards,
+                                 memory::TensorView out, kernels::WriteMode mode,
+                                 memory::Event after) = 0;
+  /// In place: inout[q * stride + offset + i] = inout_q[q * stride + offset + i] for every rank q.
+  virtual Pending all_gather(memory::TensorView inout, StridedShards shards,
                              memory::Event after) = 0;
-  /// Root's data[q * numel/size ...] goes to rank q's out; gather is the reverse. Equal counts.
+  /// From a separate input: out[q * stride + offset + i] = in_q[offset + i].
+  virtual Pending all_gather(memory::ConstTensorView in, memory::TensorView out,
+                             StridedShards shards, memory::Event after) = 0;
+  /// out_q[i] = in_root[q * out.numel() + i]; @p in is used on the root only.
   virtual Pending scatter(memory::ConstTensorView in, memory::TensorView out, int root,
                           memory::Event after) = 0;
+  /// out_root[q * in.numel() + i] = in_q[i]; @p out is used on the root only.
   virtual Pending gather(memory::ConstTensorView in, memory::TensorView out, int root,
                          memory::Event after) = 0;
 
-  /// Blocks the host until done. @throws PeerLostError naming operation, bytes, and the rank that
-  /// is missing, after the deadline.
+  /// Blocks the host until the operation has completed.
+  /// @throws PeerLostError after the deadline, naming the operation, its bytes and, where known,
+  /// the missing rank
   virtual void wait(Pending const& pending) = 0;
   virtual void barrier() = 0;
 };
 
+/// Time limit of an operation whose input is ready.
 using Deadline = std::chrono::milliseconds;
 
-/// One rank, no communication: copies.
-std::unique_ptr<Collectives> make_loopback();
-/// MPI: operations run on a worker thread of their own, inside a node through shared memory
-/// (docs/explanation/collectives.md), else by MPI calls.
-enum class NodeTransport { automatic, mpi_only };
-std::unique_ptr<Collectives> make_mpi(topology::MpiSession const& session, Deadline deadline,
-                                      NodeTransport transport = NodeTransport::automatic);
-
-/// True when every rank's @p ok is true: all ranks act on an error together. Host values, blocking.
+/// The logical AND of @p ok over all ranks, like MPIX_Comm_agree: all ranks learn of an error of
+/// one. Blocking.
 bool agree(Collectives& comm, bool ok);
-/// Reductions of a few host values, blocking.
+/// Reductions of a few host values. Blocking.
 double all_reduce_value(Collectives& comm, double value, ReduceOp op);
 std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op);
 void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp op);
-/// Root's bytes to all, any length (configuration, plans).
+/// The root's bytes, of any length, on every rank.
 std::string broadcast_bytes(Collectives& comm, std::string bytes, int root);
-/// What @p work returns on rank 0, on every rank; an Error that it throws there is thrown by all.
-/// One look at a file system for all ranks.
+/// Runs @p work on rank 0 and returns its result on every rank, so that one rank reads a file for
+/// all. When it throws an Error, every rank throws that error.
 std::string broadcast_from_root(Collectives& comm, std::function<std::string()> const& work);
-/// Runs @p work where @p takes_part; when it fails anywhere, every rank throws the error of the
-/// lowest failed rank.
+/// Runs @p work on the ranks whose @p takes_part is true. When it fails on any rank, every rank
+/// throws the error of the lowest failed rank.
 void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> const& work);
-/// Every rank's bytes on root (empty elsewhere).
+/// Every rank's bytes on the root; empty on the other ranks.
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root);
 
 }  // namespace tessera::comm

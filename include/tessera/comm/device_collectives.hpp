@@ -1,5 +1,5 @@
 #pragma once
-/// Collectives whose buffers lie on a device, beside those of host memory.
+/// Collectives on device memory; operands in host memory are accepted too.
 
 #include <memory>
 
@@ -7,17 +7,17 @@
 
 namespace tessera::comm {
 
-/// nccl: one device per rank; operations that reduce and operations that move data are on two
-/// streams of their own, sums are formed by NCCL in the dtype on the wire. The operands of one call
-/// are allocate()'s on every rank, or on none. staged: through host memory and the host's
-/// collectives, for ranks that share a device; sums are the host's, bit for bit.
+/// nccl: one device per rank. Reductions and operations that move data run on two streams where
+/// NCCL allows it; sums are formed by NCCL in the dtype on the wire. Either every rank passes
+/// operands of allocate() to a call, or none does. staged: for ranks that share a device. Operands
+/// are copied through pinned host memory, and the host's collectives move them; sums are equal to
+/// the host's bit for bit. automatic: staged when two ranks have the same device, else nccl.
 enum class DeviceTransport { automatic, nccl, staged };
 
-/// Takes operands on the device of this process (memory::Runtime::device()) and in host memory; the
-/// latter go to @p host. allocate() gives device memory. automatic: staged when two ranks have the
-/// same device, else NCCL. Collective.
-/// @throws ConfigError when this build has no NCCL; PeerLostError when ranks do not meet within the
-/// deadline
+/// Collectives on the device of this process (memory::Runtime::device()). Operands in host memory
+/// are passed on to @p host. allocate() returns device memory. Collective.
+/// @throws ConfigError when this build has no NCCL; PeerLostError when the ranks do not all call it
+/// within the deadline
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
                                          DeviceTransport transport = DeviceTransport::automatic);
 

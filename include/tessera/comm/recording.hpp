@@ -1,6 +1,5 @@
 #pragma once
-/// A record of every collective operation: what was called, on how many elements, and how many
-/// bytes it moves.
+/// Records every collective operation: its name, elements and bytes.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,28 +12,28 @@
 
 namespace tessera::comm {
 
-/// One operation. Bytes are counted by a fixed convention, whatever the implementation below moves
-/// in truth, so that they can be held against theory. With N ranks, n elements of data, c =
-/// blocks.count, element size s, this rank r:
+/// One operation. Bytes are counted by a fixed convention, independent of the implementation, so
+/// that they can be compared with theory. With N ranks, n elements of data, c = shards.count,
+/// element size s and this rank r:
 ///   reduce_scatter   c s to each peer                            sum (N-1) c s
 ///   all_gather       c s to each peer                            sum (N-1) c s
 ///   all_reduce       as a reduce-scatter and an all-gather of n elements cut into N slices:
 ///                    (|slice q| + |slice r|) s to peer q          sum 2 (N-1)/N n s when N divides
 ///                    n
-///   reduce, gather   all of this rank's input to the root         n s; the root sends nothing
+///   reduce, gather   this rank's input to the root                n s; the root sends nothing
 ///   broadcast        the root sends n s to each peer              (N-1) n s; others send nothing
 ///   scatter          the root sends n/N s to each peer            (N-1)/N n s; others send nothing
 struct CollectiveRecord {
-  std::string operation;       ///< "reduce_scatter", ...
-  std::int64_t numel = 0;      ///< elements taking part in all: N c of blocks, n of data
-  Dtype dtype = Dtype::fp32;   ///< on the wire
-  std::size_t bytes_sent = 0;  ///< by this rank to all peers
+  std::string operation;                   ///< "reduce_scatter", ...
+  std::int64_t numel = 0;                  ///< elements of all ranks: N c or n
+  Dtype dtype = Dtype::fp32;               ///< on the wire
+  std::size_t bytes_sent = 0;              ///< by this rank to all peers
   std::vector<std::size_t> bytes_to_peer;  ///< [size()]; 0 for this rank
   bool operator==(CollectiveRecord const&) const = default;
 };
 
-/// Forwards to another implementation and keeps a record of each operation, in the order of the
-/// calls. Allocations and barriers are forwarded without a record.
+/// Forwards to another implementation and records each operation in the order of the calls.
+/// Allocations and barriers are forwarded without a record.
 class RecordingCollectives final : public Collectives {
  public:
   explicit RecordingCollectives(std::unique_ptr<Collectives> inner);
@@ -50,10 +49,10 @@ class RecordingCollectives final : public Collectives {
   Pending broadcast(memory::TensorView data, int root, memory::Event after) override;
   Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) override;
   Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) override;
-  Pending reduce_scatter(memory::TensorView in, Blocks blocks, memory::TensorView out,
-                         bool accumulate, memory::Event after) override;
-  Pending all_gather(memory::TensorView inout, Blocks blocks, memory::Event after) override;
-  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks blocks,
+  Pending reduce_scatter(memory::TensorView in, StridedShards shards, memory::TensorView out,
+                         kernels::WriteMode mode, memory::Event after) override;
+  Pending all_gather(memory::TensorView inout, StridedShards shards, memory::Event after) override;
+  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, StridedShards shards,
                      memory::Event after) override;
   Pending scatter(memory::ConstTensorView in, memory::TensorView out, int root,
                   memory::Event after) override;
@@ -63,10 +62,15 @@ class RecordingCollectives final : public Collectives {
   void barrier() override { inner_->barrier(); }
 
  private:
-  enum class To { each_peer, each_peer_if_root, root };
-  void record(char const* operation, std::int64_t numel, Dtype dtype, To to,
-              std::int64_t elements_each, int root = 0);
-  void keep(CollectiveRecord record);
+  enum class Destination { each_peer, each_peer_if_root, root };
+  /// The elements that this rank sends to each rank of @p to.
+  struct Sent {
+    Destination to;
+    std::int64_t numel;
+    int root = 0;
+  };
+  void add(char const* operation, std::int64_t numel, Dtype dtype, Sent const& sent);
+  void add(CollectiveRecord record);
 
   std::unique_ptr<Collectives> inner_;
   mutable std::mutex mutex_;

@@ -10,6 +10,7 @@
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
+#include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {

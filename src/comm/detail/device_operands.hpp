@@ -1,5 +1,5 @@
 #pragma once
-/// What the implementations for device memory share.
+/// Functions that the implementations for device memory share.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,18 +10,20 @@
 
 namespace tessera::comm::detail {
 
-/// Element @p at of a view.
+/// Address of element @p index of a view.
 template <class View>
-auto element(View const& view, std::int64_t at) {
+auto element(View const& view, std::int64_t index) {
   return static_cast<typename View::Byte*>(view.data()) +
-         static_cast<std::size_t>(at) * size_of(view.dtype());
+         static_cast<std::size_t>(index) * size_of(view.dtype());
 }
 
-/// @throws InternalError naming @p what when the ranges of @p ranks ranks do not fit into @p numel
-void check_blocks(char const* what, Blocks const& blocks, int ranks, std::int64_t numel);
+/// @throws InternalError naming @p what when the shards of @p ranks ranks do not fit into @p numel
+/// elements
+void check_shards(char const* what, StridedShards const& shards, int ranks, std::int64_t numel);
 
-/// Device memory that every rank gets or none. Collective.
-std::shared_ptr<void> allocate_together(Collectives& comm, std::string const& name,
-                                        memory::Purpose purpose, std::size_t bytes);
+/// Device memory on every rank. Collective.
+/// @throws OutOfMemoryError on every rank when one rank has too little
+std::shared_ptr<void> allocate_on_all_ranks(Collectives& comm, std::string const& name,
+                                            memory::Purpose purpose, std::size_t bytes);
 
 }  // namespace tessera::comm::detail

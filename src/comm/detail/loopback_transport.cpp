@@ -18,14 +18,14 @@ class LoopbackTransport final : public Transport {
   void all_reduce(Operation const&, std::byte*) override {}
   void reduce(Operation const&, std::byte*) override {}
   void reduce_scatter(Operation const& o, std::byte const* in, Target const& out) override {
-    std::byte const* const block = in + static_cast<std::size_t>(o.offset) * o.element();
-    if (out.accumulate || out.dtype != o.dtype)
-      reduce_arrays(ReduceOp::sum, o.dtype, {&block, 1}, o.numel, out);
-    else if (out.data != block)
-      std::memmove(out.data, block, o.bytes());
+    std::byte const* const shard = in + static_cast<std::size_t>(o.offset) * o.element_bytes();
+    if (out.mode == kernels::WriteMode::add || out.dtype != o.dtype)
+      reduce_arrays(ReduceOp::sum, o.dtype, {&shard, 1}, o.numel, out);
+    else if (out.data != shard)
+      std::memmove(out.data, shard, o.bytes());
   }
   void all_gather(Operation const& o, std::byte const* in, std::byte* out) override {
-    if (in) copy_bytes(out + static_cast<std::size_t>(o.offset) * o.element(), in, o.bytes());
+    if (in) copy_bytes(out + static_cast<std::size_t>(o.offset) * o.element_bytes(), in, o.bytes());
   }
   void scatter(Operation const& o, std::byte const* in, std::byte* out) override {
     copy_bytes(out, in, o.bytes());

@@ -1,5 +1,5 @@
 #pragma once
-/// The transport of a group of one rank: copies, and reductions of one source.
+/// The transport of a group of one rank: copies and conversions.
 
 #include <memory>
 

@@ -20,7 +20,7 @@ void check_mpi(int result, char const* call, Operation const& operation) {
   MPI_Error_string(result, text, &length);
   throw InternalError(
       concat(describe(operation), ": ", call, " failed: ", text,
-             "; ranks that call different operations or sizes are one possible reason"));
+             "; the ranks may have called different operations, or with different sizes"));
 }
 
 MpiComm::MpiComm(topology::CommHandle parent) {
@@ -40,20 +40,20 @@ MpiComm::~MpiComm() {
   if (!finalized && !broken_) MPI_Comm_free(&comm_);
 }
 
-PeerLiveness watch_peers(MpiComm const& comm, topology::MpiSession const& session) {
-  struct Card {
+PeerLiveness exchange_peers(MpiComm const& comm, topology::MpiSession const& session) {
+  struct PeerRecord {
     ProcessId process;
     std::int64_t node;
   };
-  Card const own{this_process(), session.info().node};
-  std::vector<Card> cards(static_cast<std::size_t>(comm.size()));
+  PeerRecord const own{this_process(), session.info().node};
+  std::vector<PeerRecord> records(static_cast<std::size_t>(comm.size()));
   {
     std::lock_guard lock(mpi_mutex());
-    MPI_Allgather(&own, sizeof own, MPI_BYTE, cards.data(), sizeof own, MPI_BYTE, comm.get());
+    MPI_Allgather(&own, sizeof own, MPI_BYTE, records.data(), sizeof own, MPI_BYTE, comm.get());
   }
   std::vector<PeerLiveness::Peer> peers;
-  for (std::size_t r = 0; r < cards.size(); ++r)
-    peers.push_back({session.hosts()[r], cards[r].process, cards[r].node == own.node});
+  for (std::size_t r = 0; r < records.size(); ++r)
+    peers.push_back({session.hosts()[r], records[r].process, records[r].node == own.node});
   return PeerLiveness(std::move(peers), &session);
 }
 

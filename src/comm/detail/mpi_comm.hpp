@@ -1,5 +1,5 @@
 #pragma once
-/// The few things that every MPI call of this layer goes through.
+/// The MPI communicator of this layer, the lock around MPI calls and the check of their results.
 
 #include <mpi.h>
 
@@ -11,15 +11,15 @@
 
 namespace tessera::comm::detail {
 
-/// MPI_THREAD_SERIALIZED: one call at a time in the process. Held around single calls, never while
-/// waiting.
+/// MPI_THREAD_SERIALIZED allows one MPI call at a time per process. The mutex is held around single
+/// calls, never while waiting.
 std::mutex& mpi_mutex();
 
-/// @throws InternalError with MPI's own text
+/// @throws InternalError with the text of MPI_Error_string
 void check_mpi(int result, char const* call, Operation const& operation);
 
-/// A duplicate of another communicator that returns errors. Freed at the end, unless MPI has ended
-/// or a peer was lost.
+/// A duplicate of another communicator with MPI_ERRORS_RETURN. The destructor frees it unless MPI
+/// is finalized or a peer was lost.
 class MpiComm {
  public:
   explicit MpiComm(topology::CommHandle parent);
@@ -37,7 +37,7 @@ class MpiComm {
   bool broken_ = false;
 };
 
-/// Who the ranks of @p comm are. Collective.
-PeerLiveness watch_peers(MpiComm const& comm, topology::MpiSession const& session);
+/// The processes and hosts of the ranks of @p comm. Collective.
+PeerLiveness exchange_peers(MpiComm const& comm, topology::MpiSession const& session);
 
 }  // namespace tessera::comm::detail

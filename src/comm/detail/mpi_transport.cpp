@@ -14,17 +14,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Bytes of one MPI call: well below 2 GiB, where counts and internal sizes of some libraries are
-/// 32-bit.
+/// Bytes per MPI call, well below 2 GiB: counts and internal sizes of some libraries are 32-bit.
 constexpr std::size_t message_limit = std::size_t{512} << 20;
 /// Bytes of the buffer that receives all ranks' contributions to a sum.
 constexpr std::size_t staging_limit = std::size_t{32} << 20;
-/// Up to here an all-reduce is one gather of everything, latency being what counts.
+/// Up to this size an all-reduce is one all-gather of the operands, which has the lowest latency.
 constexpr std::size_t small_all_reduce = std::size_t{64} << 10;
 
-/// Yields at first, then sleeps for longer and longer: the core belongs to the rank's compute
-/// threads.
-class Pace {
+/// Backoff of a polling loop: yields at first, then sleeps for longer and longer, to leave the core
+/// to the compute threads.
+class Backoff {
  public:
   void pause(std::chrono::steady_clock::duration elapsed) {
     if (++calls_ <= 50) {
@@ -40,22 +39,22 @@ class Pace {
   int calls_ = 0;
 };
 
-/// `count` elements at every `stride` elements, as one item of an MPI call.
-class BlockType {
+/// MPI datatype of one rank's shard: `count` elements, with an extent of `stride` elements.
+class ShardType {
  public:
-  BlockType(std::int64_t count, std::int64_t stride, std::size_t element) {
+  ShardType(std::int64_t count, std::int64_t stride, std::size_t element) {
     std::lock_guard lock(mpi_mutex());
-    MPI_Datatype block = MPI_DATATYPE_NULL;
+    MPI_Datatype contiguous = MPI_DATATYPE_NULL;
     MPI_Type_contiguous(static_cast<int>(count * static_cast<std::int64_t>(element)), MPI_BYTE,
-                        &block);
+                        &contiguous);
     MPI_Type_create_resized(
-        block, 0, static_cast<MPI_Aint>(stride * static_cast<std::int64_t>(element)), &type_);
+        contiguous, 0, static_cast<MPI_Aint>(stride * static_cast<std::int64_t>(element)), &type_);
     MPI_Type_commit(&type_);
-    MPI_Type_free(&block);
+    MPI_Type_free(&contiguous);
   }
-  BlockType(BlockType const&) = delete;
-  BlockType& operator=(BlockType const&) = delete;
-  ~BlockType() {
+  ShardType(ShardType const&) = delete;
+  ShardType& operator=(ShardType const&) = delete;
+  ~ShardType() {
     std::lock_guard lock(mpi_mutex());
     MPI_Type_free(&type_);
   }
@@ -65,7 +64,7 @@ class BlockType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-/// Lets the short sleeps of Pace be short: the system may otherwise add 50 us to each.
+/// Reduces the timer slack of the thread: the kernel otherwise adds 50 us to each short sleep.
 void use_precise_sleeps() {
   static thread_local int const once = prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   (void)once;
@@ -76,11 +75,11 @@ int as_int(std::size_t bytes) { return static_cast<int>(bytes); }
 }  // namespace
 
 MpiTransport::MpiTransport(topology::MpiSession const& session, Deadline deadline)
-    : comm_(session.world()), peers_(watch_peers(comm_, session)), deadline_(deadline) {}
+    : comm_(session.world()), peers_(exchange_peers(comm_, session)), deadline_(deadline) {}
 
 void MpiTransport::finish(Operation const& o, MPI_Request request) {
-  Wait wait(o, peers_, *this, deadline_);
-  Pace pace;
+  PeerWait wait(o, peers_, *this, deadline_);
+  Backoff backoff;
   use_precise_sleeps();
   try {
     for (int done = 0;;) {
@@ -90,11 +89,11 @@ void MpiTransport::finish(Operation const& o, MPI_Request request) {
       }
       if (done) return;
       wait.check(-1);
-      pace.pause(wait.elapsed());
+      backoff.pause(wait.elapsed());
     }
   } catch (...) {
     comm_.mark_broken();
-    (void)staging_.release();  // MPI may still write into it
+    (void)staging_.release();  // leaked: MPI may still write into it
     topology::MpiSession::leave_without_finalize();
     throw;
   }
@@ -110,9 +109,10 @@ void MpiTransport::run(Operation const& o, char const* call, Start&& start) {
   finish(o, request);
 }
 
-std::int64_t MpiTransport::piece_numel(Operation const& o, std::size_t limit) const {
+std::int64_t MpiTransport::chunk_numel(Operation const& o, std::size_t limit_bytes) const {
   return std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(limit / (static_cast<std::size_t>(size()) * o.element())));
+      1, static_cast<std::int64_t>(limit_bytes /
+                                   (static_cast<std::size_t>(size()) * o.element_bytes())));
 }
 
 std::byte* MpiTransport::staging(std::size_t bytes) {
@@ -125,20 +125,20 @@ std::byte* MpiTransport::staging(std::size_t bytes) {
 std::shared_ptr<void> MpiTransport::allocate(Operation const& o, std::string const& name,
                                              memory::Purpose purpose) {
   std::shared_ptr<void> memory;
-  std::string refusal;
+  std::string failure;
   try {
     memory = allocate_private(name, purpose, o.bytes());
   } catch (OutOfMemoryError const& error) {
-    refusal = error.what();
+    failure = error.what();
   }
-  int const own = refusal.empty() ? size() : rank();
+  int const own = failure.empty() ? size() : rank();
   int first = size();
   run(o, "MPI_Iallreduce", [&](MPI_Request* r) {
     return MPI_Iallreduce(&own, &first, 1, MPI_INT, MPI_MIN, comm_.get(), r);
   });
-  TESSERA_VALIDATE(refusal.empty(), OutOfMemoryError, refusal);
-  TESSERA_VALIDATE(first == size(), OutOfMemoryError, peers_.describe(first), " has no memory for ",
-                   name, " (", o.bytes(), " bytes)");
+  TESSERA_VALIDATE(failure.empty(), OutOfMemoryError, failure);
+  TESSERA_VALIDATE(first == size(), OutOfMemoryError, peers_.describe(first), " cannot allocate ",
+                   o.bytes(), " bytes for ", name, "; see the log of that rank");
   return memory;
 }
 
@@ -159,30 +159,30 @@ void MpiTransport::gather_and_reduce(Operation const& o, std::byte* data) {
   });
   std::vector<std::byte const*> sources;
   for (int q = 0; q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * o.bytes());
-  reduce_arrays(o.op, o.dtype, sources, o.numel, {data, o.dtype, false});
+  reduce_arrays(o.op, o.dtype, sources, o.numel, {data, o.dtype});
 }
 
-/// Reduce-scatter of equal blocks and all-gather; the remainder of less than one element a rank is
-/// gathered whole.
+/// Reduce-scatter and all-gather of equal shards. The remainder of fewer elements than ranks is
+/// gathered and added on every rank.
 void MpiTransport::all_reduce(Operation const& o, std::byte* data) {
   if (o.bytes() * static_cast<std::size_t>(size()) <= small_all_reduce)
     return gather_and_reduce(o, data);
-  Operation blocks = o;
-  blocks.numel = blocks.stride = o.numel / size();
-  std::byte* const own = data + static_cast<std::size_t>(rank()) * blocks.bytes();
-  reduce_scatter(blocks, data, {own, o.dtype, false});
-  all_gather(blocks, nullptr, data);
+  Operation shards = o;
+  shards.numel = shards.stride = o.numel / size();
+  std::byte* const own = data + static_cast<std::size_t>(rank()) * shards.bytes();
+  reduce_scatter(shards, data, {own, o.dtype});
+  all_gather(shards, nullptr, data);
   Operation rest = o;
   rest.numel = o.numel % size();
   if (rest.numel > 0) gather_and_reduce(rest, data + o.bytes() - rest.bytes());
 }
 
 void MpiTransport::reduce(Operation const& o, std::byte* data) {
-  std::int64_t const piece = piece_numel(o, staging_limit);
-  for (std::int64_t first = 0; first < o.numel; first += piece) {
-    std::int64_t const n = std::min(piece, o.numel - first);
-    std::size_t const bytes = static_cast<std::size_t>(n) * o.element();
-    std::byte* const own = data + static_cast<std::size_t>(first) * o.element();
+  std::int64_t const chunk = chunk_numel(o, staging_limit);
+  for (std::int64_t first = 0; first < o.numel; first += chunk) {
+    std::int64_t const n = std::min(chunk, o.numel - first);
+    std::size_t const bytes = static_cast<std::size_t>(n) * o.element_bytes();
+    std::byte* const own = data + static_cast<std::size_t>(first) * o.element_bytes();
     std::byte* const all =
         rank() == o.root ? staging(bytes * static_cast<std::size_t>(size())) : nullptr;
     run(o, "MPI_Igather", [&](MPI_Request* r) {
@@ -192,68 +192,69 @@ void MpiTransport::reduce(Operation const& o, std::byte* data) {
     std::vector<std::byte const*> sources;
     for (int q = 0; all && q < size(); ++q)
       sources.push_back(all + static_cast<std::size_t>(q) * bytes);
-    if (all) reduce_arrays(o.op, o.dtype, sources, n, {own, o.dtype, false});
+    if (all) reduce_arrays(o.op, o.dtype, sources, n, {own, o.dtype});
   }
 }
 
 void MpiTransport::reduce_scatter(Operation const& o, std::byte const* in, Target const& out) {
-  std::int64_t const piece = piece_numel(o, staging_limit);
-  for (std::int64_t first = 0; first < o.numel; first += piece) {
-    std::int64_t const n = std::min(piece, o.numel - first);
-    std::size_t const bytes = static_cast<std::size_t>(n) * o.element();
-    BlockType const block(n, o.stride, o.element());
-    std::byte const* const from = in + static_cast<std::size_t>(o.offset + first) * o.element();
+  std::int64_t const chunk = chunk_numel(o, staging_limit);
+  for (std::int64_t first = 0; first < o.numel; first += chunk) {
+    std::int64_t const n = std::min(chunk, o.numel - first);
+    std::size_t const bytes = static_cast<std::size_t>(n) * o.element_bytes();
+    ShardType const shard(n, o.stride, o.element_bytes());
+    std::byte const* const from =
+        in + static_cast<std::size_t>(o.offset + first) * o.element_bytes();
     std::byte* const all = staging(bytes * static_cast<std::size_t>(size()));
     run(o, "MPI_Ialltoall", [&](MPI_Request* r) {
-      return MPI_Ialltoall(from, 1, block.get(), all, as_int(bytes), MPI_BYTE, comm_.get(), r);
+      return MPI_Ialltoall(from, 1, shard.get(), all, as_int(bytes), MPI_BYTE, comm_.get(), r);
     });
     std::vector<std::byte const*> sources;
     for (int q = 0; q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * bytes);
     Target const to{out.data + static_cast<std::size_t>(first) * size_of(out.dtype), out.dtype,
-                    out.accumulate};
+                    out.mode};
     reduce_arrays(o.op, o.dtype, sources, n, to);
   }
 }
 
 void MpiTransport::all_gather(Operation const& o, std::byte const* in, std::byte* out) {
-  std::int64_t const piece = piece_numel(o, message_limit);
-  for (std::int64_t first = 0; first < o.numel; first += piece) {
-    std::int64_t const n = std::min(piece, o.numel - first);
-    BlockType const block(n, o.stride, o.element());
-    std::byte* const to = out + static_cast<std::size_t>(o.offset + first) * o.element();
-    int const bytes = as_int(static_cast<std::size_t>(n) * o.element());
+  std::int64_t const chunk = chunk_numel(o, message_limit);
+  for (std::int64_t first = 0; first < o.numel; first += chunk) {
+    std::int64_t const n = std::min(chunk, o.numel - first);
+    ShardType const shard(n, o.stride, o.element_bytes());
+    std::byte* const to = out + static_cast<std::size_t>(o.offset + first) * o.element_bytes();
+    int const bytes = as_int(static_cast<std::size_t>(n) * o.element_bytes());
     void const* const from =
-        in ? static_cast<void const*>(in + static_cast<std::size_t>(first) * o.element())
+        in ? static_cast<void const*>(in + static_cast<std::size_t>(first) * o.element_bytes())
            : MPI_IN_PLACE;
     run(o, "MPI_Iallgather", [&](MPI_Request* r) {
-      return MPI_Iallgather(from, in ? bytes : 0, MPI_BYTE, to, 1, block.get(), comm_.get(), r);
+      return MPI_Iallgather(from, in ? bytes : 0, MPI_BYTE, to, 1, shard.get(), comm_.get(), r);
     });
   }
 }
 
 void MpiTransport::scatter(Operation const& o, std::byte const* in, std::byte* out) {
-  std::int64_t const piece = piece_numel(o, message_limit);
-  for (std::int64_t first = 0; first < o.numel; first += piece) {
-    std::int64_t const n = std::min(piece, o.numel - first);
-    BlockType const block(n, o.numel, o.element());
-    std::size_t const at = static_cast<std::size_t>(first) * o.element();
-    int const bytes = as_int(static_cast<std::size_t>(n) * o.element());
+  std::int64_t const chunk = chunk_numel(o, message_limit);
+  for (std::int64_t first = 0; first < o.numel; first += chunk) {
+    std::int64_t const n = std::min(chunk, o.numel - first);
+    ShardType const shard(n, o.numel, o.element_bytes());
+    std::size_t const at = static_cast<std::size_t>(first) * o.element_bytes();
+    int const bytes = as_int(static_cast<std::size_t>(n) * o.element_bytes());
     run(o, "MPI_Iscatter", [&](MPI_Request* r) {
-      return MPI_Iscatter(in ? in + at : nullptr, 1, block.get(), out + at, bytes, MPI_BYTE, o.root,
+      return MPI_Iscatter(in ? in + at : nullptr, 1, shard.get(), out + at, bytes, MPI_BYTE, o.root,
                           comm_.get(), r);
     });
   }
 }
 
 void MpiTransport::gather(Operation const& o, std::byte const* in, std::byte* out) {
-  std::int64_t const piece = piece_numel(o, message_limit);
-  for (std::int64_t first = 0; first < o.numel; first += piece) {
-    std::int64_t const n = std::min(piece, o.numel - first);
-    BlockType const block(n, o.numel, o.element());
-    std::size_t const at = static_cast<std::size_t>(first) * o.element();
-    int const bytes = as_int(static_cast<std::size_t>(n) * o.element());
+  std::int64_t const chunk = chunk_numel(o, message_limit);
+  for (std::int64_t first = 0; first < o.numel; first += chunk) {
+    std::int64_t const n = std::min(chunk, o.numel - first);
+    ShardType const shard(n, o.numel, o.element_bytes());
+    std::size_t const at = static_cast<std::size_t>(first) * o.element_bytes();
+    int const bytes = as_int(static_cast<std::size_t>(n) * o.element_bytes());
     run(o, "MPI_Igather", [&](MPI_Request* r) {
-      return MPI_Igather(in + at, bytes, MPI_BYTE, out ? out + at : nullptr, 1, block.get(), o.root,
+      return MPI_Igather(in + at, bytes, MPI_BYTE, out ? out + at : nullptr, 1, shard.get(), o.root,
                          comm_.get(), r);
     });
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// Collectives by MPI calls, flat over all ranks, for groups that span nodes.
+/// Collectives by MPI calls over all ranks, for groups that span nodes.
 
 #include <memory>
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace tessera::comm::detail {
 
-/// Only nonblocking MPI calls, polled against the deadline, so that a dead peer ends in an error.
-/// Reductions are exchanges with the sum formed here, in rank order and fp32: results do not depend
-/// on the algorithm that MPI chooses.
+/// Uses nonblocking MPI calls only and polls them with a deadline, so that a dead peer becomes an
+/// error. For reductions MPI moves the operands, and this rank adds them in rank order in fp32:
+/// results do not depend on the algorithm that MPI chooses.
 class MpiTransport final : public Transport {
  public:
   MpiTransport(topology::MpiSession const& session, Deadline deadline);
@@ -35,9 +35,8 @@ class MpiTransport final : public Transport {
   template <class Start>
   void run(Operation const& operation, char const* call, Start&& start);
   void finish(Operation const& operation, MPI_Request request);
-  /// Elements of one rank's block that move at a time when a message or a staging buffer holds all
-  /// ranks' blocks.
-  std::int64_t piece_numel(Operation const& operation, std::size_t limit) const;
+  /// Elements per rank and message, so that the elements of all ranks are at most @p limit_bytes.
+  std::int64_t chunk_numel(Operation const& operation, std::size_t limit_bytes) const;
   std::byte* staging(std::size_t bytes);
   void gather_and_reduce(Operation const& operation, std::byte* data);
 

@@ -27,64 +27,65 @@ using memory::Event;
 using memory::TensorView;
 using namespace std::chrono_literals;
 
-/// Time for an operation to come to rest after its communicator was ended: its buffers may be freed
-/// next.
+/// Time for the kernels of an operation to end after its communicator was aborted, before its
+/// buffers are freed.
 constexpr Deadline grace = 5s;
 
-/// Pendings of this implementation begin with it; all others are the host's.
-constexpr std::string_view mark = "NCCL ";
+/// Prefix of Pending::what() of this implementation; all other operations are the host's.
+constexpr std::string_view prefix = "NCCL ";
 
-struct Lane {
-  std::unique_ptr<memory::Queue> stream;
+/// A communicator and the stream of its operations.
+struct CommStream {
+  std::unique_ptr<memory::Queue> queue;
   std::unique_ptr<NcclComm> comm;
   Event last;
 };
 
-Lane make_lane(char const* name, int rank, Deadline deadline) {
+CommStream make_stream(char const* name, int rank, Deadline deadline) {
   return {memory::make_stream_queue(name, memory::StreamPriority::high),
           std::make_unique<NcclComm>(name, rank, deadline),
           {}};
 }
 
-/// One lane for operations that move data and one for those that reduce; one for both where NCCL
-/// does not keep the order in which two communicators' kernels start.
-std::vector<Lane> start_lanes(Collectives& host, Deadline deadline) {
+/// One communicator for operations that move data and one for reductions, or one for both where
+/// NCCL does not start the kernels of two communicators in the order of the calls.
+std::vector<CommStream> start_streams(Collectives& host, Deadline deadline) {
   int const version = common_nccl_version(host);
   bool const two = nccl_keeps_launch_order(host, version);
   auto const id = common_nccl_id(host);
-  std::vector<Lane> lanes;
+  std::vector<CommStream> streams;
   std::optional<Error> refused;
-  lanes.push_back(make_lane("tessera", host.rank(), deadline));
+  streams.push_back(make_stream("tessera", host.rank(), deadline));
   try {
-    lanes.front().comm->start(host.size(), id);
+    streams.front().comm->start(host.size(), id);
     if (two) {
-      lanes.push_back(make_lane("tessera reductions", host.rank(), deadline));
-      lanes.back().comm->split_from(*lanes.front().comm);
+      streams.push_back(make_stream("tessera reductions", host.rank(), deadline));
+      streams.back().comm->split_from(*streams.front().comm);
     }
   } catch (PeerLostError const&) {
-    for (auto& lane : lanes) lane.comm->abort();
+    for (auto& stream : streams) stream.comm->abort();
     throw;
   } catch (Error const& error) {
     refused = error;
   }
   bool const all = agree(host, !refused);
   if (!all)
-    for (auto& lane : lanes) lane.comm->abort();
+    for (auto& stream : streams) stream.comm->abort();
   if (refused) throw *refused;
   TESSERA_VALIDATE(all, ConfigError,
-                   "NCCL could not be started on another rank; its own message says why");
+                   "NCCL could not be started on another rank; see the log of that rank");
   log::debug(concat(
       "NCCL ", nccl_version_text(version), " (built with ", nccl_version_text(NCCL_VERSION_CODE),
       "): ",
       two ? "one communicator for reductions and one for everything else" : "one communicator",
       two ? ""
           : "; two, which overlap, need NCCL 2.26 and NCCL_LAUNCH_ORDER_IMPLICIT other than 0"));
-  return lanes;
+  return streams;
 }
 
-std::vector<NcclComm*> comms_of(std::vector<Lane> const& lanes) {
+std::vector<NcclComm*> comms_of(std::vector<CommStream> const& streams) {
   std::vector<NcclComm*> out;
-  for (auto const& lane : lanes) out.push_back(lane.comm.get());
+  for (auto const& stream : streams) out.push_back(stream.comm.get());
   return out;
 }
 
@@ -94,26 +95,27 @@ bool apart(void const* a, void const* b, std::size_t bytes) {
   return x + bytes <= y || y + bytes <= x;
 }
 
-/// Operations on device memory are queued by the thread that calls, on the stream of their lane, in
-/// the order of the calls; those on host memory go to the host's collectives. Strided blocks are
-/// one group of per-rank operations, without packing.
+/// The calling thread enqueues operations on device memory on the stream of their communicator;
+/// operations on host memory go to the host's collectives. Strided shards are one NCCL group of
+/// per-rank operations, without packing.
 class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(std::unique_ptr<Collectives> host, Deadline deadline)
       : host_(std::move(host)),
-        arguments_(host_->rank(), host_->size()),
-        lanes_(start_lanes(*host_, deadline)),
-        memory_(*host_, comms_of(lanes_)),
-        watch_(std::make_unique<NcclWatchdog>(comms_of(lanes_), host_->rank(), deadline)) {}
-  /// Peers are waited for only when all is well here.
+        operations_(Group{host_->rank(), host_->size()}),
+        streams_(start_streams(*host_, deadline)),
+        memory_(*host_, comms_of(streams_)),
+        watchdog_(std::make_unique<NcclWatchdog>(comms_of(streams_), host_->rank(), deadline)) {}
+  /// Waits for the peers (ncclCommFinalize) only after no error.
   ~NcclCollectives() override {
-    bool const well = !watch_->failed() && std::uncaught_exceptions() == 0;
-    watch_.reset();
-    if (!well)
-      for (auto& lane : lanes_) lane.comm->abort();
+    bool const ok = !watchdog_->failed() && std::uncaught_exceptions() == 0;
+    watchdog_.reset();
+    if (!ok)
+      for (auto& stream : streams_) stream.comm->abort();
     scratch_.reset();
     memory_.close();
-    for (auto lane = lanes_.rbegin(); lane != lanes_.rend(); ++lane) lane->comm->finish();
+    for (auto stream = streams_.rbegin(); stream != streams_.rend(); ++stream)
+      stream->comm->finish();
   }
 
   int rank() const override { return host_->rank(); }
@@ -125,7 +127,7 @@ class NcclCollectives final : public Collectives {
 
   Pending broadcast(TensorView data, int root, Event after) override {
     if (!memory::on_device(data.data())) return host_->broadcast(data, root, std::move(after));
-    return run(arguments_.broadcast(data, root), std::move(after), [=](Call const& c) {
+    return run(operations_.broadcast(data, root), std::move(after), [=](Call const& c) {
       c.start([&](ncclComm_t comm) {
         return ncclBroadcast(data.data(), data.data(), c.numel, c.type, root, comm, c.stream);
       });
@@ -133,7 +135,7 @@ class NcclCollectives final : public Collectives {
   }
   Pending all_reduce(TensorView data, ReduceOp op, Event after) override {
     if (!memory::on_device(data.data())) return host_->all_reduce(data, op, std::move(after));
-    return run(arguments_.all_reduce(data, op), std::move(after), [=](Call const& c) {
+    return run(operations_.all_reduce(data, op), std::move(after), [=](Call const& c) {
       c.start([&](ncclComm_t comm) {
         return ncclAllReduce(data.data(), data.data(), c.numel, c.type, nccl_op(op), comm,
                              c.stream);
@@ -143,31 +145,32 @@ class NcclCollectives final : public Collectives {
   Pending reduce(TensorView data, ReduceOp op, int root, Event after) override {
     if (!memory::on_device(data.data())) return host_->reduce(data, op, root, std::move(after));
     bool const is_root = rank() == root;
-    return run(arguments_.reduce(data, op, root), std::move(after), [=](Call const& c) {
+    return run(operations_.reduce(data, op, root), std::move(after), [=](Call const& c) {
       c.start([&](ncclComm_t comm) {
         return ncclReduce(data.data(), is_root ? data.data() : nullptr, c.numel, c.type,
                           nccl_op(op), root, comm, c.stream);
       });
     });
   }
-  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate,
-                         Event after) override {
+  Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
+                         kernels::WriteMode mode, Event after) override {
     if (!memory::on_device(in.data()))
-      return host_->reduce_scatter(in, blocks, out, accumulate, std::move(after));
-    auto const o = arguments_.reduce_scatter(in, blocks, out);
+      return host_->reduce_scatter(in, shards, out, mode, std::move(after));
+    auto const o = operations_.reduce_scatter(in, shards, out);
     expect_on_device(o, out.data());
-    void* const block = element(in, rank() * blocks.stride + blocks.offset);
-    bool const in_place = out.data() == block || apart(out.data(), block, o.bytes());
-    bool const converts = accumulate || in.dtype() != out.dtype();
+    void* const shard = element(in, rank() * shards.stride + shards.offset);
+    bool const in_place = out.data() == shard || apart(out.data(), shard, o.bytes());
+    bool const accumulates = mode == kernels::WriteMode::add;
+    bool const converts = accumulates || in.dtype() != out.dtype();
     TESSERA_VALIDATE(!converts || (is_float(in.dtype()) && is_float(out.dtype())), InternalError,
                      describe(o),
-                     ": on a device sums are added and converted as fp32, fp16 or bf16, not from ",
+                     ": on a device accumulation and conversion need fp32, fp16 or bf16, not ",
                      name_of(in.dtype()), " to ", name_of(out.dtype()));
     bool const direct = !converts && in_place;
     TensorView const sum = direct ? out : scratch(o);
     return run(o, std::move(after), [=, this](Call const& c) {
-      sum_blocks(c, in, blocks, sum.data());
-      if (accumulate)
+      sum_shards(c, in, shards, sum.data());
+      if (accumulates)
         kernels::add(c.queue, out, sum);
       else if (in.dtype() != out.dtype())
         kernels::cast(c.queue, out, sum);
@@ -175,22 +178,23 @@ class NcclCollectives final : public Collectives {
         memory::copy(c.queue, out.data(), sum.data(), out.bytes());
     });
   }
-  Pending all_gather(TensorView inout, Blocks blocks, Event after) override {
-    if (!memory::on_device(inout.data())) return host_->all_gather(inout, blocks, std::move(after));
-    auto const o = arguments_.all_gather(inout, blocks);
-    if (size() == 1) return {std::move(after), concat(mark, describe(o))};
-    return gather_blocks(o, element(inout, rank() * blocks.stride + blocks.offset), inout, blocks,
+  Pending all_gather(TensorView inout, StridedShards shards, Event after) override {
+    if (!memory::on_device(inout.data())) return host_->all_gather(inout, shards, std::move(after));
+    auto const o = operations_.all_gather(inout, shards);
+    if (size() == 1) return {std::move(after), concat(prefix, describe(o))};
+    return gather_shards(o, element(inout, rank() * shards.stride + shards.offset), inout, shards,
                          std::move(after));
   }
-  Pending all_gather(ConstTensorView in, TensorView out, Blocks blocks, Event after) override {
-    if (!memory::on_device(out.data())) return host_->all_gather(in, out, blocks, std::move(after));
-    auto const o = arguments_.all_gather(in, out, blocks);
+  Pending all_gather(ConstTensorView in, TensorView out, StridedShards shards,
+                     Event after) override {
+    if (!memory::on_device(out.data())) return host_->all_gather(in, out, shards, std::move(after));
+    auto const o = operations_.all_gather(in, out, shards);
     expect_on_device(o, in.data());
-    return gather_blocks(o, element(in, blocks.offset), out, blocks, std::move(after));
+    return gather_shards(o, element(in, shards.offset), out, shards, std::move(after));
   }
   Pending scatter(ConstTensorView in, TensorView out, int root, Event after) override {
     if (!memory::on_device(out.data())) return host_->scatter(in, out, root, std::move(after));
-    auto const o = arguments_.scatter(in, out, root);
+    auto const o = operations_.scatter(in, out, root);
     if (rank() == root) expect_on_device(o, in.data());
     return run(o, std::move(after), [=, this](Call const& c) {
       c.start_group([&](ncclComm_t comm) {
@@ -204,7 +208,7 @@ class NcclCollectives final : public Collectives {
   }
   Pending gather(ConstTensorView in, TensorView out, int root, Event after) override {
     if (!memory::on_device(in.data())) return host_->gather(in, out, root, std::move(after));
-    auto const o = arguments_.gather(in, out, root);
+    auto const o = operations_.gather(in, out, root);
     if (rank() == root) expect_on_device(o, out.data());
     return run(o, std::move(after), [=, this](Call const& c) {
       c.start_group([&](ncclComm_t comm) {
@@ -216,24 +220,23 @@ class NcclCollectives final : public Collectives {
     });
   }
 
-  /// Never by waiting for the device alone: after an error the streams come to rest with nothing
-  /// done.
+  /// Never waits for the event only: after an abort the streams complete without a result.
   void wait(Pending const& pending) override {
     if (!pending.event().state()) return;
-    if (!pending.what().starts_with(mark)) return host_->wait(pending);
-    while (!watch_->failed() && !pending.event().wait_for(5ms)) {
+    if (!pending.what().starts_with(prefix)) return host_->wait(pending);
+    while (!watchdog_->failed() && !pending.event().wait_for(5ms)) {
     }
-    if (watch_->failed()) pending.event().wait_for(grace);
-    watch_->rethrow();
+    if (watchdog_->failed()) pending.event().wait_for(grace);
+    watchdog_->rethrow();
     pending.event().wait(pending.what(), 0ms);
   }
   void barrier() override {
-    for (auto const& lane : lanes_) wait({lane.last, std::string(mark)});
+    for (auto const& stream : streams_) wait({stream.last, std::string(prefix)});
     host_->barrier();
   }
 
  private:
-  /// One operation on its lane.
+  /// One operation on the stream of its communicator.
   struct Call {
     NcclComm& comm;
     memory::Queue& queue;
@@ -251,14 +254,14 @@ class NcclCollectives final : public Collectives {
     }
   };
 
-  /// Inside a group a call may be accepted without having been started.
+  /// Inside a group a call may return ncclInProgress.
   static bool accepted(ncclResult_t status) {
     return status == ncclSuccess || status == ncclInProgress;
   }
   static bool reduces(Kind kind) {
     return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;
   }
-  std::size_t lane_of(Kind kind) const { return reduces(kind) ? lanes_.size() - 1 : 0; }
+  std::size_t stream_of(Kind kind) const { return reduces(kind) ? streams_.size() - 1 : 0; }
 
   static bool is_float(Dtype dtype) {
     return dtype == Dtype::fp32 || dtype == Dtype::fp16 || dtype == Dtype::bf16;
@@ -270,26 +273,27 @@ class NcclCollectives final : public Collectives {
 
   template <class Body>
   Pending run(Operation const& o, Event after, Body const& body) {
-    watch_->rethrow();
-    std::string what = concat(mark, describe(o));
-    auto const index = lane_of(o.kind);
-    auto& lane = lanes_[index];
-    lane.stream->wait(after);
+    watchdog_->rethrow();
+    std::string what = concat(prefix, describe(o));
+    auto const index = stream_of(o.kind);
+    auto& stream = streams_[index];
+    stream.queue->wait(after);
     try {
-      body(Call{*lane.comm, *lane.stream, static_cast<cudaStream_t>(lane.stream->native_stream()),
-                what, static_cast<std::size_t>(o.numel), nccl_type(o.dtype)});
+      body(Call{*stream.comm, *stream.queue,
+                static_cast<cudaStream_t>(stream.queue->native_stream()), what,
+                static_cast<std::size_t>(o.numel), nccl_type(o.dtype)});
     } catch (...) {
-      watch_->fail(std::current_exception());
-      watch_->rethrow();
+      watchdog_->fail(std::current_exception());
+      watchdog_->rethrow();
     }
-    lane.last = lane.stream->record();
-    watch_->add(index, what, std::move(after), lane.last);
-    return {lane.last, std::move(what)};
+    stream.last = stream.queue->record();
+    watchdog_->add(index, what, std::move(after), stream.last);
+    return {stream.last, std::move(what)};
   }
 
-  /// sum [count] of this rank's block; it may be that block.
-  void sum_blocks(Call const& c, TensorView in, Blocks blocks, void* sum) const {
-    if (blocks.offset == 0 && blocks.count == blocks.stride)
+  /// sum [count] of this rank's shard; @p sum may be that shard.
+  void sum_shards(Call const& c, TensorView in, StridedShards shards, void* sum) const {
+    if (shards.offset == 0 && shards.count == shards.stride)
       return c.start([&](ncclComm_t comm) {
         return ncclReduceScatter(in.data(), sum, c.numel, c.type, ncclSum, comm, c.stream);
       });
@@ -297,47 +301,46 @@ class NcclCollectives final : public Collectives {
       auto status = ncclSuccess;
       for (int q = 0; accepted(status) && q < size(); ++q)
         status =
-            ncclReduce(element(in, q * blocks.stride + blocks.offset), q == rank() ? sum : nullptr,
+            ncclReduce(element(in, q * shards.stride + shards.offset), q == rank() ? sum : nullptr,
                        c.numel, c.type, ncclSum, q, comm, c.stream);
       return status;
     });
   }
-  Pending gather_blocks(Operation const& o, void const* mine, TensorView out, Blocks blocks,
+  Pending gather_shards(Operation const& o, void const* mine, TensorView out, StridedShards shards,
                         Event after) {
     return run(o, std::move(after), [=, this](Call const& c) {
-      if (blocks.offset == 0 && blocks.count == blocks.stride)
+      if (shards.offset == 0 && shards.count == shards.stride)
         return c.start([&](ncclComm_t comm) {
           return ncclAllGather(mine, out.data(), c.numel, c.type, comm, c.stream);
         });
       c.start_group([&](ncclComm_t comm) {
         auto status = ncclSuccess;
         for (int q = 0; accepted(status) && q < size(); ++q) {
-          void* const to = element(out, q * blocks.stride + blocks.offset);
+          void* const to = element(out, q * shards.stride + shards.offset);
           status = ncclBroadcast(q == rank() ? mine : to, to, c.numel, c.type, q, comm, c.stream);
         }
         return status;
       });
     });
   }
-  /// Of the reductions' lane, kept: its operations run one after the other. Registered as the
-  /// inputs are.
+  /// Buffer for sums, reused: reductions run one after the other. Registered as the inputs are.
   TensorView scratch(Operation const& o) {
-    watch_->rethrow();
+    watchdog_->rethrow();
     if (scratch_bytes_ < o.bytes()) {
-      wait({lanes_.back().last, std::string(mark)});
+      wait({streams_.back().last, std::string(prefix)});
       scratch_.reset();
       scratch_ =
-          memory_.allocate("sums before they are added", memory::Purpose::communication, o.bytes());
+          memory_.allocate("sums of reduce-scatter", memory::Purpose::communication, o.bytes());
       scratch_bytes_ = o.bytes();
     }
     return {scratch_.get(), o.dtype, {o.numel}};
   }
 
   std::unique_ptr<Collectives> host_;
-  CheckedOperations arguments_;
-  std::vector<Lane> lanes_;
+  CheckedOperations operations_;
+  std::vector<CommStream> streams_;
   NcclMemory memory_;
-  std::unique_ptr<NcclWatchdog> watch_;
+  std::unique_ptr<NcclWatchdog> watchdog_;
   std::shared_ptr<void> scratch_;
   std::size_t scratch_bytes_ = 0;
 };

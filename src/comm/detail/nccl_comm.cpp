@@ -16,11 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// A call is taken up by a thread of NCCL's, as a rule within this time; then looks become rare.
-constexpr std::chrono::microseconds soon{200};
+/// Polling time before the first sleep. A thread of NCCL's usually completes a call within it.
+constexpr std::chrono::microseconds polling{200};
 
-/// "Creating a communicator with options": with blocking = 0 no call blocks; its end is learnt from
-/// ncclCommGetAsyncError.
+/// "Creating a communicator with options": with blocking = 0 no call blocks;
+/// ncclCommGetAsyncError reports its completion.
 ncclConfig_t non_blocking([[maybe_unused]] char const* name) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -39,32 +39,32 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
     std::lock_guard const lock(mutex_);
     status = ncclCommInitRankConfig(&comm_, ranks, id, rank_, &config);
   }
-  settle(status, concat("NCCL's start of a communicator of ", ranks, " ranks"));
+  wait_until_done(status, concat("ncclCommInitRankConfig of ", ranks, " ranks"));
 }
 
-/// "Creating more communicators". The new one is there once the parent's state says so.
-/// config.splitShare stays 0: communicators that share resources run their kernels one after the
-/// other, and these two are there to run at the same time.
+/// "Creating more communicators". The new one is usable when the parent reports
+/// completion. config.splitShare stays 0: communicators that share resources serialize their
+/// kernels, and these two must overlap.
 void NcclComm::split_from(NcclComm& parent) {
-  std::string const what = "NCCL's split of the communicator";
+  std::string const what = "ncclCommSplit";
   auto config = non_blocking(name_);
   parent.call(what,
               [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank_, &comm_, &config); });
-  settle(state(what), what);
+  wait_until_done(async_error(what), what);
 }
 
 void NcclComm::call(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body) {
   ncclResult_t status = ncclSuccess;
   {
     std::lock_guard const lock(mutex_);
-    expect_there(what);
+    expect_open(what);
     status = body(comm_);
   }
-  settle(status, what);
+  wait_until_done(status, what);
 }
 
-/// "Group Calls", "Nonblocking Group Operation": a group that was begun is ended also after an
-/// error in it.
+/// "Group Calls", "Nonblocking Group Operation": ncclGroupEnd is also called after an
+/// error in the group.
 void NcclComm::group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body) {
   call(what, [&](ncclComm_t comm) {
     auto status = ncclGroupStart();
@@ -75,63 +75,62 @@ void NcclComm::group(std::string const& what, std::function<ncclResult_t(ncclCom
   });
 }
 
-void NcclComm::look(std::string const& what) {
-  auto const status = state(what);
-  if (status != ncclSuccess && status != ncclInProgress) failed(status, what);
+void NcclComm::check_async_error(std::string const& what) {
+  auto const status = async_error(what);
+  if (status != ncclSuccess && status != ncclInProgress) throw_error(status, what);
 }
 
-/// "Error handling and communicator abort": an error of a peer or the network is reported here
-/// only.
-ncclResult_t NcclComm::state(std::string const& what) {
+/// "Error handling and communicator abort": the only report of an error of a peer or the network.
+ncclResult_t NcclComm::async_error(std::string const& what) {
   std::lock_guard const lock(mutex_);
-  expect_there(what);
+  expect_open(what);
   ncclResult_t status = ncclSuccess;
   return ncclCommGetAsyncError(comm_, &status) == ncclSuccess ? status : ncclInternalError;
 }
 
-void NcclComm::settle(ncclResult_t status, std::string const& what) {
+void NcclComm::wait_until_done(ncclResult_t status, std::string const& what) {
   auto const start = Clock::now();
   while (status == ncclInProgress) {
     auto const waited = Clock::now() - start;
     if (waited > deadline_)
       throw PeerLostError(
-          -1, concat(at(what), " did not come to an end within ", deadline_.count(),
-                     " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
-    if (waited < soon)
+          -1, concat(with_rank(what), " did not complete within ", deadline_.count(),
+                     " ms; a rank is missing. NCCL_DEBUG=INFO shows what each rank waits for"));
+    if (waited < polling)
       std::this_thread::yield();
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-    status = state(what);
+    status = async_error(what);
   }
-  if (status != ncclSuccess) failed(status, what);
+  if (status != ncclSuccess) throw_error(status, what);
 }
 
-std::string NcclComm::at(std::string const& what) const {
+std::string NcclComm::with_rank(std::string const& what) const {
   return concat(what, " on rank ", rank_, " (", host_name(), ")");
 }
 
-void NcclComm::expect_there(std::string const& what) const {
+void NcclComm::expect_open(std::string const& what) const {
   if (!comm_)
-    throw PeerLostError(-1,
-                        concat(at(what), ": the communicator was ended after an earlier error"));
+    throw PeerLostError(
+        -1, concat(with_rank(what), ": the communicator was aborted after an earlier error"));
 }
 
-void NcclComm::failed(ncclResult_t status, std::string const& what) {
+void NcclComm::throw_error(ncclResult_t status, std::string const& what) {
   std::string text;
   {
     std::lock_guard const lock(mutex_);
-    text = concat(at(what), ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_),
-                  "; NCCL_DEBUG=INFO says more");
+    text = concat(with_rank(what), ": ", ncclGetErrorString(status), ": ", ncclGetLastError(comm_),
+                  "; NCCL_DEBUG=INFO shows details");
   }
   if (status == ncclRemoteError || status == ncclSystemError) throw PeerLostError(-1, text);
   throw InternalError(text);
 }
 
-/// "Finalizing a communicator": it waits in the background for what is under way; after that
+/// "Finalizing a communicator": waits in the background for operations in flight; after that
 /// "Destroying a communicator" is local.
 void NcclComm::finish() noexcept {
   try {
-    call("NCCL's end of the communicator", [](ncclComm_t comm) { return ncclCommFinalize(comm); });
+    call("ncclCommFinalize", [](ncclComm_t comm) { return ncclCommFinalize(comm); });
     std::lock_guard const lock(mutex_);
     ncclCommDestroy(std::exchange(comm_, nullptr));
   } catch (std::exception const&) {
@@ -144,7 +143,7 @@ void NcclComm::abort() noexcept {
   if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
 }
 
-void NcclComm::while_there(std::function<void(ncclComm_t)> const& body) {
+void NcclComm::if_open(std::function<void(ncclComm_t)> const& body) {
   std::lock_guard const lock(mutex_);
   if (comm_) body(comm_);
 }

@@ -1,6 +1,5 @@
 #pragma once
-/// An NCCL communicator of a rank: no call on it blocks for longer than a deadline, and it can be
-/// ended from another thread at any time.
+/// An NCCL communicator. No call blocks longer than the deadline, and any thread may abort it.
 
 #ifdef TESSERA_HAVE_CUDA
 #include <nccl.h>
@@ -15,42 +14,43 @@ namespace tessera::comm::detail {
 
 class NcclComm {
  public:
-  /// @param name in what NCCL_DEBUG prints; a literal
+  /// @param name ncclConfig_t::commName, printed by NCCL_DEBUG; a literal
   NcclComm(char const* name, int rank, Deadline deadline)
       : name_(name), rank_(rank), deadline_(deadline) {}
-  /// Ends what is under way.
+  /// Aborts operations in flight.
   ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
   NcclComm& operator=(NcclComm const&) = delete;
 
-  /// @throws PeerLostError when the ranks do not meet within the deadline
+  /// @throws PeerLostError when not all ranks call it within the deadline
   void start(int ranks, ncclUniqueId const& id);
-  /// A communicator of the same ranks with resources of its own.
+  /// ncclCommSplit: a communicator of the same ranks that shares no resources with @p parent.
   void split_from(NcclComm& parent);
 
-  /// Makes the calls of @p body and waits until NCCL has taken them up, so that the stream may be
-  /// used again.
+  /// Calls @p body and waits until NCCL has enqueued its operations, so that the stream may be used
+  /// again.
   /// @throws PeerLostError naming @p what after the deadline, or when a peer or the network has
-  /// failed; InternalError else
+  /// failed; InternalError otherwise
   void call(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
-  /// The same for several operations that start together; @p body returns at the first error.
+  /// As call(), between ncclGroupStart and ncclGroupEnd; @p body returns at the first error.
   void group(std::string const& what, std::function<ncclResult_t(ncclComm_t)> const& body);
-  /// Looks for an error that a peer or the network has caused. @throws PeerLostError naming @p what
-  void look(std::string const& what);
+  /// Checks for an error that a peer or the network has caused. @throws PeerLostError naming @p
+  /// what
+  void check_async_error(std::string const& what);
 
-  /// Waits for the peers, at most for the deadline, then lets the communicator go.
+  /// ncclCommFinalize, at most for the deadline, and ncclCommDestroy.
   void finish() noexcept;
-  /// Ends what is under way on this rank, so that its stream comes to rest. From any thread.
+  /// ncclCommAbort: ends the operations in flight on this rank. From any thread.
   void abort() noexcept;
-  /// Calls @p body unless the communicator has ended.
-  void while_there(std::function<void(ncclComm_t)> const& body);
+  /// Calls @p body unless the communicator was destroyed or aborted.
+  void if_open(std::function<void(ncclComm_t)> const& body);
 
  private:
-  ncclResult_t state(std::string const& what);
-  void settle(ncclResult_t status, std::string const& what);
-  [[noreturn]] void failed(ncclResult_t status, std::string const& what);
-  void expect_there(std::string const& what) const;
-  std::string at(std::string const& what) const;
+  ncclResult_t async_error(std::string const& what);
+  void wait_until_done(ncclResult_t status, std::string const& what);
+  [[noreturn]] void throw_error(ncclResult_t status, std::string const& what);
+  void expect_open(std::string const& what) const;
+  std::string with_rank(std::string const& what) const;
 
   std::mutex mutex_;  ///< around each call, never while waiting
   ncclComm_t comm_ = nullptr;

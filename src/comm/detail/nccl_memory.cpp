@@ -1,4 +1,4 @@
-// Memory of NCCL's, user guide sections "User Buffer Registration" (ncclCommRegister, local
+// User guide sections "User Buffer Registration" (ncclCommRegister, local
 // registration) and "Memory Allocator".
 #include "detail/nccl_memory.hpp"
 
@@ -17,32 +17,33 @@
 namespace tessera::comm::detail {
 
 namespace {
-constexpr std::chrono::seconds standstill{30};
+constexpr std::chrono::seconds stream_timeout{30};
 }
 
-/// What is registered where; shared by the allocator and all blocks, so that either may go first.
+/// The registrations of all allocations. Shared by the allocator and the allocations, which are
+/// destroyed in any order.
 struct NcclMemory::Registrations {
-  std::vector<NcclComm*> comms;                 ///< empty once they have ended
-  std::map<void*, std::vector<void*>> handles;  ///< by address: one for each communicator
-  bool stuck = false;  ///< a stream has not come past its work: waited for once only
+  std::vector<NcclComm*> comms;                 ///< empty after close()
+  std::map<void*, std::vector<void*>> handles;  ///< by address, one per communicator
+  bool stuck = false;  ///< a stream has not completed within the timeout: do not wait again
 
   bool add(void* data, std::size_t bytes) {
     auto& mine = handles[data];
     for (auto* const comm : comms) {
       ncclResult_t status = ncclInvalidUsage;
       void* handle = nullptr;
-      comm->while_there([&](ncclComm_t c) { status = ncclCommRegister(c, data, bytes, &handle); });
+      comm->if_open([&](ncclComm_t c) { status = ncclCommRegister(c, data, bytes, &handle); });
       if (status != ncclSuccess) return false;
       mine.push_back(handle);
     }
     return true;
   }
-  /// A communicator that was aborted has dropped its registrations itself.
+  /// An aborted communicator has no registrations left.
   void remove(void* data) noexcept {
     auto const found = handles.find(data);
     if (found == handles.end()) return;
     for (std::size_t c = 0; c < comms.size() && c < found->second.size(); ++c)
-      comms[c]->while_there([&](ncclComm_t comm) { ncclCommDeregister(comm, found->second[c]); });
+      comms[c]->if_open([&](ncclComm_t comm) { ncclCommDeregister(comm, found->second[c]); });
     handles.erase(found);
   }
   void close() noexcept {
@@ -51,34 +52,35 @@ struct NcclMemory::Registrations {
   }
 };
 
-/// Memory of ncclMemAlloc, counted.
-class NcclMemory::Block {
+/// Memory of ncclMemAlloc.
+class NcclMemory::Allocation {
  public:
-  Block(std::shared_ptr<Registrations> registrations, std::string name, memory::Purpose purpose,
-        std::size_t bytes)
+  Allocation(std::shared_ptr<Registrations> registrations, std::string name,
+             memory::Purpose purpose, std::size_t bytes)
       : registrations_(std::move(registrations)),
         name_(std::move(name)),
         purpose_(purpose),
         bytes_(bytes) {
     if (ncclMemAlloc(&data_, bytes) != ncclSuccess) {
-      cudaGetLastError();  // said here; nobody shall find it later
+      cudaGetLastError();  // clears the error, so that no later call reports it
       data_ = nullptr;
       return;
     }
     memory::MemoryTracker::of_device().add(purpose_, name_, bytes_);
     registered_ = registrations_->add(data_, bytes_);
   }
-  /// ncclMemFree takes the memory at once. While a stream stands still its memory stays.
-  ~Block() {
+  /// ncclMemFree is not stream ordered, so the streams are waited for. If one does not complete,
+  /// the memory leaks.
+  ~Allocation() {
     if (!data_) return;
     auto& stuck = registrations_->stuck;
-    stuck = stuck || !memory::wait_for_streams(standstill);
+    stuck = stuck || !memory::wait_for_streams(stream_timeout);
     registrations_->remove(data_);
     if (!stuck) ncclMemFree(data_);
     memory::MemoryTracker::of_device().remove(purpose_, name_, bytes_);
   }
-  Block(Block const&) = delete;
-  Block& operator=(Block const&) = delete;
+  Allocation(Allocation const&) = delete;
+  Allocation& operator=(Allocation const&) = delete;
 
   void* data() const { return data_; }
   bool registered() const { return registered_; }
@@ -99,26 +101,26 @@ NcclMemory::NcclMemory(Collectives& host, std::vector<NcclComm*> comms)
 
 void NcclMemory::close() noexcept { registrations_->close(); }
 
-/// If one rank passes registered memory to an operation, all must; so all ranks have it or none.
+/// If one rank passes registered memory to an operation, all ranks must.
 std::shared_ptr<void> NcclMemory::allocate(std::string const& name, memory::Purpose purpose,
                                            std::size_t bytes) {
-  if (bytes == 0) return allocate_together(host_, name, purpose, bytes);
-  auto block = std::make_shared<Block>(registrations_, name, purpose, bytes);
-  bool const mine = block->registered();
+  if (bytes == 0) return allocate_on_all_ranks(host_, name, purpose, bytes);
+  auto allocation = std::make_shared<Allocation>(registrations_, name, purpose, bytes);
+  bool const mine = allocation->registered();
   if (!agree(host_, mine)) {
-    block.reset();
-    if (!std::exchange(told_, true))
-      log::debug(concat("NCCL: ", name, " (", bytes,
-                        " bytes) is ordinary device memory, and so may be more: ",
-                        mine ? "another rank" : "ncclMemAlloc or ncclCommRegister",
-                        " refused registered memory; NCCL copies through buffers of its own"));
-    return allocate_together(host_, name, purpose, bytes);
+    allocation.reset();
+    if (!std::exchange(logged_, true))
+      log::debug(concat(
+          "NCCL: ", name, " (", bytes, " bytes) is ordinary device memory, because ",
+          mine ? "registration failed on another rank" : "ncclMemAlloc or ncclCommRegister failed",
+          "; NCCL copies it through internal buffers. Logged once"));
+    return allocate_on_all_ranks(host_, name, purpose, bytes);
   }
   auto const stream = memory::make_stream_queue("zeroing");
-  memory::zero(*stream, block->data(), bytes);
+  memory::zero(*stream, allocation->data(), bytes);
   stream->record().wait(name, std::chrono::minutes(1));
-  void* const data = block->data();
-  return {std::move(block), data};
+  void* const data = allocation->data();
+  return {std::move(allocation), data};
 }
 
 }  // namespace tessera::comm::detail

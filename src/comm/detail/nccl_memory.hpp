@@ -1,5 +1,5 @@
 #pragma once
-/// Device memory that NCCL moves without a copy through buffers of its own.
+/// Device memory registered with NCCL, which NCCL sends and receives without an internal copy.
 
 #ifdef TESSERA_HAVE_CUDA
 #include <map>
@@ -11,28 +11,29 @@
 
 namespace tessera::comm::detail {
 
-/// Memory lives as long as its owner, also after the communicators; registrations end with whatever
-/// ends first.
+/// An allocation lives as long as its owner, even after the communicators are destroyed. Its
+/// registrations end with the owner or with close(), whichever is first.
 class NcclMemory {
  public:
-  /// @p comms live until close().
+  /// @p comms must live until close().
   NcclMemory(Collectives& host, std::vector<NcclComm*> comms);
   ~NcclMemory() { close(); }
 
-  /// Zeroed, counted in the device's memory tracker. Memory of ncclMemAlloc registered on every
-  /// communicator, on all ranks, or ordinary device memory on all. Collective over the host's
-  /// ranks. @throws OutOfMemoryError on all ranks
+  /// Zeroed, counted by the memory tracker of the device. Either all ranks get memory of
+  /// ncclMemAlloc, registered with every communicator, or all get ordinary device memory.
+  /// Collective.
+  /// @throws OutOfMemoryError on all ranks
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes);
-  /// Takes back all registrations that are left, before the communicators end.
+  /// Deregisters all memory, before the communicators are destroyed.
   void close() noexcept;
 
  private:
-  class Block;
+  class Allocation;
   struct Registrations;
   Collectives& host_;
   std::shared_ptr<Registrations> registrations_;
-  bool told_ = false;
+  bool logged_ = false;
 };
 
 }  // namespace tessera::comm::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// What ranks agree on before NCCL starts.
+/// NCCL version, unique id and launch order, agreed on by all ranks before NCCL starts.
 
 #ifdef TESSERA_HAVE_CUDA
 #include <nccl.h>
@@ -12,11 +12,11 @@ namespace tessera::comm::detail {
 
 /// "2.28.9"
 std::string nccl_version_text(int version);
-/// The NCCL that runs, the same on every rank. @throws ConfigError naming the versions
+/// The version of the NCCL library. @throws ConfigError when ranks have different versions
 int common_nccl_version(Collectives& host);
-/// @throws ConfigError on every rank when rank 0 gets none
+/// ncclGetUniqueId of rank 0. @throws ConfigError on every rank when it fails
 ncclUniqueId common_nccl_id(Collectives& host);
-/// Whether operations of two communicators may be under way at once. Sets
+/// True when operations of two communicators may be in flight at the same time. Sets
 /// NCCL_LAUNCH_ORDER_IMPLICIT where it is not set. Collective.
 bool nccl_keeps_launch_order(Collectives& host, int version);
 

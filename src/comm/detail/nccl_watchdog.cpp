@@ -1,5 +1,5 @@
-// User guide of NCCL, section "Error handling and communicator abort": errors and deadlines are the
-// application's to look after.
+// User guide of NCCL, section "Error handling and communicator abort": the
+// application must check errors and deadlines.
 #include "detail/nccl_watchdog.hpp"
 
 #ifdef TESSERA_HAVE_CUDA
@@ -11,7 +11,7 @@
 
 namespace tessera::comm::detail {
 namespace {
-constexpr std::chrono::milliseconds between_looks{10};
+constexpr std::chrono::milliseconds check_interval{10};
 }
 
 NcclWatchdog::NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline)
@@ -31,14 +31,15 @@ void NcclWatchdog::add(std::size_t comm, std::string what, memory::Event after,
   bool first = false;
   {
     std::lock_guard const lock(mutex_);
-    first = under_way_.empty();
-    under_way_.push_back({comm, std::move(what), std::move(after), std::move(done), {}});
+    first = in_flight_.empty();
+    in_flight_.push_back({comm, std::move(what), std::move(after), std::move(done), {}});
   }
   if (first) changed_.notify_one();
 }
 
 void NcclWatchdog::fail(std::exception_ptr error) noexcept {
-  std::lock_guard const lock(error_mutex_);  // who sees the error finds the communicators ended
+  std::lock_guard const lock(
+      error_mutex_);  // a thread that sees the error finds the communicators aborted
   if (!error_) error_ = std::move(error);
   for (auto* const comm : comms_) comm->abort();
 }
@@ -56,35 +57,35 @@ void NcclWatchdog::rethrow() const {
 void NcclWatchdog::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (under_way_.empty() || failed()) {
-      changed_.wait(lock, [this] { return stop_ || (!under_way_.empty() && !failed()); });
+    if (in_flight_.empty() || failed()) {
+      changed_.wait(lock, [this] { return stop_ || (!in_flight_.empty() && !failed()); });
       continue;
     }
     try {
-      look();
+      check();
     } catch (...) {
-      under_way_.clear();
+      in_flight_.clear();
       fail(std::current_exception());
     }
-    changed_.wait_for(lock, between_looks, [this] { return stop_; });
+    changed_.wait_for(lock, check_interval, [this] { return stop_; });
   }
 }
 
-void NcclWatchdog::look() {
-  std::erase_if(under_way_, [](UnderWay const& o) { return o.done.done(); });
+void NcclWatchdog::check() {
+  std::erase_if(in_flight_, [](InFlight const& o) { return o.done.done(); });
   for (std::size_t c = 0; c < comms_.size(); ++c) {
-    auto const first = std::find_if(under_way_.begin(), under_way_.end(),
-                                    [c](UnderWay const& o) { return o.comm == c; });
-    if (first != under_way_.end()) comms_[c]->look(first->what);
+    auto const first = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                    [c](InFlight const& o) { return o.comm == c; });
+    if (first != in_flight_.end()) comms_[c]->check_async_error(first->what);
   }
   check_deadlines(Clock::now());
 }
 
-/// The first operation of each communicator runs once its own input and that of all calls before it
-/// are there: NCCL starts kernels in the order of the calls.
+/// The first operation of each communicator starts when its input and the inputs of all earlier
+/// calls are ready: NCCL starts kernels in the order of the calls.
 void NcclWatchdog::check_deadlines(Clock::time_point now) {
   std::vector<char> busy(comms_.size(), 0);
-  for (auto& o : under_way_) {
+  for (auto& o : in_flight_) {
     if (!o.after.done()) return;
     if (std::exchange(busy[o.comm], 1)) continue;
     if (o.start == Clock::time_point{}) o.start = now;
@@ -92,7 +93,7 @@ void NcclWatchdog::check_deadlines(Clock::time_point now) {
       throw PeerLostError(
           -1, concat(o.what, " on rank ", rank_, " (", host_name(), ") did not finish within ",
                      deadline_.count(),
-                     " ms; a rank is missing. NCCL_DEBUG=INFO says what each rank waits for"));
+                     " ms; a rank is missing. NCCL_DEBUG=INFO shows what each rank waits for"));
   }
 }
 

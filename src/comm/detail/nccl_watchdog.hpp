@@ -1,6 +1,6 @@
 #pragma once
-/// Looks after the operations that are under way on NCCL's communicators, whoever waits for them:
-/// also a host that waits for kernels behind a collective learns within the deadline that a peer is
+/// Checks the NCCL operations in flight for errors and deadlines from a thread of its own. A host
+/// that waits for kernels after a collective also learns within the deadline that a peer is
 /// missing.
 
 #ifdef TESSERA_HAVE_CUDA
@@ -19,16 +19,16 @@ namespace tessera::comm::detail {
 
 class NcclWatchdog {
  public:
-  /// @p comms outlive this object. An operation has @p deadline from the moment when all that it
-  /// waits for on this rank is there.
+  /// @p comms outlive this object. @p deadline counts from the moment when the operation could
+  /// start on this rank.
   NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline);
   ~NcclWatchdog();
 
-  /// In the order of the calls. @param comm index of the communicator; its operations run one after
-  /// the other
+  /// Called in the order of the operations. @param comm index of the communicator, which executes
+  /// its operations one after the other
   void add(std::size_t comm, std::string what, memory::Event after, memory::Event done);
-  /// Ends all communicators; @p error is what everybody gets from now on, unless there was an
-  /// earlier one.
+  /// Aborts all communicators. rethrow() throws @p error from now on, unless there was an earlier
+  /// one.
   void fail(std::exception_ptr error) noexcept;
   bool failed() const;
   /// Throws the first error.
@@ -36,15 +36,15 @@ class NcclWatchdog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct UnderWay {
+  struct InFlight {
     std::size_t comm;
     std::string what;
     memory::Event after, done;
-    Clock::time_point start{};  ///< zero: it cannot have started yet
+    Clock::time_point start{};  ///< zero: it cannot have started
   };
   void run();
-  /// One look at everything; throws what is wrong.
-  void look();
+  /// Checks all operations once; throws the first error.
+  void check();
   void check_deadlines(Clock::time_point now);
 
   std::vector<NcclComm*> comms_;
@@ -52,7 +52,7 @@ class NcclWatchdog {
   Deadline deadline_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<UnderWay> under_way_;
+  std::deque<InFlight> in_flight_;
   bool stop_ = false;
   mutable std::mutex error_mutex_;
   std::exception_ptr error_;

@@ -19,8 +19,8 @@ namespace tessera::comm::detail {
 namespace {
 
 constexpr std::size_t page = 4096;
-/// Looks before sleeping, about 4 us: longer would take the core from the compute thread that the
-/// peer waits for.
+/// Polls before sleeping, about 4 us in total: longer spinning would take the core from a peer's
+/// compute thread.
 constexpr int spins = 100;
 
 void relax() {
@@ -37,22 +37,21 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
-static_assert(std::is_trivially_copyable_v<Announcement>);
+static_assert(std::is_trivially_copyable_v<PostedOperation>);
 
 }  // namespace
 
 struct NodeControl::Header {
   alignas(64) std::atomic<std::uint64_t> arrivals;   ///< of all ranks at all phases
-  alignas(64) std::atomic<std::uint32_t> completed;  ///< phases that all have arrived at, modulo
-                                                     ///< 2^32; the futex
+  alignas(64) std::atomic<std::uint32_t> completed;  ///< complete phases modulo 2^32; the futex
   std::atomic<std::uint32_t> sleepers;
 };
 
 struct NodeControl::Slot {
   alignas(64) std::atomic<std::uint64_t> phase;  ///< last one this rank has arrived at
   std::atomic<std::uint32_t> left;               ///< 0, or 1 after leave()
-  std::atomic<std::int32_t> suspect;             ///< 1 + the rank whose loss made it leave, 0: none
-  alignas(64) Announcement announcements[2];
+  std::atomic<std::int32_t> suspect;  ///< 1 + the lost rank because of which it left, 0: none
+  alignas(64) PostedOperation posted[2];
 };
 
 std::size_t NodeControl::file_bytes(int ranks) {
@@ -67,15 +66,14 @@ NodeControl::Slot& NodeControl::slot(int rank) const {
   return *reinterpret_cast<Slot*>(mapping_.data() + page + static_cast<std::size_t>(rank) * page);
 }
 std::byte* NodeControl::staging(int rank, int half) const {
-  return mapping_.data() + page + static_cast<std::size_t>(ranks_) * page +
+  return mapping_.data() + page + static_cast<std::size_t>(group_.size) * page +
          (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * half_bytes;
 }
 
-NodeControl::NodeControl(Mapping mapping, int rank, int ranks, PeerLiveness const& peers,
+NodeControl::NodeControl(Mapping mapping, Group group, PeerLiveness const& peers,
                          Transport const& transport, Deadline deadline)
     : mapping_(std::move(mapping)),
-      rank_(rank),
-      ranks_(ranks),
+      group_(group),
       peers_(peers),
       transport_(transport),
       deadline_(deadline) {}
@@ -83,7 +81,7 @@ NodeControl::NodeControl(Mapping mapping, int rank, int ranks, PeerLiveness cons
 NodeControl::~NodeControl() { leave(); }
 
 void NodeControl::leave() {
-  slot(rank_).left.store(1);
+  slot(group_.rank).left.store(1);
   futex(&header().completed, FUTEX_WAKE, INT_MAX, nullptr);
 }
 
@@ -95,10 +93,10 @@ bool NodeControl::complete() const {
 
 void NodeControl::arrive() {
   ++phase_;
-  slot(rank_).phase.store(phase_, std::memory_order_release);
+  slot(group_.rank).phase.store(phase_, std::memory_order_release);
   std::uint64_t const arrivals = header().arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrivals != phase_ * static_cast<std::uint64_t>(ranks_)) return;
-  // sequentially consistent: a rank that is counted as sleeper later than this load sees the new
+  if (arrivals != phase_ * static_cast<std::uint64_t>(group_.size)) return;
+  // sequentially consistent: a rank that adds itself to the sleepers after this load sees the new
   // value and does not sleep
   header().completed.store(static_cast<std::uint32_t>(phase_), std::memory_order_seq_cst);
   if (header().sleepers.load(std::memory_order_seq_cst) > 0)
@@ -116,11 +114,10 @@ void NodeControl::sleep() const {
   header().sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-/// Lowest rank that has died without arriving, else the lowest that has not arrived; -1 when all
-/// have.
+/// Lowest rank that has ended without arriving, else the lowest that has not arrived, else -1.
 int NodeControl::missing() const {
   int first = -1;
-  for (int q = 0; q < ranks_; ++q) {
+  for (int q = 0; q < group_.size; ++q) {
     if (slot(q).phase.load(std::memory_order_acquire) >= phase_) continue;
     if (!peers_.alive(q)) return q;
     if (first < 0) first = q;
@@ -128,34 +125,35 @@ int NodeControl::missing() const {
   return first;
 }
 
-void NodeControl::check_missing(Operation const& o, Wait& wait) {
+void NodeControl::check_missing(Operation const& o, PeerWait& wait) {
   int const rank = missing();
-  if (rank < 0) return wait.check(-1);  // the last one is between its two stores, or died there
+  if (rank < 0)
+    return wait.check(-1);  // the last rank is between its two stores, or has ended there
   auto const& absent = slot(rank);
   if (peers_.alive(rank) && absent.left.load() && absent.phase.load() < phase_) {
     int const suspect = absent.suspect.load() - 1;
-    slot(rank_).suspect.store(suspect + 1);
+    slot(group_.rank).suspect.store(suspect + 1);
     throw PeerLostError(
         suspect >= 0 ? suspect : rank,
-        concat(describe(o), ": ", peers_.describe(rank), " takes no further part",
-               suspect >= 0 ? concat(" because ", peers_.describe(suspect), " was lost")
-                            : std::string(" after an error of its own or its end")));
+        concat(describe(o), ": ", peers_.describe(rank), " takes part in no further operation ",
+               suspect >= 0 ? concat("because ", peers_.describe(suspect), " was lost")
+                            : std::string("after an error or its shutdown; see its log")));
   }
   try {
     wait.check(rank);
   } catch (PeerLostError const& error) {
-    slot(rank_).suspect.store(error.rank + 1);
+    slot(group_.rank).suspect.store(error.rank + 1);
     throw;
   }
 }
 
-void NodeControl::synchronise(Operation const& o) {
+void NodeControl::synchronize(Operation const& o) {
   arrive();
   for (int i = 0; i < spins; ++i) {
     if (complete()) return;
     relax();
   }
-  Wait wait(o, peers_, transport_, deadline_);
+  PeerWait wait(o, peers_, transport_, deadline_);
   while (!complete()) {
     sleep();
     if (!complete()) check_missing(o, wait);
@@ -163,25 +161,25 @@ void NodeControl::synchronise(Operation const& o) {
 }
 
 void NodeControl::check_same(Operation const& own) const {
-  for (int q = 1; q < ranks_; ++q) {
-    Operation const &first = announced(0).operation, &other = announced(q).operation;
+  for (int q = 1; q < group_.size; ++q) {
+    Operation const &first = posted(0).operation, &other = posted(q).operation;
     TESSERA_VALIDATE(first == other, InternalError,
                      "ranks call different collectives: rank 0 calls ", describe(first), ", rank ",
-                     q, " calls ", describe(other), ", this is rank ", rank_, " with ",
+                     q, " calls ", describe(other), ", this is rank ", group_.rank, " with ",
                      describe(own),
                      "; every rank must make the same calls in the same order with equal sizes");
   }
 }
 
-void NodeControl::announce(Announcement const& own) {
+void NodeControl::post(PostedOperation const& own) {
   ++operations_;
-  slot(rank_).announcements[operations_ % 2] = own;
-  synchronise(own.operation);
+  slot(group_.rank).posted[operations_ % 2] = own;
+  synchronize(own.operation);
   check_same(own.operation);
 }
 
-Announcement const& NodeControl::announced(int rank) const {
-  return slot(rank).announcements[operations_ % 2];
+PostedOperation const& NodeControl::posted(int rank) const {
+  return slot(rank).posted[operations_ % 2];
 }
 
 }  // namespace tessera::comm::detail

@@ -32,15 +32,26 @@ std::string describe(Operation const& o) {
   std::string text = concat(name_of(o.kind), " number ", o.sequence);
   if (o.kind == Kind::barrier) return text;
   if (o.kind == Kind::allocate) return concat(text, " (", o.bytes(), " bytes)");
-  bool const by_blocks = o.kind == Kind::reduce_scatter || o.kind == Kind::all_gather;
+  bool const by_shards = o.kind == Kind::reduce_scatter || o.kind == Kind::all_gather;
   text += concat(" (", o.numel, " ", tessera::name_of(o.dtype), " elements, ", o.bytes(),
-                 " bytes a rank");
-  if (by_blocks && (o.offset != 0 || o.stride != o.numel))
+                 " bytes per rank");
+  if (by_shards && (o.offset != 0 || o.stride != o.numel))
     text += concat(", stride ", o.stride, ", offset ", o.offset);
   if (o.kind == Kind::all_reduce || o.kind == Kind::reduce)
     text += o.op == ReduceOp::sum ? ", sum" : o.op == ReduceOp::max ? ", max" : ", min";
   if (o.root >= 0) text += concat(", root ", o.root);
   return text + ")";
+}
+
+bool shards_fit(StridedShards const& s, int ranks, std::int64_t numel) {
+  bool const in_order =
+      s.count >= 0 && s.offset >= 0 && (s.count + s.offset <= s.stride || ranks == 1);
+  return in_order && (ranks - 1) * s.stride + s.offset + s.count <= numel;
+}
+
+std::string describe(StridedShards const& s, int ranks) {
+  return concat("the shards of ", ranks, " ranks (offset ", s.offset, " + count ", s.count,
+                " within stride ", s.stride, ")");
 }
 
 }  // namespace tessera::comm::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// What one collective call is, as a value that all ranks can compare and every message can name.
+/// One collective call as a value: ranks compare it, and messages describe it.
 
 #include <cstdint>
 #include <string>
@@ -8,6 +8,12 @@
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::comm::detail {
+
+/// A rank of a group and the number of its ranks.
+struct Group {
+  int rank = 0;
+  int size = 1;
+};
 
 enum class Kind : std::uint32_t {
   broadcast,
@@ -27,22 +33,27 @@ struct Operation {
   Dtype dtype = Dtype::uint8;  ///< on the wire
   ReduceOp op = ReduceOp::sum;
   int root = -1;  ///< -1: none
-  std::int64_t numel =
-      0;  ///< of the data (broadcast, all_reduce, reduce), or of one rank's block (the others)
-  std::int64_t stride = 0;  ///< of blocks
-  std::int64_t offset = 0;
+  /// Elements of the data (broadcast, all_reduce, reduce), or of one rank's shard (the others).
+  std::int64_t numel = 0;
+  std::int64_t stride = 0;     ///< of strided shards, in elements
+  std::int64_t offset = 0;     ///< of strided shards, in elements
   std::uint64_t sequence = 0;  ///< number of the call on its Collectives object, from 1
 
   std::size_t bytes() const { return static_cast<std::size_t>(numel) * size_of(dtype); }
-  std::size_t element() const { return size_of(dtype); }
+  std::size_t element_bytes() const { return size_of(dtype); }
   bool operator==(Operation const&) const = default;
 };
 
-/// "reduce_scatter number 17 (1024 bf16 elements, 2048 bytes a rank)"
+/// "reduce_scatter number 17 (1024 bf16 elements, 2048 bytes per rank)"
 std::string describe(Operation const& operation);
 
-/// Elements [begin, begin + count) of n that rank r of N reduces or sends in an all-reduce: as
-/// equal as can be, lower ranks first.
+/// True when the shards of all ranks are disjoint, in order and within @p numel elements.
+bool shards_fit(StridedShards const& shards, int ranks, std::int64_t numel);
+/// "the shards of 4 ranks (offset 0 + count 10 within stride 10)"
+std::string describe(StridedShards const& shards, int ranks);
+
+/// Elements [begin, begin + count) that one rank reduces in an all-reduce. Slices are as equal as
+/// possible; the lower ranks have the larger ones.
 struct Slice {
   std::int64_t begin = 0;
   std::int64_t count = 0;

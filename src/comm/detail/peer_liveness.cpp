@@ -12,7 +12,7 @@ namespace tessera::comm::detail {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto look_interval = 100ms;
+constexpr auto check_interval = 100ms;
 
 }  // namespace
 
@@ -48,26 +48,27 @@ std::string PeerLiveness::describe(int rank) const {
   return concat("rank ", rank, " (host ", p.host, ", process ", p.process.pid, ")");
 }
 
-Wait::Wait(Operation const& operation, PeerLiveness const& peers, Transport const& transport,
-           Deadline deadline)
+PeerWait::PeerWait(Operation const& operation, PeerLiveness const& peers,
+                   Transport const& transport, Deadline deadline)
     : operation_(operation),
       peers_(peers),
       transport_(transport),
       deadline_(deadline),
       start_(std::chrono::steady_clock::now()),
-      next_look_(start_ + look_interval) {}
+      next_check_(start_ + check_interval) {}
 
-void Wait::check(int missing) {
+void PeerWait::check(int missing) {
   auto const now = std::chrono::steady_clock::now();
-  if (now < next_look_ && now - start_ < deadline_) return;
-  next_look_ = now + look_interval;
-  if (transport_.abandoned()) lost(-1, "was given up by this rank");
-  if (int const silent = peers_.on_lost_node(); silent >= 0)
-    lost(silent, concat("the node of ", peers_.describe(silent), " has been silent for ",
-                        peers_.patience().count() / 1000.0,
-                        " s: it is lost, stopped or cut off from the network; see its log, then "
-                        "restart from the last checkpoint, without it if it happens again"));
-  // the one seen first stays the suspect: those who end because of it come later
+  if (now < next_check_ && now - start_ < deadline_) return;
+  next_check_ = now + check_interval;
+  if (transport_.abandoned())
+    lost(-1, "this rank has abandoned its operations after an error or at shutdown");
+  if (int const rank = peers_.rank_of_lost_node(); rank >= 0)
+    lost(rank, concat("the node of ", peers_.describe(rank), " has sent no heartbeat for ",
+                      peers_.heartbeat_timeout().count() / 1000.0,
+                      " s: it crashed, was stopped or lost its network; see its log, then restart "
+                      "from the last checkpoint, without this node if it happens again"));
+  // the rank seen first stays the suspect: others may end because of it
   int const dead = missing >= 0                         ? (peers_.alive(missing) ? -1 : missing)
                    : dead_ >= 0 && !peers_.alive(dead_) ? dead_
                                                         : peers_.first_dead();
@@ -79,11 +80,11 @@ void Wait::check(int missing) {
   if (now - start_ < deadline_) return;
   lost(missing, concat(missing < 0 ? std::string("a rank") : peers_.describe(missing),
                        " did not take part within ", deadline_.count(),
-                       " ms; it hangs, or computes or writes for longer than this: then raise the "
+                       " ms; it hangs, or computes or writes for longer: in that case raise the "
                        "communication deadline"));
 }
 
-void Wait::lost(int rank, std::string const& why) const {
+void PeerWait::lost(int rank, std::string const& why) const {
   throw PeerLostError(rank, concat(describe(operation_), ": ", why));
 }
 

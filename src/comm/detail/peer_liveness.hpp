@@ -1,5 +1,5 @@
 #pragma once
-/// Which peers still live, and how long one may wait for them.
+/// Liveness check of the peers, and the deadline of a wait for them.
 
 #include <chrono>
 #include <string>
@@ -7,13 +7,14 @@
 
 #include "detail/operation.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/topology/mpi_session.hpp"
 
 namespace tessera::comm::detail {
 
 class Transport;
 
-/// A process as seen from another one: a process id is used again after a death, the pair with its
-/// start time is not.
+/// Identifies a process of a node. The kernel reuses process ids; the pair with the start time is
+/// unique.
 struct ProcessId {
   std::int64_t pid = 0;
   std::int64_t started = 0;  ///< clock ticks since boot, field 22 of /proc/<pid>/stat
@@ -21,7 +22,7 @@ struct ProcessId {
 };
 ProcessId this_process();
 
-/// The ranks of a group: where they run, and for those of this node whether they live.
+/// Hosts and processes of the ranks of a group; tells whether those of this node are alive.
 class PeerLiveness {
  public:
   struct Peer {
@@ -29,36 +30,37 @@ class PeerLiveness {
     ProcessId process;
     bool on_this_node = false;
   };
-  /// @param session  whose watch over nodes is asked too; null: none
+  /// @param session its heartbeat monitor reports lost nodes; null: nodes are not monitored
   explicit PeerLiveness(std::vector<Peer> peers, topology::MpiSession const* session = nullptr);
 
-  /// False when the process of this rank has ended (a zombie has); true when that cannot be seen
-  /// from here.
+  /// False when the process of @p rank has ended or is a zombie. True when this process cannot
+  /// observe it.
   bool alive(int rank) const;
   /// Lowest rank that is not alive, else -1.
   int first_dead() const;
-  /// First rank of a node that has fallen silent, else -1; how long that takes.
-  int on_lost_node() const { return session_ ? session_->rank_of_lost_node() : -1; }
-  std::chrono::milliseconds patience() const { return session_->node_patience(); }
+  /// First rank of a node whose heartbeats have stopped, else -1.
+  int rank_of_lost_node() const { return session_ ? session_->rank_of_lost_node() : -1; }
+  /// Time without a heartbeat after which a node is lost.
+  std::chrono::milliseconds heartbeat_timeout() const { return session_->node_patience(); }
   /// "rank 3 (host n017, process 4711)"
   std::string describe(int rank) const;
 
  private:
   std::vector<Peer> peers_;
   topology::MpiSession const* session_;
-  std::vector<char>
-      observable_;  ///< its start time in this process's view of /proc is the one it reported
+  /// Per rank: /proc of this process shows the start time that the peer has reported.
+  std::vector<char> observable_;
 };
 
-/// One wait of an operation. check() is called between looks at the thing waited for.
-class Wait {
+/// One wait of an operation for its peers. The polling loop calls check().
+class PeerWait {
  public:
-  Wait(Operation const& operation, PeerLiveness const& peers, Transport const& transport,
-       Deadline deadline);
+  PeerWait(Operation const& operation, PeerLiveness const& peers, Transport const& transport,
+           Deadline deadline);
 
   /// @param missing lowest rank that has not arrived, -1 when unknown
-  /// @throws PeerLostError when that rank (any rank when unknown) has died, after the deadline, or
-  /// when the transport gave up
+  /// @throws PeerLostError when that rank (any rank when unknown) has ended, after the deadline, or
+  /// when the transport was abandoned
   void check(int missing);
   std::chrono::steady_clock::duration elapsed() const {
     return std::chrono::steady_clock::now() - start_;
@@ -71,9 +73,10 @@ class Wait {
   PeerLiveness const& peers_;
   Transport const& transport_;
   Deadline deadline_;
-  std::chrono::steady_clock::time_point start_, next_look_;
-  int dead_ = -1;  ///< seen dead at the last look: it may have arrived before, so that the next
-                   ///< look decides
+  std::chrono::steady_clock::time_point start_, next_check_;
+  /// Rank that had ended at the last check. It may have arrived before it ended, so the next check
+  /// decides.
+  int dead_ = -1;
 };
 
 }  // namespace tessera::comm::detail

@@ -1,6 +1,6 @@
 #pragma once
-/// Collectives over a transport: checks the arguments in the caller, runs the operations on a
-/// worker thread in call order.
+/// Collectives over a transport: the caller checks the arguments, a worker thread runs the
+/// operations in call order.
 
 #include <atomic>
 #include <functional>
@@ -15,7 +15,7 @@ namespace tessera::comm::detail {
 class QueuedCollectives final : public Collectives {
  public:
   QueuedCollectives(std::unique_ptr<Transport> transport, Deadline deadline);
-  /// Lets what is under way finish for a few seconds, then gives it up.
+  /// Waits a few seconds for operations in flight, then abandons them.
   ~QueuedCollectives() override;
 
   int rank() const override { return transport_->rank(); }
@@ -25,10 +25,10 @@ class QueuedCollectives final : public Collectives {
   Pending broadcast(memory::TensorView data, int root, memory::Event after) override;
   Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) override;
   Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) override;
-  Pending reduce_scatter(memory::TensorView in, Blocks blocks, memory::TensorView out,
-                         bool accumulate, memory::Event after) override;
-  Pending all_gather(memory::TensorView inout, Blocks blocks, memory::Event after) override;
-  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, Blocks blocks,
+  Pending reduce_scatter(memory::TensorView in, StridedShards shards, memory::TensorView out,
+                         kernels::WriteMode mode, memory::Event after) override;
+  Pending all_gather(memory::TensorView inout, StridedShards shards, memory::Event after) override;
+  Pending all_gather(memory::ConstTensorView in, memory::TensorView out, StridedShards shards,
                      memory::Event after) override;
   Pending scatter(memory::ConstTensorView in, memory::TensorView out, int root,
                   memory::Event after) override;
@@ -40,12 +40,12 @@ class QueuedCollectives final : public Collectives {
  private:
   Pending enqueue(Operation const& operation, memory::Event after,
                   std::function<void(Transport&)> body);
-  void await(memory::Event const& after, Operation const& operation) const;
+  void wait_for_input(memory::Event const& after, Operation const& operation) const;
 
   std::unique_ptr<Transport> transport_;
   Deadline deadline_;
-  CheckedOperations arguments_;
-  std::atomic<std::uint64_t> progress_{0};  ///< steps of the lane: it stands still when this does
+  CheckedOperations operations_;
+  std::atomic<std::uint64_t> progress_{0};  ///< counts the steps of the worker thread
   memory::Event last_;
   std::unique_ptr<memory::Queue> queue_;
 };

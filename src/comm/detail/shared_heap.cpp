@@ -6,8 +6,8 @@
 
 namespace tessera::comm::detail {
 
-std::shared_ptr<void> SharedHeap::keep(SharedAllocation allocation, std::string name,
-                                       memory::Purpose purpose) {
+std::shared_ptr<void> SharedHeap::add(SharedAllocation allocation, std::string name,
+                                      memory::Purpose purpose) {
   std::byte* const data = allocation.own.data();
   memory::MemoryTracker::of_process().add(purpose, name, allocation.own.bytes());
   {
@@ -23,15 +23,15 @@ std::shared_ptr<void> SharedHeap::keep(SharedAllocation allocation, std::string 
 
 void SharedHeap::release(std::byte const* data, std::string const& name,
                          memory::Purpose purpose) noexcept {
-  SharedAllocation gone;
+  SharedAllocation freed;
   {
     std::lock_guard lock(mutex_);
     auto const found = by_address_.find(data);
-    gone = std::move(found->second);
-    by_number_.erase(gone.number);
+    freed = std::move(found->second);
+    by_number_.erase(freed.number);
     by_address_.erase(found);
   }
-  memory::MemoryTracker::of_process().remove(purpose, name, gone.own.bytes());
+  memory::MemoryTracker::of_process().remove(purpose, name, freed.own.bytes());
 }
 
 std::optional<SharedHeap::Position> SharedHeap::find(std::byte const* data) const {
@@ -44,16 +44,17 @@ std::optional<SharedHeap::Position> SharedHeap::find(std::byte const* data) cons
   return Position{allocation.number, offset};
 }
 
-std::byte const* SharedHeap::of_rank(int rank, Position position) const {
+std::byte const* SharedHeap::peer_address(int rank, Position position) const {
   std::lock_guard lock(mutex_);
   auto const found = by_number_.find(position.number);
-  TESSERA_VALIDATE(
-      found != by_number_.end(), InternalError, "rank ", rank,
-      " offers memory of shared allocation ", position.number,
-      ", which this rank has let go; owners of allocate() must live as long on every rank");
+  TESSERA_VALIDATE(found != by_number_.end(), InternalError, "rank ", rank,
+                   " uses memory of shared allocation ", position.number,
+                   ", which this rank has freed; the owners that allocate() returns must live "
+                   "equally long on every "
+                   "rank");
   auto const& allocation = by_address_.at(found->second);
   auto const& peer = allocation.peers[static_cast<std::size_t>(rank)];
-  return (peer.data() ? peer.data() : allocation.own.data()) + position.offset;
+  return (peer.data() ? peer.data() : allocation.own.data()) + position.offset_bytes;
 }
 
 }  // namespace tessera::comm::detail

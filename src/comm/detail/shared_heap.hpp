@@ -1,6 +1,6 @@
 #pragma once
-/// The shared allocations of a rank: its own memory and its view of the peers' memory of the same
-/// allocation.
+/// The shared allocations of a rank: its own memory and its mappings of the peers' memory of the
+/// same collective allocation.
 
 #include <cstddef>
 #include <map>
@@ -15,27 +15,26 @@
 
 namespace tessera::comm::detail {
 
-/// Made by the same collective call on every rank, so that its number is the same on all.
+/// Made by one collective call, so that its number is the same on every rank.
 struct SharedAllocation {
   std::int64_t number = 0;
   Mapping own;
-  std::vector<Mapping> peers;  ///< by rank, read-only; empty for this rank
+  std::vector<Mapping> peers;  ///< by rank, read-only; not mapped for this rank
 };
 
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
-  /// Numbers the allocation, counts it in the memory tracker until the returned owner lets it go.
-  std::shared_ptr<void> keep(SharedAllocation allocation, std::string name,
-                             memory::Purpose purpose);
+  /// Numbers the allocation and counts it in the memory tracker. The returned owner frees it.
+  std::shared_ptr<void> add(SharedAllocation allocation, std::string name, memory::Purpose purpose);
 
   struct Position {
     std::int64_t number = 0;
-    std::uint64_t offset = 0;
+    std::uint64_t offset_bytes = 0;
   };
-  /// Where @p data lies, when in an allocation.
+  /// The allocation that contains @p data, if any, and the offset in it.
   std::optional<Position> find(std::byte const* data) const;
-  /// The same place in the memory of @p rank.
-  std::byte const* of_rank(int rank, Position position) const;
+  /// The address of the same position in the memory of @p rank.
+  std::byte const* peer_address(int rank, Position position) const;
 
  private:
   void release(std::byte const* data, std::string const& name, memory::Purpose purpose) noexcept;

@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-/// Beyond a limit on file sizes ftruncate would end the process by a signal.
+/// Beyond RLIMIT_FSIZE ftruncate raises SIGXFSZ.
 bool within_file_limit(std::size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
          bytes <= limit.rlim_cur;
 }
 
-/// An address range of this size at a multiple of the huge page, so that whole huge pages of the
-/// file can be mapped; null: none.
+/// Reserves an address range of this size at a multiple of the huge page size, so that huge pages
+/// of the file can be mapped. Null when mmap fails.
 void* reserve_aligned(std::size_t bytes) {
   void* const raw = mmap(nullptr, bytes + huge_page, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,7 +1,7 @@
 #pragma once
-/// Memory that the processes of a node share: anonymous files (memfd_create), which have no name,
-/// count against the memory limit of the job and not against the size of /dev/shm, and vanish with
-/// the last process that maps them, however it ends.
+/// Memory that the processes of a node share: anonymous files (memfd_create). They have no name,
+/// count against the memory limit of the job and not against the size of /dev/shm, and are freed
+/// when the last process that maps them ends, even by a signal.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,11 +15,11 @@ enum class Access { read, read_write };
 struct SharedFileAddress {
   std::int64_t pid = 0;
   std::int64_t fd = -1;
-  std::uint64_t inode = 0;  ///< to be sure that it is the same file
+  std::uint64_t inode = 0;  ///< verifies that it is the same file
   std::uint64_t bytes = 0;
 };
 
-/// Owner of an open anonymous file. Move-only; not open when the system refused it.
+/// Owner of an open anonymous file. Move-only; not open when the system call failed.
 class SharedFile {
  public:
   SharedFile() = default;
@@ -38,8 +38,8 @@ class SharedFile {
   int fd_ = -1;
 };
 
-/// Owner of a mapping of a whole file, aligned to huge pages and asking for them when large. It
-/// outlives the SharedFile.
+/// Owner of a mapping of a complete file; aligned to huge pages with MADV_HUGEPAGE when large. May
+/// outlive the SharedFile.
 class Mapping {
  public:
   Mapping() = default;
@@ -48,7 +48,7 @@ class Mapping {
   Mapping& operator=(Mapping&& other) noexcept;
   ~Mapping();
 
-  std::byte* data() const { return data_; }  ///< null when the system refused it
+  std::byte* data() const { return data_; }  ///< null when mmap failed
   std::size_t bytes() const { return bytes_; }
 
  private:

@@ -9,13 +9,12 @@
 namespace tessera::comm::detail {
 namespace {
 
-/// Up to here one phase, with the data in the staging half from the start, is quicker than reading
-/// it in place.
+/// Up to this size a copy to the staging buffer and one phase are faster than reading in place.
 constexpr std::size_t small_bytes = std::size_t{16} << 10;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
-/// The control segment, set up by MPI calls; not mapped on any rank when one cannot map it.
+/// Maps the control segment on all ranks, by MPI calls. Mapped on no rank when one rank fails.
 Mapping map_control(MpiComm const& comm) {
   std::size_t const bytes = NodeControl::file_bytes(comm.size());
   SharedFile file = comm.rank() == 0 ? SharedFile::create(bytes) : SharedFile();
@@ -36,206 +35,210 @@ std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const&
   auto const& info = session.info();
   if (info.local_size != info.world_size) return nullptr;
   MpiComm const comm(session.world());
-  PeerLiveness peers = watch_peers(comm, session);
+  PeerLiveness peers = exchange_peers(comm, session);
   Mapping mapping = map_control(comm);
   if (!mapping.data()) {
     log::warning(
-        "the ranks of this node cannot map each other's memory (separate process namespaces, or "
-        "memfd_create is not allowed); they communicate through MPI, which is slower");
+        "the ranks of this node cannot map each other's memory (separate PID namespaces, or "
+        "memfd_create is not permitted); they communicate through MPI, which is slower");
     return nullptr;
   }
-  return std::unique_ptr<ShmTransport>(
-      new ShmTransport(std::move(peers), std::move(mapping), comm.rank(), comm.size(), deadline));
+  return std::unique_ptr<ShmTransport>(new ShmTransport(std::move(peers), std::move(mapping),
+                                                        Group{comm.rank(), comm.size()}, deadline));
 }
 
-ShmTransport::ShmTransport(PeerLiveness peers, Mapping mapping, int rank, int size,
-                           Deadline deadline)
+ShmTransport::ShmTransport(PeerLiveness peers, Mapping mapping, Group group, Deadline deadline)
     : peers_(std::move(peers)),
-      rank_(rank),
-      size_(size),
-      control_(std::move(mapping), rank, size, peers_, *this, deadline),
-      allocator_(control_, peers_, rank, size) {}
+      group_(group),
+      control_(std::move(mapping), group, peers_, *this, deadline),
+      allocator_(control_, peers_, group) {}
 
 void ShmTransport::abandon() {
   Transport::abandon();
   control_.leave();
 }
 
-/// True when every rank's source can be read in place.
-bool ShmTransport::announce_source(Operation const& o, Source const& source) {
-  Announcement own;
+bool ShmTransport::post_source(Operation const& o, Source const& source) {
+  PostedOperation own;
   own.operation = o;
   if (source.data) {
     if (auto const position = allocator_.heap().find(source.data))
-      own.segment = position->number, own.offset = position->offset;
+      own.segment = position->number, own.offset_bytes = position->offset_bytes;
   }
-  control_.announce(own);
-  for (int q = 0; q < size_; ++q)
-    if (provides(source, q) && control_.announced(q).segment < 0) return false;
+  control_.post(own);
+  for (int q = 0; q < group_.size; ++q)
+    if (provides(source, q) && control_.posted(q).segment < 0) return false;
   return true;
 }
 
-ShmTransport::Piece ShmTransport::direct_piece(Operation const& o) const {
-  Piece piece{0, o.numel, std::vector<std::byte const*>(to_size(size_), nullptr),
-              to_size(o.stride) * o.element()};
-  for (int q = 0; q < size_; ++q) {
-    auto const& a = control_.announced(q);
+ShmTransport::Chunk ShmTransport::direct_chunk(Operation const& o) const {
+  Chunk chunk{0, o.numel, std::vector<std::byte const*>(to_size(group_.size), nullptr),
+              to_size(o.stride) * o.element_bytes()};
+  for (int q = 0; q < group_.size; ++q) {
+    auto const& a = control_.posted(q);
     if (a.segment >= 0)
-      piece.base[to_size(q)] = allocator_.heap().of_rank(q, {a.segment, a.offset});
+      chunk.base[to_size(q)] = allocator_.heap().peer_address(q, {a.segment, a.offset_bytes});
   }
-  return piece;
+  return chunk;
 }
 
-/// Copies this rank's part into a staging half; the peers' can be read after the phase that
-/// follows.
-ShmTransport::Piece ShmTransport::stage(Operation const& o, Source const& source,
+/// Copies this rank's part into a staging half. The peers' parts are readable after the next phase.
+ShmTransport::Chunk ShmTransport::stage(Operation const& o, Source const& source,
                                         std::int64_t first, std::int64_t count) {
   int const half = control_.next_half();
-  Piece piece{first, count, {}, to_size(count) * o.element()};
-  for (int q = 0; q < size_; ++q) piece.base.push_back(control_.staging(q, half));
-  if (!source.data || !provides(source, rank_)) return piece;
-  for (std::int64_t b = 0; b < source.blocks; ++b) {
-    std::byte const* const from = source.data + to_size(b * source.stride + first) * o.element();
-    copy_bytes(control_.staging(rank_, half) + to_size(b) * piece.block_bytes, from,
-               piece.block_bytes);
+  Chunk chunk{first, count, {}, to_size(count) * o.element_bytes()};
+  for (int q = 0; q < group_.size; ++q) chunk.base.push_back(control_.staging(q, half));
+  if (!source.data || !provides(source, group_.rank)) return chunk;
+  for (std::int64_t s = 0; s < source.shards; ++s) {
+    std::byte const* const from =
+        source.data + to_size(s * source.stride + first) * o.element_bytes();
+    copy_bytes(control_.staging(group_.rank, half) + to_size(s) * chunk.stride_bytes, from,
+               chunk.stride_bytes);
   }
-  return piece;
+  return chunk;
 }
 
 template <class Consume>
 void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& consume) {
-  std::size_t const row =
-      to_size(source.blocks) * o.element();  // staged bytes per element of a block
-  if (to_size(o.numel) * row <= small_bytes) {
-    Piece const piece = stage(o, source, 0, o.numel);
-    (void)announce_source(o, {});
-    return consume(piece);
+  std::size_t const staged_bytes =
+      to_size(source.shards) * o.element_bytes();  // per element of a shard
+  if (to_size(o.numel) * staged_bytes <= small_bytes) {
+    Chunk const chunk = stage(o, source, 0, o.numel);
+    (void)post_source(o, {});
+    return consume(chunk);
   }
-  if (announce_source(o, source)) {
-    consume(direct_piece(o));
-    return control_.synchronise(o);
+  if (post_source(o, source)) {
+    consume(direct_chunk(o));
+    return control_.synchronize(o);
   }
-  auto const most =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(NodeControl::half_bytes / row));
-  for (std::int64_t first = 0; first < o.numel; first += most) {
-    Piece const piece = stage(o, source, first, std::min(most, o.numel - first));
-    control_.synchronise(o);
-    consume(piece);
+  auto const max_numel =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(NodeControl::half_bytes / staged_bytes));
+  for (std::int64_t first = 0; first < o.numel; first += max_numel) {
+    Chunk const chunk = stage(o, source, first, std::min(max_numel, o.numel - first));
+    control_.synchronize(o);
+    consume(chunk);
   }
 }
 
 void ShmTransport::broadcast(Operation const& o, std::byte* data) {
-  exchange(o, {data, 1, 0, o.root}, [&](Piece const& p) {
-    if (rank_ != o.root)
-      copy_bytes(data + to_size(p.first) * o.element(), p.at(o.root),
-                 to_size(p.count) * o.element());
+  exchange(o, {data, 1, 0, o.root}, [&](Chunk const& c) {
+    if (group_.rank != o.root)
+      copy_bytes(data + to_size(c.first) * o.element_bytes(), c.at(o.root),
+                 to_size(c.count) * o.element_bytes());
   });
 }
 
 void ShmTransport::reduce(Operation const& o, std::byte* data) {
-  exchange(o, {data, 1, 0, -1}, [&](Piece const& p) {
-    if (rank_ == o.root) reduce_slice(o, p, {0, p.count}, data + to_size(p.first) * o.element());
+  exchange(o, {data, 1, 0, -1}, [&](Chunk const& c) {
+    if (group_.rank == o.root)
+      reduce_slice(o, c, {0, c.count}, data + to_size(c.first) * o.element_bytes());
   });
 }
 
 void ShmTransport::reduce_scatter(Operation const& o, std::byte const* in, Target const& out) {
-  Source const source{in + to_size(o.offset) * o.element(), size_, o.stride, -1};
-  std::vector<std::byte const*> parts(to_size(size_));
-  exchange(o, source, [&](Piece const& p) {
-    for (int q = 0; q < size_; ++q) parts[to_size(q)] = p.at(q, rank_);
-    parts[to_size(rank_)] = source.data + to_size(rank_ * o.stride + p.first) * o.element();
-    reduce_arrays(ReduceOp::sum, o.dtype, parts, p.count,
-                  {out.data + to_size(p.first) * size_of(out.dtype), out.dtype, out.accumulate});
+  Source const source{in + to_size(o.offset) * o.element_bytes(), group_.size, o.stride, -1};
+  std::vector<std::byte const*> parts(to_size(group_.size));
+  exchange(o, source, [&](Chunk const& c) {
+    for (int q = 0; q < group_.size; ++q) parts[to_size(q)] = c.at(q, group_.rank);
+    parts[to_size(group_.rank)] =
+        source.data + to_size(group_.rank * o.stride + c.first) * o.element_bytes();
+    reduce_arrays(ReduceOp::sum, o.dtype, parts, c.count,
+                  {out.data + to_size(c.first) * size_of(out.dtype), out.dtype, out.mode});
   });
 }
 
 void ShmTransport::all_gather(Operation const& o, std::byte const* in, std::byte* out) {
-  auto const place = [&](int q) { return out + to_size(q * o.stride + o.offset) * o.element(); };
-  exchange(o, {in ? in : place(rank_), 1, 0, -1}, [&](Piece const& p) {
-    std::size_t const at = to_size(p.first) * o.element(), bytes = to_size(p.count) * o.element();
-    for (int i = 1; i < size_; ++i) {  // every rank starts at another one
-      int const q = (rank_ + i) % size_;
-      copy_bytes(place(q) + at, p.at(q), bytes);
+  auto const address = [&](int q) {
+    return out + to_size(q * o.stride + o.offset) * o.element_bytes();
+  };
+  exchange(o, {in ? in : address(group_.rank), 1, 0, -1}, [&](Chunk const& c) {
+    std::size_t const at = to_size(c.first) * o.element_bytes(),
+                      bytes = to_size(c.count) * o.element_bytes();
+    for (int i = 1; i < group_.size; ++i) {  // every rank starts with another peer
+      int const q = (group_.rank + i) % group_.size;
+      copy_bytes(address(q) + at, c.at(q), bytes);
     }
-    if (in) copy_bytes(place(rank_) + at, in + at, bytes);
+    if (in) copy_bytes(address(group_.rank) + at, in + at, bytes);
   });
 }
 
 void ShmTransport::scatter(Operation const& o, std::byte const* in, std::byte* out) {
-  Operation blocks = o;
-  blocks.stride = o.numel;
-  exchange(blocks, {rank_ == o.root ? in : nullptr, size_, o.numel, o.root}, [&](Piece const& p) {
-    copy_bytes(out + to_size(p.first) * o.element(), p.at(o.root, rank_),
-               to_size(p.count) * o.element());
-  });
+  Operation shards = o;
+  shards.stride = o.numel;
+  exchange(shards, {group_.rank == o.root ? in : nullptr, group_.size, o.numel, o.root},
+           [&](Chunk const& c) {
+             copy_bytes(out + to_size(c.first) * o.element_bytes(), c.at(o.root, group_.rank),
+                        to_size(c.count) * o.element_bytes());
+           });
 }
 
 void ShmTransport::gather(Operation const& o, std::byte const* in, std::byte* out) {
-  exchange(o, {in, 1, 0, -1}, [&](Piece const& p) {
-    for (int q = 0; rank_ == o.root && q < size_; ++q)
-      copy_bytes(out + to_size(q * o.numel + p.first) * o.element(), p.at(q),
-                 to_size(p.count) * o.element());
+  exchange(o, {in, 1, 0, -1}, [&](Chunk const& c) {
+    for (int q = 0; group_.rank == o.root && q < group_.size; ++q)
+      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(), c.at(q),
+                 to_size(c.count) * o.element_bytes());
   });
 }
 
-void ShmTransport::reduce_slice(Operation const& o, Piece const& piece, Slice slice,
+void ShmTransport::reduce_slice(Operation const& o, Chunk const& chunk, Slice slice,
                                 std::byte* to) const {
   std::vector<std::byte const*> parts;
-  for (auto const* base : piece.base) parts.push_back(base + to_size(slice.begin) * o.element());
-  reduce_arrays(o.op, o.dtype, parts, slice.count, {to, o.dtype, false});
+  for (auto const* base : chunk.base)
+    parts.push_back(base + to_size(slice.begin) * o.element_bytes());
+  reduce_arrays(o.op, o.dtype, parts, slice.count, {to, o.dtype});
 }
 
-/// The slices that the ranks have reduced, each from its rank.
-void ShmTransport::copy_slices(Operation const& o, Piece const& piece, std::byte* to) const {
-  for (int i = 0; i < size_; ++i) {
-    int const q = (rank_ + i) % size_;
-    Slice const slice = slice_of(piece.count, size_, q);
-    std::size_t const at = to_size(slice.begin) * o.element();
-    copy_bytes(to + at, piece.at(q) + at, to_size(slice.count) * o.element());
+/// Copies the slice that each rank has reduced.
+void ShmTransport::copy_slices(Operation const& o, Chunk const& chunk, std::byte* to) const {
+  for (int i = 0; i < group_.size; ++i) {
+    int const q = (group_.rank + i) % group_.size;
+    Slice const slice = slice_of(chunk.count, group_.size, q);
+    std::size_t const at = to_size(slice.begin) * o.element_bytes();
+    copy_bytes(to + at, chunk.at(q) + at, to_size(slice.count) * o.element_bytes());
   }
 }
 
 void ShmTransport::all_reduce(Operation const& o, std::byte* data) {
   if (o.bytes() <= small_bytes) return reduce_small(o, data);
-  if (announce_source(o, {data, 1, 0, -1})) return reduce_direct(o, data);
+  if (post_source(o, {data, 1, 0, -1})) return reduce_direct(o, data);
   reduce_staged(o, data);
 }
 
-/// Every rank reduces everything: one phase.
+/// Every rank reduces all elements: one phase.
 void ShmTransport::reduce_small(Operation const& o, std::byte* data) {
-  exchange(o, {data, 1, 0, -1}, [&](Piece const& p) { reduce_slice(o, p, {0, p.count}, data); });
+  exchange(o, {data, 1, 0, -1}, [&](Chunk const& c) { reduce_slice(o, c, {0, c.count}, data); });
 }
 
 /// Each rank reduces its slice of all ranks' data in place, then copies the peers' slices.
 void ShmTransport::reduce_direct(Operation const& o, std::byte* data) {
-  Piece piece = direct_piece(o);
-  piece.base[to_size(rank_)] = data;
-  Slice const own = slice_of(o.numel, size_, rank_);
-  reduce_slice(o, piece, own, data + to_size(own.begin) * o.element());
-  control_.synchronise(o);
-  copy_slices(o, piece, data);
-  control_.synchronise(o);
+  Chunk chunk = direct_chunk(o);
+  chunk.base[to_size(group_.rank)] = data;
+  Slice const own = slice_of(o.numel, group_.size, group_.rank);
+  reduce_slice(o, chunk, own, data + to_size(own.begin) * o.element_bytes());
+  control_.synchronize(o);
+  copy_slices(o, chunk, data);
+  control_.synchronize(o);
 }
 
-/// The same in staging halves, piece by piece.
+/// As reduce_direct(), in staging halves, chunk by chunk.
 void ShmTransport::reduce_staged(Operation const& o, std::byte* data) {
-  auto const most = static_cast<std::int64_t>(NodeControl::half_bytes / o.element());
-  for (std::int64_t first = 0; first < o.numel; first += most) {
-    std::int64_t const count = std::min(most, o.numel - first);
-    Piece const piece = stage(o, {data, 1, 0, -1}, first, count);
-    control_.synchronise(o);
-    Slice const own = slice_of(count, size_, rank_);
-    std::byte* const half = const_cast<std::byte*>(piece.at(rank_));
-    reduce_slice(o, piece, own, half + to_size(own.begin) * o.element());
-    control_.synchronise(o);
-    copy_slices(o, piece, data + to_size(first) * o.element());
+  auto const max_numel = static_cast<std::int64_t>(NodeControl::half_bytes / o.element_bytes());
+  for (std::int64_t first = 0; first < o.numel; first += max_numel) {
+    std::int64_t const count = std::min(max_numel, o.numel - first);
+    Chunk const chunk = stage(o, {data, 1, 0, -1}, first, count);
+    control_.synchronize(o);
+    Slice const own = slice_of(count, group_.size, group_.rank);
+    std::byte* const half = const_cast<std::byte*>(chunk.at(group_.rank));
+    reduce_slice(o, chunk, own, half + to_size(own.begin) * o.element_bytes());
+    control_.synchronize(o);
+    copy_slices(o, chunk, data + to_size(first) * o.element_bytes());
   }
 }
 
 void ShmTransport::barrier(Operation const& o) {
-  Announcement own;
+  PostedOperation own;
   own.operation = o;
-  control_.announce(own);
+  control_.post(own);
 }
 
 }  // namespace tessera::comm::detail

@@ -1,9 +1,9 @@
 #pragma once
 /// Collectives of ranks that are all on one node, through shared memory.
 ///
-/// Data in memory from allocate() is read by the peers where it lies (direct); other data goes
-/// through staging halves in pieces. All ranks choose the same way: direct when every rank whose
-/// data is read has it in shared memory.
+/// Peers read data in memory of allocate() in place (direct); other data is copied through staging
+/// buffers in chunks. All ranks use the same path: direct when every rank whose data is read has it
+/// in shared memory.
 
 #include <memory>
 #include <vector>
@@ -22,8 +22,8 @@ class ShmTransport final : public Transport {
   static std::unique_ptr<ShmTransport> try_make(topology::MpiSession const& session,
                                                 Deadline deadline);
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size; }
   char const* name() const override { return "shared memory"; }
 
   std::shared_ptr<void> allocate(Operation const& operation, std::string const& name,
@@ -43,30 +43,30 @@ class ShmTransport final : public Transport {
  private:
   /// What ranks read from each other in one operation.
   struct Source {
-    std::byte const* data =
-        nullptr;              ///< first element of block 0; null on a rank whose data nobody reads
-    std::int64_t blocks = 1;  ///< as many per rank
-    std::int64_t stride = 0;  ///< elements from block to block
-    int only = -1;            ///< the one rank whose data is read, -1: all
+    std::byte const* data = nullptr;  ///< first element of shard 0; null when no rank reads it
+    std::int64_t shards = 1;          ///< per rank
+    std::int64_t stride = 0;          ///< elements from shard to shard
+    int only = -1;                    ///< the one rank whose data is read, -1: all
   };
-  /// Elements [first, first + count) of every block of every rank, where they can be read now.
-  struct Piece {
+  /// Elements [first, first + count) of every shard of every rank, readable in this phase.
+  struct Chunk {
     std::int64_t first = 0, count = 0;
-    std::vector<std::byte const*> base;  ///< of each rank: element `first` of block 0
-    std::size_t block_bytes = 0;         ///< from block to block
-    std::byte const* at(int rank, std::int64_t block = 0) const {
-      return base[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(block) * block_bytes;
+    std::vector<std::byte const*> base;  ///< by rank: element `first` of shard 0
+    std::size_t stride_bytes = 0;        ///< from shard to shard
+    std::byte const* at(int rank, std::int64_t shard = 0) const {
+      return base[static_cast<std::size_t>(rank)] + static_cast<std::size_t>(shard) * stride_bytes;
     }
   };
 
-  ShmTransport(PeerLiveness peers, Mapping mapping, int rank, int size, Deadline deadline);
+  ShmTransport(PeerLiveness peers, Mapping mapping, Group group, Deadline deadline);
 
-  /// Makes the source of all ranks readable piece by piece and calls @p consume for each.
+  /// Makes the sources of all ranks readable, chunk by chunk, and calls @p consume(chunk) for each.
   template <class Consume>
   void exchange(Operation const& operation, Source const& source, Consume&& consume);
-  bool announce_source(Operation const& operation, Source const& source);
-  Piece direct_piece(Operation const& operation) const;
-  Piece stage(Operation const& operation, Source const& source, std::int64_t first,
+  /// True when every rank can read the source in place.
+  bool post_source(Operation const& operation, Source const& source);
+  Chunk direct_chunk(Operation const& operation) const;
+  Chunk stage(Operation const& operation, Source const& source, std::int64_t first,
               std::int64_t count);
   bool provides(Source const& source, int rank) const {
     return source.only < 0 || source.only == rank;
@@ -75,12 +75,12 @@ class ShmTransport final : public Transport {
   void reduce_direct(Operation const& operation, std::byte* data);
   void reduce_staged(Operation const& operation, std::byte* data);
   void reduce_small(Operation const& operation, std::byte* data);
-  void reduce_slice(Operation const& operation, Piece const& piece, Slice slice,
+  void reduce_slice(Operation const& operation, Chunk const& chunk, Slice slice,
                     std::byte* to) const;
-  void copy_slices(Operation const& operation, Piece const& piece, std::byte* to) const;
+  void copy_slices(Operation const& operation, Chunk const& chunk, std::byte* to) const;
 
   PeerLiveness peers_;
-  int rank_, size_;
+  Group group_;
   NodeControl control_;
   SharedAllocator allocator_;
 };

@@ -20,29 +20,29 @@ using namespace std::chrono_literals;
 
 constexpr Deadline grace = 5s;
 
-/// Every operation, on host memory too, is a task of one lane: the host's collectives see the same
-/// order on every rank.
+/// One worker thread runs every operation, also those on host memory, so that the host's
+/// collectives see the same order on every rank.
 class StagedCollectives final : public Collectives {
  public:
   StagedCollectives(std::unique_ptr<Collectives> host, Deadline deadline)
       : host_(std::move(host)),
         deadline_(deadline),
         copies_(memory::make_stream_queue("staging", memory::StreamPriority::high)),
-        lane_(memory::make_worker_queue("staged collectives")) {}
-  ~StagedCollectives() override { lane_.reset(); }
+        worker_(memory::make_worker_queue("staged collectives")) {}
+  ~StagedCollectives() override { worker_.reset(); }
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
-    return allocate_together(*this, name, purpose, bytes);
+    return allocate_on_all_ranks(*this, name, purpose, bytes);
   }
 
   Pending broadcast(TensorView data, int root, Event after) override {
     return enqueue("broadcast", std::move(after), [=, this] {
       if (!memory::on_device(data.data())) return finish(host_->broadcast(data, root, {}));
-      TensorView const staged =
-          rank() == root ? fetch(0, data) : room(0, data.dtype(), data.numel());
+      TensorView const staged = rank() == root ? fetch(Slot::input, data)
+                                               : staging(Slot::input, data.dtype(), data.numel());
       finish(host_->broadcast(staged, root, {}));
       if (rank() != root) store(data, staged);
     });
@@ -50,7 +50,7 @@ class StagedCollectives final : public Collectives {
   Pending all_reduce(TensorView data, ReduceOp op, Event after) override {
     return enqueue("all_reduce", std::move(after), [=, this] {
       if (!memory::on_device(data.data())) return finish(host_->all_reduce(data, op, {}));
-      TensorView const staged = fetch(0, data);
+      TensorView const staged = fetch(Slot::input, data);
       finish(host_->all_reduce(staged, op, {}));
       store(data, staged);
     });
@@ -58,49 +58,52 @@ class StagedCollectives final : public Collectives {
   Pending reduce(TensorView data, ReduceOp op, int root, Event after) override {
     return enqueue("reduce", std::move(after), [=, this] {
       if (!memory::on_device(data.data())) return finish(host_->reduce(data, op, root, {}));
-      TensorView const staged = fetch(0, data);
+      TensorView const staged = fetch(Slot::input, data);
       finish(host_->reduce(staged, op, root, {}));
       if (rank() == root) store(data, staged);
     });
   }
-  Pending reduce_scatter(TensorView in, Blocks blocks, TensorView out, bool accumulate,
-                         Event after) override {
-    check_blocks("reduce_scatter", blocks, size(), in.numel());
+  Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
+                         kernels::WriteMode mode, Event after) override {
+    check_shards("reduce_scatter", shards, size(), in.numel());
     return enqueue("reduce_scatter", std::move(after), [=, this] {
       if (!memory::on_device(in.data()))
-        return finish(host_->reduce_scatter(in, blocks, out, accumulate, {}));
-      TensorView const packed = room(0, in.dtype(), blocks.count * size());
+        return finish(host_->reduce_scatter(in, shards, out, mode, {}));
+      TensorView const packed = staging(Slot::input, in.dtype(), shards.count * size());
       for (int q = 0; q < size(); ++q)
-        copy(element(packed, q * blocks.count), element(in, q * blocks.stride + blocks.offset),
-             block_bytes(in, blocks));
-      TensorView const sum = accumulate ? fetch(1, out) : room(1, out.dtype(), out.numel());
-      copied();
-      finish(host_->reduce_scatter(packed, {blocks.count, blocks.count, 0}, sum, accumulate, {}));
+        copy(element(packed, q * shards.count), element(in, q * shards.stride + shards.offset),
+             shard_bytes(in, shards));
+      TensorView const sum = mode == kernels::WriteMode::add
+                                 ? fetch(Slot::output, out)
+                                 : staging(Slot::output, out.dtype(), out.numel());
+      wait_for_copies();
+      finish(host_->reduce_scatter(packed, {shards.count, shards.count, 0}, sum, mode, {}));
       store(out, sum);
     });
   }
-  Pending all_gather(TensorView inout, Blocks blocks, Event after) override {
-    check_blocks("all_gather", blocks, size(), inout.numel());
+  Pending all_gather(TensorView inout, StridedShards shards, Event after) override {
+    check_shards("all_gather", shards, size(), inout.numel());
     return enqueue("all_gather", std::move(after), [=, this] {
       if (size() == 1) return;
-      if (!memory::on_device(inout.data())) return finish(host_->all_gather(inout, blocks, {}));
-      gather_blocks(element(inout, rank() * blocks.stride + blocks.offset), inout, blocks,
-                    Own::in_place);
+      if (!memory::on_device(inout.data())) return finish(host_->all_gather(inout, shards, {}));
+      gather_shards(element(inout, rank() * shards.stride + shards.offset), inout, shards,
+                    OwnShard::in_place);
     });
   }
-  Pending all_gather(ConstTensorView in, TensorView out, Blocks blocks, Event after) override {
-    check_blocks("all_gather", blocks, size(), out.numel());
+  Pending all_gather(ConstTensorView in, TensorView out, StridedShards shards,
+                     Event after) override {
+    check_shards("all_gather", shards, size(), out.numel());
     return enqueue("all_gather", std::move(after), [=, this] {
-      if (!memory::on_device(out.data())) return finish(host_->all_gather(in, out, blocks, {}));
-      gather_blocks(element(in, blocks.offset), out, blocks, Own::elsewhere);
+      if (!memory::on_device(out.data())) return finish(host_->all_gather(in, out, shards, {}));
+      gather_shards(element(in, shards.offset), out, shards, OwnShard::separate);
     });
   }
   Pending scatter(ConstTensorView in, TensorView out, int root, Event after) override {
     return enqueue("scatter", std::move(after), [=, this] {
       if (!memory::on_device(out.data())) return finish(host_->scatter(in, out, root, {}));
       ConstTensorView const staged =
-          rank() == root ? ConstTensorView(fetch(0, in)) : ConstTensorView{};
-      TensorView const mine = room(1, out.dtype(), out.numel());
+          rank() == root ? ConstTensorView(fetch(Slot::input, in)) : ConstTensorView{};
+      TensorView const mine = staging(Slot::output, out.dtype(), out.numel());
       finish(host_->scatter(staged, mine, root, {}));
       store(out, mine);
     });
@@ -108,8 +111,9 @@ class StagedCollectives final : public Collectives {
   Pending gather(ConstTensorView in, TensorView out, int root, Event after) override {
     return enqueue("gather", std::move(after), [=, this] {
       if (!memory::on_device(in.data())) return finish(host_->gather(in, out, root, {}));
-      TensorView const all = rank() == root ? room(1, out.dtype(), out.numel()) : TensorView{};
-      finish(host_->gather(fetch(0, in), all, root, {}));
+      TensorView const all =
+          rank() == root ? staging(Slot::output, out.dtype(), out.numel()) : TensorView{};
+      finish(host_->gather(fetch(Slot::input, in), all, root, {}));
       if (rank() == root) store(out, all);
     });
   }
@@ -118,9 +122,10 @@ class StagedCollectives final : public Collectives {
     for (;;) {
       std::uint64_t const seen = progress_;
       if (pending.event().wait_for(deadline_ + grace)) break;
-      TESSERA_VALIDATE(seen != progress_, InternalError, pending.what(), ": the lane of rank ",
-                       rank(), " has stood still for ", (deadline_ + grace).count(),
-                       " ms: what it waits for on the device does not come");
+      TESSERA_VALIDATE(seen != progress_, InternalError, pending.what(),
+                       ": the worker thread of rank ", rank(), " has made no progress for ",
+                       (deadline_ + grace).count(),
+                       " ms; it waits for work on the device that does not complete");
     }
     pending.event().wait(pending.what(), 0ms);
   }
@@ -129,10 +134,11 @@ class StagedCollectives final : public Collectives {
   }
 
  private:
-  enum class Own { in_place, elsewhere };
+  enum class OwnShard { in_place, separate };
+  enum class Slot : std::size_t { input, output };
 
   Pending enqueue(char const* what, Event after, std::function<void()> body) {
-    lane_->submit([this, what, after = std::move(after), body = std::move(body)] {
+    worker_->submit([this, what, after = std::move(after), body = std::move(body)] {
       ++progress_;
       if (!after.wait_for(deadline_))
         throw PeerLostError(rank(), concat("staged ", what, ": its input was not ready within ",
@@ -142,22 +148,22 @@ class StagedCollectives final : public Collectives {
       body();
       ++progress_;
     });
-    return {lane_->record(), concat("staged ", what)};
+    return {worker_->record(), concat("staged ", what)};
   }
   void finish(Pending const& pending) { host_->wait(pending); }
 
-  static std::size_t block_bytes(TensorView const& view, Blocks const& blocks) {
-    return static_cast<std::size_t>(blocks.count) * size_of(view.dtype());
+  static std::size_t shard_bytes(TensorView const& view, StridedShards const& shards) {
+    return static_cast<std::size_t>(shards.count) * size_of(view.dtype());
   }
   void copy(void* to, void const* from, std::size_t bytes) {
     memory::copy(*copies_, to, from, bytes);
   }
-  void copied() { copies_->record().wait("a copy between host and device", deadline_); }
+  void wait_for_copies() { copies_->record().wait("a copy between host and device", deadline_); }
 
-  /// Pinned memory of this lane, kept; one of two places.
-  TensorView room(std::size_t place, Dtype dtype, std::int64_t numel) {
+  /// Pinned memory, reused by later operations.
+  TensorView staging(Slot slot, Dtype dtype, std::int64_t numel) {
     auto const bytes = static_cast<std::size_t>(numel) * size_of(dtype);
-    auto& buffer = staging_[place];
+    auto& buffer = staging_[static_cast<std::size_t>(slot)];
     if (buffer.bytes() < bytes) {
       buffer = memory::Buffer();
       buffer = memory::Buffer("staging of collectives", memory::Purpose::communication, bytes,
@@ -165,34 +171,34 @@ class StagedCollectives final : public Collectives {
     }
     return {buffer.data(), dtype, {numel}};
   }
-  TensorView fetch(std::size_t place, ConstTensorView from) {
-    TensorView const staged = room(place, from.dtype(), from.numel());
+  TensorView fetch(Slot slot, ConstTensorView from) {
+    TensorView const staged = staging(slot, from.dtype(), from.numel());
     copy(staged.data(), from.data(), from.bytes());
-    copied();
+    wait_for_copies();
     return staged;
   }
   void store(TensorView to, TensorView staged) {
     copy(to.data(), staged.data(), staged.bytes());
-    copied();
+    wait_for_copies();
   }
-  void gather_blocks(void const* mine, TensorView out, Blocks const& blocks, Own own) {
-    TensorView const packed = room(0, out.dtype(), blocks.count * size());
-    copy(element(packed, rank() * blocks.count), mine, block_bytes(out, blocks));
-    copied();
-    finish(host_->all_gather(packed, {blocks.count, blocks.count, 0}, {}));
+  void gather_shards(void const* mine, TensorView out, StridedShards const& shards, OwnShard own) {
+    TensorView const packed = staging(Slot::input, out.dtype(), shards.count * size());
+    copy(element(packed, rank() * shards.count), mine, shard_bytes(out, shards));
+    wait_for_copies();
+    finish(host_->all_gather(packed, {shards.count, shards.count, 0}, {}));
     for (int q = 0; q < size(); ++q)
-      if (q != rank() || own == Own::elsewhere)
-        copy(element(out, q * blocks.stride + blocks.offset), element(packed, q * blocks.count),
-             block_bytes(out, blocks));
-    copied();
+      if (q != rank() || own == OwnShard::separate)
+        copy(element(out, q * shards.stride + shards.offset), element(packed, q * shards.count),
+             shard_bytes(out, shards));
+    wait_for_copies();
   }
 
   std::unique_ptr<Collectives> host_;
   Deadline deadline_;
   std::unique_ptr<memory::Queue> copies_;
-  std::array<memory::Buffer, 2> staging_;
+  std::array<memory::Buffer, 2> staging_;  ///< by Slot
   std::atomic<std::uint64_t> progress_{0};
-  std::unique_ptr<memory::Queue> lane_;
+  std::unique_ptr<memory::Queue> worker_;
 };
 
 }  // namespace

@@ -13,11 +13,11 @@
 namespace tessera::comm::detail {
 namespace {
 
-/// Elements per pass: the accumulator stays in the first-level cache while the sources stream by.
-constexpr std::int64_t pass = 1024;
-/// From these sizes on stores go past the caches: memory traffic falls from 4 to 3 bytes a byte of
-/// a reduction's result, and from 3 to 2 of a copy's. Smaller results may still be in a cache when
-/// they are read. Measured with tests/bench/collectives_bench.
+/// Elements per tile: the accumulator stays in the L1 cache.
+constexpr std::int64_t tile = 1024;
+/// From these sizes on stores are non-temporal. Memory traffic falls from 4 to 3 bytes per byte of
+/// a reduction's result, and from 3 to 2 per byte of a copy. Smaller results may still be in a
+/// cache when they are read. Measured with tests/bench/collectives_bench.
 constexpr std::size_t large_copy = std::size_t{4} << 20;
 constexpr std::size_t large_result = std::size_t{16} << 20;
 
@@ -56,7 +56,7 @@ void load(Acc* acc, std::byte const* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(in[i]);
 }
 
-/// Two sources at once: more reads under way at the same time than one source after the other.
+/// Two sources per loop: more loads are in flight than with one source after the other.
 template <class Acc, class T, class Op>
 void load_pair(Acc* acc, std::byte const* from, std::byte const* from_other, std::int64_t n) {
   T const *const in = typed<T>(from), *const other = typed<T>(from_other);
@@ -76,7 +76,7 @@ void store(std::byte* to, Acc const* acc, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(acc[i]);
 }
 
-/// Copy that does not read the destination into the cache. @p bytes of any alignment.
+/// Copy by non-temporal stores, which do not read the destination into the cache. Any alignment.
 void stream_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
 #if defined(__AVX__)
   std::size_t const head = std::min(bytes, (32 - reinterpret_cast<std::uintptr_t>(to) % 32) % 32);
@@ -98,7 +98,7 @@ void stream_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
 #endif
 }
 
-/// Streaming stores are weakly ordered: this makes them visible before the flag that says so.
+/// Non-temporal stores are weakly ordered: the fence makes them visible before a later flag.
 void finish_streaming() {
 #if defined(__AVX__)
   _mm_sfence();
@@ -149,13 +149,13 @@ void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* c
   std::size_t const out_size = size_of(target.dtype);
   bool const streams = static_cast<std::size_t>(numel) * out_size >= large_result;
   bool const packs = out_size != sizeof(Acc);  // else the accumulator has the output's type
-  alignas(64) Acc acc[pass];
-  alignas(64) std::byte packed[pass * sizeof(Acc)];
-  for (std::int64_t first = 0; first < numel; first += pass) {
-    std::int64_t const n = std::min(pass, numel - first);
+  alignas(64) Acc acc[tile];
+  alignas(64) std::byte packed[tile * sizeof(Acc)];
+  for (std::int64_t first = 0; first < numel; first += tile) {
+    std::int64_t const n = std::min(tile, numel - first);
     accumulate(in, sources, static_cast<std::size_t>(first) * in_size, n, acc);
     std::byte* const to = target.data + static_cast<std::size_t>(first) * out_size;
-    if (target.accumulate) out.add(acc, to, n);
+    if (target.mode == kernels::WriteMode::add) out.add(acc, to, n);
     if (!streams) {
       out.store(to, acc, n);
       continue;
@@ -181,8 +181,8 @@ void require_reducible(Dtype in, Dtype out) {
   bool const same = in == out && in != Dtype::uint8;
   TESSERA_VALIDATE(same || (is_float(in) && is_float(out)), InternalError, "a reduction of ",
                    name_of(in), " into ", name_of(out),
-                   " is not defined; fp32, fp16 and bf16 go into each other, fp64, int32 and int64 "
-                   "into themselves");
+                   " is not supported; fp32, fp16 and bf16 may be combined, fp64, int32 and int64 "
+                   "need the same dtype on both sides");
 }
 
 void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,

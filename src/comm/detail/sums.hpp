@@ -1,6 +1,6 @@
 #pragma once
-/// The arithmetic of the collectives on one rank: reductions of several arrays in rank order and
-/// large copies.
+/// Host arithmetic of the collectives: reductions of several arrays in rank order, and large
+/// copies.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,26 +11,26 @@
 
 namespace tessera::comm::detail {
 
-/// Where a reduction's result goes.
+/// Output of a reduction.
 struct Target {
   std::byte* data = nullptr;
   Dtype dtype = Dtype::fp32;
-  bool accumulate = false;  ///< data[i] += result (sum only) instead of data[i] = result
+  kernels::WriteMode mode = kernels::WriteMode::overwrite;  ///< accumulate: sums only
 };
 
-/// target[i] = op over q of sources[q][i], q in order. fp32, fp16 and bf16 are accumulated in fp32,
-/// fp64 in fp64, integers in their own type; rounded once. A NaN in any source is the result of max
-/// and min. Aliasing: target may start at or before a source when its elements are not larger than
-/// the source's; else it is disjoint. Bytes moved per element: size_of(in) * sources +
-/// size_of(target) (twice with accumulate).
+/// target[i] (+)= op over q of sources[q][i], q in ascending order. fp32, fp16 and bf16 are
+/// accumulated in fp32, fp64 in fp64, integers in their own type; the result is rounded once. max
+/// and min propagate NaN. Aliasing: the target may start at or before a source if its elements are
+/// not larger than the source's; otherwise they must be disjoint. Bytes moved per element:
+/// size_of(in) * sources + size_of(target), the latter twice when accumulating.
 void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
                    std::int64_t numel, Target const& target);
 
-/// Throws InternalError unless reduce_arrays can do this: floats among each other; fp64, int32,
-/// int64 each to itself.
+/// @throws InternalError unless reduce_arrays supports the pair: fp32, fp16 and bf16 in any
+/// combination; fp64, int32 and int64 only with themselves
 void require_reducible(Dtype in, Dtype out);
 
-/// memcpy; large copies go past the caches.
+/// memcpy; large copies use non-temporal stores.
 void copy_bytes(std::byte* to, std::byte const* from, std::size_t bytes);
 
 }  // namespace tessera::comm::detail

@@ -1,7 +1,6 @@
 #pragma once
-/// How bytes get from rank to rank: the blocking half of a collective implementation. Every
-/// function but abandon() is called by one thread, the lane of a QueuedCollectives, in the same
-/// order on all ranks, with arguments that have been checked.
+/// The blocking collectives below QueuedCollectives. Its worker thread calls every function except
+/// abandon(), in the same order on all ranks, with checked arguments.
 
 #include <atomic>
 #include <cstddef>
@@ -30,15 +29,14 @@ class Transport {
   virtual void reduce(Operation const& operation, std::byte* data) = 0;
   virtual void reduce_scatter(Operation const& operation, std::byte const* in,
                               Target const& out) = 0;
-  /// @p in is the element of this rank's block that comes first; null: it is in its place in @p
-  /// out.
+  /// @p in is the first element of this rank's shard; null: the shard is at its place in @p out.
   virtual void all_gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void scatter(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void barrier(Operation const& operation) = 0;
 
-  /// From any thread: operations under way end with an error as soon as they next wait, and this
-  /// rank takes part in no more.
+  /// From any thread: operations in flight fail when they next wait, and this rank takes part in no
+  /// further operation.
   virtual void abandon() { abandoned_.store(true, std::memory_order_relaxed); }
   bool abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
@@ -46,7 +44,7 @@ class Transport {
   std::atomic<bool> abandoned_{false};
 };
 
-/// Memory of this process alone, counted in the memory tracker.
+/// Memory that no other process maps, counted by the memory tracker.
 std::shared_ptr<void> allocate_private(std::string const& name, memory::Purpose purpose,
                                        std::size_t bytes);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Which devices the kernels of a build run on.
+/// Device architectures that the kernels of a build support.
 
 #include <string_view>
 
@@ -7,12 +7,12 @@
 
 namespace tessera::memory::detail {
 
-/// @p built_for: "80 90", machine code for each and PTX for the last. Machine code runs on devices
-/// of the same major number and the same or a higher minor one; from PTX the driver makes code for
+/// @param built_for "80 90": SASS for each architecture and PTX for the last. SASS runs on devices
+/// of the same major and the same or a higher minor compute capability; the driver compiles PTX for
 /// any later device. "CUDA C++ Programming Guide", 3.1.2 and 3.1.3.
 bool kernels_run_on(std::string_view built_for, int major, int minor);
 
-/// @throws ConfigError naming the device, what the build has and the option to set
+/// @throws ConfigError naming the device, the architectures of the build and the option to set
 void require_architecture(DeviceInfo const& device, std::string_view built_for);
 
 }  // namespace tessera::memory::detail

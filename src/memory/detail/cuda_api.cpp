@@ -19,7 +19,7 @@
 namespace tessera::memory::detail {
 namespace {
 
-/// 6.3 "Error Handling". An error of earlier work may be reported by any later call.
+/// 6.3 "Error Handling". Any call may report an error of earlier work.
 void check(cudaError_t status, char const* call) {
   if (status != cudaSuccess)
     throw_fault(static_cast<int>(status), call, cudaGetErrorName(status),
@@ -39,13 +39,13 @@ class CudaApi final : public DeviceApi {
     int driver = 0;
     cudaDriverGetVersion(&driver);
     cudaGetLastError();
-    if (driver == 0) return {0, "there is no NVIDIA driver on this machine"};
+    if (driver == 0) return {0, "this machine has no NVIDIA driver"};
     if (status == cudaErrorInsufficientDriver)
       return {0, concat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10,
                         ", older than this build's CUDA ", CUDART_VERSION / 1000, ".",
                         CUDART_VERSION % 1000 / 10)};
-    return {0, concat("the driver offers no device: ", cudaGetErrorString(status),
-                      "; look at CUDA_VISIBLE_DEVICES and what the job was given")};
+    return {0, concat("the driver reports no device: ", cudaGetErrorString(status),
+                      "; check CUDA_VISIBLE_DEVICES and the devices allocated to the job")};
   }
   DeviceInfo describe(int ordinal) override {
     cudaDeviceProp properties{};
@@ -74,7 +74,7 @@ class CudaApi final : public DeviceApi {
   /// "Stream Ordered Memory Allocator". A device without pools gets cudaMalloc ("Memory
   /// Management"), whose cudaFree waits for the device.
   void* allocate(std::size_t bytes, Stream stream) override {
-    current();
+    set_current_device();
     void* data = nullptr;
     if (cudaMemPool_t const from = pool())
       return granted(cudaMallocFromPoolAsync(&data, bytes, from, static_cast<cudaStream_t>(stream)),
@@ -93,25 +93,25 @@ class CudaApi final : public DeviceApi {
     if (pool_) TESSERA_CUDA_CALL(cudaMemPoolTrimTo(pool_, 0));
   }
   void* allocate_pinned(std::size_t bytes) override {
-    current();
+    set_current_device();
     void* data = nullptr;
     return granted(cudaMallocHost(&data, bytes), "cudaMallocHost") ? data : nullptr;
   }
   void free_pinned(void* data) noexcept override { cudaFreeHost(data); }
-  Room room() override {
-    current();
-    Room out;
-    TESSERA_CUDA_CALL(cudaMemGetInfo(&out.free, &out.total));
+  MemoryInfo memory_info() override {
+    set_current_device();
+    MemoryInfo out;
+    TESSERA_CUDA_CALL(cudaMemGetInfo(&out.free_bytes, &out.total_bytes));
     if (!pool_) return out;
     std::uint64_t reserved = 0, used = 0;
     TESSERA_CUDA_CALL(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
     TESSERA_CUDA_CALL(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrUsedMemCurrent, &used));
-    out.free += reserved - used;
+    out.free_bytes += reserved - used;
     return out;
   }
   /// 6.11 "Unified Addressing".
   bool on_device(void const* data) override {
-    current();
+    set_current_device();
     cudaPointerAttributes attributes{};
     TESSERA_CUDA_CALL(cudaPointerGetAttributes(&attributes, data));
     return attributes.type == cudaMemoryTypeDevice;
@@ -122,14 +122,14 @@ class CudaApi final : public DeviceApi {
   Stream make_stream(StreamPriority priority) override {
     {
       std::lock_guard const lock(mutex_);
-      auto& kept = kept_streams_[priority == StreamPriority::high];
-      if (!kept.empty()) {
-        auto* const stream = kept.back();
-        kept.pop_back();
+      auto& free = free_streams_[priority == StreamPriority::high];
+      if (!free.empty()) {
+        auto* const stream = free.back();
+        free.pop_back();
         return stream;
       }
     }
-    current();
+    set_current_device();
     int lowest = 0, highest = 0;
     TESSERA_CUDA_CALL(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
     cudaStream_t stream = nullptr;
@@ -139,35 +139,35 @@ class CudaApi final : public DeviceApi {
     priorities_[stream] = priority;
     return stream;
   }
-  /// Streams are kept for the next queue and never destroyed: execution spaces and workspaces are
-  /// made once per stream.
-  void drop_stream(Stream stream) noexcept override {
+  /// Streams are reused by later queues and never destroyed, because Kokkos execution spaces and
+  /// library workspaces exist once per stream.
+  void release_stream(Stream stream) noexcept override {
     std::lock_guard const lock(mutex_);
-    kept_streams_[priorities_[stream] == StreamPriority::high].push_back(stream);
+    free_streams_[priorities_[stream] == StreamPriority::high].push_back(stream);
   }
   void wait(Stream stream, Event event) override {
-    current();
+    set_current_device();
     TESSERA_CUDA_CALL(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream),
                                           static_cast<cudaEvent_t>(event), cudaEventWaitDefault));
   }
 
   /// 6.5 "Event Management".
   Event make_event() override {
-    current();
+    set_current_device();
     cudaEvent_t event = nullptr;
     TESSERA_CUDA_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     return event;
   }
-  void drop_event(Event event) noexcept override {
+  void destroy_event(Event event) noexcept override {
     cudaEventDestroy(static_cast<cudaEvent_t>(event));
   }
   void record(Event event, Stream stream) override {
-    current();
+    set_current_device();
     TESSERA_CUDA_CALL(
         cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)));
   }
   bool happened(Event event) override {
-    current();
+    set_current_device();
     cudaError_t const status = cudaEventQuery(static_cast<cudaEvent_t>(event));
     if (status == cudaErrorNotReady) return false;
     check(status, "cudaEventQuery");
@@ -175,73 +175,72 @@ class CudaApi final : public DeviceApi {
   }
 
   void copy(Stream stream, void* to, void const* from, std::size_t bytes) override {
-    current();
+    set_current_device();
     TESSERA_CUDA_CALL(
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
   }
   void zero(Stream stream, void* data, std::size_t bytes) override {
-    current();
+    set_current_device();
     TESSERA_CUDA_CALL(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));
   }
   /// 6.22 "Execution Control", cudaLaunchHostFunc.
   void call_host(Stream stream, void (*function)(void*), void* argument) override {
-    current();
+    set_current_device();
     TESSERA_CUDA_CALL(cudaLaunchHostFunc(static_cast<cudaStream_t>(stream), function, argument));
   }
 
-  /// 6.4 "Stream Management" (capture) and "Graph Management". Relaxed: what this thread does on
-  /// other streams is left alone.
+  /// 6.4 "Stream Management" (capture) and "Graph Management". Relaxed mode: calls of this
+  /// thread on other streams are allowed.
   void begin_capture(Stream stream) override {
     TESSERA_CUDA_CALL(
         cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeRelaxed));
   }
-  /// An update does not touch launches of the graph that are under way, and a destroyed graph is
-  /// freed after them.
+  /// An update does not affect launches in flight, and a destroyed graph is freed after them.
   void launch_captured(Stream stream, Graph& graph) override {
-    cudaGraph_t collected = nullptr;
-    TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected));
+    cudaGraph_t captured = nullptr;
+    TESSERA_CUDA_CALL(cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured));
     cudaGraphExecUpdateResultInfo difference{};
-    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), collected, &difference) !=
+    if (graph && cudaGraphExecUpdate(static_cast<cudaGraphExec_t>(graph), captured, &difference) !=
                      cudaSuccess) {
       cudaGetLastError();
-      drop_graph(std::exchange(graph, nullptr));
+      destroy_graph(std::exchange(graph, nullptr));
     }
     if (!graph) {
-      cudaGraphExec_t made = nullptr;
-      TESSERA_CUDA_CALL(cudaGraphInstantiate(&made, collected, 0));
-      graph = made;
+      cudaGraphExec_t instance = nullptr;
+      TESSERA_CUDA_CALL(cudaGraphInstantiate(&instance, captured, 0));
+      graph = instance;
     }
-    TESSERA_CUDA_CALL(cudaGraphDestroy(collected));
+    TESSERA_CUDA_CALL(cudaGraphDestroy(captured));
     TESSERA_CUDA_CALL(
         cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)));
   }
   void abandon_capture(Stream stream) noexcept override {
-    cudaGraph_t collected = nullptr;
-    if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &collected) == cudaSuccess &&
-        collected)
-      cudaGraphDestroy(collected);
+    cudaGraph_t captured = nullptr;
+    if (cudaStreamEndCapture(static_cast<cudaStream_t>(stream), &captured) == cudaSuccess &&
+        captured)
+      cudaGraphDestroy(captured);
     cudaGetLastError();
   }
-  void drop_graph(Graph graph) noexcept override {
+  void destroy_graph(Graph graph) noexcept override {
     cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
   }
 
  private:
-  /// The current device is a property of each thread; one that has none would make a context on the
-  /// first device.
-  void current() {
-    thread_local int mine = -1;
+  /// The current device is a property of each thread; without it CUDA would make a context on
+  /// device 0.
+  void set_current_device() {
+    thread_local int current = -1;
     int const wanted = ordinal_;
-    if (wanted < 0 || mine == wanted) return;
+    if (wanted < 0 || current == wanted) return;
     TESSERA_CUDA_CALL(cudaSetDevice(wanted));
-    mine = wanted;
+    current = wanted;
   }
-  /// A pool of this process's own, which keeps what is freed. Made with the first allocation; null
-  /// where the device has none.
+  /// A pool of this process that keeps freed memory for reuse. Made by the first allocation; null
+  /// where the device does not support pools.
   cudaMemPool_t pool() {
     std::lock_guard const lock(mutex_);
-    if (pool_ || pool_sought_) return pool_;
-    pool_sought_ = true;
+    if (pool_ || pool_queried_) return pool_;
+    pool_queried_ = true;
     int const device = std::max(ordinal_.load(), 0);
     int supported = 0;
     TESSERA_CUDA_CALL(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
@@ -268,9 +267,9 @@ class CudaApi final : public DeviceApi {
   std::atomic<int> ordinal_{-1};
   std::mutex mutex_;
   std::map<Stream, StreamPriority> priorities_;
-  std::vector<Stream> kept_streams_[2];  ///< of normal and of high priority
+  std::vector<Stream> free_streams_[2];  ///< of normal and of high priority
   std::atomic<cudaMemPool_t> pool_{nullptr};
-  bool pool_sought_ = false;
+  bool pool_queried_ = false;
 };
 
 }  // namespace

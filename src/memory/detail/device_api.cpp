@@ -21,7 +21,7 @@ DeviceApi* replace_device_api(DeviceApi* api) {
 DeviceApi& device_api() {
   DeviceApi* const api = device_api_or_null();
   TESSERA_VALIDATE(api, ConfigError,
-                   "a device was asked for, and this build has no CUDA; configure with "
+                   "a device was requested, but this build has no CUDA; configure with "
                    "TESSERA_ENABLE_CUDA=ON (cmake --preset cuda)");
   return *api;
 }

@@ -1,6 +1,6 @@
 #pragma once
-/// The calls of a device runtime that this layer makes: CUDA's are in cuda_api.cpp, the tests have
-/// a fake one on host memory.
+/// The calls that this layer makes to a device runtime. cuda_api.cpp implements them by CUDA; the
+/// tests have a fake device on host memory.
 
 #include <cstddef>
 #include <string>
@@ -13,58 +13,60 @@ class DeviceApi {
  public:
   using Stream = void*;
   using Event = void*;
-  struct Room {
-    std::size_t free = 0, total = 0;
+  struct MemoryInfo {
+    std::size_t free_bytes = 0, total_bytes = 0;
   };
   virtual ~DeviceApi() = default;
 
   virtual DeviceSearch find() = 0;
   virtual DeviceInfo describe(int ordinal) = 0;
-  /// From now on everything is made on this device, whichever thread asks.
+  /// Selects the device for all threads.
   virtual void use(int ordinal) = 0;
 
-  /// Device memory for what comes later on @p stream. Null when there is not enough.
+  /// Device memory, usable by later work on @p stream. Null when there is not enough.
   virtual void* allocate(std::size_t bytes, Stream stream) = 0;
-  /// When @p stream comes to it; what is allocated later on the same stream may get it at once.
+  /// Freed in the order of @p stream; later allocations on the same stream may reuse it
+  /// immediately.
   virtual void free(void* data, Stream stream) noexcept = 0;
-  /// Gives the device back what has been freed and is kept for later allocations.
+  /// Releases the unused memory of the pool to the device.
   virtual void trim() = 0;
   virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* data) noexcept = 0;
-  /// Free: what the device has left, and what is kept for later allocations.
-  virtual Room room() = 0;
+  /// Free bytes include the unused memory of the pool.
+  virtual MemoryInfo memory_info() = 0;
   virtual bool on_device(void const* data) = 0;
 
   virtual Stream make_stream(StreamPriority priority) = 0;
-  virtual void drop_stream(Stream stream) noexcept = 0;
+  /// The next make_stream() of the same priority may return it.
+  virtual void release_stream(Stream stream) noexcept = 0;
   virtual Event make_event() = 0;
-  virtual void drop_event(Event event) noexcept = 0;
+  virtual void destroy_event(Event event) noexcept = 0;
   virtual void record(Event event, Stream stream) = 0;
   virtual void wait(Stream stream, Event event) = 0;
   virtual bool happened(Event event) = 0;
 
   virtual void copy(Stream stream, void* to, void const* from, std::size_t bytes) = 0;
   virtual void zero(Stream stream, void* data, std::size_t bytes) = 0;
-  /// function(argument) on a host thread when the stream comes to it; it must not call the device.
+  /// Calls function(argument) on a host thread in stream order; it must not call the device.
   virtual void call_host(Stream stream, void (*function)(void*), void* argument) = 0;
 
-  /// An executable graph of a stream's work.
+  /// An executable CUDA graph.
   using Graph = void*;
-  /// What the stream is given from now on is collected, not run.
+  /// Work enqueued on the stream from now on is captured, not executed.
   virtual void begin_capture(Stream stream) = 0;
-  /// Runs what was collected as @p graph, which is brought up to date, or made when it is null or
-  /// has another form.
+  /// Ends the capture and launches it as @p graph. The executable graph is updated, or instantiated
+  /// when it is null or has another topology.
   virtual void launch_captured(Stream stream, Graph& graph) = 0;
-  /// Forgets what was collected.
+  /// Ends the capture and discards it.
   virtual void abandon_capture(Stream stream) noexcept = 0;
-  virtual void drop_graph(Graph graph) noexcept = 0;
+  virtual void destroy_graph(Graph graph) noexcept = 0;
 };
 
 /// @throws ConfigError when this build has no device runtime
 DeviceApi& device_api();
 /// Null when this build has none.
 DeviceApi* device_api_or_null();
-/// For tests: replaces the runtime, returns the former one. Null: the build's own.
+/// For tests: replaces the runtime and returns the previous one. Null: the runtime of the build.
 DeviceApi* replace_device_api(DeviceApi* api);
 
 }  // namespace tessera::memory::detail

@@ -13,12 +13,12 @@
 namespace tessera::memory::detail {
 namespace {
 
-/// How long a request that was refused waits for memory that streams have yet to give back.
-constexpr std::chrono::seconds settling{10};
-constexpr char const* kept_name = "pinned memory for reuse";
+/// How long a failed allocation waits for memory that streams will free.
+constexpr std::chrono::seconds pool_timeout{10};
+constexpr char const* cache_name = "cached pinned memory";
 
-/// Looks until @p event has happened, at most for @p time.
-bool happens(DeviceApi& api, DeviceApi::Event event, std::chrono::milliseconds time) {
+/// Polls until @p event has happened, at most for @p time.
+bool wait_for_event(DeviceApi& api, DeviceApi::Event event, std::chrono::milliseconds time) {
   auto const end = std::chrono::steady_clock::now() + time;
   while (!api.happened(event)) {
     if (std::chrono::steady_clock::now() >= end) return false;
@@ -27,7 +27,7 @@ bool happens(DeviceApi& api, DeviceApi::Event event, std::chrono::milliseconds t
   return true;
 }
 
-/// Four sizes for each doubling, whole pages.
+/// Four sizes per power of two, multiples of the page size.
 std::size_t size_class(std::size_t bytes) {
   std::size_t const step = std::max<std::size_t>(4096, std::bit_floor(bytes) / 4);
   return (bytes + step - 1) / step * step;
@@ -36,69 +36,69 @@ std::size_t size_class(std::size_t bytes) {
 }  // namespace
 
 DeviceMemory::~DeviceMemory() {
-  drop_kept(0);
-  if (mark_) api_.drop_event(mark_);
-  if (pool_) api_.drop_stream(pool_);
+  shrink_cache(0);
+  if (event_) api_.destroy_event(event_);
+  if (pool_) api_.release_stream(pool_);
 }
 
-DeviceApi::Stream DeviceMemory::pool() {
+DeviceApi::Stream DeviceMemory::pool_stream() {
   if (!pool_) {
     pool_ = api_.make_stream(StreamPriority::normal);
-    mark_ = api_.make_event();
+    event_ = api_.make_event();
   }
   return pool_;
 }
 
-/// A wait is for the event's last record before it, so that one event serves all ("CUDA Runtime
+/// A wait refers to the last record of the event before it, so one event is enough ("CUDA Runtime
 /// API", cudaStreamWaitEvent).
-void DeviceMemory::follow_all_streams() {
+void DeviceMemory::wait_for_open_streams() {
   for (auto const stream : open_) {
-    api_.record(mark_, stream);
-    api_.wait(pool_, mark_);
+    api_.record(event_, stream);
+    api_.wait(pool_, event_);
   }
 }
 
 void DeviceMemory::order_after_pool(DeviceApi::Stream stream) {
-  api_.record(mark_, pool_);
-  api_.wait(stream, mark_);
+  api_.record(event_, pool_);
+  api_.wait(stream, event_);
 }
 
-/// Waits for what the pool's stream has been given; false when that takes too long.
-bool DeviceMemory::pool_is_done() {
-  api_.record(mark_, pool_);
-  return happens(api_, mark_, settling);
+/// Waits until the pool's stream has executed all work so far; false after the timeout.
+bool DeviceMemory::synchronize_pool() {
+  api_.record(event_, pool_);
+  return wait_for_event(api_, event_, pool_timeout);
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
-  void* data = api_.allocate(bytes, pool());
+  void* data = api_.allocate(bytes, pool_stream());
   if (!data) {
-    pool_is_done();
+    synchronize_pool();
     api_.trim();
     data = api_.allocate(bytes, pool_);
   }
   if (!data) return nullptr;
   api_.zero(pool_, data, bytes);
   for (auto const stream : open_)
-    if (std::find(collecting_.begin(), collecting_.end(), stream) == collecting_.end())
+    if (std::find(capturing_.begin(), capturing_.end(), stream) == capturing_.end())
       order_after_pool(stream);
-  TESSERA_VALIDATE(collecting_.empty() || pool_is_done(), InternalError,
-                   "memory taken while a graph is collected was not zeroed within ",
-                   settling.count(), " s; train without --cuda_graphs");
+  TESSERA_VALIDATE(capturing_.empty() || synchronize_pool(), InternalError,
+                   "memory allocated during a CUDA graph capture was not zeroed within ",
+                   pool_timeout.count(), " s; train without --cuda_graphs");
   return data;
 }
 
-DeviceMemory::Graph::Graph(DeviceMemory& memory, DeviceApi::Stream stream)
+DeviceMemory::CaptureScope::CaptureScope(DeviceMemory& memory, DeviceApi::Stream stream)
     : memory_(memory), stream_(stream) {
   std::lock_guard const lock(memory_.mutex_);
-  memory_.collecting_.push_back(stream);
+  memory_.capturing_.push_back(stream);
 }
-DeviceMemory::Graph::~Graph() {
+DeviceMemory::CaptureScope::~CaptureScope() {
   std::unique_lock lock(memory_.mutex_);
-  std::erase(memory_.collecting_, stream_);
-  if (!memory_.collecting_.empty()) return;
-  auto const device = std::exchange(memory_.freed_meanwhile_, {});
-  auto const pinned = std::exchange(memory_.pinned_meanwhile_, {});
+  std::erase(memory_.capturing_, stream_);
+  if (!memory_.capturing_.empty()) return;
+  auto const device = std::exchange(memory_.freed_in_capture_, {});
+  auto const pinned = std::exchange(memory_.pinned_freed_in_capture_, {});
   lock.unlock();
   for (void* const data : device) memory_.free(data);
   for (auto const& [data, bytes] : pinned) memory_.free_pinned(data, bytes);
@@ -106,26 +106,26 @@ DeviceMemory::Graph::~Graph() {
 
 void DeviceMemory::free(void* data) noexcept {
   std::lock_guard const lock(mutex_);
-  if (!collecting_.empty()) return freed_meanwhile_.push_back(data);
+  if (!capturing_.empty()) return freed_in_capture_.push_back(data);
   try {
-    follow_all_streams();
+    wait_for_open_streams();
   } catch (...) {
-    // The device has failed: its streams are at an end, and the error reaches whoever asks for
-    // their events.
+    // The device has failed: its streams have stopped, and a wait for one of their events reports
+    // the error.
   }
   api_.free(data, pool_);
 }
 
 bool DeviceMemory::wait_for_streams(std::chrono::milliseconds time) {
-  auto const past = api_.make_event();
+  auto const done_event = api_.make_event();
   {
     std::lock_guard const lock(mutex_);
-    pool();
-    follow_all_streams();
-    api_.record(past, pool_);
+    pool_stream();
+    wait_for_open_streams();
+    api_.record(done_event, pool_);
   }
-  bool const done = happens(api_, past, time);
-  api_.drop_event(past);
+  bool const done = wait_for_event(api_, done_event, time);
+  api_.destroy_event(done_event);
   return done;
 }
 
@@ -135,13 +135,13 @@ void DeviceMemory::open(DeviceApi::Stream stream) {
   open_.push_back(stream);
 }
 
-/// Its last work may still be under way: what is freed later is freed after that.
+/// Its last work may be in flight: later frees are ordered after it.
 void DeviceMemory::close(DeviceApi::Stream stream) noexcept {
   std::lock_guard const lock(mutex_);
   try {
-    pool();
-    api_.record(mark_, stream);
-    api_.wait(pool_, mark_);
+    pool_stream();
+    api_.record(event_, stream);
+    api_.wait(pool_, event_);
   } catch (...) {
     // As in free().
   }
@@ -150,13 +150,13 @@ void DeviceMemory::close(DeviceApi::Stream stream) noexcept {
 
 void* DeviceMemory::reuse_pinned(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
-  for (auto block = kept_.begin(); block != kept_.end(); ++block) {
-    if (block->bytes != size_class(bytes) || !api_.happened(block->unused)) continue;
-    void* const data = block->data;
-    api_.drop_event(block->unused);
-    kept_bytes_ -= block->bytes;
-    MemoryTracker::of_process().remove(Purpose::workspace, kept_name, block->bytes);
-    kept_.erase(block);
+  for (auto cached = cache_.begin(); cached != cache_.end(); ++cached) {
+    if (cached->bytes != size_class(bytes) || !api_.happened(cached->unused)) continue;
+    void* const data = cached->data;
+    api_.destroy_event(cached->unused);
+    cached_bytes_ -= cached->bytes;
+    MemoryTracker::of_process().remove(Purpose::workspace, cache_name, cached->bytes);
+    cache_.erase(cached);
     return data;
   }
   return nullptr;
@@ -165,38 +165,38 @@ void* DeviceMemory::reuse_pinned(std::size_t bytes) {
 void* DeviceMemory::allocate_pinned(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
   void* const data = api_.allocate_pinned(size_class(bytes));
-  if (data || kept_.empty()) return data;
-  drop_kept(0);
+  if (data || cache_.empty()) return data;
+  shrink_cache(0);
   return api_.allocate_pinned(size_class(bytes));
 }
 
 void DeviceMemory::free_pinned(void* data, std::size_t bytes) noexcept {
   std::lock_guard const lock(mutex_);
-  if (!collecting_.empty()) return pinned_meanwhile_.push_back({data, bytes});
-  Kept block{data, size_class(bytes), nullptr};
-  if (block.bytes > most_kept) return api_.free_pinned(data);
+  if (!capturing_.empty()) return pinned_freed_in_capture_.push_back({data, bytes});
+  CachedPinned cached{data, size_class(bytes), nullptr};
+  if (cached.bytes > max_cached_bytes) return api_.free_pinned(data);
   try {
-    pool();
-    follow_all_streams();
-    block.unused = api_.make_event();
-    api_.record(block.unused, pool_);
-    drop_kept(most_kept - block.bytes);
-    kept_.push_back(block);
-    kept_bytes_ += block.bytes;
-    MemoryTracker::of_process().add(Purpose::workspace, kept_name, block.bytes);
+    pool_stream();
+    wait_for_open_streams();
+    cached.unused = api_.make_event();
+    api_.record(cached.unused, pool_);
+    shrink_cache(max_cached_bytes - cached.bytes);
+    cache_.push_back(cached);
+    cached_bytes_ += cached.bytes;
+    MemoryTracker::of_process().add(Purpose::workspace, cache_name, cached.bytes);
   } catch (...) {
     api_.free_pinned(data);  // the device has failed
   }
 }
 
-void DeviceMemory::drop_kept(std::size_t down_to) {
-  while (kept_bytes_ > down_to) {
-    Kept const block = kept_.front();
-    kept_.pop_front();
-    kept_bytes_ -= block.bytes;
-    MemoryTracker::of_process().remove(Purpose::workspace, kept_name, block.bytes);
-    api_.drop_event(block.unused);
-    api_.free_pinned(block.data);
+void DeviceMemory::shrink_cache(std::size_t max_bytes) {
+  while (cached_bytes_ > max_bytes) {
+    CachedPinned const cached = cache_.front();
+    cache_.pop_front();
+    cached_bytes_ -= cached.bytes;
+    MemoryTracker::of_process().remove(Purpose::workspace, cache_name, cached.bytes);
+    api_.destroy_event(cached.unused);
+    api_.free_pinned(cached.data);
   }
 }
 

@@ -1,18 +1,17 @@
 #pragma once
-/// Memory of the device and pinned host memory, taken and given back without waiting for the
-/// device.
+/// Allocates and frees device memory and pinned host memory without waiting for the device.
 ///
-/// Device memory comes from a pool that is ordered by one stream, the pool's own: what was freed
-/// there may at once be given to what comes later there. Two rules carry that over to all other
-/// streams:
-///   free      the pool's stream waits for everything that every open stream has been given so far,
-///   then frees; allocate  the block is zeroed on the pool's stream, and every open stream waits
-///   for that, as does each that is opened later.
-/// Both only add to streams; the host waits when a request fails, before it is tried once more.
+/// Device memory comes from a stream-ordered pool with a stream of its own (cudaMallocAsync):
+/// memory freed on that stream may be reused immediately by later work on it. Events extend this
+/// order to all other streams:
+///   free      the pool's stream waits for all work enqueued so far on every open stream, then
+///   frees allocate  the memory is zeroed on the pool's stream; every open stream, and each stream
+///   opened
+///             later, waits for that
+/// Both only enqueue work. The host waits only after a failed allocation, before it retries once.
 ///
-/// Pinned blocks are kept by size when they are given back, with an event after everything given to
-/// streams so far, and are used again when it has happened: pinning takes long, and unpinning waits
-/// for the device.
+/// Freed pinned memory is cached by size class, with an event after all work enqueued so far, and
+/// is reused when the event has happened: pinning is slow, and unpinning waits for the device.
 
 #include <chrono>
 #include <cstddef>
@@ -27,8 +26,8 @@ namespace tessera::memory::detail {
 
 class DeviceMemory {
  public:
-  /// Of pinned memory that nobody uses, no more than this is kept.
-  static constexpr std::size_t most_kept = std::size_t{256} << 20;
+  /// Limit of the cache of pinned memory.
+  static constexpr std::size_t max_cached_bytes = std::size_t{256} << 20;
 
   explicit DeviceMemory(DeviceApi& api) : api_(api) {}
   ~DeviceMemory();
@@ -36,32 +35,33 @@ class DeviceMemory {
 
   DeviceApi& api() const { return api_; }
 
-  /// Zeroed for all later work of streams; null when there is not enough.
+  /// Zeroed for all later work on streams. Null when there is not enough.
   void* allocate(std::size_t bytes);
-  /// Work that streams have been given so far may still use it.
+  /// Work enqueued so far may still use it.
   void free(void* data) noexcept;
 
-  /// A kept block of the size, else null; its content is whatever was there.
+  /// Cached memory of the size class, else null. Not zeroed.
   void* reuse_pinned(std::size_t bytes);
-  /// A new block; kept ones are given up when the system refuses. Null when there is not enough.
+  /// New memory; frees the cache and retries when the allocation fails. Null when there is not
+  /// enough.
   void* allocate_pinned(std::size_t bytes);
   void free_pinned(void* data, std::size_t bytes) noexcept;
 
-  /// True when all streams have come past what they have been given so far, within @p time.
+  /// True when all work enqueued so far on every stream completes within @p time.
   bool wait_for_streams(std::chrono::milliseconds time);
 
-  /// Every stream on which work may use device memory, from its first to its last work.
+  /// Registers a stream before its first work on device memory, and removes it after its last.
   void open(DeviceApi::Stream stream);
   void close(DeviceApi::Stream stream) noexcept;
 
-  /// While it lives, @p stream collects a graph and takes no part in events. What is freed
-  /// meanwhile is freed when the graph has been given to the stream; what is allocated has been
-  /// zeroed when allocate() returns.
-  class Graph {
+  /// Scope of a CUDA graph capture on @p stream, in which no events may be recorded. Memory freed
+  /// during the capture is freed at the end of the scope, after the graph was launched. Memory
+  /// allocated during it is zeroed when allocate() returns.
+  class CaptureScope {
    public:
-    Graph(DeviceMemory& memory, DeviceApi::Stream stream);
-    ~Graph();
-    Graph(Graph const&) = delete;
+    CaptureScope(DeviceMemory& memory, DeviceApi::Stream stream);
+    ~CaptureScope();
+    CaptureScope(CaptureScope const&) = delete;
 
    private:
     DeviceMemory& memory_;
@@ -69,32 +69,32 @@ class DeviceMemory {
   };
 
  private:
-  struct Kept {
+  struct CachedPinned {
     void* data;
     std::size_t bytes;
-    DeviceApi::Event unused;  ///< happens when no stream uses it any more
+    DeviceApi::Event unused;  ///< happens when no stream uses the memory any more
   };
-  DeviceApi::Stream pool();
-  void follow_all_streams();
+  DeviceApi::Stream pool_stream();
+  void wait_for_open_streams();
   void order_after_pool(DeviceApi::Stream stream);
-  bool pool_is_done();
-  void drop_kept(std::size_t down_to);
+  bool synchronize_pool();
+  void shrink_cache(std::size_t max_bytes);
 
   DeviceApi& api_;
   std::mutex mutex_;
-  DeviceApi::Stream pool_ = nullptr;  ///< made with the first allocation
-  DeviceApi::Event mark_ = nullptr;   ///< used for one wait after the other
+  DeviceApi::Stream pool_ = nullptr;  ///< made by the first allocation
+  DeviceApi::Event event_ = nullptr;  ///< recorded again for every wait
   std::vector<DeviceApi::Stream> open_;
-  std::vector<DeviceApi::Stream> collecting_;
-  std::vector<void*> freed_meanwhile_;
-  std::vector<std::pair<void*, std::size_t>> pinned_meanwhile_;
-  std::deque<Kept> kept_;  ///< oldest first
-  std::size_t kept_bytes_ = 0;
+  std::vector<DeviceApi::Stream> capturing_;
+  std::vector<void*> freed_in_capture_;
+  std::vector<std::pair<void*, std::size_t>> pinned_freed_in_capture_;
+  std::deque<CachedPinned> cache_;  ///< oldest first
+  std::size_t cached_bytes_ = 0;
 };
 
 /// Of the current runtime. @throws ConfigError when this build has none
 DeviceMemory& device_memory();
-/// Frees the memory that is kept for reuse. Called before another runtime replaces the current one.
+/// Destroys it. Called before another runtime replaces the current one.
 void reset_device_memory();
 
 }  // namespace tessera::memory::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// What stands behind an Event: a point of a host lane, or of a stream.
+/// State of an Event: a point of a host queue or of a stream.
 
 #include <chrono>
 #include <condition_variable>
@@ -17,18 +17,18 @@ class Event::State {
   virtual bool wait_for(std::chrono::milliseconds time) const = 0;
   /// Throws what the work before the point threw. @pre done()
   virtual void rethrow() const = 0;
-  /// The device runtime's event of a stream's point, else null.
+  /// The event of the device runtime (cudaEvent_t) of a stream, else null.
   virtual void* native() const { return nullptr; }
-  /// Waits without a deadline: for lanes, whose own work carries the deadlines.
+  /// Waits without a deadline, for queues: the work that they wait for has deadlines.
   void wait() const;
 };
 
 namespace detail {
 
-/// A clock's end lies this side of "forever": longer waits would overflow it.
+/// Longer waits would overflow the clock.
 inline constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);
 
-/// Shared between the lane that reaches the point and whoever waits for it.
+/// Shared by the queue that executes the point and the threads that wait for it.
 class HostPoint final : public Event::State {
  public:
   void finish(std::exception_ptr error);

@@ -40,8 +40,9 @@ void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorV
   comm::Pending last;
   for (auto const& blocks :
        cut_blocks(layout, context_.plan.ranks(), context_.config.reduce_bucket_size))
-    last = context_.comm.reduce_scatter(in, blocks, part(out, blocks.offset, blocks.count),
-                                        accumulate, after);
+    last = context_.comm.reduce_scatter(
+        in, blocks, part(out, blocks.offset, blocks.count),
+        accumulate ? kernels::WriteMode::add : kernels::WriteMode::overwrite, after);
   started(std::move(last), std::move(retire));
 }
 

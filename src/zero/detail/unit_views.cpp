@@ -51,10 +51,11 @@ std::vector<Run> padding_runs(UnitLayout const& unit) {
   return out;
 }
 
-std::vector<comm::Blocks> cut_blocks(UnitLayout const& unit, int ranks, std::int64_t largest) {
+std::vector<comm::StridedShards> cut_blocks(UnitLayout const& unit, int ranks,
+                                            std::int64_t largest) {
   constexpr std::int64_t line = PartitionPlan::default_alignment;
   std::int64_t const a_rank = std::max(line, largest / ranks / line * line);
-  std::vector<comm::Blocks> out;
+  std::vector<comm::StridedShards> out;
   for (std::int64_t at = 0; at < unit.shard_numel; at += a_rank)
     out.push_back({std::min(a_rank, unit.shard_numel - at), unit.shard_numel, at});
   return out;

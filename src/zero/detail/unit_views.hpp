@@ -23,7 +23,8 @@ std::vector<Run> padding_runs(UnitLayout const& unit);
 
 /// Cuts the shards of a unit so that one operation moves at most @p largest elements of all ranks
 /// together (but not less than a cache line a rank).
-std::vector<comm::Blocks> cut_blocks(UnitLayout const& unit, int ranks, std::int64_t largest);
+std::vector<comm::StridedShards> cut_blocks(UnitLayout const& unit, int ranks,
+                                            std::int64_t largest);
 
 /// Elements [begin, begin + numel) of a flat view.
 inline memory::TensorView part(memory::TensorView flat, std::int64_t begin, std::int64_t numel) {

@@ -10,6 +10,7 @@
 #include "comm_test.hpp"
 #include "fake_device.hpp"
 #include "fake_nccl.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/host.hpp"
 
@@ -80,9 +81,10 @@ class Nccl : public ::testing::Test {
 TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
   auto& comm = make();
   Array a(comm, Placement::allocated, Dtype::fp32, 8 * ranks());
-  Blocks const whole{8, 8, 0};
+  StridedShards const whole{8, 8, 0};
   comm.wait(comm.all_gather(a.view(), whole, {}));
-  comm.wait(comm.reduce_scatter(a.view(), whole, a.view(8 * rank(), 8), false, {}));
+  comm.wait(comm.reduce_scatter(a.view(), whole, a.view(8 * rank(), 8),
+                                kernels::WriteMode::overwrite, {}));
   comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {}));
   comm.wait(comm.broadcast(a.view(), 0, {}));
   comm.wait(comm.reduce(a.view(), ReduceOp::max, 0, {}));
@@ -143,7 +145,8 @@ TEST_F(Nccl, OrderBetweenTheLanesIsByEvents) {
            expected *= ranks()) {  // the sum of the own block, then all blocks from their owners
     if (expected > 1e6)
       expected = 1, comm.wait(std::exchange(last, {})), a.fill([](auto) { return 1.0; });
-    last = comm.reduce_scatter(a.view(), {n, n, 0}, a.view(n * rank(), n), false, last.event());
+    last = comm.reduce_scatter(a.view(), {n, n, 0}, a.view(n * rank(), n),
+                               kernels::WriteMode::overwrite, last.event());
     last = comm.all_gather(a.view(), {n, n, 0}, last.event());
   }
   comm.wait(last);
@@ -155,7 +158,8 @@ TEST_F(Nccl, PiecesOfBlocksAreOneGroup) {
   Array a(comm, Placement::allocated, Dtype::bf16, 20 * ranks()),
       out(comm, Placement::allocated, Dtype::bf16, 5);
   comm.wait(comm.all_gather(a.view(20 * rank(), 20), a.view(), {0, 20, 3}, {}));
-  comm.wait(comm.reduce_scatter(a.view(), {5, 20, 3}, out.view(), false, {}));
+  comm.wait(
+      comm.reduce_scatter(a.view(), {5, 20, 3}, out.view(), kernels::WriteMode::overwrite, {}));
   auto expected = times(ranks(), "0 Broadcast");
   for (auto const& text : times(ranks(), "1 Reduce")) expected.push_back(text);
   EXPECT_EQ(take_nccl_launches(), expected);
@@ -168,20 +172,23 @@ TEST_F(Nccl, WrongArgumentsDoNotReachNccl) {
       wide(comm, Placement::allocated, Dtype::fp64, 10 * ranks());
   Array host(comm, Placement::ordinary, Dtype::fp32, 10 * ranks()),
       bytes(comm, Placement::allocated, Dtype::uint8, 8);
-  Blocks const whole{10, 10, 0};
+  StridedShards const whole{10, 10, 0};
   EXPECT_THROW((void)comm.broadcast(a.view(), ranks(), {}), InternalError);
   EXPECT_THROW((void)comm.reduce(a.view(), ReduceOp::sum, -1, {}), InternalError);
   EXPECT_THROW((void)comm.all_reduce(bytes.view(), ReduceOp::sum, {}), InternalError);
   EXPECT_THROW((void)comm.all_gather(a.view(), {11, 11, 0}, {}), InternalError);
   EXPECT_THROW((void)comm.all_gather(half.view(), a.view(), whole, {}), InternalError);
-  EXPECT_THROW((void)comm.reduce_scatter(a.view(), whole, a.view(0, 3), false, {}), InternalError);
+  EXPECT_THROW(
+      (void)comm.reduce_scatter(a.view(), whole, a.view(0, 3), kernels::WriteMode::overwrite, {}),
+      InternalError);
   EXPECT_THROW((void)comm.scatter(half.view(), a.view(), rank(), {}), InternalError);
   EXPECT_THROW((void)comm.gather(a.view(), half.view(), rank(), {}), InternalError);
   expect_text(
       refusal<InternalError>([&] { (void)comm.all_gather(host.view(0, 10), a.view(), whole, {}); }),
       {"all_gather number 9", "host memory"});
   expect_text(refusal<InternalError>([&] {
-                (void)comm.reduce_scatter(wide.view(), whole, wide.view(10 * rank(), 10), true, {});
+                (void)comm.reduce_scatter(wide.view(), whole, wide.view(10 * rank(), 10),
+                                          kernels::WriteMode::add, {});
               }),
               {"fp64", "added"});
   EXPECT_EQ(take_nccl_launches(), std::vector<std::string>{});
@@ -214,10 +221,10 @@ TEST_F(Nccl, AMissingRankIsNamedWithTheOperation) {
   Array a(comm, Placement::allocated, Dtype::bf16, 64 * ranks());
   comm.wait(comm.broadcast(a.view(), 0, {}));
   if (is_last()) nccl_faults().hang_at = 2;
-  auto const pending =
-      comm.reduce_scatter(a.view(), {64, 64, 0}, a.view(64 * rank(), 64), false, {});
+  auto const pending = comm.reduce_scatter(a.view(), {64, 64, 0}, a.view(64 * rank(), 64),
+                                           kernels::WriteMode::overwrite, {});
   std::vector<std::string> const named{
-      "NCCL reduce_scatter number 2 (64 bf16 elements, 128 bytes a rank",
+      "NCCL reduce_scatter number 2 (64 bf16 elements, 128 bytes per rank",
       concat("rank ", rank(), " (", host_name(), ")"), "800 ms", "rank is missing"};
   expect_text(refusal<PeerLostError>([&] { comm.wait(pending); }), named);
   expect_text(refusal<PeerLostError>([&] { (void)comm.all_reduce(a.view(), ReduceOp::sum, {}); }),
@@ -253,8 +260,8 @@ TEST_F(Nccl, AnErrorOfThePeersIsReported) {
   if (rank() == 0) nccl_faults().remote_error_at = 1;
   auto const text =
       refusal<PeerLostError>([&] { comm.wait(comm.all_reduce(a.view(), ReduceOp::max, {})); });
-  expect_text(text,
-              {"NCCL all_reduce number 1 (64 fp32 elements, 256 bytes a rank, max)", host_name()});
+  expect_text(
+      text, {"NCCL all_reduce number 1 (64 fp32 elements, 256 bytes per rank, max)", host_name()});
   if (rank() == 0)
     expect_text(text, {"remote process exited", "the peer's connection was reset", "NCCL_DEBUG"});
 }
@@ -364,7 +371,8 @@ TEST_F(Nccl, SumsBeforeTheyAreAddedStayRegistered) {
   in.fill([&](auto) { return 1.0; });
   for (std::int64_t const n : {10, 1000, 10})
     for (int i = 0; i < 2; ++i)
-      comm.wait(comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n), true, {}));
+      comm.wait(comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n),
+                                    kernels::WriteMode::add, {}));
   EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 6, 3}));
   EXPECT_EQ(out[0], 6 * ranks());
   EXPECT_EQ(out[500], 2 * ranks());

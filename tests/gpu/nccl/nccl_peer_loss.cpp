@@ -8,6 +8,7 @@
 
 #include "fake_device.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/mpi_session.hpp"
 
@@ -28,7 +29,7 @@ void run_steps(comm::Collectives& comm, memory::Queue& compute) {
     comm.all_gather(flat, {shard, shard, 0}, compute.record()).order_before(compute);
     compute.record().wait("a step's kernels", 60s);
     comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard),
-                                  false, compute.record()));
+                                  kernels::WriteMode::overwrite, compute.record()));
   }
 }
 

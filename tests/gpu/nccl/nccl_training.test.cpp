@@ -8,6 +8,7 @@
 #include "mpi_test.hpp"
 #include "small_training.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 
 namespace tessera {
 namespace {
