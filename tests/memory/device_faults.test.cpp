@@ -46,7 +46,7 @@ TEST(DeviceFaults, WhatKernelsDoIsInternal) {
   EXPECT_EQ(access.code, static_cast<int>(ExitCode::internal));
   EXPECT_THAT(access.message, HasSubstr("compute-sanitizer"));
   EXPECT_THAT(thrown(1, "cudaErrorInvalidValue").message,
-              HasSubstr("earlier work of this process"));
+              HasSubstr("an earlier kernel of this process"));
 }
 
 }  // namespace

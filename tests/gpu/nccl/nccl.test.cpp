@@ -190,7 +190,7 @@ TEST_F(Nccl, WrongArgumentsDoNotReachNccl) {
                 (void)comm.reduce_scatter(wide.view(), whole, wide.view(10 * rank(), 10),
                                           kernels::WriteMode::add, {});
               }),
-              {"fp64", "added"});
+              {"fp64", "accumulation"});
   EXPECT_EQ(take_nccl_launches(), std::vector<std::string>{});
   comm.barrier();
 }
@@ -294,19 +294,19 @@ TEST_F(Nccl, NoUniqueIdEndsAllRanks) {
 TEST_F(Nccl, AStartThatHangsEndsAtTheDeadline) {
   if (is_last()) nccl_faults().start_hangs = true;
   expect_text(refusal<PeerLostError>([&] { make(brief); }),
-              {concat("start of a communicator of ", ranks(), " ranks"), "800 ms",
+              {concat("ncclCommInitRankConfig of ", ranks(), " ranks"), "800 ms",
                concat("rank ", rank(), " ("), host_name()});
 }
 
 TEST_F(Nccl, ASplitThatHangsEndsAtTheDeadline) {
   if (is_last()) nccl_faults().split_hangs = true;
-  expect_text(refusal<PeerLostError>([&] { make(brief); }), {"split", "800 ms", host_name()});
+  expect_text(refusal<PeerLostError>([&] { make(brief); }), {"ncclCommSplit", "800 ms", host_name()});
 }
 
 TEST_F(Nccl, AStartThatFailsOnOneRankFailsOnAll) {
   if (is_last()) nccl_faults().start_refused = true;
   auto const text = refusal<PeerLostError>([&] { make(brief); });
-  if (is_last()) expect_text(text, {"start of a communicator", "no transport fits"});
+  if (is_last()) expect_text(text, {"ncclCommInitRankConfig", "no transport fits"});
 }
 
 TEST_F(Nccl, MemoryIsRegisteredOnBothCommunicatorsAndCounted) {
