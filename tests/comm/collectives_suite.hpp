@@ -65,6 +65,15 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
   double sum(std::int64_t i) const {
     return by_nccl() ? sum_on_wire(ranks_, i, dtype()) : serial_sum(ranks_, i, dtype());
   }
+  /// The serial reference of a reduction over all ranks.
+  double reduced(ReduceOp op, std::int64_t i) const {
+    if (op == ReduceOp::sum) return sum(i);
+    double result = element(0, i);
+    for (int q = 1; q < ranks_; ++q)
+      result =
+          op == ReduceOp::max ? std::max(result, element(q, i)) : std::min(result, element(q, i));
+    return result;
+  }
   bool is_float() const {
     return dtype() == Dtype::fp32 || dtype() == Dtype::fp16 || dtype() == Dtype::bf16;
   }
@@ -176,11 +185,7 @@ TEST_P(CollectivesSuite, AllReduceSumMaxMin) {
       Array data = input(n);
       comm_->wait(comm_->all_reduce(data.view(), op, {}));
       for (std::int64_t i = 0; i < n; ++i) {
-        double expected = op == ReduceOp::sum ? sum(i) : element(0, i);
-        for (int q = 1; q < ranks_ && op != ReduceOp::sum; ++q)
-          expected = op == ReduceOp::max ? std::max(expected, element(q, i))
-                                         : std::min(expected, element(q, i));
-        ASSERT_EQ(data[i], rounded(expected, dtype())) << i << " of " << n;
+        ASSERT_EQ(data[i], rounded(reduced(op, i), dtype())) << i << " of " << n;
       }
     }
   }
@@ -189,10 +194,14 @@ TEST_P(CollectivesSuite, AllReduceSumMaxMin) {
 TEST_P(CollectivesSuite, ReduceOnEveryRoot) {
   for (int root = 0; root < ranks_; ++root) {
     for (auto const n : sizes()) {
-      Array data = input(n);
-      comm_->wait(comm_->reduce(data.view(), ReduceOp::sum, root, {}));
-      for (std::int64_t i = 0; i < n; ++i)
-        ASSERT_EQ(data[i], rank_ == root ? rounded(sum(i), dtype()) : element(rank_, i)) << i;
+      for (ReduceOp const op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+        if (op != ReduceOp::sum && n > 1000) continue;
+        Array data = input(n);
+        comm_->wait(comm_->reduce(data.view(), op, root, {}));
+        for (std::int64_t i = 0; i < n; ++i)
+          ASSERT_EQ(data[i], rank_ == root ? rounded(reduced(op, i), dtype()) : element(rank_, i))
+              << i << " of " << n << " on root " << root;
+      }
     }
   }
 }

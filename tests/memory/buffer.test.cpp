@@ -51,7 +51,7 @@ TEST(Buffer, IsZeroedAndAligned) {
   }
 }
 
-TEST(Buffer, IsInTheLedgerWhileItLives) {
+TEST(Buffer, IsCountedByTheTrackerWhileItLives) {
   auto& tracker = MemoryTracker::of_process();
   std::size_t const before = tracker.current(Purpose::gradients), total = tracker.current_total();
   {
@@ -93,7 +93,7 @@ TEST(Buffer, OfNoBytesOwnsNothing) {
   EXPECT_EQ(b.data(), nullptr);
 }
 
-TEST(OutOfMemory, SaysWhatWasWantedAndWhatIsLeft) {
+TEST(OutOfMemory, NamesTheRequestAndTheFreeBytes) {
   try {
     Buffer const b("test.too_much", Purpose::weights, std::size_t{1} << 46);
     FAIL() << "64 TiB were granted";
@@ -113,19 +113,6 @@ TEST(OutOfMemory, KnowsTheAddressSpaceLimit) {
   } catch (OutOfMemoryError const& error) {
     EXPECT_NE(std::string(error.what()).find("ulimit -v"), std::string::npos) << error.what();
   }
-}
-
-TEST(OutOfMemory, CountsWhatIsPromisedButNotTouched) {
-  std::size_t const left = available_memory().bytes;
-  Buffer const promised("test.promised", Purpose::workspace, left / 10 * 6);
-  EXPECT_LT(available_memory().bytes, left / 10 * 6);
-  EXPECT_THROW(Buffer("test.second", Purpose::workspace, left / 10 * 6), OutOfMemoryError);
-}
-
-TEST(OutOfMemory, DividesByTheRanksThatAsk) {
-  std::size_t const left = available_memory().bytes;
-  EXPECT_NO_THROW(require_available("test.one", left / 2, 1));
-  EXPECT_THROW(require_available("test.four", left / 2, 4), OutOfMemoryError);
 }
 
 TEST(Arena, AllocationsAreAlignedAndApart) {
