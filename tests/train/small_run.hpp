@@ -9,6 +9,7 @@
 
 #include "scratch_files.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/model/initialize.hpp"

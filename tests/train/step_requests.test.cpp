@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "mpi_test.hpp"
+#include "tessera/comm/host_collectives.hpp"
 
 namespace tessera::train {
 namespace {
