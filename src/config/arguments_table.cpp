@@ -1,5 +1,6 @@
 #include "tessera/config/arguments_table.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "tessera/config/option_text.hpp"
@@ -197,7 +198,8 @@ void add_optimizer(OptionTable& t) {
        {"adafactor", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "adamw_bnb_8bit",
         "adamw_8bit", "ademamix", "ademamix_8bit", "adagrad", "lion_8bit", "lion_32bit", "rmsprop",
         "lomo", "stable_adamw"})
-    choice_of_optimizer.except(name, "it is not implemented; use adamw_torch");
+    if (std::ranges::find(choice_of_optimizer.choices, name) == choice_of_optimizer.choices.end())
+      choice_of_optimizer.except(name, "it is not implemented; use adamw_torch");
   t.add(string, "optim_args", {}, "more arguments of an optimizer")
       .refuse(
           "use adam_beta1, adam_beta2, adam_epsilon, weight_decay, or a DeepSpeed optimizer "

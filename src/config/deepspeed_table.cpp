@@ -1,5 +1,6 @@
 #include "tessera/config/deepspeed_table.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "tessera/config/option_text.hpp"
@@ -63,7 +64,8 @@ void add_optimizer(OptionTable& t) {
   for (char const* name : {"Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Lion", "Adagrad",
                            "Muon", "MuAdam", "MuAdamW", "MuSGD", "Adamax", "NAdam", "RAdam",
                            "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
-    type.except(name, "it is not implemented; use AdamW");
+    if (std::ranges::find(type.choices, name) == type.choices.end())
+      type.except(name, "it is not implemented; use AdamW");
   t.add(real, "optimizer.params.lr", {}, "learning rate; none: --learning_rate")
       .at_least(0)
       .auto_is("learning_rate");

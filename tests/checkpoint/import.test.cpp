@@ -42,11 +42,12 @@ ImportOptions options_for(fs::path const& source, fs::path const& checkpoints) {
 std::map<std::string, std::string> restored(fs::path const& checkpoint,
                                             std::vector<memory::UnitSpec> const& units) {
   zero::PartitionPlan const plan(units, 1);
-  test::RankState state(plan, 0);
-  restore_rank(read_manifest(checkpoint), plan, 0, state.views());
+  auto const manifest = read_manifest(checkpoint);
+  auto const& names = manifest.states;
+  test::RankState state(plan, 0, names);
+  restore_rank(manifest, plan, 0, state.views());
   std::map<std::string, std::string> out;
-  char const* const names[] = {"fp32", "exp_avg", "exp_avg_sq"};
-  for (std::size_t s = 0; s < 3; ++s)
+  for (std::size_t s = 0; s < names.size(); ++s)
     for (auto const& piece : plan.extents(0)) {
       auto const& slot =
           plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
@@ -146,6 +147,32 @@ TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
   EXPECT_FALSE(import_checkpoint(again).has_moments);
 }
 
+/// The files of a universal checkpoint as ds_to_universal.py writes them for torch's SGD with
+/// momentum, made from those of an AdamW run: exp_avg takes the name momentum_buffer.
+TEST(Import, SgdKeepsItsMomentumBuffer) {
+  ScratchDirectory const scratch;
+  fs::copy(data / "universal_z2", scratch / "sgd", fs::copy_options::recursive);
+  for (auto const& entry : fs::directory_iterator(scratch / "sgd/step3_universal/zero")) {
+    if (!fs::exists(entry.path() / "exp_avg.pt")) continue;
+    fs::rename(entry.path() / "exp_avg.pt", entry.path() / "momentum_buffer.pt");
+    fs::remove(entry.path() / "exp_avg_sq.pt");
+  }
+  auto const options = options_for(scratch / "sgd", scratch / "checkpoints");
+  auto const report = import_checkpoint(options);
+  EXPECT_TRUE(report.has_moments);
+  EXPECT_EQ(read_manifest(report.checkpoint).states,
+            (std::vector<std::string>{"fp32", "momentum_buffer"}));
+  auto const got = restored(report.checkpoint, options.units);
+  std::size_t compared = 0;
+  auto const expected = ConfigTree::read(data / "universal_z2/expected.json");
+  for (auto const& [name, sum] : expected.at("xxh3").as_object())
+    if (name.rfind("exp_avg/", 0) == 0) {
+      EXPECT_EQ(got.at(concat("momentum_buffer/", name.substr(8))), sum.as_string()) << name;
+      ++compared;
+    }
+  EXPECT_EQ(compared, 16u);
+}
+
 TEST(Import, FrozenParametersCanBeLeftOutOfTheWeights) {
   ScratchDirectory const scratch;
   for (auto const* name : {"z0_w1_fused", "z1_w2_frozen", "z2_w3_groups", "z3_w2_bf16"}) {
@@ -164,8 +191,8 @@ TEST(Import, HuggingFaceWeightsInBothForms) {
   auto const report = import_checkpoint(options);
   EXPECT_EQ(report.step, 0);
   auto const weights = restored(report.checkpoint, options.units);
-  for (auto const& [name, sum] :
-       ConfigTree::read(data / "z1_w1/expected.json").at("xxh3").as_object())
+  auto const expected = ConfigTree::read(data / "z1_w1/expected.json");
+  for (auto const& [name, sum] : expected.at("xxh3").as_object())
     if (name.rfind("fp32/", 0) == 0) {
       EXPECT_EQ(weights.at(name), sum.as_string()) << name;
     }

@@ -415,6 +415,24 @@ def resume_on_other_ranks(b):
         close(b.losses(name), b.losses("whole"), 1e-6, name)
 
 
+def sgd_resumes_on_other_ranks(b):
+    """SGD keeps one state with momentum and none without; checkpoints hold them by name."""
+    for name, rate, params, states in (("momentum", 0.05, {"momentum": 0.9, "nesterov": True}, ["fp32", "momentum_buffer"]),
+                                       ("plain", 0.3, {"weight_decay": 0.01}, ["fp32"])):
+        sgd = {"optimizer": {"type": "SGD", "params": {"lr": "auto", **params}}}
+        words = dict(max_steps=6, learning_rate=rate, save_strategy="steps", save_steps=3)
+        b.train(1, b.common(f"{name}_full", max_steps=6, learning_rate=rate, per_device_train_batch_size=12, deepspeed=b.config("full.json", zero(0, **sgd))))
+        b.train(2, b.common(name, per_device_train_batch_size=6, deepspeed=b.config("first.json", zero(1, **sgd)), **words))
+        manifest = json.loads((b.work / name / "checkpoints/step_00000003/manifest.json").read_text())
+        assert manifest["states"] == states, manifest["states"]
+        b.tool(["checkpoint", "verify", str(b.work / name / "checkpoints/step_00000003")])
+        shutil.rmtree(b.work / name / "checkpoints/step_00000006")
+        refused(b, 78, b.common(name, per_device_train_batch_size=6, max_steps=6), "exp_avg_sq", "resume with the checkpoint's optimizer")
+        b.train(1, b.common(name, per_device_train_batch_size=12, deepspeed=b.config("second.json", zero(3, **sgd)), **words))
+        close(b.losses(name), b.losses(f"{name}_full"), 1e-6, name)
+        assert b.losses(name)[-1] < b.losses(name)[0], "the model learns nothing"
+
+
 def shared_shard_files(b):
     """One file per rank, per two ranks, per node: each gives the same model, and training resumes from each on other rank counts."""
     models = []

@@ -149,5 +149,28 @@ TEST(PartitionPlan, RefusesWhatCannotBePartitioned) {
   EXPECT_THROW(PartitionPlan({{"u", {parameter("empty", {4, 0})}}}, 2), InternalError);
 }
 
+/// A state with one value per row, per column or per parameter has the partition of a model whose
+/// parameters have those shapes.
+TEST(PartitionOfAnExtent, IsThePlanOfTheReducedShapes) {
+  PartitionPlan const plan(odd_units(), 3, 4);
+  EXPECT_EQ(plan.of_extent(optim::Extent::elementwise), plan);
+  auto const rows = plan.of_extent(optim::Extent::per_row);
+  EXPECT_EQ(rows, PartitionPlan({{"embedding", {parameter("wte", {101}), parameter("wpe", {13})}},
+                                 {"block",
+                                  {parameter("w", {7}), parameter("b", {21}, false),
+                                   parameter("scalar", {1}, false), parameter("w4", {3})}},
+                                 {"tiny", {parameter("one", {1})}},
+                                 {"head", {parameter("even", {64})}}},
+                                3, 4));
+  // 101 values end at 104, 13 more at 117: 39 per rank, rounded up to 40
+  EXPECT_EQ(rows.unit(0).shard_numel, 40);
+  auto const columns = plan.of_extent(optim::Extent::per_column);
+  EXPECT_EQ(columns.unit(0).numel, 14);
+  EXPECT_EQ(columns.unit(1).numel, 21 + 1 + 1 + 10);
+  auto const scalars = plan.of_extent(optim::Extent::scalar);
+  EXPECT_EQ(scalars.parameter_count(), 8);
+  EXPECT_EQ(scalars.unit(1).shard_numel, 8);
+}
+
 }  // namespace
 }  // namespace tessera::zero

@@ -76,6 +76,7 @@ struct OptimizerInfo {
   char const* algorithm;                        ///< DeepSpeed's optimizer.type
   std::vector<std::string> hugging_face_names;  ///< of --optim
   std::vector<HyperparameterRule> hyperparameters;
+  std::vector<std::string> states;  ///< names of all states that it may keep
 };
 
 /// Every optimizer that make_spec() knows.

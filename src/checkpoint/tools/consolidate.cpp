@@ -19,6 +19,7 @@
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/text.hpp"
 #include "tools/detail/output_place.hpp"
 
 namespace tessera::checkpoint {
@@ -79,13 +80,14 @@ ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
 ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
                                         fs::path const& directory) {
   using Kind = detail::SourceTensor::Kind;
-  auto const state = static_cast<std::size_t>(
-      std::find(detail::state_names.begin(), detail::state_names.end(), options.state) -
-      detail::state_names.begin());
-  TESSERA_VALIDATE(state < detail::state_names.size(), DataError, directory.string(),
-                   " has no state '", options.state, "'; it has fp32, exp_avg and exp_avg_sq");
-  auto const wanted = state == 0 ? detail::Wanted::weights : detail::Wanted::training_state;
+  auto const wanted = options.state == optim::master_weights_name ? detail::Wanted::weights
+                                                                  : detail::Wanted::training_state;
   auto source = detail::read_deepspeed(directory, wanted, detail::CrcCheck::everything);
+  auto const& names = source.state_names;
+  auto const state = static_cast<std::size_t>(std::find(names.begin(), names.end(), options.state) -
+                                              names.begin());
+  TESSERA_VALIDATE(state < names.size(), DataError, directory.string(), " has no state '",
+                   options.state, "'; it has ", join(names));
   std::erase_if(source.tensors, [&](auto const& tensor) {
     return (state > 0 && tensor.kind != Kind::trained) ||
            (options.frozen == FrozenParameters::exclude && tensor.kind == Kind::frozen);

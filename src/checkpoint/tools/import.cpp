@@ -140,11 +140,11 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
                                                            : detail::CrcCheck::pickle;
   TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
   auto const matched = match(source, options.units);
-  StreamedStates states{{detail::state_names.begin(), detail::state_names.end()}, {}};
+  StreamedStates states{source.state_names, {}};
   states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
                     std::int64_t numel, float* out) {
-    auto const s = std::find(detail::state_names.begin(), detail::state_names.end(), state) -
-                   detail::state_names.begin();
+    auto const s = std::find(source.state_names.begin(), source.state_names.end(), state) -
+                   source.state_names.begin();
     auto const tensor =
         matched[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
     source.read(tensor, static_cast<std::size_t>(s), piece.parameter_offset + first, numel, out);
@@ -156,15 +156,16 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   report.optimizer_steps = source.optimizer_steps;
   std::string frozen;
   for (auto const& tensor : source.tensors) {
-    report.has_moments = report.has_moments || tensor.states[1].parts != nullptr;
+    for (std::size_t s = 1; s < tensor.states.size(); ++s)
+      report.has_moments = report.has_moments || tensor.states[s].parts != nullptr;
     if (tensor.kind == SourceTensor::Kind::frozen)
       frozen += (frozen.empty() ? "" : ", ") + tensor.name;
   }
   if (!frozen.empty())
-    report.notes.push_back("frozen in the source, trained from here on, with zero moments: " +
-                           frozen);
+    report.notes.push_back(
+        "frozen in the source, trained from here on, with zero optimizer states: " + frozen);
   if (!report.has_moments)
-    report.notes.push_back("the source has no moments; Adam starts with zeros");
+    report.notes.push_back("the source has no optimizer states; they start at zero");
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;
@@ -178,12 +179,12 @@ ImportReport import_weights(ImportOptions const& options) {
   TrainingSource source;
   source.format = "Hugging Face model directory";
   source.directory = options.source;
-  StreamedStates states{{detail::state_names.begin(), detail::state_names.end()}, {}};
+  StreamedStates states{source.state_names, {}};
   states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
                     std::int64_t numel, float* out) {
     auto const& parameter = options.units[static_cast<std::size_t>(piece.unit)]
                                 .parameters[static_cast<std::size_t>(piece.parameter)];
-    if (state == detail::state_names[0])
+    if (state == optim::master_weights_name)
       weights.fill(parameter, piece.parameter_offset + first, numel, out);
     else
       std::fill(out, out + numel, 0.0f);

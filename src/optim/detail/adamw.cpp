@@ -65,10 +65,13 @@ OptimizerEntry adamw_entry() {
   return {{"AdamW",
            {"adamw_torch_fused", "adamw_torch", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla",
             "adamw_torch_npu_fused"},
-           rules()},
+           rules(),
+           {"exp_avg", "exp_avg_sq"}},
           states_of,
           make};
 }
-OptimizerEntry adam_entry() { return {{"Adam", {}, rules()}, states_of, make}; }
+OptimizerEntry adam_entry() {
+  return {{"Adam", {}, rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+}
 
 }  // namespace tessera::optim::detail

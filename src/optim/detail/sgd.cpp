@@ -63,6 +63,8 @@ std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_un
 
 }  // namespace
 
-OptimizerEntry sgd_entry() { return {{"SGD", {"sgd"}, rules()}, states_of, make}; }
+OptimizerEntry sgd_entry() {
+  return {{"SGD", {"sgd"}, rules(), {"momentum_buffer"}}, states_of, make};
+}
 
 }  // namespace tessera::optim::detail

@@ -32,7 +32,6 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
                                rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
-  check_placements();
   for (int u = 0; u < unit_count(); ++u) segments_.push_back(segments_of(u));
 }
 
@@ -41,27 +40,27 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
                                                  PlaceState const& place) const {
   StatePlacement const usual{memory::memory_space_of(context_.compute), &context_.compute};
   State state{spec, plan_of(context_.plan, spec.extent), place ? place(spec) : usual, {}, {}};
+  check_placement(state);
   std::int64_t const numel = is_allocated ? ownership(state).state_numel() : 0;
   state.buffer = {spec.name, purpose, static_cast<std::size_t>(numel) * size_of(spec.dtype),
                   state.placement.space};
   return state;
 }
 
-void OptimizerState::check_placements() const {
+void OptimizerState::check_placement(State const& state) const {
   auto const space = memory::memory_space_of(context_.compute);
-  for (auto const& state : states_) {
-    TESSERA_VALIDATE(state.spec.dtype == Dtype::fp32, InternalError, "state ", state.spec.name,
-                     " has dtype ", name_of(state.spec.dtype), "; checkpoints hold fp32 states");
-    TESSERA_VALIDATE(state.placement.queue == states_[0].placement.queue, InternalError, "state ",
-                     state.spec.name,
-                     " and the master weights have different queues; one kernel "
-                     "updates both, place them on one queue");
-    TESSERA_VALIDATE(
-        state.placement.space == space && memory::memory_space_of(*state.placement.queue) == space,
-        InternalError, "state ", state.spec.name,
-        " is in another memory space than its gradients; the update reads both, place it in the "
-        "compute queue's memory space");
-  }
+  auto const& placement = state.placement;
+  TESSERA_VALIDATE(state.spec.dtype == Dtype::fp32, InternalError, "state ", state.spec.name,
+                   " has dtype ", name_of(state.spec.dtype), "; checkpoints hold fp32 states");
+  TESSERA_VALIDATE(states_.empty() || placement.queue == states_[0].placement.queue, InternalError,
+                   "state ", state.spec.name,
+                   " and the master weights have different queues; one kernel updates both, place "
+                   "them on one queue");
+  TESSERA_VALIDATE(
+      placement.space == space && memory::memory_space_of(*placement.queue) == space, InternalError,
+      "state ", state.spec.name,
+      " is in another memory space than its gradients; the update reads both, place it in the "
+      "compute queue's memory space");
 }
 
 Ownership OptimizerState::ownership(State const& state) const {

@@ -64,7 +64,7 @@ class OptimizerState {
   };
   State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
                    PlaceState const& place) const;
-  void check_placements() const;
+  void check_placement(State const& state) const;
   Ownership ownership(State const& state) const;
   /// First value of the region of @p unit that this rank updates.
   void* region(std::size_t state, int unit) const;

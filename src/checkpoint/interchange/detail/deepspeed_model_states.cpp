@@ -92,7 +92,7 @@ void add_buffers(ModelStates const& model, TrainingSource& source) {
                                 {},
                                 SourceTensor::Kind::buffer,
                                 place.numel,
-                                {whole(model.file, place), {}, {}}});
+                                {whole(model.file, place)}});
 }
 
 /// By `shared_params`, and by what lies at the same place in the module's state.

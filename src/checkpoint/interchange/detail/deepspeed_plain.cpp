@@ -1,7 +1,6 @@
 #include "interchange/detail/deepspeed_plain.hpp"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -22,13 +21,12 @@ constexpr std::size_t most_states = 100'000;
 struct Group {
   bool flat = false;
   std::vector<std::optional<TensorPlace>> masters;  ///< none in fp32
-  std::array<std::vector<std::optional<TensorPlace>>, 2>
-      moments;  ///< none for a parameter that never had a gradient
+  /// [parameter][state]; no states for a parameter that never had a gradient
+  std::vector<std::vector<TensorPlace>> states;
 
   TensorPlace const* shape_source(std::size_t i) const {
-    for (auto const* place : {&masters[i], &moments[0][i]})
-      if (*place) return &**place;
-    return nullptr;
+    if (masters[i]) return &*masters[i];
+    return states[i].empty() ? nullptr : &states[i][0];
   }
   /// Parameters, or elements of a flat one.
   std::int64_t end() const {
@@ -44,38 +42,36 @@ struct Group {
 
 using Named = std::pair<std::string, TensorPlace>;
 
-void read_moments(TorchFile const& file, PickleValue states, std::vector<PickleValue> const& order,
-                  Group& group, TrainingSource& source) {
+void read_states(TorchFile const& file, PickleValue states, std::vector<PickleValue> const& order,
+                 Group& group, TrainingSource& source) {
   for (auto const& index : order) {
     std::optional<PickleValue> state;
     for (std::size_t i = 0; i < states.pairs() && !state; ++i)
       if (states.pair_key(i).kind() == Pickle::Kind::integer &&
           states.pair_key(i).as_int() == index.as_int())
         state = states.pair_value(i);
-    auto const first = state ? state->find("exp_avg") : std::nullopt,
-               second = state ? state->find("exp_avg_sq") : std::nullopt;
-    if (state && (!first || !second))
-      state->fail(
-          "the optimizer's state has no exp_avg and exp_avg_sq; take the weights alone with "
-          "zero-to-fp32");
-    group.moments[0].push_back(state ? std::optional(file.tensor(*first)) : std::nullopt);
-    group.moments[1].push_back(state ? std::optional(file.tensor(*second)) : std::nullopt);
-    auto const step = state ? state->find("step") : std::nullopt;
+    auto& places = group.states.emplace_back();
+    if (!state) continue;
+    auto const names = state_names_in(*state);
+    for (auto const& name : names) places.push_back(file.tensor(state->at(name)));
+    source.state_names = {optim::master_weights_name};
+    source.state_names.insert(source.state_names.end(), names.begin(), names.end());
+    auto const step = state->find("step");
     double const steps = step ? file.number(*step) : 0;
-    if (!(steps >= 0 && steps < 9e15)) states.fail(concat("Adam's step is ", steps));
+    if (!(steps >= 0 && steps < 9e15)) states.fail(concat("the optimizer's step is ", steps));
     source.optimizer_steps = std::max(source.optimizer_steps, static_cast<std::int64_t>(steps));
   }
 }
 
 void check_group(Group const& group, PickleValue where) {
   for (std::size_t i = 0; i < group.masters.size(); ++i)
-    for (auto const& moments : group.moments)
-      if (moments[i] && group.masters[i] && moments[i]->numel != group.masters[i]->numel)
-        where.fail(concat("a master has ", group.masters[i]->numel, " elements, its moments ",
-                          moments[i]->numel));
-  for (std::size_t i = 0; i < group.masters.size(); ++i)
-    if (group.moments[0][i] && group.moments[0][i]->shape != group.moments[1][i]->shape)
-      where.fail("exp_avg and exp_avg_sq of a parameter differ in shape");
+    for (auto const& place : group.states[i]) {
+      if (group.masters[i] && place.numel != group.masters[i]->numel)
+        where.fail(concat("a master weight has ", group.masters[i]->numel,
+                          " elements, its optimizer state ", place.numel));
+      if (place.shape != group.states[i][0].shape)
+        where.fail("the optimizer states of a parameter differ in shape");
+    }
 }
 
 /// In fp32 torch's own state, else a wrapper with masters: one for each parameter (unfused) or each
@@ -92,7 +88,9 @@ std::vector<Group> read_groups(TorchFile const& file, PickleValue optimizer,
     PickleValue const parameters = list[g].at("params");
     std::vector<PickleValue> order;
     for (std::size_t i = 0; i < parameters.size(); ++i) order.push_back(parameters[i]);
-    read_moments(file, states, order, group, source);
+    read_states(file, states, order, group, source);
+    if (states.pairs() == 0 && keeps_no_state(file, list[g]))
+      source.state_names = {optim::master_weights_name};
     group.flat = fused.has_value();
     for (std::size_t i = 0; i < order.size(); ++i)
       group.masters.push_back(fused     ? std::optional(file.tensor((*fused)[g]))
@@ -249,16 +247,15 @@ SourceTensor tensor_at(int file, Named const& named, std::vector<Group> const& g
   SourceTensor tensor{
       name,         weight.shape,
       {},           place.first < 0 ? SourceTensor::Kind::frozen : SourceTensor::Kind::trained,
-      weight.numel, {whole(file, weight), {}, {}}};
+      weight.numel, {whole(file, weight)}};
   if (place.first < 0) return tensor;
   auto const& group = groups[static_cast<std::size_t>(place.first)];
   auto const index = group.flat ? 0 : static_cast<std::size_t>(place.second);
   std::int64_t const offset = group.flat ? place.second : 0;
   if (group.masters[index])
     tensor.states[0] = part_of(file, *group.masters[index], offset, weight.numel);
-  for (std::size_t s = 0; s < 2; ++s)
-    if (group.moments[s][index])
-      tensor.states[s + 1] = part_of(file, *group.moments[s][index], offset, weight.numel);
+  for (auto const& place : group.states[index])
+    tensor.states.push_back(part_of(file, place, offset, weight.numel));
   return tensor;
 }
 
@@ -314,7 +311,7 @@ TrainingSource read_plain(fs::path const& directory, Wanted wanted, CrcCheck che
                                 {},
                                 SourceTensor::Kind::trained,
                                 tensors[i].second.numel,
-                                {whole(model.file, tensors[i].second), {}, {}}});
+                                {whole(model.file, tensors[i].second)}});
   add_aliases(model, source);
   add_buffers(model, source);
   auto const ranks = file.root().find("dp_world_size");

@@ -18,24 +18,15 @@ std::vector<std::int64_t> integers(PickleValue value) {
   return out;
 }
 
-/// exp_avg and exp_avg_sq of one group; a group that never had a gradient has none and starts at
-/// zero.
-void read_moments(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group) {
+/// The states of one group; a group that never had a gradient has none and starts at zero.
+void read_states(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group) {
   if (state.pairs() == 0) return;
-  auto const first = state.find("exp_avg"), second = state.find("exp_avg_sq");
-  if (!first || !second) {
-    std::string names;
-    for (std::size_t i = 0; i < std::min<std::size_t>(state.pairs(), 8); ++i)
-      names += (i ? ", " : "") + state.pair_key(i).as_text();
-    state.fail(concat("the optimizer's state has ", names,
-                      " where Adam's exp_avg and exp_avg_sq are expected; take the weights alone "
-                      "with zero-to-fp32"));
-  }
-  rank.flat[1][group] = file.tensor(*first);
-  rank.flat[2][group] = file.tensor(*second);
+  add_states(rank, state_names_in(state), rank.flat[0].size());
+  for (std::size_t s = 1; s < rank.names.size(); ++s)
+    if (auto const found = state.find(rank.names[s])) rank.flat[s][group] = file.tensor(*found);
   auto const step = state.find("step");
   double const steps = step ? file.number(*step) : 0;
-  if (!(steps >= 0 && steps < 9e15)) state.fail(concat("Adam's step is ", steps));
+  if (!(steps >= 0 && steps < 9e15)) state.fail(concat("the optimizer's step is ", steps));
   rank.optimizer_steps = std::max(rank.optimizer_steps, static_cast<std::int64_t>(steps));
 }
 
@@ -43,25 +34,34 @@ void read_moments(TorchFile const& file, PickleValue state, RankStates& rank, st
 /// dicts.
 void read_optimizer(TorchFile const& file, PickleValue optimizer, RankStates& rank,
                     std::size_t groups) {
-  rank.flat[1].resize(groups), rank.flat[2].resize(groups);
   if (optimizer.is_sequence()) {
     if (optimizer.size() != groups)
       optimizer.fail(concat("the optimizer has states of ", optimizer.size(),
-                            " groups, the masters ", groups));
-    for (std::size_t g = 0; g < groups; ++g) read_moments(file, optimizer[g], rank, g);
+                            " groups, the master weights ", groups));
+    for (std::size_t g = 0; g < groups; ++g) read_states(file, optimizer[g], rank, g);
     return;
   }
+  if (auto const list = optimizer.find("param_groups"); list && list->size() > 0)
+    rank.has_no_states = keeps_no_state(file, (*list)[0]);
   PickleValue const states = optimizer.at("state");
   for (std::size_t i = 0; i < states.pairs(); ++i) {
     std::int64_t const group = states.pair_key(i).as_int();
     if (group < 0 || static_cast<std::size_t>(group) >= groups)
-      states.fail(
-          concat("the optimizer has a state ", group, ", the masters have ", groups, " groups"));
-    read_moments(file, states.pair_value(i), rank, static_cast<std::size_t>(group));
+      states.fail(concat("the optimizer has a state ", group, ", the master weights have ", groups,
+                         " groups"));
+    read_states(file, states.pair_value(i), rank, static_cast<std::size_t>(group));
   }
 }
 
 }  // namespace
+
+void add_states(RankStates& rank, std::vector<std::string> const& names, std::size_t groups) {
+  for (auto const& name : names) {
+    if (std::find(rank.names.begin(), rank.names.end(), name) != rank.names.end()) continue;
+    rank.names.push_back(name);
+    rank.flat.emplace_back(groups);
+  }
+}
 
 std::regex const& optimizer_file_pattern() {
   static std::regex const pattern(

@@ -1,11 +1,11 @@
 #pragma once
 /// DeepSpeed's *optim_states.pt of one rank.
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <regex>
+#include <string>
 #include <vector>
 
 #include "interchange/detail/training_source.hpp"
@@ -19,7 +19,9 @@ std::regex const& optimizer_file_pattern();
 /// What is read from one rank's optimizer file, once for each group (stages 1 and 2) or sub-group
 /// (stage 3).
 struct RankStates {
-  std::array<std::vector<TensorPlace>, 3> flat;  ///< [state][group]
+  std::vector<std::string> names{optim::master_weights_name};
+  std::vector<std::vector<TensorPlace>> flat{1};  ///< [state][group], parallel to names
+  bool has_no_states = false;                     ///< SGD without momentum
   std::vector<std::int64_t> partition_count;
   std::vector<std::vector<std::int64_t>>
       paddings;   ///< after each parameter of a group, with parameter_alignment
@@ -27,6 +29,9 @@ struct RankStates {
   std::int64_t optimizer_steps = 0;
   std::optional<optim::LossScalerState> scaler;
 };
+
+/// Adds states without elements to the list.
+void add_states(RankStates& rank, std::vector<std::string> const& names, std::size_t groups);
 
 /// Reads one file. @throws DataError when it was renamed to another rank's name, or holds what is
 /// not read

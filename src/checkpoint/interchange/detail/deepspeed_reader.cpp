@@ -85,11 +85,15 @@ std::vector<RankStates> read_ranks(fs::path const& directory, std::map<int, fs::
                          one.paddings == ranks[0].paddings &&
                          one.optimizer_steps == ranks[0].optimizer_steps,
                      DataError, path.string(), " (stage ", one.stage, ", ", one.flat[0].size(),
-                     " groups, Adam step ", one.optimizer_steps,
+                     " groups, optimizer step ", one.optimizer_steps,
                      ") does not belong to the file of rank 0 (stage ", ranks[0].stage, ", ",
-                     ranks[0].flat[0].size(), " groups, Adam step ", ranks[0].optimizer_steps,
+                     ranks[0].flat[0].size(), " groups, optimizer step ", ranks[0].optimizer_steps,
                      "); the files are of different saves");
   }
+  for (auto& rank : ranks) add_states(rank, ranks[0].names, rank.flat[0].size());
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    TESSERA_VALIDATE(ranks[r].names == ranks[0].names, DataError, directory.string(), ": rank ", r,
+                     " has other optimizer states than rank 0; the files are of different saves");
   return ranks;
 }
 
@@ -108,8 +112,8 @@ void place_flat_groups(ModelStates const& model, std::vector<RankStates> const& 
                    groups, "; the files are of different saves");
   auto const world = static_cast<std::int64_t>(ranks.size());
   for (std::size_t g = 0; g < groups; ++g) {
-    std::array<Parts, 3> parts;
-    for (std::size_t s = 0; s < 3; ++s) {
+    std::vector<Parts> parts(ranks[0].names.size());
+    for (std::size_t s = 0; s < parts.size(); ++s) {
       auto flat = std::make_shared<std::vector<FlatRuns>>(1);
       for (std::size_t r = 0; r < ranks.size(); ++r)
         if (g < ranks[r].flat[s].size()) (*flat)[0].add(files[r], ranks[r].flat[s][g]);
@@ -126,8 +130,8 @@ void place_flat_groups(ModelStates const& model, std::vector<RankStates> const& 
       auto const& shape = model.groups[g][p];
       SourceTensor tensor{shape.name,  shape.shape, {}, SourceTensor::Kind::trained,
                           shape.numel, {}};
-      for (std::size_t s = 0; s < 3; ++s)
-        tensor.states[s] = {parts[s], at, std::max<std::int64_t>(1, shape.numel)};
+      for (std::size_t s = 0; s < parts.size(); ++s)
+        tensor.states.push_back({parts[s], at, std::max<std::int64_t>(1, shape.numel)});
       source.tensors.push_back(std::move(tensor));
       std::int64_t const padding = padded ? ranks[0].paddings[g][p] : 0;
       bool const fits = padding >= 0 && !__builtin_add_overflow(at, shape.numel, &at) &&
@@ -140,11 +144,11 @@ void place_flat_groups(ModelStates const& model, std::vector<RankStates> const& 
                      DataError, source.directory.string(), ": the parameters of group ", g,
                      " have ", at, " elements, its partitions ", available,
                      "; the files are of different saves");
-    for (std::size_t s = 1; s < 3; ++s)
+    for (std::size_t s = 1; s < parts.size(); ++s)
       TESSERA_VALIDATE(!parts[s] || (*parts[s])[0].numel() >= available, DataError,
                        source.directory.string(), ": group ", g, " has ", available,
-                       " masters but ", (*parts[s])[0].numel(), " elements of ", state_names[s],
-                       "; the files are of different saves");
+                       " master weights but ", (*parts[s])[0].numel(), " elements of ",
+                       ranks[0].names[s], "; the files are of different saves");
   }
 }
 
@@ -153,8 +157,8 @@ void place_flat_groups(ModelStates const& model, std::vector<RankStates> const& 
 /// into the next.
 void place_partitions(ModelStates const& model, std::vector<RankStates> const& ranks,
                       std::vector<int> const& files, TrainingSource& source) {
-  std::array<Parts, 3> parts;
-  for (std::size_t s = 0; s < 3; ++s) {
+  std::vector<Parts> parts(ranks[0].names.size());
+  for (std::size_t s = 0; s < parts.size(); ++s) {
     auto flat = std::make_shared<std::vector<FlatRuns>>(ranks.size());
     for (std::size_t r = 0; r < ranks.size(); ++r)
       for (auto const& place : ranks[r].flat[s]) (*flat)[r].add(files[r], place);
@@ -167,17 +171,17 @@ void place_partitions(ModelStates const& model, std::vector<RankStates> const& r
       std::int64_t const chunk = (shape.numel + world - 1) / world;
       SourceTensor tensor{shape.name,  shape.shape, {}, SourceTensor::Kind::trained,
                           shape.numel, {}};
-      for (std::size_t s = 0; s < 3; ++s)
-        tensor.states[s] = {parts[s], at, std::max<std::int64_t>(1, chunk)};
+      for (std::size_t s = 0; s < parts.size(); ++s)
+        tensor.states.push_back({parts[s], at, std::max<std::int64_t>(1, chunk)});
       source.tensors.push_back(std::move(tensor));
       TESSERA_VALIDATE(!__builtin_add_overflow(at, chunk, &at), DataError,
                        source.directory.string(), ": param_shapes is too large");
     }
-  for (std::size_t s = 0; s < 3; ++s)
+  for (std::size_t s = 0; s < parts.size(); ++s)
     for (std::size_t r = 0; parts[s] && r < ranks.size(); ++r)
       TESSERA_VALIDATE((*parts[s])[r].numel() == at, DataError,
                        source.files.path(files[r]).string(), " has ", (*parts[s])[r].numel(),
-                       " elements of ", state_names[s], ", the parameters need ", at,
+                       " elements of ", ranks[0].names[s], ", the parameters need ", at,
                        " on every rank; the files are of different saves");
 }
 
@@ -198,7 +202,7 @@ void add_frozen_whole(ModelStates const& model, TrainingSource& source) {
                                 {},
                                 SourceTensor::Kind::frozen,
                                 place.numel,
-                                {whole(model.file, place), {}, {}}});
+                                {whole(model.file, place)}});
 }
 
 /// Stage 3 keeps them cut like the others, rank r's piece in its model_states file.
@@ -231,7 +235,7 @@ void add_frozen_fragments(ModelStates const& model, fs::path const& directory, s
          {},
          SourceTensor::Kind::frozen,
          shape.numel,
-         {StateSource{std::move(parts), 0, std::max<std::int64_t>(1, chunk)}, {}, {}}});
+         {StateSource{std::move(parts), 0, std::max<std::int64_t>(1, chunk)}}});
   }
 }
 
@@ -306,6 +310,7 @@ TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck
   add_buffers(model, source);
   add_aliases(model, source);
   check_names(source);
+  if (ranks[0].names.size() > 1 || ranks[0].has_no_states) source.state_names = ranks[0].names;
   source.stage = ranks[0].stage;
   source.ranks = static_cast<int>(ranks.size());
   source.optimizer_steps = ranks[0].optimizer_steps;

@@ -25,16 +25,33 @@ struct UniversalShapes {
   bool is_known(std::string const& name) const { return by_name.contains(name); }
 };
 
+/// States of the optimizer whose files the parameters' directories have.
+std::vector<std::string> universal_states(std::vector<fs::path> const& parameters) {
+  std::error_code error;
+  std::vector<std::string> names{optim::master_weights_name};
+  for (auto const& info : optim::optimizers())
+    for (auto const& directory : parameters) {
+      auto const exists = [&](std::string const& name) {
+        return fs::exists(directory / (name + ".pt"), error);
+      };
+      if (!std::all_of(info.states.begin(), info.states.end(), exists)) continue;
+      names.insert(names.end(), info.states.begin(), info.states.end());
+      return names;
+    }
+  return names;
+}
+
 void read_universal_parameter(fs::path const& directory, UniversalShapes const& shapes,
                               TrainingSource& source, CrcCheck check) {
   SourceTensor tensor;
   tensor.name = directory.filename().string();
   std::error_code error;
-  tensor.kind = fs::exists(directory / "exp_avg.pt", error) ? SourceTensor::Kind::trained
-                                                            : SourceTensor::Kind::frozen;
-  for (std::size_t s = 0; s < 3; ++s) {
-    fs::path const path = directory / concat(state_names[s], ".pt");
+  tensor.kind = SourceTensor::Kind::frozen;
+  tensor.states.resize(source.state_names.size());
+  for (std::size_t s = 0; s < source.state_names.size(); ++s) {
+    fs::path const path = directory / concat(source.state_names[s], ".pt");
     if (s > 0 && !fs::exists(path, error)) continue;
+    if (s > 0) tensor.kind = SourceTensor::Kind::trained;
     TorchFile const file(path, check);
     TensorPlace const place = universal_tensor(file);
     if (s == 0) {
@@ -57,7 +74,7 @@ void read_universal_parameter(fs::path const& directory, UniversalShapes const& 
   source.tensors.push_back(std::move(tensor));
 }
 
-/// Adam's step from wherever the versions of ds_to_universal put it, and the loss scaler.
+/// The optimizer's step from wherever the versions of ds_to_universal put it, and the loss scaler.
 void read_universal_common(fs::path const& path, TrainingSource& source, CrcCheck check) {
   TorchFile const file(path, check);
   PickleValue const root = file.root();
@@ -103,6 +120,7 @@ TrainingSource read_universal(fs::path const& directory, CrcCheck check) {
   std::sort(parameters.begin(), parameters.end());
   TESSERA_VALIDATE(!parameters.empty(), DataError, (directory / "zero").string(),
                    " has no parameters");
+  if (auto const names = universal_states(parameters); names.size() > 1) source.state_names = names;
   for (auto const& path : parameters) read_universal_parameter(path, shapes, source, check);
   std::set<std::string> const found = [&] {
     std::set<std::string> names;

@@ -72,4 +72,31 @@ StateSource whole(int file, TensorPlace const& place) {
   return {std::move(parts), 0, std::max<std::int64_t>(1, place.numel)};
 }
 
+std::vector<std::string> state_names_in(PickleValue const& state) {
+  auto const has = [&](std::string const& name) {
+    auto const found = state.find(name);
+    return found && !found->is_none();
+  };
+  std::string known;
+  for (auto const& info : optim::optimizers()) {
+    if (std::all_of(info.states.begin(), info.states.end(), has)) return info.states;
+    known += concat(known.empty() ? "" : ", ", info.algorithm);
+  }
+  std::string names;
+  bool is_empty = true;
+  for (std::size_t i = 0; i < std::min<std::size_t>(state.pairs(), 8); ++i) {
+    std::string const name = state.pair_key(i).as_text();
+    names += (i ? ", " : "") + name;
+    is_empty = is_empty && (name == "step" || !has(name));
+  }
+  if (is_empty) return {};
+  state.fail(concat("the optimizer's state has ", names, ", which is not the state of ", known,
+                    "; convert only the weights with zero-to-fp32"));
+}
+
+bool keeps_no_state(TorchFile const& file, PickleValue const& group) {
+  auto const momentum = group.find("momentum");
+  return momentum && !group.find("betas") && file.number(*momentum) == 0.0;
+}
+
 }  // namespace tessera::checkpoint::detail

@@ -1,7 +1,6 @@
 #pragma once
 /// A training state of another program as named tensors whose elements lie spread over files.
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "interchange/detail/torch_file.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/optim/loss_scaler.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::checkpoint::detail {
 
@@ -61,28 +61,37 @@ struct SourceTensor {
   std::vector<std::string> aliases;
   Kind kind = Kind::trained;
   std::int64_t numel = 0;
-  std::array<StateSource, 3> states;  ///< fp32, exp_avg, exp_avg_sq
+  std::vector<StateSource> states;  ///< parallel to TrainingSource::state_names; missing ones are 0
 };
-inline constexpr std::array<char const*, 3> state_names = {"fp32", "exp_avg", "exp_avg_sq"};
 
-/// Which states are asked for; moments other than Adam's are refused only where they are needed.
+/// Names of the states in a PyTorch optimizer's dict of one parameter, as optim's table has them;
+/// empty for an optimizer that keeps none.
+/// @throws DataError naming the dict's keys when no optimizer of the table has such states
+std::vector<std::string> state_names_in(PickleValue const& state);
+/// Whether the optimizer of a param_groups entry keeps no state: SGD without momentum.
+bool keeps_no_state(TorchFile const& file, PickleValue const& group);
+
+/// Which states to read; states of an unknown optimizer are refused only where they are needed.
 enum class Wanted { weights, training_state };
 
 struct TrainingSource {
   std::string format;  ///< "DeepSpeed ZeRO stage 2 of 4 ranks", for messages
   std::filesystem::path directory;
   int stage = 0, ranks = 1;
+  /// "fp32" and the optimizer's states. A source without an optimizer has AdamW's, all zero.
+  std::vector<std::string> state_names = optim::make_spec("AdamW").state_names();
   std::vector<SourceTensor> tensors;
   FileSet files;
   std::int64_t global_steps = 0, skipped_steps = 0, samples = 0;
-  std::int64_t optimizer_steps = 0;                   ///< Adam's t
+  std::int64_t optimizer_steps = 0;                   ///< of the optimizer
   std::optional<optim::LossScalerState> loss_scaler;  ///< of a dynamic one
   ConfigTree config;                                  ///< the other program's own
   std::string version;
 
   void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
             float* out) {
-    tensors[tensor].states[state].read(files, first, numel, out);
+    auto const& states = tensors[tensor].states;
+    (state < states.size() ? states[state] : StateSource()).read(files, first, numel, out);
   }
 };
 

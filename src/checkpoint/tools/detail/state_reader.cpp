@@ -74,7 +74,7 @@ class DeepSpeedStates final : public StateReader {
     path_ = directory;
     format_ = source_.format;
     step_ = source_.global_steps;
-    states_.assign(state_names.begin(), state_names.end());
+    states_ = source_.state_names;
     for (auto const& tensor : source_.tensors)
       tensors_.push_back({tensor.name, tensor.shape, tensor.numel, tensor.aliases,
                           tensor.kind == SourceTensor::Kind::trained ? states_.size() : 1});

@@ -1,0 +1,57 @@
+#include "detail/stage_rules.hpp"
+
+#include "detail_fixture.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+EngineConfig config_of(int stage, Dtype dtype) {
+  EngineConfig c;
+  c.stage = stage;
+  c.dtype = c.communication_dtype = dtype;
+  return c;
+}
+
+TEST(StageRules, ShardOneMoreKindOfStatePerStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    auto const rules = rules_for(config_of(stage, Dtype::bf16), 4);
+    EXPECT_TRUE(rules.reduces);
+    EXPECT_TRUE(rules.separate_master);
+    EXPECT_EQ(rules.shards_optimizer, stage >= 1);
+    EXPECT_EQ(rules.shards_gradients, stage >= 2);
+    EXPECT_EQ(rules.shards_weights, stage >= 3);
+  }
+}
+
+TEST(StageRules, OneRankShardsNothing) {
+  auto const rules = rules_for(config_of(3, Dtype::fp32), 1);
+  EXPECT_FALSE(rules.reduces || rules.shards_optimizer || rules.shards_gradients ||
+               rules.shards_weights || rules.separate_master);
+}
+
+TEST(StageRules, KeepGradientsInTheDtypeThatLosesNothing) {
+  auto c = config_of(2, Dtype::bf16);
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::bf16);
+  c.communication_dtype = Dtype::fp32;
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::fp32) << "the shard is written by fp32 sums";
+  c.stage = 1;
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::bf16);
+  c.accumulation_steps = 2;
+  EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::fp32);
+}
+
+TEST(Ownership, IsTheShardOrTheCompleteUnit) {
+  PartitionPlan const plan(test::two_units(), 2);
+  Ownership const shard{&plan, 1, false}, replica{&plan, 1, true};
+  EXPECT_EQ(shard.begin(0), 64);
+  EXPECT_EQ(shard.numel(0), 64);
+  EXPECT_EQ(shard.state_offset(1), 64);
+  EXPECT_EQ(shard.shard_offset(0), 0);
+  EXPECT_EQ(replica.begin(0), 0);
+  EXPECT_EQ(replica.numel(0), 128);
+  EXPECT_EQ(replica.state_offset(1), 128);
+  EXPECT_EQ(replica.shard_offset(0), 64);
+}
+
+}  // namespace
+}  // namespace tessera::zero::detail
