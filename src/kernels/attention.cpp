@@ -13,13 +13,14 @@ namespace {
 using detail::fast_exp;
 using detail::HeadRows;
 using detail::key_tile;
+using detail::ProductMode;
 using detail::tile_rows;
 
 constexpr int query_tile = 128;
 
-/// One tile of queries of one head against all its key tiles. Width is the padded head width when
-/// it is known, else 0. Each row's sums run over the keys in their order, whatever the tiling of
-/// the queries.
+/// Host traversal (device: detail/attention_device.hpp). One tile of queries of one head against
+/// all its key tiles. Width is the padded head width when it is known at compile time, else 0. Each
+/// row's sums run over the keys in their order, whatever the tiling of the queries.
 template <class T, int Width>
 struct AttentionTile {
   static constexpr int max_width = Width > 0 ? Width : detail::max_head_dim;
@@ -34,7 +35,7 @@ struct AttentionTile {
   struct State {
     alignas(64) float q[query_tile * max_width];    ///< scale * q
     alignas(64) float sum[query_tile * max_width];  ///< of P v
-    alignas(64) float most[query_tile], total[query_tile];
+    alignas(64) float running_max[query_tile], running_sum[query_tile];
     alignas(64) float rows[key_tile * max_width];  ///< keys, then values
     alignas(64) float keys[max_width * key_tile];  ///< transposed
   };
@@ -44,22 +45,23 @@ struct AttentionTile {
     std::int64_t const head = task / tiles, t0 = task % tiles * query_tile, b = head / shape.heads;
     int const h = static_cast<int>(head % shape.heads), kv = h / in.group();
     int const count = static_cast<int>(std::min<std::int64_t>(query_tile, shape.sequence - t0));
-    int const blocks = (count + tile_rows - 1) / tile_rows;
+    int const groups = (count + tile_rows - 1) / tile_rows;
     State state;
-    detail::pack_rows(state.q, width(), in.query, b, t0, h, blocks * tile_rows, shape.scale);
-    std::fill(state.sum, state.sum + blocks * tile_rows * width(), 0.0f);
-    std::fill(state.most, state.most + query_tile, -std::numeric_limits<float>::infinity());
-    std::fill(state.total, state.total + query_tile, 0.0f);
+    detail::pack_rows(state.q, width(), in.query, {b, t0, h, groups * tile_rows}, shape.scale);
+    std::fill(state.sum, state.sum + groups * tile_rows * width(), 0.0f);
+    std::fill(state.running_max, state.running_max + query_tile,
+              -std::numeric_limits<float>::infinity());
+    std::fill(state.running_sum, state.running_sum + query_tile, 0.0f);
     for (std::int64_t s = 0; s < t0 + count; s += key_tile) {
-      detail::pack_rows(state.rows, width(), in.key, b, s, kv, key_tile);
-      detail::transpose_tile(state.keys, key_tile, state.rows, width(), key_tile, width());
-      detail::pack_rows(state.rows, width(), in.value, b, s, kv, key_tile);
-      for (int block = 0; block < blocks; ++block) attend(state, head, t0, block * tile_rows, s);
+      detail::pack_rows(state.rows, width(), in.key, {b, s, kv, key_tile});
+      detail::transpose_tile(state.keys, key_tile, {state.rows, width()}, key_tile, width());
+      detail::pack_rows(state.rows, width(), in.value, {b, s, kv, key_tile});
+      for (int group = 0; group < groups; ++group) attend(state, head, t0, group * tile_rows, s);
     }
     for (int r = 0; r < count; ++r) {
       detail::unpack_row(out.row(b, t0 + r, h), state.sum + r * width(), shape.head_dim,
-                         1.0f / state.total[r]);
-      lse[head * shape.sequence + t0 + r] = state.most[r] + std::log(state.total[r]);
+                         1.0f / state.running_sum[r]);
+      lse[head * shape.sequence + t0 + r] = state.running_max[r] + std::log(state.running_sum[r]);
     }
   }
 
@@ -69,15 +71,15 @@ struct AttentionTile {
     detail::KeySpan const span = detail::span_of(t0 + r0, s, sequence);
     if (span.keys <= 0) return;
     alignas(64) float p[tile_rows * key_tile];
-    detail::multiply_rows<detail::Operand::plain>(p, key_tile, {state.q + r0 * width(), width()},
-                                                  {state.keys, key_tile}, span.padded, width(),
-                                                  false);
+    detail::multiply_rows<detail::Operand::plain>({p, key_tile}, {state.q + r0 * width(), width()},
+                                                  {state.keys, key_tile}, {span.padded, width()},
+                                                  ProductMode::overwrite);
     for (int r = 0; r < tile_rows; ++r) {
       std::int64_t const t = t0 + r0 + r;
       int const seen = detail::keys_of_row(span, t0 + r0, r, s);
       float* const row = p + r * key_tile;
-      float const correction =
-          update_softmax(row, seen, span.padded, state.most[r0 + r], state.total[r0 + r]);
+      float const correction = update_softmax(row, seen, span.padded, state.running_max[r0 + r],
+                                              state.running_sum[r0 + r]);
       if (correction != 1.0f) {
         float* const sum = state.sum + (r0 + r) * width();
         for (int c = 0; c < width(); ++c) sum[c] *= correction;
@@ -89,25 +91,27 @@ struct AttentionTile {
         for (int c = 0; c < seen; ++c) row[c] *= factor[c];
       }
     }
-    detail::multiply_rows<detail::Operand::plain>(state.sum + r0 * width(), width(), {p, key_tile},
-                                                  {state.rows, width()}, width(), span.keys, true);
+    detail::multiply_rows<detail::Operand::plain>({state.sum + r0 * width(), width()},
+                                                  {p, key_tile}, {state.rows, width()},
+                                                  {width(), span.keys}, ProductMode::add);
   }
 
-  /// row <- exp(row - maximum so far), 0 beyond the keys seen; returns the factor for what was
-  /// summed with the old maximum.
-  static float update_softmax(float* row, int seen, int padded_keys, float& most, float& total) {
+  /// One step of the online softmax: row = exp(row - running max), 0 beyond the keys seen. @return
+  /// the factor for sums formed with the previous running max
+  static float update_softmax(float* row, int seen, int padded_keys, float& running_max,
+                              float& running_sum) {
     for (int c = seen; c < padded_keys; ++c) row[c] = -std::numeric_limits<float>::infinity();
-    float largest = most, sum = 0.0f;
-#pragma omp simd reduction(max : largest)
-    for (int c = 0; c < padded_keys; ++c) largest = row[c] > largest ? row[c] : largest;
+    float new_max = running_max, sum = 0.0f;
+#pragma omp simd reduction(max : new_max)
+    for (int c = 0; c < padded_keys; ++c) new_max = row[c] > new_max ? row[c] : new_max;
 #pragma omp simd reduction(+ : sum)
     for (int c = 0; c < padded_keys; ++c) {
-      row[c] = fast_exp(row[c] - largest);
+      row[c] = fast_exp(row[c] - new_max);
       sum += row[c];
     }
-    float const correction = fast_exp(most - largest);
-    most = largest;
-    total = total * correction + sum;
+    float const correction = fast_exp(running_max - new_max);
+    running_max = new_max;
+    running_sum = running_sum * correction + sum;
     return correction;
   }
 };

@@ -13,6 +13,7 @@ using detail::HeadRows;
 using detail::key_tile;
 using detail::multiply_rows;
 using detail::Operand;
+using detail::ProductMode;
 using detail::tile_rows;
 
 /// The workspace, per (b, query head): sums of dq, delta; for shared key-value heads each query
@@ -40,11 +41,12 @@ struct Workspace {
   float* dv(float* base, std::int64_t head) const { return dk(base, head) + rows * width; }
 };
 
-/// One query head. With P = softmax(scale q k), f its dropout factors, delta_t = dout_t . out_t:
+/// Host traversal (device: detail/attention_backward_device.hpp). One query head per task. With P =
+/// softmax(scale q k), f its dropout factors, delta_t = dout_t . out_t:
 ///   dv_s = sum_t (P f)[t,s] dout_t;  dP = dout v;  dS = P (dP f - delta);  dk_s = sum_t dS[t,s]
 ///   scale q_t;  dq_t = scale sum_s dS[t,s] k_s
-/// P is computed again from lse, tile by tile. Key tiles run outside, query tiles inside, always in
-/// this order by one worker.
+/// P is recomputed from lse, tile by tile. The outer loop runs over key tiles, the inner one over
+/// query tiles, in this order and on one thread.
 template <class T, int Width>
 struct AttentionBackward {
   static constexpr int max_width = Width > 0 ? Width : detail::max_head_dim;
@@ -67,7 +69,7 @@ struct AttentionBackward {
     alignas(64) float dk[key_tile * max_width];
     alignas(64) float dv[key_tile * max_width];
   };
-  struct Place {
+  struct Head {
     std::int64_t head, b;
     int h, kv;
   };
@@ -76,19 +78,20 @@ struct AttentionBackward {
 
   void operator()(std::int64_t head) const {
     int const h = static_cast<int>(head % shape().heads);
-    Place const at{head, head / shape().heads, h, h / from.in.group()};
+    Head const at{head, head / shape().heads, h, h / from.in.group()};
     State state;
     sum_delta(at);
     for (std::int64_t s = 0; s < shape().sequence; s += key_tile) {
       load_keys(state, at, s);
       for (std::int64_t t = s; t < shape().sequence; t += key_tile) {
-        detail::pack_rows(state.q, width(), from.in.query, at.b, t, at.h, key_tile, shape().scale);
-        detail::pack_rows(state.dout, width(), from.dout, at.b, t, at.h, key_tile);
-        int const blocks = static_cast<int>(
+        detail::pack_rows(state.q, width(), from.in.query, {at.b, t, at.h, key_tile},
+                          shape().scale);
+        detail::pack_rows(state.dout, width(), from.dout, {at.b, t, at.h, key_tile});
+        int const groups = static_cast<int>(
             (std::min<std::int64_t>(key_tile, shape().sequence - t) + tile_rows - 1) / tile_rows);
-        for (int block = 0; block < blocks; ++block)
-          differentiate(state, at, t, block * tile_rows, s);
-        add_products(state, at, t, s, blocks * tile_rows);
+        for (int group = 0; group < groups; ++group)
+          differentiate(state, at, t, group * tile_rows, s);
+        add_products(state, at, t, s, groups * tile_rows);
       }
       finish_keys(state, at, s);
     }
@@ -98,7 +101,7 @@ struct AttentionBackward {
                          shape().scale);
   }
 
-  void sum_delta(Place const& at) const {
+  void sum_delta(Head const& at) const {
     float* const delta = layout.delta(workspace, at.head);
     for (std::int64_t t = 0; t < shape().sequence; ++t) {
       T const *const a = from.dout.row(at.b, t, at.h), *const o = from.out.row(at.b, t, at.h);
@@ -109,24 +112,26 @@ struct AttentionBackward {
     }
   }
 
-  void load_keys(State& state, Place const& at, std::int64_t s) const {
-    detail::pack_rows(state.k, width(), from.in.value, at.b, s, at.kv, key_tile);
-    detail::transpose_tile(state.v_transposed, key_tile, state.k, width(), key_tile, width());
-    detail::pack_rows(state.k, width(), from.in.key, at.b, s, at.kv, key_tile);
-    detail::transpose_tile(state.k_transposed, key_tile, state.k, width(), key_tile, width());
+  void load_keys(State& state, Head const& at, std::int64_t s) const {
+    detail::pack_rows(state.k, width(), from.in.value, {at.b, s, at.kv, key_tile});
+    detail::transpose_tile(state.v_transposed, key_tile, {state.k, width()}, key_tile, width());
+    detail::pack_rows(state.k, width(), from.in.key, {at.b, s, at.kv, key_tile});
+    detail::transpose_tile(state.k_transposed, key_tile, {state.k, width()}, key_tile, width());
     std::fill(state.dk, state.dk + key_tile * width(), 0.0f);
     std::fill(state.dv, state.dv + key_tile * width(), 0.0f);
   }
 
   /// P f and dS of tile_rows queries from row r0 of the query tile at t0. Rows beyond the sequence
   /// become 0.
-  void differentiate(State& state, Place const& at, std::int64_t t0, int r0, std::int64_t s) const {
+  void differentiate(State& state, Head const& at, std::int64_t t0, int r0, std::int64_t s) const {
     detail::KeySpan const span = detail::span_of(t0 + r0, s, shape().sequence);
     float *const p = state.p + r0 * key_tile, *const ds = state.ds + r0 * key_tile;
-    multiply_rows<Operand::plain>(p, key_tile, {state.q + r0 * width(), width()},
-                                  {state.k_transposed, key_tile}, span.padded, width(), false);
-    multiply_rows<Operand::plain>(ds, key_tile, {state.dout + r0 * width(), width()},
-                                  {state.v_transposed, key_tile}, span.padded, width(), false);
+    multiply_rows<Operand::plain>({p, key_tile}, {state.q + r0 * width(), width()},
+                                  {state.k_transposed, key_tile}, {span.padded, width()},
+                                  ProductMode::overwrite);
+    multiply_rows<Operand::plain>({ds, key_tile}, {state.dout + r0 * width(), width()},
+                                  {state.v_transposed, key_tile}, {span.padded, width()},
+                                  ProductMode::overwrite);
     float const *const log_sums = from.lse + at.head * shape().sequence, *const deltas =
                                                                              layout.delta(workspace,
                                                                                           at.head);
@@ -164,29 +169,29 @@ struct AttentionBackward {
 
   /// dv += (P f)^T dout, dk += dS^T q, dq += dS k for the tile of queries at t and keys at s; only
   /// what the causal mask leaves.
-  void add_products(State& state, Place const& at, std::int64_t t, std::int64_t s,
+  void add_products(State& state, Head const& at, std::int64_t t, std::int64_t s,
                     int queries) const {
     int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape().sequence - s));
     for (int key = 0; key < keys; key += tile_rows) {
       int const first = t == s ? key : 0;  // queries before the key do not see it
       int const corner = first * key_tile + key, row = first * width();
-      multiply_rows<Operand::transposed>(state.dv + key * width(), width(),
+      multiply_rows<Operand::transposed>({state.dv + key * width(), width()},
                                          {state.p + corner, key_tile}, {state.dout + row, width()},
-                                         width(), queries - first, true);
-      multiply_rows<Operand::transposed>(state.dk + key * width(), width(),
+                                         {width(), queries - first}, ProductMode::add);
+      multiply_rows<Operand::transposed>({state.dk + key * width(), width()},
                                          {state.ds + corner, key_tile}, {state.q + row, width()},
-                                         width(), queries - first, true);
+                                         {width(), queries - first}, ProductMode::add);
     }
     float* const dq = layout.dq(workspace, at.head) + t * width();
     for (int r0 = 0; r0 < queries; r0 += tile_rows) {
       detail::KeySpan const span = detail::span_of(t + r0, s, shape().sequence);
-      multiply_rows<Operand::plain>(dq + r0 * width(), width(),
-                                    {state.ds + r0 * key_tile, key_tile}, {state.k, width()},
-                                    width(), span.keys, s > 0);
+      multiply_rows<Operand::plain>(
+          {dq + r0 * width(), width()}, {state.ds + r0 * key_tile, key_tile}, {state.k, width()},
+          {width(), span.keys}, s > 0 ? ProductMode::add : ProductMode::overwrite);
     }
   }
 
-  void finish_keys(State const& state, Place const& at, std::int64_t s) const {
+  void finish_keys(State const& state, Head const& at, std::int64_t s) const {
     int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, shape().sequence - s));
     if (layout.shared) {
       std::copy(state.dk, state.dk + keys * width(), layout.dk(workspace, at.head) + s * width());

@@ -24,7 +24,7 @@ std::string shape_of(ConstTensorView const& x) {
 
 bool is_float(Dtype d) { return d == Dtype::fp32 || d == Dtype::fp16 || d == Dtype::bf16; }
 
-/// The two activations are of x alone, a [m, n] matrix of c's dtype stands by them.
+/// Both activations apply to x and read or write a second [m, n] matrix of c's dtype.
 template <class What>
 void set_epilogue(GemmProblem& p, GemmEpilogue const& then, What const& what) {
   p.bias = then.bias.empty() ? nullptr : then.bias.data();
@@ -83,7 +83,7 @@ GemmProblem make_problem(Gemm const& how, TensorView c, ConstTensorView a, Const
   return p;
 }
 
-/// The process's products take turns: each uses all threads, and they share workspaces and
+/// Serializes the products of the process: each uses all threads, and they share workspaces and
 /// primitives.
 class HostProducts {
  public:
@@ -107,9 +107,7 @@ class HostProducts {
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
           GemmEpilogue const& then) {
   GemmProblem const p = make_problem(how, c, a, b, then);
-#ifdef TESSERA_HAVE_CUDA
   if (memory::on_cuda(q)) return detail::cublaslt_product(q, p);
-#endif
   GemmProblem const product = detail::without_activation(p);
   if (q.kind() == memory::QueueKind::inline_host) {
     HostProducts::of_process().run(product);

@@ -448,13 +448,6 @@ TEST_F(Contract, EveryPlanOwnsItsDescriptorsAndNothingElseStays) {
   EXPECT_EQ(fake().preferences, 0);
 }
 
-TEST(GeluEpilogue, PaysWhereOthersHaveSeenIt) {
-  EXPECT_TRUE(detail::gelu_epilogue_pays(9, 130100));
-  EXPECT_TRUE(detail::gelu_epilogue_pays(10, 120500));
-  EXPECT_FALSE(detail::gelu_epilogue_pays(9, 120400));
-  EXPECT_FALSE(detail::gelu_epilogue_pays(8, 130100));
-}
-
 }  // namespace
 }  // namespace tessera::kernels
 

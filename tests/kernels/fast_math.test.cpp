@@ -5,8 +5,6 @@
 #include <cmath>
 #include <limits>
 
-#include "detail/dropout.hpp"
-
 namespace tessera::kernels::detail {
 namespace {
 
@@ -40,38 +38,22 @@ TEST(FastMath, Logistic) {
   EXPECT_EQ(logistic(1e4f), 1.0f);
 }
 
-TEST(PhiloxBlocks, AreThoseOfTheScalarGenerator) {
-  Philox const random{0x0123456789ABCDEFull, 0xFEDCBA9876543210ull};
-  for (std::uint64_t first : {0ull, 5ull, 0xFFFFFFF9ull, 0x1FFFFFFFFull}) {
-    std::uint32_t bits[philox_capacity(4 * 37)];
-    philox_batch(random, first, 37, bits);
-    for (std::uint64_t b = 0; b < 37; ++b) {
-      Philox::Block const want = random(first + b);
-      for (std::uint64_t k = 0; k < 4; ++k)
-        ASSERT_EQ(bits[4 * b + k], want.v[k]) << "block " << first + b;
-    }
+/// Relative errors of PTX ISA's ex2.approx (2^-22), of the rounded argument and of rcp.approx.
+TEST(FastMath, TheDevicesLogisticIsCloseToTheFunction) {
+  for (float x = -80.0f; x < 80.0f; x += 0.37f) {
+    double const want = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));
+    EXPECT_NEAR(logistic_by_instructions(x), want, (4e-7 + 1e-7 * std::abs(x)) * want) << x;
   }
+  EXPECT_EQ(logistic_by_instructions(-1e4f), 0.0f);
+  EXPECT_EQ(logistic_by_instructions(1e4f), 1.0f);
+  EXPECT_TRUE(std::isnan(logistic_by_instructions(std::nanf(""))));
 }
 
-TEST(DropoutFactors, DoNotDependOnWhereARangeBegins) {
-  DropoutFactors const factors(Dropout{0.3f, 11, 5, 1000003});
-  for (std::uint64_t begin = 0; begin < 9; ++begin) {
-    for (int count : {1, 2, 3, 5, 64, 255, 256}) {
-      float out[256];
-      factors.fill(begin, count, out);
-      for (int i = 0; i < count; ++i) {
-        bool const dropped =
-            factors.random.uniform(1000003 + begin + static_cast<std::uint64_t>(i)) < 0.3f;
-        ASSERT_EQ(out[i], dropped ? 0.0f : factors.keep) << begin << " + " << i;
-      }
-    }
-  }
-}
-
-TEST(DropoutFactors, CertainDropIsZeroNotNan) {
-  float out[4];
-  DropoutFactors(Dropout{1.0f, 1, 1, 0}).fill(0, 4, out);
-  for (float f : out) EXPECT_EQ(f, 0.0f);
+TEST(FastMath, ResultsBelowTheSmallestNormalNumberAreFlushed) {
+  EXPECT_EQ(ex2_approx(-126.0f), std::numeric_limits<float>::min());
+  EXPECT_EQ(ex2_approx(-127.0f), 0.0f);
+  EXPECT_EQ(rcp_approx(3e38f), 0.0f);
+  EXPECT_EQ(rcp_approx(4.0f), 0.25f);
 }
 
 }  // namespace

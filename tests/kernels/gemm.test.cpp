@@ -8,53 +8,12 @@
 #include <tuple>
 #include <vector>
 
-#include "detail/gemm_routes.hpp"
 #include "gemm_case.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels {
 namespace {
-
-using detail::GemmProblem;
-using detail::GemmRoute;
-using detail::SgemmLibrary;
-
-template <class Run>
-void check(Case const& c, Run&& run) {
-  Matrix a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3);
-  Matrix const old(c.shape.m, c.shape.n, c.out, 4);
-  Matrix result = old;
-  run(result, a, b, bias);
-  // every element of small products, a spread of large ones
-  std::int64_t const stride =
-      std::max<std::int64_t>(1, c.shape.m * c.shape.n * c.shape.k / 4'000'000);
-  for (std::int64_t e = 0; e < c.shape.m * c.shape.n; e += stride) {
-    double const want = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
-    ASSERT_NEAR(result.get(e), want, tolerance(c, want))
-        << "element " << e << " of [" << c.shape.m << ", " << c.shape.k << "]" << (c.ta ? "^T" : "")
-        << " x [" << c.shape.k << ", " << c.shape.n << "]" << (c.tb ? "^T" : "")
-        << (c.accumulate ? " accumulated" : "") << (c.bias ? " with bias" : "") << ", "
-        << name_of(c.in) << " to " << name_of(c.out);
-  }
-}
-
-GemmProblem problem_of(Case const& c, Matrix& result, Matrix const& a, Matrix const& b,
-                       Matrix const& bias) {
-  return {c.shape.m,
-          c.shape.n,
-          c.shape.k,
-          c.ta,
-          c.tb,
-          c.accumulate,
-          c.alpha,
-          c.in,
-          c.out,
-          result.bytes.data(),
-          a.bytes.data(),
-          b.bytes.data(),
-          c.bias ? bias.bytes.data() : nullptr};
-}
 
 class GemmTest : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {
  protected:
@@ -72,34 +31,9 @@ TEST_P(GemmTest, EqualsTheDoubleReference) {
     });
 }
 
-TEST_P(GemmTest, EveryRouteAndLibraryOfThisMachineAgrees) {
-  auto const [in, out] = GetParam();
-  detail::GemmEngine engine;
-  std::vector<GemmRoute> routes{in == Dtype::fp32 ? GemmRoute::direct : GemmRoute::panels};
-  if (in == Dtype::bf16 && detail::has_native_bf16()) routes.push_back(GemmRoute::native);
-  for (auto library : {SgemmLibrary::onednn, SgemmLibrary::cblas}) {
-    if (!detail::has_library(library)) continue;
-    for (auto route : routes)
-      for_all({19, 70, 37}, in, out, [&](Case const& c) {
-        if (route == GemmRoute::native && c.bias && c.alpha != 1.0f) return;
-        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-          engine.run(problem_of(c, r, a, b, bias), route, library);
-        });
-        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
-          Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6),
-                 wide_r = with_gaps(r, r.columns + 1);
-          GemmProblem p = problem_of(c, wide_r, wide_a, wide_b, bias);
-          p.row_a = wide_a.columns, p.row_b = wide_b.columns, p.row_c = wide_r.columns;
-          engine.run(p, route, library);
-          EXPECT_TRUE(take_out_gaps(r, wide_r));
-        });
-      });
-  }
-}
-
-/// Shapes that need several blocks along each dimension of the panel route, with a short last
-/// block.
-TEST_P(GemmTest, ShapesBeyondOneBlock) {
+/// Shapes that need several panels along each dimension of the panel route, with a short last
+/// panel.
+TEST_P(GemmTest, ShapesBeyondOnePanel) {
   auto const [in, out] = GetParam();
   for (Shape shape :
        {Shape{2100, 33, 40}, Shape{9, 2051, 24}, Shape{6, 10, 2500}, Shape{2050, 1030, 1029}})
@@ -178,16 +112,7 @@ TEST_P(GemmTest, ActivationsAreTheKernelsAfterTheProduct) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmTest,
-                         ::testing::Values(std::tuple(Dtype::fp32, Dtype::fp32),
-                                           std::tuple(Dtype::bf16, Dtype::bf16),
-                                           std::tuple(Dtype::bf16, Dtype::fp32),
-                                           std::tuple(Dtype::fp16, Dtype::fp16),
-                                           std::tuple(Dtype::fp16, Dtype::fp32)),
-                         [](auto const& info) {
-                           return std::string(name_of(std::get<0>(info.param))) + "_to_" +
-                                  std::string(name_of(std::get<1>(info.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmTest, all_dtypes(), dtypes_name);
 
 TEST(Gemm, RunsOnAWorkerQueueInItsOrder) {
   auto q = memory::make_worker_queue("lane");

@@ -1,10 +1,15 @@
 #pragma once
 /// Operands, reference and tolerance for tests of matrix products.
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "tessera/core/random.hpp"
@@ -101,6 +106,38 @@ void for_all(Shape shape, Dtype in, Dtype out, F&& f) {
     for (float alpha : {1.0f, -0.375f})
       f(Case{shape, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, alpha, in,
              out});
+}
+
+/// Runs a product and compares it with the reference: every element of small products, a spread of
+/// large ones.
+template <class Run>
+void check(Case const& c, Run&& run) {
+  Matrix a = operand_a(c), b = operand_b(c), bias(1, c.shape.n, c.in, 3);
+  Matrix const old(c.shape.m, c.shape.n, c.out, 4);
+  Matrix result = old;
+  run(result, a, b, bias);
+  std::int64_t const stride =
+      std::max<std::int64_t>(1, c.shape.m * c.shape.n * c.shape.k / 4'000'000);
+  for (std::int64_t e = 0; e < c.shape.m * c.shape.n; e += stride) {
+    double const want = expected(c, a, b, bias, old, e / c.shape.n, e % c.shape.n);
+    ASSERT_NEAR(result.get(e), want, tolerance(c, want))
+        << "element " << e << " of [" << c.shape.m << ", " << c.shape.k << "]" << (c.ta ? "^T" : "")
+        << " x [" << c.shape.k << ", " << c.shape.n << "]" << (c.tb ? "^T" : "")
+        << (c.accumulate ? " accumulated" : "") << (c.bias ? " with bias" : "") << ", "
+        << name_of(c.in) << " to " << name_of(c.out);
+  }
+}
+
+/// The dtypes of a, b and of c.
+inline auto all_dtypes() {
+  return ::testing::Values(
+      std::tuple(Dtype::fp32, Dtype::fp32), std::tuple(Dtype::bf16, Dtype::bf16),
+      std::tuple(Dtype::bf16, Dtype::fp32), std::tuple(Dtype::fp16, Dtype::fp16),
+      std::tuple(Dtype::fp16, Dtype::fp32));
+}
+inline std::string dtypes_name(::testing::TestParamInfo<std::tuple<Dtype, Dtype>> const& info) {
+  return std::string(name_of(std::get<0>(info.param))) + "_to_" +
+         std::string(name_of(std::get<1>(info.param)));
 }
 
 }  // namespace tessera::kernels

@@ -317,6 +317,15 @@ TEST(LayerNormTeams, ServeWhatDividesIntoSixteenBytes) {
   EXPECT_EQ(threads_of(7), 0);
 }
 
+TEST(LayerNormTeams, KeepOnlyAlignedRowsInRegisters) {
+  alignas(16) static std::byte memory[64];
+  auto const* const aligned = reinterpret_cast<float const*>(memory);
+  EXPECT_TRUE((detail::fits_registers<float>(768, aligned, aligned)));
+  EXPECT_FALSE((detail::fits_registers<float>(768, aligned, aligned + 1)));
+  EXPECT_FALSE((detail::fits_registers<float>(767, aligned)));
+  EXPECT_FALSE((detail::fits_registers<float>(2052, aligned))) << "more than 512 packs";
+}
+
 TEST(LayerNormReference, AgreesWithFiniteDifferences) {
   Case::Data d(Dtype::fp32, 3, 11);
   Reals const in = d.in.values(), gamma = d.gamma.values(), beta = d.beta.values(),

@@ -1,7 +1,8 @@
 #pragma once
-/// The backward pass of attention_device.hpp. Scores are computed again, once for dk and dv and
-/// once for dq, so that every gradient is summed by one team: seven products where five would do,
-/// for results that repeat bit for bit without a workspace of T x heads rows.
+/// The device's traversal of the backward pass of attention; the host's is attention_backward.cpp.
+/// Scores are recomputed twice, once for dk and dv and once for dq, so that one team sums each
+/// gradient: seven products where five would do, for results that repeat bit for bit without a
+/// workspace of T x heads rows.
 ///   P = exp(scale q.k - lse);  dP = dout.v;  dS = P (dP f - delta);  delta = dout.out
 ///   dv_s = sum_t P f dout_t;   dk_s = sum_t dS scale q_t;            dq_t = scale sum_s dS k_s
 
@@ -33,7 +34,7 @@ struct FlashDelta {
   }
 };
 
-/// What one micro tile of a pair of tiles gets: P f and dS.
+/// P f and dS of a tile of queries against a tile of keys, one micro tile per thread.
 template <int Width, int Threads>
 struct FlashPair {
   using Tiles = FlashTiles<Width>;
@@ -43,7 +44,7 @@ struct FlashPair {
   FlashBackwardInput from;
 
   /// Queries from t0 against keys from s0 of one head.
-  struct Place {
+  struct TilePair {
     std::int64_t head, t0, s0;
     int thread;
   };
@@ -54,7 +55,7 @@ struct FlashPair {
 
   /// visit(row, column, P f, dS) for the elements of this thread.
   template <class Visit>
-  TESSERA_FUNCTION void operator()(Place const& at, Operands const& tiles,
+  TESSERA_FUNCTION void operator()(TilePair const& at, Operands const& tiles,
                                    Visit const& visit) const {
     std::int64_t const head = at.head, t0 = at.t0, s0 = at.s0;
     int const thread = at.thread;
@@ -90,7 +91,7 @@ struct FlashPair {
   }
 };
 
-/// Where a pair's values go in scratch: [query, key], or turned round.
+/// Stores a pair's values in scratch as [query, key], or transposed.
 template <int N>
 struct StorePair {
   float* ds;
@@ -107,7 +108,7 @@ struct StorePairTransposed {
   }
 };
 
-/// Writes a result that is dealt in micro tiles of 2 (or 1) x 8.
+/// Writes a result that threads hold in micro tiles of TR x 8.
 template <class Split, int TR>
 TESSERA_FUNCTION void write_sums(FlashRows const& to, HeadPart const& at, int thread,
                                  float const (&sum)[Split::each][TR][8], float factor) {
@@ -187,7 +188,7 @@ struct FlashKeyBackward {
     return pair.from.in.shape.batch * pair.from.in.shape.kv_heads * tiles;
   }
 
-  /// The first keys are seen by the most queries and come first.
+  /// Tiles of the first keys, which the most queries see, run first.
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
     FlashInput const& in = pair.from.in;

@@ -1,5 +1,5 @@
 #pragma once
-/// What the forward and the backward pass of the host's attention share: rows of heads in memory,
+/// The parts that the host's forward and backward attention share: rows of heads in memory and
 /// their fp32 tiles.
 
 #include <algorithm>
@@ -11,14 +11,20 @@
 namespace tessera::kernels::detail {
 
 inline constexpr int key_tile = 64;
-/// Heads are padded with zeros to whole vectors of any instruction set.
+/// Heads are padded with zeros to full vectors of any instruction set.
 constexpr int padded_head(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
-/// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the rest of
-/// `count` rows and for the padding.
+/// `count` rows of one head from position `first`.
+struct HeadRange {
+  std::int64_t b, first;
+  int h, count;
+};
+/// tile[i, :] = factor * row(b, first + i, h) for rows inside the sequence, 0 for the other rows
+/// and for the padding.
 template <class T>
-inline void pack_rows(float* tile, int width, HeadRows<T> const& rows, std::int64_t b,
-                      std::int64_t first, int h, int count, float factor = 1.0f) {
+inline void pack_rows(float* tile, int width, HeadRows<T> const& rows, HeadRange const& range,
+                      float factor = 1.0f) {
+  auto const [b, first, h, count] = range;
   int const inside = static_cast<int>(std::clamp<std::int64_t>(rows.sequence - first, 0, count));
   for (int i = 0; i < inside; ++i) {
     T const* const from = rows.row(b, first + i, h);
@@ -36,18 +42,17 @@ inline void unpack_row(T* out, float const* row, int head_dim, float factor) {
   for (int c = 0; c < head_dim; ++c) store(out[c], row[c] * factor);
 }
 
-/// The run of keys that a block of tile_rows queries from position t sees in the key tile from
-/// position s.
+/// The keys that tile_rows queries from position t see in the key tile from position s.
 struct KeySpan {
-  int keys;    ///< that any row of the block sees; <= 0: none
-  int padded;  ///< to whole vectors
+  int keys;    ///< that any of the rows sees; <= 0: none
+  int padded;  ///< to full vectors
 };
 inline KeySpan span_of(std::int64_t t, std::int64_t s, std::int64_t sequence) {
   std::int64_t const last = std::min(t + tile_rows, sequence) - 1;
   int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, last - s + 1));
   return {keys, (keys + tile_lanes - 1) / tile_lanes * tile_lanes};
 }
-/// Keys that row r of the block sees, at least one in a block that sees any.
+/// The keys that row r sees; at least one when any row sees one.
 inline int keys_of_row(KeySpan const& span, std::int64_t t, int r, std::int64_t s) {
   return static_cast<int>(std::min<std::int64_t>(span.keys, t + r - s + 1));
 }

@@ -3,6 +3,7 @@
 /// library would not be).
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -35,16 +36,40 @@ TESSERA_FUNCTION inline float fast_exp(float x) {
   return !(x <= 88.72f) ? x * std::numeric_limits<float>::infinity() : in_range;
 }
 
-/// 1 / (1 + e^-x), the logistic function. A device computes 2^(-x log2 e) and the reciprocal with
-/// an instruction each (PTX ISA, "ex2" and "rcp": relative errors of 2^-22 and 2^-23, results below
-/// the smallest normal number are 0): with the polynomial and the rounded division GELU on 16-bit
+/// PTX ISA, "ex2.approx.ftz.f32": 2^x with a relative error of 2^-22; results below the smallest
+/// normal number are 0. On a host: the exact function with the same flush to zero.
+TESSERA_FUNCTION inline float ex2_approx(float x) {
+#if defined(__CUDA_ARCH__)
+  float out;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  float const out = std::exp2(x);
+  return out < std::numeric_limits<float>::min() ? 0.0f : out;
+#endif
+}
+/// PTX ISA, "rcp.approx.ftz.f32": 1/x with a relative error of 2^-23. On a host as ex2_approx().
+TESSERA_FUNCTION inline float rcp_approx(float x) {
+#if defined(__CUDA_ARCH__)
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+  return out;
+#else
+  float const out = 1.0f / x;
+  return out < std::numeric_limits<float>::min() ? 0.0f : out;
+#endif
+}
+
+/// The device's logistic function: with the polynomial and the rounded division GELU on 16-bit
 /// numbers would take twice as long as its memory traffic.
+TESSERA_FUNCTION inline float logistic_by_instructions(float x) {
+  return rcp_approx(1.0f + ex2_approx(x * -1.44269504f));
+}
+
+/// 1 / (1 + e^-x), the logistic function.
 TESSERA_FUNCTION inline float logistic(float x) {
 #if defined(__CUDA_ARCH__)
-  float e, out;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(x * -1.44269504f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(1.0f + e));
-  return out;
+  return logistic_by_instructions(x);
 #else
   return 1.0f / (1.0f + fast_exp(-x));
 #endif

@@ -1,6 +1,8 @@
 // cuBLASLt, by the "cuBLAS" manual, section 3 "Using the cuBLASLt API".
 #include "detail/gemm_cublaslt.hpp"
 
+#include "tessera/core/error.hpp"
+
 #ifdef TESSERA_HAVE_CUDA
 #include <algorithm>
 #include <array>
@@ -11,7 +13,6 @@
 
 #include "detail/cublaslt_library.hpp"
 #include "detail/gemm_epilogue.hpp"
-#include "tessera/core/error.hpp"
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
@@ -61,14 +62,6 @@ cudaDataType_t type_of(Dtype dtype) {
     default:
       return CUDA_R_32F;
   }
-}
-
-/// Largest power of two up to 256 that divides the address: an algorithm may need aligned operands.
-std::uint32_t alignment_of(void const* data) {
-  auto const address = reinterpret_cast<std::uintptr_t>(data);
-  return address == 0
-             ? 256u
-             : static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
 }
 
 template <class Handle>
@@ -203,33 +196,16 @@ Plan make_plan(cublasLtHandle_t handle, GemmProblem const& p) {
   return plan;
 }
 
-/// By itself only into 16 bits: how exact cuBLASLt's tanh is is not documented, and fp32 is for
-/// those who want all bits.
-bool gelu_belongs_to(GemmProblem const& p) {
-  switch (device_settings().gelu) {
-    case DeviceGelu::fused:
-      return true;
-    case DeviceGelu::separate:
-      return false;
-    case DeviceGelu::automatic:
-      break;
-  }
-  static bool const pays =
-      memory::Runtime::device() >= 0 &&
-      gelu_epilogue_pays(memory::describe_device(memory::Runtime::device()).major,
-                         lt().cublasLtGetVersion());
-  return pays && p.out != Dtype::fp32;
-}
-
-/// What cuBLASLt is not asked to do in one: an empty sum; a bias in another dtype than the result's
-/// and an input of GELU whose leading dimension is no multiple of 8 elements, by the comments of
-/// cublasLt.h; for the same reason one that does not begin on 16 bytes; and DGELU with a bias,
-/// which has no epilogue.
-bool may_be_one_call(GemmProblem const& p) {
-  if (p.k == 0 || (p.bias && p.in != p.out)) return false;
-  if (p.activation == GemmActivation::none) return true;
-  return gelu_belongs_to(p) && p.in == p.out && p.n % 8 == 0 && alignment_of(p.gelu_input) >= 16 &&
-         !(p.bias && p.activation == GemmActivation::gelu_slope);
+/// Where gelu_new is computed on this device for p.
+GeluKernel gelu_kernel_of(GemmProblem const& p) {
+  auto const wanted = device_settings().gelu;
+  if (wanted != DeviceGelu::automatic) return choose_gelu(wanted, p.out, GeluKernel::separate);
+  static GeluKernel const faster =
+      memory::Runtime::device() < 0
+          ? GeluKernel::separate
+          : faster_gelu(memory::describe_device(memory::Runtime::device()).major,
+                        lt().cublasLtGetVersion());
+  return choose_gelu(wanted, p.out, faster);
 }
 
 /// What the choice of an algorithm depends on.
@@ -314,7 +290,7 @@ class Products {
 void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   if (p.m == 0 || p.n == 0) return;
   auto& products = Products::of_process();
-  if (may_be_one_call(p) && products.run(p, q.native_stream())) return;
+  if (fits_one_call(p, gelu_kernel_of(p)) && products.run(p, q.native_stream())) return;
   if (p.activation != GemmActivation::none) {
     cublaslt_product(q, without_activation(p));
     return apply_activation(q, p);
@@ -329,14 +305,17 @@ void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   cublaslt_product(q, rest);
 }
 
-bool gelu_epilogue_pays(int capability_major, std::size_t library_version) {
-  return capability_major >= 9 && library_version >= 120500;
-}
-
 std::string cublaslt_description() {
   auto const version = lt().cublasLtGetVersion();
   return concat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
+}  // namespace tessera::kernels::detail
+#else
+
+namespace tessera::kernels::detail {
+void cublaslt_product(memory::Queue&, GemmProblem const&) {
+  throw InternalError("a matrix product on a CUDA stream in a build without CUDA");
+}
 }  // namespace tessera::kernels::detail
 #endif

@@ -34,4 +34,36 @@ void begin_with_bias(memory::Queue& q, GemmProblem const& p) {
   });
 }
 
+GeluKernel faster_gelu(int capability_major, std::size_t cublaslt_version) {
+  return capability_major >= 9 && cublaslt_version >= 120500 ? GeluKernel::epilogue
+                                                             : GeluKernel::separate;
+}
+
+GeluKernel choose_gelu(DeviceGelu wanted, Dtype out, GeluKernel faster) {
+  switch (wanted) {
+    case DeviceGelu::fused:
+      return GeluKernel::epilogue;
+    case DeviceGelu::separate:
+      return GeluKernel::separate;
+    case DeviceGelu::automatic:
+      break;
+  }
+  return out != Dtype::fp32 ? faster : GeluKernel::separate;
+}
+
+std::uint32_t alignment_of(void const* data) {
+  auto const address = reinterpret_cast<std::uintptr_t>(data);
+  return address == 0
+             ? 256u
+             : static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address & (~address + 1)));
+}
+
+bool fits_one_call(GemmProblem const& p, GeluKernel gelu) {
+  if (p.k == 0 || (p.bias && p.in != p.out)) return false;
+  if (p.activation == GemmActivation::none) return true;
+  return gelu == GeluKernel::epilogue && p.in == p.out && p.n % 8 == 0 &&
+         alignment_of(p.gelu_input) >= 16 &&
+         !(p.bias && p.activation == GemmActivation::gelu_slope);
+}
+
 }  // namespace tessera::kernels::detail

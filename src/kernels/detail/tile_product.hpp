@@ -1,10 +1,10 @@
 #pragma once
-/// Products of small fp32 tiles in the nearest caches, for the host's attention: c[m, n] (+)= a[m,
-/// k] b[k, n].
+/// Products of small fp32 tiles in the L1 and L2 caches, for the host's attention:
+///   c[m, n] (+)= a[m, k] b[k, n]
 ///
-/// A block of tile_rows x 2 vectors of c stays in registers while k runs; each step loads two
-/// vectors of b and one number of a per row. On AVX-512 that is 16 multiply-adds for 10 loads, so
-/// the multipliers are the limit.
+/// A micro-tile of tile_rows x 2 vectors of c stays in registers while k runs. Each step loads two
+/// vectors of b and one number of a per row: on AVX-512 16 multiply-adds for 10 loads, so the
+/// multipliers are the limit.
 
 #include <cstdint>
 #include <cstring>
@@ -39,17 +39,28 @@ struct TileView {
   std::int64_t stride;
 };
 
+struct MutableTile {
+  float* data;
+  std::int64_t stride;
+};
+/// Columns of c, and the depth of the sum.
+struct TileExtent {
+  int n, k;
+};
+
 enum class Operand { plain, transposed };
+enum class ProductMode { overwrite, add };
 
 template <Operand A, int Vectors>
-inline void multiply_micro_tile(float* c, std::int64_t c_stride, TileView a, TileView b,
-                                int k_count, bool accumulate) {
+inline void multiply_micro_tile(MutableTile c, TileView a, TileView b, int k_count,
+                                ProductMode mode) {
   TileVector sum[tile_rows][Vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < tile_rows; ++i) {
 #pragma GCC unroll 2
     for (int v = 0; v < Vectors; ++v)
-      sum[i][v] = accumulate ? load_vector(c + i * c_stride + v * tile_lanes) : TileVector{};
+      sum[i][v] = mode == ProductMode::add ? load_vector(c.data + i * c.stride + v * tile_lanes)
+                                           : TileVector{};
   }
   for (int k = 0; k < k_count; ++k) {
     TileVector right[Vectors];
@@ -66,19 +77,20 @@ inline void multiply_micro_tile(float* c, std::int64_t c_stride, TileView a, Til
 #pragma GCC unroll 8
   for (int i = 0; i < tile_rows; ++i) {
 #pragma GCC unroll 2
-    for (int v = 0; v < Vectors; ++v) store_vector(c + i * c_stride + v * tile_lanes, sum[i][v]);
+    for (int v = 0; v < Vectors; ++v)
+      store_vector(c.data + i * c.stride + v * tile_lanes, sum[i][v]);
   }
 }
 
-/// tile_rows rows of c, n columns (a multiple of tile_lanes).
+/// tile_rows rows of c and extent.n columns, a multiple of tile_lanes.
 template <Operand A>
-inline void multiply_rows(float* c, std::int64_t c_stride, TileView a, TileView b, int n,
-                          int k_count, bool accumulate) {
+inline void multiply_rows(MutableTile c, TileView a, TileView b, TileExtent extent,
+                          ProductMode mode) {
   int j = 0;
-  for (; j + 2 * tile_lanes <= n; j += 2 * tile_lanes)
-    multiply_micro_tile<A, 2>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
-  if (j < n)
-    multiply_micro_tile<A, 1>(c + j, c_stride, a, {b.data + j, b.stride}, k_count, accumulate);
+  for (; j + 2 * tile_lanes <= extent.n; j += 2 * tile_lanes)
+    multiply_micro_tile<A, 2>({c.data + j, c.stride}, a, {b.data + j, b.stride}, extent.k, mode);
+  if (j < extent.n)
+    multiply_micro_tile<A, 1>({c.data + j, c.stride}, a, {b.data + j, b.stride}, extent.k, mode);
 }
 
 /// Exchanges the off-diagonal squares of side S in every 2S x 2S square of rows a (upper) and b
@@ -103,13 +115,13 @@ inline void exchange_all(TileVector (&row)[tile_lanes]) {
 }
 
 /// out[c, r] = in[r, c] for rows x columns, both multiples of tile_lanes.
-inline void transpose_tile(float* out, std::int64_t out_stride, float const* in,
-                           std::int64_t in_stride, int rows, int columns) {
+inline void transpose_tile(float* out, std::int64_t out_stride, TileView in, int rows,
+                           int columns) {
   for (int r = 0; r < rows; r += tile_lanes) {
     for (int c = 0; c < columns; c += tile_lanes) {
       TileVector row[tile_lanes];
 #pragma GCC unroll 16
-      for (int i = 0; i < tile_lanes; ++i) row[i] = load_vector(in + (r + i) * in_stride + c);
+      for (int i = 0; i < tile_lanes; ++i) row[i] = load_vector(in.data + (r + i) * in.stride + c);
       exchange_all<tile_lanes / 2>(row);
 #pragma GCC unroll 16
       for (int i = 0; i < tile_lanes; ++i) store_vector(out + (c + i) * out_stride + r, row[i]);

@@ -1,0 +1,31 @@
+#include "detail/attention_launch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::kernels::detail {
+namespace {
+
+TEST(ChooseAttention, TakesCudnnWhereItComputesTheCall) {
+  EXPECT_EQ(choose_attention(DeviceAttention::automatic, ""), AttentionLibrary::cudnn);
+  EXPECT_EQ(choose_attention(DeviceAttention::automatic, "fp32"), AttentionLibrary::portable);
+  EXPECT_EQ(choose_attention(DeviceAttention::cudnn, ""), AttentionLibrary::cudnn);
+  EXPECT_EQ(choose_attention(DeviceAttention::portable, ""), AttentionLibrary::portable);
+  EXPECT_EQ(choose_attention(DeviceAttention::portable, "fp32"), AttentionLibrary::portable);
+}
+
+TEST(ChooseAttention, NamesTheReasonWhenCudnnWasAskedForAndCannot) {
+  try {
+    choose_attention(DeviceAttention::cudnn, "heads of 60 elements");
+    FAIL() << "cuDNN was chosen";
+  } catch (ConfigError const& error) {
+    EXPECT_NE(std::string(error.what()).find("heads of 60 elements"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("--device_attention auto"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::detail

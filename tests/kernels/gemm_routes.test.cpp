@@ -1,0 +1,83 @@
+#include "detail/gemm_routes.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gemm_case.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::GemmProblem;
+using detail::GemmRoute;
+using detail::SgemmLibrary;
+
+GemmProblem problem_of(Case const& c, Matrix& result, Matrix const& a, Matrix const& b,
+                       Matrix const& bias) {
+  return {c.shape.m,
+          c.shape.n,
+          c.shape.k,
+          c.ta,
+          c.tb,
+          c.accumulate,
+          c.alpha,
+          c.in,
+          c.out,
+          result.bytes.data(),
+          a.bytes.data(),
+          b.bytes.data(),
+          c.bias ? bias.bytes.data() : nullptr};
+}
+
+class GemmRoutes : public ::testing::TestWithParam<std::tuple<Dtype, Dtype>> {};
+
+TEST_P(GemmRoutes, EveryRouteAndLibraryOfThisMachineAgrees) {
+  auto const [in, out] = GetParam();
+  detail::GemmEngine engine;
+  std::vector<GemmRoute> routes{in == Dtype::fp32 ? GemmRoute::direct : GemmRoute::panels};
+  if (in == Dtype::bf16 && detail::has_native_bf16()) routes.push_back(GemmRoute::native);
+  for (auto library : {SgemmLibrary::onednn, SgemmLibrary::cblas}) {
+    if (!detail::has_library(library)) continue;
+    for (auto route : routes)
+      for_all({19, 70, 37}, in, out, [&](Case const& c) {
+        if (route == GemmRoute::native && c.bias && c.alpha != 1.0f) return;
+        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+          engine.run(problem_of(c, r, a, b, bias), route, library);
+        });
+        check(c, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+          Matrix wide_a = with_gaps(a, a.columns + 3), wide_b = with_gaps(b, b.columns + 6),
+                 wide_r = with_gaps(r, r.columns + 1);
+          GemmProblem p = problem_of(c, wide_r, wide_a, wide_b, bias);
+          p.row_a = wide_a.columns, p.row_b = wide_b.columns, p.row_c = wide_r.columns;
+          engine.run(p, route, library);
+          EXPECT_TRUE(take_out_gaps(r, wide_r));
+        });
+      });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllDtypes, GemmRoutes, all_dtypes(), dtypes_name);
+
+TEST(ChooseRoute, DependsOnTheDtypeAndTheProcessorOnly) {
+  GemmProblem p;
+  p.m = p.n = p.k = 64;
+  EXPECT_EQ(detail::choose_route(p), GemmRoute::direct);
+  p.in = p.out = Dtype::fp16;
+  EXPECT_EQ(detail::choose_route(p), GemmRoute::panels) << "no library multiplies fp16";
+  p.in = p.out = Dtype::bf16;
+  GemmRoute const bf16 = detail::choose_route(p);
+  EXPECT_NE(bf16, GemmRoute::direct);
+  EXPECT_TRUE(bf16 == GemmRoute::panels || detail::has_native_bf16());
+  EXPECT_EQ(detail::choose_route(p), bf16) << "asked again";
+}
+
+TEST(ChooseLibrary, IsOneOfThisBuild) {
+  for (int threads : {1, 2, 64})
+    EXPECT_TRUE(detail::has_library(detail::choose_library(threads))) << threads << " threads";
+}
+
+}  // namespace
+}  // namespace tessera::kernels
