@@ -14,9 +14,8 @@ using detail::load;
 using detail::store;
 using detail::with_type;
 
-/// One pass for maximum and sum of exponentials together (Milakov & Gimelshein, arXiv 1805.02867),
-/// one for the gradient, while the row is in the second-level cache. Traffic 4 B read and 4 B
-/// written per logit (fp32).
+/// Host traversal (device: detail/cross_entropy_device.hpp). One pass for maximum and sum of
+/// exponentials together (online softmax), one for the gradient, while the row is in the L2 cache.
 template <class Out, class In>
 struct CrossEntropy {
   float* losses;
@@ -34,36 +33,37 @@ struct CrossEntropy {
     In const* const x = logits + row * stride;
     float const x_target =
         load(x[target]);  // before dlogits, which may be the same memory, is written
-    float largest = -std::numeric_limits<float>::infinity(), sum = 0.0f;
-    for_chunks(team, columns, [&](std::int64_t c, int n) { add_chunk(x + c, n, largest, sum); });
-    float const most = team.max(largest);
-    // a lane without elements has sum 0 and no maximum
-    float const total = team.sum(sum > 0.0f ? sum * fast_exp(largest - most) : sum);
-    float const log_sum = most + Kokkos::log(total);
+    float running_max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
+    for_chunks(team, columns,
+               [&](std::int64_t c, int n) { add_chunk(x + c, n, running_max, sum); });
+    float const row_max = team.max(running_max);
+    // a thread without elements has sum 0 and no maximum
+    float const total = team.sum(sum > 0.0f ? sum * fast_exp(running_max - row_max) : sum);
+    float const log_sum = row_max + Kokkos::log(total);
     float const inverse = 1.0f / total, factor = gradient_scale;
     if (gradient != nullptr) {
       // (softmax - onehot) * scale without a comparison per element: the target is corrected
-      // afterwards, by the lane that wrote it
+      // afterwards, by the thread that wrote it
       for_chunks(team, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
         for (int i = 0; i < n; ++i)
-          store(gradient[c + i], fast_exp(load(x[c + i]) - most) * inverse * factor);
+          store(gradient[c + i], fast_exp(load(x[c + i]) - row_max) * inverse * factor);
         if (c <= target && target < c + n)
-          store(gradient[target], (fast_exp(x_target - most) * inverse - 1.0f) * factor);
+          store(gradient[target], (fast_exp(x_target - row_max) * inverse - 1.0f) * factor);
       });
     }
     if (team.rank() == 0) losses[row] = log_sum - x_target;
   }
 
-  KOKKOS_FUNCTION static void add_chunk(In const* x, int n, float& largest, float& sum) {
-    float most = largest;
-#pragma omp simd reduction(max : most)
-    for (int i = 0; i < n; ++i) most = load(x[i]) > most ? load(x[i]) : most;
+  KOKKOS_FUNCTION static void add_chunk(In const* x, int n, float& running_max, float& sum) {
+    float new_max = running_max;
+#pragma omp simd reduction(max : new_max)
+    for (int i = 0; i < n; ++i) new_max = load(x[i]) > new_max ? load(x[i]) : new_max;
     float part = 0.0f;
 #pragma omp simd reduction(+ : part)
-    for (int i = 0; i < n; ++i) part += fast_exp(load(x[i]) - most);
-    sum = sum * fast_exp(largest - most) + part;
-    largest = most;
+    for (int i = 0; i < n; ++i) part += fast_exp(load(x[i]) - new_max);
+    sum = sum * fast_exp(running_max - new_max) + part;
+    running_max = new_max;
   }
 
   template <class Team>

@@ -39,14 +39,14 @@ struct Embed {
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t position) const {
     T* const y = out + position * columns;
     T const* const token = wte + tokens[position] * columns;
-    T const* const place = wpe == nullptr ? nullptr : wpe + position % sequence * columns;
+    T const* const row = wpe == nullptr ? nullptr : wpe + position % sequence * columns;
     for_chunks(team, columns, [&](std::int64_t c, int n) {
       float factor[Team::chunk];
       factors_of(factors, position * columns + c, n, factor);
-      if (place != nullptr) {
+      if (row != nullptr) {
 #pragma omp simd
         for (int i = 0; i < n; ++i)
-          store(y[c + i], (load(token[c + i]) + load(place[c + i])) * factor[i]);
+          store(y[c + i], (load(token[c + i]) + load(row[c + i])) * factor[i]);
       } else {
 #pragma omp simd
         for (int i = 0; i < n; ++i) store(y[c + i], load(token[c + i]) * factor[i]);
@@ -55,9 +55,9 @@ struct Embed {
   }
 };
 
-/// On the host: the first position of a token sums the gradients of all its positions, in their
-/// order, in fp32; the other positions do nothing. Finding them costs positions^2 / 2 comparisons
-/// of integers, which is little next to the rows moved.
+/// Host traversal (device: detail/embedding_device.hpp). The first position of a token sums the
+/// gradients of all its positions, in order, in fp32; the other positions do nothing. Finding them
+/// costs positions^2 / 2 integer comparisons, little compared with the rows moved.
 template <class G, class T>
 struct EmbedTokensBackward {
   G* dwte;
@@ -130,7 +130,7 @@ struct EmbedPositionsBackward {
 
 bool is_stream(Queue const& q) { return q.kind() == memory::QueueKind::stream; }
 
-/// call(n) with the columns that a thread takes, as a compile-time constant.
+/// call(n) with the columns per thread as a compile-time constant.
 template <class T, class Call, class... Data>
 void with_pack(std::int64_t columns, Call const& call, Data const*... data) {
   constexpr int pack = detail::pack_of<T>;

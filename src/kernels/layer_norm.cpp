@@ -7,6 +7,7 @@
 #include "detail/convert.hpp"
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
+#include "detail/layer_norm_backward_device.hpp"
 #include "detail/layer_norm_device.hpp"
 
 namespace tessera::kernels {

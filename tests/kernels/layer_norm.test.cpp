@@ -2,6 +2,7 @@
 
 #include "detail/column_sums_device.hpp"
 #include "detail/element_types.hpp"
+#include "detail/layer_norm_backward_device.hpp"
 #include "detail/layer_norm_device.hpp"
 #include "fake_device.hpp"
 #include "fiber_thread_block.hpp"

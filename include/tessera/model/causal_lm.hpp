@@ -14,18 +14,18 @@
 
 namespace tessera::model {
 
-/// One micro-batch of rows that are all `sequence` tokens long; labels are the tokens themselves,
-/// shifted inside the model.
+/// One micro-batch of sequences of equal length. The labels are the tokens, shifted inside the
+/// model.
 struct Batch {
   std::int32_t const* tokens = nullptr;  ///< [rows, sequence]
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
-  /// Index of each row in the step's global batch (dropout masks depend on it, not on the rank).
-  /// Rows are consecutive.
+  /// Index of the first row in the step's global batch; rows are consecutive. Dropout masks depend
+  /// on it, not on the rank.
   std::int64_t first_global_row = 0;
 };
 
-/// What a pass needs besides the batch.
+/// Settings of a pass.
 struct PassSettings {
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;       ///< optimizer step, part of the dropout stream
@@ -36,12 +36,12 @@ struct PassSettings {
 };
 
 /// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1)
-/// predictions, known once the queue has come past it.
+/// predictions. Available once the queue has executed this point.
 class LossSum {
  public:
   LossSum(std::shared_ptr<double const> value, memory::Event known)
       : value_(std::move(value)), known_(std::move(known)) {}
-  /// Waits for the queue; rethrows what its work has thrown.
+  /// Waits for the queue and rethrows an exception of its work.
   double value() const;
 
  private:
@@ -60,9 +60,9 @@ class CausalLm {
   virtual std::int64_t vocabulary_size() const = 0;
   virtual std::int64_t max_positions() const = 0;
 
-  /// Forward and backward of one micro-batch: gradients go to @p params, weights come from it.
-  /// Adds work to @p compute and does not wait for it: a step's micro-batches can be given before
-  /// the first sum is asked for.
+  /// Forward and backward pass of one micro-batch, with weights and gradients from @p params.
+  /// Enqueues work on @p compute and does not wait for it: a step can enqueue all micro-batches
+  /// before it reads the first sum.
   virtual LossSum train(Batch const& batch, PassSettings const& settings,
                         memory::ParamProvider& params, memory::Queue& compute) = 0;
   /// Forward only, no dropout.

@@ -1,5 +1,6 @@
 #pragma once
-/// Sums of the columns of a matrix for teams of threads, in tiles of rows x columns.
+/// The device's traversal of column sums: teams of threads, tiles of rows x columns. The host's is
+/// column_sums.cpp.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,13 +11,13 @@
 
 namespace tessera::kernels::detail {
 
-/// Threads of a team: of a tile of the matrix, and of a strip of partial sums.
+/// Threads per team for a tile of the matrix, and for a strip of partial sums.
 inline constexpr int column_tile_threads = 256, column_parts_threads = 512;
 
-/// Rows of a block, by the shape alone, so that results do not depend on the device or on timing:
-/// about 1056 tiles of 32 x N columns (eight blocks on each of an H200's multiprocessors), of 32
-/// rows at least: then the partial sums, 4 bytes a column and block, are at most a sixteenth of
-/// 16-bit elements.
+/// Rows per chunk, a function of the shape, so that results do not depend on the device or on
+/// timing: about 1056 tiles of 32 x N columns (eight per multiprocessor of an H200) of at least 32
+/// rows. The partial sums, 4 bytes per column and chunk, are then at most a sixteenth of 16-bit
+/// elements.
 template <int N>
 std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t tiles = 1056, step = 32, width = warp_size * N;
@@ -24,12 +25,12 @@ std::int64_t rows_of_column_tile(std::int64_t rows, std::int64_t columns) {
   return std::max<std::int64_t>(1, (rows * strips / tiles + step - 1) / step) * step;
 }
 
-/// One at least, which gives the sum of no rows.
-TESSERA_FUNCTION inline std::int64_t row_chunks(std::int64_t rows, std::int64_t block) {
-  return rows > block ? (rows + block - 1) / block : 1;
+/// At least one chunk, which gives the sum of no rows.
+TESSERA_FUNCTION inline std::int64_t row_chunks(std::int64_t rows, std::int64_t chunk) {
+  return rows > chunk ? (rows + chunk - 1) / chunk : 1;
 }
 
-/// Where the sums of a row block go: the columns before `split` to `first`, the others to `second`.
+/// Where the sums of a row chunk go: columns before `split` to `first`, the others to `second`.
 template <class Out>
 struct ColumnTarget {
   Out* first = nullptr;
@@ -43,28 +44,28 @@ struct ColumnTarget {
   }
 };
 
-/// A team takes a tile: 32 threads beside each other N columns each, groups of them every so many
-/// rows, four rows at a time in flight. Order of a column: a group's rows in fours, ((a + b) + (c +
-/// d)), then one by one; the groups one after the other.
+/// A team sums a tile. The 32 threads of a warp have N neighboring columns each; a warp sums every
+/// groups-th row, four rows in flight. Order of a column: a warp's rows in fours, ((a + b) + (c +
+/// d)), then one by one; then the warps in order.
 template <class Out, class In, int N, int Threads>
 struct ColumnTile {
   static constexpr int lanes = Threads < warp_size ? 1 : warp_size, groups = Threads / lanes,
                        width = lanes * N;
   static constexpr std::size_t scratch_floats = groups * width;
 
-  ColumnTarget<Out> to;  ///< row block b: from column b * columns on
+  ColumnTarget<Out> to;  ///< row chunk i: from column i * columns
   In const* in;
-  std::int64_t rows, columns, block;  ///< rows of a block
+  std::int64_t rows, columns, chunk;  ///< rows per chunk
 
   TESSERA_FUNCTION std::int64_t strips() const { return (columns + width - 1) / width; }
-  std::int64_t teams() const { return row_chunks(rows, block) * strips(); }
+  std::int64_t teams() const { return row_chunks(rows, chunk) * strips(); }
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t index) const {
-    std::int64_t const strip = index % strips(), row_block = index / strips();
+    std::int64_t const strip = index % strips(), row_chunk = index / strips();
     int const lane = team.rank() % lanes, group = team.rank() / lanes;
-    std::int64_t const column = strip * width + lane * N, first = row_block * block;
-    std::int64_t const last = first + block < rows ? first + block : rows;
+    std::int64_t const column = strip * width + lane * N, first = row_chunk * chunk;
+    std::int64_t const last = first + chunk < rows ? first + chunk : rows;
     float sums[N];
     TESSERA_UNROLL
     for (int i = 0; i < N; ++i) sums[i] = 0.0f;
@@ -76,7 +77,7 @@ struct ColumnTile {
       if (strip * width + c >= columns) break;
       float total = team.scratch()[c];
       for (int g = 1; g < groups; ++g) total += team.scratch()[g * width + c];
-      to.add(row_block * columns + strip * width + c, total);
+      to.add(row_chunk * columns + strip * width + c, total);
     }
   }
 

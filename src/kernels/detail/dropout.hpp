@@ -26,8 +26,8 @@ struct DropoutFactors {
   TESSERA_FUNCTION bool active() const { return p > 0.0f; }
 
   /// out[i] = factor of element begin + i of the tensor, for i in [0, count), count <= N. Equal to
-  /// testing random.uniform(first + begin + i) < p one by one: whole blocks of four numbers are
-  /// drawn, then shifted into place.
+  /// testing random.uniform(first + begin + i) < p one by one: it draws groups of four numbers and
+  /// shifts them.
   template <int N>
   TESSERA_FUNCTION void fill(std::uint64_t begin, int count, float (&out)[N]) const {
     std::uint32_t bits[philox_capacity(N)];
@@ -44,8 +44,8 @@ struct DropoutFactors {
     }
   }
 
-  /// As fill() for one element; like the next one without an index into an array, which a device
-  /// would keep in memory.
+  /// As fill() for one element. Like pack() without a variable array index, which device code would
+  /// keep in local memory.
   TESSERA_FUNCTION float one(std::uint64_t i) const {
     Philox::Block const four = random((first + i) >> 2);
     int const at = static_cast<int>((first + i) & 3);
@@ -89,7 +89,7 @@ struct DropoutFactors {
   std::uint32_t limit_of_bits;
 };
 
-/// Elements whose factors are drawn at a time.
+/// Elements whose factors are drawn per call.
 inline constexpr int dropout_chunk = 256;
 
 }  // namespace tessera::kernels::detail

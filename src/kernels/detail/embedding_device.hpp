@@ -1,6 +1,6 @@
 #pragma once
-/// Embeddings as a device computes them: a thread takes N neighboring columns (16 bytes where
-/// width and addresses allow it, else one).
+/// The device's traversal of embeddings: a thread processes N neighboring columns (16 bytes where
+/// width and addresses allow it, else one). The host's is embedding.cpp.
 
 #include <cstdint>
 
@@ -72,9 +72,10 @@ struct EmbedPack {
   }
 };
 
-/// Positions sorted by token are taken in slices of 32. A token whose positions lie in one slice is
-/// summed there. Of one that goes on, every slice leaves its part: of the token that the slice
-/// begins with in parts[slice][0], of the one that begins in it in parts[slice][1].
+/// Positions sorted by token are processed in slices of 32. A token whose positions are in one
+/// slice is summed there. For a token that spans slices, each slice writes a partial sum:
+/// parts[slice][0] for the token that continues from the previous slice, parts[slice][1] for the
+/// one that begins here.
 template <class G, class T>
 struct TokenSums {
   static constexpr std::int64_t slice = 32;
@@ -92,7 +93,7 @@ struct TokenSums {
   TESSERA_FUNCTION std::int64_t end_of(std::int64_t s) const {
     return (s + 1) * slice < positions ? (s + 1) * slice : positions;
   }
-  /// Whether the token at @p i, which opens a slice, has no positions before.
+  /// Whether the token at @p i, the first of a slice, has no earlier positions.
   TESSERA_FUNCTION bool begins_at(std::int64_t i) const {
     return i == 0 || token_at(i - 1) != token_at(i);
   }
@@ -133,7 +134,7 @@ struct SumTokensOfSlice {
       for (int r = 0; r < flight; ++r) {
         if (at + r >= end) continue;
         if (next[r] != token) {
-          leave(token, s, place.column, begins, true, sum);
+          write_part(token, s, place.column, begins, true, sum);
           token = next[r];
           begins = true;
           TESSERA_UNROLL
@@ -145,12 +146,12 @@ struct SumTokensOfSlice {
         for (int k = 0; k < N; ++k) sum[k] += row[r].get(k) * factor[k];
       }
     }
-    leave(token, s, place.column, begins, end == sums.positions || sums.token_at(end) != token,
-          sum);
+    write_part(token, s, place.column, begins, end == sums.positions || sums.token_at(end) != token,
+               sum);
   }
 
-  TESSERA_FUNCTION void leave(std::int32_t token, std::int64_t s, std::int64_t column, bool begins,
-                              bool ends, float (&sum)[N]) const {
+  TESSERA_FUNCTION void write_part(std::int32_t token, std::int64_t s, std::int64_t column,
+                                   bool begins, bool ends, float (&sum)[N]) const {
     if (begins && ends)
       sums.add(token, column, sum);
     else
@@ -158,8 +159,8 @@ struct SumTokensOfSlice {
   }
 };
 
-/// One pack of the token that begins in a slice and goes on: its parts in the order of the slices,
-/// eight of them in flight.
+/// One pack of a token that begins in a slice and continues: its partial sums in the order of the
+/// slices, eight of them in flight.
 template <class G, class T, int N>
 struct SumTokensAcrossSlices {
   static constexpr int flight = 8;
@@ -175,8 +176,8 @@ struct SumTokensAcrossSlices {
     if (sums.token_at(begin) == token && !sums.begins_at(begin)) return;
     float sum[N];
     read_floats(sum, sums.part(s, 1, place.column));
-    bool goes_on = true;
-    for (std::int64_t next = s + 1; goes_on && next < slices; next += flight) {
+    bool continues = true;
+    for (std::int64_t next = s + 1; continues && next < slices; next += flight) {
       bool has[flight];
       float part[flight][N];
       TESSERA_UNROLL
@@ -188,16 +189,16 @@ struct SumTokensAcrossSlices {
       }
       TESSERA_UNROLL
       for (int r = 0; r < flight; ++r) {
-        goes_on = goes_on && has[r];
+        continues = continues && has[r];
         TESSERA_UNROLL
-        for (int k = 0; k < N; ++k) sum[k] += goes_on ? part[r][k] : 0.0f;
+        for (int k = 0; k < N; ++k) sum[k] += continues ? part[r][k] : 0.0f;
       }
     }
     sums.add(token, place.column, sum);
   }
 };
 
-/// One pack of one place of the sequence: the batch's rows in their order, four of them in flight.
+/// One pack of one position of the sequence: the batch's rows in order, four of them in flight.
 template <class G, class T, int N>
 struct SumPositions {
   static constexpr int flight = 4;

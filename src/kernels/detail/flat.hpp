@@ -1,12 +1,11 @@
 #pragma once
 /// Element-wise kernels: out[i] = op(a[i], b[i]), with as many inputs as there are.
-///
-/// The host runs the loop that compilers vectorize. On a stream a warp takes a tile of neighboring
-/// packs, one a lane: a pack is 16 bytes of the widest operand, and each lane reads 64 bytes before
-/// it computes, so that enough of them are under way. Operands that do not share their packs'
-/// borders, and the tiles at both ends, go element by element, neighboring lanes at neighboring
-/// elements. An element's result is the same in all ways. An output may be an input, not overlap
-/// one.
+/// Two traversals over one operation. The host runs the loop that compilers vectorize. On a stream
+/// a warp processes a tile of neighboring packs, one per lane. A pack is 16 bytes of the widest
+/// operand; each lane reads 64 bytes before it computes, so that enough reads are in flight.
+/// Operands that do not share pack boundaries, and the tiles at both ends, are processed element by
+/// element. An element's result has the same bits in all cases. An output may be an input, but not
+/// overlap one partly.
 
 #include <algorithm>
 
@@ -17,14 +16,14 @@
 
 namespace tessera::kernels::detail {
 
-/// Op: float op(float...), or with op.draws() a factor of the dropout `op.factors` in front of the
-/// elements.
+/// Op: float op(float...). With Op::draws the first argument is the element's factor of
+/// `op.factors`.
 template <class Op, class Out, class A = void, class B = void>
 struct Flat {
   static constexpr int inputs = (std::is_void_v<A> ? 0 : 1) + (std::is_void_v<B> ? 0 : 1);
   static constexpr int pack =
       16 / std::max({element_bytes<Out>, element_bytes<A>, element_bytes<B>});
-  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, a lane
+  static constexpr int packs = inputs == 2 ? 2 : 4;  ///< of each operand, per lane
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
 
   Op op;
@@ -32,7 +31,7 @@ struct Flat {
   A const* a = nullptr;
   B const* b = nullptr;
 
-  /// The host's way.
+  /// The host's traversal.
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
     if constexpr (Op::draws) {
       float factor[dropout_chunk];
@@ -48,9 +47,9 @@ struct Flat {
     }
   }
 
-  /// A lane's packs of a whole tile; they begin at elements first + k * warp_size * pack, at
-  /// borders of every operand.
-  KOKKOS_FUNCTION void whole_packs(std::int64_t first) const {
+  /// A lane's packs of a full tile. They begin at elements first + k * warp_size * pack, at pack
+  /// boundaries of every operand.
+  KOKKOS_FUNCTION void full_packs(std::int64_t first) const {
     constexpr std::int64_t stride = std::int64_t{warp_size} * pack;
     Pack<A, pack> x[packs];
     Pack<B, pack> y[packs];
@@ -106,18 +105,18 @@ struct Flat {
   }
 };
 
-/// rule(thread): the device's way through a flat kernel.
+/// rule(thread): the device's traversal.
 template <class Rule>
 struct FlatOnDevice {
   Rule rule;
   std::int64_t numel;
-  int shift;     ///< elements that are missing from the first pack
-  bool aligned;  ///< all operands share their packs' borders
+  int shift;     ///< elements missing from the first pack
+  bool aligned;  ///< all operands share pack boundaries
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
     std::int64_t const begin = thread / warp_size * Rule::tile - shift, lane = thread % warp_size;
     if (aligned && begin >= 0 && begin + Rule::tile <= numel)
-      return rule.whole_packs(begin + lane * Rule::pack);
+      return rule.full_packs(begin + lane * Rule::pack);
     for (std::int64_t i = begin + lane; i < begin + Rule::tile && i < numel; i += warp_size)
       if (i >= 0) rule.one_element(i);
   }

@@ -16,17 +16,17 @@
 namespace tessera::kernels::detail {
 namespace {
 
-/// Largest blocks of the panel route: the fp32 copies of op(a) [rows, depth] and op(b) [depth,
-/// columns] of a thread stay in its second-level cache. An element is converted once per 512
+/// Largest panels of the panel route: the fp32 copies of op(a) [rows, depth] and op(b) [depth,
+/// columns] of a thread stay in its L2 cache. An element is converted once per 512
 /// operations or more.
 constexpr std::int64_t panel_rows = 256, panel_columns = 384, panel_depth = 768;
 
-struct Block {
+struct Range {
   std::int64_t begin, size;
 };
 
-/// Inside a parallel region both libraries use the calling thread alone, oneDNN by itself, CBLAS
-/// after set_library_threads(1).
+/// Inside a parallel region both libraries use only the calling thread: oneDNN always, CBLAS after
+/// set_library_threads(1).
 void sgemm(Sgemm const& s, SgemmLibrary library) {
 #ifdef TESSERA_HAVE_ONEDNN
   if (library == SgemmLibrary::onednn) return onednn_sgemm(s);
@@ -44,13 +44,13 @@ void set_library_threads([[maybe_unused]] SgemmLibrary library, [[maybe_unused]]
 
 /// Part @p i of @p parts nearly equal ones of @p range; their borders are multiples of @p unit, the
 /// end excepted.
-Block part_of(Block range, std::int64_t i, std::int64_t parts, std::int64_t unit) {
+Range part_of(Range range, std::int64_t i, std::int64_t parts, std::int64_t unit) {
   std::int64_t const units = (range.size + unit - 1) / unit;
   std::int64_t const begin = std::min(range.size, units * i / parts * unit),
                      end = std::min(range.size, units * (i + 1) / parts * unit);
   return {range.begin + begin, end - begin};
 }
-std::int64_t pieces(std::int64_t size, std::int64_t largest) {
+std::int64_t chunks_of(std::int64_t size, std::int64_t largest) {
   return (size + largest - 1) / largest;
 }
 
@@ -92,9 +92,9 @@ struct Panels {
   float *a, *b, *c;
 };
 
-/// The share of one thread in a product of 16-bit matrices T. Sums run in fp32, block of depth
-/// after block of depth: their order depends on k only. c is summed in place when it is fp32, else
-/// in a panel that is rounded once.
+/// The share of one thread in a product of 16-bit matrices T. Sums run in fp32, one chunk of depth
+/// after the other: their order depends on k only. c is summed in place when it is fp32, else in a
+/// panel that is rounded once.
 template <class T>
 struct PanelProduct {
   GemmProblem p;
@@ -112,13 +112,13 @@ struct PanelProduct {
   }
 
   void operator()(std::int64_t thread) const try {
-    Block const rows = part_of({0, p.m}, thread / grid.columns, grid.rows, unit);
-    Block const columns = part_of({0, p.n}, thread % grid.columns, grid.columns, unit);
+    Range const rows = part_of({0, p.m}, thread / grid.columns, grid.rows, unit);
+    Range const columns = part_of({0, p.n}, thread % grid.columns, grid.columns, unit);
     if (rows.size == 0 || columns.size == 0) return;
     float* const a = workspace + thread * per_thread;
     float* const b = a + panel_rows * panel_depth;
     Panels const panels{a, b, b + panel_columns * panel_depth};
-    std::int64_t const strips = pieces(columns.size, panel_columns);
+    std::int64_t const strips = chunks_of(columns.size, panel_columns);
     for (std::int64_t j = 0; j < strips; ++j)
       strip(panels, rows, part_of(columns, j, strips, unit));
   } catch (...) {
@@ -128,15 +128,15 @@ struct PanelProduct {
  private:
   static constexpr std::int64_t unit = 16;
 
-  void strip(Panels const& panels, Block rows, Block columns) const {
+  void strip(Panels const& panels, Range rows, Range columns) const {
     bool const in_place = p.out == Dtype::fp32;
-    std::int64_t const ld = in_place ? p.ldc() : columns.size, depths = pieces(p.k, panel_depth),
-                       heights = pieces(rows.size, panel_rows);
+    std::int64_t const ld = in_place ? p.ldc() : columns.size, depths = chunks_of(p.k, panel_depth),
+                       heights = chunks_of(rows.size, panel_rows);
     for (std::int64_t l = 0; l < depths; ++l) {
-      Block const depth = part_of({0, p.k}, l, depths, unit);
+      Range const depth = part_of({0, p.k}, l, depths, unit);
       to_panel(panels.b, p.b, p.transpose_b, p.ldb(), depth, columns);
       for (std::int64_t i = 0; i < heights; ++i) {
-        Block const height = part_of(rows, i, heights, unit);
+        Range const height = part_of(rows, i, heights, unit);
         to_panel(panels.a, p.a, p.transpose_a, p.lda(), height, depth);
         float* const sum = in_place ? static_cast<float*>(p.c) + height.begin * ld + columns.begin
                                     : panels.c + (height.begin - rows.begin) * columns.size;
@@ -158,8 +158,8 @@ struct PanelProduct {
   }
 
   /// The fp32 copy of rows x columns of op(x); it keeps x's own orientation.
-  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Block rows,
-                       Block columns) {
+  static void to_panel(float* panel, void const* x, bool transposed, std::int64_t ld, Range rows,
+                       Range columns) {
     if (transposed) std::swap(rows, columns);
     ToPanel<T> const rule{panel, static_cast<T const*>(x) + rows.begin * ld + columns.begin,
                           columns.size, ld};

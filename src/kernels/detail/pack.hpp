@@ -9,8 +9,8 @@
 #include "detail/convert.hpp"
 #include "tessera/core/error.hpp"
 
-/// A loop whose variables become registers of a device, for which all indices have to be known.
-/// Host compilers decide themselves.
+/// Unrolls a loop in device code, so that arrays it indexes become registers. Host compilers decide
+/// themselves.
 #if defined(__CUDA_ARCH__)
 #define TESSERA_UNROLL _Pragma("unroll")
 #else
@@ -19,16 +19,15 @@
 
 namespace tessera::kernels::detail {
 
-/// N elements of T as the 32-bit words that a register holds: what is read waits there as it is,
-/// not widened to fp32.
+/// N elements of T as 32-bit words, one per register; not widened to fp32 until they are used.
 template <class T, int N>
 struct Pack {
   static constexpr std::size_t bytes = N * sizeof(T);
   static_assert(bytes == 4 || bytes == 8 || bytes == 16);
   std::uint32_t word[bytes / 4];  ///< the lower half is the earlier element
 
-  /// Addresses are multiples of `bytes`. A device's compiler is given vector types and, because it
-  /// splits assignments of those, the instruction for the store.
+  /// Addresses are multiples of `bytes`. Device code uses vector types for the load and the PTX
+  /// instruction for the store, because the compiler splits vector assignments.
   TESSERA_FUNCTION void read(T const* from) {
 #if defined(__CUDA_ARCH__)
     if constexpr (bytes == 16) {
@@ -85,11 +84,11 @@ struct Pack {
   }
 
  private:
-  /// A device faults on other addresses. A host reads packs where it takes the device's way for a
-  /// test, which fails then too.
+  /// A device faults on other addresses. A host that runs the device's traversal for a test must
+  /// fail as well.
   static void expect_aligned(void const* address) {
     TESSERA_VALIDATE(reinterpret_cast<std::uintptr_t>(address) % bytes == 0, InternalError,
-                     "a pack of ", bytes, " bytes lies at ", address,
+                     "a pack of ", bytes, " bytes is at address ", address,
                      ", which is not a multiple of its size");
   }
 };
@@ -104,13 +103,13 @@ inline constexpr int element_bytes = sizeof(T);
 template <>
 inline constexpr int element_bytes<void> = 0;
 
-/// By how many elements @p data lies after a border of packs of @p pack elements.
+/// Elements between the last boundary of packs of @p pack elements and @p data.
 template <class T>
 TESSERA_FUNCTION int elements_past_boundary(T const* data, int pack) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) %
                           static_cast<std::uintptr_t>(pack));
 }
-/// Whether @p data lies @p shift elements after a border; true without an operand.
+/// Whether @p data is @p shift elements past a boundary; true without an operand.
 template <class T>
 TESSERA_FUNCTION bool shares_boundary(T const* data, int pack, int shift) {
   if constexpr (std::is_void_v<T>)

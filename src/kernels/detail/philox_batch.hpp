@@ -1,5 +1,6 @@
 #pragma once
-/// Many consecutive blocks of Philox4x32-10 at once; the numbers are those of core's Philox.
+/// Philox4x32-10 for many consecutive counters, in SIMD lanes; the numbers are those of core's
+/// Philox. Each counter gives four numbers.
 
 #include <cstdint>
 
@@ -17,9 +18,8 @@ namespace tessera::kernels::detail {
 #ifdef TESSERA_WIDE_PHILOX
 inline namespace wide_philox {
 
-/// One block per 64-bit lane. Only the low halves are the generator's state: the 32 x 32 -> 64 bit
-/// product reads nothing else, so what the shifts and exclusive ors leave above them does no harm.
-/// (Compilers take the slower 64 x 64 bit product.)
+/// One counter per 64-bit lane. The low halves are the generator's state; the 32 x 32 -> 64 bit
+/// product ignores the high halves. (Compilers would choose the slower 64 x 64 bit product.)
 #if defined(__AVX512F__)
 inline constexpr int philox_lanes = 8;
 using PhiloxLanes = std::uint64_t __attribute__((vector_size(64)));
@@ -104,7 +104,7 @@ TESSERA_FUNCTION inline void philox_group(Philox const& random, std::uint64_t fi
 
 #endif
 
-/// Room that @p numbers random numbers from any position need, whole groups being drawn.
+/// Array size for @p numbers random numbers from any position, rounded up to full groups.
 constexpr int philox_capacity(int numbers) {
   int const group = 4 * philox_group_size;
   return (numbers + 3 + group - 1) / group * group;

@@ -19,7 +19,7 @@ bool in_packs(std::int64_t columns, Data const*... data) {
   return columns % N == 0 && ((reinterpret_cast<std::uintptr_t>(data) % 16 == 0) && ...);
 }
 
-/// One element with the face of a Pack.
+/// One element with the interface of a Pack.
 template <class T>
 struct Single {
   T element;
@@ -33,7 +33,7 @@ struct Single {
 template <class T, int N>
 using RowPack = std::conditional_t<N == 1, Single<T>, Pack<T, N>>;
 
-/// N neighboring elements from fp32, in as many packs as that takes.
+/// Converts and writes N neighboring elements in packs of up to 16 bytes.
 template <int N, class T>
 TESSERA_FUNCTION void write_floats(T* to, float const (&value)[N]) {
   constexpr int each = N < pack_of<T> ? N : pack_of<T>;

@@ -1,7 +1,7 @@
 #pragma once
-/// Sums over the threads of a team, in an order that depends on the size of the team alone: a
-/// butterfly within each warp, then the warps one after the other. A team is anything with rank(),
-/// barrier() and exchange(); every thread learns the sums.
+/// Reductions over the threads of a team, in an order that depends only on the size of the team: a
+/// butterfly within each warp, then the warps in order. A team is any type with rank(), barrier()
+/// and exchange(). Every thread gets the result.
 
 #include "detail/row_packs.hpp"
 
@@ -11,7 +11,7 @@ namespace tessera::kernels::detail {
 template <int N, int Threads>
 inline constexpr int team_sum_floats = (Threads + warp_size - 1) / warp_size* N;
 
-/// @p scratch: team_sum_floats<N, Threads>, of this reduction alone until the team has met again.
+/// @p scratch: team_sum_floats<N, Threads>; no other use until the team's next barrier.
 template <int Threads, int N, class Team, class Combine>
 TESSERA_FUNCTION void combine_over_team(Team const& team, float* scratch, float (&value)[N],
                                         Combine const& combine) {

@@ -31,7 +31,7 @@ class Block {
   /// out [R, width] overwritten; the returned views stay in the arena.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
-  /// The saved activations alone, bit for bit those of forward(). @p scratch [R, width] is
+  /// Only the saved activations, bit for bit those of forward(). @p scratch [R, width] is
   /// overwritten.
   Saved recompute(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                   ConstTensorView in) const;

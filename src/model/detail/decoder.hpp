@@ -46,7 +46,7 @@ class Decoder final : public CausalLm {
                                        Queue& compute) override;
 
  private:
-  /// What forward keeps of a block for backward.
+  /// The activations of a block that the forward pass keeps for the backward pass.
   struct Kept {
     TensorView in;
     Block::Saved saved;  ///< empty under gradient checkpointing
@@ -57,7 +57,7 @@ class Decoder final : public CausalLm {
   int head_unit() const { return static_cast<int>(parts_.blocks.size()) + 1; }
   std::vector<int> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
-  /// What passes need where a queue's kernels look for their operands.
+  /// Buffers of a pass, in the memory space of a queue's kernels.
   struct PassBuffers {
     Arena arena;
     PinnedInputBuffers inputs;
@@ -80,7 +80,7 @@ class Decoder final : public CausalLm {
                           memory::ParamProvider& params) const;
 
   DecoderParts parts_;
-  std::optional<PassBuffers> on_host_, on_device_;  ///< made for the first queue of their kind
+  std::optional<PassBuffers> on_host_, on_device_;  ///< created for the first queue of their kind
   std::vector<Kept> kept_;
 };
 

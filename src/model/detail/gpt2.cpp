@@ -48,7 +48,7 @@ ConfigTree default_config() {
                                        {"vocab_size", 50257}});
 }
 
-/// What would change the function that is computed, and is not offered.
+/// Refuses fields that would change the computed function in unsupported ways.
 void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
   std::string const activation = fields.text("activation_function");
   TESSERA_VALIDATE(
@@ -56,7 +56,7 @@ void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
       "config.json: activation_function '", activation,
       "' is not supported for gpt2; supported are gelu_new and its other name gelu_pytorch_tanh");
   TESSERA_VALIDATE(!fields.flag("add_cross_attention"), ConfigError,
-                   "config.json: add_cross_attention is true; a language model on its own has no "
+                   "config.json: add_cross_attention is true; a language model has no "
                    "encoder to attend to, set it to false");
   auto const* const pruned = config.find("pruned_heads");
   TESSERA_VALIDATE(!pruned || pruned->size() == 0, ConfigError, "config.json: pruned_heads ",
@@ -66,10 +66,10 @@ void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
   fields.flag("reorder_and_upcast_attn");
 }
 
-/// Far above any model; below them no product of sizes overflows and no list of layers takes all
-/// memory.
-constexpr int most_layers = 100'000;
-constexpr double most_parameters = 1e15;
+/// Limits far above any model. Within them no product of sizes overflows and no list of layers
+/// exhausts memory.
+constexpr int max_layers = 100'000;
+constexpr double max_parameters = 1e15;
 
 /// In floating point: cannot overflow.
 double parameter_count(Gpt2Config const& c) {
@@ -101,11 +101,11 @@ Gpt2Config read(ConfigTree const& config) {
   TESSERA_VALIDATE(c.width % c.heads == 0, ConfigError, "config.json: n_embd ", c.width,
                    " is not a multiple of n_head ", c.heads,
                    "; every head needs n_embd / n_head columns");
-  TESSERA_VALIDATE(c.layers <= most_layers, ConfigError, "config.json: n_layer is ", c.layers,
-                   "; at most ", most_layers, " are built");
+  TESSERA_VALIDATE(c.layers <= max_layers, ConfigError, "config.json: n_layer is ", c.layers,
+                   "; at most ", max_layers, " are built");
   double const parameters = parameter_count(c);
-  TESSERA_VALIDATE(parameters <= most_parameters, ConfigError, "config.json describes ", parameters,
-                   " parameters; at most ", most_parameters, " are built");
+  TESSERA_VALIDATE(parameters <= max_parameters, ConfigError, "config.json describes ", parameters,
+                   " parameters; at most ", max_parameters, " are built");
   TESSERA_VALIDATE(c.epsilon > 0.0, ConfigError, "config.json: layer_norm_epsilon is ", c.epsilon,
                    "; it must be positive (usually 1e-5)");
   TESSERA_VALIDATE(c.initializer_range >= 0.0, ConfigError, "config.json: initializer_range is ",

@@ -16,7 +16,7 @@ double LossSum::value() const {
 namespace detail {
 namespace {
 
-/// Row by row the next token; nothing follows a row's last one.
+/// The next token of each row; -1 after a row's last token.
 void shift(Batch const& batch, std::int32_t* targets) {
   for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
     targets[i] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
@@ -62,7 +62,7 @@ std::int32_t* PinnedInputBuffers::reserve(Slot& slot, std::int64_t numel,
   auto const space = wanted_on == memory::MemorySpace::device ? memory::MemorySpace::pinned
                                                               : memory::MemorySpace::host;
   if (slot.buffer.bytes() < bytes)
-    slot.buffer = memory::Buffer("tokens on their way", memory::Purpose::data, bytes, space);
+    slot.buffer = memory::Buffer("staged tokens", memory::Purpose::data, bytes, space);
   return static_cast<std::int32_t*>(slot.buffer.data());
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-/// What crosses between the host and a queue's memory in a micro-batch: tokens in, the sum of the
-/// losses out. Neither makes the caller wait for the queue: on a device the tokens go through a
-/// ring of pinned buffers, and the sum arrives in one of its own.
+/// Host I/O staging of a micro-batch: tokens to the queue's memory, the sum of losses back. Neither
+/// makes the caller wait for the queue. On a device, tokens go through pinned input buffers and the
+/// sum is copied to a pinned buffer.
 
 #include <array>
 #include <chrono>
@@ -14,10 +14,10 @@
 
 namespace tessera::model::detail {
 
-/// Longest time the compute queue may take for what it has been given before it counts as stuck.
+/// Deadline for enqueued work; a compute queue that exceeds it counts as stuck.
 inline constexpr std::chrono::minutes queue_deadline{60};
 
-/// Token ids and targets, where kernels can read them.
+/// Token ids and targets in memory that kernels read.
 struct Inputs {
   TensorView tokens;   ///< [B, T] int32
   TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
@@ -29,25 +29,23 @@ enum class PassKind { forward, training };
 
 class PinnedInputBuffers {
  public:
-  /// Into memory of the pass's arena. The batch's tokens may change once this returns.
+  /// Copies a batch to the arena of the pass. The batch's tokens may change once this returns.
   Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind);
 
  private:
   struct Slot {
     memory::Buffer buffer;  ///< pinned for a device
-    memory::Event copied;   ///< before it the slot may not be written again
+    memory::Event copied;   ///< the slot may be written again after it
   };
   std::int32_t* reserve(Slot& slot, std::int64_t numel, memory::MemorySpace wanted_on);
 
-  std::array<Slot, 3>
-      slots_;  ///< of queues that run by themselves: one is copied, one waits, one is filled
+  std::array<Slot, 3> slots_;  ///< one is copied, one waits, one is filled
   std::size_t next_ = 0;
 };
 
 class LossReadback {
  public:
-  /// The sum of @p losses [positions] fp32, as the queue computes it after what it has been given
-  /// so far.
+  /// Enqueues the sum of @p losses [positions] fp32.
   LossSum sum(Queue& compute, ConstTensorView losses);
 
  private:
@@ -56,7 +54,7 @@ class LossReadback {
   };
   std::shared_ptr<Slot> free_slot(memory::MemorySpace space);
 
-  std::vector<std::shared_ptr<Slot>> slots_;  ///< as many as sums were wanted at the same time
+  std::vector<std::shared_ptr<Slot>> slots_;  ///< as many as sums were held at the same time
 };
 
 }  // namespace tessera::model::detail

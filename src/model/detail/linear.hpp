@@ -7,7 +7,7 @@
 
 namespace tessera::model::detail {
 
-/// How W lies in memory: GPT-2's Conv1D has [in, out], torch.nn.Linear [out, in].
+/// The layout of W: [in, out] in GPT-2's Conv1D, [out, in] in torch.nn.Linear.
 enum class WeightLayout { in_out, out_in };
 enum class Bias { none, zeros };
 

@@ -25,7 +25,7 @@ class Mlp {
   /// Adds "<name>.c_fc.*" and "<name>.c_proj.*" to @p unit.
   Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options);
 
-  /// Everything before the second layer.
+  /// The part before the second layer.
   Saved expand(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = activated * W + b.
   void project(PassContext const& pass, WeightLease const& weights, TensorView out,

@@ -1,0 +1,57 @@
+#include "detail/norm.hpp"
+
+#include "layer_case.hpp"
+
+namespace tessera::model::detail::test {
+namespace {
+
+constexpr std::int64_t width = 9;
+
+TEST(LayerNorm, GradientsAreFiniteDifferences) {
+  UnitSpec unit;
+  LayerNorm const norm(unit, "ln", width, 1e-5);
+  LayerCase(
+      unit, {2, 3, width, width},
+      [norm](PassContext const& pass, WeightLease const& weights, TensorView out,
+             ConstTensorView in) { norm.forward(pass, weights, out, in); },
+      [norm](PassContext const& pass, BackwardLeases const& leases, TensorView din,
+             ConstTensorView dout, ConstTensorView in) {
+        TensorView const out = pass.allocate(in.dim(0), width);
+        auto const saved = norm.forward(pass, leases.weights, out, in);
+        norm.backward(pass, leases, {din}, dout, in, saved);
+      })
+      .expect_gradients();
+}
+
+/// out = norm(sum) + sum with sum = in + in: the gradient of the norm is added to that of the sum.
+TEST(LayerNorm, OfAResidualSumAddsToTheGradientOfTheStream) {
+  UnitSpec unit;
+  LayerNorm const norm(unit, "ln", width, 1e-5);
+  auto const run = [norm](PassContext const& pass, WeightLease const& weights, TensorView sum,
+                          TensorView out, ConstTensorView in) {
+    auto const saved =
+        norm.forward(pass, weights, out, {.sum = sum, .residual = in, .branch = in, .drop = {}});
+    return saved;
+  };
+  LayerCase(
+      unit, {2, 3, width, width},
+      [run](PassContext const& pass, WeightLease const& weights, TensorView out,
+            ConstTensorView in) {
+        TensorView const sum = pass.allocate(in.dim(0), width);
+        run(pass, weights, sum, out, in);
+        kernels::add(pass.compute, out, sum);
+      },
+      [run, norm](PassContext const& pass, BackwardLeases const& leases, TensorView din,
+                  ConstTensorView dout, ConstTensorView in) {
+        TensorView const sum = pass.allocate(in.dim(0), width),
+                         out = pass.allocate(in.dim(0), width);
+        auto const saved = run(pass, leases.weights, sum, out, in);
+        kernels::cast(pass.compute, din, dout);
+        norm.backward(pass, leases, {din, kernels::WriteMode::add}, dout, sum, saved);
+        kernels::scale(pass.compute, din, 2.0f);
+      })
+      .expect_gradients();
+}
+
+}  // namespace
+}  // namespace tessera::model::detail::test
