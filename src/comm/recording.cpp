@@ -79,7 +79,7 @@ Pending RecordingCollectives::reduce(memory::TensorView data, ReduceOp op, int r
 }
 
 Pending RecordingCollectives::reduce_scatter(memory::TensorView in, StridedShards shards,
-                                             memory::TensorView out, kernels::WriteMode mode,
+                                             memory::TensorView out, memory::WriteMode mode,
                                              memory::Event after) {
   add("reduce_scatter", shards.count * size(), in.dtype(), {Destination::each_peer, shards.count});
   return inner_->reduce_scatter(in, shards, out, mode, std::move(after));

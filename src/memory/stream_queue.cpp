@@ -1,3 +1,5 @@
+#include "tessera/memory/stream_queue.hpp"
+
 #include <algorithm>
 #include <exception>
 #include <map>

@@ -82,7 +82,7 @@ void run_size(comm::Collectives& comm, char const* name, std::size_t bytes, void
 
   run({"reduce_scatter", name,
        [&] {
-         comm.wait(comm.reduce_scatter(whole, blocks, part, kernels::WriteMode::overwrite, {}));
+         comm.wait(comm.reduce_scatter(whole, blocks, part, memory::WriteMode::overwrite, {}));
        },
        [&] {
          MPI_Reduce_scatter_block(mpi_whole, mpi_part, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);

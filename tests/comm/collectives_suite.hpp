@@ -93,14 +93,14 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
     return {0, 1, 7, 1000, largest};
   }
 
-  void reduce_scatter_as_formula(StridedShards shards, Dtype out_dtype, kernels::WriteMode mode) {
+  void reduce_scatter_as_formula(StridedShards shards, Dtype out_dtype, memory::WriteMode mode) {
     Array in = input((ranks_ - 1) * shards.stride + shards.offset + shards.count);
     Array out = array(out_dtype, shards.count);
     out.fill([](auto i) { return static_cast<double>(i % 5); });
     comm_->wait(comm_->reduce_scatter(in.view(), shards, out.view(), mode, {}));
     for (std::int64_t i = 0; i < shards.count; ++i) {
       double expected = sum(rank_ * shards.stride + shards.offset + i);
-      if (mode == kernels::WriteMode::add)
+      if (mode == memory::WriteMode::add)
         expected = accumulated(expected + static_cast<double>(i % 5), dtype());
       ASSERT_EQ(out[i], rounded(expected, out_dtype)) << "element " << i << " of " << shards.count;
     }
@@ -114,12 +114,12 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
 
 TEST_P(CollectivesSuite, ReduceScatterSumsBlocks) {
   for (auto const n : sizes())
-    reduce_scatter_as_formula({n, n, 0}, dtype(), kernels::WriteMode::overwrite);
+    reduce_scatter_as_formula({n, n, 0}, dtype(), memory::WriteMode::overwrite);
 }
 
 TEST_P(CollectivesSuite, ReduceScatterTakesPiecesOfRegions) {
-  for (auto const mode : {kernels::WriteMode::overwrite, kernels::WriteMode::add}) {
-    if (mode == kernels::WriteMode::add && by_nccl() && !is_float())
+  for (auto const mode : {memory::WriteMode::overwrite, memory::WriteMode::add}) {
+    if (mode == memory::WriteMode::add && by_nccl() && !is_float())
       continue;  // refused: see the suite of NCCL's contract
     reduce_scatter_as_formula({100, 1003, 903}, dtype(), mode);
     reduce_scatter_as_formula({90'001, 100'003, 17}, dtype(), mode);
@@ -129,7 +129,7 @@ TEST_P(CollectivesSuite, ReduceScatterTakesPiecesOfRegions) {
 TEST_P(CollectivesSuite, ReduceScatterConvertsToTheOutputsType) {
   if (!is_float()) return;
   for (Dtype const out : {Dtype::fp32, Dtype::fp16, Dtype::bf16})
-    for (auto const mode : {kernels::WriteMode::overwrite, kernels::WriteMode::add})
+    for (auto const mode : {memory::WriteMode::overwrite, memory::WriteMode::add})
       reduce_scatter_as_formula({5003, 5007, 3}, out, mode);
 }
 
@@ -140,7 +140,7 @@ TEST_P(CollectivesSuite, ReduceScatterIntoItsOwnRegion) {
       StridedShards const shards{n, n + 9, shift};
       Array in = input(ranks_ * shards.stride);
       comm_->wait(comm_->reduce_scatter(in.view(), shards, in.view(rank_ * shards.stride, n),
-                                        kernels::WriteMode::overwrite, {}));
+                                        memory::WriteMode::overwrite, {}));
       for (std::int64_t i = 0; i < n; ++i)
         ASSERT_EQ(in[rank_ * shards.stride + i],
                   rounded(sum(rank_ * shards.stride + shift + i), dtype()))

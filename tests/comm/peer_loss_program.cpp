@@ -33,7 +33,7 @@ void run_steps(comm::Collectives& comm, std::string const& how) {
   memory::TensorView const flat(memory.get(), Dtype::fp32, {shard * comm.size()});
   for (int step = 0;; ++step) {
     comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard),
-                                  kernels::WriteMode::overwrite, {}));
+                                  memory::WriteMode::overwrite, {}));
     if (step == 3 && comm.rank() == comm.size() - 1) lose(how);
     comm.wait(comm.all_gather(flat, {shard, shard, 0}, {}));
     (void)comm::agree(comm, true);

@@ -25,7 +25,7 @@ TEST_F(Recording, ReduceScatterAndAllGatherSendAShardToEachPeer) {
   StridedShards const blocks{shard_, shard_, 0};
   Array out{*comm_, Placement::ordinary, Dtype::fp32, shard_};
   comm_->wait(
-      comm_->reduce_scatter(data_.view(), blocks, out.view(), kernels::WriteMode::overwrite, {}));
+      comm_->reduce_scatter(data_.view(), blocks, out.view(), memory::WriteMode::overwrite, {}));
   EXPECT_EQ(last().operation, "reduce_scatter");
   EXPECT_EQ(last().numel, 240);
   EXPECT_EQ(last().dtype, Dtype::bf16) << "the wire has the input's type";

@@ -56,7 +56,7 @@ class RandomOperation {
     switch (kind_) {
       case 0:
         return comm_.reduce_scatter(in_.view(), blocks(), out_.view(0, numel_),
-                                    kernels::WriteMode::overwrite, {});
+                                    memory::WriteMode::overwrite, {});
       case 1:
         return comm_.all_gather(in_.view(comm_.rank() * stride(), stride()), out_.view(), blocks(),
                                 {});

@@ -21,7 +21,7 @@ std::vector<T> values(std::int64_t n, int which) {
 }
 
 template <class In, class Out>
-void check(std::int64_t n, int sources, kernels::WriteMode mode) {
+void check(std::int64_t n, int sources, memory::WriteMode mode) {
   std::vector<std::vector<In>> in;
   std::vector<std::byte const*> pointers;
   for (int q = 0; q < sources; ++q) in.push_back(values<In>(n, q));
@@ -35,7 +35,7 @@ void check(std::int64_t n, int sources, kernels::WriteMode mode) {
     float sum = static_cast<float>(in[0][at]);
     for (int q = 1; q < sources; ++q)
       sum += static_cast<float>(in[static_cast<std::size_t>(q)][at]);
-    if (mode == kernels::WriteMode::add) sum += static_cast<float>(before[at + 1]);
+    if (mode == memory::WriteMode::add) sum += static_cast<float>(before[at + 1]);
     Out const expected(sum);
     ASSERT_EQ(std::memcmp(&expected, &out[at + 1], sizeof expected), 0)
         << i << " of " << n << ", " << sources << " sources";
@@ -46,17 +46,17 @@ void check(std::int64_t n, int sources, kernels::WriteMode mode) {
 TEST(ReduceArrays, AnyNumberOfSourcesInOrder) {
   for (int const sources : {1, 2, 3, 5}) {
     for (std::int64_t const n : {0, 1, 63, 1024, 5001}) {
-      check<float, float>(n, sources, kernels::WriteMode::overwrite);
-      check<bfloat16, float>(n, sources, kernels::WriteMode::add);
-      check<float16, bfloat16>(n, sources, kernels::WriteMode::add);
+      check<float, float>(n, sources, memory::WriteMode::overwrite);
+      check<bfloat16, float>(n, sources, memory::WriteMode::add);
+      check<float16, bfloat16>(n, sources, memory::WriteMode::add);
     }
   }
 }
 
 TEST(ReduceArrays, LargeResultsFromAnOddAddress) {
   std::int64_t const n = (std::int64_t{16} << 20) / 2 + 12'345;
-  check<bfloat16, bfloat16>(n, 2, kernels::WriteMode::add);
-  check<bfloat16, float>(n, 2, kernels::WriteMode::overwrite);
+  check<bfloat16, bfloat16>(n, 2, memory::WriteMode::add);
+  check<bfloat16, float>(n, 2, memory::WriteMode::overwrite);
 }
 
 TEST(ReduceArrays, IntegersWrapAround) {

@@ -53,7 +53,7 @@ TEST_P(Values, WrongArgumentsAreRefusedBeforeAnythingIsSent) {
   EXPECT_THROW((void)comm_->broadcast(a.view(), ranks_, {}), InternalError);
   EXPECT_THROW((void)comm_->all_gather(a.view(), {11, 11, 0}, {}), InternalError);
   EXPECT_THROW((void)comm_->reduce_scatter(a.view(), {10, 10, 0}, a.view(0, 3),
-                                           kernels::WriteMode::overwrite, {}),
+                                           memory::WriteMode::overwrite, {}),
                InternalError);
   EXPECT_THROW((void)comm_->all_gather(half.view(), a.view(), {10, 10, 0}, {}), InternalError);
   comm_->barrier();

@@ -230,7 +230,7 @@ void bench_rows(Place const& place, std::int64_t rows, std::int64_t width,
   };
   auto const each = static_cast<double>(n);
   kernels::LayerNormWeights const norm{gamma, gamma, 1e-5f};
-  constexpr auto add = kernels::WriteMode::add;
+  constexpr auto add = memory::WriteMode::add;
   measure("layer_norm", 4 * each, [&] {
     kernels::layer_norm(q, norm, {matrix(d), m, r}, matrix(a));
   });

@@ -90,7 +90,7 @@ TEST(DeviceCollectives, NcclWithOneRankAddsAndConverts) {
   memory::copy(*stream, in.get(), sent.data(), n * sizeof(bfloat16));
   memory::copy(*stream, out.get(), received.data(), n * sizeof(float));
   comm->wait(comm->reduce_scatter({in.get(), Dtype::bf16, {n}}, {n, n, 0},
-                                  {out.get(), Dtype::fp32, {n}}, kernels::WriteMode::add,
+                                  {out.get(), Dtype::fp32, {n}}, memory::WriteMode::add,
                                   stream->record()));
   memory::copy(*stream, received.data(), out.get(), n * sizeof(float));
   stream->record().wait("test", 60s);

@@ -71,10 +71,10 @@ class DelayedCollectives final : public comm::Collectives {
     return run("reduce", data, data.bytes(), after, [] {});
   }
   Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
-                         kernels::WriteMode mode, Event after) override {
+                         memory::WriteMode mode, Event after) override {
     return run("reduce_scatter", in, gathered_bytes(in, shards), after, [=, this] {
       ConstTensorView const own(at(in, shards.offset), in.dtype(), {shards.count});
-      if (mode == kernels::WriteMode::add)
+      if (mode == memory::WriteMode::add)
         kernels::add(*queue_, out, own);
       else if (own.data() != out.data())
         kernels::cast(*queue_, out, own);

@@ -37,9 +37,9 @@ TEST_P(DelayedNetwork, MovesThisRanksPartAndTakesTheFormulasTime) {
   comm.set({0.001, 1e6});
 
   comm.wait(
-      comm.reduce_scatter(all, {2, 2, 0}, own, kernels::WriteMode::overwrite, queue_->record()));
+      comm.reduce_scatter(all, {2, 2, 0}, own, memory::WriteMode::overwrite, queue_->record()));
   EXPECT_EQ(arrived(*queue_, part.get(), 2), (std::vector<float>{1, 2}));
-  comm.wait(comm.reduce_scatter(all, {2, 2, 0}, own, kernels::WriteMode::add, {}));
+  comm.wait(comm.reduce_scatter(all, {2, 2, 0}, own, memory::WriteMode::add, {}));
   EXPECT_EQ(arrived(*queue_, part.get(), 2), (std::vector<float>{2, 4}));
   comm.wait(comm.all_gather(own, all, {2, 2, 0}, {}));
   EXPECT_EQ(arrived(*queue_, whole.get(), 8), (std::vector<float>{2, 4, 2, 4, 2, 4, 2, 4}));

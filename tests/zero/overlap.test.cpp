@@ -56,7 +56,7 @@ class HeldUpCollectives final : public Collectives {
     return inner_->reduce(d, op, root, gated(a));
   }
   Pending reduce_scatter(memory::TensorView in, StridedShards b, memory::TensorView out,
-                         kernels::WriteMode mode, memory::Event a) override {
+                         memory::WriteMode mode, memory::Event a) override {
     return inner_->reduce_scatter(in, b, out, mode, gated(a));
   }
   Pending all_gather(memory::TensorView d, StridedShards b, memory::Event a) override {

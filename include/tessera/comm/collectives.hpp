@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
-#include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
@@ -78,7 +77,7 @@ class Collectives {
   /// rank order, and rounds once. @p out may have another dtype than @p in and may be inside this
   /// rank's region of @p in.
   virtual Pending reduce_scatter(memory::TensorView in, StridedShards shards,
-                                 memory::TensorView out, kernels::WriteMode mode,
+                                 memory::TensorView out, memory::WriteMode mode,
                                  memory::Event after) = 0;
   /// In place: inout[q * stride + offset + i] = inout_q[q * stride + offset + i] for every rank q.
   virtual Pending all_gather(memory::TensorView inout, StridedShards shards,

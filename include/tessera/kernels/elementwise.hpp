@@ -16,9 +16,7 @@ namespace tessera::kernels {
 using memory::ConstTensorView;
 using memory::Queue;
 using memory::TensorView;
-
-/// Whether a kernel overwrites its output or adds to it.
-enum class WriteMode { overwrite, add };
+using memory::WriteMode;
 
 /// A gradient that a kernel writes: dx = ... or dx += ...
 struct GradientTarget {

@@ -1,72 +1,26 @@
 #pragma once
-/// Owned memory. Every allocation has a name, a purpose and a space, and is counted by the
-/// process's memory tracker.
+/// Owned memory. Every allocation has a name, a purpose and a memory space, and is counted by the
+/// memory tracker of the process.
 
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <vector>
 
+#include "tessera/memory/memory_tracker.hpp"
 #include "tessera/memory/tensor.hpp"
 
 namespace tessera::memory {
 
-/// Where memory lives. `device` and `pinned` (host memory that a device reads and writes at full
-/// speed) need a device.
-enum class MemorySpace { device, host, pinned };
-
-/// What memory is for; the first four are the model states that the ZeRO formulas speak of.
-enum class Purpose {
-  weights,
-  gradients,
-  master_weights,
-  optimizer_state,
-  communication,
-  activations,
-  workspace,
-  data
-};
-std::string_view name_of(Purpose purpose);
-
-/// Bytes now and at most, by purpose, of this process: one memory tracker for the host's memory,
-/// one for the device's. Entries of the same purpose and name add up.
-struct TrackedMemory {
-  Purpose purpose;
-  std::string name;
-  std::size_t bytes;
-};
-class MemoryTracker {
- public:
-  static MemoryTracker& of_process();  ///< host memory, pinned or not
-  static MemoryTracker& of_device();
-  static MemoryTracker& of(MemorySpace space) {
-    return space == MemorySpace::device ? of_device() : of_process();
-  }
-  void add(Purpose purpose, std::string const& name, std::size_t bytes);
-  void remove(Purpose purpose, std::string const& name, std::size_t bytes);
-  std::size_t current(Purpose purpose) const;
-  std::size_t peak(Purpose purpose) const;
-  std::size_t current_total() const;
-  std::size_t peak_total() const;
-  std::vector<TrackedMemory> entries() const;
-
- private:
-  MemoryTracker();
-  struct Impl;
-  std::shared_ptr<Impl> impl_;
-};
-
-/// Move-only owner of zeroed, 64-byte-aligned (2 MiB-aligned with huge pages when large;
-/// 256-byte-aligned on the device) memory. On the device both the zeroing and the end of its life
-/// are in the order of the streams: see detail/device_memory.hpp.
+/// Move-only owner of zeroed memory. Host memory is aligned to 64 bytes, or to 2 MiB with huge
+/// pages when large; device memory to 256 bytes. Device memory is zeroed and freed in stream order:
+/// see detail/device_memory.hpp.
 class Buffer {
  public:
   Buffer() = default;
-  /// @throws OutOfMemoryError naming the buffer, its bytes and what is left on the node, or what is
-  /// held on the device and for what.
+  /// @throws OutOfMemoryError naming the buffer, its bytes and the free bytes of the node, or the
+  /// bytes that this process holds on the device by purpose
   Buffer(std::string name, Purpose purpose, std::size_t bytes,
          MemorySpace space = MemorySpace::host);
   Buffer(Buffer&&) noexcept;
@@ -77,9 +31,9 @@ class Buffer {
   std::size_t bytes() const { return bytes_; }
   std::string const& name() const { return name_; }
   MemorySpace space() const { return space_; }
-  /// View from byte @p offset.
+  /// View that starts @p offset_bytes after the start of the buffer.
   TensorView view(Dtype dtype, std::initializer_list<std::int64_t> dims,
-                  std::size_t offset = 0) const;
+                  std::size_t offset_bytes = 0) const;
 
  private:
   void release() noexcept;
@@ -90,9 +44,9 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-/// Stack allocator for activations and workspaces: allocate going forward, roll back to a mark
-/// going backward. Grows by whole blocks when first used; a step after the first allocates nothing
-/// from the system.
+/// Stack allocator for activations and workspaces: the forward pass allocates, the backward pass
+/// rolls back to a mark. The arena grows by chunks in the first step; later steps make no system
+/// allocation.
 class Arena {
  public:
   using Mark = std::size_t;
@@ -100,7 +54,7 @@ class Arena {
   ~Arena();
   Arena(Arena&&) noexcept;
 
-  /// Uninitialised, 64-byte-aligned (256 on the device).
+  /// Uninitialized memory, aligned to 64 bytes (256 on the device).
   TensorView allocate(Dtype dtype, std::initializer_list<std::int64_t> dims);
   Mark mark() const;
   /// Frees everything allocated after @p mark.

@@ -1,5 +1,5 @@
 #pragma once
-/// How much memory this process can still have.
+/// How much more host memory this process can allocate.
 
 #include <cstddef>
 #include <string>
@@ -12,14 +12,15 @@ struct AvailableMemory {
                            ///< "address space limit (ulimit -v)"
 };
 
-/// Least of what the node has, what the control groups of the job leave, and what the address space
-/// limit leaves, less what this process has allocated but not touched yet (pages are given out at
-/// first touch). Reads a few files of /proc and /sys: some tens of microseconds.
+/// The minimum of the node's MemAvailable, the free part of the job's control groups and the free
+/// part of the address space limit. Pages that this process has allocated but not touched yet are
+/// subtracted, because the kernel assigns pages at first touch. Reads a few files of /proc and
+/// /sys: some tens of microseconds.
 AvailableMemory available_memory();
 
-/// @throws OutOfMemoryError when @p bytes are more than available_memory(): a request that the
-/// system would grant and later answer by killing the process. Requests below 1 MiB are not looked
-/// at. @p copies processes of the node ask at once.
+/// @throws OutOfMemoryError when @p bytes exceed available_memory(): the system would grant such a
+/// request and later kill the process. Requests below 1 MiB are not checked.
+/// @param copies processes of this node that make the same request at the same time
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies = 1);
 
 }  // namespace tessera::memory

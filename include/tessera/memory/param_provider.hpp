@@ -1,10 +1,10 @@
 #pragma once
-/// How model code gets its weights and hands back its gradients, without knowing the ZeRO stage.
+/// How model code gets its weights and returns its gradients, without knowing the ZeRO stage.
 ///
-/// A model is a list of units (embedding, each block, head). A unit's parameters lie in one flat,
-/// padded buffer. The model acquires a unit's weights for a scope and writes the unit's gradients
-/// into a buffer it is given; what happens at the ends of those scopes (all-gather, release,
-/// reduce-scatter) is the provider's business.
+/// A model is a list of units (embedding, each transformer block, head). A unit's parameters are in
+/// one flat, padded buffer. The model acquires a unit's weights for a scope and writes the unit's
+/// gradients into a buffer of the provider. The provider all-gathers, releases and reduce-scatters
+/// at the ends of those scopes.
 
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace tessera::memory {
 
-/// How a parameter starts when training from random weights.
+/// Initial values of a parameter when training from scratch.
 struct Initializer {
   enum class Kind { zeros, ones, normal };
   Kind kind = Kind::zeros;
@@ -45,10 +45,10 @@ struct UnitSpec {
   std::vector<ParameterSpec> parameters;  ///< in the order of the flat buffer
 };
 
-/// What a pass over the units does, for the provider's prefetch.
+/// What the units are acquired for.
 enum class Pass { training, evaluation };
 
-/// Weights of one unit for a scope. Move-only; the destructor gives them back.
+/// Weights of one unit for a scope. Move-only; the destructor releases them.
 class WeightLease {
  public:
   WeightLease() = default;
@@ -75,42 +75,43 @@ class WeightLease {
   std::function<void()> release_;
 };
 
-/// Where the gradients of one unit go, for a scope.
+/// Gradient buffers of one unit for a scope.
 class GradientLease {
  public:
-  /// @param accumulate per unit: true when values are already there and kernels must add instead of
-  /// overwrite
+  /// @param accumulate the buffers hold gradients already: kernels must add instead of overwrite
   GradientLease(std::vector<TensorView> parameters, bool accumulate)
-      : parameters_(std::move(parameters)), accumulate_(accumulate) {}
+      : parameters_(std::move(parameters)),
+        mode_(accumulate ? WriteMode::add : WriteMode::overwrite) {}
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
-  bool accumulate() const { return accumulate_; }
+  WriteMode mode() const { return mode_; }
+  bool accumulate() const { return mode_ == WriteMode::add; }
 
  private:
   std::vector<TensorView> parameters_;
-  bool accumulate_;
+  WriteMode mode_;
 };
 
 class ParamProvider {
  public:
   virtual ~ParamProvider() = default;
 
-  /// Says which units will be acquired, in order, so that later ones can be fetched ahead. Called
-  /// at the start of a pass.
+  /// Sets the prefetch order: the units that will be acquired, in this order. Called at the start
+  /// of a forward and backward pass, or of an evaluation.
   virtual void begin_pass(Pass pass, std::vector<int> acquisitions) = 0;
 
-  /// Weights of @p unit, usable by work added to @p compute from now on. @pre called in the
-  /// announced order.
+  /// Weights of @p unit for work enqueued on @p compute from now on.
+  /// @pre called in the order that begin_pass() has set
   virtual WeightLease acquire(int unit, Queue& compute) = 0;
 
-  /// Gradient buffer of @p unit. May be taken several times in a micro-step (a tied embedding gets
-  /// contributions from the head and from itself): from the second time on the lease says
-  /// accumulate(). Each contribution writes all parameters of the unit; in a unit with tied
-  /// parameters (those with aliases) it may write the tied ones only: the others are zeroed
-  /// beforehand, so that accumulate() holds for every parameter of the lease.
+  /// Gradient buffer of @p unit. A unit may be asked for several times per micro-step (a tied
+  /// embedding gets contributions from the head and from itself): from the second time on the lease
+  /// is in mode add. Each contribution writes all parameters of the unit. In a unit with
+  /// tied parameters (those with aliases) it may write the tied ones only: the provider zeroes the
+  /// others beforehand, so that the mode holds for every parameter of the lease.
   virtual GradientLease gradient(int unit, Queue& compute) = 0;
 
-  /// All contributions of this micro-step to @p unit have been added to @p compute; its reduction
-  /// may start.
+  /// All contributions of this micro-step to @p unit are enqueued on @p compute; its reduction may
+  /// start after them.
   virtual void gradient_complete(int unit, Queue& compute) = 0;
 };
 

@@ -1,9 +1,9 @@
 #pragma once
-/// A queue is an ordered lane of work; order between queues is by events only.
+/// Ordered queues of work. Order between two queues is by events only, as between CUDA streams.
 ///
-/// Three kinds stand behind one type: `inline` runs each task in the caller (the compute queue of
-/// the host: Kokkos kernels use all its threads), `worker` is a host thread (communication, host
-/// copies, disk), `stream` is a CUDA stream.
+/// One interface, three kinds: `stream` is a CUDA stream; `worker` is a host thread (communication,
+/// host copies, disk); `inline_host` runs each task in the caller (the compute queue of the host:
+/// Kokkos kernels use all its threads).
 
 #include <chrono>
 #include <functional>
@@ -13,18 +13,21 @@
 
 namespace tessera::memory {
 
-/// A point in a queue's work. Copyable; a default-constructed event has happened.
+/// A point in the work of a queue, like a CUDA event. Copyable. A default-constructed event has
+/// happened.
 class Event {
  public:
   class State;
   Event() = default;
   explicit Event(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
+  /// True when the queue has executed all work before this point. Does not block.
   bool done() const;
-  /// Blocks until the event has happened, at most for @p time; true when it has. Reports no errors.
+  /// Blocks the calling thread until the event has happened, at most for @p time. Returns true when
+  /// it has. Does not report errors.
   bool wait_for(std::chrono::milliseconds time) const;
-  /// Blocks the calling host thread; rethrows what the work before the event threw.
-  /// @throws PeerLostError naming @p what after @p deadline.
+  /// Blocks the calling thread and rethrows the first error of the work before the event.
+  /// @throws PeerLostError naming @p what after @p deadline
   void wait(std::string_view what, std::chrono::milliseconds deadline) const;
   std::shared_ptr<State> const& state() const { return state_; }
 
@@ -40,19 +43,20 @@ class Queue {
   virtual QueueKind kind() const = 0;
   virtual std::string_view name() const = 0;
 
-  /// Adds host work. On a stream queue the work runs on the host in stream order. After a task has
-  /// thrown, later tasks of the queue are dropped and every later event reports that error.
+  /// Enqueues a host function. On a stream it runs on a host thread in stream order
+  /// (cudaLaunchHostFunc) and must not call the device. After a task has thrown, the queue drops
+  /// its later tasks, and every later event reports that error.
   virtual void submit(std::function<void()> task) = 0;
-  /// The point after all work added so far.
+  /// An event that happens when all work enqueued so far has executed.
   virtual Event record() = 0;
-  /// Work added from now on starts after @p event. Never blocks the caller, except on an inline
-  /// queue, whose caller is the lane.
+  /// Work enqueued from now on starts after @p event. Only an inline queue blocks the caller.
   virtual void wait(Event const& event) = 0;
-  /// Runs @p work, which adds work to this queue; a stream queue made for it (GraphMode::capture)
-  /// collects that and adds it as one graph.
-  /// @p work neither records nor waits nor takes memory of the device from the second time on. @p
-  /// shape names what it adds: for the same name the same sequence of kernels, whatever their sizes
-  /// and operands, so that one executable graph serves all.
+  /// Calls @p work, which enqueues work on this queue. A stream queue with GraphMode::capture
+  /// captures that work and launches it as one CUDA graph.
+  /// @param shape identifies the executable graph: under one name @p work must always enqueue the
+  /// same sequence of kernels; their sizes and operands may differ
+  /// @param work must not record events, wait for events or allocate device memory after its first
+  /// call for @p shape
   virtual void run_as_graph(std::string const& shape, std::function<void()> const& work) {
     (void)shape;
     work();

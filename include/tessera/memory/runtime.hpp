@@ -1,22 +1,22 @@
 #pragma once
-/// Starts and ends the device runtime (Kokkos) of the process.
+/// Initializes and finalizes Kokkos, and selects the device of the process.
 
 #include <string>
 
 namespace tessera::memory {
 
 struct RuntimeOptions {
-  int threads =
-      0;  ///< host threads for kernels; 0: OMP_NUM_THREADS or what the affinity mask allows
-  int device = -1;  ///< device ordinal; -1: host only, no device is touched
+  int threads = 0;  ///< host threads for kernels; 0: OMP_NUM_THREADS, else the cores of the
+                    ///< affinity mask
+  int device = -1;  ///< device ordinal; -1: host only, no device call is made
 };
 
-/// Exactly one per process, in main, before the first kernel. Safe to destroy in any order with
-/// respect to queues.
+/// Exactly one per process, made in main before the first kernel. Queues may be destroyed before or
+/// after it.
 class Runtime {
  public:
-  /// @throws ConfigError when the device is not there or needs another architecture than this
-  /// build's
+  /// @throws ConfigError when the device does not exist or this build has no kernels for its
+  /// architecture
   explicit Runtime(RuntimeOptions const& options);
   ~Runtime();
   Runtime(Runtime const&) = delete;

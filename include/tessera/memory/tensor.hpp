@@ -12,7 +12,10 @@
 
 namespace tessera::memory {
 
-/// View of up to four dimensions; the element type is a run-time value so that layers and models
+/// What an operation does to its output: out = result, or out += result.
+enum class WriteMode { overwrite, add };
+
+/// View of up to four dimensions. The element type is a run-time value, so that layers and models
 /// need no templates. `Void` is void or void const: use TensorView and ConstTensorView.
 template <class Void>
 class BasicTensorView {

@@ -19,7 +19,7 @@ class LoopbackTransport final : public Transport {
   void reduce(Operation const&, std::byte*) override {}
   void reduce_scatter(Operation const& o, std::byte const* in, Target const& out) override {
     std::byte const* const shard = in + static_cast<std::size_t>(o.offset) * o.element_bytes();
-    if (out.mode == kernels::WriteMode::add || out.dtype != o.dtype)
+    if (out.mode == memory::WriteMode::add || out.dtype != o.dtype)
       reduce_arrays(ReduceOp::sum, o.dtype, {&shard, 1}, o.numel, out);
     else if (out.data != shard)
       std::memmove(out.data, shard, o.bytes());

@@ -153,14 +153,14 @@ class NcclCollectives final : public Collectives {
     });
   }
   Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
-                         kernels::WriteMode mode, Event after) override {
+                         memory::WriteMode mode, Event after) override {
     if (!memory::on_device(in.data()))
       return host_->reduce_scatter(in, shards, out, mode, std::move(after));
     auto const o = operations_.reduce_scatter(in, shards, out);
     expect_on_device(o, out.data());
     void* const shard = element(in, rank() * shards.stride + shards.offset);
     bool const in_place = out.data() == shard || apart(out.data(), shard, o.bytes());
-    bool const accumulates = mode == kernels::WriteMode::add;
+    bool const accumulates = mode == memory::WriteMode::add;
     bool const converts = accumulates || in.dtype() != out.dtype();
     TESSERA_VALIDATE(!converts || (is_float(in.dtype()) && is_float(out.dtype())), InternalError,
                      describe(o),

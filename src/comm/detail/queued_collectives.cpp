@@ -114,7 +114,7 @@ Pending QueuedCollectives::reduce(memory::TensorView data, ReduceOp op, int root
 }
 
 Pending QueuedCollectives::reduce_scatter(memory::TensorView in, StridedShards shards,
-                                          memory::TensorView out, kernels::WriteMode mode,
+                                          memory::TensorView out, memory::WriteMode mode,
                                           memory::Event after) {
   Operation const o = operations_.reduce_scatter(in, shards, out);
   return enqueue(o, std::move(after), [o, in, out, mode](Transport& t) {

@@ -26,7 +26,7 @@ class QueuedCollectives final : public Collectives {
   Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) override;
   Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) override;
   Pending reduce_scatter(memory::TensorView in, StridedShards shards, memory::TensorView out,
-                         kernels::WriteMode mode, memory::Event after) override;
+                         memory::WriteMode mode, memory::Event after) override;
   Pending all_gather(memory::TensorView inout, StridedShards shards, memory::Event after) override;
   Pending all_gather(memory::ConstTensorView in, memory::TensorView out, StridedShards shards,
                      memory::Event after) override;

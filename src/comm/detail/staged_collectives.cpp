@@ -64,7 +64,7 @@ class StagedCollectives final : public Collectives {
     });
   }
   Pending reduce_scatter(TensorView in, StridedShards shards, TensorView out,
-                         kernels::WriteMode mode, Event after) override {
+                         memory::WriteMode mode, Event after) override {
     check_shards("reduce_scatter", shards, size(), in.numel());
     return enqueue("reduce_scatter", std::move(after), [=, this] {
       if (!memory::on_device(in.data()))
@@ -73,7 +73,7 @@ class StagedCollectives final : public Collectives {
       for (int q = 0; q < size(); ++q)
         copy(element(packed, q * shards.count), element(in, q * shards.stride + shards.offset),
              shard_bytes(in, shards));
-      TensorView const sum = mode == kernels::WriteMode::add
+      TensorView const sum = mode == memory::WriteMode::add
                                  ? fetch(Slot::output, out)
                                  : staging(Slot::output, out.dtype(), out.numel());
       wait_for_copies();

@@ -155,7 +155,7 @@ void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* c
     std::int64_t const n = std::min(tile, numel - first);
     accumulate(in, sources, static_cast<std::size_t>(first) * in_size, n, acc);
     std::byte* const to = target.data + static_cast<std::size_t>(first) * out_size;
-    if (target.mode == kernels::WriteMode::add) out.add(acc, to, n);
+    if (target.mode == memory::WriteMode::add) out.add(acc, to, n);
     if (!streams) {
       out.store(to, acc, n);
       continue;

@@ -15,7 +15,7 @@ namespace tessera::comm::detail {
 struct Target {
   std::byte* data = nullptr;
   Dtype dtype = Dtype::fp32;
-  kernels::WriteMode mode = kernels::WriteMode::overwrite;  ///< accumulate: sums only
+  memory::WriteMode mode = memory::WriteMode::overwrite;  ///< accumulate: sums only
 };
 
 /// target[i] (+)= op over q of sources[q][i], q in ascending order. fp32, fp16 and bf16 are

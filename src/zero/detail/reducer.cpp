@@ -42,7 +42,7 @@ void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorV
        cut_blocks(layout, context_.plan.ranks(), context_.config.reduce_bucket_size))
     last = context_.comm.reduce_scatter(
         in, blocks, part(out, blocks.offset, blocks.count),
-        accumulate ? kernels::WriteMode::add : kernels::WriteMode::overwrite, after);
+        accumulate ? memory::WriteMode::add : memory::WriteMode::overwrite, after);
   started(std::move(last), std::move(retire));
 }
 

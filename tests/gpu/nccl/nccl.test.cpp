@@ -84,7 +84,7 @@ TEST_F(Nccl, ReductionsHaveACommunicatorOfTheirOwn) {
   StridedShards const whole{8, 8, 0};
   comm.wait(comm.all_gather(a.view(), whole, {}));
   comm.wait(comm.reduce_scatter(a.view(), whole, a.view(8 * rank(), 8),
-                                kernels::WriteMode::overwrite, {}));
+                                memory::WriteMode::overwrite, {}));
   comm.wait(comm.all_reduce(a.view(), ReduceOp::sum, {}));
   comm.wait(comm.broadcast(a.view(), 0, {}));
   comm.wait(comm.reduce(a.view(), ReduceOp::max, 0, {}));
@@ -146,7 +146,7 @@ TEST_F(Nccl, OrderBetweenTheLanesIsByEvents) {
     if (expected > 1e6)
       expected = 1, comm.wait(std::exchange(last, {})), a.fill([](auto) { return 1.0; });
     last = comm.reduce_scatter(a.view(), {n, n, 0}, a.view(n * rank(), n),
-                               kernels::WriteMode::overwrite, last.event());
+                               memory::WriteMode::overwrite, last.event());
     last = comm.all_gather(a.view(), {n, n, 0}, last.event());
   }
   comm.wait(last);
@@ -159,7 +159,7 @@ TEST_F(Nccl, PiecesOfBlocksAreOneGroup) {
       out(comm, Placement::allocated, Dtype::bf16, 5);
   comm.wait(comm.all_gather(a.view(20 * rank(), 20), a.view(), {0, 20, 3}, {}));
   comm.wait(
-      comm.reduce_scatter(a.view(), {5, 20, 3}, out.view(), kernels::WriteMode::overwrite, {}));
+      comm.reduce_scatter(a.view(), {5, 20, 3}, out.view(), memory::WriteMode::overwrite, {}));
   auto expected = times(ranks(), "0 Broadcast");
   for (auto const& text : times(ranks(), "1 Reduce")) expected.push_back(text);
   EXPECT_EQ(take_nccl_launches(), expected);
@@ -179,7 +179,7 @@ TEST_F(Nccl, WrongArgumentsDoNotReachNccl) {
   EXPECT_THROW((void)comm.all_gather(a.view(), {11, 11, 0}, {}), InternalError);
   EXPECT_THROW((void)comm.all_gather(half.view(), a.view(), whole, {}), InternalError);
   EXPECT_THROW(
-      (void)comm.reduce_scatter(a.view(), whole, a.view(0, 3), kernels::WriteMode::overwrite, {}),
+      (void)comm.reduce_scatter(a.view(), whole, a.view(0, 3), memory::WriteMode::overwrite, {}),
       InternalError);
   EXPECT_THROW((void)comm.scatter(half.view(), a.view(), rank(), {}), InternalError);
   EXPECT_THROW((void)comm.gather(a.view(), half.view(), rank(), {}), InternalError);
@@ -188,7 +188,7 @@ TEST_F(Nccl, WrongArgumentsDoNotReachNccl) {
       {"all_gather number 9", "host memory"});
   expect_text(refusal<InternalError>([&] {
                 (void)comm.reduce_scatter(wide.view(), whole, wide.view(10 * rank(), 10),
-                                          kernels::WriteMode::add, {});
+                                          memory::WriteMode::add, {});
               }),
               {"fp64", "accumulation"});
   EXPECT_EQ(take_nccl_launches(), std::vector<std::string>{});
@@ -222,7 +222,7 @@ TEST_F(Nccl, AMissingRankIsNamedWithTheOperation) {
   comm.wait(comm.broadcast(a.view(), 0, {}));
   if (is_last()) nccl_faults().hang_at = 2;
   auto const pending = comm.reduce_scatter(a.view(), {64, 64, 0}, a.view(64 * rank(), 64),
-                                           kernels::WriteMode::overwrite, {});
+                                           memory::WriteMode::overwrite, {});
   std::vector<std::string> const named{
       "NCCL reduce_scatter number 2 (64 bf16 elements, 128 bytes per rank",
       concat("rank ", rank(), " (", host_name(), ")"), "800 ms", "rank is missing"};
@@ -371,8 +371,8 @@ TEST_F(Nccl, SumsBeforeTheyAreAddedStayRegistered) {
   in.fill([&](auto) { return 1.0; });
   for (std::int64_t const n : {10, 1000, 10})
     for (int i = 0; i < 2; ++i)
-      comm.wait(comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n),
-                                    kernels::WriteMode::add, {}));
+      comm.wait(
+          comm.reduce_scatter(in.view(), {n, 1000, 0}, out.view(0, n), memory::WriteMode::add, {}));
   EXPECT_EQ(nccl_in_use(), (tessera::test::NcclInUse{2, 6, 3}));
   EXPECT_EQ(out[0], 6 * ranks());
   EXPECT_EQ(out[500], 2 * ranks());

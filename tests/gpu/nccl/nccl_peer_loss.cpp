@@ -29,7 +29,7 @@ void run_steps(comm::Collectives& comm, memory::Queue& compute) {
     comm.all_gather(flat, {shard, shard, 0}, compute.record()).order_before(compute);
     compute.record().wait("a step's kernels", 60s);
     comm.wait(comm.reduce_scatter(flat, {shard, shard, 0}, flat.rows(comm.rank() * shard, shard),
-                                  kernels::WriteMode::overwrite, compute.record()));
+                                  memory::WriteMode::overwrite, compute.record()));
   }
 }
 
