@@ -42,7 +42,7 @@ SavePolicy::SavePolicy(Options const& options, Parts const& parts, MakeRequest m
 /// Half of the memory that is left is enough for the snapshots of all ranks of this node.
 bool SavePolicy::snapshot_fits() const {
   std::size_t const bytes =
-      checkpoint::Saver::snapshot_bytes(parts_.engine.plan(), state_count(parts_.engine));
+      checkpoint::BackgroundSaver::snapshot_bytes(parts_.engine.plan(), state_count(parts_.engine));
   auto const left = memory::available_memory();
   auto const ranks = static_cast<std::size_t>(options_.ranks_on_node);
   bool const fits = options_.async == config::AsyncSave::on || bytes <= left.bytes / ranks / 2;
@@ -104,10 +104,10 @@ void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
       ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
   count_failures(step, [&] {
     auto const source = background && !parts_.engine.state_is_snapshot()
-                            ? checkpoint::Saver::Source::snapshot
-                            : checkpoint::Saver::Source::in_place;
+                            ? checkpoint::BackgroundSaver::Source::snapshot
+                            : checkpoint::BackgroundSaver::Source::in_place;
     auto const request = make_request_(step, content);
-    model_only_ = request.model_files && request.model_files->alone;
+    model_only_ = request.model_files && request.model_files->only_model;
     saver_.begin(request, model_only_ ? weights_of(parts_.engine) : parts_.engine.state(), source);
     if (!background) completed(saver_.finish(), step);
   });

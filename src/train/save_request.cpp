@@ -46,8 +46,8 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
   if (arguments.save_only_model || run.config.gather_16bit_weights) {
     auto& files = request.model_files.emplace();
     files.dtype = run.config.dtype;
-    files.alone = arguments.save_only_model && content == SaveContent::regular;
-    if (run.data.tokenizer) files.others = run.data.tokenizer->files();
+    files.only_model = arguments.save_only_model && content == SaveContent::regular;
+    if (run.data.tokenizer) files.extra_files = run.data.tokenizer->files();
   }
   if (!job.is_root()) return request;
   request.model_config = run.model->config();

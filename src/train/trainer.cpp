@@ -101,7 +101,8 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   auto const& arguments = job_.arguments;
   if (arguments.do_train) {
     if (run.starts_over) remove_previous_run(arguments.output_dir);
-    for (auto const& name : checkpoint::remove_abandoned(arguments.output_dir / "checkpoints"))
+    for (auto const& name :
+         checkpoint::remove_unfinished_saves(arguments.output_dir / "checkpoints"))
       log::info("removed " + name + ", left by an interrupted save");
   }
   if (arguments.do_train || arguments.do_eval)

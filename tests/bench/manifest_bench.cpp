@@ -41,23 +41,23 @@ int main(int argc, char** argv) {
   m.states = {"fp32", "exp_avg", "exp_avg_sq"};
   m.run_id = "bench";
   m.world_size = ranks;
-  m.checksum_block = std::int64_t{4} << 20;
+  m.checksum_chunk = std::int64_t{4} << 20;
   for (auto const& unit : specs)
     for (auto const& p : unit.parameters)
       m.tensors.push_back({p.name, p.shape, {}, Dtype::fp32, {}});
-  std::size_t pieces = 0;
+  std::size_t extents = 0;
   for (int r = 0; r < ranks; ++r) {
     int const shard = r / ranks_per_file;
     if (r % ranks_per_file == 0)
       m.shards.push_back({checkpoint::detail::shard_name(shard), std::int64_t{1} << 40, r,
                           std::min(ranks_per_file, ranks - r)});
     for (auto const& p : plan.extents(r)) {
-      m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].pieces.push_back(
+      m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].extents.push_back(
           {shard, p.parameter_offset, p.numel,
-           std::vector<checkpoint::StateExtent>(
+           std::vector<checkpoint::StateLocation>(
                3, {4096 + 4 * p.parameter_offset, {0x0123456789abcdefu}, {}}),
            ranks_per_file > 1 ? r : -1});
-      ++pieces;
+      ++extents;
     }
   }
   std::string text;
@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
       "%zu, \"view_s\": "
       "%.3f, \"remake_view_s\": %.3f, \"manifest_bytes\": %zu, "
       "\"manifest_write_s\": %.3f, \"manifest_read_s\": %.3f}\n",
-      ranks, m.shards.size(), m.tensors.size(), pieces, view_s, remake_s, text.size(), write_s,
+      ranks, m.shards.size(), m.tensors.size(), extents, view_s, remake_s, text.size(), write_s,
       read_s);
   return read.tensors == m.tensors ? 0 : 1;
 }

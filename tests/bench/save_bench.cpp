@@ -13,8 +13,8 @@
 
 #include "interleaved.hpp"
 #include "raw_io.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/mpi_session.hpp"
@@ -165,7 +165,8 @@ class Contest {
   }
   /// What an asynchronous save takes from steps of 20 ms that leave the processor free.
   double stall() {
-    saver_.begin(request("background", plan_), states_.views, checkpoint::Saver::Source::snapshot);
+    saver_.begin(request("background", plan_), states_.views,
+                 checkpoint::BackgroundSaver::Source::snapshot);
     for (;;) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (comm::all_reduce_value(comm_, std::int64_t{saver_.disk_works()}, comm::ReduceOp::max) !=
@@ -184,7 +185,7 @@ class Contest {
   std::vector<memory::UnitSpec> units_;
   zero::PartitionPlan plan_, other_plan_;
   States states_, copies_;
-  checkpoint::Saver saver_;
+  checkpoint::BackgroundSaver saver_;
   std::size_t bytes_ = 0;  ///< of this rank's states
   std::map<std::string, std::vector<double>> samples_;
 };

@@ -37,11 +37,11 @@ std::filesystem::path save(std::filesystem::path const& directory, std::int64_t 
   return checkpoint::save_all(
              request,
              checkpoint::StreamedStates{{"fp32"},
-                                        [](auto const&, auto const& piece, std::int64_t first,
+                                        [](auto const&, auto const& extent, std::int64_t first,
                                            std::int64_t numel, float* out) {
                                           for (std::int64_t i = 0; i < numel; ++i)
                                             out[i] = static_cast<float>(
-                                                (piece.parameter_offset + first + i) % 8191);
+                                                (extent.parameter_offset + first + i) % 8191);
                                         }})
       .directory;
 }
@@ -56,10 +56,10 @@ void read_view(std::filesystem::path const& view, float* out) {
 }
 
 void read_plainly(checkpoint::Manifest const& m, float* out) {
-  for (auto const& piece : m.tensors[0].pieces) {
-    int const file = ::open(m.shard_path(piece.shard).c_str(), O_RDONLY | O_CLOEXEC);
-    auto const bytes = static_cast<std::size_t>(piece.numel) * 4;
-    TESSERA_VALIDATE(::pread(file, out + piece.offset, bytes, piece.states[0].file_offset) ==
+  for (auto const& extent : m.tensors[0].extents) {
+    int const file = ::open(m.shard_path(extent.shard).c_str(), O_RDONLY | O_CLOEXEC);
+    auto const bytes = static_cast<std::size_t>(extent.numel) * 4;
+    TESSERA_VALIDATE(::pread(file, out + extent.offset, bytes, extent.states[0].file_offset) ==
                          static_cast<ssize_t>(bytes),
                      IoError, "short read");
     ::close(file);

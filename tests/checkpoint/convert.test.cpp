@@ -45,7 +45,7 @@ void expect_same_record(checkpoint::Manifest a, checkpoint::Manifest const& b) {
   EXPECT_EQ(a.model_config.dump(), b.model_config.dump());
   ASSERT_EQ(a.tensors.size(), b.tensors.size());
   for (std::size_t i = 0; i < a.tensors.size(); ++i) {
-    a.tensors[i].pieces = b.tensors[i].pieces;
+    a.tensors[i].extents = b.tensors[i].extents;
     EXPECT_EQ(a.tensors[i], b.tensors[i]);
   }
 }
@@ -151,7 +151,7 @@ TEST(Convert, LargeTensorsGoChunkByChunk) {
   EXPECT_LT(report.bytes, report.source_bytes * 7 / 10);
   EXPECT_GT(checkpoint::read_manifest(dir / "small")
                 .find("transformer.h.0.attn.c_attn.weight")
-                ->pieces[0]
+                ->extents[0]
                 .states[0]
                 .chunks.size(),
             1u);
@@ -194,7 +194,7 @@ TEST(Convert, NothingIsReplacedAndAFailureLeavesNothing) {
               }),
               HasSubstr("levels 1"));
   auto const m = checkpoint::read_manifest(source);
-  flip_bit(m.shard_path(1), m.tensors[0].pieces[1].states[2].file_offset);
+  flip_bit(m.shard_path(1), m.tensors[0].extents[1].states[2].file_offset);
   for (auto const compression : {Compression::none, Compression::shuffle_gzip})
     EXPECT_THAT(
         message_of<DataError>([&] {
@@ -217,9 +217,9 @@ class CompressedDamage : public ::testing::Test {
   std::string restore_error() {
     return message_of<DataError>([&] { wrong_after_restore(dir / "step", 1, 20); });
   }
-  /// A whole new chunk in the place of a piece's only one; the manifest knows its size.
+  /// A whole new chunk in the place of an extent's only one; the manifest knows its size.
   void replace_chunk(std::vector<char> const& chunk) {
-    auto& place = m.tensors[0].pieces[0].states[0].chunks[0];
+    auto& place = m.tensors[0].extents[0].states[0].chunks[0];
     place.offset = static_cast<std::int64_t>(fs::file_size(m.shard_path(0)));
     place.bytes = static_cast<std::int64_t>(chunk.size());
     write_file(m.shard_path(0),
@@ -235,16 +235,16 @@ TEST_F(CompressedDamage, EveryFlippedByteIsFound) {
   for (auto const* name : {"transformer.wte.weight", "scale"})
     for (std::size_t s = 0; s < m.states.size(); ++s) {
       auto const& tensor = *m.find(name);
-      auto const place = tensor.pieces.back().states[s].chunks.back();
+      auto const place = tensor.extents.back().states[s].chunks.back();
       for (std::int64_t const at :
            {place.offset, place.offset + place.bytes / 2, place.end() - 1}) {
-        flip_bit(m.shard_path(tensor.pieces.back().shard), at);
+        flip_bit(m.shard_path(tensor.extents.back().shard), at);
         EXPECT_THAT(restore_error(), AllOf(HasSubstr("is damaged"),
                                            HasSubstr(m.states[s] + " of tensor " + tensor.name)));
         auto const report = checkpoint::verify(dir / "step");
         ASSERT_EQ(report.damages, 1);
         EXPECT_EQ(report.found[0].tensor, tensor.name);
-        flip_bit(m.shard_path(tensor.pieces.back().shard), at);
+        flip_bit(m.shard_path(tensor.extents.back().shard), at);
       }
     }
   EXPECT_TRUE(checkpoint::verify(dir / "step").ok());
@@ -265,7 +265,7 @@ TEST_F(CompressedDamage, ABombEndsAtTheSizeOfItsChunk) {
   EXPECT_LE(scratch.capacity(), 400u);
   bomb.resize(std::min<std::size_t>(
       bomb.size(), static_cast<std::size_t>(
-                       checkpoint::detail::most_stored_bytes(m.tensors[0].pieces[0].numel))));
+                       checkpoint::detail::max_stored_bytes(m.tensors[0].extents[0].numel))));
   replace_chunk(bomb);
   EXPECT_THAT(restore_error(), HasSubstr("is no compressed chunk of its elements"));
 }
@@ -286,7 +286,7 @@ TEST_F(CompressedDamage, ChunksThatCannotBeAreRefused) {
         [&] { checkpoint::parse_manifest(checkpoint::manifest_text(wrong), dir.path()); });
   };
   auto const chunk = [](checkpoint::Manifest& manifest) -> checkpoint::ByteRange& {
-    return manifest.tensors[0].pieces[0].states[1].chunks[0];
+    return manifest.tensors[0].extents[0].states[1].chunks[0];
   };
   EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = w.shards[0].bytes; }),
               HasSubstr("does not lie in shard_00000.h5"));
@@ -298,7 +298,7 @@ TEST_F(CompressedDamage, ChunksThatCannotBeAreRefused) {
               HasSubstr("larger than its elements can take"));
   EXPECT_THAT(refusal([&](auto& w) { chunk(w).bytes = 0; }), HasSubstr("a chunk of 0 bytes"));
   EXPECT_THAT(refusal([&](auto& w) {
-                w.tensors[0].pieces[0].states[1].chunks.push_back({4096, 1});
+                w.tensors[0].extents[0].states[1].chunks.push_back({4096, 1});
               }),
               HasSubstr("2 chunks for"));
   EXPECT_THAT(refusal([&](auto& w) { w.shards[0].compression = Compression::none; }),

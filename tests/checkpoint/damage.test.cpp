@@ -67,17 +67,17 @@ TEST_F(Damage, AFlippedBitIsFoundInEveryTensor) {
   auto const m = checkpoint::read_manifest(step);
   for (auto const& tensor : m.tensors)
     for (std::size_t s = 0; s < m.states.size(); ++s) {
-      auto const& piece = tensor.pieces.back();
-      std::int64_t const at = piece.states[s].file_offset + piece.numel * 4 - 1;
-      flip_bit(m.shard_path(piece.shard), at);
+      auto const& extent = tensor.extents.back();
+      std::int64_t const at = extent.states[s].file_offset + extent.numel * 4 - 1;
+      flip_bit(m.shard_path(extent.shard), at);
       EXPECT_THAT(
           restore_error(step),
-          AllOf(HasSubstr(m.shards[static_cast<std::size_t>(piece.shard)].file),
+          AllOf(HasSubstr(m.shards[static_cast<std::size_t>(extent.shard)].file),
                 HasSubstr("is damaged"), HasSubstr(m.states[s] + " of tensor " + tensor.name)));
       auto const report = checkpoint::verify(step);
       ASSERT_EQ(report.problems.size(), 1u);
       EXPECT_THAT(report.problems[0], HasSubstr(tensor.name));
-      flip_bit(m.shard_path(piece.shard), at);
+      flip_bit(m.shard_path(extent.shard), at);
     }
   EXPECT_TRUE(checkpoint::verify(step).ok());
 }
@@ -138,7 +138,7 @@ TEST_F(Damage, AnOlderWholeCheckpointIsFoundAndSaid) {
   auto found = checkpoint::find_latest(dir.path());
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 10);
-  EXPECT_THAT(found->note, AllOf(HasSubstr("`latest` names step_00000020, which is not whole"),
+  EXPECT_THAT(found->note, AllOf(HasSubstr("`latest` names step_00000020, which is not complete"),
                                  HasSubstr("step_00000010")));
   fs::remove_all(step);
   found = checkpoint::find_latest(dir.path());
@@ -164,9 +164,9 @@ TEST_F(Damage, ListingTellsWholeFromDamaged) {
   fs::create_directory(dir / "step_00000030.tmp.1");
   auto const list = checkpoint::list_checkpoints(dir.path());
   ASSERT_EQ(list.size(), 2u);
-  EXPECT_TRUE(list[0].is_whole);
+  EXPECT_TRUE(list[0].is_complete);
   EXPECT_FALSE(list[0].is_latest);
-  EXPECT_FALSE(list[1].is_whole);
+  EXPECT_FALSE(list[1].is_complete);
   EXPECT_TRUE(list[1].is_latest);
   EXPECT_THAT(list[1].problem, HasSubstr("shard_00001.h5"));
   EXPECT_GT(list[0].bytes, checkpoint::read_manifest(list[0].directory).parameter_count() * 12);
@@ -204,11 +204,11 @@ TEST_F(Damage, WrongFieldsAreNamed) {
       {"\"step\": 20", "\"step\": -1", "'step' is -1"},
       {"\"step\": 20", "\"step\": \"x\"", "expected an integer"},
       {"\"step\": 20", "\"step\": 2.5", "expected an integer"},
-      {"\"step\": 20", "\"step\": 20, \"step\": 20", "'step' stands twice"},
+      {"\"step\": 20", "\"step\": 20, \"step\": 20", "'step' is listed twice"},
       {"\"step\": 20", "\"steps\": 20", "has no 'step'"},
       {"\"file\": \"shard_00001.h5\"", "\"file\": \"../shard_00001.h5\"",
        "is not a plain file name"},
-      {"\"file\": \"shard_00001.h5\"", "\"file\": \"shard_00000.h5\"", "stands twice"},
+      {"\"file\": \"shard_00001.h5\"", "\"file\": \"shard_00000.h5\"", "is listed twice"},
       {"\"offset\": 0", "\"offset\": 1", "overlap or leave a hole"},
       {"\"shape\": [101, 24]", "\"shape\": [102, 24]", "elements"},
       {"\"shape\": [101, 24]", "\"shape\": [4294967296, 4294967296]", "too large"},
@@ -216,7 +216,7 @@ TEST_F(Damage, WrongFieldsAreNamed) {
       {"\"dtype\": \"fp32\"", "\"dtype\": \"fp8\"", "dtype 'fp8'"},
       {"\"file_offsets\": [", "\"file_offsets\": [4000000000, ", "file_offsets"},
       {"\"xxh3\": [\"", "\"xxh3\": [\"0", "hexadecimal"},
-      {"\"lm_head.weight\"", "\"transformer.wpe.weight\"", "stands twice"},
+      {"\"lm_head.weight\"", "\"transformer.wpe.weight\"", "is listed twice"},
       {"\"checksum_block_bytes\": 4194304", "\"checksum_block_bytes\": 4611686018427387904",
        "checksum_block_bytes"},
       {"\"shard\": 0", "\"shard\": 9", "shard 9 of 2"},
@@ -229,7 +229,8 @@ TEST_F(Damage, WrongFieldsAreNamed) {
 
 TEST_F(Damage, ConsolidationRefusesDamageAndLeavesNothing) {
   auto const m = checkpoint::read_manifest(step);
-  flip_bit(m.shard_path(1), m.find("scale") ? m.tensors[3].pieces.back().states[0].file_offset : 0);
+  flip_bit(m.shard_path(1),
+           m.find("scale") ? m.tensors[3].extents.back().states[0].file_offset : 0);
   fs::path const out = dir / "out.safetensors";
   EXPECT_THAT(
       message_of<DataError>([&] { checkpoint::consolidate({.checkpoint = step, .output = out}); }),

@@ -6,14 +6,14 @@
 #include "fixture.hpp"
 #include "mpi_test.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/comm/host_collectives.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
-using checkpoint::Saver;
+using checkpoint::BackgroundSaver;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
@@ -21,7 +21,7 @@ namespace {
 
 [[maybe_unused]] bool const scratch_in_memory = (use_memory_for_scratch(), true);
 
-class Faults : public ::testing::TestWithParam<Saver::Source> {
+class Faults : public ::testing::TestWithParam<BackgroundSaver::Source> {
  protected:
   Faults()
       : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
@@ -40,7 +40,7 @@ class Faults : public ::testing::TestWithParam<Saver::Source> {
 
   checkpoint::SavedCheckpoint save(std::int64_t step) {
     auto request = request_for(run, step, plan, units);
-    Saver saver(*comm);
+    BackgroundSaver saver(*comm);
     saver.begin(request, state.fill(step).views(), GetParam());
     return saver.finish();
   }
@@ -177,10 +177,10 @@ TEST_P(Faults, ShortAndInterruptedTransfersGoOn) {
   }
 }
 
-/// On the build's own file system, where whole pages of large pieces go beside the page cache if it
-/// lets them.
+/// On the build's own file system, where whole pages of large extents go beside the page cache if
+/// it lets them.
 TEST_P(Faults, LargeWritesGoOnWhenTheyAreCutOrRefused) {
-  if (comm->size() > 1 || GetParam() == Saver::Source::snapshot)
+  if (comm->size() > 1 || GetParam() == BackgroundSaver::Source::snapshot)
     return;  // saves of one process, once
   fs::path const place = fs::current_path() / concat("large-writes-", ::getpid());
   for (char const* rules :
@@ -213,9 +213,11 @@ TEST_P(Faults, AReadThatFailsIsReportedOnAllRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sources, Faults,
-                         ::testing::Values(Saver::Source::in_place, Saver::Source::snapshot),
+                         ::testing::Values(BackgroundSaver::Source::in_place,
+                                           BackgroundSaver::Source::snapshot),
                          [](auto const& info) {
-                           return info.param == Saver::Source::in_place ? "waiting" : "background";
+                           return info.param == BackgroundSaver::Source::in_place ? "waiting"
+                                                                                  : "background";
                          });
 
 }  // namespace

@@ -109,12 +109,12 @@ class RankState {
   template <class F>
   void each(F&& f) {
     for (std::size_t s = 0; s < names_.size(); ++s)
-      for (auto const& piece : plan_.extents(rank_)) {
+      for (auto const& extent : plan_.extents(rank_)) {
         auto const& slot =
-            plan_.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
-        for (std::int64_t i = 0; i < piece.numel; ++i)
-          f(names_[s], slot.name, piece.parameter_offset + i,
-            memory_[s][static_cast<std::size_t>(piece.partition_offset + i)]);
+            plan_.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
+        for (std::int64_t i = 0; i < extent.numel; ++i)
+          f(names_[s], slot.name, extent.parameter_offset + i,
+            memory_[s][static_cast<std::size_t>(extent.partition_offset + i)]);
       }
   }
   zero::PartitionPlan const& plan_;

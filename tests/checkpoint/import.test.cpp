@@ -48,11 +48,11 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
   restore_rank(manifest, plan, 0, state.views());
   std::map<std::string, std::string> out;
   for (std::size_t s = 0; s < names.size(); ++s)
-    for (auto const& piece : plan.extents(0)) {
+    for (auto const& extent : plan.extents(0)) {
       auto const& slot =
-          plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
+          plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
       out[concat(names[s], "/", slot.name)] =
-          hash(state.memory(s).data() + piece.partition_offset, piece.numel);
+          hash(state.memory(s).data() + extent.partition_offset, extent.numel);
     }
   return out;
 }

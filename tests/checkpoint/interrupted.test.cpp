@@ -11,8 +11,8 @@
 #include "fixture.hpp"
 #include "processes.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/comm/host_collectives.hpp"
 
@@ -38,27 +38,28 @@ struct Way {
 };
 std::ostream& operator<<(std::ostream& out, Way const& way) { return out << way.name; }
 
-void save_over_ranks(fs::path const& run, std::int64_t step, checkpoint::Saver::Source source) {
+void save_over_ranks(fs::path const& run, std::int64_t step,
+                     checkpoint::BackgroundSaver::Source source) {
   auto const comm = comm::make_loopback();
   auto const units = toy_units();
   zero::PartitionPlan const plan(units, 1);
   RankState state(plan, 0);
   auto request = request_for(run, step, plan, units);
   request.keep = 1;
-  checkpoint::Saver saver(*comm);
+  checkpoint::BackgroundSaver saver(*comm);
   saver.begin(request, state.fill(step).views(), source);
-  if (source == checkpoint::Saver::Source::snapshot) state.fill(step + 1000);
+  if (source == checkpoint::BackgroundSaver::Source::snapshot) state.fill(step + 1000);
   saver.finish();
 }
 
 Way const ways[] = {
     {"waiting",
      [](fs::path const& run, std::int64_t step) {
-       save_over_ranks(run, step, checkpoint::Saver::Source::in_place);
+       save_over_ranks(run, step, checkpoint::BackgroundSaver::Source::in_place);
      }},
     {"in_the_background",
      [](fs::path const& run, std::int64_t step) {
-       save_over_ranks(run, step, checkpoint::Saver::Source::snapshot);
+       save_over_ranks(run, step, checkpoint::BackgroundSaver::Source::snapshot);
      }},
     {"three_ranks", [](fs::path const& run, std::int64_t step) { save_toy(run, step, 3, 1); }},
     {"three_ranks_in_two_files",
@@ -77,7 +78,7 @@ class InterruptedSave : public ::testing::TestWithParam<Way> {
     if (!found) return -1;
     EXPECT_TRUE(checkpoint::verify(found->directory).ok());
     EXPECT_TRUE(holds_step(found->directory, found->step));
-    checkpoint::remove_abandoned(run);
+    checkpoint::remove_unfinished_saves(run);
     EXPECT_GE(checkpoint::find_latest(run)->step, found->step);
     for (auto const& entry : fs::directory_iterator(run))
       EXPECT_TRUE(entry.path().filename() == "latest" ||

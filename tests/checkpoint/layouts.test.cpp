@@ -7,8 +7,8 @@
 
 #include "fixture.hpp"
 #include "mpi_test.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/comm/host_collectives.hpp"
@@ -80,13 +80,13 @@ TEST(Layouts, AManifestWhoseRunsAreTornIsRefused) {
         [&] { checkpoint::parse_manifest(checkpoint::manifest_text(changed), dir.path()); });
   };
   auto moved = m;
-  moved.tensors[0].pieces[1].states[2].file_offset += 4;
+  moved.tensors[0].extents[1].states[2].file_offset += 4;
   EXPECT_THAT(refusal(moved), AllOf(HasSubstr("transformer.wte.weight"),
                                     HasSubstr("do not follow each other in shard_00000.h5")));
   auto split = m;
-  split.tensors[0].pieces[2].shard = 0;
-  split.tensors[0].pieces[1].shard = 1;
-  for (auto& state : split.tensors[0].pieces[1].states) state.file_offset = 0;
+  split.tensors[0].extents[2].shard = 0;
+  split.tensors[0].extents[1].shard = 1;
+  for (auto& state : split.tensors[0].extents[1].states) state.file_offset = 0;
   EXPECT_THAT(refusal(split), HasSubstr("has two separate parts of it"));
 }
 
@@ -133,9 +133,9 @@ TEST_F(SharedFiles, RanksWriteTheirPartsIntoOneFile) {
 }
 
 TEST_F(SharedFiles, InTheBackgroundToo) {
-  checkpoint::Saver saver(*comm);
+  checkpoint::BackgroundSaver saver(*comm);
   RankState state(plan, comm->rank());
-  saver.begin(request(3, 2), state.fill(3).views(), checkpoint::Saver::Source::snapshot);
+  saver.begin(request(3, 2), state.fill(3).views(), checkpoint::BackgroundSaver::Source::snapshot);
   state.fill(4);
   auto const saved = saver.finish();
   EXPECT_TRUE(checkpoint::verify(saved.directory).ok());

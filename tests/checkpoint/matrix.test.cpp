@@ -28,7 +28,7 @@ fs::path base() {
   return setting("TESSERA_MATRIX_DIRECTORY",
                  (fs::temp_directory_path() / "tessera-matrix").c_str());
 }
-fs::path place_of(int ranks, int stage) { return base() / concat("n", ranks, "-stage", stage); }
+fs::path location_of(int ranks, int stage) { return base() / concat("n", ranks, "-stage", stage); }
 
 /// Visits this rank's part of every state: visit(state, element in the model's order, reference to
 /// the value).
@@ -43,14 +43,14 @@ void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
     for (auto const& p : unit.parameters)
       first.back().push_back(std::exchange(count, count + p.numel));
   }
-  for (auto const& piece : plan.extents(rank))
+  for (auto const& extent : plan.extents(rank))
     for (std::size_t s = 0; s < states.size(); ++s) {
-      float* const data = states[s].unit_shards[static_cast<std::size_t>(piece.unit)] +
-                          (piece.partition_offset - plan.unit(piece.unit).partition_offset);
+      float* const data = states[s].unit_shards[static_cast<std::size_t>(extent.unit)] +
+                          (extent.partition_offset - plan.unit(extent.unit).partition_offset);
       std::int64_t const at =
-          first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
-          piece.parameter_offset;
-      for (std::int64_t i = 0; i < piece.numel; ++i) visit(s, at + i, data[i]);
+          first[static_cast<std::size_t>(extent.unit)][static_cast<std::size_t>(extent.parameter)] +
+          extent.parameter_offset;
+      for (std::int64_t i = 0; i < extent.numel; ++i) visit(s, at + i, data[i]);
     }
 }
 
@@ -66,7 +66,7 @@ std::vector<double> gather(Training& training) {
 }
 
 void save_all_layouts(Training& training, int stage) {
-  fs::path const place = place_of(training.ranks(), stage);
+  fs::path const place = location_of(training.ranks(), stage);
   if (training.rank() == 0) fs::remove_all(place);
   training.recording->barrier();
   auto request =
@@ -97,15 +97,15 @@ std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan co
   std::int64_t bytes = 0;
   for (auto const& own : plan.extents(rank)) {
     auto const& slot = plan.unit(own.unit).parameters[static_cast<std::size_t>(own.parameter)];
-    for (auto const& piece : m.find(slot.name)->pieces) {
-      std::int64_t const first = std::max(own.parameter_offset, piece.offset) - piece.offset;
+    for (auto const& extent : m.find(slot.name)->extents) {
+      std::int64_t const first = std::max(own.parameter_offset, extent.offset) - extent.offset;
       std::int64_t const last =
-          std::min(own.parameter_offset + own.numel, piece.offset + piece.numel) - piece.offset;
+          std::min(own.parameter_offset + own.numel, extent.offset + extent.numel) - extent.offset;
       if (first >= last) continue;
-      std::int64_t const block = m.checksum_block / 4;
+      std::int64_t const block = m.checksum_chunk / 4;
       for (std::int64_t b = first / block; b * block < last; ++b)
-        for (auto const& state : piece.states)
-          bytes += state.chunks.empty() ? std::min(block, piece.numel - b * block) * 4
+        for (auto const& state : extent.states)
+          bytes += state.chunks.empty() ? std::min(block, extent.numel - b * block) * 4
                                         : state.chunks[static_cast<std::size_t>(b)].bytes;
     }
   }
@@ -152,7 +152,7 @@ TEST(Matrix, Restore) {
     Training training(config_of(stage), QuadraticModel(1));  // one block: its names are unique
     for (int ranks = 1; ranks <= 8; ++ranks)
       for (int from = 0; from <= 3; ++from) {
-        fs::path const place = place_of(ranks, from);
+        fs::path const place = location_of(ranks, from);
         if (!fs::exists(place / "expected")) continue;
         std::vector<double> expected(fs::file_size(place / "expected") / sizeof(double));
         std::ifstream(place / "expected", std::ios::binary)

@@ -48,7 +48,7 @@ TEST_P(Reshard, EveryElementArrives) {
   ScratchDirectory dir;
   auto const saved = save_toy(dir.path(), 30, from);
   auto const manifest = checkpoint::read_manifest(saved.directory);
-  // another alignment: pieces start elsewhere, as they do with another precision
+  // another alignment: extents start elsewhere, as they do with another precision
   for (std::int64_t alignment : {32, 1, 128}) {
     zero::PartitionPlan const plan(toy_units(), to, alignment);
     for (int rank = 0; rank < to; ++rank) {
@@ -90,9 +90,9 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
       request_for(dir.path(), 3, two, units),
       checkpoint::StreamedStates{
           {"fp32"},
-          [&](auto const&, auto const& piece, std::int64_t first, std::int64_t numel, float* out) {
+          [&](auto const&, auto const& extent, std::int64_t first, std::int64_t numel, float* out) {
             for (std::int64_t i = 0; i < numel; ++i)
-              out[i] = value(piece.parameter_offset + first + i);
+              out[i] = value(extent.parameter_offset + first + i);
           }});
   auto const manifest = checkpoint::read_manifest(saved.directory);
   for (int rank : {0, 3, 7}) {
@@ -101,7 +101,7 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     std::int64_t const held = heap::live();
     heap::reset_peak();
     auto const report = checkpoint::restore_rank(manifest, eight, rank, views);
-    EXPECT_LT(heap::peak() - held, manifest.checksum_block + (std::int64_t{1} << 20))
+    EXPECT_LT(heap::peak() - held, manifest.checksum_chunk + (std::int64_t{1} << 20))
         << "a block at an edge, besides the part itself";
     auto const own = eight.extents(rank)[0];
     std::int64_t wrong = 0;
@@ -111,7 +111,7 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(report.bytes_needed, own.numel * 4);
     EXPECT_GE(report.bytes_read, report.bytes_needed);
-    EXPECT_LE(report.bytes_read, report.bytes_needed + 2 * manifest.checksum_block);
+    EXPECT_LE(report.bytes_read, report.bytes_needed + 2 * manifest.checksum_chunk);
     EXPECT_LT(report.bytes_read, manifest.parameter_count() * 4 / 3) << "no rank reads the model";
   }
 }
@@ -121,7 +121,7 @@ TEST(Restore, LargePiecesAreReadBlockByBlock) {
   std::int64_t const width =
       1100;  // c_attn is 14.5 MB: several checksum blocks, cut in the middle by 3 ranks
   auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 3, 2, 0, width).directory);
-  EXPECT_GT(manifest.find("transformer.h.0.attn.c_attn.weight")->pieces[0].states[0].xxh3.size(),
+  EXPECT_GT(manifest.find("transformer.h.0.attn.c_attn.weight")->extents[0].states[0].xxh3.size(),
             1u);
   zero::PartitionPlan const plan(toy_units(width), 3);
   for (int rank = 0; rank < 3; ++rank) {

@@ -77,7 +77,7 @@ TEST(SafetensorsReader, HostileFilesAreRefused) {
       {file_of("{}", 4), "longer than it says"},
       {file_of("{\"t\": {" + f32 + "}}", 7), "truncated"},
       {file_of("{\"t\": {" + f32 + "}}", 9), "longer than it says"},
-      {file_of("{\"t\": {" + f32 + "}, \"t\": {" + f32 + "}}", 8), "tensor t stands twice"},
+      {file_of("{\"t\": {" + f32 + "}, \"t\": {" + f32 + "}}", 8), "tensor t is listed twice"},
       {file_of("{\"t\": {" + f32 + "}, \"u\": {" + f32 + "}}", 8), "overlap or leave a hole"},
       {file_of(
            "{\"t\": {" + f32 + R"(}, "u": {"dtype": "U8", "shape": [0], "data_offsets": [4, 4]}})",
@@ -99,7 +99,7 @@ TEST(SafetensorsReader, HostileFilesAreRefused) {
       {entry(R"("dtype": "Q4_0", "shape": [2], "data_offsets": [0, 8])"), "unknown dtype 'Q4_0'"},
       {entry(R"("dtype": "F32", "shape": [2])"), "lacks dtype, shape or data_offsets"},
       {entry(R"("dtype": "F32", "dtype": "I32", "shape": [2], "data_offsets": [0, 8])"),
-       "'dtype' stands twice"},
+       "'dtype' is listed twice"},
       {entry(f32 + R"(, "extra": 1)"), "unknown field 'extra'"},
       {file_of("{\"t\xff\": {" + f32 + "}}", 8), "not valid UTF-8"},
       {file_of("{\"t\n\": {" + f32 + "}}", 8), "control character"},
@@ -128,7 +128,7 @@ TEST(SafetensorsReader, AnIndexNamesPlainFilesOnly) {
     EXPECT_THAT(index_error(concat("{\"t\": \"", name, "\"}")), HasSubstr("only a plain file name"))
         << name;
   EXPECT_THAT(index_error(R"({"t": "a.safetensors", "t": "a.safetensors"})"),
-              HasSubstr("stands twice"));
+              HasSubstr("is listed twice"));
   EXPECT_THAT(index_error(R"({"u": "a.safetensors"})"),
               HasSubstr("tensor u is not in a.safetensors"));
   fs::create_directory(dir / "b.safetensors");

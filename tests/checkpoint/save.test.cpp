@@ -171,7 +171,7 @@ TEST_F(Save, ADamagedShardIsRefusedOnAllRanks) {
   auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
   comm->barrier();
   if (comm->rank() == 0)
-    flip_bit(manifest.shard_path(0), manifest.tensors[0].pieces[0].states[1].file_offset + 5);
+    flip_bit(manifest.shard_path(0), manifest.tensors[0].extents[0].states[1].file_offset + 5);
   comm->barrier();
   std::string const message =
       message_of<DataError>([&] { wrong_after_restore(saved.directory, 4); });
@@ -195,7 +195,7 @@ TEST_F(Save, LeftoversAreRemovedAndAFinishedOneIsKept) {
     write_file(dir / "checkpoints/latest.tmp.123", "step");
     fs::rename(saved.directory,
                dir / "checkpoints/step_00000006.tmp.3");  // killed between the last two renames
-    EXPECT_EQ(checkpoint::remove_abandoned(dir / "checkpoints"),
+    EXPECT_EQ(checkpoint::remove_unfinished_saves(dir / "checkpoints"),
               (std::vector<std::string>{".trash.step_00000002.1", "latest.tmp.123",
                                         "step_00000007.tmp.1"}));
   }

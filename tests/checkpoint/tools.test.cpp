@@ -35,10 +35,10 @@ fs::path save_large(fs::path const& checkpoints, int ranks,
                     std::vector<memory::UnitSpec> const& units) {
   zero::PartitionPlan const plan(units, ranks);
   checkpoint::StreamedStates states{{"fp32", "exp_avg", "exp_avg_sq"}, {}};
-  states.read = [](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
+  states.read = [](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
                    std::int64_t numel, float* out) {
     for (std::int64_t i = 0; i < numel; ++i)
-      out[i] = static_cast<float>((piece.parameter_offset + first + i) % 9973) +
+      out[i] = static_cast<float>((extent.parameter_offset + first + i) % 9973) +
                static_cast<float>(state.size());
   };
   return checkpoint::save_all(request_for(checkpoints, 1, plan, units), states).directory;
@@ -48,15 +48,15 @@ class Verify : public ::testing::Test {
  protected:
   Verify()
       : step(save_toy(dir.path(), 20, 3).directory), manifest(checkpoint::read_manifest(step)) {}
-  checkpoint::PieceRecord const& piece(std::size_t tensor, int shard) const {
-    for (auto const& p : manifest.tensors[tensor].pieces)
+  checkpoint::ExtentRecord const& extent(std::size_t tensor, int shard) const {
+    for (auto const& p : manifest.tensors[tensor].extents)
       if (p.shard == shard) return p;
-    throw std::runtime_error("no such piece");
+    throw std::runtime_error("no such extent");
   }
   /// The last tensor that ends in this shard.
   checkpoint::TensorRecord const& of_shard(int shard) const {
     auto const it = std::find_if(manifest.tensors.rbegin(), manifest.tensors.rend(),
-                                 [&](auto const& t) { return t.pieces.back().shard == shard; });
+                                 [&](auto const& t) { return t.extents.back().shard == shard; });
     return *it;
   }
   ScratchDirectory dir;
@@ -65,8 +65,8 @@ class Verify : public ::testing::Test {
 };
 
 TEST_F(Verify, AllDamagesAreListedWithTheirPlaces) {
-  std::int64_t const first = piece(0, 0).states[0].file_offset,
-                     second = of_shard(1).pieces.back().states[2].file_offset;
+  std::int64_t const first = extent(0, 0).states[0].file_offset,
+                     second = of_shard(1).extents.back().states[2].file_offset;
   flip_bit(step / "shard_00000.h5", first + 8);
   flip_bit(step / "shard_00001.h5", second);
   fs::remove(step / "shard_00002.h5");
@@ -76,7 +76,7 @@ TEST_F(Verify, AllDamagesAreListedWithTheirPlaces) {
   EXPECT_EQ(report.found[0].tensor, "transformer.wte.weight");
   EXPECT_EQ(report.found[0].state, "fp32");
   EXPECT_EQ(report.found[0].first_byte, first);
-  EXPECT_EQ(report.found[0].end_byte, first + piece(0, 0).numel * 4);
+  EXPECT_EQ(report.found[0].end_byte, first + extent(0, 0).numel * 4);
   EXPECT_EQ(report.found[0].file, (step / "shard_00000.h5").string());
   EXPECT_EQ(report.found[1].tensor, of_shard(1).name);
   EXPECT_EQ(report.found[1].state, "exp_avg_sq");
@@ -89,8 +89,8 @@ TEST_F(Verify, AllDamagesAreListedWithTheirPlaces) {
 }
 
 TEST_F(Verify, ATruncatedShardIsReadAsFarAsItGoes) {
-  std::int64_t const cut = piece(0, 0).states[1].file_offset + 100;
-  flip_bit(step / "shard_00000.h5", piece(0, 0).states[0].file_offset);
+  std::int64_t const cut = extent(0, 0).states[1].file_offset + 100;
+  flip_bit(step / "shard_00000.h5", extent(0, 0).states[0].file_offset);
   fs::resize_file(step / "shard_00000.h5", static_cast<std::uintmax_t>(cut));
   auto const report = checkpoint::verify(step);
   EXPECT_THAT(report.problems,
@@ -122,7 +122,7 @@ TEST_F(Verify, TheReportIsBounded) {
     auto const path = step / concat("shard_0000", i, ".h5");
     write_file(path, std::string(fs::file_size(path), 'x'));
   }
-  auto const report = checkpoint::verify(step, {.most_reported = 4});
+  auto const report = checkpoint::verify(step, {.max_reported = 4});
   EXPECT_EQ(report.found.size(), 4u);
   EXPECT_GT(report.damages, 20);
   EXPECT_EQ(report.problems.back(), concat("and ", report.damages - 4, " more"));
@@ -132,15 +132,15 @@ TEST_F(Verify, NeighboringDamagedBlocksAreOneRange) {
   ScratchDirectory large;
   auto const saved = save_large(large.path(), 1, {toy_units(80000)[0]});  // wte alone has 32 MB
   auto const m = checkpoint::read_manifest(saved);
-  auto const& extent = m.tensors[0].pieces[0].states[0];
-  ASSERT_GT(extent.xxh3.size(), 4u);
+  auto const& location = m.tensors[0].extents[0].states[0];
+  ASSERT_GT(location.xxh3.size(), 4u);
   for (int block : {1, 2, 4})
-    flip_bit(saved / "shard_00000.h5", extent.file_offset + block * m.checksum_block + 5);
+    flip_bit(saved / "shard_00000.h5", location.file_offset + block * m.checksum_chunk + 5);
   auto const report = checkpoint::verify(saved);
   ASSERT_EQ(report.found.size(), 2u);
-  EXPECT_EQ(report.found[0].first_byte, extent.file_offset + m.checksum_block);
-  EXPECT_EQ(report.found[0].end_byte, extent.file_offset + 3 * m.checksum_block);
-  EXPECT_EQ(report.found[1].first_byte, extent.file_offset + 4 * m.checksum_block);
+  EXPECT_EQ(report.found[0].first_byte, location.file_offset + m.checksum_chunk);
+  EXPECT_EQ(report.found[0].end_byte, location.file_offset + 3 * m.checksum_chunk);
+  EXPECT_EQ(report.found[1].first_byte, location.file_offset + 4 * m.checksum_chunk);
 }
 
 /// Opens a file with HDF5 for writing and closes it again.
@@ -276,7 +276,7 @@ TEST(Compare, OtherTensorsAndShapesAreListed) {
               HasSubstr("has no state 'momentum'"));
   flip_bit(a / "step_00000005/shard_00000.h5", checkpoint::read_manifest(a / "step_00000005")
                                                    .find("scale")
-                                                   ->pieces[0]
+                                                   ->extents[0]
                                                    .states[0]
                                                    .file_offset);
   EXPECT_THAT(message_of<DataError>([&] { compare(a.path(), a.path()); }), HasSubstr("is damaged"));
@@ -336,7 +336,7 @@ TEST_F(Prune, WithoutAWholeOneTheNewestDamagedStays) {
 
 TEST_F(Prune, ChecksumsDecideWhenAsked) {
   auto const m = checkpoint::read_manifest(dir / "step_00000040");
-  flip_bit(m.shard_path(0), m.tensors[0].pieces[0].states[1].file_offset);
+  flip_bit(m.shard_path(0), m.tensors[0].extents[0].states[1].file_offset);
   write_file(dir / "latest", "step_00000010\n");
   checkpoint::prune(
       {.checkpoints = dir.path(), .keep = 1, .check = PruneOptions::Check::checksums});

@@ -81,9 +81,9 @@ TEST(View, SharedFilesHaveOneSourceEach) {
   auto const step =
       save_toy(dir.path(), 5, 40, 0, 24, checkpoint::starts_by_count(40, 3)).directory;
   expect_model(step, 5);
-  auto const& pieces = checkpoint::read_manifest(step).tensors[0].pieces;
+  auto const& extents = checkpoint::read_manifest(step).tensors[0].extents;
   EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").sources.size(),
-            (pieces.size() + 2) / 3);
+            (extents.size() + 2) / 3);
 }
 
 TEST(View, IsWrittenAgainWithTheSameContent) {

@@ -118,7 +118,7 @@ TEST_F(Zip, RefusesLies) {
     change(members[1]);
     return Archive{.members = members};
   };
-  expect_refused(changed([](Member& m) { m.name = "a/1"; }), "stands twice");
+  expect_refused(changed([](Member& m) { m.name = "a/1"; }), "is listed twice");
   expect_refused(changed([](Member& m) { m.offset = 0; }), "overlaps");
   expect_refused(changed([](Member& m) { m.offset = 10; }), "overlaps");
   expect_refused(changed([](Member& m) { m.offset = 1 << 20; }), "over the end");

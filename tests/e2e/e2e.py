@@ -270,7 +270,7 @@ def resume_passes_over_damage(b):
     b.tool(["checkpoint", "verify", b.work / "run"])
     damage(b, "run", 9, "removed", rank=0)
     done = b.train(2, words + ["--resume_from_checkpoint", "true"])
-    assert "`latest` names step_00000009, which is not whole" in done.stderr and "shard_00000.h5" in done.stderr, done.stderr
+    assert "`latest` names step_00000009, which is not complete" in done.stderr and "shard_00000.h5" in done.stderr, done.stderr
     assert b.losses("run") == losses
     for step in (3, 6, 9):
         damage(b, "run", step, "flipped")

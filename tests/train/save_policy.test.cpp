@@ -30,7 +30,7 @@ struct Saves : ::testing::Test {
                                               .trainer_state = ConfigTree::object(),
                                               .versions = ConfigTree::object()};
               if (model_only && content == SaveContent::regular)
-                request.model_files.emplace().alone = true;
+                request.model_files.emplace().only_model = true;
               return request;
             }};
   }

@@ -8,7 +8,7 @@
 #include <functional>
 #include <optional>
 
-#include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/train/deadline.hpp"
@@ -80,7 +80,7 @@ class SavePolicy {
   Options options_;
   Parts parts_;
   MakeRequest make_request_;
-  checkpoint::Saver saver_;
+  checkpoint::BackgroundSaver saver_;
   std::optional<bool> background_;  ///< once decided
   bool model_only_ = false;         ///< the save in flight
   std::int64_t last_saved_ = -1;

@@ -106,7 +106,7 @@ std::string find_problem(fs::path const& step_directory) {
     std::error_code error;
     if (holds_only_model(step_directory))
       return step_directory.string() +
-             " holds a model without optimizer state (--save_only_model); no run can go on from "
+             " holds a model without optimizer state (--save_only_model); no run can resume from "
              "it, but --model_name_or_path starts a new one with its weights";
     if (!fs::exists(step_directory / "manifest.json", error))
       return step_directory.string() + " has no manifest.json; its save never ended";
@@ -124,15 +124,16 @@ std::string find_problem(fs::path const& step_directory) {
   }
 }
 
-std::optional<Found> find_latest(fs::path const& given, std::vector<std::int64_t> const& refused) {
+std::optional<LatestCheckpoint> find_latest(fs::path const& given,
+                                            std::vector<std::int64_t> const& refused) {
   fs::path const checkpoints = checkpoints_of(given);
   std::string note;
   std::string const latest = latest_name(checkpoints);
   auto const named = step_of(latest);
   if (named && !holds(refused, *named)) {
     std::string const problem = find_problem(checkpoints / latest);
-    if (problem.empty()) return Found{checkpoints / latest, *named, ""};
-    note = concat("`latest` names ", latest, ", which is not whole (", problem, ")");
+    if (problem.empty()) return LatestCheckpoint{checkpoints / latest, *named, ""};
+    note = concat("`latest` names ", latest, ", which is not complete (", problem, ")");
   } else if (named) {
     note = concat("`latest` names ", latest, ", which was refused");
   } else {
@@ -148,9 +149,9 @@ std::optional<Found> find_latest(fs::path const& given, std::vector<std::int64_t
   for (auto const& [step, directory] : candidates) {
     if (holds(refused, step) || directory.filename() == latest) continue;
     if (find_problem(directory).empty())
-      return Found{directory, step,
-                   concat(note, "; the newest whole checkpoint, ", directory.filename().string(),
-                          ", is used")};
+      return LatestCheckpoint{directory, step,
+                              concat(note, "; the newest complete checkpoint, ",
+                                     directory.filename().string(), ", is used")};
   }
   return std::nullopt;
 }
@@ -178,18 +179,18 @@ fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
   auto const all = step_directories(checkpoints);
   TESSERA_VALIDATE(all.empty(), DataError, "none of the ", all.size(), " checkpoints in ",
                    checkpoints.string(),
-                   " is whole; the newest: ", find_problem(all.back().second));
+                   " is complete; the newest: ", find_problem(all.back().second));
   throw IoError(concat("there is no checkpoint in ", checkpoints.string(),
                        "; one is a directory step_<number> with a manifest.json, or DeepSpeed's "
                        "with *_optim_states.pt"));
 }
 
-std::vector<Listed> list_checkpoints(fs::path const& given) {
+std::vector<CheckpointInfo> list_checkpoints(fs::path const& given) {
   fs::path const checkpoints = checkpoints_of(given);
   std::string const latest = latest_name(checkpoints);
-  std::vector<Listed> out;
+  std::vector<CheckpointInfo> out;
   for (auto const& [step, path] : step_directories(checkpoints)) {
-    Listed one;
+    CheckpointInfo one;
     one.name = path.filename().string();
     one.directory = path;
     one.step = step;
@@ -197,7 +198,7 @@ std::vector<Listed> list_checkpoints(fs::path const& given) {
     one.age_seconds = age_of(path / "manifest.json");
     one.is_latest = one.name == latest;
     one.problem = find_problem(path);
-    one.is_whole = one.problem.empty();
+    one.is_complete = one.problem.empty();
     out.push_back(std::move(one));
   }
   return out;

@@ -27,7 +27,7 @@ class Members {
  public:
   Members(JsonReader& json, std::string where) : json_(json), where_(std::move(where)) {}
   void once(std::string const& key) {
-    if (!seen_.insert(key).second) json_.fail(concat("'", key, "' stands twice in ", where_));
+    if (!seen_.insert(key).second) json_.fail(concat("'", key, "' is listed twice in ", where_));
   }
   void require(std::initializer_list<char const*> keys) {
     for (auto const* key : keys)
@@ -105,30 +105,30 @@ std::vector<ByteRange> read_chunks(JsonReader& json) {
 
 /// {"shard": 0, "offset": 0, "numel": 8, "file_offsets": [4096], "xxh3": ["00..."]}; of a
 /// compressed shard with "chunks" for "file_offsets"
-PieceRecord read_piece(JsonReader& json) {
-  PieceRecord piece;
-  Members members(json, "a piece");
+ExtentRecord read_extent(JsonReader& json) {
+  ExtentRecord extent;
+  Members members(json, "an extent");
   std::vector<std::int64_t> offsets;
   std::vector<std::vector<ByteRange>> chunks;
   std::vector<std::vector<std::uint64_t>> sums;
   json.object([&](std::string const& key) {
     members.once(key);
     if (key == "shard")
-      piece.shard = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+      extent.shard = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
     else if (key == "offset")
-      piece.offset = read_count(json, key);
+      extent.offset = read_count(json, key);
     else if (key == "numel")
-      piece.numel = read_count(json, key, 1);
+      extent.numel = read_count(json, key, 1);
     else if (key == "file_offsets")
       json.array([&] { offsets.push_back(read_count(json, key)); });
     else if (key == "rank")
-      piece.rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
+      extent.rank = static_cast<int>(std::min<std::int64_t>(read_count(json, key), INT32_MAX));
     else if (key == "chunks")
       json.array([&] { chunks.push_back(read_chunks(json)); });
     else if (key == "xxh3")
       json.array([&] {
         if (!detail::from_hex(json.string(), sums.emplace_back()))
-          json.fail("'xxh3' is not a run of 16 hexadecimal digits a block");
+          json.fail("'xxh3' is not a string of 16 hexadecimal digits per chunk");
       });
     else
       (void)json.raw();
@@ -137,12 +137,12 @@ PieceRecord read_piece(JsonReader& json) {
   members.require({"shard", "offset", "numel", "xxh3"});
   for (auto const& of_state : chunks) offsets.push_back(of_state.empty() ? -1 : of_state[0].offset);
   if (offsets.size() != sums.size())
-    json.fail(concat("a piece has ", offsets.size(), " ",
+    json.fail(concat("an extent has ", offsets.size(), " ",
                      chunks.empty() ? "file_offsets" : "chunks", " but ", sums.size(), " xxh3"));
   chunks.resize(sums.size());
   for (std::size_t i = 0; i < sums.size(); ++i)
-    piece.states.push_back({offsets[i], std::move(sums[i]), std::move(chunks[i])});
-  return piece;
+    extent.states.push_back({offsets[i], std::move(sums[i]), std::move(chunks[i])});
+  return extent;
 }
 
 std::vector<std::int64_t> read_shape(JsonReader& json) {
@@ -173,7 +173,7 @@ TensorRecord read_tensor(JsonReader& json) {
     else if (key == "dtype")
       dtype = json.string();
     else if (key == "pieces")
-      json.array([&] { tensor.pieces.push_back(read_piece(json)); });
+      json.array([&] { tensor.extents.push_back(read_extent(json)); });
     else
       (void)json.raw();
   });
@@ -190,7 +190,7 @@ void read_format(JsonReader& json, std::string const& key, bool& format_seen) {
     format_seen = true;
     return;
   }
-  if (!format_seen) json.fail(concat("'format' must stand before '", key, "'"));
+  if (!format_seen) json.fail(concat("'format' must come before '", key, "'"));
   std::int64_t const version = json.integer();
   if (version < 1 || version > Manifest::current_version)
     json.fail(concat("the checkpoint has format version ", version, "; this program reads up to ",
@@ -222,7 +222,7 @@ bool read_member(JsonReader& json, std::string const& key, std::string const& so
   else if (key == "versions")
     m.versions = read_tree(json, source + ", versions");
   else if (key == "checksum_block_bytes")
-    m.checksum_block = read_count(json, key, 4);
+    m.checksum_chunk = read_count(json, key, 4);
   else if (key == "states")
     m.states = read_strings(json);
   else if (key == "shards")
@@ -235,52 +235,52 @@ bool read_member(JsonReader& json, std::string const& key, std::string const& so
 }
 
 /// Stored chunks: one for each block, inside the file, no larger than its elements can take.
-void check_chunks(Manifest const& m, PieceRecord const& piece, StateExtent const& state,
+void check_chunks(Manifest const& m, ExtentRecord const& extent, StateLocation const& state,
                   std::string const& where) {
-  std::int64_t const room = m.shards[static_cast<std::size_t>(piece.shard)].bytes;
-  std::int64_t const most = detail::most_stored_bytes(std::min(piece.numel, m.checksum_block / 4));
+  std::int64_t const room = m.shards[static_cast<std::size_t>(extent.shard)].bytes;
+  std::int64_t const most = detail::max_stored_bytes(std::min(extent.numel, m.checksum_chunk / 4));
   TESSERA_VALIDATE(static_cast<std::int64_t>(state.chunks.size()) ==
-                       detail::blocks_of(piece.numel * 4, m.checksum_block),
-                   DataError, where, ": ", state.chunks.size(), " chunks for ", piece.numel * 4,
-                   " bytes in blocks of ", m.checksum_block);
+                       detail::chunk_count(extent.numel * 4, m.checksum_chunk),
+                   DataError, where, ": ", state.chunks.size(), " chunks for ", extent.numel * 4,
+                   " bytes in chunks of ", m.checksum_chunk);
   for (auto const& chunk : state.chunks)
     TESSERA_VALIDATE(chunk.offset <= room && chunk.bytes <= room - chunk.offset &&
                          chunk.bytes >= 1 && chunk.bytes <= most,
                      DataError, where, ": a chunk of ", chunk.bytes, " bytes at ", chunk.offset,
-                     " does not lie in ", m.shards[static_cast<std::size_t>(piece.shard)].file,
+                     " is not inside ", m.shards[static_cast<std::size_t>(extent.shard)].file,
                      " of ", room, " bytes, or is larger than its elements can take (", most, ")");
 }
 
-void check_piece(Manifest const& m, TensorRecord const& tensor, PieceRecord const& piece,
+void check_piece(Manifest const& m, TensorRecord const& tensor, ExtentRecord const& extent,
                  std::string const& where) {
-  TESSERA_VALIDATE(piece.shard < static_cast<int>(m.shards.size()), DataError, where, ": shard ",
-                   piece.shard, " of ", m.shards.size());
-  TESSERA_VALIDATE(piece.numel <= tensor.numel() - piece.offset, DataError, where, ": a piece of ",
-                   piece.numel, " elements at ", piece.offset, " ends after the tensor's ",
-                   tensor.numel());
-  TESSERA_VALIDATE(piece.states.size() == m.states.size(), DataError, where, ": a piece has ",
-                   piece.states.size(), " states, not ", m.states.size());
-  auto const& shard = m.shards[static_cast<std::size_t>(piece.shard)];
-  std::int64_t const bytes = piece.numel * 4, room = shard.bytes;
-  for (auto const& state : piece.states) {
+  TESSERA_VALIDATE(extent.shard < static_cast<int>(m.shards.size()), DataError, where, ": shard ",
+                   extent.shard, " of ", m.shards.size());
+  TESSERA_VALIDATE(extent.numel <= tensor.numel() - extent.offset, DataError, where,
+                   ": an extent of ", extent.numel, " elements at ", extent.offset,
+                   " ends after the tensor's ", tensor.numel());
+  TESSERA_VALIDATE(extent.states.size() == m.states.size(), DataError, where, ": an extent has ",
+                   extent.states.size(), " states, not ", m.states.size());
+  auto const& shard = m.shards[static_cast<std::size_t>(extent.shard)];
+  std::int64_t const bytes = extent.numel * 4, room = shard.bytes;
+  for (auto const& state : extent.states) {
     bool const compressed = shard.compression != Compression::none;
     TESSERA_VALIDATE(
-        compressed == !state.chunks.empty(), DataError, where, ": a piece in ", shard.file,
+        compressed == !state.chunks.empty(), DataError, where, ": an extent in ", shard.file,
         compressed ? " has no chunks" : " has chunks, but the shard is not compressed");
     if (compressed)
-      check_chunks(m, piece, state, where);
+      check_chunks(m, extent, state, where);
     else
       TESSERA_VALIDATE(state.file_offset <= room && bytes <= room - state.file_offset, DataError,
-                       where, ": ", bytes, " bytes at ", state.file_offset, " do not lie in ",
+                       where, ": ", bytes, " bytes at ", state.file_offset, " are not inside ",
                        shard.file, " of ", room, " bytes");
-    TESSERA_VALIDATE(
-        static_cast<std::int64_t>(state.xxh3.size()) == detail::blocks_of(bytes, m.checksum_block),
-        DataError, where, ": ", state.xxh3.size(), " checksums for ", bytes, " bytes in blocks of ",
-        m.checksum_block);
+    TESSERA_VALIDATE(static_cast<std::int64_t>(state.xxh3.size()) ==
+                         detail::chunk_count(bytes, m.checksum_chunk),
+                     DataError, where, ": ", state.xxh3.size(), " checksums for ", bytes,
+                     " bytes in chunks of ", m.checksum_chunk);
   }
 }
 
-/// A tensor has one run in a shard, and its pieces follow each other there as they do in the
+/// A tensor has one run in a shard, and its extents follow each other there as they do in the
 /// tensor: they are one dataset.
 void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const& where) {
   std::set<int> shards;
@@ -288,26 +288,27 @@ void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const
     auto const& file = m.shards[static_cast<std::size_t>(run.shard)].file;
     TESSERA_VALIDATE(shards.insert(run.shard).second, DataError, where, ": ", file,
                      " has two separate parts of it");
-    TESSERA_VALIDATE(run.pieces == 1 || m.shards[static_cast<std::size_t>(run.shard)].compression ==
-                                            Compression::none,
-                     DataError, where, ": ", file, " is compressed and has ", run.pieces,
-                     " pieces of it; one is known");
-    for (std::size_t i = run.first_piece + 1; i < run.first_piece + run.pieces; ++i)
+    TESSERA_VALIDATE(
+        run.extents == 1 ||
+            m.shards[static_cast<std::size_t>(run.shard)].compression == Compression::none,
+        DataError, where, ": ", file, " is compressed and has ", run.extents,
+        " extents of it; one is known");
+    for (std::size_t i = run.first_extent + 1; i < run.first_extent + run.extents; ++i)
       for (std::size_t s = 0; s < m.states.size(); ++s) {
-        auto const& before = tensor.pieces[i - 1];
-        TESSERA_VALIDATE(tensor.pieces[i].states[s].file_offset ==
+        auto const& before = tensor.extents[i - 1];
+        TESSERA_VALIDATE(tensor.extents[i].states[s].file_offset ==
                              before.states[s].file_offset + before.numel * 4,
-                         DataError, where, ": the pieces at ", before.offset, " and ",
-                         tensor.pieces[i].offset, " do not follow each other in ", file);
+                         DataError, where, ": the extents at ", before.offset, " and ",
+                         tensor.extents[i].offset, " do not follow each other in ", file);
       }
   }
 }
 
-/// Names are unique; pieces cover each tensor once.
+/// Names are unique; extents cover each tensor once.
 void check_consistency(Manifest& m, std::string const& source) {
-  TESSERA_VALIDATE(m.checksum_block % 4 == 0 && m.checksum_block <= detail::largest_block,
-                   DataError, source, ": checksum_block_bytes is ", m.checksum_block,
-                   "; a multiple of 4 up to ", detail::largest_block, " is known");
+  TESSERA_VALIDATE(m.checksum_chunk % 4 == 0 && m.checksum_chunk <= detail::largest_checksum_chunk,
+                   DataError, source, ": checksum_block_bytes is ", m.checksum_chunk,
+                   "; a multiple of 4 up to ", detail::largest_checksum_chunk, " is known");
   TESSERA_VALIDATE(
       std::set<std::string>(m.states.begin(), m.states.end()).size() == m.states.size() &&
           !m.states.empty(),
@@ -315,26 +316,26 @@ void check_consistency(Manifest& m, std::string const& source) {
   std::set<std::string> files;
   for (auto const& shard : m.shards)
     TESSERA_VALIDATE(files.insert(shard.file).second, DataError, source, ": shard file ",
-                     shard.file, " stands twice");
+                     shard.file, " is listed twice");
   std::unordered_set<std::string> names;
   for (auto& tensor : m.tensors) {
     std::string const where = concat(source, ", tensor ", detail::printable(tensor.name));
     TESSERA_VALIDATE(!tensor.name.empty() && names.insert(tensor.name).second, DataError, where,
-                     ": the name is empty or stands twice");
+                     ": the name is empty or is listed twice");
     for (auto const& alias : tensor.aliases)
       TESSERA_VALIDATE(!alias.empty() && names.insert(alias).second, DataError, where,
-                       ": the alias '", detail::printable(alias), "' is empty or stands twice");
-    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+                       ": the alias '", detail::printable(alias), "' is empty or is listed twice");
+    std::sort(tensor.extents.begin(), tensor.extents.end(),
               [](auto const& a, auto const& b) { return a.offset < b.offset; });
     std::int64_t covered = 0;
-    for (auto const& piece : tensor.pieces) {
-      TESSERA_VALIDATE(piece.offset == covered, DataError, where, ": a piece starts at element ",
-                       piece.offset, " where ", covered,
-                       " was due; pieces overlap or leave a hole");
-      check_piece(m, tensor, piece, where);
-      covered += piece.numel;
+    for (auto const& extent : tensor.extents) {
+      TESSERA_VALIDATE(extent.offset == covered, DataError, where, ": an extent starts at element ",
+                       extent.offset, " where ", covered,
+                       " was due; extents overlap or leave a hole");
+      check_piece(m, tensor, extent, where);
+      covered += extent.numel;
     }
-    TESSERA_VALIDATE(covered == tensor.numel(), DataError, where, ": the pieces hold ", covered,
+    TESSERA_VALIDATE(covered == tensor.numel(), DataError, where, ": the extents hold ", covered,
                      " of ", tensor.numel(), " elements");
     check_runs(m, tensor, where);
   }
@@ -348,10 +349,10 @@ void check_seal(std::string_view text, std::string const& seal, std::string cons
                    ", the text has ", detail::to_hex({sum}), "); it was damaged or edited");
 }
 
-void append_piece(std::string& out, PieceRecord const& piece) {
+void append_extent(std::string& out, ExtentRecord const& extent) {
   std::vector<std::int64_t> offsets;
   std::string sums, chunks;
-  for (auto const& state : piece.states) {
+  for (auto const& state : extent.states) {
     offsets.push_back(state.file_offset);
     chunks += chunks.empty() ? "[" : ", [";
     for (std::size_t i = 0; i < state.chunks.size(); ++i)
@@ -359,10 +360,10 @@ void append_piece(std::string& out, PieceRecord const& piece) {
     chunks += "]";
     sums += (sums.empty() ? "\"" : ", \"") + detail::to_hex(state.xxh3) + "\"";
   }
-  out += concat("    {\"shard\": ", piece.shard, ", \"offset\": ", piece.offset,
-                ", \"numel\": ", piece.numel,
-                piece.rank >= 0 ? concat(", \"rank\": ", piece.rank) : "");
-  bool const compressed = !piece.states.empty() && !piece.states[0].chunks.empty();
+  out += concat("    {\"shard\": ", extent.shard, ", \"offset\": ", extent.offset,
+                ", \"numel\": ", extent.numel,
+                extent.rank >= 0 ? concat(", \"rank\": ", extent.rank) : "");
+  bool const compressed = !extent.states.empty() && !extent.states[0].chunks.empty();
   out += compressed ? concat(", \"chunks\": [", chunks, "]")
                     : ", \"file_offsets\": " + detail::list_text(offsets);
   out += ", \"xxh3\": [" + sums + "]}";
@@ -373,9 +374,9 @@ void append_tensor(std::string& out, TensorRecord const& tensor) {
          ", \"shape\": " + detail::list_text(tensor.shape) +
          ", \"aliases\": " + detail::list_text(tensor.aliases) + ", \"dtype\": \"" +
          std::string(name_of(tensor.dtype)) + "\", \"pieces\": [\n";
-  for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
-    append_piece(out, tensor.pieces[i]);
-    out += i + 1 < tensor.pieces.size() ? ",\n" : "]}";
+  for (std::size_t i = 0; i < tensor.extents.size(); ++i) {
+    append_extent(out, tensor.extents[i]);
+    out += i + 1 < tensor.extents.size() ? ",\n" : "]}";
   }
 }
 
@@ -389,11 +390,11 @@ std::int64_t TensorRecord::numel() const {
 
 std::vector<DatasetRun> TensorRecord::runs() const {
   std::vector<DatasetRun> runs;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (runs.empty() || runs.back().shard != pieces[i].shard)
-      runs.push_back({pieces[i].shard, pieces[i].offset, 0, i, 0});
-    runs.back().numel += pieces[i].numel;
-    ++runs.back().pieces;
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    if (runs.empty() || runs.back().shard != extents[i].shard)
+      runs.push_back({extents[i].shard, extents[i].offset, 0, i, 0});
+    runs.back().numel += extents[i].numel;
+    ++runs.back().extents;
   }
   return runs;
 }
@@ -424,7 +425,7 @@ std::int64_t Manifest::needed_version() const {
     if (shard.compression != Compression::none) return 2;
   for (auto const& tensor : tensors)
     for (auto const& run : tensor.runs())
-      if (run.pieces > 1) return 2;
+      if (run.extents > 1) return 2;
   return 1;
 }
 
@@ -482,7 +483,7 @@ std::string manifest_text(Manifest const& m) {
          ",\n\"resolved_config\": " + m.resolved_config.dump(1) +
          ",\n\"trainer_state\": " + m.trainer_state.dump(1) +
          ",\n\"versions\": " + m.versions.dump(1) + ",\n";
-  out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_block,
+  out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_chunk,
                 ",\n\"states\": ", detail::list_text(m.states), ",\n");
   out += "\"shards\": [\n";
   for (std::size_t i = 0; i < m.shards.size(); ++i)

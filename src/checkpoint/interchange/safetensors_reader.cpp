@@ -59,7 +59,7 @@ void read_entry(JsonReader& json, Entry& entry) {
   std::vector<std::int64_t> offsets;
   json.object([&](std::string const& key) {
     if (!seen.insert(key).second)
-      json.fail(concat("'", key, "' stands twice in tensor ", entry.name));
+      json.fail(concat("'", key, "' is listed twice in tensor ", entry.name));
     if (key == "dtype")
       entry.value.dtype = json.string();
     else if (key == "shape")
@@ -92,7 +92,7 @@ std::vector<Entry> parse_header(std::string_view text, std::string const& source
   std::set<std::string> names;
   JsonReader json(text, source);
   json.object([&](std::string const& name) {
-    if (!names.insert(name).second) json.fail(concat("tensor ", name, " stands twice"));
+    if (!names.insert(name).second) json.fail(concat("tensor ", name, " is listed twice"));
     if (static_cast<std::int64_t>(names.size()) > max_entries)
       json.fail(concat("more than ", max_entries, " tensors"));
     if (name == "__metadata__") {
@@ -137,8 +137,8 @@ std::vector<Entry> read_header(detail::File const& file) {
                    " says that its header has ", length, " bytes; at most ", max_header_bytes,
                    " are read");
   auto const bytes = static_cast<std::int64_t>(length);
-  TESSERA_VALIDATE(bytes <= size - 8, DataError, path, " has ", size,
-                   " bytes, its header alone needs ", bytes + 8, "; it is truncated");
+  TESSERA_VALIDATE(bytes <= size - 8, DataError, path, " has ", size, " bytes, its header needs ",
+                   bytes + 8, "; it is truncated");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), bytes, 8);
   auto entries = parse_header(text, path + ", header");
@@ -158,15 +158,15 @@ std::map<std::string, std::string> read_index(fs::path const& index) {
       (void)json.raw();
       return;
     }
-    if (seen) json.fail("'weight_map' stands twice");
+    if (seen) json.fail("'weight_map' is listed twice");
     seen = true;
     json.object([&](std::string const& name) {
       std::string file = json.string();
       if (!detail::is_plain_name(file))
         json.fail(concat("tensor ", name, " is said to be in '", file,
-                         "'; only a plain file name beside the index is accepted"));
+                         "'; only a plain file name next to the index is accepted"));
       if (!weight_map.emplace(name, std::move(file)).second)
-        json.fail(concat("tensor ", name, " stands twice"));
+        json.fail(concat("tensor ", name, " is listed twice"));
     });
   });
   json.end();
@@ -189,7 +189,7 @@ struct SafetensorsReader::State {
     for (auto& entry : read_header(files.back())) {
       entry.value.file = static_cast<int>(files.size()) - 1;
       TESSERA_VALIDATE(entries.emplace(entry.name, entry.value).second, DataError, path.string(),
-                       ": tensor ", detail::printable(entry.name), " stands in ",
+                       ": tensor ", detail::printable(entry.name), " is in ",
                        paths[static_cast<std::size_t>(entries[entry.name].file)].string(), " too");
     }
   }

@@ -139,7 +139,7 @@ class ShardedWriter final : public detail::StreamWriter {
       detail::flush_directory(directory_);
   }
 
-  /// The weights of an earlier model must not stay beside the new ones: a loader might take them.
+  /// The weights of an earlier model must not stay next to the new ones: a loader might take them.
   void remove_others(std::vector<fs::path> const& written) {
     for (auto const& entry : fs::directory_iterator(directory_)) {
       std::string const file = entry.path().filename().string();

@@ -4,19 +4,19 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "format/detail/block_reader.hpp"
+#include "format/detail/chunk_reader.hpp"
 #include "format/detail/shard_file.hpp"
 #include "format/detail/text.hpp"
-#include "save/detail/together.hpp"
+#include "save/detail/collective_try.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::checkpoint {
 namespace {
 
-/// The part of a saved piece that goes to one place in this rank's memory.
+/// The part of a saved extent that goes to one place in this rank's memory.
 struct Transfer {
-  detail::PieceState source;
-  std::int64_t first = 0, numel = 0;  ///< elements of the piece
+  detail::ExtentState source;
+  std::int64_t first = 0, numel = 0;  ///< elements of the extent
   float* out = nullptr;
 };
 
@@ -49,28 +49,28 @@ std::vector<std::vector<TensorRecord const*>> match(Manifest const& manifest,
   return matched;
 }
 
-/// Saved pieces that hold elements [first, first + numel) of a tensor.
+/// Saved extents that hold elements [first, first + numel) of a tensor.
 void plan_transfers(TensorRecord const& tensor, std::size_t state, std::int64_t first,
                     std::int64_t numel, float* out, std::vector<Transfer>& transfers) {
-  auto piece =
-      std::upper_bound(tensor.pieces.begin(), tensor.pieces.end(), first,
-                       [](std::int64_t at, PieceRecord const& p) { return at < p.offset; });
-  --piece;  // pieces start at element 0
+  auto extent =
+      std::upper_bound(tensor.extents.begin(), tensor.extents.end(), first,
+                       [](std::int64_t at, ExtentRecord const& p) { return at < p.offset; });
+  --extent;  // extents start at element 0
   while (numel > 0) {
-    std::int64_t const skip = first - piece->offset, count = std::min(numel, piece->numel - skip);
-    transfers.push_back({{&tensor, &*piece, state}, skip, count, out});
+    std::int64_t const skip = first - extent->offset, count = std::min(numel, extent->numel - skip);
+    transfers.push_back({{&tensor, &*extent, state}, skip, count, out});
     first += count, numel -= count, out += count;
-    ++piece;
+    ++extent;
   }
 }
 
-/// A checksum block that a transfer needs.
+/// A checksum chunk that a transfer needs.
 struct Need {
   Transfer const* transfer = nullptr;
   std::int64_t block = 0;
 };
 
-std::vector<Need> blocks_of(std::vector<Transfer> const& transfers, std::int64_t block) {
+std::vector<Need> chunk_count(std::vector<Transfer> const& transfers, std::int64_t block) {
   std::vector<Need> needs;
   for (auto const& t : transfers)
     for (std::int64_t b = t.first * 4 / block; b * block < (t.first + t.numel) * 4; ++b)
@@ -78,21 +78,21 @@ std::vector<Need> blocks_of(std::vector<Transfer> const& transfers, std::int64_t
   return needs;
 }
 
-/// A whole block straight to its place, one at an edge through @p edge.
+/// A full chunk straight to its destination, one at an edge through @p edge.
 void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
           std::vector<char>& edge) {
   Transfer const& t = *need.transfer;
-  std::int64_t const block = manifest.checksum_block, total = t.source.piece->numel * 4;
+  std::int64_t const block = manifest.checksum_chunk, total = t.source.extent->numel * 4;
   std::int64_t const begin = t.first * 4, end = begin + t.numel * 4;
   std::int64_t const block_begin = need.block * block,
                      block_end = std::min(total, block_begin + block);
   auto* out = reinterpret_cast<char*>(t.out);
   if (begin <= block_begin && block_end <= end) {
-    detail::read_block(manifest, files, t.source, need.block, out + (block_begin - begin));
+    detail::read_chunk(manifest, files, t.source, need.block, out + (block_begin - begin));
     return;
   }
   edge.resize(static_cast<std::size_t>(std::min(block, total)));
-  detail::read_block(manifest, files, t.source, need.block, edge.data());
+  detail::read_chunk(manifest, files, t.source, need.block, edge.data());
   std::int64_t const from = std::max(begin, block_begin), to = std::min(end, block_end);
   std::memcpy(out + (from - begin), edge.data() + (from - block_begin),
               static_cast<std::size_t>(to - from));
@@ -101,7 +101,7 @@ void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
 /// The disk works on what comes next while a block is copied and checked. @return bytes read
 std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& transfers) {
   constexpr std::int64_t far_ahead = std::int64_t{32} << 20;
-  auto const needs = blocks_of(transfers, manifest.checksum_block);
+  auto const needs = chunk_count(transfers, manifest.checksum_chunk);
   detail::ShardFiles files(manifest);
   std::vector<char> edge;
   std::size_t next = 0;
@@ -109,18 +109,18 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
   for (auto const& need : needs) {
     for (; next < needs.size() && ahead < far_ahead; ++next) {
       auto const& source = needs[next].transfer->source;
-      auto const place = detail::place_of(manifest, source, needs[next].block);
-      files.open(source.piece->shard).read_ahead(place.offset, place.bytes);
+      auto const place = detail::location_of(manifest, source, needs[next].block);
+      files.open(source.extent->shard).read_ahead(place.offset, place.bytes);
       ahead += place.bytes;
     }
     read(manifest, files, need, edge);
-    ahead -= detail::place_of(manifest, need.transfer->source, need.block).bytes;
+    ahead -= detail::location_of(manifest, need.transfer->source, need.block).bytes;
   }
   return files.bytes_read();
 }
 
 /// Elements of the rank's shards that belong to no parameter.
-void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& pieces,
+void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& extents,
                    zero::StateView const& view) {
   std::vector<std::int64_t> end(plan.units().size(), 0);  // of what is taken so far, per unit
   auto const clear = [&](int u, std::int64_t from, std::int64_t to) {
@@ -128,11 +128,11 @@ void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExten
       std::fill(view.unit_shards[static_cast<std::size_t>(u)] + from,
                 view.unit_shards[static_cast<std::size_t>(u)] + to, 0.0f);
   };
-  for (auto const& piece : pieces) {
-    auto& at = end[static_cast<std::size_t>(piece.unit)];
-    std::int64_t const start = piece.partition_offset - plan.unit(piece.unit).partition_offset;
-    clear(piece.unit, at, start);
-    at = start + piece.numel;
+  for (auto const& extent : extents) {
+    auto& at = end[static_cast<std::size_t>(extent.unit)];
+    std::int64_t const start = extent.partition_offset - plan.unit(extent.unit).partition_offset;
+    clear(extent.unit, at, start);
+    at = start + extent.numel;
   }
   for (int u = 0; u < static_cast<int>(end.size()); ++u)
     clear(u, end[static_cast<std::size_t>(u)], plan.unit(u).shard_numel);
@@ -142,12 +142,12 @@ void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExten
 
 Manifest read_manifest(std::filesystem::path const& step_directory, comm::Collectives& comm) {
   std::string text;
-  detail::together(comm, [&] {
+  detail::collective_try(comm, [&] {
     if (comm.rank() == 0) text = read_manifest_text(step_directory);
   });
   text = comm::broadcast_bytes(comm, std::move(text), 0);
   Manifest manifest;
-  detail::together(comm, [&] { manifest = parse_manifest(text, step_directory); });
+  detail::collective_try(comm, [&] { manifest = parse_manifest(text, step_directory); });
   return manifest;
 }
 
@@ -158,23 +158,23 @@ void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) {
 RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
                            StateViews const& states) {
   auto const tensors = match(manifest, plan);
-  auto const pieces = plan.extents(rank);
+  auto const extents = plan.extents(rank);
   std::vector<Transfer> transfers;
   for (auto const& view : states) {
     TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ",
                      view.name, " has ", view.unit_shards.size(), " unit shards, the plan ",
                      plan.units().size());
     std::size_t const state = manifest.state_index(view.name);
-    clear_padding(plan, pieces, view);
-    for (auto const& piece : pieces)
-      plan_transfers(
-          *tensors[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)],
-          state, piece.parameter_offset, piece.numel, detail::piece_data(view, plan, piece),
-          transfers);
+    clear_padding(plan, extents, view);
+    for (auto const& extent : extents)
+      plan_transfers(*tensors[static_cast<std::size_t>(extent.unit)]
+                             [static_cast<std::size_t>(extent.parameter)],
+                     state, extent.parameter_offset, extent.numel,
+                     detail::extent_data(view, plan, extent), transfers);
   }
   auto const place = [](Transfer const& t) {
-    return std::pair(t.source.piece->shard,
-                     t.source.piece->states[t.source.state].file_offset + t.first * 4);
+    return std::pair(t.source.extent->shard,
+                     t.source.extent->states[t.source.state].file_offset + t.first * 4);
   };
   std::sort(transfers.begin(), transfers.end(),
             [&](auto const& a, auto const& b) { return place(a) < place(b); });
@@ -187,7 +187,7 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
 RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                       StateViews const& states, comm::Collectives& comm) {
   RestoreReport report;
-  detail::together(comm, [&] {
+  detail::collective_try(comm, [&] {
     TESSERA_VALIDATE(plan.ranks() == comm.size(), InternalError, "a plan for ", plan.ranks(),
                      " ranks is restored by ", comm.size());
     report = restore_rank(manifest, plan, comm.rank(), states);

@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "format/detail/file.hpp"
-#include "save/detail/save_phases.hpp"
+#include "save/detail/commit.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
-#include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 
@@ -25,7 +25,7 @@ SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> 
   try {
     std::vector<detail::WrittenShard> shards;
     for (int rank = 0; detail::shares_files(request) && rank < request.plan.ranks(); ++rank)
-      detail::lay_out(request, temporary, rank, names);
+      detail::create_structure(request, temporary, rank, names);
     for (int rank = 0; rank < request.plan.ranks(); ++rank)
       shards.push_back(write(temporary, rank));
     SavedCheckpoint saved = detail::publish(request, names, temporary, shards);
@@ -42,8 +42,8 @@ SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> 
 
 SavedCheckpoint save(SaveRequest const& request, StateViews const& states,
                      comm::Collectives& comm) {
-  Saver saver(comm);
-  saver.begin(request, states, Saver::Source::in_place);
+  BackgroundSaver saver(comm);
+  saver.begin(request, states, BackgroundSaver::Source::in_place);
   return saver.finish();
 }
 
@@ -83,7 +83,7 @@ std::vector<int> starts_by_host(std::vector<std::string> const& hosts) {
   return starts;
 }
 
-std::vector<std::string> remove_abandoned(fs::path const& checkpoints) {
+std::vector<std::string> remove_unfinished_saves(fs::path const& checkpoints) {
   std::vector<std::string> removed;
   std::error_code error;
   std::vector<fs::path> entries;

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <chrono>
 
-#include "format/detail/block_reader.hpp"
 #include "format/detail/checksum.hpp"
+#include "format/detail/chunk_reader.hpp"
 #include "interchange/detail/deepspeed_reader.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "interchange/detail/model_directory.hpp"
@@ -20,7 +20,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
-#include "tools/detail/output_place.hpp"
+#include "tools/detail/model_output.hpp"
 
 namespace tessera::checkpoint {
 namespace {
@@ -151,7 +151,8 @@ std::int64_t parse_size(std::string const& text) {
     if (error == std::errc{} && unit == known.name && number * known.bytes >= 1 &&
         number * known.bytes < 9e18)
       return static_cast<std::int64_t>(number * known.bytes);
-  throw UsageError(concat("'", text, "' is no size; write 5GB, 500MB, 2GiB or a number of bytes"));
+  throw UsageError(
+      concat("'", text, "' is not a size; write 5GB, 500MB, 2GiB or a number of bytes"));
 }
 
 }  // namespace tessera::checkpoint

@@ -46,7 +46,7 @@ class Conversion {
     target_.directory = directory;
     target_.world_size = detail::ranks_after(source, options);
     target_.shards.clear();
-    for (auto& tensor : target_.tensors) tensor.pieces.clear();
+    for (auto& tensor : target_.tensors) tensor.extents.clear();
     total_ = source.parameter_count() * 4 * static_cast<std::int64_t>(source.states.size());
   }
 
@@ -54,7 +54,7 @@ class Conversion {
     auto const files = detail::plan_conversion(source_, options_);
     for (std::size_t i = 0; i < files.size(); ++i) write_file(static_cast<int>(i), files[i]);
     for (auto& tensor : target_.tensors)
-      std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+      std::sort(tensor.extents.begin(), tensor.extents.end(),
                 [](auto const& a, auto const& b) { return a.offset < b.offset; });
     return target_;
   }
@@ -87,11 +87,11 @@ class Conversion {
         {detail::shard_name(index), bytes, file.first_rank, file.ranks, options_.compression});
   }
 
-  PieceRecord& add_piece(detail::TensorPart const& part, int shard, bool shares) {
-    auto& pieces = target_.tensors[part.tensor].pieces;
-    pieces.push_back({shard, part.offset, part.numel,
-                      std::vector<StateExtent>(source_.states.size()), shares ? part.rank : -1});
-    return pieces.back();
+  ExtentRecord& add_piece(detail::TensorPart const& part, int shard, bool shares) {
+    auto& extents = target_.tensors[part.tensor].extents;
+    extents.push_back({shard, part.offset, part.numel,
+                       std::vector<StateLocation>(source_.states.size()), shares ? part.rank : -1});
+    return extents.back();
   }
 
   std::int64_t write_plain(fs::path const& path, detail::ShardLayout const& layout,
@@ -99,24 +99,24 @@ class Conversion {
     detail::create_shard(path, layout);
     auto const places = detail::read_places(path, layout);
     detail::File file = detail::File::open_write(path);
-    std::vector<float> block(static_cast<std::size_t>(source_.checksum_block / 4));
-    std::vector<std::size_t> piece_of;
+    std::vector<float> block(static_cast<std::size_t>(source_.checksum_chunk / 4));
+    std::vector<std::size_t> extent_of;
     for (auto const& placed : parts) {
-      piece_of.push_back(target_.tensors[placed.part.tensor].pieces.size());
+      extent_of.push_back(target_.tensors[placed.part.tensor].extents.size());
       add_piece(placed.part, index, layout.identity.group.count > 1);
     }
     for (std::size_t s = 0; s < source_.states.size(); ++s)
       for (std::size_t i = 0; i < parts.size(); ++i) {
         auto const& [part, run] = parts[i];
-        auto& extent = target_.tensors[part.tensor].pieces[piece_of[i]].states[s];
-        extent.file_offset = places[run][s] + (part.offset - layout.runs[run].offset) * 4;
+        auto& location = target_.tensors[part.tensor].extents[extent_of[i]].states[s];
+        location.file_offset = places[run][s] + (part.offset - layout.runs[run].offset) * 4;
         for (std::int64_t done = 0; done < part.numel;) {
           std::int64_t const count =
               std::min(static_cast<std::int64_t>(block.size()), part.numel - done);
           reader_->read(part.tensor, s, part.offset + done, count, block.data());
-          extent.xxh3.push_back(detail::xxh3(block.data(), count * 4));
-          file.write(block.data(), count * 4, extent.file_offset + done * 4);
-          file.start_writeback(extent.file_offset + done * 4, count * 4);
+          location.xxh3.push_back(detail::xxh3(block.data(), count * 4));
+          file.write(block.data(), count * 4, location.file_offset + done * 4);
+          file.start_writeback(location.file_offset + done * 4, count * 4);
           done += count;
           step(count);
         }
@@ -127,10 +127,10 @@ class Conversion {
     return bytes;
   }
 
-  /// The parts of a run become one piece: chunks go through the whole dataset.
+  /// The parts of a run become one extent: chunks span the complete dataset.
   std::int64_t write_compressed(fs::path const& path, detail::ShardLayout const& layout,
                                 std::vector<PlacedPart> const& parts, int index) {
-    detail::CompressedShard shard(path, layout, source_.checksum_block, options_.level);
+    detail::CompressedShard shard(path, layout, source_.checksum_chunk, options_.level);
     std::vector<std::size_t> tensors;
     for (auto const& placed : parts)
       if (placed.run == tensors.size()) tensors.push_back(placed.part.tensor);
@@ -151,11 +151,11 @@ class Conversion {
   /// Chunks are compressed side by side and written in order.
   void compress_run(detail::CompressedShard& shard, std::size_t tensor,
                     detail::RunLayout const& run, std::size_t index, std::size_t state) {
-    std::int64_t const chunk_numel = std::min(run.numel, source_.checksum_block / 4);
+    std::int64_t const chunk_numel = std::min(run.numel, source_.checksum_chunk / 4);
     chunks_.resize(static_cast<std::size_t>(
-        std::clamp<std::int64_t>(compression_bytes / (source_.checksum_block * 3), 1,
+        std::clamp<std::int64_t>(compression_bytes / (source_.checksum_chunk * 3), 1,
                                  static_cast<std::int64_t>(allowed_cores().size()))));
-    auto& extent = target_.tensors[tensor].pieces.back().states[state];
+    auto& location = target_.tensors[tensor].extents.back().states[state];
     for (std::int64_t at = 0, block = 0; at < run.numel;) {
       std::vector<std::jthread> workers;
       std::size_t used = 0;
@@ -164,7 +164,7 @@ class Conversion {
         chunk.numel = std::min(chunk_numel, run.numel - at);
         chunk.data.resize(static_cast<std::size_t>(chunk_numel));
         reader_->read(tensor, state, run.offset + at, chunk.numel, chunk.data.data());
-        extent.xxh3.push_back(detail::xxh3(chunk.data.data(), chunk.numel * 4));
+        location.xxh3.push_back(detail::xxh3(chunk.data.data(), chunk.numel * 4));
         workers.emplace_back([&chunk, chunk_numel, this] {
           detail::compress_chunk(chunk.data.data(), chunk.numel, chunk_numel, options_.level,
                                  chunk.stored);
@@ -173,11 +173,11 @@ class Conversion {
       }
       workers.clear();
       for (std::size_t i = 0; i < used; ++i) {
-        extent.chunks.push_back(shard.put(index, state, block++, chunks_[i].stored));
+        location.chunks.push_back(shard.put(index, state, block++, chunks_[i].stored));
         step(chunks_[i].numel);
       }
     }
-    extent.file_offset = extent.chunks.front().offset;
+    location.file_offset = location.chunks.front().offset;
   }
 
   void step(std::int64_t numel) {
@@ -207,19 +207,19 @@ void check(ConvertOptions const& options) {
                    " exists already; give a name that does not, a conversion replaces nothing");
 }
 
-/// A directory beside the destination with a name of its own.
+/// A temporary directory next to the destination.
 fs::path make_temporary(fs::path const& destination) {
   for (int attempt = 1;; ++attempt) {
     fs::path temporary = destination;
     temporary += concat(".tmp.", attempt);
     if (::mkdir(temporary.c_str(), 0777) == 0) return temporary;
     TESSERA_VALIDATE(errno == EEXIST && attempt < 10000, IoError,
-                     with_errno("cannot make directory " + temporary.string(), errno));
+                     with_errno("cannot create directory " + temporary.string(), errno));
   }
 }
 
 void check_room(Manifest const& source, ConvertOptions const& options, fs::path const& directory) {
-  if (options.compression != Compression::none) return;  // nobody knows before
+  if (options.compression != Compression::none) return;  // not known in advance
   std::int64_t const needed = source.parameter_count() * 4 *
                               static_cast<std::int64_t>(source.states.size()),
                      free = detail::free_bytes(directory);

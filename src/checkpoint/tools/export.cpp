@@ -22,7 +22,7 @@ constexpr char const* tokenizer_files[] = {"tokenizer.json",
                                            "chat_template.jinja",
                                            "generation_config.json"};
 
-/// The run directory stands above checkpoints/step_<N>; DeepSpeed's save_dir above the tag.
+/// The run directory is above checkpoints/step_<N>; DeepSpeed's save_dir above the tag.
 void copy_tokenizer(fs::path const& checkpoint, fs::path const& output,
                     std::vector<fs::path>& files) {
   fs::path const absolute = fs::absolute(checkpoint).lexically_normal();

@@ -109,9 +109,9 @@ StreamedStates reported(StreamedStates const& states, std::int64_t parameters,
   if (!progress) return states;
   std::int64_t const total = parameters * 4 * static_cast<std::int64_t>(states.names.size());
   return {states.names, [&states, &progress, total, done = std::int64_t{0}](
-                            std::string const& state, zero::ShardExtent const& piece,
+                            std::string const& state, zero::ShardExtent const& extent,
                             std::int64_t first, std::int64_t numel, float* out) mutable {
-            states.read(state, piece, first, numel, out);
+            states.read(state, extent, first, numel, out);
             progress(done += numel * 4, total);
           }};
 }
@@ -141,13 +141,13 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   TrainingSource source = detail::read_deepspeed(directory, detail::Wanted::training_state, check);
   auto const matched = match(source, options.units);
   StreamedStates states{source.state_names, {}};
-  states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
+  states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
                     std::int64_t numel, float* out) {
     auto const s = std::find(source.state_names.begin(), source.state_names.end(), state) -
                    source.state_names.begin();
     auto const tensor =
-        matched[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
-    source.read(tensor, static_cast<std::size_t>(s), piece.parameter_offset + first, numel, out);
+        matched[static_cast<std::size_t>(extent.unit)][static_cast<std::size_t>(extent.parameter)];
+    source.read(tensor, static_cast<std::size_t>(s), extent.parameter_offset + first, numel, out);
   };
   ImportReport report;
   report.format = source.format;
@@ -172,7 +172,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   return report;
 }
 
-/// Weights alone: step 0, zero moments.
+/// Weights only: step 0, zero moments.
 ImportReport import_weights(ImportOptions const& options) {
   ModelWeights const weights(options.source);
   weights.require(options.units);
@@ -180,12 +180,12 @@ ImportReport import_weights(ImportOptions const& options) {
   source.format = "Hugging Face model directory";
   source.directory = options.source;
   StreamedStates states{source.state_names, {}};
-  states.read = [&](std::string const& state, zero::ShardExtent const& piece, std::int64_t first,
+  states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
                     std::int64_t numel, float* out) {
-    auto const& parameter = options.units[static_cast<std::size_t>(piece.unit)]
-                                .parameters[static_cast<std::size_t>(piece.parameter)];
+    auto const& parameter = options.units[static_cast<std::size_t>(extent.unit)]
+                                .parameters[static_cast<std::size_t>(extent.parameter)];
     if (state == optim::master_weights_name)
-      weights.fill(parameter, piece.parameter_offset + first, numel, out);
+      weights.fill(parameter, extent.parameter_offset + first, numel, out);
     else
       std::fill(out, out + numel, 0.0f);
   };

@@ -76,17 +76,17 @@ class Pruning {
           options_.check == PruneOptions::Check::checksums)
         if (auto const report = verify(one.directory); !report.ok())
           problem = report.problems.front();
-      Pruned verdict{one.name, "", one.bytes, false};
+      PrunedCheckpoint verdict{one.name, "", one.bytes, false};
       if (!problem.empty())
         judge_damaged(verdict, problem, one.is_latest);
       else if (whole++ < options_.keep)
-        verdict.why = concat("whole, one of the newest ", options_.keep);
+        verdict.why = concat("complete, one of the newest ", options_.keep);
       else if (one.is_latest)
-        verdict.why = "whole, `latest` names it";
+        verdict.why = "complete, `latest` names it";
       else if (one.age_seconds < options_.older_than_seconds)
-        verdict.why = concat("whole, only ", human_duration(one.age_seconds), " old");
+        verdict.why = concat("complete, only ", human_duration(one.age_seconds), " old");
       else
-        verdict.removed = true, verdict.why = "whole, older than those that stay";
+        verdict.removed = true, verdict.why = "complete, older than those that stay";
       add(std::move(verdict), one.directory);
     }
     if (whole == 0) keep_newest_damaged();
@@ -94,19 +94,19 @@ class Pruning {
 
   void judge_unfinished() {
     for (auto const& one : list_unfinished(options_.checkpoints)) {
-      Pruned verdict{one.name, "", one.bytes, false};
+      PrunedCheckpoint verdict{one.name, "", one.bytes, false};
       if (one.is_complete)
         verdict.why = "a complete save; the next start of the run gives it its name";
       else if (one.idle_seconds < options_.idle_seconds)
         verdict.why = concat("unfinished, written to ", human_duration(one.idle_seconds),
-                             " ago: perhaps a save under way");
+                             " ago: perhaps a save in progress");
       else
         judge_damaged(verdict, "left by an interrupted save", false);
       add(std::move(verdict), one.path);
     }
   }
 
-  std::vector<Pruned> carry_out() {
+  std::vector<PrunedCheckpoint> carry_out() {
     if (options_.mode == PruneOptions::Mode::remove)
       for (std::size_t i = verdicts_.size(); i-- > 0;)
         if (verdicts_[i].removed) discard(paths_[i]);
@@ -120,36 +120,36 @@ class Pruning {
     for (auto& verdict : verdicts_)
       if (verdict.removed && !is_leftover(verdict.name)) {
         verdict.removed = false;
-        verdict.why += " (kept: there is no whole one)";
+        verdict.why += " (kept: no checkpoint is complete)";
         return;
       }
   }
-  void judge_damaged(Pruned& verdict, std::string const& problem, bool is_latest) {
+  void judge_damaged(PrunedCheckpoint& verdict, std::string const& problem, bool is_latest) {
     verdict.why = "damaged: " + problem;
     verdict.removed = options_.damaged == PruneOptions::Damaged::remove && !is_latest;
     if (is_latest) verdict.why += " (`latest` names it: kept)";
   }
-  void add(Pruned verdict, fs::path const& path) {
+  void add(PrunedCheckpoint verdict, fs::path const& path) {
     verdicts_.push_back(std::move(verdict));
     paths_.push_back(path);
   }
 
   PruneOptions const& options_;
-  std::vector<Pruned> verdicts_;  ///< newest first
+  std::vector<PrunedCheckpoint> verdicts_;  ///< newest first
   std::vector<fs::path> paths_;
 };
 
 }  // namespace
 
-std::vector<Unfinished> list_unfinished(fs::path const& given) {
+std::vector<UnfinishedSave> list_unfinished(fs::path const& given) {
   std::error_code error;
   fs::path const checkpoints =
       fs::is_directory(given / "checkpoints", error) ? given / "checkpoints" : given;
-  std::vector<Unfinished> out;
+  std::vector<UnfinishedSave> out;
   for (auto const& entry : fs::directory_iterator(checkpoints, error)) {
     std::string const name = entry.path().filename().string();
     if (!is_leftover(name)) continue;
-    Unfinished one{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()), false};
+    UnfinishedSave one{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()), false};
     fs::path const final = checkpoints / name.substr(0, name.find(".tmp."));
     one.is_complete =
         name.rfind("step_", 0) == 0 && !fs::exists(final) && find_problem(entry.path()).empty();
@@ -159,9 +159,9 @@ std::vector<Unfinished> list_unfinished(fs::path const& given) {
   return out;
 }
 
-std::vector<Pruned> prune(PruneOptions const& options) {
+std::vector<PrunedCheckpoint> prune(PruneOptions const& options) {
   TESSERA_VALIDATE(options.keep >= 1, UsageError, "keep is ", options.keep,
-                   "; at least the newest whole checkpoint stays");
+                   "; at least the newest complete checkpoint stays");
   Pruning pruning(options);
   pruning.judge_unfinished();
   pruning.judge_checkpoints();

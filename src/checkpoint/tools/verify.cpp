@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "format/detail/block_reader.hpp"
 #include "format/detail/checksum.hpp"
+#include "format/detail/chunk_reader.hpp"
 #include "format/detail/hdf5.hpp"
 #include "format/detail/shard_file.hpp"
 #include "tessera/core/error.hpp"
-#include "tools/detail/isolated.hpp"
+#include "tools/detail/sandbox.hpp"
 #include "tools/detail/structure_check.hpp"
 
 namespace tessera::checkpoint {
@@ -17,30 +17,30 @@ namespace fs = std::filesystem;
 
 /// How far ahead of the checksums the page cache is asked to fetch.
 constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
-/// Tensors named when a whole file is gone.
+/// Tensors named when a file is missing.
 constexpr std::size_t most_named = 4;
 
-/// One state of a piece with its place.
-struct Extent {
-  detail::PieceState what;
+/// One state of an extent with its place.
+struct StoredState {
+  detail::ExtentState what;
   std::int64_t blocks = 0;
   std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first block to its last
 };
 
 /// What of every shard is to be read, by place in the file.
-std::vector<std::vector<Extent>> extents_of(Manifest const& manifest) {
-  std::vector<std::vector<Extent>> shards(manifest.shards.size());
+std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest) {
+  std::vector<std::vector<StoredState>> shards(manifest.shards.size());
   for (auto const& tensor : manifest.tensors)
-    for (auto const& piece : tensor.pieces)
+    for (auto const& extent : tensor.extents)
       for (std::size_t s = 0; s < manifest.states.size(); ++s) {
-        detail::PieceState const what{&tensor, &piece, s};
-        std::int64_t const blocks = detail::blocks_of(piece.numel * 4, manifest.checksum_block);
-        std::int64_t const first = detail::place_of(manifest, what, 0).offset,
-                           end = detail::place_of(manifest, what, blocks - 1).end();
-        shards[static_cast<std::size_t>(piece.shard)].push_back({what, blocks, first, end});
+        detail::ExtentState const what{&tensor, &extent, s};
+        std::int64_t const blocks = detail::chunk_count(extent.numel * 4, manifest.checksum_chunk);
+        std::int64_t const first = detail::location_of(manifest, what, 0).offset,
+                           end = detail::location_of(manifest, what, blocks - 1).end();
+        shards[static_cast<std::size_t>(extent.shard)].push_back({what, blocks, first, end});
       }
-  for (auto& extents : shards)
-    std::sort(extents.begin(), extents.end(),
+  for (auto& stored : shards)
+    std::sort(stored.begin(), stored.end(),
               [](auto const& a, auto const& b) { return a.first < b.first; });
   return shards;
 }
@@ -54,28 +54,28 @@ class Verification {
         files_(manifest, detail::ShardFiles::Sizes::any) {}
 
   void run() {
-    auto const extents = extents_of(manifest_);
+    auto const stored = stored_states_of(manifest_);
     for (int i = 0; i < static_cast<int>(manifest_.shards.size()); ++i)
-      check_shard(i, extents[static_cast<std::size_t>(i)]);
+      check_shard(i, stored[static_cast<std::size_t>(i)]);
     check_view();
     report_.tensors = static_cast<std::int64_t>(manifest_.tensors.size());
   }
 
   void add(Damage damage) {
-    if (static_cast<std::size_t>(++report_.damages) > options_.most_reported) return;
+    if (static_cast<std::size_t>(++report_.damages) > options_.max_reported) return;
     report_.problems.push_back(damage.text);
     report_.found.push_back(std::move(damage));
   }
 
  private:
-  void check_shard(int index, std::vector<Extent> const& extents) {
+  void check_shard(int index, std::vector<StoredState> const& stored) {
     fs::path const path = manifest_.shard_path(index);
     std::int64_t size = 0;
     try {
       size = files_.open(index).size();
     } catch (Error const& e) {
-      add({path.string(), "", "", 0, 0, concat(e.what(), "; it holds ", lost(extents))});
-      done_ += bytes_of(extents);
+      add({path.string(), "", "", 0, 0, concat(e.what(), "; it holds ", lost(stored))});
+      done_ += bytes_of(stored);
       return;
     }
     ++report_.files;
@@ -85,16 +85,16 @@ class Verification {
            concat("shard ", path.string(), " has ", size, " bytes, ", expected,
                   " were written; it is ", size < expected ? "truncated" : "changed")});
     else
-      add_lines(path, detail::run_isolated([&] {
-                  return detail::compare_structure(manifest_, index, options_.most_reported);
+      add_lines(path, detail::run_sandboxed([&] {
+                  return detail::compare_structure(manifest_, index, options_.max_reported);
                 }));
     if (options_.depth == VerifyOptions::Depth::everything)
-      read_shard(path, index, size, extents);
+      read_shard(path, index, size, stored);
     else
-      note_cut_off(path, size, extents);
+      note_cut_off(path, size, stored);
   }
 
-  void add_lines(fs::path const& path, detail::IsolatedResult const& result) {
+  void add_lines(fs::path const& path, detail::SandboxResult const& result) {
     for (auto const& line : result.lines) add({path.string(), "", "", 0, 0, line});
     if (!result.failure.empty())
       add({path.string(), "", "", 0, 0,
@@ -102,11 +102,11 @@ class Verification {
                   "; the file is malformed")});
   }
 
-  void note_cut_off(fs::path const& path, std::int64_t size, std::vector<Extent> const& extents) {
-    for (auto const& extent : extents)
-      if (extent.end > size)
-        add_range(path, extent, std::max(extent.first, size), extent.end,
-                  "lie after the end of the file");
+  void note_cut_off(fs::path const& path, std::int64_t size,
+                    std::vector<StoredState> const& stored) {
+    for (auto const& one : stored)
+      if (one.end > size)
+        add_range(path, one, std::max(one.first, size), one.end, "are after the end of the file");
   }
 
   /// Damaged blocks side by side are one damage.
@@ -116,23 +116,23 @@ class Verification {
   };
 
   void read_shard(fs::path const& path, int index, std::int64_t size,
-                  std::vector<Extent> const& extents) {
+                  std::vector<StoredState> const& stored) {
     asked_ = 0;
-    for (auto const& extent : extents) {
+    for (auto const& one : stored) {
       Run bad;
-      for (std::int64_t b = 0; b < extent.blocks; ++b) {
-        auto const place = detail::place_of(manifest_, extent.what, b);
+      for (std::int64_t b = 0; b < one.blocks; ++b) {
+        auto const place = detail::location_of(manifest_, one.what, b);
         std::int64_t const first = place.offset, end = place.end();
         if (end > size) break;
         fetch_ahead(index, end, size);
-        std::string reason = problem_of(extent, b);
-        if (reason != bad.reason) end_run(path, extent, bad);
+        std::string reason = problem_of(one, b);
+        if (reason != bad.reason) end_run(path, one, bad);
         if (!reason.empty()) bad = {bad.end == first ? bad.first : first, end, std::move(reason)};
         step(end - first);
       }
-      end_run(path, extent, bad);
+      end_run(path, one, bad);
     }
-    note_cut_off(path, size, extents);
+    note_cut_off(path, size, stored);
   }
 
   void fetch_ahead(int index, std::int64_t end, std::int64_t size) {
@@ -140,16 +140,16 @@ class Verification {
       files_.open(index).read_ahead(asked_, read_ahead_bytes / 8);
   }
 
-  void end_run(fs::path const& path, Extent const& extent, Run& run) {
-    if (run.end > run.first) add_range(path, extent, run.first, run.end, run.reason);
+  void end_run(fs::path const& path, StoredState const& one, Run& run) {
+    if (run.end > run.first) add_range(path, one, run.first, run.end, run.reason);
     run = {};
   }
 
   /// Empty when the block is what was written.
-  std::string problem_of(Extent const& extent, std::int64_t block) {
-    buffer_.resize(static_cast<std::size_t>(manifest_.checksum_block));
+  std::string problem_of(StoredState const& one, std::int64_t block) {
+    buffer_.resize(static_cast<std::size_t>(manifest_.checksum_chunk));
     try {
-      report_.bytes += detail::read_block(manifest_, files_, extent.what, block, buffer_.data());
+      report_.bytes += detail::read_chunk(manifest_, files_, one.what, block, buffer_.data());
       return "";
     } catch (DataError const&) {
       return "do not have the checksum they were written with";
@@ -158,10 +158,10 @@ class Verification {
     }
   }
 
-  void add_range(fs::path const& path, Extent const& extent, std::int64_t first, std::int64_t end,
+  void add_range(fs::path const& path, StoredState const& one, std::int64_t first, std::int64_t end,
                  std::string const& why) {
-    auto const& name = extent.what.tensor->name;
-    auto const& state = manifest_.states[extent.what.state];
+    auto const& name = one.what.tensor->name;
+    auto const& state = manifest_.states[one.what.state];
     add({path.string(), name, state, first, end,
          concat("shard ", path.string(), " is damaged: ", state, " of tensor ", name, ", bytes ",
                 first, " to ", end, " ", why)});
@@ -176,14 +176,14 @@ class Verification {
       return;
     }
     ++report_.files;
-    add_lines(path, detail::run_isolated(
-                        [&] { return detail::compare_view(manifest_, options_.most_reported); }));
+    add_lines(path, detail::run_sandboxed(
+                        [&] { return detail::compare_view(manifest_, options_.max_reported); }));
   }
 
-  std::string lost(std::vector<Extent> const& extents) const {
+  std::string lost(std::vector<StoredState> const& stored) const {
     std::vector<std::string> names;
-    for (auto const& extent : extents)
-      if (extent.what.state == 0) names.push_back(extent.what.tensor->name);
+    for (auto const& one : stored)
+      if (one.what.state == 0) names.push_back(one.what.tensor->name);
     std::string text;
     for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
       text += (i ? ", " : "") + names[i];
@@ -192,9 +192,9 @@ class Verification {
                : "parts of " + (text.empty() ? "no tensor" : text);
   }
 
-  static std::int64_t bytes_of(std::vector<Extent> const& extents) {
+  static std::int64_t bytes_of(std::vector<StoredState> const& stored) {
     std::int64_t bytes = 0;
-    for (auto const& extent : extents) bytes += extent.end - extent.first;
+    for (auto const& one : stored) bytes += one.end - one.first;
     return bytes;
   }
   void step(std::int64_t bytes) {

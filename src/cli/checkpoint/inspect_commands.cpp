@@ -43,7 +43,7 @@ void list(InspectArguments const& a) {
                         .set("bytes", c.bytes)
                         .set("age_seconds", c.age_seconds)
                         .set("latest", c.is_latest)
-                        .set("whole", c.is_whole)
+                        .set("whole", c.is_complete)
                         .set("problem", c.problem));
     for (auto const& u : unfinished)
       out.push_back(
@@ -63,8 +63,8 @@ void list(InspectArguments const& a) {
   fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", "name", width, "step", "size", "age", "state");
   for (auto const& c : listed)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}{}\n", c.name, width, c.step, human_bytes(c.bytes),
-               human_duration(c.age_seconds), c.is_whole ? "whole" : "damaged",
-               (c.is_latest ? ", latest" : "") + (c.is_whole ? "" : ": " + c.problem));
+               human_duration(c.age_seconds), c.is_complete ? "whole" : "damaged",
+               (c.is_latest ? ", latest" : "") + (c.is_complete ? "" : ": " + c.problem));
   for (auto const& u : unfinished)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", u.name, width, "", human_bytes(u.bytes),
                human_duration(u.idle_seconds),
@@ -98,7 +98,7 @@ ConfigTree info_tree(Manifest const& m) {
                           .set("shape", json_array(t.shape))
                           .set("numel", t.numel())
                           .set("aliases", json_array(t.aliases))
-                          .set("pieces", static_cast<std::int64_t>(t.pieces.size())));
+                          .set("pieces", static_cast<std::int64_t>(t.extents.size())));
   return out.set("shards", shards).set("tensors", tensors);
 }
 
@@ -109,7 +109,7 @@ void show_tensors(Manifest const& m) {
              "pieces", "tied to");
   for (auto const& t : m.tensors)
     fmt::print("{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", printable(t.name), name, shape_text(t.shape),
-               shape, with_commas(t.numel()), t.pieces.size(),
+               shape, with_commas(t.numel()), t.extents.size(),
                printable(fmt::format("{}", fmt::join(t.aliases, ", "))));
 }
 

@@ -14,41 +14,43 @@ namespace tessera::checkpoint {
 /// "step_00000100".
 std::string step_name(std::int64_t step);
 
-struct Found {
+struct LatestCheckpoint {
   std::filesystem::path directory;  ///< of the checkpoint
   std::int64_t step = 0;
   std::string note;  ///< empty when `latest` named it; else why another one was taken, for the log
 };
 
-/// The checkpoint to resume from: the one `latest` names, or the newest whole one when `latest` is
-/// missing or names a damaged one. Whole means: the manifest is valid and every shard is there with
-/// its size. Steps in @p refused are passed over.
+/// The checkpoint to resume from: the one `latest` names, or the newest complete one when `latest`
+/// is missing or names a damaged one. Complete means: the manifest is valid and every shard exists
+/// with its size. Steps in @p refused are passed over.
 /// @param checkpoints "<output_dir>/checkpoints" or "<output_dir>"; nothing is found when it does
 /// not exist
-std::optional<Found> find_latest(std::filesystem::path const& checkpoints,
-                                 std::vector<std::int64_t> const& refused = {});
+std::optional<LatestCheckpoint> find_latest(std::filesystem::path const& checkpoints,
+                                            std::vector<std::int64_t> const& refused = {});
 
 /// The directory of one checkpoint from what a user gave: itself, the checkpoints directory or the
 /// run directory.
 /// @param tag "step_00000100", "100", or empty for the latest
-/// @throws IoError (nothing there) or DataError (none of them is whole), saying where it looked
+/// @throws IoError (no checkpoint found) or DataError (none is complete), naming the searched
+/// directory
 std::filesystem::path resolve_checkpoint(std::filesystem::path const& given,
                                          std::string const& tag = "");
 
-struct Listed {
+struct CheckpointInfo {
   std::string name;
   std::filesystem::path directory;
   std::int64_t step = 0;
   std::int64_t bytes = 0;  ///< of all its files
   double age_seconds = 0;  ///< since its manifest was written
   bool is_latest = false;
-  bool is_whole = false;
-  std::string problem;  ///< why it is not whole
+  bool is_complete = false;
+  std::string problem;  ///< why it is not complete
 };
 /// By step. Accepts a run directory too. Names that are no checkpoint's are not listed.
-std::vector<Listed> list_checkpoints(std::filesystem::path const& checkpoints);
+std::vector<CheckpointInfo> list_checkpoints(std::filesystem::path const& checkpoints);
 
-/// A model without the state that a run needs to go on (SaveRequest::model_files, alone).
+/// Whether the checkpoint holds only a model, without the state that a run needs to resume
+/// (ModelFiles::only_model).
 bool holds_only_model(std::filesystem::path const& step_directory);
 
 /// Empty when the manifest is valid and every shard is there with its size; else what is wrong.

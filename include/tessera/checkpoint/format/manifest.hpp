@@ -19,39 +19,39 @@ struct ByteRange {
   bool operator==(ByteRange const&) const = default;
 };
 
-/// Where one state of a piece lies in its shard file, and the XXH3 (64 bit) of every block of
-/// `checksum_block` bytes of it.
-struct StateExtent {
+/// Where one state of an extent is in its shard file, and the XXH3 (64 bit) of every chunk of
+/// `checksum_chunk` bytes of it.
+struct StateLocation {
   std::int64_t file_offset = 0;     ///< bytes; of the first chunk in a compressed shard
   std::vector<std::uint64_t> xxh3;  ///< of the elements, compressed or not
   std::vector<ByteRange>
       chunks;  ///< of a compressed shard: a stored chunk for each block; else empty
-  bool operator==(StateExtent const&) const = default;
+  bool operator==(StateLocation const&) const = default;
 };
 
 /// A run of one tensor's elements in one shard file.
-struct PieceRecord {
+struct ExtentRecord {
   int shard = 0;            ///< index in Manifest::shards
   std::int64_t offset = 0;  ///< first element in the tensor
   std::int64_t numel = 0;
-  std::vector<StateExtent> states;  ///< parallel to Manifest::states
-  int rank = -1;                    ///< that owned it; -1: that of the shard, or several
-  bool operator==(PieceRecord const&) const = default;
+  std::vector<StateLocation> states;  ///< parallel to Manifest::states
+  int rank = -1;                      ///< that owned it; -1: that of the shard, or several
+  bool operator==(ExtentRecord const&) const = default;
 };
 
-/// Pieces of one tensor that follow each other in one shard: one dataset of that file.
+/// Extents of one tensor that follow each other in one shard: one dataset of that file.
 struct DatasetRun {
   int shard = 0;
-  std::int64_t offset = 0, numel = 0;       ///< elements of the tensor
-  std::size_t first_piece = 0, pieces = 0;  ///< in TensorRecord::pieces
+  std::int64_t offset = 0, numel = 0;         ///< elements of the tensor
+  std::size_t first_extent = 0, extents = 0;  ///< in TensorRecord::extents
 };
 
 struct TensorRecord {
   std::string name;  ///< Hugging Face name
   std::vector<std::int64_t> shape;
-  std::vector<std::string> aliases;  ///< further names of the same tensor (tied head)
-  Dtype dtype = Dtype::fp32;         ///< of the stored elements
-  std::vector<PieceRecord> pieces;   ///< by offset; they cover the tensor without hole or overlap
+  std::vector<std::string> aliases;   ///< further names of the same tensor (tied head)
+  Dtype dtype = Dtype::fp32;          ///< of the stored elements
+  std::vector<ExtentRecord> extents;  ///< by offset; they cover the tensor without hole or overlap
   std::int64_t numel() const;
   std::vector<DatasetRun> runs() const;  ///< by offset
   bool operator==(TensorRecord const&) const = default;
@@ -62,7 +62,7 @@ struct TensorRecord {
 enum class Compression { none, shuffle_gzip };
 
 struct ShardRecord {
-  std::string file;  ///< plain file name beside the manifest
+  std::string file;  ///< plain file name, next to the manifest
   std::int64_t bytes = 0;
   int first_rank = 0, ranks = 0;  ///< whose parts it holds; 0 ranks: not known
   Compression compression = Compression::none;
@@ -70,8 +70,8 @@ struct ShardRecord {
 };
 
 struct Manifest {
-  /// Version 1: one piece of a tensor in a shard. Version 2: several, that follow each other in one
-  /// dataset; compressed shards.
+  /// Version 1: one extent of a tensor in a shard. Version 2: several, that follow each other in
+  /// one dataset; compressed shards.
   static constexpr std::int64_t current_version = 2;
 
   std::filesystem::path directory;  ///< that holds it
@@ -86,7 +86,7 @@ struct Manifest {
   ConfigTree resolved_config;  ///< what the run was told and what it chose
   ConfigTree trainer_state;  ///< the train layer's own: data position, seeds, loss scaler, schedule
   ConfigTree versions;
-  std::int64_t checksum_block = 0;  ///< bytes
+  std::int64_t checksum_chunk = 0;  ///< bytes
   std::vector<std::string> states;  ///< "fp32", "exp_avg", "exp_avg_sq"
   std::vector<ShardRecord> shards;
   std::vector<TensorRecord> tensors;  ///< in the order of the units' flat buffers
@@ -95,7 +95,7 @@ struct Manifest {
   std::filesystem::path shard_path(int shard) const {
     return directory / shards[static_cast<std::size_t>(shard)].file;
   }
-  /// Index in `states`. @throws DataError naming what is there.
+  /// Index in `states`. @throws DataError naming the states that exist.
   std::size_t state_index(std::string const& name) const;
   /// The tensor with this name or alias, or null.
   TensorRecord const* find(std::string const& name) const;
@@ -106,13 +106,13 @@ struct Manifest {
 
 /// Reads and validates @p step_directory/manifest.json.
 /// @throws IoError when it cannot be read, DataError naming file and field when it is malformed,
-/// written by a newer version, or its pieces do not cover the tensors
+/// written by a newer version, or its extents do not cover the tensors
 Manifest read_manifest(std::filesystem::path const& step_directory);
 /// The text of @p step_directory/manifest.json. @throws IoError, DataError when it is too large
 std::string read_manifest_text(std::filesystem::path const& step_directory);
-/// From text, for tests and tools; @p directory is where it is said to lie.
+/// From text, for tests and tools; @p directory becomes Manifest::directory.
 Manifest parse_manifest(std::string_view text, std::filesystem::path const& directory);
-/// The text of manifest.json, one line a piece.
+/// The text of manifest.json, one line an extent.
 std::string manifest_text(Manifest const& manifest);
 
 }  // namespace tessera::checkpoint

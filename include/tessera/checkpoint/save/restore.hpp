@@ -22,7 +22,7 @@ struct RestoreReport {
 };
 
 /// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against
-/// its checksum; a block that is needed in part is read as a whole for that. Collective; all ranks
+/// its checksum; a chunk that is needed in part is read in full for that. Collective; all ranks
 /// throw when one fails.
 /// @throws DataError naming file and tensor: damage, missing or truncated shard, tensors or shapes
 /// other than the plan's

@@ -1,6 +1,6 @@
 #pragma once
-/// Saving a checkpoint: every rank writes its shard, then the whole directory appears at once or
-/// not at all.
+/// Saving a checkpoint: every rank writes its shard, then one rename makes the complete directory
+/// visible.
 
 #include <cstdint>
 #include <filesystem>
@@ -20,9 +20,9 @@ namespace tessera::checkpoint {
 /// directory.
 struct ModelFiles {
   Dtype dtype = Dtype::fp32;
-  std::vector<std::filesystem::path> others;  ///< files that are copied beside it (tokenizer)
-  bool alone =
-      false;  ///< nothing else stays: no run can go on from it, and `latest` does not name it
+  std::vector<std::filesystem::path> extra_files;  ///< further files to copy (tokenizer)
+  bool only_model =
+      false;  ///< no training state: no run can resume from it, and `latest` does not name it
 };
 
 /// What is the same on all ranks of a save.
@@ -37,15 +37,15 @@ struct SaveRequest {
       units;     ///< for the names of tied tensors; the units of `plan`
   int keep = 0;  ///< checkpoints to keep, this one included (save_total_limit); 0: all
   /// The first rank of every shard file, ascending from 0; ranks up to the next one share the file.
-  /// Empty: a file for each rank.
+  /// Empty: one file per rank.
   std::vector<int> file_starts = {};
   std::optional<ModelFiles> model_files = {};
   /// For the manifest; read on rank 0 only.
   ConfigTree model_config, resolved_config, trainer_state, versions;
 };
 
-/// SaveRequest::file_starts for @p ranks_per_file ranks a file (the last may hold fewer), and for a
-/// file for each host; ranks of a host that do not follow each other get a file for each run of
+/// SaveRequest::file_starts for @p ranks_per_file ranks per file (the last may hold fewer), and for
+/// a file for each host; ranks of a host that do not follow each other get a file for each run of
 /// them.
 std::vector<int> starts_by_count(int ranks, int ranks_per_file);
 std::vector<int> starts_by_host(std::vector<std::string> const& hosts);
@@ -61,8 +61,8 @@ struct SavedCheckpoint {
 };
 
 /// Writes this rank's @p states (plan().extents(rank) of each) and commits with all ranks: the
-/// phases of a Saver in a row. Collective. A failure on any rank ends this save on all: its
-/// temporary directory is removed, older checkpoints and `latest` stay as they were.
+/// phases of a BackgroundSaver in a row. Collective. A failure on any rank ends this save on all:
+/// its temporary directory is removed, older checkpoints and `latest` stay as they were.
 /// @throws IoError on every rank, naming the failed ranks with host, path and reason
 SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);
 
@@ -73,9 +73,9 @@ SavedCheckpoint save_all(SaveRequest const& request,
 /// The same from a stream: shards of all ranks of the plan, one after the other.
 SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states);
 
-/// Removes what interrupted saves left behind ("step_*.tmp.*", ".trash.*"). For the start of a run,
-/// on rank 0, before any save.
+/// Removes the directories of interrupted saves ("step_*.tmp.*", ".trash.*"). For the start of a
+/// run, on rank 0, before any save.
 /// @return their names
-std::vector<std::string> remove_abandoned(std::filesystem::path const& checkpoints);
+std::vector<std::string> remove_unfinished_saves(std::filesystem::path const& checkpoints);
 
 }  // namespace tessera::checkpoint

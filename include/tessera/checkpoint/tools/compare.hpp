@@ -23,7 +23,7 @@ struct TensorDifference {
   std::string name, state;
   std::int64_t numel = 0;
   std::int64_t different = 0;  ///< elements whose values differ (NaN equals NaN)
-  double max = 0;              ///< largest |a - b|; infinite where one alone is NaN or infinite
+  double max = 0;              ///< largest |a - b|; infinite where only one is NaN or infinite
   double mean = 0;             ///< sum |a - b| / numel
   double relative = 0;         ///< ||a - b|| / ||a||, Euclidean
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// A checkpoint's shards as one model: zero-to-fp32, and the trained model at the end of a run.
-/// Streaming: memory does not grow with the model (a few fixed buffers, the manifest beside them).
+/// Streaming: memory does not grow with the model (a few fixed buffers and the manifest).
 
 #include <cstdint>
 #include <filesystem>
@@ -26,7 +26,7 @@ struct ConsolidateOptions {
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
   FrozenParameters frozen = FrozenParameters::keep;
-  std::string state = "fp32";  ///< which state to write; "exp_avg" for a look at the moments
+  std::string state = "fp32";  ///< which state to write; "exp_avg" for the first moment
   ProgressCall progress = {};  ///< bytes of elements read
 };
 
@@ -41,7 +41,7 @@ struct ConsolidateReport {
   std::vector<std::string> leftovers;  ///< unfinished files of killed runs that were removed first
 };
 
-/// Every block is checked against its checksum before it is written. Output appears under its final
+/// Every chunk is checked against its checksum before it is written. Output appears under its final
 /// names when it is complete.
 /// @throws IoError (no checkpoint, missing file, write failed), DataError naming file and tensor
 /// (damage), ConfigError (dtype)

@@ -17,7 +17,7 @@ struct ConvertOptions {
   std::string tag = "";  ///< which one; empty: the latest
   std::filesystem::path destination;  ///< directory of the new checkpoint; must not exist
   int ranks = 0;  ///< cut the tensors into parts for so many ranks; 0: leave the parts as they are
-  int ranks_per_file = 0;  ///< 0: leave the files as they are (with `ranks`: one file a rank)
+  int ranks_per_file = 0;  ///< 0: leave the files as they are (with `ranks`: one file per rank)
   Compression compression = Compression::none;
   int level = 4;  ///< of gzip, 1 (quick) to 9 (small)
   ProgressCall progress = {};
@@ -30,9 +30,8 @@ struct ConvertReport {
   double seconds = 0;
 };
 
-/// Elements, names, step and all states of training stay bit by bit; every block is checked on the
-/// way. The directory appears under its name when it is complete and durable; a failure leaves
-/// nothing.
+/// Elements, names, step and all training states stay bit for bit; every chunk is checked on the
+/// way. The directory appears under its name when it is complete and durable; a failure removes it.
 /// @throws UsageError (destination exists, numbers out of range), DataError (damage, parts whose
 /// ranks are not known), IoError
 ConvertReport convert(ConvertOptions const& options);

@@ -1,5 +1,5 @@
 #pragma once
-/// Training states of other programs turned into checkpoints that a training goes on from.
+/// Training states of other programs converted to checkpoints that a run can resume from.
 /// Streaming: memory does not grow with the model. Nothing in the files that are read is executed.
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct ImportReport {
 /// docs/how-to/import-from-deepspeed.md lists
 ImportReport import_checkpoint(ImportOptions const& options);
 
-/// config.json of the model a source belongs to: in the directory, or beside the tag's. Null when
+/// config.json of the model a source belongs to: in the directory, or next to the tag's. Null when
 /// there is none.
 std::optional<std::filesystem::path> find_model_config(std::filesystem::path const& source);
 

@@ -14,16 +14,16 @@ namespace tessera::checkpoint {
 /// One thing that is wrong with a checkpoint.
 struct Damage {
   std::string file;           ///< path
-  std::string tensor, state;  ///< empty: the file as a whole
+  std::string tensor, state;  ///< empty: the complete file
   std::int64_t first_byte = 0,
                end_byte = 0;  ///< of the file, [first, end); equal: no range can be named
-  std::string text;           ///< the whole message
+  std::string text;           ///< the full message
 };
 struct VerifyOptions {
   enum class Depth { structure, everything };
   Depth depth =
       Depth::everything;  ///< structure: manifest, sizes, what HDF5 says; no element is read
-  std::size_t most_reported = 100;  ///< further damage is only counted
+  std::size_t max_reported = 100;  ///< further damage is only counted
   ProgressCall progress = {};
 };
 struct VerifyReport {
@@ -34,9 +34,9 @@ struct VerifyReport {
   bool ok() const { return damages == 0; }
 };
 /// Compares every shard with the manifest: size, checksum of every block, and what HDF5 itself says
-/// about run, step, datasets and their places; the view's sources too. Goes on after damage, also
-/// in a truncated shard. HDF5 works in a child process with bounded memory: a file that makes it
-/// crash is damage like any other. Never throws for damage: it is reported.
+/// about run, step, datasets and their offsets; the view's sources too. Continues after damage,
+/// also in a truncated shard. HDF5 works in a child process with bounded memory: a file that makes
+/// it crash is damage like any other. Never throws for damage: it is reported.
 VerifyReport verify(std::filesystem::path const& step_directory, VerifyOptions const& options = {});
 
 }  // namespace tessera::checkpoint

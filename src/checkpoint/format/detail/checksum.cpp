@@ -8,9 +8,9 @@ std::uint64_t xxh3(void const* data, std::int64_t bytes) {
   return XXH3_64bits(data, static_cast<std::size_t>(bytes));
 }
 
-std::int64_t checksum_block_for(std::int64_t total_bytes) {
-  std::int64_t block = smallest_block;
-  while (block < largest_block && total_bytes / block > 1'000'000) block *= 2;
+std::int64_t checksum_chunk_for(std::int64_t total_bytes) {
+  std::int64_t block = smallest_checksum_chunk;
+  while (block < largest_checksum_chunk && total_bytes / block > 1'000'000) block *= 2;
   return block;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// XXH3 (64 bit) of blocks.
+/// XXH3 (64 bit) of chunks of data.
 
 #include <cstdint>
 #include <string>
@@ -10,12 +10,12 @@ namespace tessera::checkpoint::detail {
 
 std::uint64_t xxh3(void const* data, std::int64_t bytes);
 
-constexpr std::int64_t smallest_block = std::int64_t{4} << 20;
-constexpr std::int64_t largest_block = std::int64_t{32} << 20;
+constexpr std::int64_t smallest_checksum_chunk = std::int64_t{4} << 20;
+constexpr std::int64_t largest_checksum_chunk = std::int64_t{32} << 20;
 
-/// Bytes of a checksum block: 4 MiB, more when a checkpoint would need over a million checksums.
-std::int64_t checksum_block_for(std::int64_t total_bytes);
-constexpr std::int64_t blocks_of(std::int64_t bytes, std::int64_t block) {
+/// Bytes of a checksum chunk: 4 MiB, more when a checkpoint would need over a million checksums.
+std::int64_t checksum_chunk_for(std::int64_t total_bytes);
+constexpr std::int64_t chunk_count(std::int64_t bytes, std::int64_t block) {
   return (bytes + block - 1) / block;
 }
 

@@ -16,7 +16,7 @@ void compress_chunk(float const* data, std::int64_t numel, std::int64_t chunk_nu
   for (std::int64_t b = 0; b < 4; ++b)
     for (std::int64_t i = 0; i < numel; ++i)
       shuffled[static_cast<std::size_t>(b * chunk_numel + i)] = bytes[i * 4 + b];
-  uLongf size = static_cast<uLongf>(most_stored_bytes(chunk_numel));
+  uLongf size = static_cast<uLongf>(max_stored_bytes(chunk_numel));
   stored.resize(size);
   int const result = compress2(reinterpret_cast<Bytef*>(stored.data()), &size,
                                reinterpret_cast<Bytef const*>(shuffled.data()),
@@ -26,7 +26,7 @@ void compress_chunk(float const* data, std::int64_t numel, std::int64_t chunk_nu
   stored.resize(size);
 }
 
-std::int64_t most_stored_bytes(std::int64_t chunk_numel) {
+std::int64_t max_stored_bytes(std::int64_t chunk_numel) {
   return static_cast<std::int64_t>(compressBound(static_cast<uLong>(chunk_numel) * 4));
 }
 

@@ -12,10 +12,10 @@ namespace tessera::checkpoint::detail {
 void compress_chunk(float const* data, std::int64_t numel, std::int64_t chunk_numel, int level,
                     std::vector<char>& stored);
 /// More bytes than a chunk of so many elements can take.
-std::int64_t most_stored_bytes(std::int64_t chunk_numel);
+std::int64_t max_stored_bytes(std::int64_t chunk_numel);
 /// The first @p bytes of the chunk's elements. Nothing beyond the chunk is ever written, whatever
 /// the stream says.
-/// @return false unless the stream is whole and holds exactly the chunk
+/// @return false unless the stream is complete and holds exactly the chunk
 bool decompress_chunk(std::vector<char> const& stored, std::int64_t chunk_numel, void* out,
                       std::int64_t bytes, std::vector<char>& scratch);
 

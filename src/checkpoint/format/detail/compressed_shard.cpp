@@ -30,14 +30,14 @@ h5::Id create_chunked(hid_t file, std::string const& path, std::int64_t numel,
 }  // namespace
 
 CompressedShard::CompressedShard(std::filesystem::path const& file, ShardLayout const& layout,
-                                 std::int64_t block_bytes, int level)
+                                 std::int64_t chunk_bytes, int level)
     : path_(file),
       layout_(layout),
       file_(h5::create_file(file,
                             static_cast<std::int64_t>(layout.runs.size() * layout.states.size()))),
-      block_bytes_(block_bytes) {
+      chunk_bytes_(chunk_bytes) {
   write_structure(file_, layout, 2, [&](std::string const& name, RunLayout const& run) {
-    return create_chunked(file_, name, run.numel, std::min(run.numel, block_bytes / 4), level);
+    return create_chunked(file_, name, run.numel, std::min(run.numel, chunk_bytes / 4), level);
   });
 }
 
@@ -49,7 +49,7 @@ ByteRange CompressedShard::put(std::size_t run, std::size_t state, std::int64_t 
     dataset_.close(what);
     dataset_ = h5::Id(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose, what);
     run_ = run, state_ = state;
-    chunk_numel_ = std::min(layout_.runs[run].numel, block_bytes_ / 4);
+    chunk_numel_ = std::min(layout_.runs[run].numel, chunk_bytes_ / 4);
   }
   hsize_t const at[] = {static_cast<hsize_t>(block * chunk_numel_)};
   h5::check(H5Dwrite_chunk(dataset_, H5P_DEFAULT, 0, at, stored.size(), stored.data()), what);

@@ -16,12 +16,12 @@ namespace tessera::checkpoint::detail {
 void write_structure(hid_t file, ShardLayout const& layout, int version,
                      std::function<h5::Id(std::string const& path, RunLayout const&)> const& make);
 /// Chunks arrive compressed (chunk_codec.hpp) and go into the file as they are. A chunk is a
-/// checksum block, or the dataset if that is smaller.
+/// checksum chunk, or the dataset if that is smaller.
 class CompressedShard {
  public:
   /// @param level that the chunks are compressed with, for the dataset's description
   CompressedShard(std::filesystem::path const& file, ShardLayout const& layout,
-                  std::int64_t block_bytes, int level);
+                  std::int64_t chunk_bytes, int level);
   /// @return where HDF5 put it
   ByteRange put(std::size_t run, std::size_t state, std::int64_t block,
                 std::vector<char> const& stored);
@@ -34,7 +34,7 @@ class CompressedShard {
   h5::Id file_;
   h5::Id dataset_;  ///< the one that is being written
   std::size_t run_ = 0, state_ = 0;
-  std::int64_t chunk_numel_ = 0, block_bytes_;
+  std::int64_t chunk_numel_ = 0, chunk_bytes_;
 };
 
 }  // namespace tessera::checkpoint::detail

@@ -75,7 +75,7 @@ File File::open_read(fs::path const& path, Links links) {
                          "cannot open"),
             path);
   struct stat info = {};
-  if (fstat(file.fd_, &info) != 0) fail("cannot look at", path, errno);
+  if (fstat(file.fd_, &info) != 0) fail("cannot stat", path, errno);
   TESSERA_VALIDATE(S_ISREG(info.st_mode), DataError, path.string(), " is not a regular file");
   return file;
 }
@@ -110,7 +110,7 @@ File& File::operator=(File&& other) noexcept {
 
 std::int64_t File::size() const {
   struct stat info = {};
-  if (fstat(fd_, &info) != 0) fail("cannot look at", path_, errno);
+  if (fstat(fd_, &info) != 0) fail("cannot stat", path_, errno);
   return info.st_size;
 }
 
@@ -273,7 +273,7 @@ void make_directories(fs::path const& path) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
-    fail("cannot make directory", path, error ? error.value() : ENOTDIR);
+    fail("cannot create directory", path, error ? error.value() : ENOTDIR);
 }
 
 std::string read_text(fs::path const& path, std::int64_t max_bytes, File::Links links) {

@@ -1,6 +1,6 @@
 #pragma once
 /// Files by their system calls: every result checked, interrupted and short transfers continued,
-/// names given only to whole files.
+/// names given only to complete files.
 
 #include <cstdint>
 #include <filesystem>
@@ -25,8 +25,8 @@ class File {
   /// A new file; one that exists is an error.
   static File create(std::filesystem::path const& path);
   static File open_write(std::filesystem::path const& path);
-  /// For write_aligned(), beside the page cache; not open where the file system is not a local one
-  /// or has no such way.
+  /// For write_aligned(), past the page cache (O_DIRECT); not open where the file system is not a
+  /// local one or has no such way.
   static File open_direct(std::filesystem::path const& path);
   ~File();
   File(File&& other) noexcept;
@@ -40,7 +40,7 @@ class File {
   /// before
   void read(void* out, std::int64_t bytes, std::int64_t offset) const;
   void write(void const* data, std::int64_t bytes, std::int64_t offset);
-  /// One transfer of whole pages. @return fewer bytes, down to 0, when only that many went; the
+  /// One transfer of full pages. @return fewer bytes, down to 0, when only that many went; the
   /// rest may go the ordinary way
   std::int64_t write_aligned(void const* data, std::int64_t bytes, std::int64_t offset);
   /// Reserves space without changing the size, so that a full file system shows itself before the
@@ -62,8 +62,8 @@ class File {
   std::filesystem::path path_;
 };
 
-/// A file that is written beside its final name and renamed to it when it is whole; removed when it
-/// never was.
+/// A file that is written under a temporary name and renamed when it is complete; removed when it
+/// is not completed.
 class PendingFile {
  public:
   explicit PendingFile(std::filesystem::path final_path);
@@ -105,7 +105,7 @@ void rename_path(std::filesystem::path const& from, std::filesystem::path const&
 /// Swaps two names in one step; false where the file system cannot.
 bool exchange_paths(std::filesystem::path const& a, std::filesystem::path const& b);
 void make_directories(std::filesystem::path const& path);
-/// The whole text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
+/// The full text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
 std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes,
                       File::Links links = File::Links::follow);
 

@@ -18,7 +18,7 @@ herr_t collect(unsigned, H5E_error2_t const* entry, void* out) {
   return 0;
 }
 
-/// Our files have one writer and are read when they are whole; locks would only fail on file
+/// Our files have one writer and are read when they are complete; locks would only fail on file
 /// systems without them.
 void turn_off_locking(hid_t access) {
 #if H5_VERSION_GE(1, 10, 7)

@@ -58,7 +58,7 @@ class Id {
   Closer closer_ = nullptr;
 };
 
-/// What a new file will hold, so that all its metadata stands in one block before the data.
+/// What a new file will hold, so that all its metadata precedes the data.
 Id create_file(std::filesystem::path const& path, std::int64_t datasets);
 Id open_file(std::filesystem::path const& path);
 

@@ -66,7 +66,7 @@ std::string JsonReader::string() {
     at_ = end;
     if (at_ >= text_.size()) fail("a string has no end");
     if (text_[at_] == '"') break;
-    if (text_[at_] != '\\') fail("a control character stands in a string");
+    if (text_[at_] != '\\') fail("a string holds a control character");
     append_escape(out);
   }
   if (!is_utf8(out)) fail("a string is not valid UTF-8");

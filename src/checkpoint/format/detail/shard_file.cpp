@@ -6,9 +6,9 @@
 #include <map>
 #include <utility>
 
-#include "format/detail/block_writer.hpp"
 #include "format/detail/checksum.hpp"
 #include "format/detail/compressed_shard.hpp"
+#include "format/detail/direct_writer.hpp"
 #include "format/detail/file.hpp"
 #include "format/detail/hdf5.hpp"
 #include "tessera/core/error.hpp"
@@ -27,18 +27,18 @@ PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& id
   PlannedShard planned{{identity, states, {}}, {}};
   auto& runs = planned.layout.runs;
   for (int rank = identity.group.first; rank < identity.group.end(); ++rank)
-    for (auto const& piece : plan.extents(rank)) {
+    for (auto const& extent : plan.extents(rank)) {
       auto const [at, is_new] =
-          planned.run_of.try_emplace({piece.unit, piece.parameter}, runs.size());
+          planned.run_of.try_emplace({extent.unit, extent.parameter}, runs.size());
       auto const& slot =
-          plan.unit(piece.unit).parameters[static_cast<std::size_t>(piece.parameter)];
-      if (is_new) runs.push_back({slot.name, slot.shape, piece.parameter_offset, 0, {}, {}});
+          plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
+      if (is_new) runs.push_back({slot.name, slot.shape, extent.parameter_offset, 0, {}, {}});
       RunLayout& run = runs[at->second];
-      TESSERA_EXPECT(piece.parameter_offset == run.offset + run.numel, "rank ", rank,
-                     " does not go on where the ranks before it end");
-      run.numel += piece.numel;
+      TESSERA_EXPECT(extent.parameter_offset == run.offset + run.numel, "rank ", rank,
+                     " does not start where the previous ranks end");
+      run.numel += extent.numel;
       run.part_ranks.push_back(rank);
-      run.part_offsets.push_back(piece.parameter_offset);
+      run.part_offsets.push_back(extent.parameter_offset);
     }
   return planned;
 }
@@ -68,42 +68,42 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
   h5::set_attribute(dataset, "part_offsets", run.part_offsets);
 }
 
-/// Elements [first, first + numel) of a piece: where they are, or in the writer's buffer.
-using Elements = std::function<float const*(std::size_t state, zero::ShardExtent const& piece,
+/// Elements [first, first + numel) of an extent: where they are, or in the writer's buffer.
+using Elements = std::function<float const*(std::size_t state, zero::ShardExtent const& extent,
                                             std::int64_t first, std::int64_t numel)>;
 
-/// Checksums and writes a piece block by block: a block is still in the cache when it is handed to
-/// the system.
-void write_blocks(BlockWriter& file, Elements const& elements, std::size_t state,
-                  zero::ShardExtent const& piece, std::int64_t block, StateExtent& extent) {
-  std::int64_t const total = piece.numel * 4;
+/// Checksums and writes an extent block by block: a block is still in the cache when it is handed
+/// to the system.
+void write_blocks(DirectWriter& file, Elements const& elements, std::size_t state,
+                  zero::ShardExtent const& extent, std::int64_t block, StateLocation& location) {
+  std::int64_t const total = extent.numel * 4;
   for (std::int64_t at = 0; at < total; at += block) {
     std::int64_t const count = std::min(block, total - at);
-    float const* data = elements(state, piece, at / 4, count / 4);
-    extent.xxh3.push_back(xxh3(data, count));
-    file.write(data, count, extent.file_offset + at);
+    float const* data = elements(state, extent, at / 4, count / 4);
+    location.xxh3.push_back(xxh3(data, count));
+    file.write(data, count, location.file_offset + at);
   }
 }
 
 WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identity,
                   zero::PartitionPlan const& plan, int rank, std::vector<std::string> const& states,
-                  Elements const& elements, std::int64_t checksum_block) {
+                  Elements const& elements, std::int64_t checksum_chunk) {
   auto const planned = plan_shard(plan, identity, states);
   auto const places = read_places(path, planned.layout);
-  auto const pieces = plan.extents(rank);
+  auto const extents = plan.extents(rank);
   WrittenShard shard;
-  shard.pieces.assign(pieces.size(), std::vector<StateExtent>(states.size()));
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    std::size_t const run = planned.run_of.at({pieces[i].unit, pieces[i].parameter});
+  shard.extents.assign(extents.size(), std::vector<StateLocation>(states.size()));
+  for (std::size_t i = 0; i < extents.size(); ++i) {
+    std::size_t const run = planned.run_of.at({extents[i].unit, extents[i].parameter});
     for (std::size_t s = 0; s < states.size(); ++s)
-      shard.pieces[i][s].file_offset =
-          places[run][s] + (pieces[i].parameter_offset - planned.layout.runs[run].offset) * 4;
+      shard.extents[i][s].file_offset =
+          places[run][s] + (extents[i].parameter_offset - planned.layout.runs[run].offset) * 4;
   }
-  BlockWriter writer(path);
+  DirectWriter writer(path);
   shard.bytes = writer.file().size();
   for (std::size_t s = 0; s < states.size(); ++s)
-    for (std::size_t i = 0; i < pieces.size(); ++i)
-      write_blocks(writer, elements, s, pieces[i], checksum_block, shard.pieces[i][s]);
+    for (std::size_t i = 0; i < extents.size(); ++i)
+      write_blocks(writer, elements, s, extents[i], checksum_chunk, shard.extents[i][s]);
   TESSERA_VALIDATE(writer.file().size() == shard.bytes, InternalError, path.string(), " grew from ",
                    shard.bytes, " to ", writer.file().size(), " bytes while its data was written");
   writer.finish();
@@ -137,10 +137,10 @@ std::string shard_name(int index) {
   return name;
 }
 
-float* piece_data(zero::StateView const& view, zero::PartitionPlan const& plan,
-                  zero::ShardExtent const& piece) {
-  return view.unit_shards[static_cast<std::size_t>(piece.unit)] +
-         (piece.partition_offset - plan.unit(piece.unit).partition_offset);
+float* extent_data(zero::StateView const& view, zero::PartitionPlan const& plan,
+                   zero::ShardExtent const& extent) {
+  return view.unit_shards[static_cast<std::size_t>(extent.unit)] +
+         (extent.partition_offset - plan.unit(extent.unit).partition_offset);
 }
 
 void write_structure(hid_t file, ShardLayout const& layout, int version,
@@ -148,7 +148,7 @@ void write_structure(hid_t file, ShardLayout const& layout, int version,
   set_identity(file, layout.identity, version);
   for (auto const& state : layout.states) {
     std::string const root = "/" + state;
-    // a rank of a tiny model may own nothing; the group is there all the same
+    // a rank of a tiny model may own nothing; the group exists nevertheless
     h5::create_group(file, root);
     for (auto const& run : layout.runs) {
       h5::Id dataset = make(root + "/" + run.name, run);
@@ -185,45 +185,46 @@ std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& 
   return places;
 }
 
-void lay_out_shard(std::filesystem::path const& path, ShardIdentity const& identity,
-                   zero::PartitionPlan const& plan, std::vector<std::string> const& states) {
+void create_shard_structure(std::filesystem::path const& path, ShardIdentity const& identity,
+                            zero::PartitionPlan const& plan,
+                            std::vector<std::string> const& states) {
   create_shard(path, plan_shard(plan, identity, states).layout);
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, int rank, StateViews const& states,
-                        std::int64_t checksum_block) {
+                        std::int64_t checksum_chunk) {
   std::vector<std::string> names;
   for (auto const& state : states) names.push_back(state.name);
   return fill(
       path, identity, plan, rank, names,
-      [&](std::size_t s, zero::ShardExtent const& piece, std::int64_t first, std::int64_t) {
-        return piece_data(states[s], plan, piece) + first;
+      [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first, std::int64_t) {
+        return extent_data(states[s], plan, extent) + first;
       },
-      checksum_block);
+      checksum_chunk);
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
-                        std::int64_t checksum_block) {
+                        std::int64_t checksum_chunk) {
   std::vector<float> buffer;
-  auto const elements = [&](std::size_t s, zero::ShardExtent const& piece, std::int64_t first,
+  auto const elements = [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first,
                             std::int64_t numel) {
     buffer.resize(static_cast<std::size_t>(numel));
-    states.read(states.names[s], piece, first, numel, buffer.data());
+    states.read(states.names[s], extent, first, numel, buffer.data());
     return buffer.data();
   };
-  return fill(path, identity, plan, rank, states.names, elements, checksum_block);
+  return fill(path, identity, plan, rank, states.names, elements, checksum_chunk);
 }
 
 std::string WrittenShard::pack() const {
-  std::vector<std::uint64_t> words{static_cast<std::uint64_t>(bytes), pieces.size(),
-                                   pieces.empty() ? 0 : pieces[0].size()};
-  for (auto const& piece : pieces)
-    for (auto const& extent : piece) {
-      words.push_back(static_cast<std::uint64_t>(extent.file_offset));
-      words.push_back(extent.xxh3.size());
-      words.insert(words.end(), extent.xxh3.begin(), extent.xxh3.end());
+  std::vector<std::uint64_t> words{static_cast<std::uint64_t>(bytes), extents.size(),
+                                   extents.empty() ? 0 : extents[0].size()};
+  for (auto const& extent : extents)
+    for (auto const& location : extent) {
+      words.push_back(static_cast<std::uint64_t>(location.file_offset));
+      words.push_back(location.xxh3.size());
+      words.insert(words.end(), location.xxh3.begin(), location.xxh3.end());
     }
   return std::string(reinterpret_cast<char const*>(words.data()), words.size() * sizeof words[0]);
 }
@@ -239,14 +240,14 @@ WrittenShard WrittenShard::unpack(std::string const& packed) {
   };
   WrittenShard shard;
   shard.bytes = static_cast<std::int64_t>(next());
-  std::size_t const pieces = next(), states = next();
-  for (std::size_t i = 0; i < pieces; ++i) {
-    auto& piece = shard.pieces.emplace_back();
+  std::size_t const extents = next(), states = next();
+  for (std::size_t i = 0; i < extents; ++i) {
+    auto& extent = shard.extents.emplace_back();
     for (std::size_t s = 0; s < states; ++s) {
-      auto& extent = piece.emplace_back();
-      extent.file_offset = static_cast<std::int64_t>(next());
-      extent.xxh3.resize(next());
-      for (auto& sum : extent.xxh3) sum = next();
+      auto& location = extent.emplace_back();
+      location.file_offset = static_cast<std::int64_t>(next());
+      location.xxh3.resize(next());
+      for (auto& sum : location.xxh3) sum = next();
     }
   }
   return shard;

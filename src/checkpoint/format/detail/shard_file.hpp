@@ -52,11 +52,11 @@ void create_shard(std::filesystem::path const& file, ShardLayout const& layout);
 std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& file,
                                                    ShardLayout const& layout);
 
-/// What one rank wrote: the size of its file and, for each piece of the plan, where each state lies
-/// and its checksums.
+/// What one rank wrote: the size of its file and, for each extent of the plan, where each state
+/// lies and its checksums.
 struct WrittenShard {
   std::int64_t bytes = 0;
-  std::vector<std::vector<StateExtent>> pieces;  ///< [piece][state]
+  std::vector<std::vector<StateLocation>> extents;  ///< [extent][state]
 
   /// As flat words, to send to another rank and back.
   std::string pack() const;
@@ -65,22 +65,23 @@ struct WrittenShard {
 
 /// The HDF5 structure of @p file for all ranks of the group, with its space reserved; no element.
 /// @throws IoError
-void lay_out_shard(std::filesystem::path const& file, ShardIdentity const& identity,
-                   zero::PartitionPlan const& plan, std::vector<std::string> const& states);
+void create_shard_structure(std::filesystem::path const& file, ShardIdentity const& identity,
+                            zero::PartitionPlan const& plan,
+                            std::vector<std::string> const& states);
 /// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same
 /// with theirs. @throws IoError
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, int rank, StateViews const& states,
-                        std::int64_t checksum_block);
-/// The same with elements that are made as they are written, a checksum block at a time: what is
+                        std::int64_t checksum_chunk);
+/// The same with elements that are made as they are written, one checksum chunk at a time: what is
 /// larger than memory.
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
-                        std::int64_t checksum_block);
+                        std::int64_t checksum_chunk);
 
-/// First element of a piece in a state view.
-float* piece_data(zero::StateView const& view, zero::PartitionPlan const& plan,
-                  zero::ShardExtent const& piece);
+/// First element of an extent in a state view.
+float* extent_data(zero::StateView const& view, zero::PartitionPlan const& plan,
+                   zero::ShardExtent const& extent);
 
 std::string shard_name(int index);
 

@@ -21,9 +21,9 @@ std::vector<ModelStates::Shape> read_shapes(PickleValue dict) {
   return out;
 }
 
-std::vector<std::pair<std::string, TensorPlace>> read_tensors(TorchFile const& file,
-                                                              PickleValue dict) {
-  std::vector<std::pair<std::string, TensorPlace>> out;
+std::vector<std::pair<std::string, TensorLocation>> read_tensors(TorchFile const& file,
+                                                                 PickleValue dict) {
+  std::vector<std::pair<std::string, TensorLocation>> out;
   dict.each_member([&](std::string const& name, PickleValue value) {
     if (auto place = file.find_tensor(value)) out.emplace_back(name, std::move(*place));
   });
@@ -95,7 +95,7 @@ void add_buffers(ModelStates const& model, TrainingSource& source) {
                                 {whole(model.file, place)}});
 }
 
-/// By `shared_params`, and by what lies at the same place in the module's state.
+/// By `shared_params`, and by what has the same storage in the module's state.
 void add_aliases(ModelStates const& model, TrainingSource& source) {
   std::unordered_map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < source.tensors.size(); ++i) index.emplace(source.tensors[i].name, i);
@@ -106,7 +106,7 @@ void add_aliases(ModelStates const& model, TrainingSource& source) {
     index.emplace(alias, it->second);
   };
   for (auto const& [alias, owner] : model.shared) add(alias, owner);
-  std::unordered_map<std::int64_t, std::pair<std::string, TensorPlace const*>> by_place;
+  std::unordered_map<std::int64_t, std::pair<std::string, TensorLocation const*>> by_place;
   for (auto const& [name, place] : model.module)
     if (place.numel > 0 && index.contains(name))
       by_place.emplace(place.file_offset, std::pair(name, &place));

@@ -21,7 +21,7 @@ struct ModelStates {
   int file = 0;
   std::vector<std::vector<Shape>> groups;  ///< param_shapes: in the order of the flat buffers
   std::vector<Shape> frozen;
-  std::vector<std::pair<std::string, TensorPlace>> module, frozen_fragments;
+  std::vector<std::pair<std::string, TensorLocation>> module, frozen_fragments;
   std::vector<std::string> buffer_names;
   std::vector<std::pair<std::string, std::string>> shared;  ///< alias, owner
 };

@@ -20,11 +20,11 @@ constexpr std::size_t most_states = 100'000;
 /// optimizers).
 struct Group {
   bool flat = false;
-  std::vector<std::optional<TensorPlace>> masters;  ///< none in fp32
+  std::vector<std::optional<TensorLocation>> masters;  ///< none in fp32
   /// [parameter][state]; no states for a parameter that never had a gradient
-  std::vector<std::vector<TensorPlace>> states;
+  std::vector<std::vector<TensorLocation>> states;
 
-  TensorPlace const* shape_source(std::size_t i) const {
+  TensorLocation const* shape_source(std::size_t i) const {
     if (masters[i]) return &*masters[i];
     return states[i].empty() ? nullptr : &states[i][0];
   }
@@ -40,7 +40,7 @@ struct Group {
   }
 };
 
-using Named = std::pair<std::string, TensorPlace>;
+using Named = std::pair<std::string, TensorLocation>;
 
 void read_states(TorchFile const& file, PickleValue states, std::vector<PickleValue> const& order,
                  Group& group, TrainingSource& source) {
@@ -106,7 +106,7 @@ std::vector<Group> read_groups(TorchFile const& file, PickleValue optimizer,
 }
 
 /// The weights of the module are the masters, rounded.
-bool same_values(File const& file, TensorPlace const& weight, TensorPlace const& master,
+bool same_values(File const& file, TensorLocation const& weight, TensorLocation const& master,
                  std::int64_t offset) {
   std::int64_t const count = std::min(compared_values, weight.numel);
   std::vector<float> left(static_cast<std::size_t>(count)), right(left.size());
@@ -127,7 +127,7 @@ class Assignment {
  public:
   using Place =
       std::pair<int, std::int64_t>;  ///< group (-1: none, a frozen parameter) and position
-  enum class Found { none, one, several };
+  enum class Match { none, one, several };
 
   Assignment(File const& file, std::vector<Named> const& tensors, std::vector<Group> const& groups)
       : file_(file), tensors_(tensors), groups_(groups) {
@@ -137,19 +137,19 @@ class Assignment {
       left_[i] = left_[i + 1] + tensors[i].second.numel;
   }
 
-  Found run() {
+  Match run() {
     layers_.assign(1, {{std::vector<std::int64_t>(groups_.size(), 0), State{}}});
     std::size_t states = 1;
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       extend(i);
       states += layers_.back().size();
-      if (states > most_states) return Found::several;
+      if (states > most_states) return Match::several;
     }
     std::vector<std::int64_t> ends;
     for (auto const& group : groups_) ends.push_back(group.end());
     auto const last = layers_.back().find(ends);
-    if (last == layers_.back().end()) return Found::none;
-    if (last->second.ways > 1) return Found::several;
+    if (last == layers_.back().end()) return Match::none;
+    if (last->second.ways > 1) return Match::several;
     places.resize(tensors_.size());
     for (std::size_t i = tensors_.size(); i-- > 0;) {
       State const& state = layers_[i + 1].at(ends);
@@ -157,7 +157,7 @@ class Assignment {
                    state.group < 0 ? 0 : state.from[static_cast<std::size_t>(state.group)]};
       ends = state.from;
     }
-    return Found::one;
+    return Match::one;
   }
 
   std::vector<Place> places;  ///< parallel to the tensors, when there is one way
@@ -234,7 +234,8 @@ std::vector<Named> parameters_of(ModelStates const& model) {
   return out;
 }
 
-StateSource part_of(int file, TensorPlace const& place, std::int64_t offset, std::int64_t numel) {
+StateSource part_of(int file, TensorLocation const& place, std::int64_t offset,
+                    std::int64_t numel) {
   auto source = whole(file, place);
   source.offset = offset;
   source.chunk = std::max<std::int64_t>(1, numel);
@@ -289,21 +290,21 @@ TrainingSource read_plain(fs::path const& directory, Wanted wanted, CrcCheck che
   std::vector<Group> groups;
   if (has_state) groups = read_groups(file, *optimizer, source);
   Assignment assignment(file.file(), tensors, groups);
-  auto const found = has_state ? assignment.run() : Assignment::Found::none;
+  auto const found = has_state ? assignment.run() : Assignment::Match::none;
   bool const needed = has_state && (wanted == Wanted::training_state ||
                                     std::any_of(groups.begin(), groups.end(), [](auto const& g) {
                                       return !g.masters.empty() && g.masters[0];
                                     }));
-  TESSERA_VALIDATE(!needed || found != Assignment::Found::none, DataError, path.string(),
+  TESSERA_VALIDATE(!needed || found != Assignment::Match::none, DataError, path.string(),
                    ": the optimizer's groups do not fit the module's parameters");
   TESSERA_VALIDATE(
-      !needed || found != Assignment::Found::several, DataError, path.string(),
+      !needed || found != Assignment::Match::several, DataError, path.string(),
       ": without ZeRO the optimizer's state has no names, and more than one way of giving it the ",
-      "names of the module fits (frozen parameters, several groups); take the weights alone: "
+      "names of the module fits (frozen parameters, several groups); import only the weights: "
       "zero-to-fp32, then import its directory");
   if (has_state) read_scaler(file, *optimizer, source);
   for (std::size_t i = 0; i < tensors.size(); ++i)
-    if (found == Assignment::Found::one)
+    if (found == Assignment::Match::one)
       source.tensors.push_back(tensor_at(model.file, tensors[i], groups, assignment.places[i]));
     else
       source.tensors.push_back({tensors[i].first,

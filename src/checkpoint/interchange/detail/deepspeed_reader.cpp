@@ -101,9 +101,9 @@ using Parts = std::shared_ptr<std::vector<FlatRuns>>;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-/// Stages 1 and 2: a group is one flat buffer, cut into one partition a rank; the partitions of all
-/// ranks side by side are the buffer. Padding stands at its end only (in the masters' files it is
-/// cut off), and after parameters with parameter_alignment.
+/// Stages 1 and 2: a group is one flat buffer, cut into one partition per rank; the partitions of
+/// all ranks in order are the buffer. Padding is at its end only (in the files of the master
+/// weights it is cut off), and after parameters with parameter_alignment.
 void place_flat_groups(ModelStates const& model, std::vector<RankStates> const& ranks,
                        std::vector<int> const& files, TrainingSource& source) {
   std::size_t const groups = ranks[0].flat[0].size();
@@ -152,8 +152,8 @@ void place_flat_groups(ModelStates const& model, std::vector<RankStates> const& 
   }
 }
 
-/// Stage 3: every parameter of n elements is cut into ceil(n / ranks) elements a rank; a rank's
-/// pieces of all parameters stand one after the other in its sub-groups, and may cross from one
+/// Stage 3: every parameter of n elements is cut into ceil(n / ranks) elements per rank; a rank's
+/// extents of all parameters follow each other in its sub-groups, and may cross from one
 /// into the next.
 void place_partitions(ModelStates const& model, std::vector<RankStates> const& ranks,
                       std::vector<int> const& files, TrainingSource& source) {
@@ -185,8 +185,8 @@ void place_partitions(ModelStates const& model, std::vector<RankStates> const& r
                        " on every rank; the files are of different saves");
 }
 
-/// Stages 1 and 2 keep frozen parameters whole in the module's state: what is there and neither
-/// trained, shared nor a buffer.
+/// Stages 1 and 2 keep frozen parameters unpartitioned in the module's state: all entries that are
+/// neither trained, shared nor a buffer.
 void add_frozen_whole(ModelStates const& model, TrainingSource& source) {
   std::set<std::string> known(model.buffer_names.begin(), model.buffer_names.end());
   for (auto const& tensor : source.tensors) {
@@ -205,7 +205,7 @@ void add_frozen_whole(ModelStates const& model, TrainingSource& source) {
                                 {whole(model.file, place)}});
 }
 
-/// Stage 3 keeps them cut like the others, rank r's piece in its model_states file.
+/// Stage 3 keeps them cut like the others, rank r's extent in its model_states file.
 void add_frozen_fragments(ModelStates const& model, fs::path const& directory, std::size_t ranks,
                           TrainingSource& source, CrcCheck check) {
   if (model.frozen.empty()) return;
@@ -243,7 +243,7 @@ void check_names(TrainingSource const& source) {
   std::set<std::string> names;
   for (auto const& tensor : source.tensors)
     TESSERA_VALIDATE(!tensor.name.empty() && names.insert(tensor.name).second, DataError,
-                     source.directory.string(), ": parameter '", tensor.name, "' stands twice");
+                     source.directory.string(), ": parameter '", tensor.name, "' is listed twice");
 }
 
 }  // namespace
@@ -279,7 +279,7 @@ TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck
   auto const listed = list_ranks(directory);
   TESSERA_VALIDATE(
       !listed.model_parallel, DataError, directory.string(),
-      " is a model-parallel checkpoint (mp_rank_01 and higher); one of mp_rank_00 alone is read: ",
+      " is a model-parallel checkpoint (mp_rank_01 and higher); only mp_rank_00 is read: ",
       "convert it with DeepSpeed's ds_to_universal.py first");
   TESSERA_VALIDATE(!listed.experts, DataError, directory.string(),
                    " has files of experts (mixture of experts); such checkpoints are not read");

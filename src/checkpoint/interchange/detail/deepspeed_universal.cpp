@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A parameter's file: {"param": tensor, ...} from stages 1 and 2, a flat tensor from stage 3.
-TensorPlace universal_tensor(TorchFile const& file) {
+TensorLocation universal_tensor(TorchFile const& file) {
   PickleValue const root = file.root();
   return file.tensor(root.is_dict() ? root.at("param") : root);
 }
@@ -53,7 +53,7 @@ void read_universal_parameter(fs::path const& directory, UniversalShapes const& 
     if (s > 0 && !fs::exists(path, error)) continue;
     if (s > 0) tensor.kind = SourceTensor::Kind::trained;
     TorchFile const file(path, check);
-    TensorPlace const place = universal_tensor(file);
+    TensorLocation const place = universal_tensor(file);
     if (s == 0) {
       auto const known = shapes.by_name.find(tensor.name);
       tensor.shape = known == shapes.by_name.end() ? place.shape : known->second;

@@ -1,5 +1,5 @@
 #pragma once
-/// Runs of elements between fp32 and the other floating-point types: plain loops that vectorise.
+/// Runs of elements between fp32 and the other floating-point types: plain loops that vectorize.
 
 #include <cstdint>
 

@@ -16,7 +16,7 @@ std::filesystem::path write_model_config(std::filesystem::path const& directory,
                                          ConfigTree const& model_config, Dtype dtype);
 
 /// Writes the fp32 weights of shards that lie in @p manifest.directory as safetensors in @p dtype
-/// next to them, with config.json. Streamed; every block is checked. @return the files
+/// next to them, with config.json. Streamed; every chunk is checked. @return the files
 std::vector<std::filesystem::path> write_model_directory(Manifest const& manifest, Dtype dtype);
 
 }  // namespace tessera::checkpoint::detail

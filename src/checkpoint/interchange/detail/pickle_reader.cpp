@@ -409,7 +409,7 @@ void PickleValue::check_members() const {
     if (key.kind() != Kind::text)
       fail(concat("a dict has ", kind_name(key.kind()), " as key where a text is expected"));
     if (!keys.insert(key.raw_text()).second)
-      fail(concat("'", printable(key.as_text()), "' stands twice in a dict"));
+      fail(concat("'", printable(key.as_text()), "' is listed twice in a dict"));
   }
 }
 

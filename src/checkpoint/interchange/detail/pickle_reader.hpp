@@ -101,7 +101,7 @@ class PickleValue {
   /// Elements of a list or tuple.
   std::size_t size() const;
   PickleValue operator[](std::size_t i) const;
-  /// Of a dict: calls on_member(key, value) in order; keys are texts, none stands twice.
+  /// Of a dict: calls on_member(key, value) in order; keys are strings, none is listed twice.
   template <class OnMember>
   void each_member(OnMember&& on_member) const {
     check_members();

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "format/detail/block_reader.hpp"
 #include "format/detail/checksum.hpp"
+#include "format/detail/chunk_reader.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -28,9 +28,9 @@ struct Block {
 /// end it.
 class Pipe {
  public:
-  Pipe(std::int64_t block_bytes, std::size_t buffers) {
+  Pipe(std::int64_t chunk_bytes, std::size_t buffers) {
     for (std::size_t i = 0; i < buffers; ++i)
-      free_.push_back({std::vector<float>(static_cast<std::size_t>(block_bytes / 4)), 0});
+      free_.push_back({std::vector<float>(static_cast<std::size_t>(chunk_bytes / 4)), 0});
   }
   /// False when the other side has ended.
   bool take_free(Block& block) {
@@ -77,9 +77,9 @@ class Pipe {
   std::exception_ptr error_;
 };
 
-/// One checksum block of the state that is read.
+/// One checksum chunk of the state that is read.
 struct Source {
-  detail::PieceState piece;
+  detail::ExtentState extent;
   std::int64_t block = 0;
 };
 
@@ -90,23 +90,23 @@ class Sources {
   bool next(Source& out) {
     while (tensor_ < manifest_.tensors.size()) {
       auto const& tensor = manifest_.tensors[tensor_];
-      if (piece_ == tensor.pieces.size()) {
-        ++tensor_, piece_ = 0;
+      if (extent_ == tensor.extents.size()) {
+        ++tensor_, extent_ = 0;
         continue;
       }
-      auto const& piece = tensor.pieces[piece_];
-      if (block_ < detail::blocks_of(piece.numel * 4, manifest_.checksum_block)) {
-        out = {{&tensor, &piece, state_}, block_++};
+      auto const& extent = tensor.extents[extent_];
+      if (block_ < detail::chunk_count(extent.numel * 4, manifest_.checksum_chunk)) {
+        out = {{&tensor, &extent, state_}, block_++};
         return true;
       }
-      ++piece_, block_ = 0;
+      ++extent_, block_ = 0;
     }
     return false;
   }
 
  private:
   Manifest const& manifest_;
-  std::size_t state_, tensor_ = 0, piece_ = 0;
+  std::size_t state_, tensor_ = 0, extent_ = 0;
   std::int64_t block_ = 0;
 };
 
@@ -119,14 +119,14 @@ void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
   Block block;
   while (sources.next(source)) {
     while (asked - read < read_ahead_bytes && ahead.next(later)) {
-      auto const place = detail::place_of(manifest, later.piece, later.block);
-      files.open(later.piece.piece->shard).read_ahead(place.offset, place.bytes);
-      asked += std::min(manifest.checksum_block,
-                        later.piece.piece->numel * 4 - later.block * manifest.checksum_block);
+      auto const place = detail::location_of(manifest, later.extent, later.block);
+      files.open(later.extent.extent->shard).read_ahead(place.offset, place.bytes);
+      asked += std::min(manifest.checksum_chunk,
+                        later.extent.extent->numel * 4 - later.block * manifest.checksum_chunk);
     }
     if (!pipe.take_free(block)) return;
     std::int64_t const bytes =
-        detail::read_block(manifest, files, source.piece, source.block, block.data.data());
+        detail::read_chunk(manifest, files, source.extent, source.block, block.data.data());
     read += bytes;
     block.numel = bytes / 4;
     pipe.give_full(std::move(block));
@@ -138,8 +138,8 @@ void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
 
 std::int64_t stream_state(Manifest const& manifest, std::size_t state, TensorWriter& writer,
                           ProgressCall const& progress) {
-  Pipe pipe(manifest.checksum_block, static_cast<std::size_t>(std::max<std::int64_t>(
-                                         2, buffer_bytes / manifest.checksum_block)));
+  Pipe pipe(manifest.checksum_chunk, static_cast<std::size_t>(std::max<std::int64_t>(
+                                         2, buffer_bytes / manifest.checksum_chunk)));
   std::thread reader([&] {
     try {
       read_all(manifest, state, pipe);

@@ -96,7 +96,7 @@ void read_run(File const& file, ElementType type, std::int64_t offset, std::int6
 
 /// Elements one by one through a window of the file: for the rare tensor saved as a transposed or
 /// sliced view.
-void read_strided(File const& file, TensorPlace const& place, std::int64_t first,
+void read_strided(File const& file, TensorLocation const& place, std::int64_t first,
                   std::int64_t numel, float* out) {
   std::int64_t const size = bytes_of(place.type), file_bytes = file.size(), window_bytes = 65536;
   std::vector<char> window;
@@ -142,7 +142,7 @@ std::int64_t bytes_of(ElementType type) {
   return 0;
 }
 
-void read_as_fp32(File const& file, TensorPlace const& place, std::int64_t first,
+void read_as_fp32(File const& file, TensorLocation const& place, std::int64_t first,
                   std::int64_t numel, float* out) {
   TESSERA_EXPECT(first >= 0 && numel >= 0 && numel <= place.numel - first);
   if (numel == 0) return;
@@ -267,7 +267,7 @@ void TorchFile::open_legacy() {
                      ": storage ", printable(key), " of ", numel,
                      " elements goes over the end of the file");
     TESSERA_VALIDATE(legacy_storages_.emplace(key, Storage{type->second, numel, at}).second,
-                     DataError, path().string(), ": storage ", printable(key), " stands twice");
+                     DataError, path().string(), ": storage ", printable(key), " is listed twice");
     at += numel * size;
   }
 }
@@ -307,7 +307,7 @@ TorchFile::Storage TorchFile::storage_of(PickleValue reference) const {
   return zip_ ? zip_storage(arguments, type) : legacy_storage(arguments, type);
 }
 
-std::optional<TensorPlace> TorchFile::find_tensor(PickleValue value) const {
+std::optional<TensorLocation> TorchFile::find_tensor(PickleValue value) const {
   if (value.kind() != Pickle::Kind::object) return std::nullopt;
   PickleValue function = value.callable(), arguments = value.arguments();
   // wrappers around the tensor: a parameter (tensor, ...), a tensor with attributes (function,
@@ -332,7 +332,7 @@ std::optional<TensorPlace> TorchFile::find_tensor(PickleValue value) const {
   if (arguments.size() < 4) value.fail("a tensor lacks storage, offset, shape or strides");
   Storage const storage = storage_of(arguments[0]);
   std::int64_t const offset = arguments[1].as_int();
-  TensorPlace place;
+  TensorLocation place;
   place.type = storage.type;
   place.shape = read_shape(arguments[2]);
   place.strides = read_shape(arguments[3]);
@@ -355,15 +355,14 @@ std::optional<TensorPlace> TorchFile::find_tensor(PickleValue value) const {
   // an expanded tensor (stride 0) may be larger than its file; a small one is all that occurs in
   // practice
   if (place.numel > std::max(storage.numel, largest_expanded))
-    value.fail(
-        concat("a tensor of ", place.numel, " elements stands in a storage of ", storage.numel));
+    value.fail(concat("a tensor of ", place.numel, " elements is in a storage of ", storage.numel));
   if (contiguous || place.numel == 0) place.strides.clear();
   place.storage = static_cast<std::uint64_t>(storage.file_offset);
   place.file_offset = storage.file_offset + offset * bytes_of(storage.type);
   return place;
 }
 
-TensorPlace TorchFile::tensor(PickleValue value) const {
+TensorLocation TorchFile::tensor(PickleValue value) const {
   auto const found = find_tensor(value);
   if (!found)
     value.fail(concat("a tensor is expected, ",

@@ -36,20 +36,20 @@ std::int64_t bytes_of(ElementType type);
 
 /// A tensor as a place in a file. Every element it can reach lies inside its storage, and the
 /// storage inside the file.
-struct TensorPlace {
+struct TensorLocation {
   ElementType type = ElementType::fp32;
   std::vector<std::int64_t> shape;
   std::vector<std::int64_t> strides;  ///< elements; empty: contiguous
   std::int64_t file_offset = 0;       ///< bytes, of the first element
   std::int64_t numel = 0;
   std::uint64_t storage = 0;  ///< the same for tensors that share a storage
-  bool same_as(TensorPlace const& other) const {
+  bool same_as(TensorLocation const& other) const {
     return file_offset == other.file_offset && shape == other.shape;
   }
 };
 
 /// Elements [first, first + numel) of a tensor in row-major order, as fp32. @pre inside the tensor
-void read_as_fp32(File const& file, TensorPlace const& place, std::int64_t first,
+void read_as_fp32(File const& file, TensorLocation const& place, std::int64_t first,
                   std::int64_t numel, float* out);
 
 enum class CrcCheck { pickle, everything };
@@ -71,8 +71,8 @@ class TorchFile {
   std::filesystem::path const& path() const { return file_.path(); }
   /// A tensor or parameter; nothing for other values. @throws DataError when it is a tensor of a
   /// kind that is not read, or a broken one
-  std::optional<TensorPlace> find_tensor(PickleValue value) const;
-  TensorPlace tensor(PickleValue value) const;
+  std::optional<TensorLocation> find_tensor(PickleValue value) const;
+  TensorLocation tensor(PickleValue value) const;
   /// A number: an integer, a float, or a tensor with one element.
   double number(PickleValue value) const;
 

@@ -28,7 +28,7 @@ class TorchWeights final : public WeightFiles {
     for (auto const& [tensor, file] : tree.at("weight_map").as_object()) {
       TESSERA_VALIDATE(is_plain_name(file.as_string()), DataError, index.string(), ": tensor ",
                        printable(tensor), " is said to be in '", printable(file.as_string()),
-                       "'; only a plain file name beside the index is accepted");
+                       "'; only a plain file name next to the index is accepted");
       if (names.insert(file.as_string()).second) add(directory / file.as_string());
     }
     for (auto const& [tensor, file] : tree.at("weight_map").as_object())
@@ -89,7 +89,7 @@ class TorchWeights final : public WeightFiles {
   }
   struct Entry {
     std::size_t file = 0;
-    TensorPlace place;
+    TensorLocation place;
   };
   /// Keeps the tensors' places and the open file; the pickle goes.
   void add(fs::path const& path) {
@@ -100,7 +100,7 @@ class TorchWeights final : public WeightFiles {
       if (auto place = torch.find_tensor(value))
         TESSERA_VALIDATE(entries_.emplace(name, Entry{files_.size(), std::move(*place)}).second,
                          DataError, path.string(), ": tensor ", printable(name),
-                         " stands in another file too");
+                         " is also in another file");
     });
     files_.push_back(File::open_read(path));
     paths_.push_back(path);

@@ -35,7 +35,7 @@ File const& FileSet::open(int index) {
   return file;
 }
 
-void FlatRuns::add(int file, TensorPlace place) {
+void FlatRuns::add(int file, TensorLocation place) {
   std::int64_t const end = numel() + place.numel;
   runs_.push_back({file, std::move(place)});
   ends_.push_back(end);
@@ -66,7 +66,7 @@ void StateSource::read(FileSet& files, std::int64_t first, std::int64_t numel, f
   }
 }
 
-StateSource whole(int file, TensorPlace const& place) {
+StateSource whole(int file, TensorLocation const& place) {
   auto parts = std::make_shared<std::vector<FlatRuns>>(1);
   (*parts)[0].add(file, place);
   return {std::move(parts), 0, std::max<std::int64_t>(1, place.numel)};

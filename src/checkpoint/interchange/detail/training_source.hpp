@@ -1,5 +1,5 @@
 #pragma once
-/// A training state of another program as named tensors whose elements lie spread over files.
+/// A training state of another program as named tensors whose elements are spread over files.
 
 #include <cstdint>
 #include <filesystem>
@@ -33,20 +33,20 @@ class FileSet {
 /// Tensors of several files, flattened and put one after the other.
 class FlatRuns {
  public:
-  void add(int file, TensorPlace place);
+  void add(int file, TensorLocation place);
   std::int64_t numel() const { return ends_.empty() ? 0 : ends_.back(); }
   void read(FileSet& files, std::int64_t first, std::int64_t numel, float* out) const;
 
  private:
   struct Run {
     int file = 0;
-    TensorPlace place;
+    TensorLocation place;
   };
   std::vector<Run> runs_;
   std::vector<std::int64_t> ends_;  ///< elements up to the end of each run
 };
 
-/// A tensor's elements: element e stands in part e / chunk at offset + e % chunk. Without parts
+/// A tensor's elements: element e is in part e / chunk at offset + e % chunk. Without parts
 /// they are all zero.
 struct StateSource {
   std::shared_ptr<std::vector<FlatRuns> const> parts;
@@ -95,7 +95,7 @@ struct TrainingSource {
   }
 };
 
-/// A tensor that stands whole in one place.
-StateSource whole(int file, TensorPlace const& place);
+/// A tensor that is contiguous in one file.
+StateSource whole(int file, TensorLocation const& place);
 
 }  // namespace tessera::checkpoint::detail

@@ -1,5 +1,5 @@
 #pragma once
-/// The tensors of a Hugging Face model directory, whatever files they are in.
+/// The tensors of a Hugging Face model directory, in any supported file format.
 
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,7 @@ class WeightFiles {
   virtual void read(std::string const& name, std::int64_t first, std::int64_t numel,
                     float* out) const = 0;
   virtual std::vector<std::filesystem::path> const& files() const = 0;
-  /// Where the tensors lie, from which weights_of_layout() makes the same weights without reading a
+  /// Where the tensors are, from which weights_of_layout() makes the same weights without reading a
   /// header.
   virtual ConfigTree layout() const = 0;
 };

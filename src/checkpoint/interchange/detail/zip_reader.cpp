@@ -39,7 +39,7 @@ std::string read_bytes(File const& file, std::int64_t offset, std::int64_t bytes
                          "; the file is damaged or not written by torch.save"));
 }
 
-/// Numbers that do not fit into the classic record stand in the ZIP64 field (id 1) in this order.
+/// Numbers that do not fit into the classic record are in the ZIP64 field (id 1) in this order.
 struct Wide {
   std::uint64_t bytes, stored_bytes, offset;
 };
@@ -69,7 +69,7 @@ ZipReader::ZipReader(File const& file) {
   check_places(file, directory);
 }
 
-/// The end record stands last, behind it at most a comment; the ZIP64 records stand right before
+/// The end record is last, followed by at most a comment; the ZIP64 records come right before
 /// it.
 ZipReader::Directory ZipReader::find_directory(File const& file) const {
   std::int64_t const size = file.size();
@@ -191,7 +191,7 @@ void ZipReader::check_places(File const& file, Directory const& directory) {
            concat("member ", shown, " of ", member.bytes, " bytes goes over the end of the data"));
     end = member.offset + member.bytes;
     if (!by_name_.emplace(member.name, sorted.size()).second)
-      fail(file, concat("member ", shown, " stands twice"));
+      fail(file, concat("member ", shown, " is listed twice"));
     sorted.push_back(std::move(member));
   }
   members_ = std::move(sorted);

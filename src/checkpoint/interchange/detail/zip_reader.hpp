@@ -18,7 +18,7 @@ struct ZipMember {
   std::uint32_t crc32 = 0;
 };
 
-/// The directory of an archive. Members lie inside the file, do not overlap, have distinct names,
+/// The directory of an archive. Members are inside the file, do not overlap, have distinct names,
 /// agree with their local headers, are neither compressed nor encrypted.
 class ZipReader {
  public:

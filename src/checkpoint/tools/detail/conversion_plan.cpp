@@ -10,10 +10,10 @@ namespace {
 /// Cuts are made at multiples: a 4 KiB page of elements.
 constexpr std::int64_t cut_alignment = 1024;
 
-int rank_of(Manifest const& m, PieceRecord const& piece) {
-  auto const& shard = m.shards[static_cast<std::size_t>(piece.shard)];
-  if (piece.rank >= 0) return piece.rank;
-  if (shard.ranks == 0) return piece.shard;  // written before shards named their ranks: one each
+int rank_of(Manifest const& m, ExtentRecord const& extent) {
+  auto const& shard = m.shards[static_cast<std::size_t>(extent.shard)];
+  if (extent.rank >= 0) return extent.rank;
+  if (shard.ranks == 0) return extent.shard;  // written before shards named their ranks: one each
   return shard.ranks == 1 ? shard.first_rank : -1;
 }
 
@@ -21,8 +21,8 @@ int rank_of(Manifest const& m, PieceRecord const& piece) {
 std::vector<TensorPart> parts_of(Manifest const& m) {
   std::vector<TensorPart> parts;
   for (std::size_t t = 0; t < m.tensors.size(); ++t)
-    for (auto const& piece : m.tensors[t].pieces)
-      parts.push_back({t, rank_of(m, piece), piece.offset, piece.numel});
+    for (auto const& extent : m.tensors[t].extents)
+      parts.push_back({t, rank_of(m, extent), extent.offset, extent.numel});
   return parts;
 }
 
@@ -49,9 +49,9 @@ std::vector<PlannedFile> same_files(Manifest const& m) {
                      std::max(m.shards[i].ranks, 1),
                      {}});
   for (std::size_t t = 0; t < m.tensors.size(); ++t)
-    for (auto const& piece : m.tensors[t].pieces)
-      files[static_cast<std::size_t>(piece.shard)].parts.push_back(
-          {t, rank_of(m, piece), piece.offset, piece.numel});
+    for (auto const& extent : m.tensors[t].extents)
+      files[static_cast<std::size_t>(extent.shard)].parts.push_back(
+          {t, rank_of(m, extent), extent.offset, extent.numel});
   return files;
 }
 
@@ -69,18 +69,18 @@ std::vector<PlannedFile> plan_conversion(Manifest const& m, ConvertOptions const
   for (int first = 0; first < ranks; first += per_file)
     files.push_back({first, std::min(per_file, ranks - first), {}});
   for (auto const& part : options.ranks > 0 ? cut_for(m, ranks) : parts_of(m)) {
-    TESSERA_VALIDATE(part.rank >= 0, DataError, m.file().string(), ": ",
-                     m.tensors[part.tensor].name,
-                     " is compressed with the parts of several ranks as one, so that ",
-                     "they cannot be told apart any more; cut it anew with --ranks ", m.world_size);
+    TESSERA_VALIDATE(
+        part.rank >= 0, DataError, m.file().string(), ": ", m.tensors[part.tensor].name,
+        " is compressed with the parts of several ranks as one, so that ",
+        "they cannot be told apart any more; convert it again with --ranks ", m.world_size);
     TESSERA_VALIDATE(part.rank < ranks, DataError, m.file().string(), ": a part of rank ",
                      part.rank, " of ", ranks, " ranks");
     auto& parts = files[static_cast<std::size_t>(part.rank / per_file)].parts;
     bool const follows = parts.empty() || parts.back().tensor < part.tensor ||
                          parts.back().offset + parts.back().numel == part.offset;
-    TESSERA_VALIDATE(follows, DataError, m.file().string(), ": the parts of ",
-                     m.tensors[part.tensor].name,
-                     " are not in the order of the ranks; cut it anew with --ranks ", m.world_size);
+    TESSERA_VALIDATE(
+        follows, DataError, m.file().string(), ": the parts of ", m.tensors[part.tensor].name,
+        " are not in the order of the ranks; convert it again with --ranks ", m.world_size);
     parts.push_back(part);
   }
   return files;

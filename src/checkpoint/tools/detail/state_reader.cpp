@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "format/detail/block_reader.hpp"
 #include "format/detail/checksum.hpp"
+#include "format/detail/chunk_reader.hpp"
 #include "interchange/detail/deepspeed_reader.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
@@ -20,7 +20,7 @@ class ShardStates final : public StateReader {
   explicit ShardStates(fs::path const& directory)
       : manifest_(read_manifest(directory)),
         files_(manifest_),
-        block_(static_cast<std::size_t>(manifest_.checksum_block / 4)) {
+        block_(static_cast<std::size_t>(manifest_.checksum_chunk / 4)) {
     path_ = directory;
     format_ =
         concat("Tessera, ", manifest_.world_size, manifest_.world_size == 1 ? " rank" : " ranks",
@@ -35,34 +35,34 @@ class ShardStates final : public StateReader {
   void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
             float* out) override {
     auto const& record = manifest_.tensors[tensor];
-    auto piece =
-        std::upper_bound(record.pieces.begin(), record.pieces.end(), first,
-                         [](std::int64_t at, PieceRecord const& p) { return at < p.offset; });
-    --piece;  // pieces start at element 0
-    std::int64_t const block_numel = manifest_.checksum_block / 4;
+    auto extent =
+        std::upper_bound(record.extents.begin(), record.extents.end(), first,
+                         [](std::int64_t at, ExtentRecord const& p) { return at < p.offset; });
+    --extent;  // extents start at element 0
+    std::int64_t const block_numel = manifest_.checksum_chunk / 4;
     while (numel > 0) {
-      std::int64_t const skip = first - piece->offset, inside = skip % block_numel;
-      std::int64_t const count = std::min({numel, piece->numel - skip, block_numel - inside});
-      load(record, *piece, state, skip / block_numel);
+      std::int64_t const skip = first - extent->offset, inside = skip % block_numel;
+      std::int64_t const count = std::min({numel, extent->numel - skip, block_numel - inside});
+      load(record, *extent, state, skip / block_numel);
       std::copy_n(block_.data() + inside, count, out);
       first += count, numel -= count, out += count;
-      if (first == piece->offset + piece->numel) ++piece;
+      if (first == extent->offset + extent->numel) ++extent;
     }
   }
 
  private:
-  void load(TensorRecord const& tensor, PieceRecord const& piece, std::size_t state,
+  void load(TensorRecord const& tensor, ExtentRecord const& extent, std::size_t state,
             std::int64_t block) {
-    if (piece_ == &piece && state_ == state && number_ == block) return;
-    piece_ = nullptr;
-    read_block(manifest_, files_, {&tensor, &piece, state}, block, block_.data());
-    piece_ = &piece, state_ = state, number_ = block;
+    if (extent_ == &extent && state_ == state && number_ == block) return;
+    extent_ = nullptr;
+    read_chunk(manifest_, files_, {&tensor, &extent, state}, block, block_.data());
+    extent_ = &extent, state_ = state, number_ = block;
   }
 
   Manifest const manifest_;
   ShardFiles files_;
-  std::vector<float> block_;  ///< block `number_` of state `state_` of `*piece_`
-  PieceRecord const* piece_ = nullptr;
+  std::vector<float> block_;  ///< block `number_` of state `state_` of `*extent_`
+  ExtentRecord const* extent_ = nullptr;
   std::size_t state_ = 0;
   std::int64_t number_ = 0;
 };

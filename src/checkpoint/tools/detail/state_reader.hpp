@@ -1,6 +1,6 @@
 #pragma once
-/// The named states of a training or a model, whatever files they are in: Tessera's and DeepSpeed's
-/// checkpoints, Hugging Face models.
+/// The named states of a training or a model, in any supported file format: Tessera's and
+/// DeepSpeed's checkpoints, Hugging Face models.
 
 #include <cstdint>
 #include <filesystem>

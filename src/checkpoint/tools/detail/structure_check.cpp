@@ -22,11 +22,11 @@ class Findings {
   void expect(std::string const& what, Found const& found, Wanted const& wanted) {
     if (found != wanted) add(concat(what, " is ", found, ", the manifest says ", wanted));
   }
-  /// What @p look throws is a finding too.
-  template <class Look>
-  void guard(Look const& look) {
+  /// An exception of @p check is a finding too.
+  template <class Check>
+  void guard(Check const& check) {
     try {
-      look();
+      check();
     } catch (std::exception const& e) {
       add(e.what());
     }
@@ -88,7 +88,7 @@ void compare_identity(hid_t file, Manifest const& manifest, char const* format,
 
 /// The stored chunks of a compressed dataset are those of the manifest, and HDF5 puts them where
 /// the elements belong.
-void compare_chunks(hid_t dataset, std::string const& name, StateExtent const& extent,
+void compare_chunks(hid_t dataset, std::string const& name, StateLocation const& location,
                     std::int64_t chunk_numel, Findings& findings) {
   h5::Id const create = creation_of(dataset);
   hsize_t chunk[1] = {0};
@@ -96,7 +96,7 @@ void compare_chunks(hid_t dataset, std::string const& name, StateExtent const& e
                    DataError, name, " is not chunked");
   findings.expect("elements of a chunk of " + name, static_cast<std::int64_t>(chunk[0]),
                   chunk_numel);
-  for (std::size_t i = 0; i < extent.chunks.size(); ++i) {
+  for (std::size_t i = 0; i < location.chunks.size(); ++i) {
     hsize_t const at[1] = {static_cast<hsize_t>(i) * chunk[0]};
     unsigned mask = 0;
     haddr_t place = HADDR_UNDEF;
@@ -104,8 +104,10 @@ void compare_chunks(hid_t dataset, std::string const& name, StateExtent const& e
     h5::check(H5Dget_chunk_info_by_coord(dataset, at, &mask, &place, &bytes),
               "cannot find a chunk of " + name);
     std::string const which = concat("chunk ", i, " of ", name);
-    findings.expect("place of " + which, static_cast<std::int64_t>(place), extent.chunks[i].offset);
-    findings.expect("bytes of " + which, static_cast<std::int64_t>(bytes), extent.chunks[i].bytes);
+    findings.expect("place of " + which, static_cast<std::int64_t>(place),
+                    location.chunks[i].offset);
+    findings.expect("bytes of " + which, static_cast<std::int64_t>(bytes),
+                    location.chunks[i].bytes);
     findings.expect("filters left out of " + which, mask, 0u);
   }
 }
@@ -117,11 +119,11 @@ void compare_run(hid_t file, Manifest const& manifest, std::size_t state,
   h5::Id const create = creation_of(dataset);
   if (H5Pget_external_count(create) != 0) findings.add(name + " keeps its data in other files");
   findings.expect("offset of " + name, h5::integer_attribute(dataset, "offset"), run.offset);
-  auto const& extent = tensor.pieces[run.first_piece].states[state];
-  if (!extent.chunks.empty())
-    return compare_chunks(dataset, name, extent, std::min(run.numel, manifest.checksum_block / 4),
+  auto const& location = tensor.extents[run.first_extent].states[state];
+  if (!location.chunks.empty())
+    return compare_chunks(dataset, name, location, std::min(run.numel, manifest.checksum_chunk / 4),
                           findings);
-  findings.expect("place of " + name, h5::offset_of(dataset, name), extent.file_offset);
+  findings.expect("place of " + name, h5::offset_of(dataset, name), location.file_offset);
   findings.expect("bytes of " + name, static_cast<std::int64_t>(H5Dget_storage_size(dataset)),
                   run.numel * 4);
 }

@@ -10,7 +10,7 @@
 namespace tessera::checkpoint::detail {
 
 /// Compares what HDF5 says about shard @p index, or about view.h5, with the manifest. Call it
-/// through run_isolated().
+/// through run_sandboxed().
 /// @return problems, at most @p most
 std::vector<std::string> compare_structure(Manifest const& manifest, int index, std::size_t most);
 std::vector<std::string> compare_view(Manifest const& manifest, std::size_t most);

@@ -1,6 +1,6 @@
 #pragma once
 /// What a save does to the file system, phase by phase; who calls which phase when is the business
-/// of save.cpp and saver.cpp.
+/// of save.cpp and background_saver.cpp.
 
 #include <filesystem>
 #include <functional>
@@ -29,8 +29,8 @@ void wait_until_visible(std::filesystem::path const& path, int maker);
 /// Whether several ranks write into one file: then all files are laid out before any rank writes.
 bool shares_files(SaveRequest const& request);
 /// The structure of the file whose first rank is @p rank; of any other rank: nothing.
-void lay_out(SaveRequest const& request, std::filesystem::path const& directory, int rank,
-             std::vector<std::string> const& states);
+void create_structure(SaveRequest const& request, std::filesystem::path const& directory, int rank,
+                      std::vector<std::string> const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
                         int rank, StateViews const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
@@ -40,13 +40,13 @@ WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const&
 SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states,
                         std::filesystem::path const& temporary,
                         std::vector<WrittenShard> const& shards);
-/// Removes whole checkpoints (after one that is a model alone: others of that kind), oldest first,
+/// Removes complete checkpoints (after a model-only checkpoint: others of that kind), oldest first,
 /// never the newest `keep` up to this step: later ones are of a branch that the run left when it
 /// went back. An error here costs disk space, not the save. @return their names
 std::vector<std::string> prune(SaveRequest const& request);
 
 /// Out of sight first: a reader never meets half a checkpoint. What cannot be removed is left for
-/// remove_abandoned.
+/// remove_unfinished_saves.
 void discard(std::filesystem::path const& directory);
 /// The end of a save that failed: @p mine, its directory goes.
 std::function<void()> undo(std::filesystem::path const& temporary, bool mine);

@@ -10,28 +10,28 @@
 
 namespace tessera::checkpoint {
 
-/// At most one save is in flight. All calls but disk_works() are collective; none of MPI is called
+/// At most one save is in flight. All calls but disk_works() are collective; they make no MPI call
 /// on the disk's thread.
 ///   begin()    directory and free space, snapshot; the write of this rank's shard starts on the
 ///   disk queue advance()  after every write: records to rank 0, which publishes on its disk queue;
 ///   after that: the outcome
 /// A failure in any phase ends the save on all ranks: its directory is removed, older checkpoints
 /// and `latest` stay, the next call throws.
-class Saver {
+class BackgroundSaver {
  public:
   /// What the write reads.
   enum class Source {
-    in_place,  ///< the states themselves: nobody may change them until the save is over
+    in_place,  ///< the states themselves: they must not change until the save has ended
     snapshot,  ///< copies in host memory that this object keeps for the next save; the states are
                ///< free when begin() returns
   };
 
   /// @param comm outlives the saver
   /// @param copy_threads  host threads that make a snapshot
-  explicit Saver(comm::Collectives& comm, int copy_threads = 1);
+  explicit BackgroundSaver(comm::Collectives& comm, int copy_threads = 1);
   /// Waits for this rank's disk work. A save that is not committed leaves its temporary directory
-  /// to remove_abandoned().
-  ~Saver();
+  /// to remove_unfinished_saves().
+  ~BackgroundSaver();
 
   /// Bytes of host memory that a snapshot takes on this rank.
   static std::size_t snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states);

@@ -1,4 +1,4 @@
-#include "save/detail/save_phases.hpp"
+#include "save/detail/commit.hpp"
 
 #include <sys/stat.h>
 
@@ -43,9 +43,9 @@ WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory
   if (shares_files(request))
     wait_until_visible(file, identity.group.first);
   else
-    lay_out_shard(file, identity, request.plan, names);
+    create_shard_structure(file, identity, request.plan, names);
   return fill_shard(file, identity, request.plan, rank, states,
-                    checksum_block_for(data_bytes(request, names.size())));
+                    checksum_chunk_for(data_bytes(request, names.size())));
 }
 
 std::vector<TensorRecord> make_tensors(SaveRequest const& request,
@@ -59,13 +59,14 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request,
   }
   for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
     for (int rank = group.first; rank < group.end(); ++rank) {
-      auto const pieces = request.plan.extents(rank);
-      auto const& written = shards[static_cast<std::size_t>(rank)].pieces;
-      for (std::size_t i = 0; i < pieces.size(); ++i) {
-        auto const tensor = first_of_unit[static_cast<std::size_t>(pieces[i].unit)] +
-                            static_cast<std::size_t>(pieces[i].parameter);
-        tensors[tensor].pieces.push_back({group.index, pieces[i].parameter_offset, pieces[i].numel,
-                                          written[i], group.count > 1 ? rank : -1});
+      auto const extents = request.plan.extents(rank);
+      auto const& written = shards[static_cast<std::size_t>(rank)].extents;
+      for (std::size_t i = 0; i < extents.size(); ++i) {
+        auto const tensor = first_of_unit[static_cast<std::size_t>(extents[i].unit)] +
+                            static_cast<std::size_t>(extents[i].parameter);
+        tensors[tensor].extents.push_back({group.index, extents[i].parameter_offset,
+                                           extents[i].numel, written[i],
+                                           group.count > 1 ? rank : -1});
       }
     }
   return tensors;
@@ -86,7 +87,7 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
   m.resolved_config = request.resolved_config;
   m.trainer_state = request.trainer_state;
   m.versions = request.versions;
-  m.checksum_block = checksum_block_for(data_bytes(request, states.size()));
+  m.checksum_chunk = checksum_chunk_for(data_bytes(request, states.size()));
   m.states = states;
   for (auto const& group : rank_groups(m.world_size, request.file_starts))
     m.shards.push_back({shard_name(group.index),
@@ -97,18 +98,18 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
 }
 
 bool is_model_alone(SaveRequest const& request) {
-  return request.model_files && request.model_files->alone;
+  return request.model_files && request.model_files->only_model;
 }
 
-/// Before the manifest: what has one is whole.
+/// Before the manifest: a directory with a manifest is complete.
 void write_model(ModelFiles const& files, Manifest const& manifest) {
   constexpr std::int64_t largest = std::int64_t{1} << 30;
   write_model_directory(manifest, files.dtype);
-  for (auto const& file : files.others)
+  for (auto const& file : files.extra_files)
     write_file_atomically(manifest.directory / file.filename(), read_text(file, largest));
 }
 
-/// Gives the finished directory its name. A checkpoint of the same step that stands there is
+/// Gives the finished directory its name. A checkpoint of the same step that exists is
 /// replaced.
 void move_into_place(fs::path const& temporary, fs::path const& final) {
   std::error_code ignored;
@@ -117,8 +118,8 @@ void move_into_place(fs::path const& temporary, fs::path const& final) {
   } else if (exchange_paths(temporary, final)) {
     discard(temporary);
   } else {
-    // between these two renames the new checkpoint is found by remove_abandoned, which finishes the
-    // second
+    // between these two renames the new checkpoint is found by remove_unfinished_saves, which
+    // finishes the second
     fs::path const aside =
         final.parent_path() / concat(trash_prefix, final.filename().string(), ".replaced");
     fs::remove_all(aside, ignored);
@@ -166,15 +167,15 @@ fs::path prepare(SaveRequest const& request, std::size_t states) {
   make_directories(request.directory);
   // page alignment, HDF5 metadata, manifest and view come on top of the numbers: 16 KiB a tensor of
   // each rank is ample
-  std::int64_t pieces = 0;
+  std::int64_t extents = 0;
   for (auto const& unit : request.plan.units())
-    pieces += static_cast<std::int64_t>(unit.parameters.size()) + request.plan.ranks();
+    extents += static_cast<std::int64_t>(unit.parameters.size()) + request.plan.ranks();
   std::int64_t const model =
       request.model_files ? request.plan.parameter_count() *
                                 static_cast<std::int64_t>(size_of(request.model_files->dtype))
                           : 0;
   std::int64_t const needed =
-      data_bytes(request, states) + pieces * static_cast<std::int64_t>(states) * 16384 + model;
+      data_bytes(request, states) + extents * static_cast<std::int64_t>(states) * 16384 + model;
   std::int64_t const free = free_bytes(request.directory);
   TESSERA_VALIDATE(free >= needed, IoError, "the checkpoint of step ", request.step, " needs ",
                    needed, " bytes in ", request.directory.string(), " but ", free,
@@ -185,7 +186,7 @@ fs::path prepare(SaveRequest const& request, std::size_t states) {
         request.directory / concat(step_name(request.step), ".tmp.", attempt);
     if (::mkdir(directory.c_str(), 0777) == 0) return directory;
     TESSERA_VALIDATE(errno == EEXIST && attempt < 10000, IoError,
-                     with_errno("cannot make directory " + directory.string(), errno));
+                     with_errno("cannot create directory " + directory.string(), errno));
   }
 }
 
@@ -206,11 +207,12 @@ bool shares_files(SaveRequest const& request) {
          static_cast<int>(request.file_starts.size()) < request.plan.ranks();
 }
 
-void lay_out(SaveRequest const& request, fs::path const& directory, int rank,
-             std::vector<std::string> const& states) {
+void create_structure(SaveRequest const& request, fs::path const& directory, int rank,
+                      std::vector<std::string> const& states) {
   ShardIdentity const identity = identity_of(request, rank);
   if (identity.group.first == rank)
-    lay_out_shard(directory / shard_name(identity.group.index), identity, request.plan, states);
+    create_shard_structure(directory / shard_name(identity.group.index), identity, request.plan,
+                           states);
 }
 
 WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank,
@@ -257,9 +259,9 @@ std::vector<std::string> prune(SaveRequest const& request) {
   std::vector<std::string> pruned;
   if (request.keep <= 0) return pruned;
   bool const models = is_model_alone(request);
-  std::vector<Listed> whole;
+  std::vector<CheckpointInfo> whole;
   for (auto& one : list_checkpoints(request.directory))
-    if (one.step <= request.step && (models ? holds_only_model(one.directory) : one.is_whole))
+    if (one.step <= request.step && (models ? holds_only_model(one.directory) : one.is_complete))
       whole.push_back(std::move(one));
   for (std::size_t i = 0; i + static_cast<std::size_t>(request.keep) < whole.size(); ++i) {
     if (whole[i].is_latest) continue;

@@ -8,7 +8,7 @@
 
 namespace tessera::checkpoint::detail {
 
-struct IsolatedResult {
+struct SandboxResult {
   std::vector<std::string> lines;  ///< what the work returned
   std::string failure;  ///< how the child ended when it did not end well: "was ended by signal 11
                         ///< (Segmentation fault)"
@@ -16,6 +16,6 @@ struct IsolatedResult {
 /// Runs @p work in a fork of this process with 512 MiB of memory more than it has and two minutes
 /// of processor time. An exception of the work becomes its last line. @throws IoError when no
 /// process can be made
-IsolatedResult run_isolated(std::function<std::vector<std::string>()> const& work);
+SandboxResult run_sandboxed(std::function<std::vector<std::string>()> const& work);
 
 }  // namespace tessera::checkpoint::detail

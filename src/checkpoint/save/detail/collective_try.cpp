@@ -1,4 +1,4 @@
-#include "save/detail/together.hpp"
+#include "save/detail/collective_try.hpp"
 
 #include <new>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tessera::checkpoint::detail {
 
-Failure attempt(std::function<void()> const& local) {
+Failure try_locally(std::function<void()> const& local) {
   try {
     local();
     return {};
@@ -39,12 +39,13 @@ void throw_as(int exit_code, std::string const& message) {
   }
 }
 
-void together(comm::Collectives& comm, std::function<void()> const& local,
-              std::function<void()> const& failed) {
-  settle(comm, attempt(local), failed);
+void collective_try(comm::Collectives& comm, std::function<void()> const& local,
+                    std::function<void()> const& failed) {
+  agree_on_failure(comm, try_locally(local), failed);
 }
 
-void settle(comm::Collectives& comm, Failure const& mine, std::function<void()> const& failed) {
+void agree_on_failure(comm::Collectives& comm, Failure const& mine,
+                      std::function<void()> const& failed) {
   if (comm::agree(comm, mine.code == 0)) return;
   std::string report;
   if (mine.code != 0)

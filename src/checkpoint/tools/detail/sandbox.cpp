@@ -1,4 +1,4 @@
-#include "tools/detail/isolated.hpp"
+#include "tools/detail/sandbox.hpp"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -76,7 +76,7 @@ std::string read_all(int fd) {
 
 }  // namespace
 
-IsolatedResult run_isolated(std::function<std::vector<std::string>()> const& work) {
+SandboxResult run_sandboxed(std::function<std::vector<std::string>()> const& work) {
   int ends[2] = {};
   TESSERA_VALIDATE(::pipe2(ends, O_CLOEXEC) == 0, IoError,
                    with_errno("cannot make a pipe to a child process", errno));
@@ -84,7 +84,7 @@ IsolatedResult run_isolated(std::function<std::vector<std::string>()> const& wor
   int const error = errno;
   if (pid == 0) child(ends[1], work);
   ::close(ends[1]);
-  IsolatedResult result;
+  SandboxResult result;
   if (pid > 0) {
     std::string const text = read_all(ends[0]);
     for (std::size_t at = 0; at < text.size();) {

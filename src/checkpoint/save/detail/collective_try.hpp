@@ -1,5 +1,5 @@
 #pragma once
-/// A step that may fail on some ranks: all ranks go on, or all throw the same error.
+/// Collective try: a step that may fail on some ranks; then all ranks throw the same error.
 
 #include <functional>
 #include <string>
@@ -13,17 +13,18 @@ struct Failure {
   int code = 0;  ///< exit code; 0: nothing
   std::string text;
 };
-/// Runs @p local and keeps its error. A PeerLostError goes on: nothing can be agreed any more.
-Failure attempt(std::function<void()> const& local);
-/// The agreement of together() about a step that has run already, on whichever thread.
-void settle(comm::Collectives& comm, Failure const& mine, std::function<void()> const& failed = {});
+/// Runs @p local and keeps its error. A PeerLostError is thrown on: the ranks can no longer agree.
+Failure try_locally(std::function<void()> const& local);
+/// The agreement of collective_try() about a step that has run already, on whichever thread.
+void agree_on_failure(comm::Collectives& comm, Failure const& mine,
+                      std::function<void()> const& failed = {});
 
 /// Runs @p local on every rank, then agrees. When any rank failed, every rank throws the type of
 /// the lowest failed rank's error with the texts of all failed ranks (at most eight) and their
 /// hosts. Collective.
 /// @param failed run on every rank before that throw, for what must be undone
-void together(comm::Collectives& comm, std::function<void()> const& local,
-              std::function<void()> const& failed = {});
+void collective_try(comm::Collectives& comm, std::function<void()> const& local,
+                    std::function<void()> const& failed = {});
 
 /// An error of the type that belongs to an exit code.
 [[noreturn]] void throw_as(int exit_code, std::string const& message);

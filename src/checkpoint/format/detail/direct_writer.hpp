@@ -1,5 +1,5 @@
 #pragma once
-/// Large writes at chosen places of a file that exists, beside the page cache where that pays.
+/// Large writes at given offsets of an existing file, with direct I/O where that is faster.
 
 #include <cstdint>
 #include <cstdlib>
@@ -10,13 +10,13 @@
 
 namespace tessera::checkpoint::detail {
 
-/// Whole pages of large writes go from an aligned buffer straight to the disk, on local file
-/// systems (ext4, XFS, Btrfs): a core copies pages at a few GB/s and the cache then holds what
-/// nobody reads. All else, other file systems and those that refuse go through the cache, with
-/// write-back started at once. No page is written both ways.
-class BlockWriter {
+/// Full pages of large writes go from an aligned buffer straight to the disk (O_DIRECT), on local
+/// file systems (ext4, XFS, Btrfs): a core copies pages at a few GB/s and the cache then holds
+/// pages that are not read again. All else, other file systems and those that refuse go through the
+/// cache, with write-back started immediately. No page is written both ways.
+class DirectWriter {
  public:
-  explicit BlockWriter(std::filesystem::path const& path);
+  explicit DirectWriter(std::filesystem::path const& path);
   File& file() { return file_; }
   void write(void const* data, std::int64_t bytes, std::int64_t offset);
   /// Durable, and both descriptors closed.

@@ -1,6 +1,6 @@
 #pragma once
-/// Where a model is written: what is checked before the first byte, and what a killed run left
-/// there.
+/// Where a model is written: what is checked before the first byte, and removal of files that a
+/// killed run left.
 
 #include <cstdint>
 #include <filesystem>

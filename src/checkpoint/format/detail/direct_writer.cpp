@@ -1,4 +1,4 @@
-#include "format/detail/block_writer.hpp"
+#include "format/detail/direct_writer.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -11,12 +11,12 @@ constexpr std::int64_t worth_it = std::int64_t{1} << 20, at_once = std::int64_t{
 
 }  // namespace
 
-BlockWriter::BlockWriter(std::filesystem::path const& path)
+DirectWriter::DirectWriter(std::filesystem::path const& path)
     : file_(File::open_write(path)), direct_(File::open_direct(path)) {
   if (direct_.is_open()) buffer_.reset(static_cast<char*>(std::aligned_alloc(page, at_once)));
 }
 
-void BlockWriter::write(void const* data, std::int64_t bytes, std::int64_t offset) {
+void DirectWriter::write(void const* data, std::int64_t bytes, std::int64_t offset) {
   auto const* at = static_cast<char const*>(data);
   bool const direct = buffer_ && direct_.is_open() && bytes >= worth_it && offset % page == 0;
   std::int64_t const done = direct ? write_direct(at, bytes / page * page, offset) : 0;
@@ -26,7 +26,7 @@ void BlockWriter::write(void const* data, std::int64_t bytes, std::int64_t offse
 }
 
 /// @return bytes written; fewer when the file system refuses after all
-std::int64_t BlockWriter::write_direct(char const* data, std::int64_t bytes, std::int64_t offset) {
+std::int64_t DirectWriter::write_direct(char const* data, std::int64_t bytes, std::int64_t offset) {
   std::int64_t done = 0;
   while (done < bytes) {
     std::int64_t const count = std::min(at_once, bytes - done);
@@ -41,7 +41,7 @@ std::int64_t BlockWriter::write_direct(char const* data, std::int64_t bytes, std
   return done;
 }
 
-void BlockWriter::finish() {
+void DirectWriter::finish() {
   direct_.close();
   file_.sync();
   file_.close();

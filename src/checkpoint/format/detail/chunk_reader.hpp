@@ -1,5 +1,5 @@
 #pragma once
-/// Reading pieces of a checkpoint with every block checked. Files are read at the manifest's
+/// Reading extents of a checkpoint with every chunk checked. Files are read at the manifest's
 /// offsets, not through HDF5: nothing in a damaged or hostile shard is interpreted.
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace tessera::checkpoint::detail {
 
-struct PieceState;
+struct ExtentState;
 
 /// Shards of a checkpoint, opened when first needed; at most a fixed number is open at a time.
 class ShardFiles {
@@ -25,7 +25,7 @@ class ShardFiles {
   std::int64_t bytes_read() const { return bytes_read_; }
 
  private:
-  friend std::int64_t read_block(Manifest const&, ShardFiles&, PieceState const&, std::int64_t,
+  friend std::int64_t read_chunk(Manifest const&, ShardFiles&, ExtentState const&, std::int64_t,
                                  void*);
   Manifest const& manifest_;
   Sizes sizes_;
@@ -36,20 +36,20 @@ class ShardFiles {
       scratch_;  ///< a compressed chunk, and its elements before they are put together
 };
 
-/// One state of one piece.
-struct PieceState {
+/// One state of one extent.
+struct ExtentState {
   TensorRecord const* tensor = nullptr;
-  PieceRecord const* piece = nullptr;
+  ExtentRecord const* extent = nullptr;
   std::size_t state = 0;
 };
 
-/// Where checksum block @p block lies in the shard: its elements, or the chunk they are compressed
+/// Where checksum chunk @p block is in the shard: its elements, or the chunk they are compressed
 /// into.
-ByteRange place_of(Manifest const& manifest, PieceState const& what, std::int64_t block);
+ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::int64_t block);
 
-/// Reads checksum block @p block of a piece's state to @p out and checks it. @return its bytes
+/// Reads checksum chunk @p block of an extent's state to @p out and checks it. @return its bytes
 /// @throws DataError naming file, tensor, state and block
-std::int64_t read_block(Manifest const& manifest, ShardFiles& files, PieceState const& what,
+std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState const& what,
                         std::int64_t block, void* out);
 
 }  // namespace tessera::checkpoint::detail

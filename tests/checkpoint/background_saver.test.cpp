@@ -6,15 +6,15 @@
 
 #include "fixture.hpp"
 #include "mpi_test.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
-#include "tessera/checkpoint/save/saver.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/memory/buffer.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
-using checkpoint::Saver;
+using checkpoint::BackgroundSaver;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -38,7 +38,7 @@ class SaverOverRanks : public ::testing::Test {
     return request_for(dir / name, step, plan, units);
   }
   checkpoint::SavedCheckpoint save_and_wait(std::string const& name, std::int64_t step) {
-    saver.begin(request(name, step), state.fill(step).views(), Saver::Source::in_place);
+    saver.begin(request(name, step), state.fill(step).views(), BackgroundSaver::Source::in_place);
     return saver.finish();
   }
   bool rest() {
@@ -73,13 +73,13 @@ class SaverOverRanks : public ::testing::Test {
   zero::PartitionPlan plan;
   ScratchDirectory dir;
   RankState state;
-  Saver saver;
+  BackgroundSaver saver;
 };
 int SaverOverRanks::count = 0;
 
 TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
   auto const waited = save_and_wait("waiting", 9);
-  saver.begin(request("background", 9), state.views(), Saver::Source::snapshot);
+  saver.begin(request("background", 9), state.views(), BackgroundSaver::Source::snapshot);
   state.fill(1234);  // the training goes on
   EXPECT_TRUE(saver.in_flight());
   EXPECT_EQ(saver.step(), 9);
@@ -105,9 +105,10 @@ TEST_F(SaverOverRanks, SnapshotMemoryIsNamedAndUsedAgain) {
   };
   EXPECT_EQ(held(), 0u);
   for (std::int64_t step : {1, 2, 3}) {
-    saver.begin(request("checkpoints", step), state.fill(step).views(), Saver::Source::snapshot);
+    saver.begin(request("checkpoints", step), state.fill(step).views(),
+                BackgroundSaver::Source::snapshot);
     saver.finish();
-    EXPECT_EQ(held(), Saver::snapshot_bytes(plan, 3));
+    EXPECT_EQ(held(), BackgroundSaver::snapshot_bytes(plan, 3));
   }
   EXPECT_TRUE(checkpoint::verify(dir / "checkpoints/step_00000003").ok());
 }
@@ -120,7 +121,7 @@ TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
   getrlimit(RLIMIT_FSIZE, &before);
   rlimit const small{20000, before.rlim_max};
   if (comm->rank() == victim) setrlimit(RLIMIT_FSIZE, &small);
-  saver.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
+  saver.begin(request("checkpoints", 2), state.fill(2).views(), BackgroundSaver::Source::snapshot);
   while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   setrlimit(RLIMIT_FSIZE, &before);
   std::string const message = message_of<IoError>([&] { (void)saver.advance(); });
@@ -134,7 +135,7 @@ TEST_F(SaverOverRanks, AFailedWriteShowsAtTheNextCallOnAllRanks) {
 
 TEST_F(SaverOverRanks, AFailedPublicationLeavesTheOldCheckpoint) {
   save_and_wait("checkpoints", 1);
-  saver.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
+  saver.begin(request("checkpoints", 2), state.fill(2).views(), BackgroundSaver::Source::snapshot);
   while (!rest()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   if (comm->rank() == 0)
     fs::create_directories(dir / "checkpoints/step_00000002.tmp.1/manifest.json/in the way");
@@ -149,12 +150,13 @@ TEST_F(SaverOverRanks, AFailedPublicationLeavesTheOldCheckpoint) {
 TEST_F(SaverOverRanks, AnAbandonedSaveIsRemovedLater) {
   save_and_wait("checkpoints", 1);
   {
-    Saver leaving(*comm);
-    leaving.begin(request("checkpoints", 2), state.fill(2).views(), Saver::Source::snapshot);
+    BackgroundSaver leaving(*comm);
+    leaving.begin(request("checkpoints", 2), state.fill(2).views(),
+                  BackgroundSaver::Source::snapshot);
   }
   EXPECT_EQ(names("checkpoints"),
             (std::vector<std::string>{"latest", "step_00000001", "step_00000002.tmp.1"}));
-  if (comm->rank() == 0) checkpoint::remove_abandoned(dir / "checkpoints");
+  if (comm->rank() == 0) checkpoint::remove_unfinished_saves(dir / "checkpoints");
   EXPECT_EQ(names("checkpoints"), (std::vector<std::string>{"latest", "step_00000001"}));
 }
 
@@ -162,7 +164,7 @@ TEST_F(SaverOverRanks, OldOnesArePrunedInTheBackground) {
   for (std::int64_t step : {1, 2, 3, 4}) {
     auto asked = request("checkpoints", step);
     asked.keep = 2;
-    saver.begin(asked, state.fill(step).views(), Saver::Source::snapshot);
+    saver.begin(asked, state.fill(step).views(), BackgroundSaver::Source::snapshot);
     checkpoint::SavedCheckpoint saved;
     train_until_done(saved);
   }

@@ -1,4 +1,4 @@
-#include "format/detail/block_reader.hpp"
+#include "format/detail/chunk_reader.hpp"
 
 #include <algorithm>
 
@@ -38,38 +38,38 @@ File const& ShardFiles::open(int shard) {
   return file;
 }
 
-ByteRange place_of(Manifest const& manifest, PieceState const& what, std::int64_t block) {
-  auto const& extent = what.piece->states[what.state];
-  if (!extent.chunks.empty()) return extent.chunks[static_cast<std::size_t>(block)];
-  std::int64_t const first = block * manifest.checksum_block;
-  return {extent.file_offset + first,
-          std::min(manifest.checksum_block, what.piece->numel * 4 - first)};
+ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::int64_t block) {
+  auto const& location = what.extent->states[what.state];
+  if (!location.chunks.empty()) return location.chunks[static_cast<std::size_t>(block)];
+  std::int64_t const first = block * manifest.checksum_chunk;
+  return {location.file_offset + first,
+          std::min(manifest.checksum_chunk, what.extent->numel * 4 - first)};
 }
 
-std::int64_t read_block(Manifest const& manifest, ShardFiles& files, PieceState const& what,
+std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState const& what,
                         std::int64_t block, void* out) {
   std::int64_t const bytes =
-      std::min(manifest.checksum_block, what.piece->numel * 4 - block * manifest.checksum_block);
-  auto const& extent = what.piece->states[what.state];
-  ByteRange const place = place_of(manifest, what, block);
-  File const& file = files.open(what.piece->shard);
+      std::min(manifest.checksum_chunk, what.extent->numel * 4 - block * manifest.checksum_chunk);
+  auto const& location = what.extent->states[what.state];
+  ByteRange const place = location_of(manifest, what, block);
+  File const& file = files.open(what.extent->shard);
   auto const where = [&] {
     return concat("shard ", file.path().string(), " is damaged: ", manifest.states[what.state],
                   " of tensor ", what.tensor->name, ", bytes ", place.offset, " to ", place.end());
   };
   files.bytes_read_ += place.bytes;
-  if (extent.chunks.empty()) {
+  if (location.chunks.empty()) {
     file.read(out, bytes, place.offset);
   } else {
     files.stored_.resize(static_cast<std::size_t>(place.bytes));
     file.read(files.stored_.data(), place.bytes, place.offset);
     TESSERA_VALIDATE(
-        decompress_chunk(files.stored_, std::min(what.piece->numel, manifest.checksum_block / 4),
+        decompress_chunk(files.stored_, std::min(what.extent->numel, manifest.checksum_chunk / 4),
                          out, bytes, files.scratch_),
         DataError, where(),
         ", is no compressed chunk of its elements; restore the file or use another checkpoint");
   }
-  std::uint64_t const expected = extent.xxh3[static_cast<std::size_t>(block)],
+  std::uint64_t const expected = location.xxh3[static_cast<std::size_t>(block)],
                       found = xxh3(out, bytes);
   TESSERA_VALIDATE(found == expected, DataError, where(), ", has XXH3 ", to_hex({found}), " where ",
                    to_hex({expected}), " was written; restore the file or use another checkpoint");

@@ -1,4 +1,4 @@
-#include "tools/detail/output_place.hpp"
+#include "tools/detail/model_output.hpp"
 
 #include <algorithm>
 
@@ -19,7 +19,7 @@ void check_place(fs::path const& output, fs::path const& checkpoint) {
                  place = fs::weakly_canonical(fs::absolute(output));
   bool const within =
       std::mismatch(inside.begin(), inside.end(), place.begin(), place.end()).first == inside.end();
-  TESSERA_VALIDATE(!within, UsageError, "the output ", output.string(), " lies in the checkpoint ",
+  TESSERA_VALIDATE(!within, UsageError, "the output ", output.string(), " is in the checkpoint ",
                    checkpoint.string(), " itself; write it elsewhere");
   std::error_code error;
   auto const status = fs::status(output, error);

@@ -1,4 +1,4 @@
-#include "tessera/checkpoint/save/saver.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "save/detail/save_phases.hpp"
-#include "save/detail/together.hpp"
+#include "save/detail/collective_try.hpp"
+#include "save/detail/commit.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/clock.hpp"
@@ -67,7 +67,7 @@ void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
 
 }  // namespace
 
-struct Saver::Impl {
+struct BackgroundSaver::Impl {
   /// A save between begin() and its outcome. The disk's thread owns `disk` while disk_works(), the
   /// caller's thread everything else.
   struct Flight {
@@ -124,7 +124,7 @@ struct Saver::Impl {
     Flight* const f = flight.get();
     disk->submit([f, work = std::move(work)] {
       Stopwatch const watch(f->disk.seconds);
-      f->disk.failure = detail::attempt([&] { work(*f); });
+      f->disk.failure = detail::try_locally([&] { work(*f); });
     });
     f->done = disk->record();
   }
@@ -134,7 +134,7 @@ struct Saver::Impl {
     flight->phase = Flight::Phase::laying_out;
     start([rank = comm.rank()](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
-      detail::lay_out(f.request, f.temporary, rank, f.names);
+      detail::create_structure(f.request, f.temporary, rank, f.names);
     });
   }
 
@@ -147,16 +147,16 @@ struct Saver::Impl {
   }
 
   /// The end of a phase on all ranks.
-  void settle() {
+  void agree_on_failure() {
     Flight& f = *flight;
-    detail::settle(comm, f.disk.failure, detail::undo(f.temporary, leads()));
+    detail::agree_on_failure(comm, f.disk.failure, detail::undo(f.temporary, leads()));
     f.work_seconds += comm::all_reduce_value(comm, f.disk.seconds, comm::ReduceOp::max);
     f.disk.seconds = 0.0;
   }
 
   /// Records to rank 0, whose disk queue does the rest.
   void start_publish() {
-    settle();
+    agree_on_failure();
     Flight& f = *flight;
     auto packed = comm::gather_bytes(comm, f.disk.shard.pack(), 0);
     f.phase = Flight::Phase::publishing;
@@ -170,7 +170,7 @@ struct Saver::Impl {
   }
 
   SavedCheckpoint conclude() {
-    settle();
+    agree_on_failure();
     Flight& f = *flight;
     SavedCheckpoint saved = std::move(f.disk.saved);
     saved.directory = f.request.directory / step_name(f.request.step);
@@ -192,15 +192,15 @@ struct Saver::Impl {
   }
 };
 
-Saver::Saver(comm::Collectives& comm, int copy_threads)
+BackgroundSaver::BackgroundSaver(comm::Collectives& comm, int copy_threads)
     : impl_(std::make_unique<Impl>(comm, copy_threads)) {}
-Saver::~Saver() = default;
+BackgroundSaver::~BackgroundSaver() = default;
 
-std::size_t Saver::snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states) {
+std::size_t BackgroundSaver::snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states) {
   return static_cast<std::size_t>(plan.partition_numel()) * sizeof(float) * states;
 }
 
-void Saver::reserve(zero::PartitionPlan const& plan, std::size_t states) {
+void BackgroundSaver::reserve(zero::PartitionPlan const& plan, std::size_t states) {
   std::size_t const bytes = snapshot_bytes(plan, 1);
   auto& snapshots = impl_->snapshots;
   if (!snapshots.empty() && snapshots[0].bytes() < bytes) snapshots.clear();
@@ -208,14 +208,14 @@ void Saver::reserve(zero::PartitionPlan const& plan, std::size_t states) {
     snapshots.emplace_back("checkpoint snapshot", memory::Purpose::workspace, bytes);
 }
 
-void Saver::begin(SaveRequest const& request, StateViews const& states, Source source) {
+void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states, Source source) {
   TESSERA_EXPECT(!in_flight());
   auto& comm = impl_->comm;
   impl_->flight = std::make_unique<Impl::Flight>(request, states);
   Impl::Flight& f = *impl_->flight;
   impl_->or_give_up([&] {
     std::string name;
-    detail::together(
+    detail::collective_try(
         comm,
         [&] {
           detail::check_request(request, states);
@@ -236,11 +236,13 @@ void Saver::begin(SaveRequest const& request, StateViews const& states, Source s
   });
 }
 
-bool Saver::in_flight() const { return impl_->flight != nullptr; }
-std::int64_t Saver::step() const { return in_flight() ? impl_->flight->request.step : -1; }
-bool Saver::disk_works() const { return in_flight() && !impl_->flight->done.done(); }
+bool BackgroundSaver::in_flight() const { return impl_->flight != nullptr; }
+std::int64_t BackgroundSaver::step() const {
+  return in_flight() ? impl_->flight->request.step : -1;
+}
+bool BackgroundSaver::disk_works() const { return in_flight() && !impl_->flight->done.done(); }
 
-std::optional<SavedCheckpoint> Saver::advance() {
+std::optional<SavedCheckpoint> BackgroundSaver::advance() {
   TESSERA_EXPECT(in_flight() && !disk_works());
   auto const started = Clock::now();
   return impl_->or_give_up([&]() -> std::optional<SavedCheckpoint> {
@@ -249,7 +251,7 @@ std::optional<SavedCheckpoint> Saver::advance() {
       if (f.phase == Impl::Flight::Phase::writing) {
         impl_->start_publish();
       } else {
-        impl_->settle();
+        impl_->agree_on_failure();
         impl_->start_write();
       }
       f.stall_seconds += seconds_since(started);
@@ -262,7 +264,7 @@ std::optional<SavedCheckpoint> Saver::advance() {
   });
 }
 
-SavedCheckpoint Saver::finish() {
+SavedCheckpoint BackgroundSaver::finish() {
   TESSERA_EXPECT(in_flight());
   for (;;) {
     auto const started = Clock::now();
