@@ -1,7 +1,7 @@
 #!/bin/bash -l
-# One training for each run file (*.json) of a directory: task i of the array takes the i-th in alphabetical order.
+# Array job: one training per run file (*.json) in a directory. Task i uses file i in alphabetical order.
 #   sbatch --array=0-7%2 array.sh DIRECTORY [TRAINING_ARGUMENTS]     or     tessera submit array --array 0-7%2 -- DIRECTORY ...
-# Arguments after the directory hold for all; each run file names an output_dir of its own.
+# Arguments after the directory apply to all runs; each run file must set its own output_dir.
 #SBATCH --job-name=tessera-array
 #SBATCH --array=0-1
 #SBATCH --nodes=1
@@ -12,5 +12,5 @@ set -euo pipefail
 command -v tessera-train >/dev/null || module load tessera
 export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}
 runs=("${1:?a directory with run files}"/*.json)
-run=${runs[$SLURM_ARRAY_TASK_ID]:?there are only ${#runs[@]} run files}
+run=${runs[$SLURM_ARRAY_TASK_ID]:?no run file for this task: the directory has only ${#runs[@]}}
 exec srun tessera-train "$run" "${@:2}"

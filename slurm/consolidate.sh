@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# Makes one fp32 file (or a sharded directory) from a run's latest checkpoint: no GPU, no MPI, at most 256 MiB of memory.
+# Consolidates a run's latest checkpoint into one fp32 file or a sharded directory. Needs no GPU, no MPI and at most 256 MiB of memory.
 #   sbatch --dependency=afterok:JOB consolidate.sh RUN_DIRECTORY OUTPUT [OPTIONS]
 #   tessera submit consolidate --after JOB -- RUN_DIRECTORY OUTPUT
 #SBATCH --job-name=tessera-consolidate

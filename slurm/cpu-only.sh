@@ -1,5 +1,5 @@
 #!/bin/bash -l
-# CPU only: one rank per socket or NUMA domain, its cores as OpenMP threads.
+# CPU-only training: one rank per socket or NUMA domain, one OpenMP thread per core.
 #   sbatch cpu-only.sh TRAINING_ARGUMENTS     or     tessera submit cpu-only --cpus-per-task 16 -- TRAINING_ARGUMENTS
 #SBATCH --job-name=tessera-cpu
 #SBATCH --nodes=1

@@ -1,7 +1,7 @@
 #!/bin/bash -l
-# A few steps in the debug queue, with everything a bug report needs in the log.
+# Runs 20 steps in the debug partition; the log contains what a bug report needs.
 #   sbatch debug.sh TRAINING_ARGUMENTS     or     tessera submit debug -- TRAINING_ARGUMENTS
-# The limits of 20 steps, no checkpoint and another output directory stand last and so override the arguments.
+# The options on the last lines override the arguments: 20 steps, no checkpoint, another output directory.
 #SBATCH --job-name=tessera-debug
 #SBATCH --partition=debug
 #SBATCH --nodes=1

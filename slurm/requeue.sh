@@ -1,8 +1,8 @@
 #!/bin/bash -l
-# A training that is longer than one time limit: saved before the limit, put back into the queue, resumed.
+# Training longer than the time limit: saves a checkpoint before the limit, requeues the job, and resumes.
 #   sbatch requeue.sh TRAINING_ARGUMENTS     or     tessera submit requeue --time 12:00:00 -- TRAINING_ARGUMENTS
-# Slurm sends USR1 to the ranks 600 s before the limit; they finish the step, save, and end with 75. What happens next is decided by
-# status.json in the output directory: the number that srun returns may be another one (docs/reference/exit-codes.md).
+# Slurm sends USR1 to the ranks 600 s before the limit; they finish the step, save a checkpoint and exit with 75. The exit code in status.json
+# decides what happens next, because srun may return a different code (docs/reference/exit-codes.md).
 #SBATCH --job-name=tessera
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
@@ -18,10 +18,10 @@ restarts=${SLURM_RESTART_COUNT:-0} started=$(date +%s) rc=0
 echo "attempt $((restarts + 1)) of job $SLURM_JOB_ID on $SLURM_JOB_NODELIST"
 srun --kill-on-bad-exit=1 --wait=60 tessera-train "$@" || rc=$?
 
-code=$(tessera status --code --since "$started" -- "$@") || code=$((rc ? rc : 1))   # no word of this attempt: believe srun, but not that all is well
+code=$(tessera status --code --since "$started" -- "$@") || code=$((rc ? rc : 1))   # no status of this attempt: use srun's code, but never report success
 case $code in
-  75) ;;                                                               # saved and to be continued
-  69) [[ $restarts -lt 3 ]] || exit 69 ;;                              # a rank or node was lost: on other nodes, three times at most
-  *) exit "$code" ;;                                                   # done, or nothing that another attempt would mend
+  75) ;;                                                               # saved; resume in the next attempt
+  69) [[ $restarts -lt 3 ]] || exit 69 ;;                              # a rank or node was lost: retry on other nodes, at most three times
+  *) exit "$code" ;;                                                   # done, or an error that another attempt cannot fix
 esac
 scontrol requeue "$SLURM_JOB_ID"

@@ -1,7 +1,7 @@
 #!/bin/bash -l
-# One node, one rank for each GPU (or CPU share).
+# Single-node training: one rank per GPU (or per share of the cores).
 #   sbatch single-node.sh TRAINING_ARGUMENTS     or     tessera submit single-node -- TRAINING_ARGUMENTS
-# For GPUs add --gpus-per-node=4 and --gpu-bind=none: every rank sees all of its node's devices and takes its own.
+# For GPUs add --gpus-per-node=4 and --gpu-bind=none: each rank sees all devices of the node and uses one.
 #SBATCH --job-name=tessera
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4
@@ -9,5 +9,5 @@
 #SBATCH --output=%x-%j.out
 set -euo pipefail
 command -v tessera-train >/dev/null || module load tessera
-export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}   # srun does not take it over from sbatch by itself
-exec srun tessera-train "$@"                          # exec: signals reach srun and so the ranks
+export SRUN_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-1}   # srun does not inherit it from sbatch
+exec srun tessera-train "$@"                          # exec: srun receives signals and forwards them to the ranks

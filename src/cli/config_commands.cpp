@@ -24,12 +24,12 @@ void add_config_commands(CLI::App& app) {
   auto const a = std::make_shared<Arguments>();
   auto* check = group->add_subcommand(
       "check",
-      "Resolve a DeepSpeed JSON as tessera-train would, and print every value with its origin");
+      "Resolve a DeepSpeed JSON as tessera-train does, and print every value with its origin");
   check->add_option("deepspeed_json", a->file, "DeepSpeed configuration file")->required();
   check->add_option("--ranks", a->ranks, "Number of ranks")->capture_default_str();
   check->add_option("--hidden_size", a->hidden_size,
-                    "Of the model, for bucket sizes that are \"auto\"");
-  check->add_option("flags", a->flags, "Flags of tessera-train, after --");
+                    "Hidden size of the model, for bucket sizes that are \"auto\"");
+  check->add_option("flags", a->flags, "Further options of tessera-train, after --");
   check->callback([a] {
     std::vector<std::string> words = a->flags;
     words.insert(words.end(), {"--deepspeed", a->file});
@@ -37,7 +37,8 @@ void add_config_commands(CLI::App& app) {
                                                         a->hidden_size))
                            .dump(2));
   });
-  auto* page = group->add_subcommand("page", "Markdown reference: flags, or deepspeed");
+  auto* page = group->add_subcommand(
+      "page", "Print the Markdown reference of the flags or of the DeepSpeed keys");
   page->add_option("which", a->file, "flags or deepspeed")
       ->required()
       ->check(CLI::IsMember({"flags", "deepspeed"}));

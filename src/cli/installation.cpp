@@ -10,8 +10,8 @@ namespace fs = std::filesystem;
 
 fs::path sibling_program(std::string const& name) {
   fs::path const file = fs::read_symlink("/proc/self/exe").parent_path() / name;
-  TESSERA_VALIDATE(fs::exists(file), IoError, "there is no ", file.string(),
-                   "; the installation is not whole");
+  TESSERA_VALIDATE(fs::exists(file), IoError, file.string(),
+                   " is missing; the installation is incomplete, install Tessera again");
   return file;
 }
 

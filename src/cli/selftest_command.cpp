@@ -27,13 +27,13 @@ namespace {
 using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
-/// A directory of its own below the one to be tested, removed at the end.
+/// A temporary directory in @p parent, removed at the end.
 class Scratch {
  public:
   explicit Scratch(fs::path const& parent) {
     std::string name = (fs::absolute(parent) / "tessera-selftest.XXXXXX").string();
     TESSERA_VALIDATE(::mkdtemp(name.data()), IoError,
-                     with_errno("cannot make a directory in " + parent.string(), errno),
+                     with_errno("cannot create a directory in " + parent.string(), errno),
                      "; choose another --dir");
     path_ = name;
   }
@@ -49,20 +49,21 @@ class Scratch {
   fs::path path_;
 };
 
-/// The tiny training that all checks share: a GPT-2 of two narrow layers on text written here.
+/// The small training run that all checks share: a GPT-2 with two narrow layers on generated text.
 class Trainings {
  public:
   explicit Trainings(fs::path directory)
       : directory_(std::move(directory)), tokenizer_(shipped_file("configs/gpt2-8m")) {
     TESSERA_VALIDATE(!tokenizer_.empty(), IoError,
-                     "share/tessera/configs/gpt2-8m is missing; the installation is not whole");
+                     "share/tessera/configs/gpt2-8m is missing; the installation is incomplete, "
+                     "install Tessera again");
     std::ofstream text(directory_ / "text.txt");
     for (int line = 0; line < 400; ++line)
       text << "record " << line * 7919 % 1000 << " of the self test follows record " << line
            << ".\n";
   }
 
-  /// @param launcher  words in front of the program, empty: none
+  /// @param launcher  words before the program; empty: no launcher
   void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every,
            std::string const& device = "cpu", int threads = 1) const {
     Words words = launcher;
@@ -93,9 +94,10 @@ class Trainings {
                                "--device",
                                device});
     auto const done = run_program(words, 120s, Capture::both);
-    TESSERA_VALIDATE(done.code == 0, InternalError,
-                     done.code < 0 ? "did not end within 120 s" : concat("ended with ", done.code),
-                     ":\n", done.output);
+    TESSERA_VALIDATE(
+        done.code == 0, InternalError,
+        done.code < 0 ? "did not end within 120 s" : concat("exited with code ", done.code), ":\n",
+        done.output);
   }
 
   std::vector<double> losses(std::string const& output) const {
@@ -118,7 +120,7 @@ class Trainings {
 void expect_close(std::vector<double> const& a, std::vector<double> const& b, double relative,
                   std::string const& what) {
   TESSERA_VALIDATE(a.size() == b.size() && !a.empty(), InternalError, what, ": ", a.size(), " and ",
-                   b.size(), " losses");
+                   b.size(), " losses were recorded");
   for (std::size_t i = 0; i < a.size(); ++i)
     TESSERA_VALIDATE(std::abs(a[i] - b[i]) <= relative * std::abs(b[i]), InternalError, what,
                      ": the loss of step ", i + 1, " is ", a[i], " and ", b[i]);
@@ -128,11 +130,11 @@ void check_files(fs::path const& directory) {
   std::string const text(1 << 20, 'x');
   write_file_atomically(directory / "probe", text);
   TESSERA_VALIDATE(read_text(directory / "probe") == text, IoError, directory.string(),
-                   ": what was written is not what is read");
+                   ": the data read back differs from the data written");
   fs::rename(directory / "probe", directory / "renamed");
   TESSERA_VALIDATE(
       fs::file_size(directory / "renamed") == text.size() && !fs::exists(directory / "probe"),
-      IoError, "rename does not work as it must in ", directory.string());
+      IoError, "rename did not move the file in ", directory.string(), "; choose another --dir");
   fs::remove(directory / "renamed");
 }
 
@@ -143,8 +145,7 @@ void check_round_trip(Trainings const& t) {
   auto const report = checkpoint::verify(saved);
   TESSERA_VALIDATE(report.ok(), DataError, saved.string(), ": ",
                    report.problems.empty() ? "" : report.problems.front());
-  // the learning rate depends on the planned length, so that the comparison is of two runs resumed
-  // at the same place
+  // the learning rate depends on max_steps, so both runs resume at the same step of the same length
   fs::remove_all(t.directory() / "whole/checkpoints/step_00000004");
   auto const before = t.losses("whole");
   t.run({}, "whole", 1, 4, 2);
@@ -160,7 +161,7 @@ void check_two_ranks(Trainings const& t) {
 
 std::string check_threads(Trainings const& t) {
   auto const cores = static_cast<int>(allowed_cores().size());
-  if (cores == 1) return "left out: this process may use one core";
+  if (cores == 1) return "skipped: this process may use only one core";
   int const threads = std::min(cores, 8);
   t.run({}, "threads", 1, 4, 4, "cpu", threads);
   expect_close(t.losses("threads"), t.losses("whole"), 1e-5,
@@ -169,16 +170,16 @@ std::string check_threads(Trainings const& t) {
 }
 
 std::string check_gpu(Trainings const& t) {
-  if (!memory::built_with_cuda()) return "left out: this build is without CUDA";
+  if (!memory::built_with_cuda()) return "skipped: this build is without CUDA";
   auto const found = memory::find_devices();
-  if (found.count == 0) return "left out: " + found.reason;
+  if (found.count == 0) return "skipped: " + found.reason;
   t.run({}, "device", 1, 4, 4, "cuda");
   expect_close(t.losses("device"), t.losses("whole"), 1e-3, "GPU against host");
   return concat(found.count, " visible");
 }
 
-/// Each node is tested for itself, also by `srun -N 8 --ntasks-per-node=1 tessera selftest`: the
-/// programs started here are no part of the job's step.
+/// Each node is tested separately, also by `srun -N 8 --ntasks-per-node=1 tessera selftest`: the
+/// programs started here must not join the job step.
 void leave_the_job() {
   for (auto const& entry : topology::process_environment())
     for (char const* prefix : {"SLURM_", "PMIX_", "PMI_", "OMPI_", "PRTE_"})
@@ -186,7 +187,7 @@ void leave_the_job() {
   for (char const* name : {"OMP_NUM_THREADS", "OMP_PROC_BIND", "OMP_PLACES"}) ::unsetenv(name);
 }
 
-/// Runs a check and says how it went. @returns whether it passed
+/// Runs a check and prints the result. @returns whether it passed
 bool report(std::string const& name, std::function<std::string()> const& check) {
   auto const start = std::chrono::steady_clock::now();
   try {
@@ -214,17 +215,17 @@ void selftest(std::string const& given) {
   };
   run("file system: write, sync, read back, rename",
       [&] { return check_files(scratch.path()), ""; });
-  run("one rank: train, save (HDF5), verify, resume to the same bits",
+  run("one rank: train, save (HDF5), verify, resume bit for bit",
       [&] { return check_round_trip(trainings), ""; });
-  run("OpenMP threads: the losses of one thread", [&] { return check_threads(trainings); });
-  run("two ranks by mpirun: the losses of one rank", [&]() -> std::string {
-    if (run_program({"mpirun", "--version"}, 20s).code != 0)
-      return "left out: there is no mpirun here";
+  run("OpenMP threads: same losses as one thread", [&] { return check_threads(trainings); });
+  run("two ranks by mpirun: same losses as one rank", [&]() -> std::string {
+    if (run_program({"mpirun", "--version"}, 20s).code != 0) return "skipped: no mpirun found";
     return check_two_ranks(trainings), "";
   });
-  run("GPU: the losses of the host", [&] { return check_gpu(trainings); });
-  TESSERA_VALIDATE(failures == 0, InternalError, failures, " of 5 checks failed on this machine");
-  fmt::print("this installation works here\n");
+  run("GPU: same losses as the host", [&] { return check_gpu(trainings); });
+  TESSERA_VALIDATE(failures == 0, InternalError, failures,
+                   " of 5 checks failed on this machine; the lines above give the reasons");
+  fmt::print("this installation works on this machine\n");
 }
 
 }  // namespace
@@ -232,9 +233,9 @@ void selftest(std::string const& given) {
 void add_selftest(CLI::App& app) {
   auto const directory = std::make_shared<std::string>();
   auto* test = app.add_subcommand(
-      "selftest", "Check this installation on this machine and file system (seconds)");
+      "selftest", "Check this installation on this machine and file system; takes seconds");
   test->add_option("--dir", *directory,
-                   "Where to write, for example on the file system of the runs (default: the "
+                   "Directory to test, such as one on the file system of the runs (default: the "
                    "temporary directory)");
   test->callback([directory] { selftest(*directory); });
 }

@@ -19,11 +19,11 @@ struct StatusArguments {
   std::int64_t since = 0;
 };
 
-/// A run directory, or the arguments of tessera-train that name it.
+/// A run directory, or the output_dir in arguments of tessera-train.
 fs::path run_directory_of(std::vector<std::string> const& words) {
   if (words.size() == 1 && fs::is_directory(words[0])) return words[0];
   TESSERA_VALIDATE(words.size() > 1 || words[0].starts_with("-") || words[0].ends_with(".json"),
-                   IoError, "there is no run directory ", words[0]);
+                   IoError, "no run directory ", words[0], "; give a run's output_dir");
   return config::parse_arguments(words).output_dir;
 }
 
@@ -36,18 +36,17 @@ std::string utc_of(std::int64_t seconds) {
 
 ConfigTree read_status(fs::path const& run) { return ConfigTree::read(run / "status.json"); }
 
-/// The one number for job scripts. A word older than @p since is of an earlier attempt and does not
-/// count.
+/// Prints the exit code for job scripts. A status written before @p since belongs to an earlier
+/// attempt and is an error.
 void print_code(fs::path const& run, std::int64_t since) {
   auto const status = read_status(run);
   std::string const updated = status.get_string("updated", "");
   TESSERA_VALIDATE(has_ended(status), IoError, "the run in ", run.string(), " is ",
                    status.get_string("state", "unknown"), " since ", updated,
-                   ": it has not said how it ended; `tessera doctor --why ", run.string(),
-                   "` looks further");
+                   ": no exit code is recorded; see `tessera doctor --why ", run.string(), "`");
   TESSERA_VALIDATE(updated >= utc_of(since), IoError, run.string(), "/status.json was written at ",
                    updated, ", before ", utc_of(since),
-                   ": the attempt since then has left no word");
+                   ": the later attempt has recorded no status");
   fmt::print("{}\n", status.get_int("exit_code", static_cast<int>(ExitCode::internal)));
 }
 
@@ -65,16 +64,17 @@ void print_status(fs::path const& run) {
 
 void add_status(CLI::App& app) {
   auto const a = std::make_shared<StatusArguments>();
-  auto* status = app.add_subcommand("status", "How a run stands, from its status.json");
+  auto* status = app.add_subcommand("status", "Print the state of a run, from its status.json");
   status
       ->add_option(
           "run", a->words,
-          "The run's output_dir; or, after --, the arguments of tessera-train that name it")
+          "The run's output_dir; or, after --, the arguments of tessera-train that contain it")
       ->required();
   status->add_flag("--code", a->code,
-                   "Print the exit code alone; fails while the run has not ended");
-  status->add_option("--since", a->since,
-                     "With --code: ignore what was written before this time (seconds since 1970)");
+                   "Print only the exit code; fails while the run has not ended");
+  status->add_option(
+      "--since", a->since,
+      "With --code: fail if the status was written before this time (seconds since 1970)");
   status->callback([a] {
     auto const run = run_directory_of(a->words);
     if (a->code)

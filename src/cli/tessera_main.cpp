@@ -1,5 +1,5 @@
-// tessera: what runs on a login node. Called as zero-to-fp32 it is the consolidation alone, with
-// the arguments of DeepSpeed's script.
+// tessera: the tools for login nodes. Under the name zero-to-fp32 it only consolidates, with the
+// arguments of DeepSpeed's script.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -32,8 +32,7 @@ int report(std::string const& program, Error const& error) {
   return static_cast<int>(error.code());
 }
 
-/// CLI11's own refusals (unknown option, missing argument) end with 64; --help and --version with
-/// 0.
+/// Errors of CLI11 (unknown option, missing argument) exit with 64; --help and --version with 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& program) {
   try {
     app.parse(argc, argv);
@@ -50,7 +49,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& progr
   } catch (Error const& e) {
     return report(program, e);
   } catch (std::exception const& e) {
-    return report(program, InternalError(concat("unexpected: ", e.what())));
+    return report(program, InternalError(concat("unexpected exception: ", e.what())));
   }
 }
 
@@ -60,8 +59,8 @@ int main(int argc, char** argv) {
   std::string const program =
       std::filesystem::path(argc > 0 ? argv[0] : "tessera").filename().string();
   bool const consolidates = program == "zero-to-fp32" || program == "zero_to_fp32";
-  CLI::App app(consolidates ? "Consolidates a ZeRO checkpoint into one set of fp32 weights, "
-                              "streaming (at most 256 MiB of memory)."
+  CLI::App app(consolidates ? "Consolidates a ZeRO checkpoint into fp32 weights, streaming with at "
+                              "most 256 MiB of memory."
                             : "Tessera's tools for login nodes: no MPI, no GPU.",
                consolidates ? program : "tessera");
   app.set_version_flag("--version", [program] { return train::version_text(program); });
@@ -72,7 +71,8 @@ int main(int argc, char** argv) {
     app.get_formatter()->column_width(34);
     cli::add_checkpoint_commands(app);
     cli::add_consolidate(*app.add_subcommand(
-        "zero-to-fp32", "Consolidate a checkpoint into fp32 weights (also its own program)"));
+        "zero-to-fp32",
+        "Consolidate a checkpoint into fp32 weights (also a program of that name)"));
     cli::add_import(app);
     cli::add_export(app);
     cli::add_plot(app);

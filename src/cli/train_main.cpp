@@ -1,4 +1,4 @@
-// tessera-train: what runs on the compute nodes, one process per rank.
+// tessera-train: the training program on the compute nodes, one process per rank.
 #include <unistd.h>
 
 #include <cstdio>
@@ -30,7 +30,7 @@ namespace {
 using namespace tessera;
 using train::StatusFile;
 
-/// Says once, on the first process, why starting makes no sense. True: every process ends with 64.
+/// Prints @p problem on the first process. True: every process exits with 64.
 bool refuse(topology::LauncherFacts const& facts, std::string const& problem) {
   if (problem.empty()) return false;
   if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", problem.c_str());
@@ -49,8 +49,8 @@ ConfigTree identity_of(topology::RankInfo const& info) {
   return identity;
 }
 
-/// A failure of this rank becomes the end of the job: status.json has the reason, one rank says it,
-/// all ranks end.
+/// Ends the job after a failure of this rank: status.json records the reason, one rank logs it, and
+/// all ranks exit.
 int end_with_error(topology::MpiSession& session, config::TrainingArguments const& arguments,
                    StatusFile& status, Error const& error) {
   auto const& info = session.info();
@@ -59,7 +59,8 @@ int end_with_error(topology::MpiSession& session, config::TrainingArguments cons
   bool const together = !lost && session.all_arrive(std::chrono::seconds(2));
   if (info.rank == 0 || !together) {
     log::error(printable(error.what()));
-    bool const others = dynamic_cast<train::DirectoryInUse const*>(&error);  // whose status.json is
+    bool const others =
+        dynamic_cast<train::DirectoryInUse const*>(&error);  // status.json belongs to the other job
     if (!others && !train::run_has_failed(arguments.output_dir)) {
       status.take_over(arguments.output_dir);
       bool const named = lost && lost->rank >= 0;
@@ -71,7 +72,7 @@ int end_with_error(topology::MpiSession& session, config::TrainingArguments cons
   return code;
 }
 
-/// Asked on rank 0 alone: thousands of ranks must not call Slurm's controller.
+/// Called on rank 0 only: thousands of ranks must not call Slurm's controller.
 train::Deadline deadline_of(config::TrainingArguments const& arguments,
                             topology::LauncherFacts const& facts) {
   auto const now = train::Deadline::Clock::now();
@@ -123,12 +124,12 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
         OutOfMemoryError("out of memory; use a smaller batch, a higher ZeRO stage or more ranks"));
   } catch (std::exception const& error) {
     return end_with_error(session, arguments, status,
-                          InternalError(concat("unexpected: ", error.what())));
+                          InternalError(concat("unexpected exception: ", error.what())));
   }
 }
 
-/// Launchers report the highest or the first code; so that a planned one arrives, other ranks end
-/// with 0 and rank 0 ends last.
+/// Launchers report the highest or the first exit code. Other ranks exit with 0 and rank 0 exits
+/// last, so that the launcher reports rank 0's code.
 int exit_code_of_rank(int code, topology::RankInfo const& info) {
   if (code == 0 || info.world_size == 1) return code;
   if (info.rank != 0) return 0;
@@ -136,9 +137,9 @@ int exit_code_of_rank(int code, topology::RankInfo const& info) {
   return code;
 }
 
-/// Configuration files are read by rank 0 and reach the others by broadcast.
+/// Rank 0 reads the configuration files and broadcasts them.
 config::TrainingArguments arguments_of_job(topology::MpiSession const& session,
-                                           std::vector<std::string> const& words) {
+                                          std::vector<std::string> const& words) {
   ConfigTree documents = ConfigTree::object();
   std::string answer;
   if (session.info().rank == 0) {
@@ -169,7 +170,7 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words,
   try {
     auto const arguments = arguments_of_job(session, words);
     return run(session, arguments, facts);
-  } catch (Error const& error) {  // the arguments; run() turns its own errors into exit codes
+  } catch (Error const& error) {  // from the arguments; run() turns its own errors into exit codes
     if (info.rank == 0) std::fprintf(stderr, "tessera-train: %s\n", error.what());
     return static_cast<int>(error.code());
   }
@@ -180,7 +181,7 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words,
 int main(int argc, char** argv) {
   train::StopRequest::install();
   ::setenv("DNNL_JIT_PROFILE", "0",
-           0);  // else oneDNN searches every library directory for a profiler, on each rank
+           0);  // otherwise oneDNN searches every library directory for a profiler, on each rank
   auto const facts = topology::launcher_facts(topology::process_environment());
   std::vector<std::string> const words{argv + 1, argv + argc};
   try {

@@ -17,19 +17,20 @@
 namespace tessera::topology {
 namespace {
 
-/// What a rank tells the others of its node. Set of cores, up to 8192.
+/// What each rank sends to the ranks of its node: its cores, as a mask of up to 8192, and its
+/// quota.
 struct Card {
   std::array<std::uint64_t, 128> mask{};
   double quota = 0.0;
 };
 
-/// First number of OMP_NUM_THREADS (a list when parallel regions nest); 0 when it says nothing.
+/// First number of OMP_NUM_THREADS (a list for nested parallel regions); 0 when it is not set.
 int wanted_by_environment() {
   char const* const text = std::getenv("OMP_NUM_THREADS");
   return text ? std::max(0, std::atoi(text)) : 0;
 }
 
-/// "200000 100000" of cpu.max, or the two files of version 1; 0: no limit, or no such file.
+/// "200000 100000" of cpu.max, or the two files of version 1; 0: no limit, or no file.
 double quota_in(std::string const& directory, bool unified) {
   double quota = -1.0, period = 0.0;
   if (unified) {
@@ -51,13 +52,13 @@ int share_of_cores(CoreFacts const& facts) {
         facts.masks, [&](auto const& mask) { return std::ranges::binary_search(mask, core); });
     share += 1.0 / static_cast<double>(sharing);
   }
-  double const whole = std::floor(share + 1e-6);  // thirds add up to one
+  double const cores = std::floor(share + 1e-6);  // three thirds are one
   double const allowed =
-      facts.quota > 0.0 ? std::ceil(facts.quota / facts.quota_sharers - 1e-6) : whole;
-  return std::max(1, static_cast<int>(std::min(whole, allowed)));
+      facts.quota > 0.0 ? std::ceil(facts.quota / facts.quota_sharers - 1e-6) : cores;
+  return std::max(1, static_cast<int>(std::min(cores, allowed)));
 }
 
-/// A limit may sit on any group above the process's own; the tightest counts. cgroups(7):
+/// Any ancestor of the process's group may have a limit; the smallest counts. cgroups(7):
 /// "hierarchy:controllers:path" lines.
 double quota_of_control_groups() {
   double tightest = 0.0;

@@ -31,10 +31,10 @@ bool is_number(std::string const& word) {
                                       [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-/// Devices that a list shows, and what is odd about it.
+/// The devices that a list makes visible, and a problem with the list.
 struct VisibleList {
   std::vector<std::string> shown;
-  std::string oddity;
+  std::string problem;
 };
 VisibleList read_list(std::string const& text) {
   VisibleList out;
@@ -42,20 +42,20 @@ VisibleList read_list(std::string const& text) {
     bool const mig = word.starts_with("MIG-"),
                known = mig || is_number(word) || word.starts_with("GPU-");
     if (!known) {
-      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, ": '", word,
-                          "' is no device, and CUDA ignores what comes after it");
+      out.problem = concat("CUDA_VISIBLE_DEVICES=", text, ": '", word,
+                           "' is not a device, and CUDA ignores the rest of the list");
       break;
     }
     if (std::find(out.shown.begin(), out.shown.end(), word) != out.shown.end()) {
       out.shown.clear();
-      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text, " names device ", word,
-                          " twice: CUDA then shows none");
+      out.problem = concat("CUDA_VISIBLE_DEVICES=", text, " lists device ", word,
+                           " twice, so CUDA makes none visible; remove the duplicate");
       break;
     }
     out.shown.push_back(word);
     if (mig && out.shown.size() > 1)
-      out.oddity = concat("CUDA_VISIBLE_DEVICES=", text,
-                          ": a process sees one MIG instance at most; give each rank its own");
+      out.problem = concat("CUDA_VISIBLE_DEVICES=", text,
+                           ": a process sees at most one MIG instance; give each rank its own");
   }
   return out;
 }
@@ -74,7 +74,7 @@ DeviceBinding bind_device(int local_rank, int local_size, int visible) {
   if (visible == 1 || local_size <= visible) return {visible == 1 ? 0 : local_rank, ""};
   return {local_rank % visible,
           concat(local_size, " ranks of a node share ", visible, " GPUs; start ", visible,
-                 " ranks a node, or ask for ", local_size, " GPUs")};
+                 " ranks per node, or request ", local_size, " GPUs")};
 }
 
 std::vector<std::string> device_view_findings(Environment const& environment) {
@@ -83,18 +83,18 @@ std::vector<std::string> device_view_findings(Environment const& environment) {
   if (visible != environment.end()) {
     std::string const& text = visible->second;
     if (words_of(text)[0].empty()) {
-      out.push_back("CUDA_VISIBLE_DEVICES is empty: it hides all GPUs");
+      out.push_back("CUDA_VISIBLE_DEVICES is empty, which hides all GPUs; unset it");
     } else {
       auto const list = read_list(text);
-      if (!list.oddity.empty()) out.push_back(list.oddity);
+      if (!list.problem.empty()) out.push_back(list.problem);
       for (char const* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS"}) {
         std::string const given = value_of(environment, name);
         if (given.empty()) continue;
         if (auto const count = words_of(given).size(); count > list.shown.size())
-          out.push_back(concat("Slurm gave ", count, " GPUs (", name, "=", given,
+          out.push_back(concat("Slurm allocated ", count, " GPUs (", name, "=", given,
                                ") and this process sees ", list.shown.size(),
                                " (CUDA_VISIBLE_DEVICES=", text,
-                               "): right with --gpus-per-task, else GPUs lie idle"));
+                               "): correct with --gpus-per-task, otherwise GPUs are idle"));
         break;
       }
     }
@@ -105,8 +105,8 @@ std::vector<std::string> device_view_findings(Environment const& environment) {
   else if (order != "PCI_BUS_ID" && visible != environment.end() &&
            is_number(words_of(visible->second)[0]))
     out.push_back(
-        "CUDA numbers devices fastest first, nvidia-smi by PCI address: on nodes with different "
-        "GPUs set CUDA_DEVICE_ORDER=PCI_BUS_ID");
+        "CUDA numbers devices fastest first, nvidia-smi by PCI address; on nodes with different "
+        "GPUs, set CUDA_DEVICE_ORDER=PCI_BUS_ID");
   return out;
 }
 
@@ -121,12 +121,12 @@ DeviceSharing device_sharing(std::vector<RankDevice> const& of_rank) {
     bool const instances = uuids.size() == ranks.size();
     std::string notice =
         concat("ranks ", ranks_text(ranks),
-               instances ? " have MIG instances of one GPU (" : " share one GPU (", device.second,
-               "): all collectives go through host memory, far slower than NCCL");
+               instances ? " use MIG instances of one GPU (" : " share one GPU (", device.second,
+               "): all collectives go through host memory, which is much slower than NCCL");
     if (!instances)
       notice +=
-          ". Unless that is wanted, give every rank a GPU of its own: srun --gpus-per-task=1, or "
-          "fewer ranks a node, or all GPUs visible to all ranks";
+          "; to give each rank its own GPU, use srun --gpus-per-task=1, fewer ranks per node, or "
+          "make all GPUs visible to all ranks";
     return {true, notice};
   }
   return {};

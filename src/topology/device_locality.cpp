@@ -2,7 +2,7 @@
 
 #include "detail/hwloc_topology.hpp"
 
-// Rules: "hwloc" manual, sections "I/O Devices" and "PCI device locality".
+// See the hwloc manual, sections "I/O Devices" and "PCI device locality".
 namespace tessera::topology {
 namespace {
 
@@ -11,7 +11,7 @@ hwloc_obj_t pci_device_above(hwloc_obj_t object) {
   return object;
 }
 
-/// By the nearest object that both hang from.
+/// From the type of the nearest common ancestor.
 GpuPath path_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
   if (!a || !b) return GpuPath::unknown;
   auto* const common = hwloc_get_common_ancestor_obj(topology, a, b);

@@ -9,7 +9,7 @@ namespace {
 using detail::Nvml;
 using detail::NvmlDevice;
 
-constexpr unsigned most_links = 18, uncorrected = 1, since_driver = 0, by_nvlink = 2;
+constexpr unsigned max_links = 18, uncorrected = 1, since_driver = 0, by_nvlink = 2;
 
 template <class Function>
 std::string text_from(Function* function, NvmlDevice device) {
@@ -30,7 +30,7 @@ Gpu read_gpu(Nvml const& nvml, NvmlDevice device) {
   }
   unsigned now = 0, later = 0;
   gpu.mig = nvml.mig_mode && nvml.mig_mode(device, &now, &later) == 0 && now == 1;
-  for (unsigned link = 0; nvml.link_state && link < most_links; ++link) {
+  for (unsigned link = 0; nvml.link_state && link < max_links; ++link) {
     unsigned active = 0;
     if (nvml.link_state(device, link, &active) == 0 && active == 1) ++gpu.nvlinks;
   }
@@ -73,11 +73,11 @@ void read_all(Nvml const& nvml, GpuInventory& out) {
   if (nvml.cuda_version) nvml.cuda_version(&out.cuda);
   unsigned count = 0;
   if (int const status = nvml.count(&count); status != 0)
-    out.refusal = concat("NVML counts no devices (error ", status, ")");
+    out.refusal = concat("NVML cannot count devices (error ", status, ")");
   std::vector<NvmlDevice> devices;
   for (unsigned i = 0; i < count; ++i) {
     NvmlDevice device = nullptr;
-    if (nvml.handle(i, &device) != 0) continue;  // one that this user may not see
+    if (nvml.handle(i, &device) != 0) continue;  // no permission
     devices.push_back(device);
     out.gpus.push_back(read_gpu(nvml, device));
   }
@@ -95,13 +95,14 @@ GpuInventory read_gpu_inventory(std::string const& file) {
   Nvml nvml;
   if (!nvml.load(file)) {
     out.refusal = nvml.library.loaded()
-                      ? file + " is no NVML of a driver since 2019"
-                      : concat("there is no NVIDIA driver here (", nvml.library.load_error(), ")");
+                      ? file + " is not an NVML library of a driver from 2019 or later"
+                      : concat("no NVIDIA driver on this node (", nvml.library.load_error(), ")");
     return out;
   }
   if (int const status = nvml.init(); status != 0) {
-    out.refusal = concat("NVML does not start: ", nvml.error_text ? nvml.error_text(status) : "",
-                         " (error ", status, ")");
+    out.refusal =
+        concat("NVML initialization failed: ", nvml.error_text ? nvml.error_text(status) : "",
+               " (error ", status, ")");
     return out;
   }
   read_all(nvml, out);

@@ -23,12 +23,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-enum class Kind : std::int32_t { alive, farewell };
+enum class Kind : std::int32_t { alive, shutdown };
 
 struct Beat {
   std::uint64_t job = 0;
   std::int32_t node = 0;
-  std::int32_t lost = -1;  ///< from the first node: the node that it misses
+  std::int32_t lost = -1;  ///< from the first node: the lost node
   Kind kind = Kind::alive;
   std::int32_t zeros[3] = {};
 };
@@ -39,7 +39,7 @@ struct Address {
   socklen_t length = 0;
 };
 
-/// What is known of another node.
+/// State of another node.
 struct Peer {
   bool heard = false, gone = false;
   Clock::time_point last;
@@ -48,8 +48,8 @@ struct Peer {
 
 bool is_link_local(in6_addr const& address) { return IN6_IS_ADDR_LINKLOCAL(&address); }
 
-/// "4 10.0.0.1" for a socket of this family; IPv4 addresses reach an IPv6 socket as mapped ones.
-/// Length 0: not for this socket.
+/// "4 10.0.0.1" for a socket of this family; An IPv6 socket reaches IPv4 addresses as
+/// mapped ones. Length 0: the socket cannot reach it.
 Address parse(std::string const& text, int port, int family) {
   Address out;
   bool const v4 = text.starts_with("4 ");
@@ -69,7 +69,7 @@ Address parse(std::string const& text, int port, int family) {
   return out;
 }
 
-/// For IPv6 and IPv4, or IPv4 alone where the other is switched off.
+/// A socket for IPv6 and IPv4, or only IPv4 where IPv6 is disabled.
 int open_socket(int& family) {
   family = AF_INET6;
   int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -93,11 +93,11 @@ struct HeartbeatMonitor::State {
   Settings settings;
   int fd = -1;
   std::vector<Address> candidates;  ///< of the first node
-  std::vector<Peer> peers;          ///< by node; a leaf knows the first alone
+  std::vector<Peer> peers;          ///< by node; nodes other than the first know only the first
 
-  bool is_centre() const { return settings.node == 0; }
+  bool is_root() const { return settings.node == 0; }
   std::chrono::milliseconds interval() const {
-    return std::clamp<std::chrono::milliseconds>(settings.patience / 10, 5ms, 3000ms);
+    return std::clamp<std::chrono::milliseconds>(settings.timeout / 10, 5ms, 3000ms);
   }
   void send(Address const& to, Kind kind, int lost) const {
     Beat beat;
@@ -109,28 +109,28 @@ struct HeartbeatMonitor::State {
              to.length);
   }
   void send_to_all(Kind kind, int lost) const {
-    if (!is_centre() && !peers[0].heard)
+    if (!is_root() && !peers[0].heard)
       for (auto const& candidate : candidates) send(candidate, kind, lost);
     for (auto const& peer : peers)
       if (peer.heard) send(peer.address, kind, lost);
   }
-  /// One datagram of this job; false when there is none.
+  /// Receives one datagram of this job; false when none is pending.
   bool receive(Beat& beat, Address& from) const {
     for (;;) {
       from.length = sizeof from.storage;
       ssize_t const got = ::recvfrom(fd, &beat, sizeof beat, 0,
                                      reinterpret_cast<sockaddr*>(&from.storage), &from.length);
-      if (got < 0 && errno == ECONNREFUSED) continue;  // an earlier datagram found nobody
+      if (got < 0 && errno == ECONNREFUSED) continue;  // an earlier datagram had no receiver
       if (got < 0) return false;
       bool const known =
-          beat.node >= 0 && beat.node < settings.nodes && (beat.node == 0) != is_centre();
+          beat.node >= 0 && beat.node < settings.nodes && (beat.node == 0) != is_root();
       if (got == sizeof beat && beat.job == settings.job && known) return true;
     }
   }
-  /// The first node silent for longer than the patience, -1: none.
+  /// The first node without a heartbeat for longer than the timeout; -1: none.
   int silent(Clock::time_point now) const {
     for (std::size_t n = 0; n < peers.size(); ++n)
-      if (peers[n].heard && !peers[n].gone && now - peers[n].last > settings.patience)
+      if (peers[n].heard && !peers[n].gone && now - peers[n].last > settings.timeout)
         return static_cast<int>(n);
     return -1;
   }
@@ -185,12 +185,12 @@ HeartbeatMonitor::HeartbeatMonitor(Settings settings, Endpoint endpoint)
   s.settings = std::move(settings);
   s.fd = endpoint.descriptor;
   int family = AF_INET;
-  if (!s.is_centre()) s.fd = open_socket(family);
-  s.peers.resize(s.is_centre() ? static_cast<std::size_t>(s.settings.nodes) : 1);
+  if (!s.is_root()) s.fd = open_socket(family);
+  s.peers.resize(s.is_root() ? static_cast<std::size_t>(s.settings.nodes) : 1);
   if (s.fd < 0) return;
   for (auto const& address : s.settings.addresses)
     if (auto const parsed = parse(address, s.settings.port, family_of(s.fd));
-        parsed.length > 0 && !s.is_centre())
+        parsed.length > 0 && !s.is_root())
       s.candidates.push_back(parsed);
   thread_ = std::thread([this] { run(); });
 }
@@ -199,7 +199,7 @@ HeartbeatMonitor::~HeartbeatMonitor() {
   ends_.store(true);
   if (thread_.joinable()) thread_.join();
   for (int again = 0; again < 3 && state_->fd >= 0 && !silent_.load(); ++again)
-    state_->send_to_all(Kind::farewell, -1);
+    state_->send_to_all(Kind::shutdown, -1);
 }
 
 void HeartbeatMonitor::fall_silent() {
@@ -210,28 +210,28 @@ void HeartbeatMonitor::fall_silent() {
 void HeartbeatMonitor::run() {
   auto& s = *state_;
   auto const interval = s.interval();
-  auto last_beat = Clock::now() - interval, last_turn = Clock::now();
+  auto last_beat = Clock::now() - interval, last_wakeup = Clock::now();
   while (!ends_.load()) {
     pollfd ready{s.fd, POLLIN, 0};
     ::poll(&ready, 1,
            static_cast<int>(std::min<std::chrono::milliseconds>(interval, 100ms).count()));
     auto const now = Clock::now();
-    if (now - last_turn > s.settings.patience / 2)  // this process stood still
+    if (now - last_wakeup > s.settings.timeout / 2)  // this process was suspended
       for (auto& peer : s.peers) peer.last = now;
-    last_turn = now;
+    last_wakeup = now;
     Beat beat;
     for (Address from; s.receive(beat, from);) {
       auto& peer = s.peers[static_cast<std::size_t>(beat.node)];
       if (!peer.heard) heard_.fetch_add(1);
-      peer = {true, beat.kind == Kind::farewell, now, from};
+      peer = {true, beat.kind == Kind::shutdown, now, from};
       if (beat.lost >= 0 && lost_.load() < 0) lost_.store(beat.lost);
-      if (s.is_centre() && beat.kind == Kind::alive) s.send(from, Kind::alive, lost_.load());
+      if (s.is_root() && beat.kind == Kind::alive) s.send(from, Kind::alive, lost_.load());
     }
     if (int const silent = s.silent(now); silent >= 0 && lost_.load() < 0) {
       lost_.store(silent);
-      if (s.is_centre()) s.send_to_all(Kind::alive, silent);
+      if (s.is_root()) s.send_to_all(Kind::alive, silent);
     }
-    if (!s.is_centre() && now - last_beat >= interval) {
+    if (!s.is_root() && now - last_beat >= interval) {
       s.send_to_all(Kind::alive, -1);
       last_beat = now;
     }
@@ -239,9 +239,9 @@ void HeartbeatMonitor::run() {
 }
 
 std::unique_ptr<HeartbeatMonitor> start_heartbeat_monitor(MpiSession const& session,
-                                                          std::chrono::milliseconds patience) {
+                                                          std::chrono::milliseconds timeout) {
   auto const& info = session.info();
-  if (info.node_count == 1 || patience.count() <= 0) return nullptr;
+  if (info.node_count == 1 || timeout.count() <= 0) return nullptr;
   HeartbeatMonitor::Settings settings;
   HeartbeatMonitor::Endpoint endpoint;
   std::string text;
@@ -259,7 +259,7 @@ std::unique_ptr<HeartbeatMonitor> start_heartbeat_monitor(MpiSession const& sess
   if (info.local_rank != 0 || settings.port == 0) return nullptr;
   settings.node = info.node;
   settings.nodes = info.node_count;
-  settings.patience = patience;
+  settings.timeout = timeout;
   return std::make_unique<HeartbeatMonitor>(settings, endpoint);
 }
 

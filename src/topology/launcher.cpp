@@ -29,8 +29,8 @@ struct Variables {
   char const *size, *rank, *local_rank, *local_size;
 };
 
-/// Innermost first. Slurm's are those of a step: the SLURM_NTASKS of a batch script counts tasks
-/// that are not started yet.
+/// Innermost first. For Slurm, the variables of a step: SLURM_NTASKS of a batch script counts tasks
+/// that have not started.
 constexpr Variables variables_of[] = {
     {Launcher::mpirun, "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -39,8 +39,8 @@ constexpr Variables variables_of[] = {
 };
 
 constexpr char const* srun_advice =
-    "Use `srun --mpi=pmix`, or what the machine's documentation names (`srun --mpi=list` shows "
-    "what there is), or mpirun inside the job";
+    "use `srun --mpi=pmix` or the plugin in the machine's documentation (`srun --mpi=list` lists "
+    "them), or mpirun inside the job";
 
 }  // namespace
 
@@ -85,19 +85,20 @@ std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& 
       facts.launcher == Launcher::srun && !facts.pmix && mpi_library.starts_with("Open MPI");
   if (!affected || facts.unchecked) return "";
   return concat("srun started this program without PMIx",
-                facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", by which ",
-                mpi_library, " finds its ranks. ", srun_advice,
-                ". (An Open MPI that was built for PMI-2: set TESSERA_LAUNCHER_CHECK=0)");
+                facts.pmi.empty() ? "" : concat(" (--mpi=", facts.pmi, ")"), ", which ",
+                mpi_library, " needs to find its ranks; ", srun_advice,
+                " (for an Open MPI built for PMI-2, set TESSERA_LAUNCHER_CHECK=0)");
 }
 
 std::string disagreement(LauncherFacts const& facts, int mpi_size) {
   if (mpi_size != 1 || facts.size.value_or(1) == 1) return "";
   return concat("the launcher started ", *facts.size,
-                " processes, but MPI sees one rank: each would train alone in the same directory. ",
+                " processes, but MPI reports one rank: each process would train separately in the "
+                "same directory; ",
                 facts.launcher == Launcher::srun
                     ? srun_advice
-                    : "The launcher belongs to another MPI than the one Tessera was built with; "
-                      "`tessera-train --version` names it");
+                    : "the launcher belongs to a different MPI than Tessera's; `tessera-train "
+                      "--version` prints Tessera's MPI");
 }
 
 }  // namespace tessera::topology

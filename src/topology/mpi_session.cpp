@@ -56,7 +56,7 @@ MpiSession::MpiSession(int& argc, char**& argv) {
 }
 
 MpiSession::~MpiSession() {
-  watch_.reset();
+  heartbeat_monitor_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized || skip_finalize) return;
@@ -68,13 +68,13 @@ MpiSession::~MpiSession() {
 CommHandle MpiSession::world() const { return to_handle(MPI_COMM_WORLD); }
 CommHandle MpiSession::node() const { return node_; }
 
-void MpiSession::start_heartbeat_monitor(std::chrono::milliseconds patience) {
-  patience_ = patience;
-  watch_ = topology::start_heartbeat_monitor(*this, patience);
+void MpiSession::start_heartbeat_monitor(std::chrono::milliseconds timeout) {
+  node_timeout_ = timeout;
+  heartbeat_monitor_ = topology::start_heartbeat_monitor(*this, timeout);
 }
 
 int MpiSession::rank_of_lost_node() const {
-  int const node = watch_ ? watch_->lost_node() : -1;
+  int const node = heartbeat_monitor_ ? heartbeat_monitor_->lost_node() : -1;
   return node < 0 ? -1 : leaders_[static_cast<std::size_t>(node)];
 }
 
@@ -96,7 +96,7 @@ bool MpiSession::all_arrive(std::chrono::milliseconds deadline) {
 }
 
 void MpiSession::abort(int exit_code) {
-  std::thread([exit_code] {  // a launcher that is itself cut off must not keep this process
+  std::thread([exit_code] {  // ends this process if the launcher does not respond
     std::this_thread::sleep_for(std::chrono::seconds(10));
     std::_Exit(exit_code);
   })

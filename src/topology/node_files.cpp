@@ -21,11 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t largest_batch =
-    64;  ///< descriptors of one message; the kernel takes 253, and limits those under way
-constexpr int patience_ms = 30'000;  ///< for a peer that has connected and then says nothing
+constexpr std::size_t max_batch =
+    64;  ///< descriptors per message; the kernel allows 253 and limits those in flight
+constexpr int timeout_ms = 30'000;  ///< for a connected peer that sends nothing
 
-/// Closes at the end of the scope.
+/// Closes its descriptor at the end of the scope.
 struct Socket {
   int fd = -1;
   ~Socket() {
@@ -33,7 +33,7 @@ struct Socket {
   }
 };
 
-/// An abstract name: no file, gone with its socket.
+/// An abstract name (unix(7)): no file, and it disappears with its socket.
 sockaddr_un address_of(std::string const& name, socklen_t& length) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -99,38 +99,36 @@ bool receive_batch(int connection, std::size_t count, std::vector<int>& out) {
   return batch.size() == count && ::send(connection, "d", 1, MSG_NOSIGNAL) == 1;
 }
 
-void set_patience(int connection) {
-  timeval const limit{patience_ms / 1000, 0};
+void set_timeout(int connection) {
+  timeval const limit{timeout_ms / 1000, 0};
   ::setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }
 
-/// Passes the descriptors to one rank after the other; what fails on the way the receiver makes
-/// good itself.
+/// Sends the descriptors to the ranks in turn. A receiver opens the files that it does not get.
 void serve(int listener, int peers, std::vector<int> const& descriptors) {
   for (int i = 0; i < peers; ++i) {
     pollfd ready{listener, POLLIN, 0};
-    if (::poll(&ready, 1, patience_ms) <= 0) return;
+    if (::poll(&ready, 1, timeout_ms) <= 0) return;
     Socket const connection{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC)};
     if (connection.fd < 0 || !same_user(connection.fd)) continue;
-    set_patience(connection.fd);
-    for (std::size_t at = 0; at < descriptors.size(); at += largest_batch)
+    set_timeout(connection.fd);
+    for (std::size_t at = 0; at < descriptors.size(); at += max_batch)
       if (!send_batch(connection.fd, descriptors.data() + at,
-                      std::min(largest_batch, descriptors.size() - at)))
+                      std::min(max_batch, descriptors.size() - at)))
         break;
   }
 }
 
 std::vector<int> received(int connection, std::size_t count) {
   std::vector<int> descriptors;
-  set_patience(connection);
+  set_timeout(connection);
   while (descriptors.size() < count)
-    if (!receive_batch(connection, std::min(largest_batch, count - descriptors.size()),
-                       descriptors))
+    if (!receive_batch(connection, std::min(max_batch, count - descriptors.size()), descriptors))
       break;
   return descriptors;
 }
 
-/// Opens the files from the first that is not open yet. @returns why it failed, or nothing
+/// Opens the files that have no descriptor yet. @returns an error, or an empty text
 std::string open_rest(std::vector<fs::path> const& files, std::vector<int>& descriptors) {
   while (descriptors.size() < files.size()) {
     fs::path const& file = files[descriptors.size()];

@@ -27,7 +27,7 @@ GpuInventory damaged_node() {
 
 TEST(GpuFindings, WithoutADriverThereIsOneReason) {
   GpuInventory inventory;
-  inventory.refusal = "there is no NVIDIA driver here (no such file)";
+  inventory.refusal = "no NVIDIA driver on this node (no such file)";
   EXPECT_THAT(gpu_findings(inventory, {13000, ""}), ElementsAre(inventory.refusal));
 }
 
@@ -37,9 +37,9 @@ TEST(GpuFindings, NameDamageAndOldDrivers) {
       findings,
       ElementsAre(
           AllOf(HasSubstr("driver 535.104.05 is for CUDA 12.2, older than this build's CUDA 13.0"),
-                HasSubstr("compute on the host")),
+                HasSubstr("compute on the CPU")),
           AllOf(HasSubstr("GPU 2"), HasSubstr("5 uncorrected ECC errors")),
-          HasSubstr("memory rows wait to be remapped"), HasSubstr("MIG instances")));
+          HasSubstr("memory row remapping is pending"), HasSubstr("MIG instances")));
   EXPECT_EQ(gpu_findings(damaged_node(), {12040, ""}).size(), 3u) << "the same major version";
 }
 
@@ -49,7 +49,7 @@ TEST(GpuFindings, LinksWithoutAPath) {
   for (auto& gpu : inventory.gpus) gpu.nvlinks = 18;
   inventory.paths = {{GpuPath::same, GpuPath::numa_node}, {GpuPath::numa_node, GpuPath::same}};
   EXPECT_THAT(gpu_findings(inventory, {}),
-              ElementsAre(HasSubstr("GPUs 0 and 1 have NVLinks and no NVLink path: NODE")));
+              ElementsAre(HasSubstr("GPUs 0 and 1 have NVLinks but no NVLink path: NODE")));
 }
 
 TEST(NcclFindings, SayWhatASettingCosts) {
@@ -59,25 +59,26 @@ TEST(NcclFindings, SayWhatASettingCosts) {
                      {"NCCL_P2P_DISABLE", "1"},
                      {"NCCL_SHM_DISABLE", "1"},
                      {"NCCL_SOCKET_IFNAME", "ib0"}}),
-      ElementsAre(HasSubstr("NCCL_IB_DISABLE=1: InfiniBand and RoCE are off"),
-                  HasSubstr("NCCL_P2P_DISABLE=1: GPUs of a node do not talk directly"),
-                  HasSubstr("NCCL_SHM_DISABLE=1: shared memory is off"), "NCCL_SOCKET_IFNAME=ib0"));
-  EXPECT_THAT(nccl_findings({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}, {"NCCL_LOCAL_REGISTER", "0"}}),
-              ElementsAre(HasSubstr("NCCL_LAUNCH_ORDER_IMPLICIT=0: one communicator"),
-                          HasSubstr("NCCL_LOCAL_REGISTER=0: buffers are not registered")));
+      ElementsAre(
+          HasSubstr("NCCL_IB_DISABLE=1: InfiniBand and RoCE are off"),
+          HasSubstr("NCCL_P2P_DISABLE=1: direct GPU-to-GPU transfers (NVLink, PCIe) are off"),
+          HasSubstr("NCCL_SHM_DISABLE=1: shared memory is off"), "NCCL_SOCKET_IFNAME=ib0"));
+  EXPECT_THAT(
+      nccl_findings({{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}, {"NCCL_LOCAL_REGISTER", "0"}}),
+      ElementsAre(HasSubstr("NCCL_LAUNCH_ORDER_IMPLICIT=0: all collectives share one communicator"),
+                  HasSubstr("NCCL_LOCAL_REGISTER=0: buffers are not registered")));
   EXPECT_THAT(nccl_findings({{"NCCL_IB_DISABLE", "0"}}), ElementsAre("NCCL_IB_DISABLE=0"));
 }
 
 TEST(XidFindings, AreNamedOnce) {
   EXPECT_THAT(xid_findings("[1] usb 1-1: new device\n"), IsEmpty());
-  EXPECT_THAT(
-      xid_findings(
-          "[12.5] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
-          "[12.6] NVRM: Xid (PCI:0000:17:00): 79, pid=1\n[13.0] NVRM: Xid (PCI:0000:3d:00): 31, "
-          "pid=7, name=x\n[14] NVRM: Xid (PCI:0000:3d:00): 999, x\n"),
-      ElementsAre(HasSubstr("GPU 0000:17:00: Xid 79, the GPU has fallen off the bus"),
-                  HasSubstr("GPU 0000:3d:00: Xid 31, memory page fault"),
-                  "GPU 0000:3d:00: Xid 999"));
+  EXPECT_THAT(xid_findings(
+                  "[12.5] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', GPU has fallen off the "
+                  "bus.\n[12.6] NVRM: Xid (PCI:0000:17:00): 79, pid=1\n[13.0] NVRM: Xid "
+                  "(PCI:0000:3d:00): 31, pid=7, name=x\n[14] NVRM: Xid (PCI:0000:3d:00): 999, x\n"),
+              ElementsAre(HasSubstr("GPU 0000:17:00: Xid 79, the GPU has fallen off the bus"),
+                          HasSubstr("GPU 0000:3d:00: Xid 31, memory page fault"),
+                          "GPU 0000:3d:00: Xid 999"));
 }
 
 }  // namespace

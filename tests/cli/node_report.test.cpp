@@ -34,7 +34,7 @@ TEST(NodeReport, AnOutputDirectoryNeedNotExist) {
   auto const section = file_system_section("/proc/none/deeper");
   EXPECT_THAT(section.facts, Contains(Pair("directory", "/proc")));
   auto const memory = file_system_section("/dev/shm/none");
-  EXPECT_THAT(memory.problems, Contains(HasSubstr("memory of this node")));
+  EXPECT_THAT(memory.problems, Contains(HasSubstr("in the memory of this node")));
 }
 
 TEST(NodeReport, LimitsAreListed) {

@@ -530,7 +530,7 @@ def consolidation(b):
     b.tool(["checkpoint", "diff", b.work / "run", b.work / "run", "--tag_b", "3"])
     b.tool(["checkpoint", "diff", b.work / "run", b.work / "run", "--tag_b", "3", "--tolerance", "1e-9"], expect=65)
     b.tool(["checkpoint", "prune", b.work / "run"], expect=64)
-    assert "would go" in b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1", "--dry-run"]).stdout
+    assert "would be removed" in b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1", "--dry-run"]).stdout
     assert (b.work / "run/checkpoints/step_00000003").exists()
     b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1"])
     assert not (b.work / "run/checkpoints/step_00000003").exists() and (b.work / "run/checkpoints/step_00000006").exists()

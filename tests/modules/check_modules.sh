@@ -60,7 +60,7 @@ expect "$(with_modules "module load tessera; tessera submit multi-node --nodes 3
 expect "$(with_modules "module load tessera; man -w tessera-train 2>/dev/null || ls $root/share/man/man1/tessera-train.1")" "$root/share/man/man1/tessera-train.1"
 expect "$(with_modules "module load tessera; module list")" "tessera/$version"
 expect "$(with_modules "module avail")" "tessera/$version"
-expect "$(with_modules "module whatis tessera")" "ZeRO training toolkit"
+expect "$(with_modules "module whatis tessera")" "ZeRO training of"
 expect "$(with_modules "module show tessera")" "TESSERA_HOME"
 expect "$(with_modules "module help tessera")" "srun tessera-train"
 

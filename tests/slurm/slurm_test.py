@@ -117,7 +117,7 @@ def two_nodes_train_as_one(b):
 
 def selftest_on_each_node(b):
     done = b.run(["srun", "-N2", "--ntasks-per-node=1", "tessera", "selftest", "--dir", b.work])
-    assert done.stdout.count("this installation works here") == 2 and "FAILED" not in done.stdout, done.stdout
+    assert done.stdout.count("this installation works on this machine") == 2 and "FAILED" not in done.stdout, done.stdout
     told = b.run(["srun", "-N1", "-n1", "--mpi=none", "tessera", "doctor", "--dir", b.work]).stdout
     assert "srun started this program without PMIx" in told and "SLURM_STEP_ID" in told, told
 
@@ -246,7 +246,7 @@ def preempted_job_goes_on(b):
 
 
 def killed_for_memory(b):
-    """The step's memory limit is passed and the kernel kills a rank: the run ends with 69 or without a word, doctor finds the reason in the job's log."""
+    """The step's memory limit is passed and the kernel kills a rank: the run ends with 69 or without a final status, doctor finds the reason in the job's log."""
     if "memory_cgroups" not in b.features():
         print("skipped: this cluster has no memory cgroups (cgroup version 1 with a writable memory hierarchy)")
         return 125
@@ -436,7 +436,7 @@ def launcher_of_deepspeed(b):
     b.wait_for_end(job)
     told = b.run(["tessera", "doctor", "--why", b.work / "killed"]).stdout
     print(told)
-    assert "without a word" in told and "it was killed" in told and "FAILED" in told and "run the same command again" in told, told
+    assert "without a final status" in told and "it was killed" in told and "FAILED" in told and "run the same command again" in told, told
     b.run(["tessera", "status", "--code", b.work / "killed"], expect=74)
 
 

@@ -41,17 +41,18 @@ TEST(DeviceView, BrokenListsAreNamed) {
     return found.empty() ? std::string() : found.front();
   };
   EXPECT_THAT(finding(""), HasSubstr("hides all GPUs"));
-  EXPECT_THAT(finding("0,-1,2"), HasSubstr("'-1' is no device, and CUDA ignores what comes after"));
-  EXPECT_THAT(finding("1,1"), HasSubstr("names device 1 twice"));
-  EXPECT_THAT(finding("MIG-1,MIG-2"), HasSubstr("one MIG instance at most"));
+  EXPECT_THAT(finding("0,-1,2"), HasSubstr("'-1' is not a device, and CUDA ignores the rest"));
+  EXPECT_THAT(finding("1,1"), HasSubstr("lists device 1 twice"));
+  EXPECT_THAT(finding("MIG-1,MIG-2"), HasSubstr("at most one MIG instance"));
 }
 
 TEST(DeviceView, SlurmGaveMoreThanIsSeen) {
   auto const found = device_view_findings({{"CUDA_VISIBLE_DEVICES", "2"},
                                            {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                                            {"SLURM_STEP_GPUS", "0,1,2,3"}});
-  EXPECT_THAT(found, ElementsAre(HasSubstr(
-                         "Slurm gave 4 GPUs (SLURM_STEP_GPUS=0,1,2,3) and this process sees 1")));
+  EXPECT_THAT(found,
+              ElementsAre(HasSubstr(
+                  "Slurm allocated 4 GPUs (SLURM_STEP_GPUS=0,1,2,3) and this process sees 1")));
 }
 
 TEST(DeviceView, TheOrderOfNumbers) {
@@ -75,7 +76,7 @@ TEST(DeviceSharing, MigInstancesOfOneGpuGoThroughTheHostToo) {
   auto const sharing =
       device_sharing({{"a", "0000:17:00.0", "MIG-1"}, {"a", "0000:17:00.0", "MIG-2"}});
   EXPECT_TRUE(sharing.shared);
-  EXPECT_THAT(sharing.notice, HasSubstr("ranks 0 and 1 have MIG instances of one GPU"));
+  EXPECT_THAT(sharing.notice, HasSubstr("ranks 0 and 1 use MIG instances of one GPU"));
 }
 
 TEST(NearCores, AreTakenWhenNobodyHasChosen) {

@@ -33,12 +33,12 @@ TEST(GpuInventory, ReadsWhatTheLibrarySays) {
 
 TEST(GpuInventory, SaysWhyThereIsNone) {
   EXPECT_THAT(read_gpu_inventory("libtessera-no-nvml.so").refusal,
-              HasSubstr("no NVIDIA driver here"));
-  EXPECT_THAT(read_gpu_inventory("libc.so.6").refusal, HasSubstr("is no NVML"));
+              HasSubstr("no NVIDIA driver on this node"));
+  EXPECT_THAT(read_gpu_inventory("libc.so.6").refusal, HasSubstr("is not an NVML library"));
   ::setenv("TESSERA_FAKE_NVML_BROKEN", "1", 1);
   auto const inventory = read_gpu_inventory(TESSERA_FAKE_NVML);
   ::unsetenv("TESSERA_FAKE_NVML_BROKEN");
-  EXPECT_EQ(inventory.refusal, "NVML does not start: Driver Not Loaded (error 9)");
+  EXPECT_EQ(inventory.refusal, "NVML initialization failed: Driver Not Loaded (error 9)");
 }
 
 }  // namespace

@@ -23,13 +23,13 @@ bool comes(std::function<bool()> const& condition) {
 
 /// The watches of several nodes in one process.
 struct Job {
-  explicit Job(int nodes, std::chrono::milliseconds patience) {
+  explicit Job(int nodes, std::chrono::milliseconds timeout) {
     endpoint = HeartbeatMonitor::open_endpoint();
     settings.nodes = nodes;
     settings.job = 0x1234567890abcdef;
     settings.addresses = {"4 127.0.0.1"};
     settings.port = endpoint.port;
-    settings.patience = patience;
+    settings.timeout = timeout;
     for (int n = 0; n < nodes; ++n) start(n);
   }
   void start(int node) {
@@ -67,7 +67,7 @@ TEST(HeartbeatMonitor, AnEndWithFarewellIsNoLoss) {
   Job job(3, 1500ms);
   ASSERT_TRUE(comes([&] { return job.connected(); }));
   job.watches.pop_back();
-  std::this_thread::sleep_for(2500ms);  // longer than the patience
+  std::this_thread::sleep_for(2500ms);  // longer than the timeout
   EXPECT_TRUE(job.all_know(-1, -1));
 }
 

@@ -57,7 +57,7 @@ TEST(LauncherFacts, WorldsOfOneRankAreRecognized) {
   EXPECT_THAT(disagreement(srun, 1), HasSubstr("4 processes"));
   EXPECT_THAT(disagreement(srun, 1), HasSubstr("--mpi=pmix"));
   LauncherFacts const hydra = launcher_facts({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}});
-  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("another MPI"));
+  EXPECT_THAT(disagreement(hydra, 1), HasSubstr("a different MPI"));
 }
 
 TEST(LauncherFacts, OpenMpiNeedsPmix) {

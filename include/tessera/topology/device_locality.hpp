@@ -1,5 +1,5 @@
 #pragma once
-/// Where GPUs, network devices and cores are in the machine, by hwloc.
+/// Distances between GPUs, network devices and cores, from hwloc.
 
 #include <string>
 #include <vector>
@@ -8,14 +8,14 @@
 
 namespace tessera::topology {
 
-/// Fabric and network devices with their distance from each GPU, by hwloc.
+/// Network and fabric devices with their path from each GPU.
 struct NetworkDevice {
   std::string name;  ///< "mlx5_0", "hsn0"
   std::vector<GpuPath> from_gpu;
 };
 std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus);
 
-/// The cores near the PCI device (its NUMA node or socket); empty when that is not known.
+/// The cores of the PCI device's NUMA node or socket; empty when it is not known.
 std::vector<int> cores_near(std::string const& pci_address);
 
 }  // namespace tessera::topology

@@ -1,6 +1,6 @@
 #pragma once
-/// The GPUs of this node as NVIDIA's management library sees them: no CUDA, no device memory,
-/// usable on any node with a driver.
+/// The GPUs of this node, from NVIDIA's management library (NVML). Needs a driver, but no CUDA
+/// runtime, and allocates no device memory.
 
 #include <cstdint>
 #include <string>
@@ -11,14 +11,14 @@ namespace tessera::topology {
 struct Gpu {
   std::string name, uuid, bus;
   std::uint64_t total_bytes = 0, used_bytes = 0;
-  bool mig = false;              ///< cut into instances
+  bool mig = false;              ///< MIG mode is enabled
   int nvlinks = 0;               ///< active links
-  std::int64_t ecc_errors = -1;  ///< uncorrected since the driver was loaded; -1: not counted
-  int remapped_rows = -1;        ///< after uncorrected errors; -1: not known
+  std::int64_t ecc_errors = -1;  ///< uncorrected errors since the driver was loaded; -1: ECC is off
+  int remapped_rows = -1;        ///< rows remapped after uncorrected errors; -1: unknown
   bool remap_pending = false, remap_failed = false;
 };
 
-/// How two GPUs reach each other, nearest first.
+/// The path between two devices, nearest first.
 enum class GpuPath {
   same,
   nvlink,
@@ -31,16 +31,16 @@ enum class GpuPath {
 };
 
 struct GpuInventory {
-  std::string refusal;  ///< why nothing is known; then the rest is empty
+  std::string refusal;  ///< why NVML cannot be used; the rest is then empty
   std::string driver;   ///< "580.82.07"
-  int cuda = 0;         ///< newest CUDA of the driver, 13000
+  int cuda = 0;         ///< newest CUDA version that the driver supports, such as 13000
   std::vector<Gpu> gpus;
   std::vector<std::vector<GpuPath>> paths;  ///< [gpu][gpu]
 };
-/// @param file  the library, libnvidia-ml.so.1 for the loader's search
+/// @param file  the library; a name without a path is searched by the loader
 GpuInventory read_gpu_inventory(std::string const& file = "libnvidia-ml.so.1");
 
 char const* name_of(
-    GpuPath path);  ///< as nvidia-smi's: "X", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS", "?"
+    GpuPath path);  ///< as in nvidia-smi: "X", "NVL", "PIX", "PXB", "PHB", "NODE", "SYS", "?"
 
 }  // namespace tessera::topology

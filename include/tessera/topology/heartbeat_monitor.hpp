@@ -1,6 +1,6 @@
 #pragma once
-/// Notices that a whole node has fallen silent (lost, or stopped), which neither MPI nor the node's
-/// own ranks can report.
+/// Heartbeats between nodes: detect a node that is lost or stopped, which neither MPI nor the ranks
+/// of that node report.
 
 #include <atomic>
 #include <chrono>
@@ -14,42 +14,42 @@ namespace tessera::topology {
 
 class MpiSession;
 
-/// One rank of each node sends a datagram of 32 bytes to the first node every patience / 10 (3 s at
-/// most), and gets one back: a star, for 1,000 nodes about 300 small datagrams a second at its
-/// centre. Who has been heard and then stays silent for `patience` is lost; the first node tells
-/// the others which one. Datagrams carry a number that only this job knows. A node that cannot
-/// reach the first one by UDP is not watched. A pause of this process itself (suspended, in a
-/// debugger) counts for nobody.
+/// One rank per node sends a 32-byte UDP datagram to the first node every timeout / 10 (at most 3
+/// s) and gets one back: a star with about 300 datagrams per second at the first node for 1,000
+/// nodes. A node counts as lost after `timeout` without a heartbeat, once one was received; the
+/// first node sends its index to the others. Datagrams contain a random number that only this job
+/// knows. A node that cannot reach the first node by UDP is not monitored. A pause of this process
+/// (suspended, in a debugger) extends the timeout.
 class HeartbeatMonitor {
  public:
   struct Settings {
     int node = 0, nodes = 1;
     std::uint64_t job = 0;               ///< random, the same on all nodes
-    std::vector<std::string> addresses;  ///< of the first node, "family address" each
+    std::vector<std::string> addresses;  ///< of the first node, each "family address"
     int port = 0;                        ///< of the first node
-    std::chrono::milliseconds patience{30'000};
+    std::chrono::milliseconds timeout{30'000};
   };
-  /// The first node's socket, opened before the others can learn its port.
+  /// The socket of the first node, opened before its port is broadcast.
   struct Endpoint {
     int descriptor = -1;
     int port = 0;
   };
   static Endpoint open_endpoint();
-  /// This machine's addresses in the form of Settings; those of the machine itself (loopback) last.
+  /// Addresses of this machine in the form of Settings; loopback addresses last.
   static std::vector<std::string> own_addresses();
 
-  /// @param endpoint of open_endpoint() on the first node, else empty; owned from here on
+  /// @param endpoint  from open_endpoint() on the first node, otherwise empty; ownership is taken
   HeartbeatMonitor(Settings settings, Endpoint endpoint);
-  /// Says farewell, so that nobody takes the end for a loss.
+  /// Sends a shutdown datagram, so that the others do not count this node as lost.
   ~HeartbeatMonitor();
   HeartbeatMonitor(HeartbeatMonitor const&) = delete;
   HeartbeatMonitor& operator=(HeartbeatMonitor const&) = delete;
 
-  /// The node that is lost, -1: none.
+  /// Index of the lost node; -1: none.
   int lost_node() const { return lost_.load(); }
-  /// How many other nodes this one has heard.
+  /// Number of nodes from which a heartbeat was received.
   int heard() const { return heard_.load(); }
-  /// Ends the watch without a farewell, as the loss of this node does. For tests.
+  /// Stops without a shutdown datagram, as when this node is lost. For tests.
   void fall_silent();
 
  private:
@@ -61,9 +61,9 @@ class HeartbeatMonitor {
   std::thread thread_;
 };
 
-/// The watch of a job; nothing on ranks that do not lead their node, for one node, and when @p
-/// patience is 0. Collective.
+/// The heartbeat monitor of a job. Null for a job of one node, for @p timeout 0, and on ranks other
+/// than the first of their node. Collective.
 std::unique_ptr<HeartbeatMonitor> start_heartbeat_monitor(MpiSession const& session,
-                                                          std::chrono::milliseconds patience);
+                                                          std::chrono::milliseconds timeout);
 
 }  // namespace tessera::topology

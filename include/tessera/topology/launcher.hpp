@@ -1,7 +1,6 @@
 #pragma once
-/// What the program that started this process says about the job, read from environment variables.
-/// MPI is the truth about ranks; these facts only check it, and tell what MPI does not know: job,
-/// restarts, time limit.
+/// Facts about the job from the launcher's environment variables. MPI is authoritative for ranks;
+/// these facts check it, and add what MPI does not know: job id, restarts, time limit.
 
 #include <cstdint>
 #include <map>
@@ -18,37 +17,37 @@ Environment process_environment();
 
 enum class Launcher { none, mpirun, srun, hydra };
 
-/// Facts of one process. `size`, `rank` ... are of the innermost launcher: mpirun inside a Slurm
-/// job speaks for its ranks, while a program that a batch script starts directly has none, whatever
-/// the job's SLURM_NTASKS says.
+/// Facts of one process. `size`, `rank` and the like are those of the innermost launcher: of mpirun
+/// if it runs inside a Slurm job. A program that a batch script starts directly has none,
+/// independent of the job's SLURM_NTASKS.
 struct LauncherFacts {
   Launcher launcher = Launcher::none;
   std::optional<int> size, rank, local_rank, local_size;
   std::string pmi;     ///< srun's --mpi: "pmix", "pmi2", "none"; empty when unknown
-  std::string job_id;  ///< of Slurm or PBS; empty outside a job
+  std::string job_id;  ///< Slurm or PBS job id; empty outside a job
   std::string array_task;
-  int restart_count = 0;                 ///< how often Slurm has put the job back into the queue
+  int restart_count = 0;                 ///< how often Slurm has requeued the job
   std::optional<std::int64_t> end_time;  ///< SLURM_JOB_END_TIME, seconds since 1970
-  bool slurm = false;                    ///< the job is Slurm's
-  bool pmix = false;                     ///< the launcher offers PMIx
+  bool slurm = false;                    ///< inside a Slurm job
+  bool pmix = false;                     ///< the launcher provides PMIx
   bool unchecked = false;                ///< TESSERA_LAUNCHER_CHECK=0
 
   bool operator==(LauncherFacts const&) const = default;
 };
 LauncherFacts launcher_facts(Environment const& environment);
 
-/// Whether another process of the job is the one to speak, as far as the launcher's variables tell
-/// (before MPI has started).
+/// Whether another process of the job is rank 0 according to the launcher. For messages before
+/// MPI_Init.
 bool is_replica(LauncherFacts const& facts);
 
-/// Why launcher and MPI cannot both be right, with the remedy; empty when they agree or the
-/// launcher says nothing. The case that matters: N processes which MPI started as N worlds of one
-/// rank, each about to train alone in the same directory.
+/// An error when launcher and MPI contradict each other; empty when they agree or the launcher sets
+/// no variables. The important case: N processes, each an MPI world of one rank, would all train in
+/// the same directory.
 std::string disagreement(LauncherFacts const& facts, int mpi_size);
 
-/// Why MPI_Init would end the process without a word about srun, known beforehand; empty when
-/// nothing speaks against it. Open MPI finds its ranks through PMIx; one that was built for PMI-1
-/// or PMI-2 is let through by TESSERA_LAUNCHER_CHECK=0.
+/// An error when MPI_Init would fail under srun without naming the cause; otherwise empty. Open MPI
+/// finds its ranks through PMIx. TESSERA_LAUNCHER_CHECK=0 disables the check, for an Open MPI built
+/// for PMI-1 or PMI-2.
 std::string why_mpi_cannot_start(LauncherFacts const& facts, std::string const& mpi_library);
 
 }  // namespace tessera::topology

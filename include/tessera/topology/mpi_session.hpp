@@ -1,6 +1,5 @@
 #pragma once
-/// Starting and ending MPI, and what it says about where this rank runs. No MPI type appears in
-/// this header.
+/// MPI initialization and finalization, and where this rank runs. This header names no MPI type.
 
 #include <chrono>
 #include <memory>
@@ -9,7 +8,7 @@
 
 namespace tessera::topology {
 
-/// A communicator owned elsewhere, as an opaque handle (MPI_Comm stored by value).
+/// A non-owning communicator handle: an MPI_Comm stored by value.
 struct CommHandle {
   void* raw = nullptr;
 };
@@ -19,15 +18,14 @@ struct RankInfo {
   int world_size = 1;
   int local_rank = 0;  ///< among the ranks of this node, from MPI_Comm_split_type(SHARED)
   int local_size = 1;
-  int node = 0;  ///< index of the node, by lowest rank
+  int node = 0;  ///< index of the node, in the order of the nodes' lowest ranks
   int node_count = 1;
   std::string host;
 };
 
 class HeartbeatMonitor;
 
-/// MPI from first to last call of the process. Requests MPI_THREAD_SERIALIZED and checks that it
-/// was granted.
+/// Initializes MPI with MPI_THREAD_SERIALIZED and finalizes it.
 class MpiSession {
  public:
   MpiSession(int& argc, char**& argv);
@@ -38,28 +36,27 @@ class MpiSession {
   RankInfo const& info() const { return info_; }
   CommHandle world() const;
   CommHandle node() const;  ///< the ranks of this node
-  /// Host name of every rank, gathered once at start.
+  /// Host name of every rank.
   std::vector<std::string> const& hosts() const { return hosts_; }
-  /// From here on a node that stays silent for @p patience counts as lost (heartbeat_monitor.hpp);
-  /// 0: no such watch. Collective.
-  void start_heartbeat_monitor(std::chrono::milliseconds patience);
-  /// The first rank of a lost node, as far as this rank's node knows; -1: none, or this rank does
-  /// not lead its node.
+  /// Starts the heartbeat monitor: a node without a heartbeat for @p timeout counts as lost
+  /// (heartbeat_monitor.hpp). 0: no monitor. Collective.
+  void start_heartbeat_monitor(std::chrono::milliseconds timeout);
+  /// The lowest rank of a lost node, as known on this rank; -1: none, or this rank is not the first
+  /// of its node.
   int rank_of_lost_node() const;
-  std::chrono::milliseconds node_patience() const { return patience_; }
+  std::chrono::milliseconds node_timeout() const { return node_timeout_; }
   /// Rank 0's text on every rank.
   std::string broadcast(std::string text) const;
-  /// Whether every rank comes here within @p deadline: ranks that fail together can then end in
-  /// order, without abort().
+  /// Whether all ranks call this within @p deadline. Ranks that fail together can then exit without
+  /// abort().
   bool all_arrive(std::chrono::milliseconds deadline);
-  /// Ends all ranks with this exit code; does not return.
+  /// Ends all ranks with this exit code (MPI_Abort).
   [[noreturn]] static void abort(int exit_code);
-  /// After a peer was lost MPI_Finalize could wait for it for ever: the session then ends without
-  /// it.
+  /// Skips MPI_Finalize in the destructor: after the loss of a rank it could block forever.
   static void leave_without_finalize();
   /// "Open MPI 4.1.4", for --version and logs.
   static std::string library_version();
-  /// What MPI granted: "MPI_THREAD_SERIALIZED".
+  /// The granted thread level, such as "MPI_THREAD_SERIALIZED".
   static std::string thread_level();
 
  private:
@@ -67,12 +64,12 @@ class MpiSession {
   CommHandle node_;
   std::vector<std::string> hosts_;
   std::vector<int> leaders_;  ///< lowest rank of each node
-  std::unique_ptr<HeartbeatMonitor> watch_;
-  std::chrono::milliseconds patience_{0};
+  std::unique_ptr<HeartbeatMonitor> heartbeat_monitor_;
+  std::chrono::milliseconds node_timeout_{0};
 };
 
-/// Cores this rank may use for kernels: share_of_cores() (cores.hpp) of what the ranks of the node
-/// say. Collective over the node.
+/// Number of cores for this rank's kernels: share_of_cores() of cores.hpp. Collective over the
+/// node.
 int cores_of_rank(MpiSession const& session);
 
 }  // namespace tessera::topology

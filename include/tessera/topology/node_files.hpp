@@ -1,5 +1,5 @@
 #pragma once
-/// Files that one rank of a node opens for all of its ranks.
+/// Files that one rank per node opens for all ranks of the node.
 
 #include <filesystem>
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace tessera::topology {
 
-/// Descriptors of the same open files in every rank of a node; closed at the end unless released.
+/// Descriptors of the same open files on all ranks of a node; closed by the destructor unless
+/// released.
 class NodeFiles {
  public:
   NodeFiles() = default;
@@ -21,10 +22,10 @@ class NodeFiles {
         descriptors_(other.release()) {}
   NodeFiles& operator=(NodeFiles&&) = delete;
 
-  std::string
-      failure;  ///< why a file could not be opened, on every rank of the node; empty: all are open
+  std::string failure;  ///< why a file could not be opened, on all ranks of the node; empty: all
+                        ///< files are open
   std::vector<std::filesystem::path> const& names() const { return names_; }
-  /// In the order of names(); the caller closes them.
+  /// Descriptors in the order of names(); the caller closes them.
   std::vector<int> release() { return std::exchange(descriptors_, {}); }
 
  private:
@@ -34,10 +35,9 @@ class NodeFiles {
   std::vector<int> descriptors_;
 };
 
-/// Opens the files that the node's first rank names, for reading: one open a file and node,
-/// whatever the number of ranks. The descriptors reach the other ranks through a Unix socket
-/// (SCM_RIGHTS); a rank that the socket does not reach opens the files itself. Collective over the
-/// node.
+/// Opens for reading the files listed by the first rank of the node: one open per file and node,
+/// independent of the number of ranks. A Unix socket (SCM_RIGHTS) passes the descriptors to the
+/// other ranks; a rank that cannot use the socket opens the files itself. Collective over the node.
 NodeFiles open_on_node(MpiSession const& session, std::vector<std::filesystem::path> const& files);
 
 }  // namespace tessera::topology

@@ -1,5 +1,5 @@
 #pragma once
-/// The processors of this node, by hwloc.
+/// The processors of this node, from hwloc.
 
 #include <optional>
 
@@ -8,8 +8,8 @@ namespace tessera::topology {
 struct ProcessorCounts {
   int sockets = 0, numa_domains = 0, cores = 0, hardware_threads = 0;
 };
-/// All processors of the node, also those that this process may not use; nothing when hwloc cannot
-/// read the machine.
+/// Counts all processors of the node, including those that this process may not use. Nothing when
+/// hwloc fails.
 std::optional<ProcessorCounts> count_processors();
 
 }  // namespace tessera::topology

@@ -31,9 +31,9 @@ void consolidate(ConsolidateArguments& a) {
   auto const r = checkpoint::consolidate(a.options);
   progress.clear();
   for (auto const& name : r.leftovers)
-    fmt::print("removed {}, left unfinished by an earlier run\n", name);
+    fmt::print("removed {}, an unfinished file of an earlier run\n", name);
   if (a.debug)
-    fmt::print("read {}: {}, {} of elements\n", r.checkpoint.string(), r.format,
+    fmt::print("read {}: {}, {} of data\n", r.checkpoint.string(), r.format,
                human_bytes(r.bytes_read));
   fmt::print("{}: step {}, {} tensors, {} parameters, {} written in {:.2f} s\n",
              r.checkpoint.string(), r.step, r.tensors, r.parameters, human_bytes(r.bytes_written),
@@ -51,30 +51,30 @@ Dtype model_dtype(std::string const& name) {
                                      {"fp16", Dtype::fp16},
                                      {"float16", Dtype::fp16}})
     if (name == known) return dtype;
-  throw UsageError(concat("--dtype is '", name, "'; models are written in fp32, bf16 or fp16"));
+  throw UsageError(concat("--dtype is '", name, "'; give fp32, bf16 or fp16"));
 }
 
 void add_consolidate(CLI::App& app) {
   auto const a = std::make_shared<ConsolidateArguments>();
   app.add_option("checkpoint_dir", a->checkpoint,
-                 "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir "
-                 "or one of its tags")
+                 "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir or "
+                 "one of its tags")
       ->required();
   app.add_option("output", a->output,
                  "Output: FILE.safetensors, FILE.bin, FILE.h5, or a directory (Hugging Face shards "
                  "with index)")
       ->required();
   app.add_option("-t,--tag", a->tag,
-                 "Which checkpoint: step_00000100 or 100 (default: the latest)");
+                 "Checkpoint to use: step_00000100 or 100 (default: the latest)");
   app.add_option("--max_shard_size", a->max_shard_size,
-                 "Largest file in an output directory, e.g. 5GB, 500MB")
+                 "Maximum file size in an output directory, such as 5GB or 500MB")
       ->capture_default_str();
-  app.add_option("--dtype", a->dtype, "fp32, bf16 or fp16")->capture_default_str();
+  app.add_option("--dtype", a->dtype, "Data type: fp32, bf16 or fp16")->capture_default_str();
   app.add_flag("--safe_serialization", a->safe_serialization,
-               "Directories are always written as safetensors; accepted for DeepSpeed's script");
+               "No effect: directories are always written as safetensors");
   app.add_flag("--exclude_frozen_parameters", a->exclude_frozen_parameters,
-               "Leave out what a DeepSpeed run did not train");
-  app.add_flag("-d,--debug", a->debug, "Say what was read");
+               "Leave out parameters that the DeepSpeed run did not train");
+  app.add_flag("-d,--debug", a->debug, "Print what was read");
   app.callback([a] { consolidate(*a); });
 }
 

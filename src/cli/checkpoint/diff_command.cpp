@@ -70,7 +70,7 @@ void print_diff(checkpoint::CompareReport const& r) {
       fmt::print("tensor only in {}: {}\n", letter, printable(name));
   }
   for (auto const& s : r.other_shapes)
-    fmt::print("other shape: {} is {} in a, {} in b\n", printable(s.name), shape_text(s.a),
+    fmt::print("shapes differ: {} is {} in a, {} in b\n", printable(s.name), shape_text(s.a),
                shape_text(s.b));
   auto const name = column_width(r.tensors, 6, [](auto const&t) { return t.name; }),
              state = column_width(r.tensors, 5, [](auto const&t) { return t.state; });
@@ -94,9 +94,9 @@ void diff(DiffArguments const& a) {
   if (a.tolerance < 0) return;
   TESSERA_VALIDATE(r.same_tensors(), DataError, "tensors differ: ", r.a.only_tensors.size(),
                    " only in a, ", r.b.only_tensors.size(), " only in b, ", r.other_shapes.size(),
-                   " of other shapes");
+                   " with different shapes");
   TESSERA_VALIDATE(r.max() <= a.tolerance, DataError, "the largest deviation, ", r.max(),
-                   ", is more than the tolerance of ", a.tolerance);
+                   ", exceeds the tolerance of ", a.tolerance);
 }
 
 }  // namespace
@@ -104,21 +104,22 @@ void diff(DiffArguments const& a) {
 void add_diff(CLI::App& group) {
   auto const a = std::make_shared<DiffArguments>();
   auto* command = group.add_subcommand(
-      "diff", "Largest and mean deviation of every tensor and state between two checkpoints");
+      "diff",
+      "Print the largest and mean deviation of each tensor and state between two checkpoints");
   command
       ->add_option("a", a->path,
                    "Checkpoint or run directory, DeepSpeed's save_dir or tag, model directory or "
                    ".safetensors file")
       ->required();
-  command->add_option("b", a->other, "The other one; ranks, stage and layout may differ")
+  command->add_option("b", a->other, "The other checkpoint; ranks, stage and layout may differ")
       ->required();
-  command->add_option("--tag_a", a->tag, "Which checkpoint of a (default: the latest)");
-  command->add_option("--tag_b", a->other_tag, "Which checkpoint of b");
+  command->add_option("--tag_a", a->tag, "Checkpoint of a (default: the latest)");
+  command->add_option("--tag_b", a->other_tag, "Checkpoint of b (default: the latest)");
   command->add_option("--states", a->states,
-                      "fp32, exp_avg, exp_avg_sq (default: all that both have)");
+                      "Such as fp32, exp_avg, exp_avg_sq (default: all states in both)");
   command
       ->add_option("--tolerance", a->tolerance,
-                   "End with 65 when an element deviates more, or tensors or shapes differ")
+                   "Exit with 65 if an element deviates more, or if tensors or shapes differ")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { diff(*a); });

@@ -36,20 +36,20 @@ void run_export(ExportArguments& a) {
 
 void add_export(CLI::App& app) {
   auto const a = std::make_shared<ExportArguments>();
-  auto* command = app.add_subcommand(
-      "export",
-      "Checkpoint into a Hugging Face model directory: config.json, safetensors, tokenizer");
+  auto* command = app.add_subcommand("export",
+                                     "Convert a checkpoint to a Hugging Face model directory: "
+                                     "config.json, safetensors, tokenizer");
   command
-      ->add_option(
-          "checkpoint_dir", a->checkpoint,
-          "Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir")
+      ->add_option("checkpoint_dir", a->checkpoint,
+                   "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir")
       ->required();
-  command->add_option("output_dir", a->output, "Gets the model")->required();
-  command->add_option("-t,--tag", a->options.tag, "Which checkpoint (default: the latest)");
-  command->add_option("--dtype", a->options.dtype, "fp32, bf16 or fp16")->capture_default_str();
+  command->add_option("output_dir", a->output, "Directory for the model")->required();
+  command->add_option("-t,--tag", a->options.tag, "Checkpoint to use (default: the latest)");
+  command->add_option("--dtype", a->options.dtype, "Data type: fp32, bf16 or fp16")
+      ->capture_default_str();
   command
       ->add_option("--max_shard_size", a->max_shard_size,
-                   "Largest safetensors file, e.g. 5GB, 500MB")
+                   "Maximum size of a safetensors file, such as 5GB or 500MB")
       ->capture_default_str();
   command->callback([a] { run_export(*a); });
 }

@@ -28,8 +28,8 @@ ConfigTree read_config(ImportArguments const& a) {
     return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json"
                                                        : fs::path(a.config));
   auto const found = checkpoint::find_model_config(a.source);
-  TESSERA_VALIDATE(found, IoError, "there is no config.json in or beside ", a.source,
-                   "; name the Hugging Face model directory with --config DIR");
+  TESSERA_VALIDATE(found, IoError, "no config.json in or next to ", a.source,
+                   "; give the Hugging Face model directory with --config DIR");
   return ConfigTree::read(*found);
 }
 
@@ -59,25 +59,25 @@ void run_import(ImportArguments const& a) {
 
 void add_import(CLI::App& app) {
   auto const a = std::make_shared<ImportArguments>();
-  auto* command = app.add_subcommand("import",
-                                     "DeepSpeed checkpoint or Hugging Face model into a checkpoint "
-                                     "that tessera-train goes on from");
+  auto* command = app.add_subcommand(
+      "import",
+      "Convert a DeepSpeed checkpoint or a Hugging Face model to a checkpoint for tessera-train");
   command
       ->add_option("source", a->source,
-                   "DeepSpeed's save_dir or one tag of it (any ZeRO stage, universal), or a "
+                   "DeepSpeed's save_dir or one of its tags (any ZeRO stage, or universal), or a "
                    "Hugging Face model directory")
       ->required();
   command
-      ->add_option(
-          "checkpoint_dir", a->checkpoints,
-          "Gets step_<N> and latest; for --resume_from_checkpoint, or OUTPUT_DIR/checkpoints")
+      ->add_option("checkpoint_dir", a->checkpoints,
+                   "Directory for step_<N> and latest: OUTPUT_DIR/checkpoints, or the value of "
+                   "--resume_from_checkpoint")
       ->required();
   command->add_option("--config", a->config,
-                      "config.json or its directory (default: in the source or beside it)");
-  command->add_option("-t,--tag", a->tag, "Which DeepSpeed checkpoint (default: the latest)");
-  command->add_option("--max_shard_size", a->max_shard_size, "About the size of one shard file")
+                      "config.json or its directory (default: in or next to the source)");
+  command->add_option("-t,--tag", a->tag, "Tag of the DeepSpeed checkpoint (default: the latest)");
+  command->add_option("--max_shard_size", a->max_shard_size, "Approximate size of a shard file")
       ->capture_default_str();
-  command->add_flag("--no_crc", a->no_crc, "Compare the CRC-32 of pickles only, not of all data");
+  command->add_flag("--no_crc", a->no_crc, "Check the CRC-32 of pickles only, not of all data");
   command->callback([a] { run_import(*a); });
 }
 

@@ -46,15 +46,15 @@ void list(InspectArguments const& a) {
                         .set("whole", c.is_complete)
                         .set("problem", c.problem));
     for (auto const& u : unfinished)
-      out.push_back(
-          ConfigTree()
-              .set("name", u.name)
-              .set("path", u.path.string())
-              .set("bytes", u.bytes)
-              .set("age_seconds", u.idle_seconds)
-              .set("latest", false)
-              .set("whole", false)
-              .set("problem", u.is_complete ? "complete, not yet renamed" : "unfinished save"));
+      out.push_back(ConfigTree()
+                        .set("name", u.name)
+                        .set("path", u.path.string())
+                        .set("bytes", u.bytes)
+                        .set("age_seconds", u.idle_seconds)
+                        .set("latest", false)
+                        .set("whole", false)
+                        .set("problem",
+                             u.is_complete ? "finished save, not yet renamed" : "unfinished save"));
     print_json(out);
     return;
   }
@@ -63,12 +63,12 @@ void list(InspectArguments const& a) {
   fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", "name", width, "step", "size", "age", "state");
   for (auto const& c : listed)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}{}\n", c.name, width, c.step, human_bytes(c.bytes),
-               human_duration(c.age_seconds), c.is_complete ? "whole" : "damaged",
+               human_duration(c.age_seconds), c.is_complete ? "complete" : "damaged",
                (c.is_latest ? ", latest" : "") + (c.is_complete ? "" : ": " + c.problem));
   for (auto const& u : unfinished)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", u.name, width, "", human_bytes(u.bytes),
                human_duration(u.idle_seconds),
-               u.is_complete ? "complete save, not yet renamed" : "unfinished save");
+               u.is_complete ? "finished save, not yet renamed" : "unfinished save");
 }
 
 // ---- info
@@ -106,14 +106,14 @@ void show_tensors(Manifest const& m) {
   auto const name = column_width(m.tensors, 4, [](auto const& t) { return t.name; });
   auto const shape = column_width(m.tensors, 5, [](auto const& t) { return shape_text(t.shape); });
   fmt::print("\n{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", "name", name, "shape", shape, "elements",
-             "pieces", "tied to");
+             "extents", "tied to");
   for (auto const& t : m.tensors)
     fmt::print("{:<{}}  {:<{}}  {:>14}  {:>6}  {}\n", printable(t.name), name, shape_text(t.shape),
                shape, with_commas(t.numel()), t.extents.size(),
                printable(fmt::format("{}", fmt::join(t.aliases, ", "))));
 }
 
-/// ", up to 4 ranks a file, compressed"
+/// ", up to 4 ranks per file, compressed"
 std::string files_text(Manifest const& m) {
   int ranks = 1;
   bool compressed = false;
@@ -121,7 +121,7 @@ std::string files_text(Manifest const& m) {
     ranks = std::max(ranks, shard.ranks);
     compressed = compressed || shard.compression != checkpoint::Compression::none;
   }
-  return (ranks > 1 ? fmt::format(", up to {} ranks a file", ranks) : "") +
+  return (ranks > 1 ? fmt::format(", up to {} ranks per file", ranks) : "") +
          (compressed ? ", compressed" : "");
 }
 
@@ -137,13 +137,13 @@ void show(InspectArguments const& a) {
   row("step", with_commas(m.step));
   row("tokens", with_commas(m.tokens));
   row("samples", with_commas(m.samples));
-  row("model", m.model_config.get_string("model_type", "not said"));
+  row("model", m.model_config.get_string("model_type", "unknown"));
   row("parameters",
       fmt::format("{} in {} tensors", with_commas(m.parameter_count()), m.tensors.size()));
   row("states", fmt::format("{}", fmt::join(m.states, ", ")));
   row("written by",
       fmt::format("{} {}, ZeRO stage {}, Tessera {}", m.world_size, plural(m.world_size, "rank"),
-                  m.zero_stage, m.versions.get_string("tessera", "of unknown version")));
+                  m.zero_stage, m.versions.get_string("tessera", "(unknown version)")));
   row("shards",
       fmt::format("{} ({}{})", m.shards.size(), human_bytes(m.shard_bytes()), files_text(m)));
   if (a.tensors) show_tensors(m);
@@ -182,35 +182,34 @@ void verify(InspectArguments const& a) {
   }
   TESSERA_VALIDATE(report.ok(), DataError, directory.string(), ": ", report.damages,
                    plural(report.damages, " problem"), " in ", report.files,
-                   " files; resume from another checkpoint (tessera checkpoint ls)");
+                   " files; resume from another checkpoint, see `tessera checkpoint ls`");
   if (!a.json)
-    fmt::print(
-        "{}: whole ({} files, {} tensors, {})\n", directory.string(), report.files, report.tensors,
-        a.quick ? "structure only, no element read" : human_bytes(report.bytes) + " checked");
+    fmt::print("{}: complete ({} files, {} tensors, {})\n", directory.string(), report.files,
+               report.tensors,
+               a.quick ? "structure only, no data read" : human_bytes(report.bytes) + " checked");
 }
 
 }  // namespace
 
 void add_inspect_commands(CLI::App& group) {
   auto const a = std::make_shared<InspectArguments>();
-  auto* ls =
-      group.add_subcommand("ls", "Steps, sizes, ages; whole or damaged; which one is the latest");
+  auto* ls = group.add_subcommand(
+      "ls", "List checkpoints: step, size, age, complete or damaged, and the latest");
   ls->add_option("directory", a->path, "Run directory or its checkpoints directory")->required();
   ls->callback([a] { list(*a); });
-  auto* info = group.add_subcommand("info", "What one checkpoint holds");
+  auto* info = group.add_subcommand("info", "Describe one checkpoint");
   auto* check = group.add_subcommand(
-      "verify", "Read every byte and compare every checksum; 65 when something is damaged");
+      "verify",
+      "Read all data and compare all checksums; exits with 65 if the checkpoint is damaged");
   for (auto* command : {info, check}) {
-    command
-        ->add_option("checkpoint", a->path,
-                     "Run directory, checkpoints directory or one checkpoint")
+    command->add_option("checkpoint", a->path, "Run directory, checkpoints directory or checkpoint")
         ->required();
-    command->add_option("-t,--tag", a->tag, "Which checkpoint (default: the latest)");
+    command->add_option("-t,--tag", a->tag, "Checkpoint to use (default: the latest)");
   }
-  info->add_flag("--tensors", a->tensors, "One line a tensor");
+  info->add_flag("--tensors", a->tensors, "Print one line per tensor");
   info->callback([a] { show(*a); });
   check->add_flag("--quick", a->quick,
-                  "Manifest, file sizes and HDF5 structure only; no element is read");
+                  "Check only the manifest, file sizes and HDF5 structure; read no data");
   check->callback([a] { verify(*a); });
   for (auto* command : {ls, info, check}) command->add_flag("--json", a->json, "Print JSON");
 }

@@ -41,7 +41,7 @@ void write_view(Arguments const& a) {
              seconds_since(start));
 }
 
-/// A whole number that is all of the text.
+/// Parses the complete text as an integer.
 bool read_number(std::string_view text, int& number) {
   auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc{} && end == text.data() + text.size();
@@ -54,7 +54,7 @@ void read_compression(std::string const& text, checkpoint::ConvertOptions& optio
       text == "gzip" ||
       (text.starts_with("gzip:") && read_number(std::string_view(text).substr(5), options.level));
   TESSERA_VALIDATE(known, UsageError, "--compress is '", text,
-                   "'; give none, gzip or gzip:LEVEL with a level from 1 (quick) to 9 (small)");
+                   "'; give none, gzip or gzip:LEVEL with a level from 1 (fast) to 9 (small)");
   options.compression = checkpoint::Compression::shuffle_gzip;
 }
 
@@ -70,12 +70,12 @@ void convert(Arguments const& a) {
       a.ranks_per_file.empty() || a.ranks_per_file == "all" ||
       (read_number(a.ranks_per_file, options.ranks_per_file) && options.ranks_per_file > 0);
   TESSERA_VALIDATE(number, UsageError, "--ranks-per-file is '", a.ranks_per_file,
-                   "'; give a number from 1, or all");
+                   "'; give a number of at least 1, or all");
   if (a.ranks_per_file == "all") options.ranks_per_file = INT32_MAX;
   read_compression(a.compress, options);
   auto const r = checkpoint::convert(options);
   progress.clear();
-  fmt::print("{}: step {}, {} in {} of {} became {} in {} of {}, in {:.2f} s\n",
+  fmt::print("{}: step {}, {} in {} of {} converted to {} in {} of {}, in {:.2f} s\n",
              r.destination.string(), r.step, human_bytes(r.source_bytes),
              counted(r.source_files, "file"), r.source.string(), human_bytes(r.bytes),
              counted(r.files, "file"), r.destination.string(), r.seconds);
@@ -86,29 +86,29 @@ void convert(Arguments const& a) {
 void add_layout_commands(CLI::App& group) {
   auto const a = std::make_shared<Arguments>();
   auto* view = group.add_subcommand(
-      "view", "Write view.h5 anew: every tensor in its true shape over all shards, no byte copied");
+      "view",
+      "Write view.h5 again: each tensor in its true shape over all shards, without copying data");
   auto* to = group.add_subcommand(
       "convert",
-      "The same checkpoint in other shard files: fewer or more of them, compressed or not");
+      "Write the same checkpoint with other shard files: fewer or more, compressed or not");
   for (auto* command : {view, to})
     command
         ->add_option("checkpoint", a->checkpoint,
-                     "Run directory, checkpoints directory or one checkpoint")
+                     "Run directory, checkpoints directory or checkpoint")
         ->required();
   to->add_option("destination", a->destination,
                  "Directory of the new checkpoint; it must not exist")
       ->required();
   for (auto* command : {view, to})
-    command->add_option("-t,--tag", a->tag, "Which checkpoint (default: the latest)");
+    command->add_option("-t,--tag", a->tag, "Checkpoint to use (default: the latest)");
   to->add_option("--ranks", a->ranks,
-                 "Cut the tensors into parts for so many ranks (default: the parts as they are)")
+                 "Divide the tensors among this number of ranks (default: unchanged)")
       ->check(CLI::Range(1, 1'000'000));
   to->add_option("--ranks-per-file", a->ranks_per_file,
-                 "Ranks whose parts share a file: a number, or all (default: the files as they "
-                 "are; with --ranks: 1)");
+                 "Number of ranks per file, or all (default: unchanged; with --ranks: 1)");
   to->add_option(
         "--compress", a->compress,
-        "none, gzip or gzip:LEVEL (1 quick to 9 small; gzip alone: 4), with HDF5's shuffle filter")
+        "none, gzip or gzip:LEVEL (1 fast to 9 small; gzip: 4), with HDF5's shuffle filter")
       ->capture_default_str();
   view->callback([a] { write_view(*a); });
   to->callback([a] { convert(*a); });

@@ -27,10 +27,10 @@ struct PruneArguments {
 void prune(PruneArguments const& a) {
   using Options = checkpoint::PruneOptions;
   TESSERA_VALIDATE(a.keep != 0 || !a.older_than.empty() || a.damaged, UsageError,
-                   "say what goes: --keep N, --older-than AGE or --damaged");
+                   "nothing selected; give --keep N, --older-than AGE or --damaged");
   Options options{
       .checkpoints = a.path, .keep = a.keep, .older_than_seconds = age_seconds(a.older_than)};
-  // --damaged alone touches no whole checkpoint
+  // --damaged without the others removes no complete checkpoint
   if (a.keep == 0) options.keep = a.older_than.empty() ? INT64_MAX : 1;
   options.damaged = a.damaged ? Options::Damaged::remove : Options::Damaged::list;
   options.check = a.verify ? Options::Check::checksums : Options::Check::sizes;
@@ -53,11 +53,11 @@ void prune(PruneArguments const& a) {
                         .set("why", v.why));
     return print_json(out);
   }
-  char const* verb = a.dry_run ? "would go" : "removed";
+  std::string const verb = a.dry_run ? "would be removed" : "removed";
   auto const width = column_width(verdicts, 4, [](auto const& v) { return v.name; });
   for (auto const& v : verdicts)
-    fmt::print("{:<8}  {:<{}}  {:>10}  {}\n", v.removed ? verb : "kept", v.name, width,
-               human_bytes(v.bytes), v.why);
+    fmt::print("{:<{}}  {:<{}}  {:>10}  {}\n", v.removed ? verb : "kept", verb.size(), v.name,
+               width, human_bytes(v.bytes), v.why);
   fmt::print("{} {} {}, {}\n", removed, plural(removed, "checkpoint"), verb, human_bytes(bytes));
 }
 
@@ -80,26 +80,26 @@ double age_seconds(std::string const& text) {
                         : unit == "w"               ? 7 * 86400
                                                     : -1;
   TESSERA_VALIDATE(end > 0 && value >= 0 && std::isfinite(value) && factor > 0, UsageError, "'",
-                   text, "' is no age; write 30m, 12h, 7d, 2w or a number of seconds");
+                   text, "' is not an age; write 30m, 12h, 7d, 2w or a number of seconds");
   return value * factor;
 }
 
 void add_prune(CLI::App& group) {
   auto const a = std::make_shared<PruneArguments>();
   auto* command = group.add_subcommand(
-      "prune", "Remove old checkpoints; never the newest whole one nor the one `latest` names");
+      "prune", "Remove old checkpoints, but never the newest complete one or the one in `latest`");
   command->add_option("directory", a->path, "Run directory or its checkpoints directory")
       ->required();
-  command->add_option("--keep", a->keep, "Whole checkpoints that stay, the newest")
+  command->add_option("--keep", a->keep, "Number of complete checkpoints to keep, the newest")
       ->check(CLI::PositiveNumber);
   command->add_option("--older-than", a->older_than,
-                      "Remove only those older than this: 30m, 12h, 7d, 2w");
+                      "Remove only checkpoints older than this: 30m, 12h, 7d, 2w");
   command->add_flag("--damaged", a->damaged,
-                    "Remove damaged ones and what interrupted saves left too");
+                    "Also remove damaged checkpoints and the files of interrupted saves");
   command->add_flag(
       "--verify", a->verify,
-      "Compare every checksum of those that stay first; a damaged one does not count");
-  command->add_flag("--dry-run", a->dry_run, "Only say what would go");
+      "First compare all checksums of the checkpoints to keep; damaged ones do not count");
+  command->add_flag("--dry-run", a->dry_run, "Print what would be removed, and remove nothing");
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { prune(*a); });
 }

@@ -1,6 +1,6 @@
 #pragma once
-/// What happened to a run, and what to change: from its status.json and from what the batch system
-/// remembers of the job.
+/// Why a run ended, and what to change: from its status.json and the batch system's record of the
+/// job.
 
 #include <string>
 #include <vector>
@@ -19,7 +19,7 @@ struct Diagnosis {
 /// @param status  the run's status.json
 Diagnosis diagnose(ConfigTree const& status, JobRecord const& record);
 
-/// Whether the run has said how it ended.
+/// Whether the status records the end of the run.
 bool has_ended(ConfigTree const& status);
 
 }  // namespace tessera::cli

@@ -29,12 +29,13 @@ struct DoctorArguments {
 void explain(DoctorArguments const& a) {
   auto const status = ConfigTree::read(fs::path(a.why) / "status.json");
   std::string const job = status.get_string("SLURM_JOB_ID", "");
-  TESSERA_VALIDATE(a.log.empty() || fs::exists(a.log), IoError, "there is no log ", a.log);
+  TESSERA_VALIDATE(a.log.empty() || fs::exists(a.log), IoError, "no log file ", a.log,
+                   "; give the job's log with --log");
   auto const record = read_job_record(job, a.log);
   auto const diagnosis = diagnose(status, record);
   fmt::print("{}\n", diagnosis.what);
-  if (!record.state.empty()) fmt::print("Slurm's word on job {}: {}\n", job, record.state);
-  if (!record.evidence.empty()) fmt::print("{} says: {}\n", record.log, record.evidence);
+  if (!record.state.empty()) fmt::print("Slurm state of job {}: {}\n", job, record.state);
+  if (!record.evidence.empty()) fmt::print("{}: {}\n", record.log, record.evidence);
   if (!diagnosis.advice.empty()) fmt::print("What to do:\n");
   for (auto const& advice : diagnosis.advice) fmt::print("  - {}\n", advice);
 }
@@ -48,7 +49,7 @@ NodeSection memory_section() {
   return section;
 }
 
-/// MPI is started in a process of its own: on a login node it may hang or end its process.
+/// Starts MPI in a child process: on a login node MPI may hang or end its process.
 NodeSection library_section() {
   NodeSection section{"libraries", {}, {}};
   auto const versions = train::versions_tree();
@@ -61,9 +62,9 @@ NodeSection library_section() {
     section.add("MPI starts", text.substr(text.rfind('\n') + 1));
   else
     section.problems.push_back(concat(
-        "MPI does not start here (",
-        probe.code < 0 ? std::string("no end within 30 s") : concat("exit code ", probe.code),
-        "); on a login node that may be intended. It said: ", text.substr(0, 600)));
+        "MPI does not start on this node (",
+        probe.code < 0 ? std::string("no exit within 30 s") : concat("exit code ", probe.code),
+        "); a login node may forbid it. Output: ", text.substr(0, 600)));
   if (char const* locking = std::getenv("HDF5_USE_FILE_LOCKING"))
     section.add("HDF5_USE_FILE_LOCKING", locking);
   return section;
@@ -95,12 +96,13 @@ void examine(DoctorArguments const& a) {
   problems += print(slurm_section(environment, output_of({"srun", "--mpi=list"}, 10s),
                                   topology::MpiSession::library_version()));
   problems += print(gpu_section());
-  fmt::print("{}\n", problems == 0 ? std::string("nothing here stands in a run's way")
-                                   : fmt::format("{} {} above, marked with !", problems,
-                                                 plural(problems, "remark")));
+  fmt::print("{}\n", problems == 0 ? std::string("no problems found")
+                                   : fmt::format("{} {}, marked with ! above", problems,
+                                                 plural(problems, "problem")));
   std::cout.flush();
   TESSERA_VALIDATE(problems == 0 || !a.strict, ConfigError, problems, " ",
-                   plural(problems, "remark"), " on this node (--strict)");
+                   plural(problems, "problem"),
+                   " on this node (--strict); see the lines marked with !");
 }
 
 }  // namespace
@@ -109,17 +111,18 @@ void add_doctor(CLI::App& app) {
   auto const a = std::make_shared<DoctorArguments>();
   auto* doctor = app.add_subcommand(
       "doctor",
-      "What this node offers a run and what stands in its way; with --why, what happened to a run");
+      "Check this node for problems that affect runs; with --why, explain why a run ended");
   doctor->add_option("--why", a->why,
-                     "Output directory of a run that ended: what happened and what to change");
+                     "Output directory of a run that ended: print why, and what to change");
   doctor->add_option("--log", a->log,
-                     "With --why: the job's log file (default: the one Slurm remembers)");
-  doctor->add_option("--dir", a->directory, "Where runs would write: its file system is looked at")
+                     "With --why: the job's log file (default: the path that Slurm reports)");
+  doctor
+      ->add_option("--dir", a->directory, "Output directory of runs, whose file system is checked")
       ->capture_default_str();
   doctor->add_flag("--gpus", a->gpus,
-                   "GPUs of this node, how they reach each other and the network, versions, "
-                   "settings of NCCL that cost speed");
-  doctor->add_flag("--strict", a->strict, "End with 78 when there is a remark");
+                   "Print the GPUs of this node, their links to each other and to the network, "
+                   "versions, and NCCL settings that cost speed");
+  doctor->add_flag("--strict", a->strict, "Exit with 78 if a problem is found");
   doctor->add_flag("--probe-mpi", a->probe_mpi)->group("");
   doctor->callback([a] {
     if (a->probe_mpi)

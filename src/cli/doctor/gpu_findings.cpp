@@ -15,23 +15,24 @@ using topology::Environment, topology::Gpu, topology::GpuInventory, topology::Gp
 std::string cuda_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
 
 struct Switch {
-  char const *name, *value, *cost;  ///< value null: any
+  char const *name, *value, *cost;  ///< null value: any
 };
 constexpr Switch costly[] = {
     {"NCCL_IB_DISABLE", "1",
      "InfiniBand and RoCE are off: traffic between nodes goes through TCP sockets, many times "
      "slower"},
     {"NCCL_P2P_DISABLE", "1",
-     "GPUs of a node do not talk directly (NVLink, PCIe): all traffic goes through host memory"},
+     "direct GPU-to-GPU transfers (NVLink, PCIe) are off: all traffic goes through host memory"},
     {"NCCL_SHM_DISABLE", "1",
-     "shared memory is off: GPUs of a node without peer access talk through the network"},
+     "shared memory is off: GPUs of a node without peer access communicate through the network"},
     {"NCCL_NVLS_ENABLE", "0", "NVLink SHARP is off: reductions in the switch are not used"},
     {"NCCL_LAUNCH_ORDER_IMPLICIT", "0",
-     "one communicator for everything: gradients' reductions and weights' all-gathers do not "
+     "all collectives share one communicator: gradient reductions and weight all-gathers do not "
      "overlap"},
-    {"NCCL_LOCAL_REGISTER", "0", "buffers are not registered: NCCL copies through its own"},
+    {"NCCL_LOCAL_REGISTER", "0", "buffers are not registered: NCCL copies through its own buffers"},
     {"NCCL_CUMEM_ENABLE", "0",
-     "memory of ncclMemAlloc is ordinary: buffers are not registered, NCCL copies through its own"},
+     "ncclMemAlloc returns ordinary memory: buffers are not registered, and NCCL copies through "
+     "its own buffers"},
     {"NCCL_NET_GDR_LEVEL", "LOC",
      "GPUDirect RDMA is off: traffic between nodes goes through host memory"},
     {"NCCL_NET_GDR_LEVEL", "0",
@@ -54,8 +55,8 @@ struct Xid {
 };
 constexpr Xid xids[] = {
     {13, "graphics engine exception",
-     "mostly a program's own error: compute-sanitizer finds the kernel"},
-    {31, "memory page fault", "mostly a program's own error: compute-sanitizer finds the kernel"},
+     "usually a bug in the program: compute-sanitizer finds the kernel"},
+    {31, "memory page fault", "usually a bug in the program: compute-sanitizer finds the kernel"},
     {43, "a program's channel was stopped", "a consequence of that program's error"},
     {45, "a program's channels were removed",
      "a consequence of an earlier error or of a program's end"},
@@ -77,12 +78,12 @@ constexpr Xid xids[] = {
 std::vector<std::string> gpu_findings(GpuInventory const& inventory, GpuSoftware const& software) {
   std::vector<std::string> out;
   if (!inventory.refusal.empty()) return {inventory.refusal};
-  if (inventory.gpus.empty()) out.push_back("the driver sees no GPU");
+  if (inventory.gpus.empty()) out.push_back("the driver reports no GPU");
   if (software.runtime > 0 && inventory.cuda > 0 && inventory.cuda / 1000 < software.runtime / 1000)
     out.push_back(concat("the driver ", inventory.driver, " is for CUDA ",
                          cuda_text(inventory.cuda), ", older than this build's CUDA ",
                          cuda_text(software.runtime),
-                         ": runs compute on the host; use a newer driver, or build with CUDA ",
+                         ": runs compute on the CPU; use a newer driver, or build with CUDA ",
                          inventory.cuda / 1000));
   for (std::size_t i = 0; i < inventory.gpus.size(); ++i) {
     Gpu const& gpu = inventory.gpus[i];
@@ -95,18 +96,19 @@ std::vector<std::string> gpu_findings(GpuInventory const& inventory, GpuSoftware
           concat("GPU ", i, " (", gpu.bus, "): memory row remapping failed; leave the node out"));
     else if (gpu.remap_pending)
       out.push_back(concat("GPU ", i, " (", gpu.bus,
-                           "): memory rows wait to be remapped; the GPU needs a reset"));
+                           "): memory row remapping is pending; the GPU needs a reset"));
     if (gpu.mig)
       out.push_back(concat("GPU ", i,
-                           " is cut into MIG instances: a process sees one, and NCCL does not "
-                           "connect instances of one GPU"));
+                           " is divided into MIG instances: a process sees one of them, and NCCL "
+                           "does not connect instances of one GPU"));
   }
   for (std::size_t a = 0; a < inventory.paths.size(); ++a)
     for (std::size_t b = a + 1; b < inventory.paths[a].size(); ++b)
       if (inventory.gpus[a].nvlinks > 0 && inventory.gpus[b].nvlinks > 0 &&
           inventory.paths[a][b] != GpuPath::nvlink)
-        out.push_back(concat("GPUs ", a, " and ", b, " have NVLinks and no NVLink path: ",
-                             name_of(inventory.paths[a][b]), "; is the fabric manager running?"));
+        out.push_back(concat("GPUs ", a, " and ", b,
+                             " have NVLinks but no NVLink path: ", name_of(inventory.paths[a][b]),
+                             "; check that the fabric manager is running"));
   return out;
 }
 

@@ -10,21 +10,21 @@
 
 namespace tessera::cli {
 
-/// Versions of what is installed beside the driver; empty: not there.
+/// Versions of the software next to the driver; empty or 0: not installed.
 struct GpuSoftware {
-  int runtime = 0;   ///< CUDA runtime of this build, 13000; 0: built without
+  int runtime = 0;   ///< CUDA runtime of this build, 13000; 0: a build without CUDA
   std::string nccl;  ///< "2.28.9"
 };
-/// What is wrong or costs speed, one line each: no driver, driver older than the runtime, ECC and
-/// row remapping, MIG, no NVLink.
+/// Errors and settings that cost speed: no driver, a driver older than the runtime, ECC errors, row
+/// remapping, MIG, NVLinks without a path.
 std::vector<std::string> gpu_findings(topology::GpuInventory const& inventory,
                                       GpuSoftware const& software);
 
-/// NCCL's variables that are set; those that switch something off or belong to debugging say what
-/// that costs. "NCCL" user guide, "Environment Variables".
+/// The NCCL variables that are set, with the cost of those that disable a feature or are for
+/// debugging. "NCCL User Guide", "Environment Variables".
 std::vector<std::string> nccl_findings(topology::Environment const& environment);
 
-/// Xid errors in the kernel's log: "GPU 0000:17:00: Xid 79, the GPU has fallen off the bus".
+/// Xid errors in the kernel log: "GPU 0000:17:00: Xid 79, the GPU has fallen off the bus".
 /// "NVIDIA GPU Debug Guidelines", "XID Errors".
 std::vector<std::string> xid_findings(std::string const& kernel_log);
 

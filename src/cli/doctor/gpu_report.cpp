@@ -40,7 +40,7 @@ void print_devices(topology::GpuInventory const& inventory) {
   }
 }
 
-/// One row a GPU, one column a GPU or network device.
+/// One row per GPU, one column per GPU and network device.
 void print_paths(topology::GpuInventory const& inventory,
                  std::vector<topology::NetworkDevice> const& networks) {
   if (inventory.gpus.empty()) return;
@@ -60,7 +60,7 @@ void print_paths(topology::GpuInventory const& inventory,
       "within a NUMA node or socket; SYS: between sockets\n");
 }
 
-/// Version of the NCCL that the loader finds; empty: none.
+/// Version of the NCCL library that the loader finds; empty: none.
 std::string installed_nccl() {
   SharedLibrary const library({"libnccl.so.2"});
   int (*version)(int*) = nullptr;
@@ -80,10 +80,10 @@ void print_gpus() {
   using namespace std::chrono_literals;
   auto const inventory = topology::read_gpu_inventory();
   GpuSoftware const software{memory::cuda_runtime_version(), installed_nccl()};
-  fmt::print("driver {}, for CUDA {}; this build's CUDA {}; NCCL {}\n",
+  fmt::print("driver {} (CUDA {}); this build: CUDA {}; NCCL {}\n",
              inventory.driver.empty() ? "none" : inventory.driver, cuda_text(inventory.cuda),
              software.runtime > 0 ? cuda_text(software.runtime) : "none",
-             software.nccl.empty() ? "not found by the loader" : software.nccl);
+             software.nccl.empty() ? "not found" : software.nccl);
   print_devices(inventory);
   print_paths(inventory, topology::read_network_devices(inventory.gpus));
   auto findings = gpu_findings(inventory, software);
@@ -92,14 +92,14 @@ void print_gpus() {
     findings.push_back(finding);
   for (auto const& finding : xid_findings(output_of({"dmesg"}, 5s))) findings.push_back(finding);
   print_lines("Findings", findings);
-  print_lines("Settings of NCCL", nccl_findings(environment));
+  print_lines("NCCL settings", nccl_findings(environment));
 }
 
 NodeSection gpu_section() {
   NodeSection section{"GPU", {}, {}};
   auto const versions = train::versions_tree();
   section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string()
-                                                      : "without CUDA: trains on the host");
+                                                      : "without CUDA: trains on the CPU");
   int nodes = 0;
   while (std::filesystem::exists("/dev/nvidia" + std::to_string(nodes))) ++nodes;
   section.add("devices of this node", std::to_string(nodes));
@@ -107,12 +107,12 @@ NodeSection gpu_section() {
     section.add("CUDA_VISIBLE_DEVICES", visible);
   if (nodes > 0 && !memory::built_with_cuda())
     section.problems.push_back(
-        "this node has NVIDIA devices and this build cannot use them; build with "
-        "-DTESSERA_ENABLE_CUDA=ON, or load the module of such a build");
+        "this node has NVIDIA devices but this build has no CUDA; build with "
+        "-DTESSERA_ENABLE_CUDA=ON, or load the module of a CUDA build");
   if (!memory::built_with_cuda()) return section;
   auto const found = memory::find_devices();
   section.add("usable", std::to_string(found.count));
-  if (found.count == 0) section.problems.push_back("no GPU can be used: " + found.reason);
+  if (found.count == 0) section.problems.push_back("no usable GPU: " + found.reason);
   return section;
 }
 

@@ -6,8 +6,7 @@
 
 namespace tessera::cli {
 
-/// The GPUs that this build can use on this node, and problems with them. Starts no long
-/// computation.
+/// The GPUs that this build can use on this node, and problems with them.
 NodeSection gpu_section();
 
 /// Prints the report of `tessera doctor --gpus`: devices, paths between them, and findings.

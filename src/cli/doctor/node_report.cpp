@@ -29,7 +29,7 @@ std::string processor_model() {
   return "unknown";
 }
 
-/// "0-3,8" of ascending numbers.
+/// "0-3,8" for ascending numbers.
 std::string ranges(std::vector<int> const& numbers) {
   std::string out;
   for (std::size_t i = 0; i < numbers.size();) {
@@ -55,7 +55,7 @@ std::string value_of(Environment const& environment, char const* name) {
   return found == environment.end() ? "" : found->second;
 }
 
-/// "4(x2)" or "8": the first number; 0: none.
+/// The first number of "4(x2)" or "8"; 0: none.
 int number_of(Environment const& environment, char const* name) {
   return std::atoi(value_of(environment, name).c_str());
 }
@@ -65,17 +65,17 @@ void check_job(Environment const& e, NodeSection& section) {
   int const tasks = std::max(1, number_of(e, "SLURM_NTASKS_PER_NODE"));
   if (threads > 0 && cores > 0 && threads * tasks > cores)
     section.problems.push_back(concat("OMP_NUM_THREADS is ", threads, " and ", tasks,
-                                      " tasks run on a node, but the job has ", cores,
-                                      " cores there: threads will wait for each other; unset "
-                                      "OMP_NUM_THREADS or ask for --cpus-per-task=",
+                                      " tasks run per node, but the job has ", cores,
+                                      " cores per node: threads will compete for cores; unset "
+                                      "OMP_NUM_THREADS or request --cpus-per-task=",
                                       threads));
   std::string const per_task = value_of(e, "SLURM_CPUS_PER_TASK");
   bool const in_step = !value_of(e, "SLURM_STEP_ID").empty();
   if (!per_task.empty() && per_task != "1" && !in_step && value_of(e, "SRUN_CPUS_PER_TASK").empty())
-    section.problems.push_back(concat(
-        "the job asks for --cpus-per-task=", per_task,
-        ", which srun does not take over since Slurm 22.05: its tasks would get one core each; ",
-        "export SRUN_CPUS_PER_TASK=", per_task));
+    section.problems.push_back(
+        concat("the job requests --cpus-per-task=", per_task,
+               ", which srun ignores since Slurm 22.05: each task would get one core; ",
+               "export SRUN_CPUS_PER_TASK=", per_task));
 }
 
 }  // namespace
@@ -99,11 +99,12 @@ NodeSection processor_section() {
   auto const cores = allowed_cores();
   section.add("for this process", concat(cores.size(), " (", ranges(cores), ")"));
   double const quota = topology::quota_of_control_groups();
-  section.add("quota", quota > 0.0 ? concat(quota, " cores by the control group") : "none");
+  section.add("quota", quota > 0.0 ? concat(quota, " cores (control group)") : "none");
   if (quota > 0.0 && quota + 1e-6 < static_cast<double>(cores.size()))
-    section.problems.push_back(concat(
-        "the control group allows the time of ", quota, " cores, fewer than the ", cores.size(),
-        " visible ones: ranks use the quota's share; other programs would be slowed down"));
+    section.problems.push_back(concat("the control group limits CPU time to ", quota,
+                                      " cores, but ", cores.size(),
+                                      " are visible: ranks use as many threads as the quota "
+                                      "allows; other programs may be throttled"));
   return section;
 }
 
@@ -131,27 +132,28 @@ NodeSection file_system_section(fs::path const& directory) {
   struct statfs kind {};
   struct statvfs room {};
   if (::statfs(at.c_str(), &kind) != 0 || ::statvfs(at.c_str(), &room) != 0) {
-    section.problems.push_back(with_errno("cannot look at " + at.string(), errno));
+    section.problems.push_back(with_errno("cannot read the file system of " + at.string(), errno));
     return section;
   }
   std::string const name = file_system_name(kind.f_type);
-  section.add("kind", name);
+  section.add("type", name);
   auto const block = static_cast<std::int64_t>(room.f_frsize);
-  section.add("room", concat(human_bytes(static_cast<std::int64_t>(room.f_bavail) * block), " of ",
-                             human_bytes(static_cast<std::int64_t>(room.f_blocks) * block)));
+  section.add("free space",
+              concat(human_bytes(static_cast<std::int64_t>(room.f_bavail) * block), " of ",
+                     human_bytes(static_cast<std::int64_t>(room.f_blocks) * block)));
   if (room.f_files > 0)
     section.add("free inodes", with_commas(static_cast<std::int64_t>(room.f_favail)));
   if (::access(at.c_str(), W_OK) != 0)
     section.problems.push_back(
-        concat("this user may not write to ", at.string(), "; choose another --output_dir"));
+        concat("no write permission in ", at.string(), "; choose another --output_dir"));
   if (room.f_bavail == 0)
     section.problems.push_back(concat(
-        at.string(), " is full: no checkpoint can be written; make room (quotas count too)"));
+        at.string(), " is full: no checkpoint can be written; free space, also in your quota"));
   if (name == "tmpfs" || name == "ramfs")
     section.problems.push_back(
         concat(at.string(),
-               " is memory of this node: it counts against the job's memory and other nodes do not "
-               "see it; keep runs on a shared file system"));
+               " is in the memory of this node: it counts against the job's memory limit and other "
+               "nodes cannot read it; use a shared file system"));
   return section;
 }
 
@@ -170,20 +172,19 @@ NodeSection limits_section() {
     section.problems.push_back(
         concat("locked memory is limited to ", limit_text(RLIMIT_MEMLOCK, true),
                " on a node with InfiniBand: MPI cannot register its buffers; ",
-               "ask the administrator for `ulimit -l unlimited` in slurmd's environment"));
+               "ask the administrators to set `ulimit -l unlimited` for slurmd"));
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0) {
     auto const bytes =
         static_cast<std::int64_t>(shm.f_blocks) * static_cast<std::int64_t>(shm.f_frsize);
     section.add("/dev/shm", human_bytes(bytes));
     if (bytes < (std::int64_t{128} << 20))
-      section.problems.push_back(
-          concat("/dev/shm has only ", human_bytes(bytes),
-                 ", in which MPI keeps its buffers of all ranks of the node; start the container "
-                 "with --shm-size=1g or --ipc=host"));
+      section.problems.push_back(concat("/dev/shm has only ", human_bytes(bytes),
+                                        ": MPI keeps buffers of all ranks of a node there; start "
+                                        "the container with --shm-size=1g or --ipc=host"));
   } else {
     section.problems.push_back(
-        "there is no /dev/shm: MPI falls back to slower transports between the ranks of a node");
+        "/dev/shm is missing: MPI uses slower transports between the ranks of a node; mount it");
   }
   return section;
 }
@@ -206,9 +207,9 @@ NodeSection slurm_section(Environment const& e, std::string const& mpi_kinds,
     for (std::string word; words >> word;) line += (line.empty() ? "" : " ") + word;
     section.add("srun --mpi=list", line);
     if (mpi_library.starts_with("Open MPI") && line.find("pmix") == std::string::npos)
-      section.problems.push_back(
-          concat("this Slurm has no PMIx plugin, by which ", mpi_library,
-                 " finds its ranks under srun; use mpirun inside the job, or ask for the plugin"));
+      section.problems.push_back(concat("this Slurm has no PMIx plugin, which ", mpi_library,
+                                        " needs to find its ranks under srun; use mpirun inside "
+                                        "the job, or ask the administrators for the plugin"));
   }
   if (auto const why = topology::why_mpi_cannot_start(topology::launcher_facts(e), mpi_library);
       !why.empty())

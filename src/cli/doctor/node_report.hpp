@@ -1,6 +1,5 @@
 #pragma once
-/// What a node offers a run, as lines for people, and what stands in a run's way. For `tessera
-/// doctor`.
+/// Facts about a node and problems that affect runs, for `tessera doctor`.
 
 #include <filesystem>
 #include <string>
@@ -14,27 +13,27 @@ namespace tessera::cli {
 struct NodeSection {
   std::string title;
   std::vector<std::pair<std::string, std::string>> facts;
-  std::vector<std::string> problems;  ///< what is wrong, why that matters, what to do
+  std::vector<std::string> problems;  ///< each: what is wrong, why it matters, what to do
   void add(std::string name, std::string value) {
     facts.emplace_back(std::move(name), std::move(value));
   }
 };
 
-/// Processor, NUMA domains and cores by hwloc; the cores and the quota of this process.
+/// Processor model, sockets, NUMA domains and cores; cores and CPU quota of this process.
 NodeSection processor_section();
 
-/// The file system below @p directory (or below its nearest existing parent): kind, room, free
-/// inodes, this user's right to write.
+/// The file system of @p directory (or of its nearest existing parent): type, free space and
+/// inodes, write permission.
 NodeSection file_system_section(std::filesystem::path const& directory);
-/// "lustre" for f_type of statfs(2); "0x1234" for one that is not known.
+/// Name of the f_type of statfs(2), such as "lustre"; "0x1234" for an unknown type.
 std::string file_system_name(long magic);
 
-/// Limits of this process that training or MPI meets: locked memory, open files, file size, stack;
-/// /dev/shm.
+/// Resource limits of this process that affect training or MPI (locked memory, open files, file
+/// size, stack), and /dev/shm.
 NodeSection limits_section();
 
-/// The job's Slurm variables and what does not fit together in them. @param mpi_kinds output of
-/// `srun --mpi=list`, empty: unknown
+/// The job's Slurm variables and contradictions between them. @param mpi_kinds output of `srun
+/// --mpi=list`; empty: unknown
 NodeSection slurm_section(topology::Environment const& environment, std::string const& mpi_kinds,
                           std::string const& mpi_library);
 

@@ -29,8 +29,8 @@ struct LaunchArguments {
   bool dry_run = false;
 };
 
-/// `deepspeed [options] run_clm.py ARGS` becomes tessera-train ARGS; anything else is a program of
-/// its own or ARGS alone.
+/// `deepspeed [options] run_clm.py ARGS` becomes `tessera-train ARGS`; other words are a program
+/// with its arguments, or the arguments of tessera-train.
 std::vector<std::string> program_of(std::vector<std::string> words) {
   if (!words.empty() && words[0].ends_with(".py")) words.erase(words.begin());
   bool const program = !words.empty() && !words[0].starts_with("-") && !words[0].ends_with(".json");
@@ -42,7 +42,7 @@ void launch(LaunchArguments& a) {
   auto& request = a.request;
   auto const facts = topology::launcher_facts(topology::process_environment());
   if (a.hostfile.empty() && !facts.slurm && fs::exists("/job/hostfile"))
-    a.hostfile = "/job/hostfile";  // where DeepSpeed looks
+    a.hostfile = "/job/hostfile";  // DeepSpeed's default
   if (!a.hostfile.empty()) request.hosts = parse_hostfile(read_text(a.hostfile), a.hostfile);
   if (a.num_nodes != -1) request.num_nodes = a.num_nodes;
   if (a.num_gpus != -1) request.num_gpus = a.num_gpus;
@@ -61,16 +61,19 @@ void launch(LaunchArguments& a) {
 void add_launch(CLI::App& app) {
   auto const a = std::make_shared<LaunchArguments>();
   auto* launch_app = app.add_subcommand("launch",
-                                        "Take the arguments of DeepSpeed's launcher; print and run "
-                                        "the srun or mpirun line that does the same");
+                                        "Translate the arguments of DeepSpeed's launcher to an "
+                                        "srun or mpirun command; print and run it");
   launch_app->add_option("-H,--hostfile", a->hostfile,
-                         "Lines: host slots=4 (default: /job/hostfile where there is one)");
-  launch_app->add_option("-i,--include", a->request.include, "Use only these: host1:0,2@host2");
-  launch_app->add_option("-e,--exclude", a->request.exclude, "Use all but these");
-  launch_app->add_option("--num_nodes,--num-nodes", a->num_nodes, "The first so many hosts");
-  launch_app->add_option("--num_gpus,--num-gpus", a->num_gpus, "Ranks on a node");
+                         "File with lines: host slots=4 (default: /job/hostfile if it exists)");
+  launch_app->add_option("-i,--include", a->request.include,
+                         "Use only these hosts and slots: host1:0,2@host2");
+  launch_app->add_option("-e,--exclude", a->request.exclude,
+                         "Use all hosts and slots except these");
+  launch_app->add_option("--num_nodes,--num-nodes", a->num_nodes,
+                         "Number of hosts to use, from the first");
+  launch_app->add_option("--num_gpus,--num-gpus", a->num_gpus, "Ranks per node");
   launch_app->add_option("--enable_each_rank_log", a->log_dir,
-                         "A log file for each rank in this directory: tessera-train's --log_dir");
+                         "Directory for one log file per rank; becomes --log_dir of tessera-train");
   for (char const* name : {"--master_port", "--master_addr", "--node_rank", "--launcher",
                            "--launcher_args", "--ssh_port", "--bind_core_list", "--log_level"})
     launch_app->add_option_function<std::string>(
@@ -82,19 +85,20 @@ void add_launch(CLI::App& app) {
         name, [](std::int64_t) {},
         "No effect: srun or mpirun starts, connects and binds the ranks");
   auto const refuse = [](char const* name) {
-    throw UsageError(concat(
-        name,
-        " starts Python, which Tessera does not; give the training's arguments to tessera-train"));
+    throw UsageError(concat(name,
+                            " needs Python, which Tessera does not start; pass the training "
+                            "arguments to tessera-train"));
   };
   for (char const* name : {"--autotuning", "--venv_script"})
     launch_app->add_option_function<std::string>(
         name, [refuse, name](std::string const&) { refuse(name); },
-        "Refused: no Python is started");
+        "Not supported: Tessera starts no Python");
   launch_app->add_flag_function(
-      "--module", [refuse](std::int64_t) { refuse("--module"); }, "Refused: no Python is started");
-  launch_app->add_flag("--dry-run", a->dry_run, "Print the line only");
+      "--module", [refuse](std::int64_t) { refuse("--module"); },
+      "Not supported: Tessera starts no Python");
+  launch_app->add_flag("--dry-run", a->dry_run, "Print the command and do not run it");
   launch_app->add_option("program", a->program,
-                         "run_clm.py, tessera-train, another program, or -- and the arguments");
+                         "run_clm.py, tessera-train or another program; or -- and the arguments");
   launch_app->prefix_command();
   launch_app->callback([a, launch_app] {
     auto rest = launch_app->remaining();

@@ -20,7 +20,7 @@ int natural_number(std::string const& text, std::string const& what) {
   return std::stoi(text);
 }
 
-/// "a@" has two parts, the second one empty.
+/// "a@" has two parts; the second is empty.
 std::vector<std::string> split(std::string const& text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t at = 0;;) {
@@ -42,8 +42,7 @@ std::string slot_list(std::vector<int> const& slots) {
   return fmt::format("{}", fmt::join(slots, ","));
 }
 
-/// "host1:0,2@host2": host -> slots (empty: all of them). Several mentions of a host add up, as in
-/// DeepSpeed.
+/// "host1:0,2@host2": host -> slots (empty: all). Repeated hosts add up, as in DeepSpeed.
 std::map<std::string, std::vector<int>> parse_filter(std::string const& text,
                                                      std::string const& flag) {
   std::map<std::string, std::vector<int>> filter;
@@ -51,7 +50,7 @@ std::map<std::string, std::vector<int>> parse_filter(std::string const& text,
     std::size_t const colon = part.find(':');
     std::string const host = part.substr(0, colon);
     TESSERA_VALIDATE(!host.empty(), UsageError, flag, " ", text,
-                     ": a host's name is empty; write host1:0,2@host2");
+                     ": empty host name; write host1:0,2@host2");
     auto& slots = filter[host];
     if (colon != std::string::npos)
       for (auto const& slot : split(part.substr(colon + 1), ','))
@@ -67,7 +66,7 @@ HostSlots const& known(std::vector<HostSlots> const& hosts, std::string const& h
   auto const found =
       std::find_if(hosts.begin(), hosts.end(), [&](HostSlots const& h) { return h.host == host; });
   TESSERA_VALIDATE(found != hosts.end(), UsageError, flag, ": host ", host,
-                   " is not among the hosts of the job; is it spelled as in the hostfile?");
+                   " is not a host of this job; use the spelling of the hostfile");
   for (int const slot : slots)
     TESSERA_VALIDATE(std::binary_search(found->slots.begin(), found->slots.end(), slot), UsageError,
                      flag, ": host ", host, " has no slot ", slot, "; its slots are ",
@@ -102,7 +101,7 @@ std::vector<HostSlots> without(std::vector<HostSlots> const& hosts, std::string 
   return left;
 }
 
-/// Whether slots 0..n-1 are used, so that no device list has to be given.
+/// Whether slots 0..n-1 are used, so that no device list is needed.
 bool leading(std::vector<int> const& slots) {
   return slots.back() + 1 == static_cast<int>(slots.size());
 }
@@ -112,10 +111,11 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
   std::vector<std::string> words{"srun"};
   auto const& slots = hosts.front().slots;
   for (auto const& h : hosts)
-    TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use the slots ",
-                     slot_list(h.slots), " and host ", hosts.front().host, " ", slot_list(slots),
-                     "; one srun step gives every node the same: use the same slots, or mpirun "
-                     "from outside the job");
+    TESSERA_VALIDATE(h.slots == slots, UsageError, "host ", h.host, " would use slots ",
+                     slot_list(h.slots), " and host ", hosts.front().host, " slots ",
+                     slot_list(slots),
+                     "; an srun step uses the same slots on every node: choose the same slots, or "
+                     "use mpirun outside the job");
   int const nodes =
       request.hosts.empty() ? request.num_nodes.value_or(0) : static_cast<int>(hosts.size());
   if (nodes > 0) words.insert(words.end(), {"--nodes=" + std::to_string(nodes)});
@@ -133,7 +133,7 @@ std::vector<std::string> srun_line(LaunchRequest const& request,
   return words;
 }
 
-/// One application context for each run of hosts with the same devices.
+/// One application context per group of consecutive hosts with the same slots.
 std::vector<std::string> mpirun_line(LaunchRequest const& request,
                                      std::vector<HostSlots> const& hosts) {
   std::vector<std::string> words{"mpirun"};
@@ -166,7 +166,7 @@ std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const
   for (std::string line; std::getline(in, line);) {
     ++number;
     std::istringstream fields(line.substr(0, line.find('#')));
-    std::string host, slots;  // what follows (max_slots=8) belongs to other launchers
+    std::string host, slots;  // further words (max_slots=8) are for other launchers
     if (!(fields >> host)) continue;
     bool const good = fields >> slots && slots.starts_with("slots=") && slots.size() > 6 &&
                       slots.size() < 12 &&
@@ -176,16 +176,16 @@ std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const
                      "' is not of the form: host slots=4");
     TESSERA_VALIDATE(std::none_of(hosts.begin(), hosts.end(),
                                   [&](HostSlots const& h) { return h.host == host; }),
-                     DataError, source, ":", number, ": host ", host, " is there twice");
+                     DataError, source, ":", number, ": host ", host, " is listed twice");
     hosts.push_back({host, first_slots(std::stoi(slots.substr(6)))});
   }
-  TESSERA_VALIDATE(!hosts.empty(), DataError, source, " names no host");
+  TESSERA_VALIDATE(!hosts.empty(), DataError, source, " lists no hosts");
   return hosts;
 }
 
 std::vector<HostSlots> chosen_hosts(LaunchRequest const& request) {
   TESSERA_VALIDATE(request.include.empty() || request.exclude.empty(), UsageError,
-                   "--include and --exclude exclude each other; use one");
+                   "--include and --exclude cannot be combined; use one of them");
   TESSERA_VALIDATE((request.include.empty() && request.exclude.empty()) ||
                        (!request.num_nodes && !request.num_gpus),
                    UsageError,
@@ -202,12 +202,13 @@ std::vector<HostSlots> chosen_hosts(LaunchRequest const& request) {
   }
   if (!request.include.empty()) hosts = included(hosts, request.include);
   if (!request.exclude.empty()) hosts = without(hosts, request.exclude);
-  TESSERA_VALIDATE(!hosts.empty(), UsageError, "--exclude ", request.exclude, " leaves no host");
+  TESSERA_VALIDATE(!hosts.empty(), UsageError, "--exclude ", request.exclude,
+                   " leaves no hosts; exclude fewer");
   if (request.hosts.empty()) return hosts;
   if (request.num_nodes) {
     TESSERA_VALIDATE(static_cast<std::size_t>(*request.num_nodes) <= hosts.size(), UsageError,
-                     "--num_nodes is ", *request.num_nodes, " but there are ", hosts.size(),
-                     " hosts");
+                     "--num_nodes is ", *request.num_nodes, " but only ", hosts.size(),
+                     " hosts are available");
     hosts.resize(static_cast<std::size_t>(*request.num_nodes));
   }
   for (auto& h : hosts) {

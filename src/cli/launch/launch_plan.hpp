@@ -1,6 +1,6 @@
 #pragma once
-/// The arguments of DeepSpeed's launcher as the srun or mpirun line that does the same. Values
-/// only: nothing is started here.
+/// Translates the arguments of DeepSpeed's launcher to the equivalent srun or mpirun command.
+/// Starts no process.
 
 #include <optional>
 #include <string>
@@ -15,30 +15,30 @@ struct HostSlots {
   bool operator==(HostSlots const&) const = default;
 };
 
-/// Lines "host slots=N", where more words may follow; blank lines and comments (#) are left out.
-/// @throws DataError for anything else, a host twice, or no host
+/// Reads lines "host slots=N"; further words, blank lines and comments (#) are ignored.
+/// @throws DataError for any other line, a duplicate host, or no host
 std::vector<HostSlots> parse_hostfile(std::string const& text, std::string const& source);
 
 struct LaunchRequest {
   std::vector<HostSlots>
-      hosts;  ///< of a hostfile; empty: this machine, or the nodes of the Slurm job
+      hosts;  ///< from a hostfile; empty: this machine, or the nodes of the Slurm job
   std::optional<int> num_nodes, num_gpus;
-  std::string include, exclude;  ///< "host1:0,2@host2": hosts, with or without slots
-  int local_slots = 1;           ///< of this machine, when neither hosts nor num_gpus say it
+  std::string include, exclude;  ///< "host1:0,2@host2": hosts with or without slots
+  int local_slots = 1;           ///< slots of this machine, used without hosts and num_gpus
   std::vector<std::string> program;
   bool inside_slurm = false;
-  bool as_root = false;  ///< mpirun wants to be told
+  bool as_root = false;  ///< mpirun refuses to run as root without a flag
 };
 
-/// The hosts that remain. @throws UsageError for unknown hosts or slots, include together with
-/// exclude, and more than there is
+/// The hosts and slots to use. @throws UsageError for unknown hosts or slots, for include combined
+/// with exclude, and for more hosts or slots than exist
 std::vector<HostSlots> chosen_hosts(LaunchRequest const& request);
 
-/// The words of the command line. @throws UsageError as above, and for slots that differ between
-/// nodes under srun
+/// The words of the srun or mpirun command. @throws UsageError as above, and under srun for slots
+/// that differ between nodes
 std::vector<std::string> launch_line(LaunchRequest const& request);
 
-/// As a person would type it: words in single quotes where the shell needs them.
+/// For the shell: in single quotes where needed.
 std::string shell_quoted(std::string const& word);
 std::string shell_line(std::vector<std::string> const& words);
 

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Reads until the other side closes or @p end passes. False: too late.
+/// Reads until the other end closes. False: @p end passed first.
 bool read_until(int descriptor, Clock::time_point end, std::string& text) {
   for (;;) {
     auto const left =
@@ -42,7 +42,7 @@ std::vector<char*> pointers(std::vector<std::string> const& words) {
   return argv;
 }
 
-/// @returns the process id, or -1. Signals that this process blocks are open again in the child.
+/// @returns the process id, or -1. The child starts with no signal blocked.
 pid_t start(std::vector<std::string> const& words, int output, Capture capture) {
   auto const argv = pointers(words);
   posix_spawn_file_actions_t files;
@@ -94,7 +94,7 @@ std::string output_of(std::vector<std::string> const& words, std::chrono::millis
 void exec_program(std::vector<std::string> const& words, std::string const& input) {
   if (!input.empty()) {
     std::FILE* const file = std::tmpfile();
-    TESSERA_VALIDATE(file, IoError, with_errno("cannot make a temporary file", errno));
+    TESSERA_VALIDATE(file, IoError, with_errno("cannot create a temporary file", errno));
     write_all(::fileno(file), input, "a temporary file");
     ::lseek(::fileno(file), 0, SEEK_SET);
     ::dup2(::fileno(file), STDIN_FILENO);

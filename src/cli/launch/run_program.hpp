@@ -1,5 +1,5 @@
 #pragma once
-/// Other programs, run without a shell and with a limit on their time.
+/// Runs other programs without a shell and with a time limit.
 
 #include <chrono>
 #include <string>
@@ -9,20 +9,20 @@ namespace tessera::cli {
 
 struct ProgramResult {
   int code =
-      -1;  ///< exit code; 128 + signal when killed; -1: not found, or killed for taking too long
+      -1;  ///< exit code; 128 + signal when killed; -1: not found, or killed at the time limit
   std::string output;  ///< standard output; with Capture::both also standard error
 };
 enum class Capture { standard_output, both };
 
-/// Runs a program found in PATH with these words and an empty standard input.
+/// Runs the program words[0], found in PATH, with an empty standard input.
 ProgramResult run_program(std::vector<std::string> const& words, std::chrono::milliseconds limit,
                           Capture capture = Capture::standard_output);
 
-/// Its output when it ended well within the limit, else nothing.
+/// Its standard output when it exits with 0 within the limit; otherwise empty.
 std::string output_of(std::vector<std::string> const& words, std::chrono::milliseconds limit);
 
-/// Becomes that program; @p input, when not empty, is its standard input. Returns only by an
-/// exception.
+/// Replaces this process by that program (execvp(3)). @p input, when not empty, is its standard
+/// input.
 /// @throws IoError when it cannot be started
 [[noreturn]] void exec_program(std::vector<std::string> const& words,
                                std::string const& input = "");

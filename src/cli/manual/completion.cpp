@@ -20,9 +20,9 @@ std::string words_of(CLI::App const& app) {
 
 std::string bash_completion(CLI::App const& app) {
   std::string text =
-      "# bash completion for Tessera, from the programs' own tables.\n_tessera() {\n  local words "
-      "current=${COMP_WORDS[COMP_CWORD]}\n"
-      "  case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n";
+      "# bash completion for Tessera, generated from the tables behind --help.\n_tessera() {\n  "
+      "local words current=${COMP_WORDS[COMP_CWORD]}\n  case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" "
+      "in\n";
   std::string second;
   for (auto const* sub : app.get_subcommands([](CLI::App const*) { return true; })) {
     for (auto const* leaf : sub->get_subcommands([](CLI::App const*) { return true; }))

@@ -6,7 +6,7 @@
 
 namespace tessera::cli {
 
-/// A bash script. After a subcommand it completes that subcommand's words, else the program's, else
+/// A bash script. It completes the words of a subcommand, otherwise those of the program, otherwise
 /// files.
 std::string bash_completion(CLI::App const& app);
 

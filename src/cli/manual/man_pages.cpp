@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-/// Text for troff: backslashes and hyphens are literal, and a line never starts with a request
+/// Text for troff: backslashes and hyphens are escaped, and no line starts with a request
 /// character.
 std::string troff(std::string const& text) {
   std::string out;
@@ -34,11 +34,10 @@ std::string head(std::string const& program, std::string const& sentence) {
 }
 
 std::string exit_codes() {
-  return ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n64\nusage: the command line\n.TP\n65\nmalformed or "
-         "damaged data\n.TP\n69\na rank was lost\n"
-         ".TP\n70\ninternal error or out of memory\n.TP\n74\na file could not be read or "
-         "written\n.TP\n75\nstopped early, saved; run the same command again\n"
-         ".TP\n78\na configuration that cannot work\n";
+  return ".SH EXIT STATUS\n.TP\n0\nsuccess\n.TP\n64\ncommand line usage error\n.TP\n65\nmalformed "
+         "or damaged data\n.TP\n69\na rank was lost\n.TP\n70\ninternal error, or out of "
+         "memory\n.TP\n74\na file could not be read or written\n.TP\n75\nstopped early after "
+         "saving a checkpoint; run the same command again\n.TP\n78\ninvalid configuration\n";
 }
 
 /// Options and subcommands of a CLI11 app, depth first.
@@ -60,9 +59,8 @@ std::string training_page() {
   std::string page = head("tessera-train", "train language models with ZeRO under MPI");
   page +=
       ".SH SYNOPSIS\nsrun \\fBtessera\\-train\\fR [\\fIrun.json\\fR] [\\fIoptions\\fR]\n.SH "
-      "DESCRIPTION\n"
-      "Takes the arguments of Hugging Face's run_clm.py as flags or as a flat JSON file. One "
-      "process a rank, started by srun or mpirun.\n.SH OPTIONS\n";
+      "DESCRIPTION\nTakes the arguments of Hugging Face's run_clm.py as flags or in a flat JSON "
+      "file. Start one process per rank with srun or mpirun.\n.SH OPTIONS\n";
   std::string group;
   for (auto const& option : config::argument_table().options()) {
     if (option.support == config::Support::refused) continue;

@@ -11,8 +11,8 @@ namespace tessera::cli {
 
 void add_manual(CLI::App& app) {
   auto const which = std::make_shared<std::string>();
-  auto* manual =
-      app.add_subcommand("manual", "Print a man page (for `man -l -`) or the bash completion");
+  auto* manual = app.add_subcommand(
+      "manual", "Print a man page (for `man -l -`) or the bash completion script");
   manual->add_option("which", *which, "tessera-train, tessera, zero-to-fp32 or completion")
       ->required()
       ->check(CLI::IsMember({"tessera-train", "tessera", "zero-to-fp32", "completion"}));

@@ -18,7 +18,7 @@ struct Range {
   double low = 0.0, high = 1.0;
 };
 
-/// Distance between ticks: 1, 2 or 5 times a power of ten, so that about `wanted` of them fit.
+/// Distance between ticks: 1, 2 or 5 times a power of ten, for about `wanted` ticks.
 double tick_distance(Range const& range, int wanted) {
   double const rough = (range.high - range.low) / wanted;
   double const power = std::pow(10.0, std::floor(std::log10(rough)));
@@ -103,7 +103,7 @@ std::string polyline(Axes const& axes, std::vector<CurvePoint> const& points, ch
   return out + "'/>\n";
 }
 
-/// Mean over a window of the steps around each point, a twentieth of the curve wide.
+/// Mean over a window around each point, one twentieth of the curve wide.
 std::vector<CurvePoint> running_mean(std::vector<CurvePoint> const& points) {
   std::vector<CurvePoint> out;
   std::size_t const half = std::max<std::size_t>(1, points.size() / 40);
@@ -134,7 +134,7 @@ LossCurves read_loss_curves(std::filesystem::path const& run_directory) {
       curves.evaluation.push_back({step, loss->as_double()});
   }
   TESSERA_VALIDATE(!curves.training.empty() || !curves.evaluation.empty(), DataError, file.string(),
-                   " has no loss yet; the run has not finished a step");
+                   " contains no loss; wait until the run has completed a step");
   return curves;
 }
 
@@ -142,9 +142,8 @@ std::string draw_svg(LossCurves const& curves, std::string const& title) {
   Axes const axes = axes_for(curves);
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {0} {1}' width='{0}' height='{1}' "
-      "font-family='sans-serif' font-size='12'>\n"
-      "<rect width='{0}' height='{1}' fill='white'/>\n<text x='{2}' y='28' "
-      "font-size='16'>{3}</text>\n",
+      "font-family='sans-serif' font-size='12'>\n<rect width='{0}' height='{1}' "
+      "fill='white'/>\n<text x='{2}' y='28' font-size='16'>{3}</text>\n",
       width, height, left, escape(title));
   svg += grid(axes);
   svg += polyline(axes, curves.training, "stroke='#9ec5e8' stroke-width='1'");

@@ -1,5 +1,5 @@
 #pragma once
-/// The loss curve of a run as a picture that every browser and document shows.
+/// The loss curve of a run as an SVG picture.
 
 #include <filesystem>
 #include <string>
@@ -14,11 +14,11 @@ struct CurvePoint {
 
 struct LossCurves {
   std::vector<CurvePoint> training;    ///< loss of each step
-  std::vector<CurvePoint> evaluation;  ///< eval_loss, at the step after which it was taken
+  std::vector<CurvePoint> evaluation;  ///< eval_loss, at the step after which it was measured
 };
 
-/// Reads metrics.jsonl of a run directory. @throws IoError when it is not there, DataError when it
-/// has no loss
+/// Reads metrics.jsonl of a run directory. @throws IoError when it cannot be read, DataError when
+/// it contains no loss
 LossCurves read_loss_curves(std::filesystem::path const& run_directory);
 
 /// A self-contained SVG: training loss (thin), its running mean (thick), evaluation losses (dots).

@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
-/// Words of a log line and the job state that they stand for. A batch script that goes on after its
-/// step keeps the job's own state at FAILED or COMPLETED.
+/// Words of a log line and the job state that they mean. The job itself ends as FAILED or COMPLETED
+/// when its batch script continues after the step.
 constexpr std::pair<char const*, char const*> signs[] = {{"oom-kill", "OUT_OF_MEMORY"},
                                                          {"Out Of Memory", "OUT_OF_MEMORY"},
                                                          {"OUT_OF_MEMORY", "OUT_OF_MEMORY"},
@@ -29,7 +29,7 @@ constexpr std::pair<char const*, char const*> signs[] = {{"oom-kill", "OUT_OF_ME
                                                          {"DUE TO NODE FAILURE", "NODE_FAIL"},
                                                          {"Node failure on", "NODE_FAIL"}};
 
-/// The end of a file, where a job's last words are.
+/// The last @p bytes of a file; empty when it cannot be read.
 std::string tail_of(fs::path const& file, std::streamoff bytes) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in || fs::is_directory(file)) return "";
@@ -40,8 +40,8 @@ std::string tail_of(fs::path const& file, std::streamoff bytes) {
 
 }  // namespace
 
-/// Accounting knows jobs that have long ended, the controller the recent ones and their log files;
-/// either may be absent.
+/// sacct knows jobs that ended long ago, scontrol recent jobs and their log files. Either may be
+/// missing.
 JobRecord read_job_record(std::string const& job, std::string const& log) {
   JobRecord record;
   std::string from_controller;

@@ -1,5 +1,5 @@
 #pragma once
-/// What Slurm's commands (sacct, scontrol) and the log file tell about a job.
+/// The state of a Slurm job, from sacct, scontrol and the job's log file.
 
 #include <cstdint>
 #include <optional>
@@ -9,20 +9,19 @@
 
 namespace tessera::cli {
 
-/// What the batch system remembers.
 struct JobRecord {
   std::string
       state;        ///< "OUT_OF_MEMORY", "TIMEOUT", "NODE_FAIL", "RUNNING" ...; empty when unknown
   std::string log;  ///< the job's log file; empty when unknown
-  std::string evidence;  ///< the line of the log that tells why Slurm or the kernel ended
-                         ///< something; empty: none
+  std::string evidence;  ///< the log line that says why Slurm or the kernel ended
+                         ///< a process; empty: none
 };
 
-/// The record of @p job by sacct and scontrol, at most 20 s. @param log the job's log file; empty:
-/// the one that scontrol names
+/// Asks sacct and scontrol about @p job, for at most 20 s. @param log  the job's log file; empty:
+/// the path that scontrol prints
 JobRecord read_job_record(std::string const& job, std::string const& log);
 
-/// The job's state; a line of the log that names a cause counts more than Slurm's own state.
+/// The job's state. A cause found in the log takes precedence over Slurm's state.
 std::string state_of(JobRecord const& record);
 
 /// The state in the output of `sacct -n -P -o State` or of `scontrol show job -o`: "CANCELLED by 0"
@@ -30,16 +29,17 @@ std::string state_of(JobRecord const& record);
 std::string job_state_in(std::string const& text);
 /// The file after StdOut= in the output of `scontrol show job -o`.
 std::string log_file_in(std::string const& text);
-/// The last line by which slurmstepd, srun or the kernel says that memory, time, preemption or a
-/// node ended something.
+/// The last line in which slurmstepd, srun or the kernel reports an out-of-memory kill, a time
+/// limit, a preemption or a node failure.
 std::string evidence_in(std::string const& log);
 
 /// "EndTime=2026-01-31T12:00:00" of `scontrol show job`, local time, as seconds since 1970; nothing
 /// for "Unknown" or "None".
 std::optional<std::int64_t> end_time_in(std::string const& scontrol_text);
 
-/// When the job's time limit ends it: from the environment, else one call of scontrol (at most 5
-/// s). Call on one rank only.
+/// End of the job's time limit, in seconds since 1970: from the environment, otherwise by one
+/// scontrol call of at most 5 s. Call it on rank 0 only: thousands of calls overload Slurm's
+/// controller.
 std::optional<std::int64_t> job_end_time(topology::LauncherFacts const& facts);
 
 }  // namespace tessera::cli

@@ -14,16 +14,16 @@ constexpr std::string_view sbatch_mark = "#SBATCH ";
 /// "--nodes" of "--nodes=4" or "--requeue".
 std::string option_name(std::string const& word) { return word.substr(0, word.find('=')); }
 
-/// sbatch splits its lines itself, with rules of its own for quotes and #: only words that need
-/// none are let through.
+/// sbatch splits #SBATCH lines by its own rules for quotes and #, so only words without them are
+/// accepted.
 void check_sbatch_word(std::string const& word) {
   std::string const allowed =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%[]*";
   TESSERA_VALIDATE(word.starts_with("--") && word.size() > 2 &&
                        word.find_first_not_of(allowed) == std::string::npos,
                    UsageError, "'", word,
-                   "' cannot stand in a batch script's #SBATCH line; it must be --name or "
-                   "--name=value without spaces, quotes and #");
+                   "' cannot be used in an #SBATCH line; write --name or --name=value without "
+                   "spaces, quotes or #");
 }
 
 bool is_variable_name(std::string const& name) {
@@ -39,7 +39,7 @@ std::vector<std::string> lines_of(std::string const& text) {
   return lines;
 }
 
-/// What goes between the #SBATCH lines and the template's commands.
+/// The lines between the #SBATCH lines and the template's commands.
 std::vector<std::string> preamble(JobSettings const& settings) {
   std::vector<std::string> lines;
   for (auto const& module : settings.site.modules)
@@ -74,9 +74,9 @@ SiteProfile parse_site_profile(std::string const& text, std::string const& sourc
              is_variable_name(value.substr(0, equals)))
       site.exports.emplace_back(value.substr(0, equals), value.substr(equals + 1));
     else
-      throw DataError(
-          concat(source, ":", number, ": '", line,
-                 "' is none of: sbatch --option=value, module NAME, export NAME=VALUE"));
+      throw DataError(concat(
+          source, ":", number, ": '", line,
+          "' is not a directive; write sbatch --option=value, module NAME or export NAME=VALUE"));
   }
   return site;
 }
@@ -84,7 +84,7 @@ SiteProfile parse_site_profile(std::string const& text, std::string const& sourc
 std::string fill_job_script(std::string const& script_template, JobSettings const& settings) {
   auto given = settings.site.sbatch;
   given.insert(given.end(), settings.sbatch.begin(), settings.sbatch.end());
-  std::vector<std::string> options;  // the last of several wins
+  std::vector<std::string> options;  // the last value of an option is used
   for (auto const& word : given) {
     check_sbatch_word(word);
     std::erase_if(

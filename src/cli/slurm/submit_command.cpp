@@ -13,7 +13,7 @@ namespace tessera::cli {
 namespace fs = std::filesystem;
 namespace {
 
-/// A path as given, or the name of a shipped file.
+/// @p given as a path, or the installed file of that name.
 fs::path find_shipped(std::string const& given, std::string const& folder,
                       std::string const& suffix) {
   if (given.find('/') != std::string::npos || given.ends_with(suffix)) return given;
@@ -24,13 +24,13 @@ fs::path find_shipped(std::string const& given, std::string const& folder,
     for (auto const& entry : fs::directory_iterator(directory))
       if (entry.path().extension() == suffix)
         known += (known.empty() ? "" : ", ") + entry.path().stem().string();
-  throw UsageError(
-      concat("there is no '", given, "'; give the path of a file, or one of: ", known));
+  throw UsageError(concat("no file named '", given,
+                          "' is installed; give the path of a file, or one of: ", known));
 }
 
 struct SubmitArguments {
   std::string script, site, after;
-  std::vector<std::pair<std::string, std::string>> named;  ///< option of sbatch and its value
+  std::vector<std::pair<std::string, std::string>> named;  ///< options of sbatch with values
   std::vector<std::string> sbatch, words;
   bool dry_run = false;
 };
@@ -59,24 +59,24 @@ void submit(SubmitArguments const& a) {
 
 void add_submit(CLI::App& app) {
   auto const a = std::make_shared<SubmitArguments>();
-  auto* submit_app = app.add_subcommand("submit", "Fill in a batch script and hand it to sbatch");
+  auto* submit_app = app.add_subcommand("submit", "Fill in a batch script and pass it to sbatch");
   submit_app
       ->add_option("template", a->script,
-                   "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or a "
-                   "file of your own")
+                   "single-node, multi-node, requeue, array, debug, cpu-only, consolidate, or the "
+                   "path of a file")
       ->required();
   static std::pair<char const*, char const*> const options[] = {
       {"nodes", "Number of nodes"},
-      {"ntasks-per-node", "Ranks on a node"},
-      {"cpus-per-task", "Cores of a rank"},
-      {"gpus-per-node", "GPUs of a node"},
+      {"ntasks-per-node", "Ranks per node"},
+      {"cpus-per-task", "Cores per rank"},
+      {"gpus-per-node", "GPUs per node"},
       {"time", "Time limit"},
       {"partition", "Partition"},
       {"account", "Account"},
       {"qos", "Quality of service"},
-      {"job-name", "Name of the job"},
+      {"job-name", "Job name"},
       {"array", "Array indices, such as 0-7%2"},
-      {"signal", "Notice before the time limit, such as USR1@600"},
+      {"signal", "Signal before the time limit, such as USR1@600"},
       {"output", "Log file, such as %x-%j.out"}};
   a->named.reserve(std::size(options));
   for (auto const& [name, meaning] : options) {
@@ -85,11 +85,12 @@ void add_submit(CLI::App& app) {
   }
   submit_app->add_option(
       "--sbatch", a->sbatch,
-      "Any other option of sbatch, as --sbatch=--constraint=gpu; may be repeated");
-  submit_app->add_option("--after", a->after, "Start when this job has ended well");
-  submit_app->add_option("--site", a->site, "Site profile: a name from slurm/sites or a file");
-  submit_app->add_flag("--dry-run", a->dry_run, "Print the script instead");
-  submit_app->add_option("arguments", a->words, "What the script passes on, after --");
+      "Any other option of sbatch, such as --sbatch=--constraint=gpu; can be repeated");
+  submit_app->add_option("--after", a->after, "Start after this job has succeeded");
+  submit_app->add_option("--site", a->site,
+                         "Site profile: a name from slurm/sites, or the path of a file");
+  submit_app->add_flag("--dry-run", a->dry_run, "Print the script and do not submit it");
+  submit_app->add_option("arguments", a->words, "Arguments of the script, after --");
   submit_app->callback([a] { submit(*a); });
 }
 

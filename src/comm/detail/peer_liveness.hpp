@@ -41,7 +41,7 @@ class PeerLiveness {
   /// First rank of a node whose heartbeats have stopped, else -1.
   int rank_of_lost_node() const { return session_ ? session_->rank_of_lost_node() : -1; }
   /// Time without a heartbeat after which a node is lost.
-  std::chrono::milliseconds heartbeat_timeout() const { return session_->node_patience(); }
+  std::chrono::milliseconds heartbeat_timeout() const { return session_->node_timeout(); }
   /// "rank 3 (host n017, process 4711)"
   std::string describe(int rank) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-/// hwloc's view of this machine, freed at the end.
+/// The hwloc topology of this machine.
 
 #include <hwloc.h>
 
@@ -12,8 +12,8 @@ using HwlocTopology =
     std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, void (*)(hwloc_topology_t)>;
 
 enum class HwlocScope {
-  processors,  ///< packages, NUMA nodes, cores, also those that this process may not use
-  devices,     ///< PCI devices and bridges that matter, with what is above them
+  processors,  ///< packages, NUMA nodes and cores, including those that this process may not use
+  devices,     ///< important PCI devices and bridges, with their ancestors
 };
 
 /// Null when hwloc cannot read the machine.

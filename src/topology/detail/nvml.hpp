@@ -1,7 +1,6 @@
 #pragma once
-/// The functions of NVIDIA's management library that are called, loaded at run time. Declared by
-/// the "NVML API Reference Guide": the interface is stable, and its header is not on every machine
-/// that builds.
+/// The NVML functions in use, loaded at run time. Declared here after the "NVML API Reference
+/// Guide": the ABI is stable, and build machines may lack the header.
 
 #include <cstdint>
 
@@ -40,7 +39,7 @@ struct Nvml {
   int (*p2p)(NvmlDevice, NvmlDevice, unsigned, unsigned*) = nullptr;
 
   SharedLibrary library;
-  /// Whether the library and what cannot be done without are there; the rest may be null in old
+  /// Whether the library and its required functions were found. Others may be null with old
   /// drivers.
   bool load(std::string const& file) {
     library = SharedLibrary({file});
