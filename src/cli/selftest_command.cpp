@@ -13,6 +13,7 @@
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/affinity.hpp"
+#include "tessera/core/clock.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
@@ -52,6 +53,12 @@ class Scratch {
 /// The small training run that all checks share: a GPT-2 with two narrow layers on generated text.
 class Trainings {
  public:
+  struct Settings {
+    int steps = 4, save_steps = 4, ranks = 1, threads = 1;
+    std::string device = "cpu";
+    Words launcher = {};  ///< words before the program; empty: no launcher
+  };
+
   explicit Trainings(fs::path directory)
       : directory_(std::move(directory)), tokenizer_(shipped_file("configs/gpt2-8m")) {
     TESSERA_VALIDATE(!tokenizer_.empty(), IoError,
@@ -63,10 +70,8 @@ class Trainings {
            << ".\n";
   }
 
-  /// @param launcher  words before the program; empty: no launcher
-  void run(Words const& launcher, std::string const& output, int ranks, int steps, int save_every,
-           std::string const& device = "cpu", int threads = 1) const {
-    Words words = launcher;
+  void run(std::string const& output, Settings const& settings) const {
+    Words words = settings.launcher;
     words.insert(words.end(), {sibling_program("tessera-train").string(),
                                "--model_type",
                                "gpt2",
@@ -82,17 +87,17 @@ class Trainings {
                                "--output_dir",
                                (directory_ / output).string(),
                                "--per_device_train_batch_size",
-                               std::to_string(4 / ranks),
+                               std::to_string(4 / settings.ranks),
                                "--max_steps",
-                               std::to_string(steps),
+                               std::to_string(settings.steps),
                                "--save_steps",
-                               std::to_string(save_every),
+                               std::to_string(settings.save_steps),
                                "--learning_rate",
                                "1e-2",
                                "--threads",
-                               std::to_string(threads),
+                               std::to_string(settings.threads),
                                "--device",
-                               device});
+                               settings.device});
     auto const done = run_program(words, 120s, Capture::both);
     TESSERA_VALIDATE(
         done.code == 0, InternalError,
@@ -139,32 +144,32 @@ void check_files(fs::path const& directory) {
 }
 
 void check_round_trip(Trainings const& t) {
-  t.run({}, "whole", 1, 4, 2);
-  t.run({}, "resumed", 1, 2, 2);
+  t.run("reference", {.steps = 4, .save_steps = 2});
+  t.run("resumed", {.steps = 2, .save_steps = 2});
   auto const saved = checkpoint::resolve_checkpoint((t.directory() / "resumed").string());
   auto const report = checkpoint::verify(saved);
   TESSERA_VALIDATE(report.ok(), DataError, saved.string(), ": ",
                    report.problems.empty() ? "" : report.problems.front());
   // the learning rate depends on max_steps, so both runs resume at the same step of the same length
-  fs::remove_all(t.directory() / "whole/checkpoints/step_00000004");
-  auto const before = t.losses("whole");
-  t.run({}, "whole", 1, 4, 2);
-  expect_close(t.losses("whole"), before, 0.0, "resumed against uninterrupted");
+  fs::remove_all(t.directory() / "reference/checkpoints/step_00000004");
+  auto const before = t.losses("reference");
+  t.run("reference", {.steps = 4, .save_steps = 2});
+  expect_close(t.losses("reference"), before, 0.0, "resumed against uninterrupted");
 }
 
 void check_two_ranks(Trainings const& t) {
   Words launcher{"mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"};
   if (::geteuid() == 0) launcher.push_back("--allow-run-as-root");
-  t.run(launcher, "two", 2, 4, 4);
-  expect_close(t.losses("two"), t.losses("whole"), 1e-5, "two ranks against one");
+  t.run("two", {.ranks = 2, .launcher = launcher});
+  expect_close(t.losses("two"), t.losses("reference"), 1e-5, "two ranks against one");
 }
 
 std::string check_threads(Trainings const& t) {
   auto const cores = static_cast<int>(allowed_cores().size());
   if (cores == 1) return "skipped: this process may use only one core";
   int const threads = std::min(cores, 8);
-  t.run({}, "threads", 1, 4, 4, "cpu", threads);
-  expect_close(t.losses("threads"), t.losses("whole"), 1e-5,
+  t.run("threads", {.threads = threads});
+  expect_close(t.losses("threads"), t.losses("reference"), 1e-5,
                concat(threads, " threads against one"));
   return concat(threads, " threads on ", cores, " cores");
 }
@@ -173,8 +178,8 @@ std::string check_gpu(Trainings const& t) {
   if (!memory::built_with_cuda()) return "skipped: this build is without CUDA";
   auto const found = memory::find_devices();
   if (found.count == 0) return "skipped: " + found.reason;
-  t.run({}, "device", 1, 4, 4, "cuda");
-  expect_close(t.losses("device"), t.losses("whole"), 1e-3, "GPU against host");
+  t.run("device", {.device = "cuda"});
+  expect_close(t.losses("device"), t.losses("reference"), 1e-3, "GPU against host");
   return concat(found.count, " visible");
 }
 
@@ -192,8 +197,7 @@ bool report(std::string const& name, std::function<std::string()> const& check) 
   auto const start = std::chrono::steady_clock::now();
   try {
     std::string const note = check();
-    double const seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    double const seconds = seconds_since(start);
     fmt::print("{:<58} ok   {:.1f} s{}\n", name, seconds, note.empty() ? "" : "  (" + note + ")");
     return true;
   } catch (std::exception const& e) {

@@ -36,20 +36,6 @@ std::string utc_of(std::int64_t seconds) {
 
 ConfigTree read_status(fs::path const& run) { return ConfigTree::read(run / "status.json"); }
 
-/// Prints the exit code for job scripts. A status written before @p since belongs to an earlier
-/// attempt and is an error.
-void print_code(fs::path const& run, std::int64_t since) {
-  auto const status = read_status(run);
-  std::string const updated = status.get_string("updated", "");
-  TESSERA_VALIDATE(has_ended(status), IoError, "the run in ", run.string(), " is ",
-                   status.get_string("state", "unknown"), " since ", updated,
-                   ": no exit code is recorded; see `tessera doctor --why ", run.string(), "`");
-  TESSERA_VALIDATE(updated >= utc_of(since), IoError, run.string(), "/status.json was written at ",
-                   updated, ", before ", utc_of(since),
-                   ": the later attempt has recorded no status");
-  fmt::print("{}\n", status.get_int("exit_code", static_cast<int>(ExitCode::internal)));
-}
-
 void print_status(fs::path const& run) {
   auto const status = read_status(run);
   for (char const* key :
@@ -61,6 +47,17 @@ void print_status(fs::path const& run) {
 }
 
 }  // namespace
+
+std::int64_t recorded_exit_code(ConfigTree const& status, fs::path const& run, std::int64_t since) {
+  std::string const updated = status.get_string("updated", "");
+  TESSERA_VALIDATE(has_ended(status), IoError, "the run in ", run.string(), " is ",
+                   status.get_string("state", "unknown"), " since ", updated,
+                   ": no exit code is recorded; see `tessera doctor --why ", run.string(), "`");
+  TESSERA_VALIDATE(updated >= utc_of(since), IoError, run.string(), "/status.json was written at ",
+                   updated, ", before ", utc_of(since),
+                   ": the later attempt has recorded no status");
+  return status.get_int("exit_code", static_cast<int>(ExitCode::internal));
+}
 
 void add_status(CLI::App& app) {
   auto const a = std::make_shared<StatusArguments>();
@@ -78,7 +75,7 @@ void add_status(CLI::App& app) {
   status->callback([a] {
     auto const run = run_directory_of(a->words);
     if (a->code)
-      print_code(run, a->since);
+      fmt::print("{}\n", recorded_exit_code(read_status(run), run, a->since));
     else
       print_status(run);
   });

@@ -1,5 +1,7 @@
 #include "tessera/topology/gpu_inventory.hpp"
 
+#include <filesystem>
+
 #include "detail/nvml.hpp"
 #include "tessera/core/error.hpp"
 
@@ -108,6 +110,12 @@ GpuInventory read_gpu_inventory(std::string const& file) {
   read_all(nvml, out);
   if (nvml.shutdown) nvml.shutdown();
   return out;
+}
+
+int count_nvidia_devices() {
+  int count = 0;
+  while (std::filesystem::exists("/dev/nvidia" + std::to_string(count))) ++count;
+  return count;
 }
 
 char const* name_of(GpuPath path) {

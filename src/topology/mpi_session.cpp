@@ -31,19 +31,25 @@ MpiSession::MpiSession(int& argc, char**& argv) {
   node_ = to_handle(node_comm);
   MPI_Comm_rank(node_comm, &info_.local_rank);
   MPI_Comm_size(node_comm, &info_.local_size);
+  number_nodes();
+  gather_hosts();
+}
 
+void MpiSession::number_nodes() {
   int const leader = info_.local_rank == 0 ? 1 : 0;
   int leaders_before = 0;
   MPI_Exscan(&leader, &leaders_before, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   info_.node = info_.rank == 0 ? 0 : leaders_before;
-  MPI_Bcast(&info_.node, 1, MPI_INT, 0, node_comm);
+  MPI_Bcast(&info_.node, 1, MPI_INT, 0, from_handle(node_));
   MPI_Allreduce(&leader, &info_.node_count, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   std::vector<int> nodes(static_cast<std::size_t>(info_.world_size));
   MPI_Allgather(&info_.node, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD);
   leaders_.assign(static_cast<std::size_t>(info_.node_count), -1);
   for (int r = info_.world_size; r-- > 0;)
     leaders_[static_cast<std::size_t>(nodes[static_cast<std::size_t>(r)])] = r;
+}
 
+void MpiSession::gather_hosts() {
   char name[MPI_MAX_PROCESSOR_NAME] = {};
   int length = 0;
   MPI_Get_processor_name(name, &length);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "installation.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
@@ -47,6 +50,36 @@ TEST(JobScript, OptionsThatSbatchWouldSplitAreRefused) {
                           "--output=a\n#SBATCH --x", "--job-name=a#b"})
     EXPECT_THROW(fill_job_script(plain, {.site = {}, .sbatch = {bad}, .arguments = {}}), UsageError)
         << bad;
+}
+
+/// All templates and site profiles of the source tree.
+std::vector<std::filesystem::path> shipped(char const* folder, char const* suffix) {
+  std::vector<std::filesystem::path> files;
+  for (auto const& entry : std::filesystem::directory_iterator(
+           std::filesystem::path(TESSERA_TEST_DATA).parent_path() / folder))
+    if (entry.path().extension() == suffix) files.push_back(entry.path());
+  return files;
+}
+
+TEST(JobScript, EveryTemplateTakesEverySiteProfile) {
+  auto const templates = shipped("slurm", ".sh"), sites = shipped("slurm/sites", ".conf");
+  ASSERT_GE(templates.size(), 7u);
+  ASSERT_GE(sites.size(), 4u);
+  for (auto const& script : templates)
+    for (auto const& site : sites) {
+      SCOPED_TRACE(script.string() + " " + site.string());
+      JobSettings settings;
+      settings.site = parse_site_profile(read_text(site), site.string());
+      settings.arguments = {"--do_train"};
+      std::string const text = fill_job_script(read_text(script), settings);
+      EXPECT_TRUE(text.starts_with("#!/bin/bash -l\n"));
+      for (auto const& option : settings.site.sbatch)
+        EXPECT_NE(text.find("#SBATCH " + option + "\n"), std::string::npos) << option;
+      std::size_t const arguments = text.find("set -- --do_train\n");
+      ASSERT_NE(arguments, std::string::npos);
+      EXPECT_LT(text.rfind("#SBATCH "), arguments);
+      EXPECT_LT(arguments, text.find("\"$@\""));
+    }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launch/shell_words.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
 

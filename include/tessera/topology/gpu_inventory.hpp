@@ -18,6 +18,10 @@ struct Gpu {
   bool remap_pending = false, remap_failed = false;
 };
 
+/// Number of NVIDIA device files of this node (/dev/nvidia0, /dev/nvidia1, ...): its GPUs, without
+/// a driver call.
+int count_nvidia_devices();
+
 /// The path between two devices, nearest first.
 enum class GpuPath {
   same,

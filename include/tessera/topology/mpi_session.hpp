@@ -60,6 +60,9 @@ class MpiSession {
   static std::string thread_level();
 
  private:
+  void number_nodes();
+  void gather_hosts();
+
   RankInfo info_;
   CommHandle node_;
   std::vector<std::string> hosts_;

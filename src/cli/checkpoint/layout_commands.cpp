@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Arguments {
+struct LayoutArguments {
   std::string checkpoint, tag, destination, compress = "none", ranks_per_file;
   int ranks = 0;
 };
@@ -29,7 +29,7 @@ std::string counted(std::int64_t count, char const* what) {
   return fmt::format("{} {}", count, plural(count, what));
 }
 
-void write_view(Arguments const& a) {
+void write_view(LayoutArguments const& a) {
   auto const start = Clock::now();
   auto const directory = checkpoint::resolve_checkpoint(a.checkpoint, a.tag);
   auto const m = checkpoint::read_manifest(directory);
@@ -47,18 +47,7 @@ bool read_number(std::string_view text, int& number) {
   return error == std::errc{} && end == text.data() + text.size();
 }
 
-/// "none", "gzip", "gzip:9".
-void read_compression(std::string const& text, checkpoint::ConvertOptions& options) {
-  if (text == "none") return;
-  bool const known =
-      text == "gzip" ||
-      (text.starts_with("gzip:") && read_number(std::string_view(text).substr(5), options.level));
-  TESSERA_VALIDATE(known, UsageError, "--compress is '", text,
-                   "'; give none, gzip or gzip:LEVEL with a level from 1 (fast) to 9 (small)");
-  options.compression = checkpoint::Compression::shuffle_gzip;
-}
-
-void convert(Arguments const& a) {
+void convert(LayoutArguments const& a) {
   ByteProgress progress("convert");
   checkpoint::ConvertOptions options;
   options.source = a.checkpoint;
@@ -66,13 +55,8 @@ void convert(Arguments const& a) {
   options.destination = a.destination;
   options.ranks = a.ranks;
   options.progress = [&](std::int64_t done, std::int64_t total) { progress(done, total); };
-  bool const number =
-      a.ranks_per_file.empty() || a.ranks_per_file == "all" ||
-      (read_number(a.ranks_per_file, options.ranks_per_file) && options.ranks_per_file > 0);
-  TESSERA_VALIDATE(number, UsageError, "--ranks-per-file is '", a.ranks_per_file,
-                   "'; give a number of at least 1, or all");
-  if (a.ranks_per_file == "all") options.ranks_per_file = INT32_MAX;
-  read_compression(a.compress, options);
+  set_ranks_per_file(options, a.ranks_per_file);
+  set_compression(options, a.compress);
   auto const r = checkpoint::convert(options);
   progress.clear();
   fmt::print("{}: step {}, {} in {} of {} converted to {} in {} of {}, in {:.2f} s\n",
@@ -83,8 +67,27 @@ void convert(Arguments const& a) {
 
 }  // namespace
 
+void set_compression(checkpoint::ConvertOptions& options, std::string const& text) {
+  if (text == "none") return;
+  bool const known =
+      text == "gzip" ||
+      (text.starts_with("gzip:") && read_number(std::string_view(text).substr(5), options.level));
+  TESSERA_VALIDATE(known, UsageError, "--compress is '", text,
+                   "'; give none, gzip or gzip:LEVEL with a level from 1 (fast) to 9 (small)");
+  options.compression = checkpoint::Compression::shuffle_gzip;
+}
+
+void set_ranks_per_file(checkpoint::ConvertOptions& options, std::string const& text) {
+  if (text.empty()) return;
+  bool const known =
+      text == "all" || (read_number(text, options.ranks_per_file) && options.ranks_per_file > 0);
+  TESSERA_VALIDATE(known, UsageError, "--ranks-per-file is '", text,
+                   "'; give a number of at least 1, or all");
+  if (text == "all") options.ranks_per_file = INT32_MAX;
+}
+
 void add_layout_commands(CLI::App& group) {
-  auto const a = std::make_shared<Arguments>();
+  auto const a = std::make_shared<LayoutArguments>();
   auto* view = group.add_subcommand(
       "view",
       "Write view.h5 again: each tensor in its true shape over all shards, without copying data");

@@ -12,8 +12,6 @@ namespace {
 
 using topology::Environment, topology::Gpu, topology::GpuInventory, topology::GpuPath;
 
-std::string cuda_text(int version) { return concat(version / 1000, ".", version % 1000 / 10); }
-
 struct Switch {
   char const *name, *value, *cost;  ///< null value: any
 };
@@ -43,8 +41,8 @@ constexpr Switch costly[] = {
     {"NCCL_ALGO", nullptr, "NCCL no longer chooses the algorithm by size; for experiments"},
     {"NCCL_LAUNCH_MODE", "GROUP",
      "kernels of a process start together; meant for many GPUs a process"},
-    {"NCCL_DEBUG", "INFO", "many lines a rank; for looking into a problem"},
-    {"NCCL_DEBUG", "TRACE", "very many lines a rank; for looking into a problem"},
+    {"NCCL_DEBUG", "INFO", "many lines per rank; for looking into a problem"},
+    {"NCCL_DEBUG", "TRACE", "very many lines per rank; for looking into a problem"},
     {"CUDA_LAUNCH_BLOCKING", "1",
      "every kernel is waited for: no overlap of computing and communication"},
 };
@@ -75,14 +73,18 @@ constexpr Xid xids[] = {
 
 }  // namespace
 
+std::string cuda_version_text(int version) {
+  return version > 0 ? concat(version / 1000, ".", version % 1000 / 10) : "none";
+}
+
 std::vector<std::string> gpu_findings(GpuInventory const& inventory, GpuSoftware const& software) {
   std::vector<std::string> out;
   if (!inventory.refusal.empty()) return {inventory.refusal};
   if (inventory.gpus.empty()) out.push_back("the driver reports no GPU");
   if (software.runtime > 0 && inventory.cuda > 0 && inventory.cuda / 1000 < software.runtime / 1000)
     out.push_back(concat("the driver ", inventory.driver, " is for CUDA ",
-                         cuda_text(inventory.cuda), ", older than this build's CUDA ",
-                         cuda_text(software.runtime),
+                         cuda_version_text(inventory.cuda), ", older than this build's CUDA ",
+                         cuda_version_text(software.runtime),
                          ": runs compute on the CPU; use a newer driver, or build with CUDA ",
                          inventory.cuda / 1000));
   for (std::size_t i = 0; i < inventory.gpus.size(); ++i) {

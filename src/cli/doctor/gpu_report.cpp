@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 
 #include "doctor/gpu_findings.hpp"
 #include "launch/run_program.hpp"
@@ -21,10 +20,6 @@ namespace tessera::cli {
 namespace {
 
 using topology::GpuPath;
-
-std::string cuda_text(int version) {
-  return version > 0 ? fmt::format("{}.{}", version / 1000, version % 1000 / 10) : "none";
-}
 
 void print_devices(topology::GpuInventory const& inventory) {
   for (std::size_t i = 0; i < inventory.gpus.size(); ++i) {
@@ -81,8 +76,8 @@ void print_gpus() {
   auto const inventory = topology::read_gpu_inventory();
   GpuSoftware const software{memory::cuda_runtime_version(), installed_nccl()};
   fmt::print("driver {} (CUDA {}); this build: CUDA {}; NCCL {}\n",
-             inventory.driver.empty() ? "none" : inventory.driver, cuda_text(inventory.cuda),
-             software.runtime > 0 ? cuda_text(software.runtime) : "none",
+             inventory.driver.empty() ? "none" : inventory.driver,
+             cuda_version_text(inventory.cuda), cuda_version_text(software.runtime),
              software.nccl.empty() ? "not found" : software.nccl);
   print_devices(inventory);
   print_paths(inventory, topology::read_network_devices(inventory.gpus));
@@ -100,12 +95,11 @@ NodeSection gpu_section() {
   auto const versions = train::versions_tree();
   section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string()
                                                       : "without CUDA: trains on the CPU");
-  int nodes = 0;
-  while (std::filesystem::exists("/dev/nvidia" + std::to_string(nodes))) ++nodes;
-  section.add("devices of this node", std::to_string(nodes));
+  int const devices = topology::count_nvidia_devices();
+  section.add("devices of this node", std::to_string(devices));
   if (char const* visible = std::getenv("CUDA_VISIBLE_DEVICES"))
     section.add("CUDA_VISIBLE_DEVICES", visible);
-  if (nodes > 0 && !memory::built_with_cuda())
+  if (devices > 0 && !memory::built_with_cuda())
     section.problems.push_back(
         "this node has NVIDIA devices but this build has no CUDA; build with "
         "-DTESSERA_ENABLE_CUDA=ON, or load the module of a CUDA build");

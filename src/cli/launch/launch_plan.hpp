@@ -38,8 +38,4 @@ std::vector<HostSlots> chosen_hosts(LaunchRequest const& request);
 /// that differ between nodes
 std::vector<std::string> launch_line(LaunchRequest const& request);
 
-/// For the shell: in single quotes where needed.
-std::string shell_quoted(std::string const& word);
-std::string shell_line(std::vector<std::string> const& words);
-
 }  // namespace tessera::cli

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "launch/launch_plan.hpp"
+#include "launch/shell_words.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
