@@ -69,12 +69,12 @@ std::string ranks_text(std::vector<int> const& ranks) {
 
 }  // namespace
 
-DeviceBinding bind_device(int local_rank, int local_size, int visible) {
+DeviceBinding bind_device(LocalRank rank, int visible) {
   if (visible <= 0) return {};
-  if (visible == 1 || local_size <= visible) return {visible == 1 ? 0 : local_rank, ""};
-  return {local_rank % visible,
-          concat(local_size, " ranks of a node share ", visible, " GPUs; start ", visible,
-                 " ranks per node, or request ", local_size, " GPUs")};
+  if (visible == 1 || rank.count <= visible) return {visible == 1 ? 0 : rank.index, ""};
+  return {rank.index % visible,
+          concat(rank.count, " ranks of a node share ", visible, " GPUs; start ", visible,
+                 " ranks per node, or request ", rank.count, " GPUs")};
 }
 
 std::vector<std::string> device_view_findings(Environment const& environment) {

@@ -95,14 +95,14 @@ struct HeartbeatMonitor::State {
   std::vector<Address> candidates;  ///< of the first node
   std::vector<Peer> peers;          ///< by node; nodes other than the first know only the first
 
-  bool is_root() const { return settings.node == 0; }
+  bool is_root() const { return settings.node == first_node; }
   std::chrono::milliseconds interval() const {
     return std::clamp<std::chrono::milliseconds>(settings.timeout / 10, 5ms, 3000ms);
   }
   void send(Address const& to, Kind kind, int lost) const {
     Beat beat;
     beat.job = settings.job;
-    beat.node = settings.node;
+    beat.node = static_cast<std::int32_t>(settings.node);
     beat.lost = lost;
     beat.kind = kind;
     ::sendto(fd, &beat, sizeof beat, MSG_NOSIGNAL, reinterpret_cast<sockaddr const*>(&to.storage),

@@ -39,11 +39,12 @@ void MpiSession::number_nodes() {
   int const leader = info_.local_rank == 0 ? 1 : 0;
   int leaders_before = 0;
   MPI_Exscan(&leader, &leaders_before, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  info_.node = info_.rank == 0 ? 0 : leaders_before;
-  MPI_Bcast(&info_.node, 1, MPI_INT, 0, from_handle(node_));
+  int node = info_.rank == 0 ? 0 : leaders_before;
+  MPI_Bcast(&node, 1, MPI_INT, 0, from_handle(node_));
+  info_.node = NodeIndex(node);
   MPI_Allreduce(&leader, &info_.node_count, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   std::vector<int> nodes(static_cast<std::size_t>(info_.world_size));
-  MPI_Allgather(&info_.node, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  MPI_Allgather(&node, 1, MPI_INT, nodes.data(), 1, MPI_INT, MPI_COMM_WORLD);
   leaders_.assign(static_cast<std::size_t>(info_.node_count), -1);
   for (int r = info_.world_size; r-- > 0;)
     leaders_[static_cast<std::size_t>(nodes[static_cast<std::size_t>(r)])] = r;
@@ -80,8 +81,8 @@ void MpiSession::start_heartbeat_monitor(std::chrono::milliseconds timeout) {
 }
 
 int MpiSession::rank_of_lost_node() const {
-  int const node = heartbeat_monitor_ ? heartbeat_monitor_->lost_node() : -1;
-  return node < 0 ? -1 : leaders_[static_cast<std::size_t>(node)];
+  auto const node = heartbeat_monitor_ ? heartbeat_monitor_->lost_node() : std::nullopt;
+  return node ? leaders_[position(*node)] : -1;
 }
 
 std::string MpiSession::broadcast(std::string text) const {

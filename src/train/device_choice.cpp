@@ -57,7 +57,7 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   set_kernels(arguments, first_without == info.world_size);
   if (!looks) return -1;
   if (first_without == info.world_size) {
-    auto const binding = topology::bind_device(info.local_rank, info.local_size, found.count);
+    auto const binding = topology::bind_device({info.local_rank, info.local_size}, found.count);
     if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
     stay_near(binding.ordinal);
     return binding.ordinal;

@@ -11,14 +11,14 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(DeviceBinding, OneOfItsOwnOrByLocalRank) {
-  EXPECT_EQ(bind_device(3, 4, 1), (DeviceBinding{0, ""}));
-  EXPECT_EQ(bind_device(3, 4, 4), (DeviceBinding{3, ""}));
-  EXPECT_EQ(bind_device(1, 2, 8), (DeviceBinding{1, ""}));
-  EXPECT_EQ(bind_device(0, 1, 0).ordinal, -1);
+  EXPECT_EQ(bind_device({3, 4}, 1), (DeviceBinding{0, ""}));
+  EXPECT_EQ(bind_device({3, 4}, 4), (DeviceBinding{3, ""}));
+  EXPECT_EQ(bind_device({1, 2}, 8), (DeviceBinding{1, ""}));
+  EXPECT_EQ(bind_device({0, 1}, 0).ordinal, -1);
 }
 
 TEST(DeviceBinding, SharesInTurnAndSaysSo) {
-  auto const binding = bind_device(5, 6, 4);
+  auto const binding = bind_device({5, 6}, 4);
   EXPECT_EQ(binding.ordinal, 1);
   EXPECT_THAT(binding.warning, HasSubstr("6 ranks of a node share 4 GPUs"));
 }

@@ -33,13 +33,15 @@ struct Job {
     for (int n = 0; n < nodes; ++n) start(n);
   }
   void start(int node) {
-    settings.node = node;
+    settings.node = NodeIndex(node);
     watches.push_back(std::make_unique<HeartbeatMonitor>(
         settings, node == 0 ? endpoint : HeartbeatMonitor::Endpoint()));
   }
   bool all_know(int lost, int except) {
     for (int n = 0; n < static_cast<int>(watches.size()); ++n)
-      if (n != except && watches[static_cast<std::size_t>(n)]->lost_node() != lost) return false;
+      if (n != except && watches[static_cast<std::size_t>(n)]->lost_node() !=
+                             (lost < 0 ? std::nullopt : std::optional(NodeIndex(lost))))
+        return false;
     return true;
   }
   bool connected() {

@@ -60,7 +60,7 @@ TEST(MpiSession, SaysWhatMpiSays) {
 
 TEST(MpiSession, RanksOfOneMachineAreOneNode) {
   auto const& info = test::session().info();
-  EXPECT_EQ(info.node, 0);
+  EXPECT_EQ(info.node, first_node);
   EXPECT_EQ(info.node_count, 1);
   EXPECT_EQ(info.local_rank, info.rank);
   EXPECT_EQ(info.local_size, info.world_size);

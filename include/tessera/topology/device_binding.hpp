@@ -8,6 +8,12 @@
 
 namespace tessera::topology {
 
+/// A rank's position among the ranks of its node.
+struct LocalRank {
+  int index = 0;
+  int count = 1;
+};
+
 /// Ordinal among the devices visible to the process. With one visible device, the launcher has
 /// given each rank its own (srun --gpus-per-task). With at least as many devices as ranks, the
 /// local rank is the ordinal. With fewer, ranks share devices round-robin, and `warning` says so.
@@ -16,7 +22,7 @@ struct DeviceBinding {
   std::string warning;
   bool operator==(DeviceBinding const&) const = default;
 };
-DeviceBinding bind_device(int local_rank, int local_size, int visible);
+DeviceBinding bind_device(LocalRank rank, int visible);
 
 /// Problems with the device list in CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER and Slurm's variables,
 /// one finding per line: empty or invalid lists, devices from Slurm that the list hides, MIG

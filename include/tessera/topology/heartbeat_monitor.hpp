@@ -6,9 +6,12 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tessera/topology/node_index.hpp"
 
 namespace tessera::topology {
 
@@ -23,7 +26,8 @@ class MpiSession;
 class HeartbeatMonitor {
  public:
   struct Settings {
-    int node = 0, nodes = 1;
+    NodeIndex node = first_node;
+    int nodes = 1;
     std::uint64_t job = 0;               ///< random, the same on all nodes
     std::vector<std::string> addresses;  ///< of the first node, each "family address"
     int port = 0;                        ///< of the first node
@@ -45,8 +49,11 @@ class HeartbeatMonitor {
   HeartbeatMonitor(HeartbeatMonitor const&) = delete;
   HeartbeatMonitor& operator=(HeartbeatMonitor const&) = delete;
 
-  /// Index of the lost node; -1: none.
-  int lost_node() const { return lost_.load(); }
+  /// The lost node, if any.
+  std::optional<NodeIndex> lost_node() const {
+    int const node = lost_.load();
+    return node < 0 ? std::nullopt : std::optional(NodeIndex(node));
+  }
   /// Number of nodes from which a heartbeat was received.
   int heard() const { return heard_.load(); }
   /// Stops without a shutdown datagram, as when this node is lost. For tests.

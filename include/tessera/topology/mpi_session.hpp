@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/topology/node_index.hpp"
+
 namespace tessera::topology {
 
 /// A non-owning communicator handle: an MPI_Comm stored by value.
@@ -18,7 +20,7 @@ struct RankInfo {
   int world_size = 1;
   int local_rank = 0;  ///< among the ranks of this node, from MPI_Comm_split_type(SHARED)
   int local_size = 1;
-  int node = 0;  ///< index of the node, in the order of the nodes' lowest ranks
+  NodeIndex node = first_node;
   int node_count = 1;
   std::string host;
 };

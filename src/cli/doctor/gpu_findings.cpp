@@ -37,14 +37,15 @@ constexpr Switch costly[] = {
      "GPUDirect RDMA is off: traffic between nodes goes through host memory"},
     {"NCCL_NET", "Socket",
      "traffic between nodes goes through TCP sockets, many times slower than the fabric"},
-    {"NCCL_PROTO", "Simple", "one protocol for all sizes: small messages are slower"},
-    {"NCCL_ALGO", nullptr, "NCCL no longer chooses the algorithm by size; for experiments"},
+    {"NCCL_PROTO", "Simple", "one protocol for all message sizes: small messages are slower"},
+    {"NCCL_ALGO", nullptr,
+     "NCCL no longer selects the algorithm by message size; use it only for experiments"},
     {"NCCL_LAUNCH_MODE", "GROUP",
-     "kernels of a process start together; meant for many GPUs a process"},
-    {"NCCL_DEBUG", "INFO", "many lines per rank; for looking into a problem"},
-    {"NCCL_DEBUG", "TRACE", "very many lines per rank; for looking into a problem"},
+     "kernels of a process start together; meant for several GPUs per process"},
+    {"NCCL_DEBUG", "INFO", "many lines per rank; use it only for debugging"},
+    {"NCCL_DEBUG", "TRACE", "very many lines per rank; use it only for debugging"},
     {"CUDA_LAUNCH_BLOCKING", "1",
-     "every kernel is waited for: no overlap of computing and communication"},
+     "every kernel launch blocks: computation and communication do not overlap"},
 };
 
 struct Xid {

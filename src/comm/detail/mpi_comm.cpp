@@ -45,7 +45,7 @@ PeerLiveness exchange_peers(MpiComm const& comm, topology::MpiSession const& ses
     ProcessId process;
     std::int64_t node;
   };
-  PeerRecord const own{this_process(), session.info().node};
+  PeerRecord const own{this_process(), static_cast<std::int64_t>(session.info().node)};
   std::vector<PeerRecord> records(static_cast<std::size_t>(comm.size()));
   {
     std::lock_guard lock(mpi_mutex());
