@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the build tree, moves the installation, builds the consumer against it and runs what was installed.
+# Installs the build tree, moves the installation, builds the consumer against it and runs the installed programs.
 #   check_install.sh CMAKE BUILD_DIR CONSUMER_SOURCE WORK_DIR KOKKOS_DIR
 set -euo pipefail
 cmake=$1 build=$2 consumer=$3 work=$4 kokkos=$5

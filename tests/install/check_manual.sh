@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A man page for every program of Tessera (a Kokkos built along brings scripts of its own), without a complaint of mandoc, found by man in an installed tree; every long option of --help is in it.
-#   check_manual.sh CMAKE BUILD_DIR WORK_DIR        125: mandoc is not here
+# Each program of an installed Tessera has a man page that mandoc accepts and that contains every long option of --help. (Scripts of a bundled Kokkos are excluded.)
+#   check_manual.sh CMAKE BUILD_DIR WORK_DIR        125: mandoc is not installed
 set -euo pipefail
 cmake=$1 build=$2 work=$3
 command -v mandoc >/dev/null || { echo "skipped: no mandoc here (Debian package mandoc)"; exit 125; }
@@ -10,7 +10,7 @@ for program in "$work"/tree/bin/*; do
   name=${program##*/} page=$work/tree/share/man/man1/${program##*/}.1
   case $name in hpcbind|nvcc_wrapper|kokkos_launch_compiler) continue ;; esac
   [[ -s $page ]] || { echo "$name has no man page"; exit 1; }
-  mandoc -T lint -W warning "$page" || { echo "mandoc has something to say about $page"; exit 1; }
+  mandoc -T lint -W warning "$page" || { echo "mandoc reports problems in $page"; exit 1; }
   mandoc -T utf8 "$page" | sed 's/.\x08//g' >"$work/$name.txt"
   "$program" --help | grep -oE -- '(^|[ ,])--[a-z][a-z0-9_-]+' | tr -d ' ,' | sort -u >"$work/$name.options"
   while read -r option; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a package with cpack and uses it as its receiver would: unpacked in a folder of its own, with nothing of the build tree.
-#   check_package.sh tgz|deb CPACK BUILD_DIR WORK_DIR VERSION        125: dpkg is not here
+# Makes a package with cpack and uses it like a user: unpacked in its own folder, without the build tree.
+#   check_package.sh tgz|deb CPACK BUILD_DIR WORK_DIR VERSION        125: dpkg is not installed
 set -euo pipefail
 kind=$1 cpack=$2 build=$3 work=$4 version=$5
 rm -rf "$work"; mkdir -p "$work/root"

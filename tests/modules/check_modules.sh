@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The modulefiles under a real Lmod and a real environment-modules: loading sets what it should, unloading leaves the environment as it was.
+# Tests the modulefiles with Lmod and environment-modules: loading sets the right variables, unloading restores the environment.
 #   check_modules.sh lua|tcl|modules CMAKE BUILD_DIR WORK_DIR VERSION
-# lua, tcl: that file under Lmod. modules: the Tcl file under environment-modules, whose Debian package conflicts with lmod's: its modulecmd.tcl may lie
-# in BUILD_DIR/environment-modules (quickstart.sh unpacks it there), in MODULES_CMD, or where the package puts it. 125: it is not here.
+# lua, tcl: that file under Lmod. modules: the Tcl file under environment-modules, whose Debian package conflicts with lmod's: its modulecmd.tcl may be
+# in BUILD_DIR/environment-modules (quickstart.sh unpacks it there), in MODULES_CMD, or where the package puts it. 125: the tool is not installed.
 set -euo pipefail
 kind=$1 cmake=$2 build=$3 work=$4 version=$5
 source_dir=$(cd "$(dirname "$0")/../.." && pwd)
@@ -16,7 +16,7 @@ if [[ $kind == modules ]]; then
   init="module() { eval \"\$(tclsh '$tool' bash \"\$@\")\"; }"
 else
   tool=${LMOD_INIT:-/usr/share/lmod/lmod/init/bash}
-  [[ -r $tool ]] || { echo "skipped: no Lmod here (Debian package lmod); $tool is not there"; exit 125; }
+  [[ -r $tool ]] || { echo "skipped: no Lmod here (Debian package lmod); $tool does not exist"; exit 125; }
   init="source '$tool' >/dev/null"
 fi
 
@@ -24,7 +24,7 @@ rm -rf "$work"; mkdir -p "$work"
 "$cmake" --install "$build" --prefix "$work/first" >"$work/install.log"
 mv "$work/first" "$work/moved"   # the prefix is found when the module is loaded
 root=$work/moved
-# one of the two languages alone, beside modules that it may depend on
+# only one of the two languages, next to modules that it may depend on
 if [[ $kind == lua ]]; then rm "$root/share/modulefiles/tessera/$version"; else rm "$root/share/modulefiles/tessera/$version.lua"; fi
 "$cmake" -DOUT="$work/written" -DVERSION="$version" "-DDEPENDS=mpi/4.1;hdf5/1.14" -P "$source_dir/cmake/ModuleText.cmake"
 mkdir -p "$work"/dependent/{share/modulefiles/{tessera,mpi,hdf5},bin}

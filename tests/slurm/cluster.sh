@@ -5,10 +5,10 @@
 #   cluster.sh down DIR              end every process it started and remove DIR
 #   cluster.sh node-up DIR NODE      bring a node back after its death
 #
-# Each node is a slurmd in mount and UTS namespaces of its own: another host name, private /tmp and /dev/shm, so that MPI sees two
+# Each node is a slurmd in its own mount and UTS namespaces: another host name, private /tmp and /dev/shm, so that MPI sees two
 # machines. KEEP names paths below /tmp that the nodes must still see (a build tree, for example). No authentication (auth/none): the
 # ports are open to local users while it runs. An installed Slurm's files and daemons are not touched.
-# Exit code 125: this machine lacks something, said on standard output and in DIR.skip.
+# Exit code 125: this machine cannot run it; the reason is printed and written to DIR.skip.
 set -euo pipefail
 
 action=${1:?usage: cluster.sh up|down|node-up DIR} dir=$(realpath -m "${2:?usage: cluster.sh up|down|node-up DIR}")

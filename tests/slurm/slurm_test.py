@@ -2,7 +2,7 @@
 """Scenarios under a real Slurm of two emulated nodes. Usage: slurm_test.py SCENARIO --cluster DIR --bin DIR --work DIR --source DIR --mpiexec PROGRAM
 
 A scenario is a function below; it fails by an AssertionError. Without a cluster (cluster.sh says why in DIR.skip) it ends with 125.
-Needs nothing but Python's standard library."""
+Needs only Python's standard library."""
 import argparse
 import json
 import os
@@ -81,7 +81,7 @@ class Cluster(Bench):
 
 
     def features(self):
-        """What this cluster has beyond the least: words of cluster.sh."""
+        """Optional features of this cluster, as words of cluster.sh."""
         file = self.cluster / "features"
         return file.read_text().split() if file.exists() else []
 
@@ -159,7 +159,7 @@ def cancelled_job_saves(b):
 
 
 def save_on_request(b):
-    """SIGUSR2 from scancel: a checkpoint between the planned ones, and the job goes on to its end."""
+    """SIGUSR2 from scancel: a checkpoint between the planned ones, and the job continues to its end."""
     words = b.common("run", max_steps=100000, per_device_train_batch_size=2, save_strategy="no")
     job = b.sbatch(["-N2", "-n4", "-o", "job-%j.out", b.script_of("job.sh", 'srun tessera-train "$@"\n'), *words])
     b.wait_for_losses("run", 5)
@@ -226,7 +226,7 @@ def shrink_and_grow(b):
 
 
 def preempted_job_goes_on(b):
-    """A job of higher priority takes both nodes: notice, save, requeue by Slurm, and the rest of the training after it."""
+    """A job of higher priority takes both nodes: signal, save, requeue by Slurm, and the rest of the training afterwards."""
     file = b.work / "run.json"
     document = {n.lstrip("-"): v for n, v in pairs(b.common("run", max_steps=100000, per_device_train_batch_size=2, lr_scheduler_type="constant", save_strategy="no"))}
     file.write_text(json.dumps(document))
@@ -323,7 +323,7 @@ def stopped_node(b):
 # --- the shipped templates ----------------------------------------------------------------------------------------------------------
 
 def submit(b, template, words, *options, log=None):
-    """A job from `tessera submit`; its id. A login shell (bash -l) sets PATH anew, so that a site profile says where the programs are."""
+    """A job from `tessera submit`; its id. A login shell (bash -l) sets PATH again, so that a site profile must add the directory of the programs."""
     site = b.work / "here.conf"
     site.write_text(f"export PATH={b.environment()['PATH']}\n")
     done = b.run(["tessera", "submit", template, f"--site={site}", f"--output={b.work}/{log or template}-%j.out", *options, "--", *words])
