@@ -139,7 +139,7 @@ int exit_code_of_rank(int code, topology::RankInfo const& info) {
 
 /// Rank 0 reads the configuration files and broadcasts them.
 config::TrainingArguments arguments_of_job(topology::MpiSession const& session,
-                                          std::vector<std::string> const& words) {
+                                           std::vector<std::string> const& words) {
   ConfigTree documents = ConfigTree::object();
   std::string answer;
   if (session.info().rank == 0) {
