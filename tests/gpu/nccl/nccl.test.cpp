@@ -300,7 +300,8 @@ TEST_F(Nccl, AStartThatHangsEndsAtTheDeadline) {
 
 TEST_F(Nccl, ASplitThatHangsEndsAtTheDeadline) {
   if (is_last()) nccl_faults().split_hangs = true;
-  expect_text(refusal<PeerLostError>([&] { make(brief); }), {"ncclCommSplit", "800 ms", host_name()});
+  expect_text(refusal<PeerLostError>([&] { make(brief); }),
+              {"ncclCommSplit", "800 ms", host_name()});
 }
 
 TEST_F(Nccl, AStartThatFailsOnOneRankFailsOnAll) {
