@@ -233,8 +233,8 @@ OptionValues collect(std::vector<std::string> const& words, ReadDocument const& 
   return merged(parse_flat(argument_table(), read(file), file), flags);
 }
 
-/// Options that set another one's field.
-void settle(TrainingArguments& a) {
+/// Options that set another option's field.
+void apply_dependent_options(TrainingArguments& a) {
   auto const& v = a.values;
   if (!a.given("eval_steps")) a.eval_steps = a.logging_steps;
   if (a.warmup_steps == 0.0 && a.given("warmup_ratio")) {
@@ -323,7 +323,7 @@ TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDoc
   a.values = collect(words, read);
   visit_fields(Assign{a.values}, a);
   if (a.help || a.version) return a;
-  settle(a);
+  apply_dependent_options(a);
   validate(a);
   load_deepspeed(a, read);
   a.hints = a.values.hints(argument_table());

@@ -13,13 +13,13 @@ using enum OptionType;
 
 char const* const no_effect = "no effect";
 char const* const local_files_only =
-    "nothing is fetched from a hub; every model, tokenizer and text is a local path";
+    "nothing is downloaded from the Hub; models, tokenizers and texts are local paths";
 char const* const one_reader =
-    "no effect: each rank reads its own samples from the tokenized text, mapped into memory";
+    "no effect: each rank reads its own samples from the memory-mapped tokenized text";
 char const* const no_hub =
-    "nothing is sent to a hub; output_dir is a Hugging Face directory that can be uploaded "
+    "nothing is uploaded to the Hub; output_dir is a Hugging Face directory that can be uploaded "
     "afterwards";
-char const* const use_metrics = "not written yet; metrics.jsonl in output_dir has every value";
+char const* const use_metrics = "not supported yet; metrics.jsonl in output_dir has every value";
 
 void add_model(OptionTable& t) {
   t.group("Model");
@@ -28,166 +28,180 @@ void add_model(OptionTable& t) {
   t.add(path, "config_name", {},
         "directory or config.json of a model to train from random weights");
   t.add(string, "model_type", {},
-        "model family to train from random weights with its usual sizes: gpt2, gpt_bigcode, llama");
+        "model family to train from random weights with its default sizes: gpt2");
   t.add(string, "config_overrides", {}, "changes to the sizes of model_type: n_embd=64,n_layer=2");
-  t.add(path, "tokenizer_name", {},
-        "directory with tokenizer.json, if it is not in model_name_or_path");
+  t.add(path, "tokenizer_name", {}, "directory with tokenizer.json, if not model_name_or_path");
   t.add(choice, "dtype", {},
         "working precision when no flag and no DeepSpeed block names one; auto: float32")
       .one_of({"auto", "float32", "bfloat16", "float16"})
       .alias("torch_dtype");
-  t.add(path, "cache_dir", {}, "where a hub client keeps its files")
-      .hint("no effect: nothing is fetched from a hub");
-  t.add(boolean, "use_fast_tokenizer", true, "tokenizers library instead of Python code")
+  t.add(path, "cache_dir", {}, "cache directory of the Hub client")
+      .hint("no effect: nothing is downloaded from the Hub");
+  t.add(boolean, "use_fast_tokenizer", true, "use the tokenizers library instead of Python code")
       .hint("no effect: tokenizer.json is always used");
-  t.add(string, "model_revision", "main", "revision on the hub")
-      .hint("no effect: nothing is fetched from a hub");
-  t.add(json, "token", {}, "hub token")
+  t.add(string, "model_revision", "main", "revision on the Hub")
+      .hint("no effect: nothing is downloaded from the Hub");
+  t.add(json, "token", {}, "Hub token")
       .shown_as("text")
       .alias("use_auth_token")
-      .hint("no effect: nothing is fetched from a hub");
-  t.add(boolean, "trust_remote_code", false, "run code that comes with a model")
-      .hint("no effect: no model code is ever run");
-  t.add(boolean, "low_cpu_mem_usage", false, "create the model without its weights first")
-      .hint("no effect: every rank reads its own part only");
+      .hint("no effect: nothing is downloaded from the Hub");
+  t.add(boolean, "trust_remote_code", false, "run Python code from the model directory")
+      .hint("no effect: no code from a model directory is run");
+  t.add(boolean, "low_cpu_mem_usage", false, "create the model before its weights are loaded")
+      .hint("no effect: every rank reads only its own shard");
 }
 
 void add_data(OptionTable& t) {
   t.group("Data");
   t.add(path, "train_file", {},
         "text (.txt) or JSON (.json, .jsonl) to train on, also gzip-compressed (.gz)");
-  t.add(path, "validation_file", {}, "the same to evaluate on");
+  t.add(path, "validation_file", {}, "text or JSON to evaluate on");
   t.add(integer, "validation_split_percentage", 5,
-        "share of train_file kept for evaluation when there is no validation_file")
+        "percentage of train_file used for evaluation when there is no validation_file")
       .at_least(0)
       .at_most(99)
       .unit("%");
   t.add(integer, "block_size", {}, "sequence length; none: the tokenizer's limit, at most 1024")
       .at_least(2)
       .unit("tokens");
-  t.add(integer, "max_train_samples", {}, "train on at most so many sequences")
+  t.add(integer, "max_train_samples", {}, "train on at most N sequences")
       .at_least(1)
       .unit("sequences");
-  t.add(integer, "max_eval_samples", {}, "evaluate on at most so many sequences")
+  t.add(integer, "max_eval_samples", {}, "evaluate on at most N sequences")
       .at_least(1)
       .unit("sequences");
   t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
   t.add(boolean, "dataloader_drop_last", false,
-        "drop the last, incomplete batch of an epoch instead of filling it up");
+        "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
+        "start of the epoch");
   t.add(choice, "train_sampling_strategy", "random", "order of the training sequences")
       .one_of({"random", "sequential"})
       .except("group_by_length", "all sequences have block_size tokens; use random")
       .except("batch_rebalance", "all sequences have block_size tokens; use random");
-  t.add(boolean, "overwrite_cache", false, "prepare the texts again")
+  t.add(boolean, "overwrite_cache", false, "tokenize the texts again")
       .hint(
-          "no effect: prepared texts are known by checksums of text, tokenizer and settings, and "
-          "made anew when one changes");
+          "no effect: the cache key has checksums of text, tokenizer and settings, so that a "
+          "change "
+          "tokenizes again");
   t.add(integer, "preprocessing_num_workers", {}, "processes that tokenize")
-      .hint("no effect: one rank of each node tokenizes, once");
-  t.add(string, "dataset_name", {}, "data set on the hub")
+      .hint("no effect: rank 0 tokenizes in one process; sequences are those of one worker");
+}
+
+void add_unused_data_options(OptionTable& t) {
+  t.add(string, "dataset_name", {}, "data set on the Hub")
       .refuse(std::string(local_files_only) + ". Use --train_file");
-  t.add(string, "dataset_config_name", {}, "its configuration")
+  t.add(string, "dataset_config_name", {}, "configuration of the data set")
       .refuse(std::string(local_files_only) + ". Use --train_file");
   t.add(boolean, "streaming", false, "read the texts while training")
       .refuse("texts are tokenized once at the start; leave it out");
-  t.add(boolean, "group_by_length", false, "put sequences of equal length together")
+  t.add(boolean, "group_by_length", false, "batch sequences of similar length")
       .refuse("all sequences have block_size tokens; leave it out");
   t.add(string, "length_column_name", "length", "column with precomputed lengths").hint(no_effect);
   t.add(integer, "dataloader_num_workers", 0, "processes that load data").hint(one_reader);
   t.add(boolean, "dataloader_pin_memory", true, "pinned host memory").hint(one_reader);
-  t.add(boolean, "dataloader_persistent_workers", false, "keep the loading processes")
+  t.add(boolean, "dataloader_persistent_workers", false,
+        "keep the data loading processes between epochs")
       .hint(one_reader);
-  t.add(integer, "dataloader_prefetch_factor", {}, "batches loaded ahead").hint(one_reader);
-  t.add(string, "dataloader_multiprocessing_context", {}, "how loading processes start")
+  t.add(integer, "dataloader_prefetch_factor", {}, "batches to prefetch per worker")
       .hint(one_reader);
-  t.add(boolean, "dataloader_in_order", true, "batches in the order of their workers")
+  t.add(string, "dataloader_multiprocessing_context", {},
+        "start method of the data loading processes")
       .hint(one_reader);
+  t.add(boolean, "dataloader_in_order", true, "deliver batches in order").hint(one_reader);
   t.add(boolean, "remove_unused_columns", true, "drop columns the model does not take")
       .hint("no effect: only the text column is read");
   t.add(list, "label_names", {}, "names of the labels")
       .hint("no effect: the labels are the next tokens");
-  t.add(boolean, "ignore_data_skip", false, "start the data anew after a resume")
-      .refuse("a resume goes on with the next sample of the data order; leave it out");
+  t.add(boolean, "ignore_data_skip", false, "start from the first sample after a resume")
+      .refuse("a resume continues with the next sample; leave it out");
 }
 
 void add_work(OptionTable& t) {
   t.group("What to do");
   t.add(path, "output_dir", "trainer_output",
         "run directory: status, metrics, checkpoints, the trained model");
-  t.add(boolean, "overwrite_output_dir", false, "start anew in an output_dir that holds a run");
+  t.add(boolean, "overwrite_output_dir", false, "start fresh in an output_dir that holds a run");
   t.add(boolean, "do_train", false, "train");
   t.add(boolean, "do_eval", false,
         "evaluate: loss and perplexity; on when eval_strategy is not no");
   t.add(boolean, "do_generate", false,
         "continue the prompt with the trained weights (Tessera's own)");
   t.add(json, "resume_from_checkpoint", {},
-        "what to go on from; auto or none: the newest whole checkpoint of output_dir, if any; "
-        "true: there must be one")
+        "checkpoint to resume from; auto or none: the newest complete checkpoint of output_dir, if "
+        "any; true: the same, and an error if there is none")
       .shown_as("auto, true, false, never, step or path");
-  t.add(json, "deepspeed", {},
-        "DeepSpeed configuration file; in a run file it may stand there as an object")
+  t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file also the object itself")
       .shown_as("path or JSON object");
   t.add(boolean, "print_config", false,
-        "print every resolved value with its origin and end (Tessera's own)");
-  t.add(boolean, "help", false, "print this text and end").alias("h");
-  t.add(boolean, "version", false, "print the version and end");
+        "print every resolved value with its origin and exit (Tessera's own)");
+  t.add(boolean, "help", false, "print this text and exit").alias("h");
+  t.add(boolean, "version", false, "print the version and exit");
   t.add(boolean, "do_predict", false, "predict on a test set")
       .refuse("use --do_eval with --validation_file, or --do_generate");
 }
 
 void add_length(OptionTable& t) {
   t.group("Length and batches");
-  t.add(integer, "per_device_train_batch_size", 8, "sequences a rank trains on at a time")
+  t.add(integer, "per_device_train_batch_size", 8, "sequences per rank and micro-step")
       .at_least(1)
       .unit("sequences")
       .alias("per_gpu_train_batch_size");
-  t.add(integer, "per_device_eval_batch_size", 8, "sequences a rank evaluates at a time")
+  t.add(integer, "per_device_eval_batch_size", 8, "sequences per rank and evaluation step")
       .at_least(1)
       .unit("sequences")
       .alias("per_gpu_eval_batch_size");
-  t.add(integer, "gradient_accumulation_steps", 1, "such batches before each optimizer step")
+  t.add(integer, "gradient_accumulation_steps", 1, "micro-steps per optimizer step")
       .at_least(1)
-      .unit("batches");
+      .unit("micro-steps");
   t.add(real, "num_train_epochs", 3.0, "passes over the training data").at_least(0).unit("epochs");
-  t.add(integer, "max_steps", -1, "optimizer steps; when positive it overrides num_train_epochs")
+  t.add(integer, "max_steps", -1, "optimizer steps; a positive value overrides num_train_epochs")
       .at_least(-1)
       .unit("steps");
-  t.add(integer, "seed", 42, "seed of new weights, dropout and data order").at_least(0);
-  t.add(integer, "data_seed", {}, "seed of the data order alone; none: seed").at_least(0);
-  t.add(boolean, "auto_find_batch_size", false, "halve the batch until it fits")
+  t.add(integer, "seed", 42, "seed of random weights, dropout and data order").at_least(0);
+  t.add(integer, "data_seed", {}, "seed of the data order only; none: seed").at_least(0);
+  t.add(boolean, "auto_find_batch_size", false, "halve the batch size until it fits into memory")
       .refuse("set --per_device_train_batch_size");
   t.add(boolean, "full_determinism", false,
-        "the same bits in every run; so it is anyway unless deterministic is false");
+        "bit-for-bit reproducible runs; the default unless deterministic is false");
 }
 
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer and schedule");
-  t.add(real, "learning_rate", 5e-5, "highest learning rate").at_least(0);
+  t.add(real, "learning_rate", 5e-5, "peak learning rate").at_least(0);
   t.add(real, "weight_decay", 0.0,
         "weight decay of matrices (decoupled with AdamW, L2 with SGD); biases and norms do not "
         "decay")
       .at_least(0);
-  t.add(real, "adam_beta1", 0.9, "decay of the mean of the gradients").at_least(0).at_most(1);
-  t.add(real, "adam_beta2", 0.999, "decay of the mean of their squares").at_least(0).at_most(1);
-  t.add(real, "adam_epsilon", 1e-8, "added to the root of the mean square").at_least(0);
-  t.add(real, "max_grad_norm", 1.0, "clip the global gradient norm to this; 0: do not").at_least(0);
+  t.add(real, "adam_beta1", 0.9, "AdamW beta1: decay rate of the first moment")
+      .at_least(0)
+      .at_most(1);
+  t.add(real, "adam_beta2", 0.999, "AdamW beta2: decay rate of the second moment")
+      .at_least(0)
+      .at_most(1);
+  t.add(real, "adam_epsilon", 1e-8, "AdamW epsilon").at_least(0);
+  t.add(real, "max_grad_norm", 1.0, "clip the global gradient norm to this value; 0: no clipping")
+      .at_least(0);
   auto& schedule =
-      t.add(choice, "lr_scheduler_type", "linear", "shape of the learning rate over the steps")
+      t.add(choice, "lr_scheduler_type", "linear", "learning-rate schedule")
           .one_of({"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
                    "constant_with_warmup", "inverse_sqrt", "cosine_with_min_lr",
                    "cosine_warmup_with_min_lr", "warmup_stable_decay"});
   for (char const* name : {"reduce_lr_on_plateau", "greedy"})
-    schedule.except(name,
-                    "it follows evaluation results; use a schedule that depends on the step only");
-  t.add(real, "warmup_steps", 0.0, "steps of linear warm-up from 0; below 1: a share of all steps")
+    schedule.except(
+        name, "it depends on evaluation results; use a schedule that depends only on the step");
+  t.add(real, "warmup_steps", 0.0,
+        "steps of linear warm-up from 0; below 1: a fraction of all steps")
       .at_least(0)
       .unit("steps");
-  t.add(real, "warmup_ratio", 0.0, "share of all steps to warm up; warmup_steps wins")
+  t.add(real, "warmup_ratio", 0.0, "fraction of all steps to warm up; warmup_steps overrides it")
       .at_least(0)
       .at_most(1);
   t.add(json, "lr_scheduler_kwargs", {},
-        "more arguments of a schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
+        "extra arguments of the schedule: {\"num_cycles\": 2}, {\"min_lr_rate\": 0.1}")
       .shown_as("JSON object");
+}
+
+void add_optimizer_names(OptionTable& t) {
   auto& choice_of_optimizer =
       t.add(choice, "optim", "adamw_torch_fused", "optimizer; adamw_* are one kernel");
   for (auto const& info : optim::optimizers())
@@ -200,45 +214,46 @@ void add_optimizer(OptionTable& t) {
         "lomo", "stable_adamw"})
     if (std::ranges::find(choice_of_optimizer.choices, name) == choice_of_optimizer.choices.end())
       choice_of_optimizer.except(name, "it is not implemented; use adamw_torch");
-  t.add(string, "optim_args", {}, "more arguments of an optimizer")
+  t.add(string, "optim_args", {}, "extra arguments of the optimizer")
       .refuse(
           "use adam_beta1, adam_beta2, adam_epsilon, weight_decay, or a DeepSpeed optimizer "
           "section");
-  t.add(json, "optim_target_modules", {}, "modules GaLore and APOLLO train")
+  t.add(json, "optim_target_modules", {}, "target modules of GaLore and APOLLO")
       .shown_as("words")
       .refuse("all parameters are trained; leave it out");
   t.add(boolean, "adafactor", false, "Adafactor instead of AdamW")
       .refuse("it is not implemented; leave it out");
-  t.add(boolean, "average_tokens_across_devices", true, "one mean over the tokens of all ranks")
+  t.add(boolean, "average_tokens_across_devices", true,
+        "average the loss over the tokens of all ranks")
       .refuse("the loss is always the mean over all tokens of the step; leave it out");
-  t.add(real, "label_smoothing_factor", 0.0, "label smoothing")
+  t.add(real, "label_smoothing_factor", 0.0, "label smoothing factor")
       .refuse("the loss is plain cross-entropy; leave it out");
-  t.add(real, "neftune_noise_alpha", {}, "noise on the embeddings").refuse("leave it out");
+  t.add(real, "neftune_noise_alpha", {}, "NEFTune noise on the embeddings").refuse("leave it out");
 }
 
 void add_precision(OptionTable& t) {
   t.group("Precision and memory");
-  t.add(boolean, "fp16", false, "float16 weights and activations with loss scaling; fp32 masters");
-  t.add(boolean, "bf16", false, "bfloat16 weights and activations; fp32 masters");
+  t.add(boolean, "fp16", false,
+        "float16 weights and activations with loss scaling; fp32 master weights");
+  t.add(boolean, "bf16", false, "bfloat16 weights and activations; fp32 master weights");
   t.add(boolean, "gradient_checkpointing", false,
-        "keep one activation a block and compute the rest again in backward")
+        "activation checkpointing: keep only each block's input and recompute the rest in backward")
       .alias("activation_checkpointing");
-  t.add(json, "gradient_checkpointing_kwargs", {}, "its arguments")
+  t.add(json, "gradient_checkpointing_kwargs", {}, "arguments of gradient checkpointing")
       .shown_as("JSON object")
       .alias("activation_checkpointing_kwargs")
       .hint("no effect: every block is checkpointed");
   t.add(boolean, "fp16_full_eval", false, "evaluate in float16")
-      .hint("evaluation uses the training precision; an error when that is another one");
+      .hint("evaluation uses the training precision; an error if that differs");
   t.add(boolean, "bf16_full_eval", false, "evaluate in bfloat16")
-      .hint("evaluation uses the training precision; an error when that is another one");
+      .hint("evaluation uses the training precision; an error if that differs");
   t.add(boolean, "tf32", {},
-        "fp32 matrix products on a GPU in TF32: operands with 10 bits of fraction, on tensor "
-        "cores; an error on the host");
-  t.add(string, "half_precision_backend", "auto", "who does mixed precision")
+        "compute fp32 matrix products in TF32 on a GPU's tensor cores; an error on the host");
+  t.add(string, "half_precision_backend", "auto", "mixed-precision backend")
       .alias("fp16_backend")
-      .hint("no effect: there is one way");
+      .hint("no effect: Tessera has one implementation");
   t.add(string, "fp16_opt_level", "O1", "apex optimization level")
-      .hint("no effect: there is one way");
+      .hint("no effect: Tessera has one implementation");
   t.add(boolean, "torch_compile", false, "compile the model")
       .hint("no effect: all kernels are compiled when Tessera is built");
   t.add(string, "torch_compile_backend", {}, "compiler")
@@ -247,90 +262,93 @@ void add_precision(OptionTable& t) {
       .hint("no effect: all kernels are compiled when Tessera is built");
   t.add(string, "torchdynamo", {}, "compiler")
       .hint("no effect: all kernels are compiled when Tessera is built");
-  t.add(boolean, "jit_mode_eval", false, "traced evaluation").hint(no_effect);
+  t.add(boolean, "jit_mode_eval", false, "evaluate with a traced model").hint(no_effect);
   t.add(boolean, "use_ipex", false, "Intel's extension of PyTorch").hint(no_effect);
-  t.add(boolean, "use_liger_kernel", false, "fused kernels of another library")
+  t.add(boolean, "use_liger_kernel", false, "Liger kernels")
       .hint("no effect: Tessera's own kernels are used");
-  t.add(json, "liger_kernel_config", {}, "their configuration")
+  t.add(json, "liger_kernel_config", {}, "configuration of the Liger kernels")
       .shown_as("JSON object")
       .hint("no effect: Tessera's own kernels are used");
-  t.add(boolean, "use_cache", false, "key and value cache while training").hint(no_effect);
-  t.add(integer, "torch_empty_cache_steps", {}, "steps between emptying PyTorch's memory cache")
-      .hint("no effect: there is no such cache");
+  t.add(boolean, "use_cache", false, "key-value cache during training").hint(no_effect);
+  t.add(integer, "torch_empty_cache_steps", {},
+        "steps between calls that empty PyTorch's memory cache")
+      .hint("no effect: Tessera has no such cache");
 }
 
 void add_log(OptionTable& t) {
   t.group("Log and evaluation");
-  t.add(real, "logging_steps", 500.0, "steps between log lines; below 1: a share of all steps")
+  t.add(real, "logging_steps", 500.0, "steps between log lines; below 1: a fraction of all steps")
       .above(0)
       .unit("steps");
-  t.add(boolean, "logging_first_step", false, "log the first step too");
+  t.add(boolean, "logging_first_step", false, "also log the first step");
   t.add(choice, "logging_strategy", "steps", "when to log")
       .one_of({"steps"})
-      .except("no", "metrics.jsonl has a record a step anyway; use a large --logging_steps")
+      .except("no", "metrics.jsonl always has one record per step; use a large --logging_steps")
       .except("epoch", "use --logging_steps");
-  t.add(choice, "eval_strategy", "no", "when to evaluate while training")
+  t.add(choice, "eval_strategy", "no", "when to evaluate during training")
       .one_of({"no", "steps", "epoch"})
       .alias("evaluation_strategy");
   t.add(real, "eval_steps", {},
-        "steps between evaluations; none: logging_steps; below 1: a share of all steps")
+        "steps between evaluations; none: logging_steps; below 1: a fraction of all steps")
       .above(0)
       .unit("steps");
   t.add(boolean, "eval_on_start", false, "evaluate once before the first step");
   t.add(real, "eval_delay", 0.0, "epochs or steps before the first evaluation")
       .refuse("use eval_steps");
   auto const levels = {"debug", "info", "warning", "error", "critical", "passive"};
-  t.add(choice, "log_level", "passive", "what rank 0 writes to the log; passive: info")
+  t.add(choice, "log_level", "passive", "log level of rank 0; passive: info")
       .one_of({levels.begin(), levels.end()});
-  t.add(choice, "log_level_replica", "warning", "what the other ranks write")
+  t.add(choice, "log_level_replica", "warning", "log level of the other ranks")
       .one_of({levels.begin(), levels.end()});
   t.add(path, "log_dir", {},
-        "a file rank_00003.log for each rank, with everything from debug on; none: no such files "
+        "directory for one log file per rank (rank_00003.log) at level debug; none: no files "
         "(Tessera's own)");
+}
+
+void add_reporting(OptionTable& t) {
   auto& report =
-      t.add(list, "report_to", ConfigTree::Array{"none"}, "where else metrics go")
+      t.add(list, "report_to", ConfigTree::Array{"none"}, "services that receive metrics")
           .one_of({"none", "all"})
-          .hint(
-              "no effect: metrics.jsonl is always written and nothing else is there to report to");
+          .hint("no effect: metrics are always written to metrics.jsonl, and only there");
   for (char const* name : {"tensorboard", "wandb", "mlflow", "comet_ml", "clearml", "dvclive",
                            "swanlab", "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})
     report.except(name, use_metrics);
   t.add(boolean, "disable_tqdm", {}, "no progress bar")
-      .hint("no effect: a batch log never has one");
-  t.add(boolean, "log_on_each_node", true, "log once a node")
-      .hint("no effect: rank 0 logs; others only what log_level_replica says");
-  t.add(boolean, "logging_nan_inf_filter", true, "leave NaN and infinity out of the logged loss")
-      .hint("no effect: losses are logged as they are");
-  t.add(string, "logging_dir", {}, "where TensorBoard files go")
+      .hint("no effect: Tessera prints no progress bar to a batch log");
+  t.add(boolean, "log_on_each_node", true, "log once per node")
+      .hint("no effect: rank 0 logs; log_level_replica sets the level of the other ranks");
+  t.add(boolean, "logging_nan_inf_filter", true, "exclude NaN and infinity from the logged loss")
+      .hint("no effect: losses are logged unfiltered");
+  t.add(string, "logging_dir", {}, "directory of TensorBoard files")
       .hint("no effect: none are written");
-  t.add(json, "include_num_input_tokens_seen", "no", "count tokens")
+  t.add(json, "include_num_input_tokens_seen", "no", "log the number of input tokens")
       .shown_as("text or true")
       .hint(no_effect);
   t.add(boolean, "include_tokens_per_second", false, "log tokens per second")
-      .hint("no effect: metrics.jsonl always has them");
+      .hint("no effect: metrics.jsonl always has this value");
   for (char const* name : {"run_name", "trackio_space_id", "trackio_bucket_id"})
     t.add(string, name, {}, "name for a logging service")
-        .hint("no effect: no service is reported to");
+        .hint("no effect: Tessera reports to no service");
   t.add(json, "trackio_static_space_id", {}, "name for a logging service")
       .shown_as("text or false")
-      .hint("no effect: no service is reported to");
+      .hint("no effect: Tessera reports to no service");
   t.add(string, "project", "huggingface", "name for a logging service")
-      .hint("no effect: no service is reported to");
-  t.add(boolean, "prediction_loss_only", false, "evaluate the loss only")
-      .hint("no effect: it always is so");
+      .hint("no effect: Tessera reports to no service");
+  t.add(boolean, "prediction_loss_only", false, "evaluate only the loss")
+      .hint("no effect: this is always the case");
   t.add(integer, "eval_accumulation_steps", {}, "evaluation steps before results move to the host")
-      .hint("no effect: only sums are kept");
-  t.add(boolean, "eval_do_concat_batches", true, "join the results of batches")
-      .hint("no effect: only sums are kept");
+      .hint("no effect: evaluation keeps only sums");
+  t.add(boolean, "eval_do_concat_batches", true, "concatenate the results of batches")
+      .hint("no effect: evaluation keeps only sums");
   t.add(boolean, "eval_use_gather_object", false, "gather Python objects")
-      .hint("no effect: only sums are kept");
-  t.add(list, "include_for_metrics", ConfigTree::Array{}, "what metrics also get")
-      .hint("no effect: loss and perplexity need nothing else");
-  t.add(boolean, "include_inputs_for_metrics", false, "what metrics also get")
-      .hint("no effect: loss and perplexity need nothing else");
+      .hint("no effect: evaluation keeps only sums");
+  t.add(list, "include_for_metrics", ConfigTree::Array{}, "extra inputs of the metrics function")
+      .hint("no effect: loss and perplexity need no other inputs");
+  t.add(boolean, "include_inputs_for_metrics", false, "extra inputs of the metrics function")
+      .hint("no effect: loss and perplexity need no other inputs");
   t.add(boolean, "batch_eval_metrics", false, "compute metrics batch by batch")
-      .hint("no effect: it always is so");
-  t.add(boolean, "skip_memory_metrics", true, "no memory figures").hint(no_effect);
+      .hint("no effect: this is always the case");
+  t.add(boolean, "skip_memory_metrics", true, "omit memory metrics").hint(no_effect);
 }
 
 void add_save(OptionTable& t) {
@@ -338,154 +356,167 @@ void add_save(OptionTable& t) {
   t.add(choice, "save_strategy", "steps", "when to write checkpoints")
       .one_of({"no", "steps", "epoch"})
       .except("best", "use steps or epoch");
-  t.add(real, "save_steps", 500.0, "steps between checkpoints; below 1: a share of all steps")
+  t.add(real, "save_steps", 500.0, "steps between checkpoints; below 1: a fraction of all steps")
       .above(0)
       .unit("steps");
-  t.add(integer, "save_total_limit", {}, "keep the newest so many checkpoints; none: all")
+  t.add(integer, "save_total_limit", {}, "keep only the newest N checkpoints; none: all")
       .at_least(1)
       .unit("checkpoints");
   t.add(choice, "async_save", "auto",
-        "write checkpoints while training goes on; auto: where host memory has room for a copy of "
-        "the state (Tessera's own)")
+        "write checkpoints in the background; auto: if host memory has room for a snapshot of the "
+        "state (Tessera's own)")
       .one_of({"auto", "on", "off"});
   t.add(json, "checkpoint_ranks_per_file", 1,
-        "ranks that share a shard file; node: those of a node (Tessera's own)")
+        "ranks per shard file; node: all ranks of a node (Tessera's own)")
       .shown_as("number or node");
-  t.add(integer, "max_save_failures", 3, "failed saves in a row that are survived (Tessera's own)")
+  t.add(integer, "max_save_failures", 3,
+        "consecutive failed saves after which training still continues (Tessera's own)")
       .at_least(0)
       .unit("saves");
   t.add(boolean, "save_only_model", false,
-        "regular checkpoints are a Hugging Face model alone, from which no run can go on");
-  t.add(boolean, "save_on_each_node", false, "checkpoints on every node's own disk")
+        "regular checkpoints contain only a Hugging Face model; a run cannot resume from them");
+  t.add(boolean, "save_on_each_node", false, "save to the local disk of every node")
       .refuse("all ranks write to one output_dir on a shared file system");
-  t.add(boolean, "save_safetensors", true, "safetensors files")
-      .refuse("the model is always written as safetensors; leave it out");
-  t.add(boolean, "enable_jit_checkpoint", false, "save when the job is asked to stop")
-      .hint("no effect: a stop request always saves and ends with exit code 75");
-  t.add(boolean, "load_best_model_at_end", false, "end with the best checkpoint")
+  t.add(boolean, "save_safetensors", true, "save safetensors files")
+      .refuse("the model is always saved as safetensors; leave it out");
+  t.add(boolean, "enable_jit_checkpoint", false, "save a checkpoint on a stop signal")
+      .hint(
+          "no effect: a stop signal always saves a checkpoint and ends the run with exit code 75");
+  t.add(boolean, "load_best_model_at_end", false, "load the best checkpoint at the end")
       .refuse("the last weights are exported; choose a checkpoint with tessera export");
-  t.add(string, "metric_for_best_model", {}, "its metric")
+  t.add(string, "metric_for_best_model", {}, "metric of load_best_model_at_end")
       .hint("no effect without load_best_model_at_end");
-  t.add(boolean, "greater_is_better", {}, "its direction")
+  t.add(boolean, "greater_is_better", {}, "whether a higher metric is better")
       .hint("no effect without load_best_model_at_end");
   t.add(boolean, "restore_callback_states_from_checkpoint", false, "restore Python callbacks")
-      .hint("no effect: there are none");
+      .hint("no effect: Tessera has no callbacks");
   t.add(boolean, "push_to_hub", false, "upload the model").refuse(no_hub);
   for (char const* name : {"hub_model_id", "hub_token", "hub_revision", "push_to_hub_model_id",
                            "push_to_hub_organization", "push_to_hub_token"})
-    t.add(string, name, {}, "upload to a hub").hint("no effect: nothing is uploaded");
-  t.add(string, "hub_strategy", "every_save", "upload to a hub")
+    t.add(string, name, {}, "upload to the Hub").hint("no effect: nothing is uploaded");
+  t.add(string, "hub_strategy", "every_save", "upload to the Hub")
       .hint("no effect: nothing is uploaded");
-  t.add(boolean, "hub_always_push", false, "upload to a hub")
+  t.add(boolean, "hub_always_push", false, "upload to the Hub")
       .hint("no effect: nothing is uploaded");
-  t.add(boolean, "hub_private_repo", {}, "upload to a hub").hint("no effect: nothing is uploaded");
+  t.add(boolean, "hub_private_repo", {}, "upload to the Hub")
+      .hint("no effect: nothing is uploaded");
 }
 
 void add_machine(OptionTable& t) {
   t.group("Machine");
   t.add(choice, "device", "auto",
-        "where to compute: GPUs if the build and all nodes have them, else the host; cuda: refuse "
-        "without (Tessera's own)")
+        "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
+        "GPUs (Tessera's own)")
       .one_of({"auto", "cuda", "cpu"});
-  t.add(choice, "device_attention", "auto",
-        "attention on a GPU; auto: cuDNN's for fp16 and bf16 without dropout on its weights, else "
-        "portable (Tessera's own)")
+  t.add(
+       choice, "device_attention", "auto",
+       "attention on a GPU; auto: cuDNN for fp16 and bf16 without attention dropout, else portable "
+       "(Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
   t.add(choice, "device_gelu", "auto",
-        "gelu_new on a GPU: in cuBLASLt's products or separate kernels; auto: fused from Hopper on "
-        "(Tessera's own)")
+        "gelu_new on a GPU: fused into cuBLASLt matrix products, or separate kernels; auto: fused "
+        "on Hopper and newer (Tessera's own)")
       .one_of({"auto", "fused", "separate"});
   t.add(boolean, "cuda_graphs", false,
-        "a block's kernels as one CUDA graph, for models whose kernels are shorter than launches "
-        "(Tessera's own)");
+        "launch each block's kernels as one CUDA graph; faster for small models (Tessera's own)");
   t.add(boolean, "deterministic", true,
-        "the same bits in every run; false: faster algorithms on a GPU that sum in any order "
+        "bit-for-bit reproducible runs; false: allow faster GPU algorithms that sum in any order "
         "(Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(integer, "threads", {},
-        "OpenMP threads of a rank; none: what the launcher gave it (Tessera's own)")
+        "OpenMP threads per rank; none: the cores that the launcher assigned (Tessera's own)")
       .at_least(1)
       .unit("threads");
-  t.add(real, "time_limit", 0.0,
-        "save and end with exit code 75 before this time is over; 0: the time limit of a Slurm job "
-        "(Tessera's own)")
+  t.add(
+       real, "time_limit", 0.0,
+       "save and end with exit code 75 before this time has passed; 0: the time limit of the Slurm "
+       "job (Tessera's own)")
       .at_least(0)
       .unit("minutes");
-  t.add(real, "comm_timeout", 300.0,
-        "longest wait for other ranks before the run ends with exit code 69 (Tessera's own)")
+  t.add(
+       real, "comm_timeout", 300.0,
+       "timeout of every wait for other ranks; then the run ends with exit code 69 (Tessera's own)")
       .above(0)
       .unit("seconds");
   t.add(real, "node_timeout", 30.0,
-        "silence after which a whole node counts as lost and the run ends with exit code 69; 0: "
-        "only comm_timeout (Tessera's own)")
+        "heartbeat timeout of a node; then the run ends with exit code 69; 0: only comm_timeout "
+        "(Tessera's own)")
       .at_least(0)
       .unit("seconds");
   t.add(integer, "ddp_timeout", 1800,
-        "longest wait for other ranks, when comm_timeout is not given")
+        "timeout of every wait for other ranks, if comm_timeout is not given")
       .above(0)
       .unit("seconds");
-  t.add(integer, "local_rank", -1, "rank on this node, passed by launchers")
-      .hint("no effect: MPI knows the ranks");
+}
+
+void add_other_launchers(OptionTable& t) {
+  t.add(integer, "local_rank", -1, "local rank, passed by launchers")
+      .hint("no effect: local ranks come from MPI");
   t.add(choice, "ddp_backend", {}, "communication library")
       .one_of({"mpi", "gloo", "nccl", "ccl", "xccl", "hccl"})
-      .hint("no effect: ranks talk over MPI");
+      .hint("no effect: NCCL where each rank has a GPU of its own, else MPI");
   char const* const own_buckets =
       "no effect: set reduce_bucket_size in the DeepSpeed configuration";
-  t.add(integer, "ddp_bucket_cap_mb", {}, "gradient bucket").hint(own_buckets);
+  t.add(integer, "ddp_bucket_cap_mb", {}, "gradient bucket size").hint(own_buckets);
   for (char const* name :
        {"ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_static_graph"})
-    t.add(boolean, name, {}, "PyTorch's data parallelism")
+    t.add(boolean, name, {}, "option of PyTorch's DistributedDataParallel")
         .hint("no effect: every parameter has a gradient in every step");
   t.add(json, "fsdp", {}, "PyTorch's FSDP")
       .shown_as("text or true")
       .refuse("use --deepspeed with zero_optimization.stage 3 (full_shard) or 2 (shard_grad_op)");
-  t.add(json, "fsdp_config", {}, "its configuration")
+  t.add(json, "fsdp_config", {}, "configuration of FSDP")
       .shown_as("path or JSON object")
       .refuse("use --deepspeed with zero_optimization.stage 3 or 2");
-  t.add(string, "sharded_ddp", {}, "FairScale's sharding")
+  t.add(string, "sharded_ddp", {}, "sharding of FairScale")
       .refuse("use --deepspeed with zero_optimization.stage 2 or 3");
   t.add(json, "accelerator_config", {}, "Accelerate's configuration")
       .shown_as("path or JSON object")
       .refuse("leave it out; --deepspeed configures the engine");
   t.add(json, "parallelism_config", {}, "Accelerate's parallelism")
       .shown_as("JSON object")
-      .refuse("only data parallelism is there; leave it out");
-  t.add(json, "debug", "", "debugging aids of PyTorch")
+      .refuse("only data parallelism is supported; leave it out");
+  t.add(json, "debug", "", "PyTorch debug options")
       .shown_as("words")
       .refuse("use --log_level debug");
   for (char const* name : {"tpu_num_cores", "past_index"})
-    t.add(integer, name, {}, "of other machines").hint(no_effect);
+    t.add(integer, name, {}, "option of other hardware").hint(no_effect);
   for (char const* name : {"xpu_backend", "mp_parameters", "ray_scope"})
-    t.add(string, name, {}, "of other machines").hint(no_effect);
+    t.add(string, name, {}, "option of other hardware").hint(no_effect);
   for (char const* name : {"tpu_metrics_debug", "use_mps_device"})
-    t.add(boolean, name, {}, "of other machines").hint(no_effect);
+    t.add(boolean, name, {}, "option of other hardware").hint(no_effect);
   for (char const* name : {"dispatch_batches", "split_batches"})
-    t.add(boolean, name, {}, "how batches reach the ranks").hint(one_reader);
+    t.add(boolean, name, {}, "how batches are distributed to ranks").hint(one_reader);
 }
 
 void add_generation(OptionTable& t) {
   t.group("Generation (Tessera's own)");
-  t.add(string, "prompt", "", "text to continue");
-  t.add(integer, "max_new_tokens", 50, "tokens to add").at_least(1).unit("tokens");
-  t.add(real, "temperature", 1.0, "divides the logits; 0: always the likeliest token").at_least(0);
-  t.add(integer, "top_k", 50, "choose among so many likeliest tokens; 0: all")
+  t.add(string, "prompt", "", "text that the model continues");
+  t.add(integer, "max_new_tokens", 50, "tokens to generate").at_least(1).unit("tokens");
+  t.add(real, "temperature", 1.0, "sampling temperature; 0: greedy").at_least(0);
+  t.add(integer, "top_k", 50, "sample from the k most likely tokens; 0 disables top-k")
       .at_least(0)
       .unit("tokens");
 }
 
 char const* const page_head = R"(# Options of tessera-train
 
-`tessera-train [run.json] [--name value ...]` takes the arguments of Hugging Face's `run_clm.py` and the few of its own marked so below.
+For users who write command lines or run files. `tessera-train [run.json] [--name value ...]` takes
+the arguments of Hugging Face's `run_clm.py`, and a few of its own, which are marked below.
 
-- `--name value` and `--name=value` are the same, and so are `-` and `_` in names. A flag alone (`--bf16`) means true; `--bf16 false` and
-  `--no_bf16` mean false. The last of several wins.
-- `run.json` is one flat object with the same names; flags after it override it. `deepspeed` may be a path or the object itself there.
-- The origin of every value (default, run file, flag, deepspeed, derived) is in the manifest of a checkpoint and printed by `--print_config`.
-- An unknown flag, a wrong value or a contradiction ends with exit code 64, in a file with 78; the message names the nearest known name.
-- Names marked *accepted* may stay in a command line that was written for `run_clm.py`; the log says that they have another effect or none.
-  Names marked *no* are refused with every value but their default.
-- Batch sizes, precision, optimizer, clipping and schedule may also stand in the [DeepSpeed configuration](deepspeed-config.md).
-  There, `"auto"` takes the flag; a number in the file that contradicts a given flag is an error; a flag that was not given gives way.
+- `--name value` and `--name=value` are equal, and so are `-` and `_` in names. A flag without a
+  value (`--bf16`) means true; `--bf16 false` and `--no_bf16` mean false. The last occurrence wins.
+- `run.json` is one flat object with the same names; flags after it override it. Its `deepspeed` is
+  a path or the object itself.
+- Every value has an origin (default, run file, flag, deepspeed, derived), which `--print_config`
+  prints and the manifest of a checkpoint records.
+- An unknown flag, a wrong value or a contradiction ends with exit code 64, in a file with 78. The
+  message names the nearest known name.
+- Names marked *accepted* may stay in a command line written for `run_clm.py`; the log says what
+  differs. Names marked *no* are refused with every value but their default.
+- Batch sizes, precision, optimizer, clipping and schedule may also be set in the
+  [DeepSpeed configuration](deepspeed-config.md). There, `"auto"` takes the flag. A number that
+  contradicts a given flag is an error; a flag that was not given gives way to the number.
 
 This page is generated from the table the program reads.
 )";
@@ -494,13 +525,17 @@ OptionTable build() {
   OptionTable t;
   add_model(t);
   add_data(t);
+  add_unused_data_options(t);
   add_work(t);
   add_length(t);
   add_optimizer(t);
+  add_optimizer_names(t);
   add_precision(t);
   add_log(t);
+  add_reporting(t);
   add_save(t);
   add_machine(t);
+  add_other_launchers(t);
   add_generation(t);
   return t;
 }

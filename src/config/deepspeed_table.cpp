@@ -14,25 +14,25 @@ using enum OptionType;
 
 char const* const by_default = "the default";
 char const* const no_offload =
-    "offloading is not supported yet: set device none or remove the block, and use a higher stage "
-    "or more ranks";
+    "offloading is not supported yet: set device to none or remove the block, and use a higher "
+    "stage or more ranks";
 char const* const same_result = "no effect: the result is the same";
 
 void add_batch(OptionTable& t) {
   t.group("Batch");
-  t.add(integer, "train_batch_size", {}, "samples of all ranks before each optimizer step")
+  t.add(integer, "train_batch_size", {}, "samples of all ranks per optimizer step")
       .at_least(1)
       .unit("samples")
       .auto_is("from the flags");
-  t.add(integer, "train_micro_batch_size_per_gpu", {}, "samples a rank takes at a time")
+  t.add(integer, "train_micro_batch_size_per_gpu", {}, "samples per rank and micro-step")
       .at_least(1)
       .unit("samples")
       .auto_is("per_device_train_batch_size");
-  t.add(integer, "gradient_accumulation_steps", {}, "such batches before each optimizer step")
+  t.add(integer, "gradient_accumulation_steps", {}, "micro-steps per optimizer step")
       .at_least(1)
-      .unit("batches")
+      .unit("micro-steps")
       .auto_is("gradient_accumulation_steps");
-  t.add(boolean, "managed_gradient_accumulation", true, "the engine counts the batches")
+  t.add(boolean, "managed_gradient_accumulation", true, "the engine counts the micro-steps")
       .refuse("Tessera counts them itself; leave it out");
   t.add(boolean, "dataloader_drop_last", false, "drop an incomplete last batch")
       .hint("no effect: use --dataloader_drop_last");
@@ -59,8 +59,8 @@ void add_hyperparameters(OptionTable& t) {
 
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer");
-  auto& type = t.add(choice, "optimizer.type", {}, "optimizer; capitals do not matter")
-                   .one_of(optimizer_types());
+  auto& type =
+      t.add(choice, "optimizer.type", {}, "optimizer; case-insensitive").one_of(optimizer_types());
   for (char const* name : {"Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Lion", "Adagrad",
                            "Muon", "MuAdam", "MuAdamW", "MuSGD", "Adamax", "NAdam", "RAdam",
                            "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
@@ -70,11 +70,10 @@ void add_optimizer(OptionTable& t) {
       .at_least(0)
       .auto_is("learning_rate");
   t.add(json, "optimizer.params.betas", {},
-        "decays of the two means; none: --adam_beta1, --adam_beta2")
+        "decay rates of the moments; none: --adam_beta1, --adam_beta2")
       .shown_as("[number, number]")
       .auto_is("adam_beta1, adam_beta2");
-  t.add(real, "optimizer.params.eps", {},
-        "added to the root of the mean square; none: --adam_epsilon")
+  t.add(real, "optimizer.params.eps", {}, "epsilon; none: --adam_epsilon")
       .at_least(0)
       .auto_is("adam_epsilon");
   t.add(real, "optimizer.params.weight_decay", {},
@@ -83,24 +82,25 @@ void add_optimizer(OptionTable& t) {
       .auto_is("weight_decay");
   add_hyperparameters(t);
   t.add(boolean, "optimizer.params.adam_w_mode", true,
-        "Adam: false adds the decay to the gradient (L2); AdamW ignores it");
-  t.add(boolean, "optimizer.params.torch_adam", false, "PyTorch's kernel")
-      .hint("no effect: there is one kernel");
-  t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "moments in fp32")
+        "Adam: false adds weight decay to the gradient (L2); AdamW ignores it");
+  t.add(boolean, "optimizer.params.torch_adam", false, "use PyTorch's kernel")
+      .hint("no effect: Tessera has one kernel");
+  t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "keep moments in fp32")
       .refuse("moments are always fp32; leave it out");
   t.add(boolean, "optimizer.params.amsgrad", false, "AMSGrad").refuse("leave it out");
   t.add(real, "optimizer.params.max_grad_norm", {}, "gradient clipping")
       .refuse("use gradient_clipping");
   t.add(boolean, "optimizer.legacy_fusion", false, "old fused kernels")
-      .hint("no effect: there is one kernel");
+      .hint("no effect: Tessera has one kernel");
   t.add(real, "gradient_clipping", {},
-        "clip the global gradient norm to this; 0: do not; none: --max_grad_norm (1)")
+        "clip the global gradient norm to this value; 0: no clipping; none: --max_grad_norm (1)")
       .at_least(0)
       .auto_is("max_grad_norm");
-  t.add(boolean, "zero_allow_untested_optimizer", false, "any optimizer under ZeRO")
-      .hint("no effect: every optimizer works under ZeRO");
-  t.add(boolean, "zero_force_ds_cpu_optimizer", true, "DeepSpeed's CPU optimizer when offloading")
-      .hint("no effect: there is one kernel");
+  t.add(boolean, "zero_allow_untested_optimizer", false, "allow any optimizer with ZeRO")
+      .hint("no effect: every optimizer works with ZeRO");
+  t.add(boolean, "zero_force_ds_cpu_optimizer", true,
+        "use DeepSpeed's CPU optimizer with offloading")
+      .hint("no effect: Tessera has one kernel");
 }
 
 void add_scheduler(OptionTable& t) {
@@ -118,13 +118,15 @@ void add_scheduler(OptionTable& t) {
       .auto_is("warmup_steps, at least 1");
   t.add(choice, p + "warmup_type", "log", "Warmup*: shape of the warm-up")
       .one_of({"log", "linear"});
-  t.add(integer, p + "total_num_steps", {}, "WarmupDecayLR, WarmupCosineLR: all steps")
+  t.add(integer, p + "total_num_steps", {}, "WarmupDecayLR, WarmupCosineLR: steps of the schedule")
       .at_least(1)
       .unit("steps")
       .auto_is("the run's optimizer steps");
-  t.add(real, p + "warmup_min_ratio", 0.0, "WarmupCosineLR: first rate as a share of the rate")
+  t.add(real, p + "warmup_min_ratio", 0.0,
+        "WarmupCosineLR: first rate as a fraction of the learning rate")
       .at_least(0);
-  t.add(real, p + "cos_min_ratio", 1e-4, "WarmupCosineLR: last rate as a share of the rate")
+  t.add(real, p + "cos_min_ratio", 1e-4,
+        "WarmupCosineLR: last rate as a fraction of the learning rate")
       .at_least(0);
   t.add(real, p + "cycle_min_lr", {}, "OneCycle: lowest rate").at_least(0);
   t.add(real, p + "cycle_max_lr", {}, "OneCycle: highest rate").at_least(0);
@@ -139,20 +141,21 @@ void add_scheduler(OptionTable& t) {
   t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays")
       .at_least(0)
       .unit("steps");
-  char const* const momentum = "no effect: beta1 stays as the optimizer section says";
+  char const* const momentum = "no effect: beta1 stays constant";
   t.add(boolean, p + "cycle_momentum", true,
         "OneCycle: write false; cycling beta1 is not supported");
   t.add(real, p + "cycle_min_mom", 0.8, "OneCycle: lowest beta1").hint(momentum);
   t.add(real, p + "cycle_max_mom", 0.9, "OneCycle: highest beta1").hint(momentum);
   t.add(real, p + "decay_mom_rate", 0.0, "OneCycle: decay of beta1").hint(momentum);
-  t.add(integer, p + "last_batch_iteration", -1, "where the schedule starts")
+  t.add(integer, p + "last_batch_iteration", -1, "start of the schedule")
       .refuse("a resumed run takes its position from the checkpoint; remove it");
   t.add(real, p + "lr_range_test_min_lr", 1e-3, "LRRangeTest: first rate").above(0);
-  t.add(integer, p + "lr_range_test_step_size", 2000, "LRRangeTest: steps of a stair")
+  t.add(integer, p + "lr_range_test_step_size", 2000, "LRRangeTest: steps per stair")
       .at_least(1)
       .unit("steps");
-  t.add(real, p + "lr_range_test_step_rate", 1.0, "LRRangeTest: growth a stair").at_least(0);
-  t.add(boolean, p + "lr_range_test_staircase", false, "LRRangeTest: stairs instead of a line");
+  t.add(real, p + "lr_range_test_step_rate", 1.0, "LRRangeTest: growth per stair").at_least(0);
+  t.add(boolean, p + "lr_range_test_staircase", false,
+        "LRRangeTest: stairs instead of linear growth");
 }
 
 void add_precision(OptionTable& t) {
@@ -162,12 +165,12 @@ void add_precision(OptionTable& t) {
   t.add(real, "fp16.loss_scale", 0.0, "constant loss scale; 0: dynamic")
       .at_least(0)
       .auto_is(by_default);
-  t.add(integer, "fp16.initial_scale_power", 16, "dynamic: the first scale is 2 to this power")
+  t.add(integer, "fp16.initial_scale_power", 16, "dynamic: the initial scale is 2 to this power")
       .at_least(0)
       .at_most(126)
       .auto_is(by_default);
   t.add(integer, "fp16.loss_scale_window", 1000,
-        "dynamic: double after so many steps without overflow")
+        "dynamic: double the scale after N steps without overflow")
       .at_least(1)
       .unit("steps")
       .auto_is(by_default);
@@ -175,146 +178,160 @@ void add_precision(OptionTable& t) {
       .at_least(1)
       .auto_is(by_default);
   t.add(boolean, "fp16.consecutive_hysteresis", false,
-        "dynamic: count overflows anew after each good step")
+        "dynamic: reset the overflow count after each step without overflow")
       .auto_is(by_default);
   t.add(real, "fp16.min_loss_scale", 1.0, "dynamic: an overflow at this scale ends the run")
       .above(0)
       .auto_is(by_default);
-  t.add(boolean, "fp16.auto_cast", false, "cast the inputs")
-      .hint("no effect: inputs are token numbers");
-  t.add(boolean, "fp16.fp16_master_weights_and_grads", false, "masters in float16")
-      .refuse("masters are always fp32; leave it out");
+  t.add(boolean, "fp16.auto_cast", false, "cast inputs to float16")
+      .hint("no effect: inputs are token ids");
+  t.add(boolean, "fp16.fp16_master_weights_and_grads", false, "keep master weights in float16")
+      .refuse("master weights are always fp32; leave it out");
   t.add(boolean, "bf16.enabled", false, "bfloat16 weights and activations").auto_is("--bf16");
-  t.add(boolean, "bf16.check_grad_overflow", true, "skip a step whose gradients are not finite")
+  t.add(boolean, "bf16.check_grad_overflow", true, "skip steps with gradients that are not finite")
       .auto_is(by_default);
-  t.add(boolean, "bf16.immediate_grad_update", false, "when gradients are accumulated")
+  t.add(boolean, "bf16.immediate_grad_update", false, "accumulate gradients immediately")
       .auto_is(by_default)
       .hint(same_result);
-  t.add(boolean, "bf16.bf16_master_weights_and_grads", false, "masters in bfloat16")
-      .refuse("masters are always fp32; leave it out");
-  t.add(boolean, "bf16.bf16_optimizer_states", false, "moments in bfloat16")
+  t.add(boolean, "bf16.bf16_master_weights_and_grads", false, "keep master weights in bfloat16")
+      .refuse("master weights are always fp32; leave it out");
+  t.add(boolean, "bf16.bf16_optimizer_states", false, "keep moments in bfloat16")
       .refuse("moments are always fp32; leave it out");
+}
+
+void add_data_types(OptionTable& t) {
   t.add(choice, "communication_data_type", {},
-        "gradients on the wire; none: the working precision (fp32 without a DeepSpeed "
+        "dtype of gradients in reductions; none: the working precision (fp32 without a DeepSpeed "
         "configuration)")
       .one_of({"fp32", "fp16", "bf16"});
   t.add(choice, "data_types.grad_accum_dtype", {},
-        "accumulated gradients; none: fp32 (DeepSpeed: the working precision)")
+        "dtype of accumulated gradients; none: fp32 (DeepSpeed: the working precision)")
       .one_of({"fp32", "fp16", "bf16"});
-  t.add(string, "data_types.param_dtype", {}, "parameters")
-      .hint("no effect: the fp16 and bf16 blocks say it");
-  t.add(string, "data_types.buffer_dtype", {}, "buffers").hint("no effect: there are none");
+  t.add(string, "data_types.param_dtype", {}, "dtype of parameters")
+      .hint("no effect: the fp16 and bf16 blocks decide");
+  t.add(string, "data_types.buffer_dtype", {}, "dtype of buffers")
+      .hint("no effect: the models have none");
   t.add(list, "data_types.keep_in_fp32_modules", {}, "modules kept in fp32")
-      .refuse("leave it out; masters are fp32");
+      .refuse("leave it out; master weights are fp32");
   t.add(json, "amp.enabled", false, "apex mixed precision")
       .shown_as("true or false")
       .auto_is("false")
       .refuse("use fp16 or bf16");
   t.add(json, "amp.opt_level", {}, "apex optimization level")
       .shown_as("text")
-      .hint("no effect: apex is not there");
+      .hint("no effect: Tessera does not use apex");
   t.add(json, "torch_autocast", {}, "PyTorch's mixed precision").refuse("use fp16 or bf16");
   t.add(string, "seq_parallel_communication_data_type", "fp32",
-        "wire precision of sequence parallelism")
-      .hint("no effect: there is none");
+        "dtype of communication in sequence parallelism")
+      .hint("no effect: sequence parallelism is not supported");
 }
 
 void add_gradients(OptionTable& t) {
   t.group("Gradients");
   char const* const average =
-      "no effect: gradients are averaged over the ranks wherever the division is done";
-  t.add(boolean, "prescale_gradients", false, "divide before the reduction").hint(average);
-  t.add(real, "gradient_predivide_factor", 1.0, "split of the division").above(0).hint(average);
-  t.add(string, "gradient_allreduce_op", "mean", "mean or sum over ranks")
+      "no effect: the result is the same whether gradients are divided before or after the "
+      "reduction";
+  t.add(boolean, "prescale_gradients", false, "divide gradients before the reduction")
+      .hint(average);
+  t.add(real, "gradient_predivide_factor", 1.0, "divisor before the reduction")
+      .above(0)
+      .hint(average);
+  t.add(string, "gradient_allreduce_op", "mean", "reduce by mean or sum")
       .refuse("gradients are averaged; scale the learning rate instead");
   t.add(boolean, "sparse_gradients", false, "sparse embedding gradients")
       .refuse("embedding gradients are dense; remove it");
-  t.add(boolean, "disable_allgather", false, "nothing, in DeepSpeed too").hint("no effect");
+  t.add(boolean, "disable_allgather", false, "no effect in DeepSpeed either").hint("no effect");
 }
 
 void add_zero(OptionTable& t) {
   t.group("ZeRO");
   std::string const z = "zero_optimization.";
   t.add(integer, z + "stage", 0,
-        "0: nothing is divided among ranks; 1: optimizer state; 2: and gradients; 3: and weights")
+        "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also weights")
       .at_least(0)
       .at_most(3);
   t.add(boolean, z + "overlap_comm", {},
-        "reduce gradients while backward goes on; none: at stage 3 only")
+        "overlap gradient reduction with backward; none: only at stage 3")
       .auto_is(by_default);
-  t.add(integer, z + "reduce_bucket_size", 500000000, "gradients reduced at a time")
+  t.add(integer, z + "reduce_bucket_size", 500000000, "gradients per reduction")
       .at_least(1)
       .unit("elements")
       .auto_is("hidden_size^2");
-  t.add(integer, z + "allgather_bucket_size", 500000000,
-        "weights gathered at a time, stages 1 and 2")
+  t.add(integer, z + "allgather_bucket_size", 500000000, "stages 1 and 2: weights per all-gather")
       .at_least(1)
       .unit("elements")
       .auto_is(by_default);
-  t.add(integer, z + "stage3_prefetch_bucket_size", 50000000, "stage 3: weights fetched ahead")
+  t.add(integer, z + "stage3_prefetch_bucket_size", 50000000, "stage 3: weights prefetched")
       .at_least(0)
       .unit("elements")
       .alias(z + "prefetch_bucket_size")
       .auto_is("0.9 hidden_size^2");
   t.add(integer, z + "stage3_param_persistence_threshold", 100000,
-        "stage 3: parameters this small are kept")
+        "stage 3: keep parameters below this size")
       .at_least(0)
       .unit("elements")
       .alias(z + "param_persistence_threshold")
       .auto_is("10 hidden_size")
       .hint(
-          "no effect: whole blocks are gathered in one piece, so small parameters cost no message "
-          "of their own");
-  t.add(integer, z + "stage3_max_live_parameters", 1000000000, "stage 3: weights gathered at most")
+          "no effect: a unit is gathered in one all-gather, so small parameters cost no message of "
+          "their own");
+  t.add(integer, z + "stage3_max_live_parameters", 1000000000,
+        "stage 3: most weights gathered at a time")
       .at_least(0)
       .unit("elements")
       .alias(z + "max_live_parameters")
       .auto_is(by_default);
   t.add(integer, z + "stage3_max_reuse_distance", 1000000000,
-        "stage 3: keep weights used again so soon")
+        "stage 3: keep weights that are used again within this distance")
       .at_least(0)
       .unit("elements")
       .alias(z + "max_reuse_distance")
       .auto_is(by_default)
-      .hint("no effect: max_live_parameters alone decides");
+      .hint("no effect: only stage3_max_live_parameters decides");
   t.add(integer, z + "stage3_model_persistence_threshold", {},
-        "stage 3: small parameters kept in all")
+        "stage 3: limit of all kept parameters")
       .at_least(0)
       .unit("elements")
       .alias(z + "model_persistence_threshold")
       .auto_is(by_default)
-      .hint("no effect: whole blocks are gathered in one piece");
-  t.add(integer, z + "sub_group_size", 1000000000,
-        "stage 3: elements the optimizer updates at a time")
+      .hint("no effect: a unit is gathered in one all-gather");
+  t.add(integer, z + "sub_group_size", 1000000000, "stage 3: elements per optimizer update")
       .at_least(1)
       .unit("elements")
       .auto_is(by_default)
       .hint(same_result);
   t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
-        "checkpoints and the final model have the weights in the working precision")
+        "checkpoints and the final model include the weights in the working precision")
       .alias(z + "gather_16bit_weights_on_model_save")
       .alias(z + "stage3_gather_fp16_weights_on_model_save")
       .auto_is(by_default);
+}
+
+void add_zero_without_effect(OptionTable& t) {
+  std::string const z = "zero_optimization.";
   for (auto const& [name, preset, meaning] :
-       {std::tuple{"contiguous_gradients", true, "gradients in one buffer"},
-        {"reduce_scatter", true, "reduce only what a rank keeps"},
-        {"use_multi_rank_bucket_allreduce", true, "one reduction a bucket"},
-        {"allgather_partitions", true, "gather weights in one call"},
-        {"round_robin_gradients", false, "deal parameters to ranks in turn"},
+       {std::tuple{"contiguous_gradients", true, "copy gradients to one buffer"},
+        {"reduce_scatter", true, "reduce-scatter instead of all-reduce"},
+        {"use_multi_rank_bucket_allreduce", true, "one reduction per bucket"},
+        {"allgather_partitions", true, "all-gather weights instead of broadcasts"},
+        {"round_robin_gradients", false, "assign parameters to ranks in round-robin order"},
         {"ignore_unused_parameters", true, "allow parameters without gradients"},
-        {"memory_efficient_linear", true, "another linear layer"},
+        {"memory_efficient_linear", true, "DeepSpeed's linear layer"},
         {"override_module_apply", true, "a Python hook"},
         {"log_trace_cache_warnings", false, "warn about changed module orders"},
-        {"enable_sanity_checks", false, "more checks"},
-        {"pipeline_loading_checkpoint", false, "load rank by rank"},
-        {"load_from_fp32_weights", true, "resume from the fp32 masters"},
+        {"enable_sanity_checks", false, "extra checks"},
+        {"pipeline_loading_checkpoint", false, "load checkpoints rank by rank"},
         {"elastic_checkpoint", false, "checkpoints for any rank count"},
         {"compute_grad_norm", true, "compute the gradient norm"},
         {"parameter_alignment", false, "align parameters"},
-        {"save_muon_momentum_buffer_in_memory", false, "of the Muon optimizer"},
+        {"save_muon_momentum_buffer_in_memory", false, "option of the Muon optimizer"},
         {"grad_hooks", true, "hooks on gradients"}})
     t.add(boolean, z + name, preset, meaning).auto_is(by_default).hint(same_result);
-  char const* const gathers = "no effect: weights are gathered block by block into place";
+  t.add(boolean, z + "load_from_fp32_weights", true,
+        "resume from the fp32 master weights; false: from the 16-bit weights")
+      .auto_is(by_default)
+      .hint("no effect: a resume always restores the fp32 master weights");
+  char const* const gathers = "no effect: weights are gathered in place, unit by unit";
   t.add(boolean, z + "stage3_use_all_reduce_for_fetch_params", false, "gather by all-reduce")
       .alias(z + "use_all_reduce_for_fetch_params")
       .auto_is(by_default)
@@ -323,11 +340,11 @@ void add_zero(OptionTable& t) {
       .alias(z + "allgather_sequential")
       .auto_is(by_default)
       .hint(gathers);
-  t.add(integer, z + "stage3_module_granularity_threshold", 0, "gather fine modules at once")
+  t.add(integer, z + "stage3_module_granularity_threshold", 0, "gather small modules together")
       .alias(z + "module_granularity_threshold")
       .auto_is(by_default)
       .hint(gathers);
-  t.add(json, z + "leaf_module", {}, "modules gathered at once").hint(gathers);
+  t.add(json, z + "leaf_module", {}, "modules gathered together").hint(gathers);
   t.add(boolean, z + "legacy_stage1", false, "old stage 1").refuse("remove it");
 }
 
@@ -335,29 +352,30 @@ void add_zero_variants(OptionTable& t) {
   t.group("ZeRO: offloading and variants");
   std::string const z = "zero_optimization.";
   for (std::string const block : {"offload_param.", "offload_optimizer."}) {
-    t.add(choice, z + block + "device", "none", "where it is kept")
+    t.add(choice, z + block + "device", "none", "memory space")
         .one_of({"none"})
         .except("cpu", no_offload)
         .except("nvme", no_offload)
         .auto_is("none");
     char const* const inert = "no effect without a device";
-    t.add(path, z + block + "nvme_path", {}, "directory on the disk")
+    t.add(path, z + block + "nvme_path", {}, "directory on the NVMe disk")
         .auto_is(by_default)
         .hint(inert);
     t.add(boolean, z + block + "pin_memory", true, "pinned host memory")
         .auto_is(by_default)
         .hint(inert);
-    t.add(integer, z + block + "buffer_count", block == "offload_param." ? 5 : 4, "buffers")
+    t.add(integer, z + block + "buffer_count", block == "offload_param." ? 5 : 4,
+          "number of buffers")
         .at_least(1)
         .auto_is(by_default)
         .hint(inert);
     if (block == "offload_param.") {
-      t.add(integer, z + block + "buffer_size", 100000000, "size of a buffer")
+      t.add(integer, z + block + "buffer_size", 100000000, "size of each buffer")
           .at_least(1)
           .unit("elements")
           .auto_is(by_default)
           .hint(inert);
-      t.add(integer, z + block + "max_in_cpu", 1000000000, "kept in host memory")
+      t.add(integer, z + block + "max_in_cpu", 1000000000, "elements kept in host memory")
           .at_least(0)
           .unit("elements")
           .auto_is(by_default)
@@ -366,20 +384,24 @@ void add_zero_variants(OptionTable& t) {
     }
     for (char const* name :
          {"pipeline", "pipeline_read", "pipeline_write", "fast_init", "super_offload"})
-      t.add(boolean, z + block + name, false, "how the disk is used")
+      t.add(boolean, z + block + name, false, "how offloading uses the disk")
           .auto_is(by_default)
           .hint(inert);
-    t.add(real, z + block + "ratio", 1.0, "share that is offloaded")
+    t.add(real, z + block + "ratio", 1.0, "fraction that is offloaded")
         .at_least(0)
         .at_most(1)
         .auto_is(by_default)
         .hint(inert);
-    t.add(real, z + block + "cpuadam_cores_perc", 0.8, "share of the cores")
+    t.add(real, z + block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
         .at_least(0)
         .at_most(1)
         .auto_is(by_default)
         .hint(inert);
   }
+}
+
+void add_zero_plus_plus(OptionTable& t) {
+  std::string const z = "zero_optimization.";
   for (char const* name :
        {"cpu_offload", "cpu_offload_param", "cpu_offload_params", "cpu_offload_use_pin_memory"})
     t.add(boolean, z + name, false, "old names of the offload blocks")
@@ -392,42 +414,44 @@ void add_zero_variants(OptionTable& t) {
                            "zero_quantized_gradients"})
     t.add(boolean, z + name, false, "ZeRO++: quantized collectives").refuse(plain);
   t.add(json, z + "zeropp_loco_param", {}, "ZeRO++: error feedback").refuse(plain);
-  t.add(integer, z + "mics_shard_size", -1, "MiCS: ranks that share a copy").refuse(plain);
+  t.add(integer, z + "mics_shard_size", -1, "MiCS: ranks per shard group").refuse(plain);
   t.add(boolean, z + "mics_hierarchical_params_gather", false, "MiCS: gather in two steps")
       .refuse(plain);
   t.group("Disk");
-  char const* const disk = "no effect: nothing is offloaded to a disk";
+  char const* const disk = "no effect: NVMe offloading is not supported";
   for (auto const& [name, preset] : {std::pair{"block_size", 1048576},
                                      {"queue_depth", 8},
                                      {"intra_op_parallelism", 1},
                                      {"thread_count", 1}})
-    t.add(integer, std::string("aio.") + name, preset, "of offloading to a disk").hint(disk);
+    t.add(integer, std::string("aio.") + name, preset, "asynchronous I/O of NVMe offloading")
+        .hint(disk);
   for (auto const& [name, preset] :
        {std::pair{"single_submit", false}, {"overlap_events", true}, {"use_gds", false}})
-    t.add(boolean, std::string("aio.") + name, preset, "of offloading to a disk").hint(disk);
+    t.add(boolean, std::string("aio.") + name, preset, "asynchronous I/O of NVMe offloading")
+        .hint(disk);
 }
 
 void add_checkpoint(OptionTable& t) {
   t.group("Checkpoints and activations");
-  t.add(string, "checkpoint.tag_validation", "Warn", "ranks agree on the checkpoint's name")
-      .hint("no effect: they always do");
+  t.add(string, "checkpoint.tag_validation", "Warn", "check that ranks agree on the checkpoint tag")
+      .hint("no effect: they always agree");
   t.add(boolean, "checkpoint.load_universal", false, "load a universal checkpoint")
       .hint("no effect: every checkpoint resumes on any rank count and stage");
-  t.add(boolean, "checkpoint.use_node_local_storage", false, "save to each node's disk")
+  t.add(boolean, "checkpoint.use_node_local_storage", false, "save to the local disk of each node")
       .refuse("all ranks write to one output_dir on a shared file system");
-  t.add(boolean, "checkpoint.checkpoint_serialization", true, "file format")
+  t.add(boolean, "checkpoint.checkpoint_serialization", true, "serialization of checkpoints")
       .hint("no effect: checkpoints are HDF5");
-  t.add(json, "checkpoint.parallel_write", {}, "who writes")
-      .hint("no effect: every rank writes its own part");
-  t.add(json, "checkpoint.writer", {}, "how files are written").hint("no effect");
+  t.add(json, "checkpoint.parallel_write", {}, "parallel writes")
+      .hint("no effect: every rank writes its own shard");
+  t.add(json, "checkpoint.writer", {}, "checkpoint writer").hint("no effect: checkpoints are HDF5");
   char const* const own = "no effect: use --gradient_checkpointing";
   for (char const* name : {"partition_activations", "contiguous_memory_optimization",
                            "cpu_checkpointing", "synchronize_checkpoint_boundary", "profile"})
     t.add(boolean, std::string("activation_checkpointing.") + name, false,
-          "of DeepSpeed's own activation checkpointing")
+          "option of DeepSpeed's activation checkpointing")
         .hint(own);
   t.add(integer, "activation_checkpointing.number_checkpoints", {},
-        "of DeepSpeed's own activation checkpointing")
+        "option of DeepSpeed's activation checkpointing")
       .hint(own);
   t.add(json, "nebula", {}, "asynchronous checkpoints of a cloud service")
       .refuse("remove the block");
@@ -438,17 +462,17 @@ void add_observation(OptionTable& t) {
   t.group("Log and measure");
   t.add(real, "steps_per_print", {}, "steps between progress lines")
       .hint("no effect: use --logging_steps");
-  t.add(boolean, "wall_clock_breakdown", false, "time the phases of a step")
+  t.add(boolean, "wall_clock_breakdown", false, "measure the phases of a step")
       .hint("no effect: metrics.jsonl has the time of each step");
-  t.add(boolean, "memory_breakdown", false, "print memory by phase").hint("no effect");
+  t.add(boolean, "memory_breakdown", false, "print memory per phase").hint("no effect");
   t.add(boolean, "dump_state", false, "print the configuration at the start")
       .hint("no effect: use --print_config");
   t.add(string, "log_level", {}, "log level").hint("no effect: use --log_level");
-  t.add(integer, "vocabulary_size", {}, "warn when it is no multiple of 8").hint("no effect");
+  t.add(integer, "vocabulary_size", {}, "warn if it is not a multiple of 8").hint("no effect");
   for (char const* name : {"comms_logger", "flops_profiler", "timers"})
     t.add(json, name, {}, "profiling").hint("no effect: metrics.jsonl has tokens per second");
   for (char const* name : {"tensorboard", "csv_monitor", "wandb", "comet"})
-    t.add(json, name, {}, "metrics for another program")
+    t.add(json, name, {}, "report metrics to this service")
         .refuse("remove the block; metrics.jsonl in output_dir has every value");
 }
 
@@ -458,20 +482,20 @@ void add_other(OptionTable& t) {
                             char const* why) {
     for (char const* name : names) t.add(json, name, {}, meaning).refuse(why);
   };
-  refused({"elasticity"}, "batch sizes for many rank counts",
+  refused({"elasticity"}, "elastic batch sizes",
           "remove the block; a checkpoint resumes on any rank count");
-  refused({"autotuning"}, "search of a configuration", "remove the block");
+  refused({"autotuning"}, "search for a configuration", "remove the block");
   refused({"compression_training", "quantize_training", "weight_quantization"},
           "pruning and quantization", "remove the block; train without compression");
   refused({"sparse_attention"}, "sparse attention", "remove the block; attention is dense");
-  refused({"curriculum_learning", "data_efficiency"}, "growing sequences", "remove the block");
+  refused({"curriculum_learning", "data_efficiency"}, "curriculum learning", "remove the block");
   refused({"progressive_layer_drop", "eigenvalue"}, "layer dropping", "remove the block");
   refused({"tensor_parallel", "expert_parallel", "pipeline"}, "other kinds of parallelism",
           "only data parallelism is supported; remove the block");
   refused({"sequence_parallel_size", "data_parallel_size"}, "other kinds of parallelism",
           "only data parallelism is supported; remove it");
   refused({"use_data_before_expert_parallelism", "graph_harvesting"},
-          "of other kinds of models and devices", "remove it");
+          "option of other models and devices", "remove it");
   refused({"hybrid_engine"}, "training and inference together", "remove the block");
   refused({"compile"}, "compiled graphs",
           "remove the block; kernels are compiled when Tessera is built");
@@ -479,21 +503,29 @@ void add_other(OptionTable& t) {
 
 char const* const page_head = R"(# DeepSpeed configuration
 
-`--deepspeed FILE` (or the object itself in a run file) takes a DeepSpeed JSON. Comments (`//`, `#`, `/* */`), trailing
-commas and lines that end without their comma pass.
-Every key is checked at every level: an unknown key, a wrong type or a value out of range ends with exit code 78 and the nearest known name.
+For users who bring a DeepSpeed JSON: which keys Tessera knows and what it does with each.
+`--deepspeed FILE` (or the object itself in a run file) takes the configuration. Comments (`//`,
+`#`, `/* */`), trailing commas and lines without their comma are accepted.
+The keys below are checked at every level: an unknown key, a wrong type or a value out of range ends
+with exit code 78, and the message names the nearest known name. The members of a block of type JSON
+are not checked; such blocks have no effect or are refused.
 
 - Sizes are elements, not bytes; `5e8` is an integer.
-- `"auto"` is accepted where the type says so and becomes what stands there, as the Hugging Face Trainer fills it.
-- A number here that contradicts a flag that was given is an error with both values; a flag that was not given gives way to the number.
-  A key that is absent leaves the flag's value.
-- The batch keys keep `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`. What is missing follows:
-  from the total and one other by division, from the total alone with one batch a step, else from the flags.
-- An `optimizer` section has one parameter group: every parameter decays, as under the Trainer. Without the section biases and norms do not.
-- A `scheduler` section takes the place of `--lr_scheduler_type`.
-- Blocks that say `"enabled": false` pass also where the feature is not supported.
-- Differences from DeepSpeed: gradients are accumulated in fp32 unless `data_types.grad_accum_dtype` says otherwise; stages 1 to 3 reduce with a
-  true reduce-scatter; a step is unscaled with the loss scale its gradients were made with; non-finite bf16 gradients skip the step at every stage.
+- `"auto"` is accepted where the type says so and takes the value named there, as the Hugging Face
+  Trainer fills it.
+- A number here that contradicts a given flag is an error that names both values. A flag that was
+  not given gives way to the number. A key that is absent keeps the flag's value.
+- The batch keys satisfy
+  `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`.
+  A missing key is derived: from the total and one other key by division, from only the total with
+  one micro-step per optimizer step, otherwise from the flags.
+- An `optimizer` section has one parameter group: every parameter decays, as under the Trainer.
+  Without the section biases and norms do not decay.
+- A `scheduler` section replaces `--lr_scheduler_type`.
+- Blocks with `"enabled": false` are accepted even if the feature is not supported.
+- Differences from DeepSpeed: gradients are accumulated in fp32 unless `data_types.grad_accum_dtype`
+  is set; stages 1 to 3 use a true reduce-scatter; gradients are unscaled with the loss scale that
+  produced them; non-finite bf16 gradients skip the step at every stage.
 
 This page is generated from the table the program reads.
 )";
@@ -504,9 +536,12 @@ OptionTable build() {
   add_optimizer(t);
   add_scheduler(t);
   add_precision(t);
+  add_data_types(t);
   add_gradients(t);
   add_zero(t);
+  add_zero_without_effect(t);
   add_zero_variants(t);
+  add_zero_plus_plus(t);
   add_checkpoint(t);
   add_observation(t);
   add_other(t);

@@ -13,7 +13,7 @@ std::string normalized(std::string_view name) {
   return out;
 }
 
-/// Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbours.
+/// Optimal string alignment distance: insertions, deletions, replacements and swaps of neighbors.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> d(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
@@ -50,7 +50,7 @@ void OptionTable::group(std::string title) { group_ = std::move(title); }
 
 Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_value,
                          std::string meaning) {
-  TESSERA_EXPECT(!index_.contains(name), "option ", name, " stands twice in its table");
+  TESSERA_EXPECT(!index_.contains(name), "option ", name, " appears twice in its table");
   index_.emplace(name, options_.size());
   Option option;
   option.name = std::move(name);

@@ -113,9 +113,9 @@ std::string cell(std::string text) {
 
 std::string range_text(Option const& option) {
   std::ostringstream out;
-  if (option.least) out << (option.least_excluded ? ", above " : ", from ") << *option.least;
-  if (option.most)
-    out << (option.least && !option.least_excluded ? " to " : ", up to ") << *option.most;
+  if (option.minimum) out << (option.minimum_excluded ? ", above " : ", from ") << *option.minimum;
+  if (option.maximum)
+    out << (option.minimum && !option.minimum_excluded ? " to " : ", up to ") << *option.maximum;
   return out.str();
 }
 
@@ -163,7 +163,7 @@ std::string help(OptionTable const& table, std::string const& program) {
   }
   if (accepted.empty()) return out;
   out +=
-      "\nAccepted for compatibility, without an effect of their own "
+      "\nAccepted for compatibility, without an effect "
       "(docs/reference/options.md says why)\n  ";
   wrap(out, accepted, 2, 2);
   return out;

@@ -49,12 +49,12 @@ std::string expectation(Option const& option) {
     default:
       return "a string";
   }
-  if (option.least && option.most && !option.least_excluded)
-    return out + " from " + plain(*option.least) + " to " + plain(*option.most);
-  if (option.least)
-    out += (option.least_excluded ? " above " : " of at least ") + plain(*option.least);
-  if (option.most)
-    out += std::string(option.least ? " and" : "") + " of at most " + plain(*option.most);
+  if (option.minimum && option.maximum && !option.minimum_excluded)
+    return out + " from " + plain(*option.minimum) + " to " + plain(*option.maximum);
+  if (option.minimum)
+    out += (option.minimum_excluded ? " above " : " of at least ") + plain(*option.minimum);
+  if (option.maximum)
+    out += std::string(option.minimum ? " and" : "") + " of at most " + plain(*option.maximum);
   return out;
 }
 
@@ -66,9 +66,10 @@ std::string expectation(Option const& option) {
 
 bool in_range(Option const& option, double value) {
   if (std::isnan(value)) return false;
-  if (option.least && (option.least_excluded ? value <= *option.least : value < *option.least))
+  if (option.minimum &&
+      (option.minimum_excluded ? value <= *option.minimum : value < *option.minimum))
     return false;
-  return !option.most || value <= *option.most;
+  return !option.maximum || value <= *option.maximum;
 }
 
 /// The value in the option's own type, or null when it is of another one.

@@ -19,7 +19,7 @@ std::string lower(std::string text) {
 
 /// The section's type in the table's spelling, checked before its parameters: those of a refused
 /// type are not known.
-void settle_type(ConfigTree& tree, std::string const& section, std::string const& source) {
+void canonicalize_type(ConfigTree& tree, std::string const& section, std::string const& source) {
   if (!tree.contains(section) || !tree.at(section).is_object()) return;
   std::string const name = section + ".type";
   Option const& option = *deepspeed_table().find(name);
@@ -39,23 +39,23 @@ void settle_type(ConfigTree& tree, std::string const& section, std::string const
   tree[section].set("type", type);
 }
 
-/// Old spellings in today's form: "zero_optimization": true, "bfloat16", optimizer names in any
-/// capitals.
+/// Old spellings in the current form: "zero_optimization": true, "bfloat16", optimizer names in
+/// any case.
 ConfigTree canonical(ConfigTree tree, std::string const& source) {
   if (auto const* zero = tree.find("zero_optimization"); zero && zero->is_bool())
     tree.set("zero_optimization", ConfigTree::object().set("stage", zero->as_bool() ? 1 : 0));
   if (auto const* old = tree.find("bfloat16")) {
     TESSERA_VALIDATE(!tree.contains("bf16"), ConfigError, source,
-                     ": bf16 and bfloat16 are two names of one block; remove one of them");
+                     ": bf16 and bfloat16 name the same block; remove one of them");
     tree.set("bf16", *old);
     tree.erase("bfloat16");
   }
-  settle_type(tree, "optimizer", source);
-  settle_type(tree, "scheduler", source);
+  canonicalize_type(tree, "optimizer", source);
+  canonicalize_type(tree, "scheduler", source);
   return tree;
 }
 
-/// Brings flags and DeepSpeed keys together, field by field.
+/// Resolves flags and DeepSpeed keys, field by field.
 class Resolver {
  public:
   Resolver(TrainingArguments const& arguments, int world_size, std::int64_t hidden_size)
@@ -83,7 +83,7 @@ class Resolver {
   ConfigTree const& value(std::string const& key) const {
     return json_.value(deepspeed_table(), key);
   }
-  /// Stands in the JSON with a value of its own.
+  /// The JSON has the key with a value other than "auto".
   bool written(std::string const& key) const { return json_.given(key) && !is_auto(value(key)); }
 
   [[noreturn]] void contradiction(std::string const& key, ConfigTree const& json,
@@ -131,8 +131,8 @@ class Resolver {
   ResolvedConfig out_;
 };
 
-/// The batch triangle: total = micro * accumulation * ranks; what neither the JSON nor a given flag
-/// says follows from the rest.
+/// The batch triangle: total = micro * accumulation * ranks. A value that neither the JSON nor a
+/// given flag sets is derived from the others.
 void Resolver::resolve_batch() {
   auto const known = [this](char const* field, char const* key, char const* flag,
                             std::int64_t flag_value) -> std::int64_t {
@@ -168,7 +168,7 @@ void Resolver::resolve_batch() {
   out_.accumulation_steps = steps;
 }
 
-/// What the block says ("auto": the flag), or nothing when it is absent; a given flag must agree.
+/// The block's value ("auto": the flag), or none if the block is absent; a given flag must agree.
 std::optional<bool> Resolver::enabled(char const* name, bool flag_value) const {
   std::string const key = std::string(name) + ".enabled";
   if (!written(key)) return flag_value ? std::optional(true) : std::nullopt;
@@ -311,8 +311,8 @@ void Resolver::resolve_optimizer() {
     out_.origins[field] = Origin::deepspeed;
   if (out_.optimizer.value("weight_decay") > 0.0)
     out_.notes.push_back(
-        "optimizer: one parameter group, so biases and norms decay too; without the section they "
-        "would not");
+        "optimizer: one parameter group, so biases and norms also decay; without the section they "
+        "do not");
 }
 
 /// DeepSpeed's Adam is AdamW unless adam_w_mode is false.
@@ -388,7 +388,8 @@ void Resolver::resolve_schedule() {
   out_.origins["scheduler"] = Origin::deepspeed;
   if (args_.given("lr_scheduler_type"))
     out_.notes.push_back(
-        "lr_scheduler_type: no effect, the scheduler section of the DeepSpeed configuration holds");
+        "lr_scheduler_type: no effect, the scheduler section of the DeepSpeed configuration is "
+        "used");
   std::string const p = "scheduler.params.";
   if (written(p + "warmup_max_lr") && args_.given("learning_rate") &&
       value(p + "warmup_max_lr").as_double() != args_.learning_rate)

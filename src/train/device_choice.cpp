@@ -17,8 +17,8 @@ namespace {
 void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
   bool const tf32 = arguments.tf32.value_or(false);
   TESSERA_VALIDATE(!tf32 || on_device, ConfigError,
-                   "--tf32 true needs a GPU, and this run computes on the host, whose fp32 "
-                   "products keep all bits; leave it out");
+                   "--tf32 true needs a GPU, and this run computes on the host in full fp32; "
+                   "leave it out");
   TESSERA_VALIDATE(
       !arguments.cuda_graphs || on_device, ConfigError,
       "--cuda_graphs true needs a GPU, and this run computes on the host; leave it out");
@@ -26,16 +26,15 @@ void set_kernels(config::TrainingArguments const& arguments, bool on_device) {
       {arguments.device_attention, tf32, arguments.deterministic, arguments.device_gelu});
 }
 
-/// The reason that a driver or runtime gives, with what the environment does to the list of
-/// devices.
+/// The reason given by the driver or the runtime, and the environment variables that hide devices.
 std::string with_findings(std::string reason) {
   for (auto const& finding : topology::device_view_findings(topology::process_environment()))
     reason += "; " + finding;
   return reason;
 }
 
-/// Threads of a rank that nobody has bound go near its device.
-void stay_near(int ordinal) {
+/// Binds the threads of a rank near its device, unless the launcher has bound them.
+void bind_near(int ordinal) {
   std::vector<int> online(static_cast<std::size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
   std::iota(online.begin(), online.end(), 0);
   auto const allowed = allowed_cores();
@@ -51,7 +50,7 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   bool const looks = !arguments.use_cpu && (memory::built_with_cuda() || arguments.needs_cuda);
   auto const found = looks ? memory::find_devices() : memory::DeviceSearch{};
   auto const& info = session.info();
-  // the lowest rank without a device speaks for all
+  // the lowest rank without a device gives the reason
   auto const first_without = comm::all_reduce_value(
       comm, std::int64_t{found.count > 0 ? info.world_size : info.rank}, comm::ReduceOp::min);
   set_kernels(arguments, first_without == info.world_size);
@@ -59,7 +58,7 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   if (first_without == info.world_size) {
     auto const binding = topology::bind_device({info.local_rank, info.local_size}, found.count);
     if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
-    stay_near(binding.ordinal);
+    bind_near(binding.ordinal);
     return binding.ordinal;
   }
   std::string const why =
@@ -70,7 +69,7 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
                    why, ". Run on nodes with GPUs, or compute on the host with --device cpu");
   if (info.rank == 0)
     log::info(concat("no GPU for ", where, ": ", why,
-                     "; all ranks compute on the host (--device cuda would refuse)"));
+                     "; all ranks compute on the host (--device cuda makes this an error)"));
   return -1;
 }
 

@@ -14,7 +14,7 @@ ConfigTree read_config(fs::path const& given, char const* flag) {
   fs::path const file = fs::is_directory(given) ? given / "config.json" : given;
   TESSERA_VALIDATE(fs::exists(file), IoError, flag, " ", given.string(), ": there is no ",
                    file.string(),
-                   "; give a local Hugging Face directory (nothing is fetched from a hub)");
+                   "; give a local Hugging Face directory (nothing is downloaded from the Hub)");
   return ConfigTree::read(file);
 }
 

@@ -15,7 +15,7 @@ void write_results(std::filesystem::path const& output_dir, std::string const& s
     try {
       all = ConfigTree::read(all_file);
     } catch (DataError const& e) {
-      log::warning(concat(e.what(), "; it is written anew"));
+      log::warning(concat(e.what(), "; it is replaced"));
     }
   }
   for (auto const& [key, value] : results.as_object()) all.set(key, value);

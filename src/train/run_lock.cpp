@@ -36,7 +36,7 @@ std::string start_of(std::int64_t pid) {
   return stat && !stat->has_ended() ? std::to_string(stat->started) : "";
 }
 
-/// Where process numbers mean the same.
+/// Boot and process namespace: process ids are comparable within one.
 std::string process_space() {
   std::error_code failed;
   return concat(boot_id(), " ", fs::read_symlink("/proc/self/ns/pid", failed).string());
@@ -55,12 +55,12 @@ ConfigTree own_entry(std::string const& id) {
       .set("id", id);
 }
 
-/// All beats of an entry have the same length: they are written over each other.
+/// All heartbeats of an entry have the same length, because each overwrites the last.
 std::string text_of(ConfigTree const& entry, std::uint64_t beat) {
   return ConfigTree(entry).set("beat", fmt::format("{:012}", beat)).dump() + "\n";
 }
 
-/// Opened anew every time: that is when network file systems look whether it has changed.
+/// Reopens the file each time, because network file systems revalidate it on open.
 std::optional<std::string> read(fs::path const& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return std::nullopt;
@@ -76,28 +76,27 @@ ConfigTree parse(std::string const& text) {
 }
 
 std::string describe(ConfigTree const& owner) {
-  if (!owner.contains("host")) return "a job that has not written its name";
+  if (!owner.contains("host")) return "a job that has not written its entry";
   std::string const job = owner.get_string("job", "");
   return concat("process ", owner.get_int("pid", 0), " on host ", owner.get_string("host", "?"),
                 job.empty() ? "" : ", job " + job, ", started ", owner.get_string("started", "?"));
 }
 
-/// Those who take over one after the other, where the file system has locks (on a directory: local
-/// ones; elsewhere it is best effort).
-class Turn {
+/// Serializes takeovers where the file system has locks for directories; elsewhere best effort.
+class TakeoverLock {
  public:
-  Turn(fs::path const& directory, std::chrono::milliseconds patience)
+  TakeoverLock(fs::path const& directory, std::chrono::milliseconds patience)
       : descriptor_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     auto const end = Clock::now() + patience;
     while (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 &&
            errno == EWOULDBLOCK && Clock::now() < end)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  ~Turn() {
+  ~TakeoverLock() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
-  Turn(Turn const&) = delete;
-  Turn& operator=(Turn const&) = delete;
+  TakeoverLock(TakeoverLock const&) = delete;
+  TakeoverLock& operator=(TakeoverLock const&) = delete;
 
  private:
   int descriptor_;
@@ -114,7 +113,7 @@ Life life_of(ConfigTree const& owner, ConfigTree const& own_entry) {
   if (space != own)
     return space.substr(0, space.find(' ')) == own.substr(0, own.find(' '))
                ? Life::unknown
-               : Life::dead;  // another boot: all are gone
+               : Life::dead;  // another boot: its processes have ended
   std::string const start = owner.get_string("process_start", "");
   return !start.empty() && start_of(owner.get_int("pid", -1)) == start ? Life::alive : Life::dead;
 }
@@ -138,7 +137,7 @@ struct RunLock::Impl {
     if (descriptor >= 0) ::close(descriptor);
   }
 
-  /// False when there is a file already.
+  /// False if the file exists already.
   bool create() {
     descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno == EEXIST) return false;
@@ -154,8 +153,8 @@ struct RunLock::Impl {
                                 "; wait until it has ended, stop it, or use another --output_dir"));
   }
 
-  /// Whether the owner counts on. A file that goes away meanwhile is an owner that has ended.
-  bool beats_on(std::string const& text) const {
+  /// Whether the owner's heartbeat continues. If the file disappears, the owner has ended.
+  bool is_beating(std::string const& text) const {
     auto const end = Clock::now() + timing.patience;
     while (Clock::now() < end) {
       std::this_thread::sleep_for(std::min(timing.beat / 4, std::chrono::milliseconds(1000)));
@@ -166,18 +165,18 @@ struct RunLock::Impl {
     return false;
   }
 
-  /// Moves the file of an owner that is gone aside; of several that try, one finds the text it has
-  /// judged.
-  void clear_away(std::string const& judged) const {
-    Turn const turn(file.parent_path(), timing.patience);
-    if (read(file) != judged) return;  // another one was faster
+  /// Renames the file of an owner that has ended; of several jobs that try, one finds the text that
+  /// it has checked.
+  void remove_stale(std::string const& checked) const {
+    TakeoverLock const lock(file.parent_path(), timing.patience);
+    if (read(file) != checked) return;  // another job was faster
     fs::path const aside = file.parent_path() / concat(".lock.stale.", id);
-    if (::rename(file.c_str(), aside.c_str()) != 0) return;  // another one was faster
+    if (::rename(file.c_str(), aside.c_str()) != 0) return;  // another job was faster
     auto const text = read(aside);
-    if (text != judged)
-      (void)::link(aside.c_str(), file.c_str());  // that was the new owner's: back with it
+    if (text != checked)
+      (void)::link(aside.c_str(), file.c_str());  // the file of a new owner: restore it
     ::unlink(aside.c_str());
-    if (text && *text != judged) refuse(parse(*text));
+    if (text && *text != checked) refuse(parse(*text));
   }
 
   void acquire() {
@@ -189,18 +188,18 @@ struct RunLock::Impl {
       Life const life = life_of(owner, entry);
       if (life == Life::alive) refuse(owner);
       if (life == Life::unknown) {
-        log::info(concat("the output directory was left by ", describe(owner),
-                         "; it counts as gone after ", timing.patience.count() / 1000,
-                         " s without a sign"));
-        if (beats_on(*text)) refuse(parse(read(file).value_or(*text)));
+        log::info(concat("the output directory is locked by ", describe(owner),
+                         "; it is taken over after ", timing.patience.count() / 1000,
+                         " s without a heartbeat"));
+        if (is_beating(*text)) refuse(parse(read(file).value_or(*text)));
       }
       replaced = describe(owner);
-      clear_away(*text);
+      remove_stale(*text);
     }
     refuse(parse(read(file).value_or("")));
   }
 
-  /// A file that cannot be read just now, or was removed by hand, is not another's.
+  /// A file that cannot be read, or was removed by hand, does not belong to another job.
   bool is_mine() const {
     auto const text = read(file);
     return !text || parse(*text).get_string("id", "") == id;
@@ -214,7 +213,7 @@ struct RunLock::Impl {
     try {
       held = create();
     } catch (IoError const& e) {
-      log::warning(concat("the lock of the output directory was removed and ", e.what()));
+      log::warning(concat("the lock of the output directory was removed: ", e.what()));
     }
   }
 
@@ -229,7 +228,7 @@ struct RunLock::Impl {
       if (is_gone()) create_again();
       if (!held) return;
       std::string const text = text_of(entry, beat);
-      // a beat that cannot be written is as good as a late one
+      // a failed heartbeat counts as a late one
       if (::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()))
         (void)::fdatasync(descriptor);
     }

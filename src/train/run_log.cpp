@@ -20,7 +20,8 @@ void RunLog::open_metrics(std::int64_t first_step) {
 
 void RunLog::begin_training(TrainingOptions const& options) {
   options_ = options;
-  progress_.emplace(role_ == Role::writer, options.total_steps);
+  progress_.emplace(role_ == Role::writer ? Progress::Output::log : Progress::Output::none,
+                    options.total_steps);
   line_started_ = Clock::now();
 }
 
@@ -55,10 +56,10 @@ void RunLog::step(StepRecord const& record) {
   double const rate = static_cast<double>(tokens_since_line_) / seconds_since(line_started_);
   write_metrics(record, rate);
   had_line_ = line_is_due(record.step);
-  if (!had_line_) return progress_->live(record.step);
-  progress_->line({record.step, loss_since_line_ / static_cast<double>(steps_since_line_),
-                   outcome.update.grad_norm, outcome.learning_rate, rate, outcome.update.loss_scale,
-                   options_.show_loss_scale});
+  if (!had_line_) return progress_->update_status_line(record.step);
+  progress_->log_line({record.step, loss_since_line_ / static_cast<double>(steps_since_line_),
+                       outcome.update.grad_norm, outcome.learning_rate, rate,
+                       outcome.update.loss_scale, options_.show_loss_scale});
   loss_since_line_ = 0.0;
   steps_since_line_ = tokens_since_line_ = 0;
 }

@@ -21,16 +21,16 @@ sigset_t stop_signals() {
   return set;
 }
 
-/// The default action after all: unblocked in this thread, the signal ends the process.
-void end_at_once(int signal_number) {
+/// Restores the default action of the signal and raises it again.
+void end_immediately(int signal_number) {
   ::signal(signal_number, SIG_DFL);
   sigset_t const set = stop_signals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
   ::kill(::getpid(), signal_number);
 }
 
-/// Slurm and mpirun often send the same signal twice within milliseconds, hence the second of grace
-/// before a repeat counts as insisting.
+/// Slurm and mpirun often send the same signal twice within milliseconds, so a repeated signal ends
+/// the process only after one second.
 void watch() {
   sigset_t const set = stop_signals();
   std::chrono::steady_clock::time_point first;
@@ -43,16 +43,16 @@ void watch() {
       requested.store(signal_number);
     } else if ((signal_number == SIGINT || signal_number == SIGTERM) &&
                now - first > std::chrono::seconds(1)) {
-      end_at_once(signal_number);
+      end_immediately(signal_number);
     }
   }
 }
 
 }  // namespace
 
-/// A thread waits for the signals and every other thread blocks them (threads inherit the mask), so
-/// that no handler ever runs on top of a kernel: with ordinary handlers a signal during a
-/// just-in-time compiled matrix product (oneDNN 2.6.3) corrupted its memory.
+/// One thread waits for the signals and every other thread blocks them, so that no signal handler
+/// interrupts a kernel: with ordinary handlers a signal during a just-in-time compiled matrix
+/// product (oneDNN 2.6.3) corrupted its memory.
 void StopRequest::install() {
   sigset_t const set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);

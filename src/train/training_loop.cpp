@@ -67,7 +67,7 @@ void TrainingLoop::check_loss(std::int64_t step, StepOutcome const& outcome) {
              "--max_grad_norm 1",
              options_.dtype == Dtype::fp32 ? "" : ", or fp32",
              saved > 0 ? concat("; the checkpoint of step ", saved, " is complete")
-                       : "; there is no checkpoint yet"));
+                       : "; no checkpoint has been written yet"));
 }
 
 void TrainingLoop::log_step(std::int64_t step, StepOutcome const& outcome) {

@@ -154,7 +154,7 @@ TEST_F(Loop, EndsWhenTheLossIsNotFinite) {
   } catch (ConfigError const& e) {
     EXPECT_THAT(e.what(), HasSubstr("the loss of step"));
     EXPECT_THAT(e.what(), HasSubstr("diverged"));
-    EXPECT_THAT(e.what(), HasSubstr("there is no checkpoint yet"));
+    EXPECT_THAT(e.what(), HasSubstr("no checkpoint has been written yet"));
   }
 }
 

@@ -21,14 +21,14 @@ enum class Interval { no, steps, epoch };
 enum class Sampling { random, sequential };
 /// How many ranks share a shard file.
 struct RanksPerFile {
-  int count = 1;  ///< 0: those of a node
+  int count = 1;  ///< 0: all ranks of a node
   bool operator==(RanksPerFile const&) const = default;
 };
 enum class AsyncSave { automatic, on, off };
 
-/// Values as given. Batch sizes, precision, optimizer and clipping may also stand in the DeepSpeed
-/// configuration: resolve() (resolved_config.hpp) says what holds; a program reads those from
-/// ResolvedConfig.
+/// Values as given. Batch sizes, precision, optimizer and clipping may also be set in the DeepSpeed
+/// configuration: resolve() (resolved_config.hpp) combines both, and programs read these values
+/// from ResolvedConfig.
 struct TrainingArguments {
   // model; empty: none
   std::filesystem::path model_name_or_path, config_name, tokenizer_name;
@@ -67,11 +67,11 @@ struct TrainingArguments {
   std::string optim = "adamw_torch_fused";
   std::string lr_scheduler_type = "linear";
   ConfigTree lr_scheduler_kwargs;  ///< null: none
-  double warmup_steps = 0.0;       ///< below 1: a share of all steps (warmup_ratio ends here too)
+  double warmup_steps = 0.0;       ///< below 1: a fraction of all steps; warmup_ratio too
   bool fp16 = false, bf16 = false;
   bool gradient_checkpointing = false;
 
-  // log, evaluate, save. Step counts below 1 are a share of all steps: see step_interval().
+  // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
   double logging_steps = 500.0;
   bool logging_first_step = false;
   bool eval_on_start = false;  ///< evaluate once before the first step
@@ -91,16 +91,17 @@ struct TrainingArguments {
 
   // machine
   bool use_cpu = false;       ///< --device cpu
-  std::optional<bool> tf32;   ///< fp32 products on a GPU in TF32
-  bool deterministic = true;  ///< the same bits in every run
+  std::optional<bool> tf32;   ///< fp32 matrix products in TF32 on a GPU
+  bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
-  bool cuda_graphs = false;             ///< on a GPU a block's kernels as one graph
-  bool needs_cuda = false;              ///< --device cuda: a run without a GPU is refused
-  std::optional<std::int64_t> threads;  ///< a rank's OpenMP threads; none: what the launcher gave
-  double time_limit_minutes = 0.0;      ///< 0: what the batch system says
+  bool cuda_graphs = false;  ///< on a GPU: each block's kernels as one graph
+  bool needs_cuda = false;   ///< --device cuda: an error without a GPU
+  std::optional<std::int64_t>
+      threads;                      ///< OpenMP threads per rank; none: the cores of the launcher
+  double time_limit_minutes = 0.0;  ///< 0: the limit of the batch system
   double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
-  double node_timeout_seconds = 30.0;   ///< silence of a whole node; 0: not watched
+  double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
 
   // generation from the trained weights
   std::string prompt;
@@ -112,7 +113,7 @@ struct TrainingArguments {
   ConfigTree deepspeed;
   std::string deepspeed_source;
 
-  OptionValues values;  ///< what was given, and where
+  OptionValues values;  ///< the given values with their origin
   std::vector<std::string>
       hints;  ///< accepted options whose effect differs: one line each, for the log
 
@@ -131,14 +132,14 @@ ConfigTree read_document(std::string const& file);
 TrainingArguments parse_arguments(std::vector<std::string> const& words,
                                   ReadDocument const& read = read_document);
 
-/// What the flags alone say, without a look at any file: whether --help or --version is asked for.
+/// Reads only the flags, no file: whether --help or --version is given.
 /// @throws UsageError for wrong flags
 struct FirstLook {
   bool help = false, version = false;
 };
 FirstLook look_at_flags(std::vector<std::string> const& words);
 
-/// One origin for every value: {"learning_rate": {"value": 5e-05, "origin": "flag"}, ...}.
+/// Every value with its origin: {"learning_rate": {"value": 5e-05, "origin": "flag"}, ...}.
 ConfigTree describe(TrainingArguments const& arguments);
 
 /// Steps between events: 0.1 of 1000 steps is 100 (rounded up), 25 is 25.

@@ -1,7 +1,6 @@
 #pragma once
-/// Options as data: one table says what a name means, which values it takes, what it defaults to
-/// and whether it is supported. Command lines, run files, DeepSpeed keys, --help and the reference
-/// pages all come from it.
+/// Options as data: a table has the name, meaning, type, range, default and support of each option.
+/// Command lines, run files, DeepSpeed keys, --help and the reference pages are generated from it.
 
 #include <cstdint>
 #include <map>
@@ -19,8 +18,8 @@ namespace tessera::config {
 /// anything else stays text.
 enum class OptionType { boolean, integer, real, string, path, choice, list, json };
 
-/// How far Tessera follows an option. `hint`: accepted, its effect (often none) said in one line.
-/// `refused`: an error for every value but the default, with the reason and what to use instead.
+/// `hint`: accepted, with another effect or none, which the note describes. `refused`: an error for
+/// every value but the default, with the reason and the alternative.
 enum class Support { full, hint, refused };
 
 /// Where a value came from; later ones win.
@@ -28,7 +27,7 @@ enum class Origin { default_value, run_file, flag, deepspeed, derived };
 /// "default", "run file", "flag", "deepspeed", "derived"
 std::string_view name_of(Origin origin);
 
-/// One option. The setters return the option, so that a table reads as a list of sentences.
+/// One option. The setters return the option for chaining.
 struct Option {
   std::string name;
   OptionType type = OptionType::string;
@@ -40,8 +39,8 @@ struct Option {
   std::vector<std::string> choices;  ///< of a choice or of a list's items
   std::vector<std::pair<std::string, std::string>>
       exceptions;  ///< refused choice, reason and remedy
-  std::optional<double> least, most;
-  bool least_excluded = false;
+  std::optional<double> minimum, maximum;
+  bool minimum_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
   std::string label;                     ///< replaces the type's name in texts
   Support support = Support::full;
@@ -49,9 +48,9 @@ struct Option {
 
   Option& alias(std::string other) { return aliases.push_back(std::move(other)), *this; }
   Option& unit(std::string name_of_unit) { return unit_name = std::move(name_of_unit), *this; }
-  Option& at_least(double bound) { return least = bound, *this; }
-  Option& above(double bound) { return least = bound, least_excluded = true, *this; }
-  Option& at_most(double bound) { return most = bound, *this; }
+  Option& at_least(double bound) { return minimum = bound, *this; }
+  Option& above(double bound) { return minimum = bound, minimum_excluded = true, *this; }
+  Option& at_most(double bound) { return maximum = bound, *this; }
   Option& one_of(std::vector<std::string> names) { return choices = std::move(names), *this; }
   Option& except(std::string choice, std::string why) {
     return exceptions.emplace_back(std::move(choice), std::move(why)), *this;
@@ -86,7 +85,7 @@ class OptionTable {
 };
 
 /// The name in @p names with the smallest edit distance (insert, delete, replace, swap of
-/// neighbours), or "" when none is near enough to be what was meant (more than a third of the
+/// neighbors), or "" when none is near enough to be what was meant (more than a third of the
 /// length away).
 std::string nearest_name(std::string_view name, std::vector<std::string> const& names);
 

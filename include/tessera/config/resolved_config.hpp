@@ -14,8 +14,7 @@
 
 namespace tessera::config {
 
-/// What a run uses, after flags, run file and DeepSpeed JSON were brought together. A comparable
-/// value.
+/// The values that a run uses, from flags, run file and DeepSpeed JSON. A comparable value.
 struct ResolvedConfig {
   int world_size = 1;
 
@@ -26,7 +25,7 @@ struct ResolvedConfig {
 
   // precision
   Dtype dtype = Dtype::fp32;                ///< of weights and activations
-  Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
+  Dtype communication_dtype = Dtype::fp32;  ///< of gradients in reductions
   Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
   bool dynamic_loss_scale = false;
   double static_loss_scale = 1.0;
@@ -67,9 +66,9 @@ struct ResolvedConfig {
   bool operator==(ResolvedConfig const&) const = default;
 };
 
-/// Brings flags, run file and DeepSpeed JSON together. An explicit flag that contradicts a number
-/// in the JSON is an error; a default flag gives way to it; "auto" takes the flag, as transformers'
-/// Trainer fills it.
+/// Combines flags, run file and DeepSpeed JSON. A given flag that contradicts a number in the JSON
+/// is an error; a flag that was not given gives way to the number; "auto" takes the flag, as the
+/// Trainer of transformers fills it.
 /// @param hidden_size  of the model, for "auto" bucket sizes; 0: not known yet, an "auto" bucket
 /// size is then an error
 /// @throws ConfigError naming both values

@@ -1,6 +1,5 @@
 #pragma once
-/// The time limit of a job: when must a run save, so that it is whole before the batch system kills
-/// it?
+/// When a run must save, so that its checkpoint is complete before the job's time limit.
 
 #include <algorithm>
 #include <chrono>
@@ -8,10 +7,9 @@
 
 namespace tessera::train {
 
-/// Knows the end and how long steps and saves have taken so far. A step that would begin now is the
-/// last one to be followed by a save when less is left than two of the longest steps, two of the
-/// longest saves and a margin: a tenth of the whole time, between 5 and 60 seconds (Slurm's clock
-/// counts in half minutes). As long as nothing has been saved the margin counts twice.
+/// Knows the end of the job and the longest step and save so far. The run must save now if the time
+/// left is less than two steps, two saves and a margin: a tenth of the total time, between 5 and 60
+/// seconds (Slurm checks limits every 30 seconds). Until the first save the margin counts twice.
 class Deadline {
  public:
   using Clock = std::chrono::system_clock;
@@ -28,7 +26,7 @@ class Deadline {
 
   bool set() const { return end_.has_value(); }
   Clock::time_point end() const { return end_.value_or(Clock::time_point::max()); }
-  /// What has to be left for another step.
+  /// The time that must be left to run another step.
   Seconds reserve() const {
     return longest_step_ * 2.0 + (longest_save_ ? *longest_save_ * 2.0 + margin_ : margin_ * 2.0);
   }

@@ -1,5 +1,5 @@
 #pragma once
-/// Whether a run computes on GPUs, and on which one this rank does.
+/// Whether a run uses GPUs, and which GPU this rank uses.
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
@@ -7,9 +7,9 @@
 
 namespace tessera::train {
 
-/// Ordinal of this rank's device among those that the process sees, or -1: all ranks compute on the
-/// host. With --device auto that is said in one line when this build has CUDA. Collective.
-/// @throws ConfigError on every rank when --device cuda is given and a rank has no device
+/// Ordinal of this rank's device among those visible to the process, or -1: all ranks compute on
+/// the host. With --device auto a CUDA build logs the reason. Collective.
+/// @throws ConfigError on every rank if --device cuda is given and a rank has no device
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm);
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Where a run's model comes from: a Hugging Face directory with weights, a configuration alone, or
-/// a model type's defaults.
+/// Where a run's model comes from: a Hugging Face directory with weights, only a configuration, or
+/// the defaults of a model type.
 
 #include <filesystem>
 #include <memory>
@@ -15,9 +15,9 @@
 
 namespace tessera::train {
 
-/// run_clm's rules: --model_name_or_path gives configuration and weights; --config_name another
-/// configuration; without both
-/// --model_type's defaults with --config_overrides, from random weights.
+/// The rules of run_clm.py: --model_name_or_path gives configuration and weights, --config_name
+/// another configuration; without both the defaults of --model_type with --config_overrides, from
+/// random weights.
 struct ModelSource {
   ConfigTree config;                        ///< Hugging Face config.json, overrides applied
   std::filesystem::path weights_directory;  ///< empty: random initial weights
@@ -25,13 +25,13 @@ struct ModelSource {
       tokenizer_directory;  ///< of --tokenizer_name, else of the model; empty: none given
 };
 
-/// Rank 0 reads the files, all learn. @throws UsageError when nothing names a model, IoError /
-/// DataError for files, ConfigError for --config_overrides without effect
+/// Rank 0 reads the files and broadcasts the result. @throws UsageError when nothing names a model,
+/// IoError / DataError for files, ConfigError for --config_overrides without effect
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm);
 
-/// Writes initial values of any run of a parameter: from the directory's weights, or random by
-/// (seed, name, element). Rank 0 reads the files' headers, one rank of each node opens them for all
-/// of its ranks; each rank reads the elements it keeps.
+/// Writes initial values of a range of a parameter: from the directory's weights, or random by
+/// (seed, name, element). Rank 0 reads the headers of the files, one rank per node opens them for
+/// all ranks of the node, and each rank reads only the elements of its shard.
 /// @throws DataError when a tensor is missing or its shape differs from the configuration's
 zero::Engine::Fill initial_weights(ModelSource const& source,
                                    std::vector<memory::UnitSpec> const& units, std::uint64_t seed,

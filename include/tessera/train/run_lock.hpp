@@ -10,23 +10,23 @@
 
 namespace tessera::train {
 
-/// Another job works in the directory: this one must end without touching any of its files.
+/// Another job uses the directory: this one must end without touching its files.
 struct DirectoryInUse : UsageError {
   using UsageError::UsageError;
 };
 
-/// The file `.lock` in the output directory: who owns it, and a number that the owner counts up.
+/// The file `.lock` in the output directory: its owner, and a heartbeat counter.
 ///
-/// An owner on this host is alive when its process is (number and start time, so that a number
-/// given again does not count). Of one on another host only the counting tells: a file whose text
-/// has not changed for `patience` is stale and taken over. No clock of another machine and no time
-/// stamp of a file is looked at, and no locks of the file system are needed. An owner that was held
-/// up for longer than that learns from held() that it has been replaced.
+/// An owner on this host is alive if its process is (process id and start time, because ids are
+/// reused). For an owner on another host only the counter decides: a file that has not changed for
+/// `patience` is stale and is taken over. This needs no synchronized clocks, no time stamps of
+/// files and no file system locks. An owner that was suspended for longer learns from held() that
+/// another job has replaced it.
 class RunLock {
  public:
   struct Timing {
-    std::chrono::milliseconds beat{10'000};      ///< between counts
-    std::chrono::milliseconds patience{35'000};  ///< without a count
+    std::chrono::milliseconds beat{10'000};      ///< between heartbeats
+    std::chrono::milliseconds patience{35'000};  ///< without a heartbeat
   };
   /// @throws DirectoryInUse naming host, process, job and start of the owner; IoError
   explicit RunLock(std::filesystem::path const& directory, Timing timing);
@@ -36,9 +36,9 @@ class RunLock {
   RunLock(RunLock const&) = delete;
   RunLock& operator=(RunLock const&) = delete;
 
-  /// False from the moment on when a beat has found the file gone or another's.
+  /// False once a heartbeat has found that another job owns the file.
   bool held() const;
-  /// Who was replaced, for the log; empty when the directory was free.
+  /// The previous owner, for the log; empty if the directory was free.
   std::string const& replaced() const;
 
  private:

@@ -11,7 +11,8 @@
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/train/evaluator.hpp"
-#include "tessera/train/run_files.hpp"
+#include "tessera/train/metrics_file.hpp"
+#include "tessera/train/progress.hpp"
 #include "tessera/train/training_step.hpp"
 
 namespace tessera::train {

@@ -12,8 +12,8 @@
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/train/deadline.hpp"
-#include "tessera/train/run_files.hpp"
 #include "tessera/train/run_log.hpp"
+#include "tessera/train/status_file.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {

@@ -1,0 +1,27 @@
+#pragma once
+/// metrics.jsonl: one JSON object per line. Fields: docs/reference/run-directory.md.
+
+#include <cstdint>
+#include <filesystem>
+
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::train {
+
+/// Appends records. A resume drops the records of steps that will run again.
+class MetricsFile {
+ public:
+  /// @param first_step drops records from this step on; 1 starts an empty file
+  MetricsFile(std::filesystem::path const& run_directory, std::int64_t first_step);
+  ~MetricsFile();
+  MetricsFile(MetricsFile const&) = delete;
+  MetricsFile& operator=(MetricsFile const&) = delete;
+  /// A failed write is logged as a warning; it does not end the run.
+  void write(ConfigTree const& record);
+
+ private:
+  int descriptor_ = -1;
+  std::filesystem::path file_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,122 @@
+#include "tessera/train/run_directory.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "small_run.hpp"
+#include "tessera/checkpoint/save/save.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+struct RunDirectory : ::testing::Test {
+  StartingPoint start(std::string const& resume = "", bool overwrite = false) {
+    config::TrainingArguments arguments;
+    arguments.output_dir = output;
+    arguments.do_train = true;
+    arguments.resume_from_checkpoint = resume;
+    arguments.overwrite_output_dir = overwrite;
+    std::unique_ptr<RunLock> lock;
+    auto const point = prepare_run_directory(arguments, *run.comm, lock);
+    EXPECT_NE(lock, nullptr);
+    return point;
+  }
+  void save(std::int64_t step) {
+    checkpoint::save({.directory = output / "checkpoints",
+                      .step = step,
+                      .run_id = "test",
+                      .plan = run.engine->plan(),
+                      .units = run.model->units(),
+                      .model_config = run.model->config(),
+                      .resolved_config = ConfigTree::object(),
+                      .trainer_state = ConfigTree::object(),
+                      .versions = ConfigTree::object()},
+                     run.engine->state(), *run.comm);
+  }
+  fs::path checkpoint(std::string const& name) const { return output / "checkpoints" / name; }
+
+  test::SmallRun run;
+  fs::path output = run.files.directory() / "out";
+};
+
+TEST_F(RunDirectory, IsCreatedAndStartsFresh) {
+  EXPECT_TRUE(start().checkpoint.empty());
+  EXPECT_TRUE(fs::is_directory(output));
+  EXPECT_TRUE(fs::is_empty(output)) << "the test file and the lock are removed";
+}
+
+TEST_F(RunDirectory, OtherFilesAreRefusedUnlessOverwritten) {
+  fs::create_directories(output);
+  std::ofstream(output / "status.json") << "{}";
+  std::ofstream(output / "metrics.jsonl");
+  EXPECT_TRUE(start().checkpoint.empty()) << "left by a run without a checkpoint";
+  std::ofstream(output / "thesis.txt");
+  EXPECT_THROW(start(), UsageError);
+  EXPECT_TRUE(start("", true).checkpoint.empty());
+  EXPECT_TRUE(fs::exists(output / "thesis.txt"));
+}
+
+TEST_F(RunDirectory, ResumesFromTheNewestCompleteCheckpoint) {
+  EXPECT_THROW(start("true"), IoError) << "there must be one";
+  save(1);
+  save(2);
+  for (char const* given : {"", "auto", "true", "latest"}) {
+    auto const point = start(given);
+    EXPECT_EQ(point.checkpoint, checkpoint("step_00000002")) << given;
+    EXPECT_TRUE(point.may_fall_back);
+    EXPECT_THAT(point.note, HasSubstr("resuming from"));
+  }
+  EXPECT_TRUE(start("", true).checkpoint.empty());
+  EXPECT_THROW(start("never"), UsageError) << "the checkpoints are in the way";
+  fs::remove(checkpoint("step_00000002") / "manifest.json");
+  EXPECT_EQ(start().checkpoint, checkpoint("step_00000001"));
+}
+
+TEST_F(RunDirectory, ANamedCheckpointIsUsedOrRefused) {
+  save(1);
+  save(2);
+  for (std::string const& given :
+       {std::string("1"), std::string("step_00000001"), checkpoint("step_00000001").string()}) {
+    auto const point = start(given);
+    EXPECT_EQ(point.checkpoint, checkpoint("step_00000001")) << given;
+    EXPECT_FALSE(point.may_fall_back);
+  }
+  EXPECT_THROW(start("7"), IoError);
+  fs::remove(checkpoint("step_00000001") / "shard_00000.h5");
+  EXPECT_THROW(start("1"), DataError);
+}
+
+TEST_F(RunDirectory, FallsBackToAnOlderCheckpoint) {
+  save(1);
+  save(2);
+  config::TrainingArguments arguments;
+  arguments.output_dir = output;
+  EXPECT_EQ(fall_back(arguments, {2}, *run.comm).checkpoint, checkpoint("step_00000001"));
+  EXPECT_TRUE(fall_back(arguments, {2, 1}, *run.comm).checkpoint.empty());
+}
+
+TEST_F(RunDirectory, RemovesOnlyThePreviousRun) {
+  save(1);
+  std::ofstream(output / "metrics.jsonl");
+  std::ofstream(output / "thesis.txt");
+  remove_previous_run(output);
+  EXPECT_FALSE(fs::exists(output / "checkpoints"));
+  EXPECT_FALSE(fs::exists(output / "metrics.jsonl"));
+  EXPECT_TRUE(fs::exists(output / "thesis.txt"));
+}
+
+TEST(RunId, IsATimeAndRandomDigits) {
+  auto const id = new_run_id();
+  EXPECT_THAT(id, ::testing::MatchesRegex("[0-9]+-[0-9]+-[0-9a-f]+"));
+  EXPECT_EQ(id.size(), 8u + 1 + 6 + 1 + 12);
+  EXPECT_NE(new_run_id(), id);
+}
+
+}  // namespace
+}  // namespace tessera::train
