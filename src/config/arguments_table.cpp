@@ -548,10 +548,11 @@ OptionTable const& argument_table() {
 }
 
 std::string arguments_help() {
-  return help(argument_table(),
-              "usage: tessera-train [run.json] [--name value ...]\n"
-              "Trains, evaluates and samples causal language models. Takes the arguments of "
-              "Hugging Face's run_clm.py.\n");
+  return help(
+      argument_table(),
+      "usage: tessera-train [run.json] [--name value ...]\n"
+      "Trains, evaluates and samples causal language models. Takes the arguments of Hugging\n"
+      "Face's run_clm.py.\n");
 }
 
 std::string arguments_page() { return markdown(argument_table(), page_head); }

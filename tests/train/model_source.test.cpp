@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "scratch_files.hpp"
+#include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::train {
@@ -13,11 +14,12 @@ using ::testing::HasSubstr;
 
 struct Source : ::testing::Test {
   ModelSource find() { return find_model(arguments, *comm); }
-  template <class E>
-  std::string error() {
+  /// Errors of rank 0 reach every rank as the base type with the same exit code.
+  std::string error(ExitCode code) {
     try {
       find();
-    } catch (E const& e) {
+    } catch (Error const& e) {
+      EXPECT_EQ(e.code(), code) << e.what();
       return e.what();
     }
     return "";
@@ -58,12 +60,12 @@ TEST_F(Source, AConfigurationNameIsADirectoryOrAFile) {
 }
 
 TEST_F(Source, ErrorsNameTheFlag) {
-  EXPECT_THAT(error<UsageError>(), HasSubstr("--model_type"));
+  EXPECT_THAT(error(ExitCode::usage), HasSubstr("--model_type"));
   arguments.config_name = files.directory();
-  EXPECT_THAT(error<IoError>(), HasSubstr("--config_name"));
+  EXPECT_THAT(error(ExitCode::io), HasSubstr("--config_name"));
   files.write("config.json", R"({"model_type": "gpt2"})");
   arguments.config_overrides = "n_embd=64";
-  EXPECT_THAT(error<UsageError>(), HasSubstr("--config_overrides cannot be combined"));
+  EXPECT_THAT(error(ExitCode::usage), HasSubstr("--config_overrides cannot be combined"));
 }
 
 }  // namespace
