@@ -5,8 +5,7 @@
 #include <memory>
 
 #include "tessera/config/arguments.hpp"
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
 
 namespace tessera::cli {

@@ -12,7 +12,7 @@
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/config/arguments.hpp"
-#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/reference_pages.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"

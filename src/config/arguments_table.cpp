@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "tessera/config/option_text.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
@@ -127,8 +126,8 @@ void add_work(OptionTable& t) {
   t.add(boolean, "do_generate", false,
         "continue the prompt with the trained weights (Tessera's own)");
   t.add(json, "resume_from_checkpoint", {},
-        "checkpoint to resume from; auto or none: the newest complete checkpoint of output_dir, if "
-        "any; true: the same, and an error if there is none")
+        "checkpoint to resume from; auto or none: the newest complete one of output_dir, if any; "
+        "true: it must exist")
       .shown_as("auto, true, false, never, step or path");
   t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file also the object itself")
       .shown_as("path or JSON object");
@@ -414,8 +413,9 @@ void add_machine(OptionTable& t) {
        "(Tessera's own)")
       .one_of({"auto", "cudnn", "portable"});
   t.add(choice, "device_gelu", "auto",
-        "gelu_new on a GPU: fused into cuBLASLt matrix products, or separate kernels; auto: fused "
-        "on Hopper and newer (Tessera's own)")
+        "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
+        "Hopper "
+        "on (Tessera's own)")
       .one_of({"auto", "fused", "separate"});
   t.add(boolean, "cuda_graphs", false,
         "launch each block's kernels as one CUDA graph; faster for small models (Tessera's own)");
@@ -499,28 +499,6 @@ void add_generation(OptionTable& t) {
       .unit("tokens");
 }
 
-char const* const page_head = R"(# Options of tessera-train
-
-For users who write command lines or run files. `tessera-train [run.json] [--name value ...]` takes
-the arguments of Hugging Face's `run_clm.py`, and a few of its own, which are marked below.
-
-- `--name value` and `--name=value` are equal, and so are `-` and `_` in names. A flag without a
-  value (`--bf16`) means true; `--bf16 false` and `--no_bf16` mean false. The last occurrence wins.
-- `run.json` is one flat object with the same names; flags after it override it. Its `deepspeed` is
-  a path or the object itself.
-- Every value has an origin (default, run file, flag, deepspeed, derived), which `--print_config`
-  prints and the manifest of a checkpoint records.
-- An unknown flag, a wrong value or a contradiction ends with exit code 64, in a file with 78. The
-  message names the nearest known name.
-- Names marked *accepted* may stay in a command line written for `run_clm.py`; the log says what
-  differs. Names marked *no* are refused with every value but their default.
-- Batch sizes, precision, optimizer, clipping and schedule may also be set in the
-  [DeepSpeed configuration](deepspeed-config.md). There, `"auto"` takes the flag. A number that
-  contradicts a given flag is an error; a flag that was not given gives way to the number.
-
-This page is generated from the table the program reads.
-)";
-
 OptionTable build() {
   OptionTable t;
   add_model(t);
@@ -546,15 +524,5 @@ OptionTable const& argument_table() {
   static OptionTable const table = build();
   return table;
 }
-
-std::string arguments_help() {
-  return help(
-      argument_table(),
-      "usage: tessera-train [run.json] [--name value ...]\n"
-      "Trains, evaluates and samples causal language models. Takes the arguments of Hugging\n"
-      "Face's run_clm.py.\n");
-}
-
-std::string arguments_page() { return markdown(argument_table(), page_head); }
 
 }  // namespace tessera::config

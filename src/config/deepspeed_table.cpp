@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "tessera/config/option_text.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/optimizer.hpp"
 
@@ -501,35 +500,6 @@ void add_other(OptionTable& t) {
           "remove the block; kernels are compiled when Tessera is built");
 }
 
-char const* const page_head = R"(# DeepSpeed configuration
-
-For users who bring a DeepSpeed JSON: which keys Tessera knows and what it does with each.
-`--deepspeed FILE` (or the object itself in a run file) takes the configuration. Comments (`//`,
-`#`, `/* */`), trailing commas and lines without their comma are accepted.
-The keys below are checked at every level: an unknown key, a wrong type or a value out of range ends
-with exit code 78, and the message names the nearest known name. The members of a block of type JSON
-are not checked; such blocks have no effect or are refused.
-
-- Sizes are elements, not bytes; `5e8` is an integer.
-- `"auto"` is accepted where the type says so and takes the value named there, as the Hugging Face
-  Trainer fills it.
-- A number here that contradicts a given flag is an error that names both values. A flag that was
-  not given gives way to the number. A key that is absent keeps the flag's value.
-- The batch keys satisfy
-  `train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * ranks`.
-  A missing key is derived: from the total and one other key by division, from only the total with
-  one micro-step per optimizer step, otherwise from the flags.
-- An `optimizer` section has one parameter group: every parameter decays, as under the Trainer.
-  Without the section biases and norms do not decay.
-- A `scheduler` section replaces `--lr_scheduler_type`.
-- Blocks with `"enabled": false` are accepted even if the feature is not supported.
-- Differences from DeepSpeed: gradients are accumulated in fp32 unless `data_types.grad_accum_dtype`
-  is set; stages 1 to 3 use a true reduce-scatter; gradients are unscaled with the loss scale that
-  produced them; non-finite bf16 gradients skip the step at every stage.
-
-This page is generated from the table the program reads.
-)";
-
 OptionTable build() {
   OptionTable t;
   add_batch(t);
@@ -554,7 +524,5 @@ OptionTable const& deepspeed_table() {
   static OptionTable const table = build();
   return table;
 }
-
-std::string deepspeed_page() { return markdown(deepspeed_table(), page_head); }
 
 }  // namespace tessera::config

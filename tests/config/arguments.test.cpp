@@ -8,6 +8,7 @@
 
 #include "scratch_files.hpp"
 #include "tessera/config/arguments_table.hpp"
+#include "tessera/config/reference_pages.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -200,7 +201,7 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {{"--fsdp", "full_shard auto_wrap"}, "zero_optimization.stage 3"},
            {{"--optim", "adafactor"}, "use adamw_torch"},
            {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
-           {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "follows evaluation results"},
+           {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "depends on evaluation results"},
            {with_model({"--do_eval", "--train_file", "a.txt", "--lr_scheduler_kwargs", "two"}),
             "must be a JSON object"},
            {{"--dataset_name", "wikitext"}, "Use --train_file"},
@@ -252,7 +253,7 @@ TEST(Arguments, RunFileMistakesAreConfigErrors) {
                     HasSubstr("did you mean learning_rate?")));
   EXPECT_THAT(error(R"({"max_steps": "ten"})"), HasSubstr("it must be an integer"));
   EXPECT_THAT(error(R"({"seed": -1})"), HasSubstr("at least 0"));
-  EXPECT_THAT(error(R"({"push_to_hub": true})"), HasSubstr("nothing is sent to a hub"));
+  EXPECT_THAT(error(R"({"push_to_hub": true})"), HasSubstr("nothing is uploaded to the Hub"));
   EXPECT_THAT(error_of<DataError>({files.write("run.json", "{\"a\": ")}),
               HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of<IoError>({(files.directory() / "none.json").string()}),

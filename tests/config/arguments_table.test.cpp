@@ -1,4 +1,5 @@
 #include "tessera/config/arguments_table.hpp"
+#include "tessera/config/reference_pages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

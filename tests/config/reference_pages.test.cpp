@@ -1,16 +1,15 @@
+#include "tessera/config/reference_pages.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 
-#include "tessera/config/arguments_table.hpp"
-#include "tessera/config/deepspeed_table.hpp"
-
 namespace tessera::config {
 namespace {
 
-/// The stored page is what the table generates; TESSERA_WRITE_PAGES=1 writes it anew.
+/// The stored page is what the table generates; TESSERA_WRITE_PAGES=1 writes it again.
 void expect_page(std::string const& name, std::string const& generated) {
   std::string const file = std::string(TESSERA_TEST_DATA) + "/../docs/reference/" + name;
   if (std::getenv("TESSERA_WRITE_PAGES")) std::ofstream(file) << generated;

@@ -186,8 +186,7 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
           {R"({"zero_optimization": {"reduce_bucket_size": 0}})", "at least 1"},
           {R"({"zero_optimization": {"prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 1}})",
            "two names of one key"},
-          {R"({"bf16": {"enabled": true}, "bfloat16": {"enabled": true}})",
-           "two names of one block"},
+          {R"({"bf16": {"enabled": true}, "bfloat16": {"enabled": true}})", "name the same block"},
           {R"({"bf16": {"enabled": true}, "fp16": {"enabled": true}})", "both true"},
           {R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})",
            "above the first scale"},
@@ -252,7 +251,7 @@ TEST(ResolvedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
   EXPECT_FALSE(c.skip_on_nonfinite);
   EXPECT_EQ(c.accumulation_dtype, Dtype::bf16);
   EXPECT_EQ(c.communication_dtype, Dtype::fp32);
-  EXPECT_THAT(c.notes, Contains(HasSubstr("biases and norms decay too")));
+  EXPECT_THAT(c.notes, Contains(HasSubstr("biases and norms also decay")));
   EXPECT_EQ(resolved(R"({"optimizer": {"type": "AdamW", "params": {"adam_w_mode": false}}})")
                 .optimizer.algorithm,
             "AdamW");

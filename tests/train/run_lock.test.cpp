@@ -141,7 +141,7 @@ TEST_F(Lock, TimeStampsAndClocksDecideNothing) {
 TEST_F(Lock, ATornEntryIsNobodys) {
   for (char const* torn : {"", "{\"host\": \"a"}) {
     write(torn);
-    EXPECT_THAT(taken_over(), HasSubstr("has not written its name"));
+    EXPECT_THAT(taken_over(), HasSubstr("has not written its entry"));
   }
 }
 

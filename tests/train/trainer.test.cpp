@@ -91,9 +91,9 @@ TEST_F(Job, ASetupFindsWhatTheLastAttemptLeft) {
   StatusFile status({}, ConfigTree::object());
   std::string run_id;
   {
-    auto const first = arguments("run", {"--weight_decay", "0.1"});
+    auto const first = arguments("run", {"--max_grad_norm", "0.5"});
     TrainingSetup setup({first, test::session(), *comm, status});
-    EXPECT_EQ(setup.resolve().weight_decay, 0.1);
+    EXPECT_EQ(setup.resolve().max_grad_norm, 0.5);
     auto const run = setup.build();
     EXPECT_EQ(run.state.first_step, 1);
     EXPECT_EQ(run.resumed_step, -1);

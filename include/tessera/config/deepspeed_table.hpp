@@ -1,7 +1,5 @@
 #pragma once
-/// The table of DeepSpeed's configuration keys, and its page of the reference.
-
-#include <string>
+/// The table of DeepSpeed's configuration keys.
 
 #include "tessera/config/option_table.hpp"
 
@@ -9,8 +7,5 @@ namespace tessera::config {
 
 /// The table of all DeepSpeed keys, names as dotted paths.
 OptionTable const& deepspeed_table();
-
-/// Text of docs/reference/deepspeed-config.md.
-std::string deepspeed_page();
 
 }  // namespace tessera::config
