@@ -14,8 +14,8 @@ using namespace std::chrono_literals;
 std::string completed(std::vector<std::string> const& words) {
   CLI::App app("tools", "tessera");
   auto* const checkpoint = app.add_subcommand("checkpoint", "");
-  checkpoint->add_subcommand("ls", "")->add_flag("--json", std::string());
-  checkpoint->add_subcommand("verify", "")->add_flag("--quick", std::string());
+  checkpoint->add_subcommand("ls", "")->add_flag("--json");
+  checkpoint->add_subcommand("verify", "")->add_flag("--quick");
   app.add_subcommand("plot", "")->add_option("--output", "");
   ScratchFiles const files;
   std::string script = bash_completion(app) + "COMP_WORDS=(tessera";

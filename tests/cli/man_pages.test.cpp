@@ -11,7 +11,7 @@ using testing::HasSubstr;
 TEST(ManPages, TroffReadsTextLiterally) {
   CLI::App app("tools", "tessera");
   auto* const command = app.add_subcommand("submit", "Fill in\n.a script with C:\\x");
-  command->add_flag("--dry-run", "Print only");
+  command->add_flag("--dry-run")->description("Print only");
   std::string const page = tools_page(app);
   EXPECT_THAT(page, HasSubstr(".SS \\&tessera submit\n"));
   EXPECT_THAT(page, HasSubstr("\\&Fill in\n\\&.a script with C:\\ex\n"));
