@@ -289,9 +289,9 @@ TEST_F(CompressedDamage, ChunksThatCannotBeAreRefused) {
     return manifest.tensors[0].extents[0].states[1].chunks[0];
   };
   EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = w.shards[0].bytes; }),
-              HasSubstr("does not lie in shard_00000.h5"));
+              HasSubstr("is not inside shard_00000.h5"));
   EXPECT_THAT(refusal([&](auto& w) { chunk(w).offset = INT64_MAX; }),
-              HasSubstr("does not lie in shard_00000.h5"));
+              HasSubstr("is not inside shard_00000.h5"));
   EXPECT_THAT(refusal([&](auto& w) {
                 w.shards[0].bytes = std::int64_t{1} << 40, chunk(w).bytes = std::int64_t{1} << 30;
               }),

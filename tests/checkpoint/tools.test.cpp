@@ -361,7 +361,7 @@ TEST_F(Prune, InterruptedSavesGoOnlyWhenIdle) {
   EXPECT_EQ(left().size(), 7u);
   EXPECT_EQ(std::count_if(
                 verdicts.begin(), verdicts.end(),
-                [](auto const& v) { return v.why.find("save under way") != std::string::npos; }),
+                [](auto const& v) { return v.why.find("save in progress") != std::string::npos; }),
             2);
   for (auto const* name : {"step_00000050.tmp.1", ".trash.step_00000005.1", "step_00000030.tmp.1"})
     set_age(dir / name, std::chrono::hours(2));

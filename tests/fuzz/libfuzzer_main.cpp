@@ -1,4 +1,4 @@
-// libFuzzer's entry: which reader is asked stands in TESSERA_FUZZ_TARGET.
+// libFuzzer's entry: which reader is asked is in TESSERA_FUZZ_TARGET.
 #include <cstdio>
 #include <cstdlib>
 
