@@ -134,8 +134,7 @@ TEST(SafetensorsReader, AnIndexNamesPlainFilesOnly) {
   fs::create_directory(dir / "b.safetensors");
   EXPECT_THAT(index_error(R"({"t": "b.safetensors"})"), HasSubstr("not a regular file"));
   write_file(dir / "c.safetensors", read_file(dir / "a.safetensors"));
-  EXPECT_THAT(index_error(R"({"t": "a.safetensors", "v": "c.safetensors"})"),
-              HasSubstr("is in"));
+  EXPECT_THAT(index_error(R"({"t": "a.safetensors", "v": "c.safetensors"})"), HasSubstr("is in"));
   write_file(dir / "model.safetensors.index.json", R"({"weight_map": {"t": "a.safetensors"}})");
   EXPECT_EQ(SafetensorsReader(dir.path()).entries().size(), 1u);
 }

@@ -17,7 +17,7 @@ BOUNDS = {
     "functions above 60 lines": (2, 0),
     "longest public header, lines": (250, 250),
     "longest private header, lines": (310, 250),
-    "longest source, lines": (560, 500),
+    "longest source, lines": (528, 500),
     "most parameters of a function": (8, 6),
     "functions with more than 6 parameters": (4, 0),
     "bool parameters of public functions": (7, 0),
