@@ -170,129 +170,158 @@ class PickleMachine {
     node.second = name;
   }
 
-  /// One opcode. @return at STOP
+  /// Executes one opcode. @return true at STOP
   bool step(unsigned opcode) {
+    if (opcode == '.') return true;
+    if (!execute_memo(opcode) && !execute_text(opcode) && !execute_number(opcode) &&
+        !execute_container(opcode) && !execute_object(opcode) && !execute_framing(opcode))
+      fail(concat("has opcode ", opcode, ", which is not read,"));
+    return false;
+  }
+  // Each handler executes the opcodes of one group. @return false if the opcode is in another group
+
+  bool execute_framing(unsigned opcode) {
     switch (opcode) {
-      case '.':
-        return true;
-      case 0x80:
+      case 0x80:  // PROTO
         if (auto const protocol = byte(); protocol < 2 || protocol > 4)
           fail(concat("is of protocol ", protocol, "; 2 to 4 are read"));
-        break;
-      case 0x95:
+        return true;
+      case 0x95:  // FRAME of protocol 4: a hint
         little(8);
-        break;  // FRAME of protocol 4: a hint
-      case '(':
+        return true;
+      case '(':  // MARK
         if (marks_.size() >= Pickle::most_values) fail("has too many marks");
         marks_.push_back(stack_.size());
-        break;
-      case '}':
+        return true;
+      default:
+        return false;
+    }
+  }
+  bool execute_container(unsigned opcode) {
+    switch (opcode) {
+      case '}':  // EMPTY_DICT
         push(Kind::dict);
-        break;
-      case ']':
+        return true;
+      case ']':  // EMPTY_LIST
         push(Kind::list);
-        break;
-      case ')':
+        return true;
+      case ')':  // EMPTY_TUPLE
         push(Kind::tuple);
-        break;
-      case 't':
+        return true;
+      case 't':  // TUPLE
         push_tuple(pop_mark());
-        break;
-      case 0x85:
-        push_tuple(pop_several(1));
-        break;
+        return true;
+      case 0x85:  // TUPLE1, TUPLE2, TUPLE3
       case 0x86:
-        push_tuple(pop_several(2));
-        break;
       case 0x87:
-        push_tuple(pop_several(3));
-        break;
-      case 'a':
+        push_tuple(pop_several(static_cast<int>(opcode) - 0x84));
+        return true;
+      case 'a':  // APPEND
         extend_by(1, false);
-        break;
-      case 's':
+        return true;
+      case 's':  // SETITEM
         extend_by(2, true);
-        break;
-      case 'e':
+        return true;
+      case 'e':  // APPENDS
         extend_by_mark(false);
-        break;
-      case 'u':
+        return true;
+      case 'u':  // SETITEMS
         extend_by_mark(true);
-        break;
-      case 'q':
+        return true;
+      default:
+        return false;
+    }
+  }
+  bool execute_memo(unsigned opcode) {
+    switch (opcode) {
+      case 'q':  // BINPUT
         remember(byte());
-        break;
-      case 'r':
+        return true;
+      case 'r':  // LONG_BINPUT
         remember(little(4));
-        break;
-      case 0x94:
+        return true;
+      case 0x94:  // MEMOIZE of protocol 4
         remember(memo_.size());
-        break;  // MEMOIZE of protocol 4
-      case 'h':
+        return true;
+      case 'h':  // BINGET
         recall(byte());
-        break;
-      case 'j':
+        return true;
+      case 'j':  // LONG_BINGET
         recall(little(4));
-        break;
-      case 'X':
-        text(little(4));
-        break;
-      case 0x8c:
-        text(byte());
-        break;
-      case 'C':
-        text(byte());
-        break;
+        return true;
+      default:
+        return false;
+    }
+  }
+  bool execute_text(unsigned opcode) {
+    switch (opcode) {
+      case 'X':  // BINUNICODE, BINBYTES
       case 'B':
         text(little(4));
-        break;
-      case 'J':
+        return true;
+      case 0x8c:  // SHORT_BINUNICODE, SHORT_BINBYTES
+      case 'C':
+        text(byte());
+        return true;
+      default:
+        return false;
+    }
+  }
+  /// Numbers, truth values and None.
+  bool execute_number(unsigned opcode) {
+    switch (opcode) {
+      case 'J':  // BININT
         push_integer(static_cast<std::int32_t>(little(4)));
-        break;
-      case 'K':
+        return true;
+      case 'K':  // BININT1
         push_integer(byte());
-        break;
-      case 'M':
+        return true;
+      case 'M':  // BININT2
         push_integer(static_cast<std::int64_t>(little(2)));
-        break;
-      case 0x8a:
+        return true;
+      case 0x8a:  // LONG1
         long_integer(byte());
-        break;
-      case 0x8b:
+        return true;
+      case 0x8b:  // LONG4
         long_integer(little(4));
-        break;
-      case 'G':
+        return true;
+      case 'G':  // BINFLOAT
         real();
-        break;
-      case 'N':
+        return true;
+      case 'N':  // NONE
         push_id(0);
-        break;
-      case 0x88:
+        return true;
+      case 0x88:  // NEWTRUE
         push(Kind::boolean).integer = 1;
-        break;
-      case 0x89:
+        return true;
+      case 0x89:  // NEWFALSE
         push(Kind::boolean).integer = 0;
-        break;
-      case 'c':
+        return true;
+      default:
+        return false;
+    }
+  }
+  bool execute_object(unsigned opcode) {
+    switch (opcode) {
+      case 'c':  // GLOBAL
         global();
-        break;
-      case 0x93:
+        return true;
+      case 0x93:  // STACK_GLOBAL
         stack_global();
-        break;
-      case 'R':
+        return true;
+      case 'R':  // REDUCE, NEWOBJ
       case 0x81:
         call();
-        break;
-      case 'b':
+        return true;
+      case 'b':  // BUILD
         set_state();
-        break;
-      case 'Q':
+        return true;
+      case 'Q':  // BINPERSID
         persistent();
-        break;
+        return true;
       default:
-        fail(concat("has opcode ", opcode, ", which is not read,"));
+        return false;
     }
-    return false;
   }
   void extend_by(int count, bool pairs) {
     auto const items = pop_several(count);
