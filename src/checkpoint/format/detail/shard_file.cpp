@@ -85,12 +85,20 @@ void write_blocks(DirectWriter& file, Elements const& elements, std::size_t stat
   }
 }
 
+/// The elements that one rank writes.
+struct RankElements {
+  int rank = 0;
+  std::vector<std::string> const& states;
+  Elements elements;
+  std::int64_t checksum_chunk = 0;  ///< bytes
+};
+
 WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identity,
-                  zero::PartitionPlan const& plan, int rank, std::vector<std::string> const& states,
-                  Elements const& elements, std::int64_t checksum_chunk) {
+                  zero::PartitionPlan const& plan, RankElements const& from) {
+  auto const& states = from.states;
   auto const planned = plan_shard(plan, identity, states);
   auto const places = read_places(path, planned.layout);
-  auto const extents = plan.extents(rank);
+  auto const extents = plan.extents(from.rank);
   WrittenShard shard;
   shard.extents.assign(extents.size(), std::vector<StateLocation>(states.size()));
   for (std::size_t i = 0; i < extents.size(); ++i) {
@@ -103,7 +111,7 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
   shard.bytes = writer.file().size();
   for (std::size_t s = 0; s < states.size(); ++s)
     for (std::size_t i = 0; i < extents.size(); ++i)
-      write_blocks(writer, elements, s, extents[i], checksum_chunk, shard.extents[i][s]);
+      write_blocks(writer, from.elements, s, extents[i], from.checksum_chunk, shard.extents[i][s]);
   TESSERA_VALIDATE(writer.file().size() == shard.bytes, InternalError, path.string(), " grew from ",
                    shard.bytes, " to ", writer.file().size(), " bytes while its data was written");
   writer.finish();
@@ -196,12 +204,9 @@ WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& 
                         std::int64_t checksum_chunk) {
   std::vector<std::string> names;
   for (auto const& state : states) names.push_back(state.name);
-  return fill(
-      path, identity, plan, rank, names,
-      [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first, std::int64_t) {
-        return extent_data(states[s], plan, extent) + first;
-      },
-      checksum_chunk);
+  auto const elements = [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first,
+                            std::int64_t) { return extent_data(states[s], plan, extent) + first; };
+  return fill(path, identity, plan, {rank, names, elements, checksum_chunk});
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
@@ -214,7 +219,7 @@ WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& 
     states.read(states.names[s], extent, first, numel, buffer.data());
     return buffer.data();
   };
-  return fill(path, identity, plan, rank, states.names, elements, checksum_chunk);
+  return fill(path, identity, plan, {rank, states.names, elements, checksum_chunk});
 }
 
 std::string WrittenShard::pack() const {
