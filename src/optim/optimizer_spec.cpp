@@ -13,9 +13,9 @@ Hyperparameter const* find(std::vector<Hyperparameter> const& values, std::strin
   return it == values.end() ? nullptr : &*it;
 }
 
-bool contains(ParameterGroup const& group, bool decays) {
+bool contains(ParameterGroup const& group, WeightDecay decay) {
   if (group.members == ParameterGroup::Members::all) return true;
-  return decays == (group.members == ParameterGroup::Members::decaying);
+  return (decay == WeightDecay::applies) == (group.members == ParameterGroup::Members::decaying);
 }
 
 }  // namespace
@@ -36,11 +36,11 @@ double OptimizerSpec::value(std::string_view hyperparameter, std::size_t group) 
   return found ? found->value : value(hyperparameter);
 }
 
-std::size_t OptimizerSpec::group_of(bool decays) const {
+std::size_t OptimizerSpec::group_of(WeightDecay decay) const {
   for (std::size_t g = 0; g < groups.size(); ++g)
-    if (contains(groups[g], decays)) return g;
+    if (contains(groups[g], decay)) return g;
   throw InternalError(concat("optimizer ", algorithm, " has no group for parameters ",
-                             decays ? "with" : "without", " weight decay"));
+                             decay == WeightDecay::applies ? "with" : "without", " weight decay"));
 }
 
 std::vector<std::string> OptimizerSpec::state_names() const {

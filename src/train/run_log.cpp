@@ -91,7 +91,7 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
 }
 
 void RunLog::checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved,
-                        bool model_only) {
+                        CheckpointKind kind) {
   if (role_ == Role::silent) return;
   if (metrics_)
     metrics_->write(ConfigTree()
@@ -101,8 +101,9 @@ void RunLog::checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& sa
                         .set("save_stall_seconds", saved.stall_seconds)
                         .set("save_bytes", saved.bytes));
   info(fmt::format("saved {}{} ({}, {:.2f} s, blocked training for {:.2f} s)",
-                   model_only ? "the model only in " : "", saved.directory.string(),
-                   human_bytes(saved.bytes), saved.seconds, saved.stall_seconds));
+                   kind == CheckpointKind::model_only ? "the model only in " : "",
+                   saved.directory.string(), human_bytes(saved.bytes), saved.seconds,
+                   saved.stall_seconds));
 }
 
 void RunLog::training_results(TrainingEnd const& end) {

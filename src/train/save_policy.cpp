@@ -139,7 +139,9 @@ void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_
                                 .set("bytes", saved.bytes)
                                 .set("state", "done"));
   if (!model_only_) parts_.status.checkpoint_saved(saved.directory.filename().string());
-  parts_.log.checkpoint(step, saved, model_only_);
+  parts_.log.checkpoint(
+      step, saved,
+      model_only_ ? RunLog::CheckpointKind::model_only : RunLog::CheckpointKind::resumable);
 }
 
 SavePolicy::Shards SavePolicy::weight_shards(std::int64_t step) {

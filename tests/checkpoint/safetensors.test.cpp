@@ -64,8 +64,8 @@ TEST(SafetensorsReader, HostileFilesAreRefused) {
   std::string deep = "{\"__metadata__\": ";
   for (int i = 0; i < 100; ++i) deep += "{\"a\":";
   Case const cases[] = {
-      {"", "no safetensors file"},
-      {"1234567", "no safetensors file"},
+      {"", "not a safetensors file"},
+      {"1234567", "not a safetensors file"},
       {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "at most 100000000 are read"},
       {std::string("\x01\xe1\xf5\x05\0\0\0\0{}", 10), "at most 100000000 are read"},
       {std::string("\x64\0\0\0\0\0\0\0{}", 10), "truncated"},

@@ -17,9 +17,9 @@ OptimizerSpec example() {
 TEST(OptimizerSpec, GroupsOverrideHyperparameters) {
   auto const spec = example();
   EXPECT_EQ(spec.value("weight_decay"), 0.1);
-  EXPECT_EQ(spec.value("weight_decay", spec.group_of(true)), 0.1);
-  EXPECT_EQ(spec.value("weight_decay", spec.group_of(false)), 0.0);
-  EXPECT_EQ(spec.value("rate", spec.group_of(false)), 0.5);
+  EXPECT_EQ(spec.value("weight_decay", spec.group_of(WeightDecay::applies)), 0.1);
+  EXPECT_EQ(spec.value("weight_decay", spec.group_of(WeightDecay::skipped)), 0.0);
+  EXPECT_EQ(spec.value("rate", spec.group_of(WeightDecay::skipped)), 0.5);
   EXPECT_TRUE(spec.has("rate"));
   EXPECT_FALSE(spec.has("beta1"));
   EXPECT_THROW((void)spec.value("beta1"), InternalError);
@@ -27,13 +27,13 @@ TEST(OptimizerSpec, GroupsOverrideHyperparameters) {
 
 TEST(OptimizerSpec, FindsTheGroupOfAParameter) {
   auto spec = example();
-  EXPECT_EQ(spec.group_of(true), 0u);
-  EXPECT_EQ(spec.group_of(false), 1u);
+  EXPECT_EQ(spec.group_of(WeightDecay::applies), 0u);
+  EXPECT_EQ(spec.group_of(WeightDecay::skipped), 1u);
   spec.groups = one_group();
-  EXPECT_EQ(spec.group_of(true), 0u);
-  EXPECT_EQ(spec.group_of(false), 0u);
+  EXPECT_EQ(spec.group_of(WeightDecay::applies), 0u);
+  EXPECT_EQ(spec.group_of(WeightDecay::skipped), 0u);
   spec.groups = {{"decay", ParameterGroup::Members::decaying, {}}};
-  EXPECT_THROW((void)spec.group_of(false), InternalError);
+  EXPECT_THROW((void)spec.group_of(WeightDecay::skipped), InternalError);
 }
 
 TEST(OptimizerSpec, IsAComparableValue) {

@@ -69,9 +69,9 @@ class ResidentParams : public memory::ParamProvider {
     std::vector<memory::TensorView> views;
     for (std::size_t p = 0; p < spec(unit).parameters.size(); ++p)
       views.push_back(gradient_view(unit, p));
-    bool const there = has_values_[static_cast<std::size_t>(unit)];
+    bool const holds_values = has_values_[static_cast<std::size_t>(unit)];
     has_values_[static_cast<std::size_t>(unit)] = true;
-    return {std::move(views), there};
+    return {std::move(views), holds_values ? memory::WriteMode::add : memory::WriteMode::overwrite};
   }
   void gradient_complete(int unit, memory::Queue&) override { completed.push_back(unit); }
 

@@ -40,7 +40,7 @@ TEST(RunLog, WritesARecordPerStepEvaluationAndCheckpoint) {
   saved.directory = "run/checkpoints/step_00000001";
   saved.bytes = 9;
   saved.seconds = 1.5;
-  log.checkpoint(1, saved, false);
+  log.checkpoint(1, saved, RunLog::CheckpointKind::resumable);
   log.step({2, 1.0, 64, outcome(2.0)});
 
   auto const all = records(files.directory());
@@ -90,7 +90,7 @@ TEST(RunLog, IsSilentOnTheOtherRanks) {
   log.step({1, 1.0, 32, outcome(4.0)});
   log.end_step();
   log.evaluation(1, 1.0, {});
-  log.checkpoint(1, {}, false);
+  log.checkpoint(1, {}, RunLog::CheckpointKind::resumable);
   log.training_results({});
   EXPECT_TRUE(std::filesystem::is_empty(files.directory()));
 }

@@ -85,7 +85,9 @@ class CountingModel : public model::CausalLm {
 struct NoWeights : memory::ParamProvider {
   void begin_pass(memory::Pass, std::vector<int>) override {}
   memory::WeightLease acquire(int, memory::Queue&) override { return {}; }
-  memory::GradientLease gradient(int, memory::Queue&) override { return {{}, false}; }
+  memory::GradientLease gradient(int, memory::Queue&) override {
+    return {{}, memory::WriteMode::overwrite};
+  }
   void gradient_complete(int, memory::Queue&) override {}
 };
 

@@ -131,7 +131,9 @@ class SerialTraining {
   }
 
   double value(Element const& e, char const* name) const {
-    return config_.optimizer.value(name, config_.optimizer.group_of(e.decays));
+    return config_.optimizer.value(
+        name, config_.optimizer.group_of(e.decays ? optim::WeightDecay::applies
+                                                  : optim::WeightDecay::skipped));
   }
 
   void update_adam(Element& e, double g, double lr) const {

@@ -78,7 +78,7 @@ TEST(OptimizerState, GivesTheOptimizerSegmentsWithParameterBorders) {
   auto const& list = s.recorder.segments_.list;
   ASSERT_EQ(list.size(), 3u);
   EXPECT_EQ(list[1].numel, 8);
-  EXPECT_EQ(list[1].group, s.recorder.spec_.group_of(false));
+  EXPECT_EQ(list[1].group, s.recorder.spec_.group_of(optim::WeightDecay::skipped));
   EXPECT_EQ(list[2].parameters[0].shape, (std::vector<std::int64_t>{3, 2, 4}));
   EXPECT_EQ(list[2].master, s.state.host_shards(0)[0] + 96);
   EXPECT_EQ(list[2].states[0], s.state.host_shards(1)[0] + 96) << "element-wise: at the segment";

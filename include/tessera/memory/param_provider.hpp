@@ -78,10 +78,9 @@ class WeightLease {
 /// Gradient buffers of one unit for a scope.
 class GradientLease {
  public:
-  /// @param accumulate the buffers hold gradients already: kernels must add instead of overwrite
-  GradientLease(std::vector<TensorView> parameters, bool accumulate)
-      : parameters_(std::move(parameters)),
-        mode_(accumulate ? WriteMode::add : WriteMode::overwrite) {}
+  /// @param mode add: the buffers hold gradients already
+  GradientLease(std::vector<TensorView> parameters, WriteMode mode)
+      : parameters_(std::move(parameters)), mode_(mode) {}
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
   WriteMode mode() const { return mode_; }
   bool accumulate() const { return mode_ == WriteMode::add; }

@@ -33,6 +33,9 @@ struct Hyperparameter {
   bool operator==(Hyperparameter const&) const = default;
 };
 
+/// Whether the weights of a parameter decay, see ParameterSpec::decays.
+enum class WeightDecay { applies, skipped };
+
 /// Parameters that share hyperparameters.
 struct ParameterGroup {
   enum class Members { all, decaying, not_decaying };  ///< by ParameterSpec::decays
@@ -53,9 +56,9 @@ struct OptimizerSpec {
   /// The same for parameters of group @p group.
   double value(std::string_view hyperparameter, std::size_t group) const;
   bool has(std::string_view hyperparameter) const;
-  /// Index of the group of a parameter that does, or does not, decay.
+  /// Index of the group of a parameter.
   /// @throws InternalError when no group has it
-  std::size_t group_of(bool decays) const;
+  std::size_t group_of(WeightDecay decay) const;
   /// "fp32" and the names of all states, in the order of checkpoints.
   std::vector<std::string> state_names() const;
 

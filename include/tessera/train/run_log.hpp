@@ -50,7 +50,8 @@ class RunLog {
   /// After evaluation and save of the step: when it had a log line, throughput counts from here.
   void end_step();
   void evaluation(std::int64_t step, double epoch, EvaluationResult const& result);
-  void checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved, bool model_only);
+  enum class CheckpointKind { resumable, model_only };
+  void checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved, CheckpointKind kind);
 
   struct TrainingEnd {
     double epoch = 0.0;

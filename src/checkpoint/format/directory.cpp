@@ -138,7 +138,7 @@ std::optional<LatestCheckpoint> find_latest(fs::path const& given,
     note = concat("`latest` names ", latest, ", which was refused");
   } else {
     note = latest.empty() ? concat(checkpoints.string(), " has no `latest`")
-                          : concat("`latest` names '", latest, "', which is no checkpoint");
+                          : concat("`latest` names '", latest, "', which is not a checkpoint");
   }
   // newest first; those beyond the named one come last: the run went back behind them once
   auto candidates = step_directories(checkpoints);
@@ -168,10 +168,9 @@ fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
     std::string const name =
         bad == std::errc{} && end == tag.data() + tag.size() ? step_name(step) : tag;
     TESSERA_VALIDATE(detail::is_plain_name(name), UsageError, "'", tag,
-                     "' is no checkpoint's name; use step_00000100 or 100");
-    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError,
-                     "there is no checkpoint ", name, " in ", checkpoints.string(), "; there is ",
-                     names_in(checkpoints));
+                     "' is not the name of a checkpoint; use step_00000100 or 100");
+    TESSERA_VALIDATE(fs::is_directory(checkpoints / name, error), IoError, checkpoints.string(),
+                     " has no checkpoint ", name, "; it has ", names_in(checkpoints));
     return checkpoints / name;
   }
   auto const found = find_latest(given);
@@ -180,7 +179,8 @@ fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
   TESSERA_VALIDATE(all.empty(), DataError, "none of the ", all.size(), " checkpoints in ",
                    checkpoints.string(),
                    " is complete; the newest: ", find_problem(all.back().second));
-  throw IoError(concat("there is no checkpoint in ", checkpoints.string(),
+  throw IoError(concat(checkpoints.string(),
+                       " has no checkpoint"
                        "; one is a directory step_<number> with a manifest.json, or DeepSpeed's "
                        "with *_optim_states.pt"));
 }

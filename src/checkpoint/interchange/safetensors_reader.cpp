@@ -87,7 +87,7 @@ void read_entry(JsonReader& json, Entry& entry) {
 
 std::vector<Entry> parse_header(std::string_view text, std::string const& source) {
   TESSERA_VALIDATE(!text.empty() && text[0] == '{', DataError, source,
-                   " does not start with '{'; this is no safetensors file");
+                   " does not start with '{'; this is not a safetensors file");
   std::vector<Entry> entries;
   std::set<std::string> names;
   JsonReader json(text, source);
@@ -128,7 +128,7 @@ std::vector<Entry> read_header(detail::File const& file) {
   std::string const path = file.path().string();
   std::int64_t const size = file.size();
   TESSERA_VALIDATE(size >= 8, DataError, path, " has ", size,
-                   " bytes; this is no safetensors file");
+                   " bytes; this is not a safetensors file");
   std::array<unsigned char, 8> raw{};
   file.read(raw.data(), 8, 0);
   std::uint64_t length = 0;

@@ -45,9 +45,10 @@ void check(cublasStatus_t status, std::string_view call, GemmProblem const& p) {
   call.remove_prefix(std::min(call.find("cublasLt"), call.size()));
   std::string const what = concat(call.substr(0, call.find('(')), " for the ", text_of(p), ": ",
                                   lt().cublasLtGetStatusString(status));
-  TESSERA_VALIDATE(status != CUBLAS_STATUS_ALLOC_FAILED, OutOfMemoryError, what,
-                   "; cuBLASLt needs some memory beside Tessera's own: use a smaller batch, a "
-                   "higher ZeRO stage or more ranks");
+  TESSERA_VALIDATE(
+      status != CUBLAS_STATUS_ALLOC_FAILED, OutOfMemoryError, what,
+      "; cuBLASLt needs some memory in addition to Tessera's own: use a smaller batch, a "
+      "higher ZeRO stage or more ranks");
   throw InternalError(what);
 }
 #define TESSERA_CUBLASLT_CALL(problem, call) check(call, #call, problem)
@@ -124,7 +125,7 @@ cublasLtEpilogue_t epilogue_of(GemmProblem const& p) {
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// How parts of a sum that were formed beside each other (split-K) may meet,
+/// How parts of a sum that were formed in parallel (split-K) may meet,
 /// CUBLASLT_REDUCTION_SCHEME_*; not splitting is always allowed. COMPUTE_TYPE adds fp32 parts in a
 /// step of its own. The others hold parts in the result's dtype, in 16 bits against the promise
 /// that sums are fp32; INPLACE adds them one after the other, in an order that is not documented.

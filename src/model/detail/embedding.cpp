@@ -33,7 +33,7 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
   if (!gradients.accumulate() && unused > 0)
     kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
-  auto const mode = write_mode(gradients);
+  auto const mode = gradients.mode();
   kernels::embedding_backward(
       pass.compute, dropout(pass), {{gradients[tokens_], mode}, {dpositions.rows(0, used), mode}},
       {dout.reshape({pass.batch, used, options_.width}), tokens, {order, parts}});

@@ -73,17 +73,12 @@ struct PassContext {
   }
 };
 
-/// Whether the gradients of a lease hold values already.
-inline kernels::WriteMode write_mode(GradientLease const& gradients) {
-  return gradients.accumulate() ? kernels::WriteMode::add : kernels::WriteMode::overwrite;
-}
-
 /// The leases of one unit that a backward pass reads and writes.
 struct BackwardLeases {
   WeightLease const& weights;
   GradientLease const& gradients;
 
-  kernels::WriteMode mode() const { return write_mode(gradients); }
+  kernels::WriteMode mode() const { return gradients.mode(); }
   /// The gradient of parameter @p i of the unit.
   kernels::GradientTarget gradient(std::size_t i) const { return {gradients[i], mode()}; }
 };

@@ -31,7 +31,8 @@ class GradientStaging {
       progress_.clear_untied(context_.compute, unit, buffer->data);
       progress_.clear_padding(context_.compute, unit, buffer->data);
     }
-    return {parameter_views(layout, buffer->data.data(), buffer->data.dtype()), !first};
+    return {parameter_views(layout, buffer->data.data(), buffer->data.dtype()),
+            first ? memory::WriteMode::overwrite : memory::WriteMode::add};
   }
 
   /// The buffer of a complete unit, which goes back to the pool with give_back().

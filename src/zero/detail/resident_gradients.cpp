@@ -31,9 +31,10 @@ class ResidentGradients final : public GradientFlow {
   memory::GradientLease lease(int unit) override {
     bool const first = progress_.open(unit);
     if (!direct()) return staging_.lend(unit, first);
-    if (first && micro_.first) progress_.clear_untied(context_.compute, unit, whole(unit));
+    bool const overwrite = first && micro_.first;
+    if (overwrite) progress_.clear_untied(context_.compute, unit, whole(unit));
     return {parameter_views(context_.plan.unit(unit), whole(unit).data(), flat_.dtype()),
-            !(first && micro_.first)};
+            overwrite ? memory::WriteMode::overwrite : memory::WriteMode::add};
   }
 
   void complete(int unit) override {

@@ -175,7 +175,7 @@ std::int64_t numel_of(std::vector<std::int64_t> const& shape, PickleValue const&
 TorchFile::TorchFile(std::filesystem::path const& path, CrcCheck check)
     : file_(File::open_read(path)) {
   TESSERA_VALIDATE(file_.size() >= 4, DataError, path.string(), " has ", file_.size(),
-                   " bytes; this is no file of torch.save");
+                   " bytes; this is not a file of torch.save");
   char start[4] = {};
   file_.read(start, sizeof start, 0);
   std::string_view const begin(start, sizeof start);
@@ -184,9 +184,9 @@ TorchFile::TorchFile(std::filesystem::path const& path, CrcCheck check)
   else if (begin == std::string_view("\x80\x02\x8a\x0a", 4))
     open_legacy();
   else
-    throw DataError(
-        concat(path.string(),
-               " is no file of torch.save: it is neither a zip archive nor torch's older format"));
+    throw DataError(concat(
+        path.string(),
+        " is not a file of torch.save: it is neither a zip archive nor torch's older format"));
 }
 
 TorchFile::~TorchFile() = default;
@@ -207,7 +207,7 @@ void TorchFile::open_zip(CrcCheck check) {
     saved_name_ = member.name.substr(0, slash);
   }
   TESSERA_VALIDATE(pickle != nullptr, DataError, path().string(),
-                   " is a zip archive without a data.pkl; this is no file of torch.save");
+                   " is a zip archive without a data.pkl; this is not a file of torch.save");
   TESSERA_VALIDATE(pickle->bytes <= static_cast<std::int64_t>(Pickle::largest), DataError,
                    path().string(), ": data.pkl has ", pickle->bytes, " bytes; at most ",
                    Pickle::largest, " are read");
