@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "detail/adamw_rule.hpp"
+#include "detail/optimizer_update.hpp"
 
 namespace tessera::kernels {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "detail/optimizer_update.hpp"
+#include "detail/optimizer_rule.hpp"
 
 namespace tessera::kernels::detail {
 

@@ -1,18 +1,12 @@
 #pragma once
-/// The fused flat update that all element-wise optimizers share: a rule updates one element, and
-/// this header applies it to segments, as tiles of a host thread or as packs of a device's warp.
+/// The fused flat update that all element-wise optimizers share: applies a rule to segments, as
+/// tiles of a host thread or as packs of a device's warp.
 ///
-/// A rule has
-///   struct Coefficients   values of a step, with a member `gradient_factor`
-///   struct Rates          values of a segment
-///   static constexpr int states      fp32 values that an element keeps next to its master weight
-///   static void element(Coefficients, Rates, float gradient, float& p, float&... states)
 /// There are two traversals over one rule: a host thread wants long loops with restrict pointers,
 /// and a device wants every operand in registers before the first is used.
 
 #include <Kokkos_Core.hpp>
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -20,38 +14,13 @@
 #include <vector>
 
 #include "detail/launch.hpp"
+#include "detail/optimizer_rule.hpp"
 #include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/kernels/step_decision.hpp"
 
 namespace tessera::kernels::detail {
-
-/// a * b + c rounded once where the processor can. Said explicitly, so that an element's result
-/// does not depend on whether the compiler put it into a vector loop or its remainder.
-KOKKOS_INLINE_FUNCTION float multiply_add(float a, float b, float c) {
-#if defined(__FMA__) || defined(__CUDA_ARCH__) || defined(__ARM_FEATURE_FMA)
-  return std::fma(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-
-/// A segment with types erased to pointers, small enough that a launch carries a batch of them by
-/// value.
-template <class Rule>
-struct UpdateRun {
-  float* master;
-  float* states[Rule::states > 0 ? Rule::states : 1];
-  void const* gradient;
-  void* weights_out;  ///< 16-bit weights written from the updated master; null: none
-  std::int64_t numel;
-  typename Rule::Rates rates;
-  std::int64_t first_tile = 0;  ///< of this run, in the launch
-  std::int32_t shift = 0;       ///< elements that are missing from the first pack, on a device;
-                                ///< unaligned when no packs fit all arrays
-  static constexpr std::int32_t unaligned = -1;
-};
 
 /// Operands of one launch. G: dtype of the gradient; W: of weights_out, void if there is none.
 template <class Rule, class G, class W>
@@ -91,7 +60,6 @@ struct UpdateBatch {
 template <class Rule, class G, class W>
 struct UpdateTiles {
   using Coefficients = typename Rule::Coefficients;
-  using Rates = typename Rule::Rates;
   UpdateBatch<Rule, G, W> batch;
   std::int64_t tile;  ///< elements
 
@@ -101,53 +69,44 @@ struct UpdateTiles {
     UpdateRun<Rule> const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile;
     std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
-    update_run(c, r, begin, count, std::make_index_sequence<Rule::states>());
+    update_run({c, r.rates}, r, begin, count, std::make_index_sequence<Rule::states>());
   }
 
  private:
   static constexpr std::int64_t chunk = 64, ahead = 512;
 
   template <std::size_t... S>
-  static KOKKOS_FUNCTION void update_run(Coefficients const& c, UpdateRun<Rule> const& r,
+  static KOKKOS_FUNCTION void update_run(UpdateValues<Rule> const& v, UpdateRun<Rule> const& r,
                                          std::int64_t begin, std::int64_t count,
                                          std::index_sequence<S...>) {
-    update(c, r.rates, count, static_cast<G const*>(r.gradient) + begin,
-           static_cast<W*>(r.weights_out), begin, r.master + begin, (r.states[S] + begin)...);
+    update(v, count, static_cast<G const*>(r.gradient) + begin,
+           advanced(static_cast<W*>(r.weights_out), begin), r.master + begin,
+           (r.states[S] + begin)...);
   }
 
   /// Prefetching a few cache lines ahead on every array makes the update a tenth faster than the
   /// processor's own prefetchers, which stop at page borders.
   template <class... S>
-  static KOKKOS_FUNCTION void update(Coefficients const& c, Rates const& r, std::int64_t count,
-                                     G const* g, W* weights_out, std::int64_t begin, float* p,
-                                     S*... s) {
+  static KOKKOS_FUNCTION void update(UpdateValues<Rule> const& v, std::int64_t count, G const* g,
+                                     W* w, float* p, S*... s) {
+    using Application = RuleApplication<Rule, G, W>;
     std::int64_t at = 0;
     for (; at + chunk <= count; at += chunk) {
       prefetch<chunk>(p + at + ahead);
       (prefetch<chunk>(s + at + ahead), ...);
       prefetch<chunk>(g + at + ahead);
-      if constexpr (!std::is_void_v<W>) prefetch<chunk>(weights_out + begin + at + ahead);
-      update_chunk(c, r, chunk, g + at, weights_out, begin + at, p + at, (s + at)...);
+      if constexpr (!std::is_void_v<W>) prefetch<chunk>(w + at + ahead);
+      Application::update_chunk(v, chunk, g + at, advanced(w, at), p + at, (s + at)...);
     }
-    update_chunk(c, r, count - at, g + at, weights_out, begin + at, p + at, (s + at)...);
+    Application::update_chunk(v, count - at, g + at, advanced(w, at), p + at, (s + at)...);
   }
 
-  /// Coefficients by value and pointers restrict: the loop then runs in registers and vectorizes.
-  template <class... S>
-  static KOKKOS_FUNCTION void update_chunk(Coefficients const c, Rates const r, std::int64_t count,
-                                           G const* __restrict g, W* weights_out,
-                                           std::int64_t begin, float* __restrict p,
-                                           S* __restrict... s) {
-    if constexpr (std::is_void_v<W>) {
-      for (std::int64_t i = 0; i < count; ++i)
-        Rule::element(c, r, static_cast<float>(g[i]), p[i], s[i]...);
-    } else {
-      W* const __restrict w = weights_out + begin;
-      for (std::int64_t i = 0; i < count; ++i) {
-        Rule::element(c, r, static_cast<float>(g[i]), p[i], s[i]...);
-        w[i] = W(p[i]);
-      }
-    }
+  /// Weights that are not written have no address to advance.
+  static KOKKOS_FUNCTION W* advanced(W* w, [[maybe_unused]] std::int64_t elements) {
+    if constexpr (std::is_void_v<W>)
+      return w;
+    else
+      return w + elements;
   }
 };
 
@@ -161,8 +120,8 @@ struct UpdatePacks {
   using Coefficients = typename Rule::Coefficients;
   using Run = UpdateRun<Rule>;
   using States = std::make_index_sequence<Rule::states>;
-  static constexpr int pack = 4, packs = 2;
-  static constexpr int state_arrays = Rule::states > 0 ? Rule::states : 1;
+  using Application = RuleApplication<Rule, G, W>;
+  static constexpr int pack = Application::pack, packs = 2;
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
   UpdateBatch<Rule, G, W> batch;
 
@@ -187,58 +146,20 @@ struct UpdatePacks {
     Coefficients c;
     if (!batch.decide(c)) return;
     for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_size)
-      if (i >= 0) one_element(c, r, i, States());
+      if (i >= 0) Application::update_element(c, r, i, States());
   }
 
  private:
   KOKKOS_FUNCTION void full_packs(Run const& r, std::int64_t first) const {
     constexpr std::int64_t stride = std::int64_t{warp_size} * pack;
-    Pack<float, pack> p[packs], s[packs][state_arrays];
-    Pack<G, pack> g[packs];
+    typename Application::Registers x[packs];
     TESSERA_UNROLL
-    for (int k = 0; k < packs; ++k) {
-      std::int64_t const at = first + k * stride;
-      g[k].read(static_cast<G const*>(r.gradient) + at);
-      p[k].read(r.master + at);
-      TESSERA_UNROLL
-      for (int j = 0; j < Rule::states; ++j) s[k][j].read(r.states[j] + at);
-    }
+    for (int k = 0; k < packs; ++k) x[k].read(r, first + k * stride);
     Coefficients c;  // decided after the reads have begun
     if (!batch.decide(c)) return;
     TESSERA_UNROLL
     for (int k = 0; k < packs; ++k)
-      update_pack(c, r, first + k * stride, g[k], p[k], s[k], States());
-  }
-
-  template <std::size_t... S>
-  static KOKKOS_FUNCTION void update_pack(Coefficients const& c, Run const& r, std::int64_t at,
-                                          Pack<G, pack> const& g, Pack<float, pack>& p,
-                                          Pack<float, pack> (&s)[state_arrays],
-                                          std::index_sequence<S...>) {
-    Pack<W, pack> w;
-    TESSERA_UNROLL
-    for (int i = 0; i < pack; ++i) {
-      float pi = p.get(i);
-      float si[state_arrays] = {s[S].get(i)...};
-      Rule::element(c, r.rates, g.get(i), pi, si[S]...);
-      p.set(i, pi);
-      (s[S].set(i, si[S]), ...);
-      if constexpr (!std::is_void_v<W>) w.set(i, pi);
-    }
-    p.write(r.master + at);
-    (s[S].write(r.states[S] + at), ...);
-    if constexpr (!std::is_void_v<W>) w.write(static_cast<W*>(r.weights_out) + at);
-  }
-
-  template <std::size_t... S>
-  static KOKKOS_FUNCTION void one_element(Coefficients const& c, Run const& r, std::int64_t i,
-                                          std::index_sequence<S...>) {
-    float p = r.master[i];
-    float s[state_arrays] = {r.states[S][i]...};
-    Rule::element(c, r.rates, load(static_cast<G const*>(r.gradient)[i]), p, s[S]...);
-    r.master[i] = p;
-    ((r.states[S][i] = s[S]), ...);
-    if constexpr (!std::is_void_v<W>) store(static_cast<W*>(r.weights_out)[i], p);
+      Application::update_pack(c, r, first + k * stride, x[k], States());
   }
 };
 
