@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "detail/deepspeed_zero.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/optimizer.hpp"
 
@@ -10,12 +11,8 @@ namespace tessera::config {
 namespace {
 
 using enum OptionType;
-
-char const* const by_default = "the default";
-char const* const no_offload =
-    "offloading is not supported yet: set device to none or remove the block, and use a higher "
-    "stage or more ranks";
-char const* const same_result = "no effect: the result is the same";
+using detail::by_default;
+using detail::same_result;
 
 void add_batch(OptionTable& t) {
   t.group("Batch");
@@ -242,180 +239,7 @@ void add_gradients(OptionTable& t) {
   t.add(boolean, "disable_allgather", false, "no effect in DeepSpeed either").hint("no effect");
 }
 
-void add_zero(OptionTable& t) {
-  t.group("ZeRO");
-  std::string const z = "zero_optimization.";
-  t.add(integer, z + "stage", 0,
-        "0: nothing is partitioned; 1: optimizer states; 2: also gradients; 3: also weights")
-      .at_least(0)
-      .at_most(3);
-  t.add(boolean, z + "overlap_comm", {},
-        "overlap gradient reduction with backward; none: only at stage 3")
-      .auto_is(by_default);
-  t.add(integer, z + "reduce_bucket_size", 500000000, "gradients per reduction")
-      .at_least(1)
-      .unit("elements")
-      .auto_is("hidden_size^2");
-  t.add(integer, z + "allgather_bucket_size", 500000000, "stages 1 and 2: weights per all-gather")
-      .at_least(1)
-      .unit("elements")
-      .auto_is(by_default);
-  t.add(integer, z + "stage3_prefetch_bucket_size", 50000000, "stage 3: weights prefetched")
-      .at_least(0)
-      .unit("elements")
-      .alias(z + "prefetch_bucket_size")
-      .auto_is("0.9 hidden_size^2");
-  t.add(integer, z + "stage3_param_persistence_threshold", 100000,
-        "stage 3: keep parameters below this size")
-      .at_least(0)
-      .unit("elements")
-      .alias(z + "param_persistence_threshold")
-      .auto_is("10 hidden_size")
-      .hint(
-          "no effect: a unit is gathered in one all-gather, so small parameters cost no message of "
-          "their own");
-  t.add(integer, z + "stage3_max_live_parameters", 1000000000,
-        "stage 3: most weights gathered at a time")
-      .at_least(0)
-      .unit("elements")
-      .alias(z + "max_live_parameters")
-      .auto_is(by_default);
-  t.add(integer, z + "stage3_max_reuse_distance", 1000000000,
-        "stage 3: keep weights that are used again within this distance")
-      .at_least(0)
-      .unit("elements")
-      .alias(z + "max_reuse_distance")
-      .auto_is(by_default)
-      .hint("no effect: only stage3_max_live_parameters decides");
-  t.add(integer, z + "stage3_model_persistence_threshold", {},
-        "stage 3: limit of all kept parameters")
-      .at_least(0)
-      .unit("elements")
-      .alias(z + "model_persistence_threshold")
-      .auto_is(by_default)
-      .hint("no effect: a unit is gathered in one all-gather");
-  t.add(integer, z + "sub_group_size", 1000000000, "stage 3: elements per optimizer update")
-      .at_least(1)
-      .unit("elements")
-      .auto_is(by_default)
-      .hint(same_result);
-  t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
-        "checkpoints and the final model include the weights in the working precision")
-      .alias(z + "gather_16bit_weights_on_model_save")
-      .alias(z + "stage3_gather_fp16_weights_on_model_save")
-      .auto_is(by_default);
-}
-
-void add_zero_without_effect(OptionTable& t) {
-  std::string const z = "zero_optimization.";
-  for (auto const& [name, preset, meaning] :
-       {std::tuple{"contiguous_gradients", true, "copy gradients to one buffer"},
-        {"reduce_scatter", true, "reduce-scatter instead of all-reduce"},
-        {"use_multi_rank_bucket_allreduce", true, "one reduction per bucket"},
-        {"allgather_partitions", true, "all-gather weights instead of broadcasts"},
-        {"round_robin_gradients", false, "assign parameters to ranks in round-robin order"},
-        {"ignore_unused_parameters", true, "allow parameters without gradients"},
-        {"memory_efficient_linear", true, "DeepSpeed's linear layer"},
-        {"override_module_apply", true, "a Python hook"},
-        {"log_trace_cache_warnings", false, "warn about changed module orders"},
-        {"enable_sanity_checks", false, "extra checks"},
-        {"pipeline_loading_checkpoint", false, "load checkpoints rank by rank"},
-        {"elastic_checkpoint", false, "checkpoints for any rank count"},
-        {"compute_grad_norm", true, "compute the gradient norm"},
-        {"parameter_alignment", false, "align parameters"},
-        {"save_muon_momentum_buffer_in_memory", false, "option of the Muon optimizer"},
-        {"grad_hooks", true, "hooks on gradients"}})
-    t.add(boolean, z + name, preset, meaning).auto_is(by_default).hint(same_result);
-  t.add(boolean, z + "load_from_fp32_weights", true,
-        "resume from the fp32 master weights; false: from the 16-bit weights")
-      .auto_is(by_default)
-      .hint("no effect: a resume always restores the fp32 master weights");
-  char const* const gathers = "no effect: weights are gathered in place, unit by unit";
-  t.add(boolean, z + "stage3_use_all_reduce_for_fetch_params", false, "gather by all-reduce")
-      .alias(z + "use_all_reduce_for_fetch_params")
-      .auto_is(by_default)
-      .hint(gathers);
-  t.add(boolean, z + "stage3_allgather_sequential", false, "gather one by one")
-      .alias(z + "allgather_sequential")
-      .auto_is(by_default)
-      .hint(gathers);
-  t.add(integer, z + "stage3_module_granularity_threshold", 0, "gather small modules together")
-      .alias(z + "module_granularity_threshold")
-      .auto_is(by_default)
-      .hint(gathers);
-  t.add(json, z + "leaf_module", {}, "modules gathered together").hint(gathers);
-  t.add(boolean, z + "legacy_stage1", false, "old stage 1").refuse("remove it");
-}
-
-void add_zero_variants(OptionTable& t) {
-  t.group("ZeRO: offloading and variants");
-  std::string const z = "zero_optimization.";
-  for (std::string const block : {"offload_param.", "offload_optimizer."}) {
-    t.add(choice, z + block + "device", "none", "memory space")
-        .one_of({"none"})
-        .except("cpu", no_offload)
-        .except("nvme", no_offload)
-        .auto_is("none");
-    char const* const inert = "no effect without a device";
-    t.add(path, z + block + "nvme_path", {}, "directory on the NVMe disk")
-        .auto_is(by_default)
-        .hint(inert);
-    t.add(boolean, z + block + "pin_memory", true, "pinned host memory")
-        .auto_is(by_default)
-        .hint(inert);
-    t.add(integer, z + block + "buffer_count", block == "offload_param." ? 5 : 4,
-          "number of buffers")
-        .at_least(1)
-        .auto_is(by_default)
-        .hint(inert);
-    if (block == "offload_param.") {
-      t.add(integer, z + block + "buffer_size", 100000000, "size of each buffer")
-          .at_least(1)
-          .unit("elements")
-          .auto_is(by_default)
-          .hint(inert);
-      t.add(integer, z + block + "max_in_cpu", 1000000000, "elements kept in host memory")
-          .at_least(0)
-          .unit("elements")
-          .auto_is(by_default)
-          .hint(inert);
-      continue;
-    }
-    for (char const* name :
-         {"pipeline", "pipeline_read", "pipeline_write", "fast_init", "super_offload"})
-      t.add(boolean, z + block + name, false, "how offloading uses the disk")
-          .auto_is(by_default)
-          .hint(inert);
-    t.add(real, z + block + "ratio", 1.0, "fraction that is offloaded")
-        .at_least(0)
-        .at_most(1)
-        .auto_is(by_default)
-        .hint(inert);
-    t.add(real, z + block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
-        .at_least(0)
-        .at_most(1)
-        .auto_is(by_default)
-        .hint(inert);
-  }
-}
-
-void add_zero_plus_plus(OptionTable& t) {
-  std::string const z = "zero_optimization.";
-  for (char const* name :
-       {"cpu_offload", "cpu_offload_param", "cpu_offload_params", "cpu_offload_use_pin_memory"})
-    t.add(boolean, z + name, false, "old names of the offload blocks")
-        .auto_is("false")
-        .refuse(no_offload);
-  t.add(json, z + "zenflow", {}, "ZenFlow").refuse("remove the block");
-  char const* const plain = "quantized and two-level collectives are not supported yet: remove it";
-  t.add(integer, z + "zero_hpz_partition_size", 1, "ZeRO++: secondary partition").refuse(plain);
-  for (char const* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
-                           "zero_quantized_gradients"})
-    t.add(boolean, z + name, false, "ZeRO++: quantized collectives").refuse(plain);
-  t.add(json, z + "zeropp_loco_param", {}, "ZeRO++: error feedback").refuse(plain);
-  t.add(integer, z + "mics_shard_size", -1, "MiCS: ranks per shard group").refuse(plain);
-  t.add(boolean, z + "mics_hierarchical_params_gather", false, "MiCS: gather in two steps")
-      .refuse(plain);
+void add_disk(OptionTable& t) {
   t.group("Disk");
   char const* const disk = "no effect: NVMe offloading is not supported";
   for (auto const& [name, preset] : {std::pair{"block_size", 1048576},
@@ -508,10 +332,8 @@ OptionTable build() {
   add_precision(t);
   add_data_types(t);
   add_gradients(t);
-  add_zero(t);
-  add_zero_without_effect(t);
-  add_zero_variants(t);
-  add_zero_plus_plus(t);
+  detail::add_zero_optimization(t);
+  add_disk(t);
   add_checkpoint(t);
   add_observation(t);
   add_other(t);
