@@ -10,7 +10,7 @@ import sys
 import cpp_source
 
 # folder or file of the repository -> (misspelled words, phrases) at most; src is src and include; everything else has none.
-BASELINE = {'src': (0, 10)}
+BASELINE = {}
 TEXT = {".hpp", ".cpp", ".cu", ".cuh", ".md", ".txt", ".cmake", ".py", ".sh", ".in", ".json", ".yaml", ".toml", ".cff", ".svg", ".conf", ""}
 FOLDERS = ("src", "include", "tests", "docs", "slurm", "modules", "cmake", "configs", "spack", ".ci")
 # data from elsewhere, and this check's own words

@@ -12,15 +12,15 @@ import cpp_source
 
 # Measure -> (bound, target). A bound may only move towards its target: house.py REPOSITORY --tighten does it.
 BOUNDS = {
-    "longest function, lines": (123, 60),
+    "longest function, lines": (60, 60),
     "90th percentile of function lengths": (30, 30),
-    "functions above 60 lines": (2, 0),
+    "functions above 60 lines": (0, 0),
     "longest public header, lines": (250, 250),
-    "longest private header, lines": (310, 250),
-    "longest source, lines": (528, 500),
-    "most parameters of a function": (8, 6),
-    "functions with more than 6 parameters": (4, 0),
-    "bool parameters of public functions": (7, 0),
+    "longest private header, lines": (250, 250),
+    "longest source, lines": (510, 500),
+    "most parameters of a function": (6, 6),
+    "functions with more than 6 parameters": (0, 0),
+    "bool parameters of public functions": (4, 0),
     "sources without a header of their name": (0, 0),
     "sources without a test of their name": (110, 0),
     "sources without a test, not listed": (0, 0),
