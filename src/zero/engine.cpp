@@ -182,9 +182,9 @@ class StagedEngine final : public Engine {
   void fill_master_weights(Fill const& fill) {
     auto const shards = state_.host_shards(OptimizerState::master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
-      std::int64_t const in_shard = p.partition_offset - plan_.unit(p.unit).partition_offset;
-      fill(p.unit, p.parameter, p.parameter_offset, p.numel,
-           shards[static_cast<std::size_t>(p.unit)] + in_shard);
+      ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
+      fill(p.unit, p.parameter, p.parameter_offset.value(), p.numel,
+           shards[static_cast<std::size_t>(p.unit)] + in_shard.value());
     }
     state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
   }

@@ -18,7 +18,7 @@ UnitLayout lay_out(memory::UnitSpec const& spec, int ranks, std::int64_t alignme
   for (auto const& p : spec.parameters) {
     TESSERA_VALIDATE(p.numel() > 0, InternalError, "parameter ", p.name, " has ", p.numel(),
                      " elements");
-    unit.parameters.push_back({p.name, p.shape, end, p.numel(), p.decays});
+    unit.parameters.push_back({p.name, p.shape, UnitOffset(end), p.numel(), p.decays});
     unit.numel += p.numel();
     end = round_up(end + p.numel(), alignment);
   }
@@ -36,7 +36,7 @@ PartitionPlan::PartitionPlan(std::vector<memory::UnitSpec> const& units, int ran
                    " ranks with alignment ", alignment);
   for (auto const& spec : units) {
     UnitLayout unit = lay_out(spec, ranks, alignment);
-    unit.partition_offset = partition_numel_;
+    unit.partition_offset = PartitionOffset(partition_numel_);
     partition_numel_ += unit.shard_numel;
     parameter_count_ += unit.numel;
     units_.push_back(std::move(unit));
@@ -83,14 +83,13 @@ std::vector<ShardExtent> PartitionPlan::extents(int rank) const {
   std::vector<ShardExtent> out;
   for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
     auto const& unit = units_[static_cast<std::size_t>(u)];
-    std::int64_t const begin = rank * unit.shard_numel, end = begin + unit.shard_numel;
+    UnitOffset const begin = unit.unit_offset(rank, ShardOffset(0)), end = begin + unit.shard_numel;
     for (int p = 0; p < static_cast<int>(unit.parameters.size()); ++p) {
       auto const& slot = unit.parameters[static_cast<std::size_t>(p)];
-      std::int64_t const first = std::max(begin, slot.offset),
-                         last = std::min(end, slot.offset + slot.numel);
+      UnitOffset const first = std::max(begin, slot.offset), last = std::min(end, slot.end());
       if (first < last)
-        out.push_back(
-            {u, p, first - slot.offset, unit.partition_offset + first - begin, last - first});
+        out.push_back({u, p, slot.parameter_offset(first),
+                       unit.partition_offset_of(unit.shard_offset(rank, first)), last - first});
     }
   }
   return out;

@@ -56,7 +56,7 @@ int run(double mib, int rounds, fs::path const& base) {
   for (auto const* name : {"fp32", "exp_avg", "exp_avg_sq"}) {
     views.push_back({name, {}});
     for (auto const& unit : plan.units())
-      views.back().unit_shards.push_back(state.data() + unit.partition_offset);
+      views.back().unit_shards.push_back(state.data() + unit.partition_offset.value());
   }
   fs::path const checkpoints = base / "checkpoints";
   checkpoint::SaveRequest const request{.directory = checkpoints,

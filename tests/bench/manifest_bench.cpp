@@ -53,9 +53,9 @@ int main(int argc, char** argv) {
                           std::min(ranks_per_file, ranks - r)});
     for (auto const& p : plan.extents(r)) {
       m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].extents.push_back(
-          {shard, p.parameter_offset, p.numel,
+          {shard, p.parameter_offset.value(), p.numel,
            std::vector<checkpoint::StateLocation>(
-               3, {4096 + 4 * p.parameter_offset, {0x0123456789abcdefu}, {}}),
+               3, {4096 + 4 * p.parameter_offset.value(), {0x0123456789abcdefu}, {}}),
            ranks_per_file > 1 ? r : -1});
       ++extents;
     }

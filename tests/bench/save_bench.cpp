@@ -53,7 +53,7 @@ struct States {
       for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i % 9973) * 0.001f;
       views.push_back({name, {}});
       for (auto const& unit : plan.units())
-        views.back().unit_shards.push_back(data.data() + unit.partition_offset);
+        views.back().unit_shards.push_back(data.data() + unit.partition_offset.value());
     }
   }
   std::vector<std::vector<float>> memory;

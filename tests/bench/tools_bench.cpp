@@ -117,7 +117,7 @@ fs::path make_checkpoint(fs::path const& base, std::int64_t numel) {
   states.read = [](std::string const&, zero::ShardExtent const& extent, std::int64_t first,
                    std::int64_t count, float* out) {
     for (std::int64_t i = 0; i < count; ++i)
-      out[i] = static_cast<float>((extent.parameter_offset + first + i) % 9973) * 0.001f;
+      out[i] = static_cast<float>((extent.parameter_offset.value() + first + i) % 9973) * 0.001f;
   };
   checkpoint::SaveRequest const request{.directory = base / "checkpoints",
                                         .step = 1,

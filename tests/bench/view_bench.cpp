@@ -34,15 +34,15 @@ std::filesystem::path save(std::filesystem::path const& directory, std::int64_t 
                                         .resolved_config = {},
                                         .trainer_state = {},
                                         .versions = {}};
-  return checkpoint::save_all(
-             request,
-             checkpoint::StreamedStates{{"fp32"},
-                                        [](auto const&, auto const& extent, std::int64_t first,
-                                           std::int64_t numel, float* out) {
-                                          for (std::int64_t i = 0; i < numel; ++i)
-                                            out[i] = static_cast<float>(
-                                                (extent.parameter_offset + first + i) % 8191);
-                                        }})
+  return checkpoint::save_all(request,
+                              checkpoint::StreamedStates{
+                                  {"fp32"},
+                                  [](auto const&, auto const& extent, std::int64_t first,
+                                     std::int64_t numel, float* out) {
+                                    for (std::int64_t i = 0; i < numel; ++i)
+                                      out[i] = static_cast<float>(
+                                          (extent.parameter_offset.value() + first + i) % 8191);
+                                  }})
       .directory;
 }
 

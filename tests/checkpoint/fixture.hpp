@@ -99,7 +99,7 @@ class RankState {
     for (std::size_t s = 0; s < names_.size(); ++s) {
       out.push_back({names_[s], {}});
       for (auto const& unit : plan_.units())
-        out.back().unit_shards.push_back(memory_[s].data() + unit.partition_offset);
+        out.back().unit_shards.push_back(memory_[s].data() + unit.partition_offset.value());
     }
     return out;
   }
@@ -113,8 +113,8 @@ class RankState {
         auto const& slot =
             plan_.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
         for (std::int64_t i = 0; i < extent.numel; ++i)
-          f(names_[s], slot.name, extent.parameter_offset + i,
-            memory_[s][static_cast<std::size_t>(extent.partition_offset + i)]);
+          f(names_[s], slot.name, extent.parameter_offset.value() + i,
+            memory_[s][static_cast<std::size_t>(extent.partition_offset.value() + i)]);
       }
   }
   zero::PartitionPlan const& plan_;

@@ -52,7 +52,7 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
       auto const& slot =
           plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
       out[concat(names[s], "/", slot.name)] =
-          hash(state.memory(s).data() + extent.partition_offset, extent.numel);
+          hash(state.memory(s).data() + extent.partition_offset.value(), extent.numel);
     }
   return out;
 }

@@ -46,10 +46,10 @@ void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
   for (auto const& extent : plan.extents(rank))
     for (std::size_t s = 0; s < states.size(); ++s) {
       float* const data = states[s].unit_shards[static_cast<std::size_t>(extent.unit)] +
-                          (extent.partition_offset - plan.unit(extent.unit).partition_offset);
+                          plan.unit(extent.unit).shard_offset(extent.partition_offset).value();
       std::int64_t const at =
           first[static_cast<std::size_t>(extent.unit)][static_cast<std::size_t>(extent.parameter)] +
-          extent.parameter_offset;
+          extent.parameter_offset.value();
       for (std::int64_t i = 0; i < extent.numel; ++i) visit(s, at + i, data[i]);
     }
 }
@@ -98,9 +98,10 @@ std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan co
   for (auto const& own : plan.extents(rank)) {
     auto const& slot = plan.unit(own.unit).parameters[static_cast<std::size_t>(own.parameter)];
     for (auto const& extent : m.find(slot.name)->extents) {
-      std::int64_t const first = std::max(own.parameter_offset, extent.offset) - extent.offset;
+      std::int64_t const begin = own.parameter_offset.value();
+      std::int64_t const first = std::max(begin, extent.offset) - extent.offset;
       std::int64_t const last =
-          std::min(own.parameter_offset + own.numel, extent.offset + extent.numel) - extent.offset;
+          std::min(begin + own.numel, extent.offset + extent.numel) - extent.offset;
       if (first >= last) continue;
       std::int64_t const block = m.checksum_chunk / 4;
       for (std::int64_t b = first / block; b * block < last; ++b)

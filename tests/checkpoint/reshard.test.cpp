@@ -92,7 +92,7 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
           {"fp32"},
           [&](auto const&, auto const& extent, std::int64_t first, std::int64_t numel, float* out) {
             for (std::int64_t i = 0; i < numel; ++i)
-              out[i] = value(extent.parameter_offset + first + i);
+              out[i] = value(extent.parameter_offset.value() + first + i);
           }});
   auto const manifest = checkpoint::read_manifest(saved.directory);
   for (int rank : {0, 3, 7}) {
@@ -106,8 +106,8 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     auto const own = eight.extents(rank)[0];
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < own.numel; ++i)
-      wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset + i)] !=
-               value(own.parameter_offset + i);
+      wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset.value() + i)] !=
+               value(own.parameter_offset.value() + i);
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(report.bytes_needed, own.numel * 4);
     EXPECT_GE(report.bytes_read, report.bytes_needed);

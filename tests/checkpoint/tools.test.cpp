@@ -38,7 +38,7 @@ fs::path save_large(fs::path const& checkpoints, int ranks,
   states.read = [](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
                    std::int64_t numel, float* out) {
     for (std::int64_t i = 0; i < numel; ++i)
-      out[i] = static_cast<float>((extent.parameter_offset + first + i) % 9973) +
+      out[i] = static_cast<float>((extent.parameter_offset.value() + first + i) % 9973) +
                static_cast<float>(state.size());
   };
   return checkpoint::save_all(request_for(checkpoints, 1, plan, units), states).directory;

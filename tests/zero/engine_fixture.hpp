@@ -179,8 +179,8 @@ inline double state_difference(Training& training, std::size_t which,
   double worst = 0.0;
   for (auto const& e : serial.elements()) {
     auto const& unit = plan.unit(e.unit);
-    std::int64_t const at = unit.parameters[static_cast<std::size_t>(e.parameter)].offset +
-                            e.index - training.rank() * unit.shard_numel;
+    auto const& slot = unit.parameters[static_cast<std::size_t>(e.parameter)];
+    std::int64_t const at = unit.shard_offset(training.rank(), slot.offset + e.index).value();
     if (at < 0 || at >= unit.shard_numel) continue;
     double const mine = state[which].unit_shards[static_cast<std::size_t>(e.unit)][at];
     double const want = which == 0 ? e.weight : e.states[which - 1];

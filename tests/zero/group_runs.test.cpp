@@ -7,23 +7,24 @@ namespace {
 
 /// The block has w at [0, 40), b at [64, 72), k at [96, 120).
 UnitLayout const& block(PartitionPlan const& plan) { return plan.unit(0); }
+UnitOffset end_of(UnitLayout const& unit) { return UnitOffset(unit.padded_numel); }
 
 TEST(GroupRuns, CutAtGroupBordersAndKeepParameterBorders) {
   PartitionPlan const plan(test::two_units(), 1);
   auto const spec = optim::make_spec("AdamW");
-  auto const runs = group_runs(block(plan), 0, block(plan).padded_numel, spec);
+  auto const runs = group_runs(block(plan), UnitOffset(0), end_of(block(plan)), spec);
   ASSERT_EQ(runs.size(), 3u);
-  EXPECT_EQ(runs[0], (GroupRun{0, 40, 0, {{{5, 8}, 40, 0, 0, 40}}}));
-  EXPECT_EQ(runs[1], (GroupRun{64, 8, 1, {{{8}, 8, 0, 0, 8}}}));
-  EXPECT_EQ(runs[2], (GroupRun{96, 24, 0, {{{3, 2, 4}, 24, 0, 0, 24}}}));
+  EXPECT_EQ(runs[0], (GroupRun{UnitOffset(0), 40, 0, {{{5, 8}, 40, 0, 0, 40}}}));
+  EXPECT_EQ(runs[1], (GroupRun{UnitOffset(64), 8, 1, {{{8}, 8, 0, 0, 8}}}));
+  EXPECT_EQ(runs[2], (GroupRun{UnitOffset(96), 24, 0, {{{3, 2, 4}, 24, 0, 0, 24}}}));
 }
 
 TEST(GroupRuns, JoinNeighborsOfOneGroup) {
   PartitionPlan const plan(test::two_units(), 1);
   auto const spec = optim::make_spec("AdamW", {}, optim::one_group());
-  auto const runs = group_runs(block(plan), 0, block(plan).padded_numel, spec);
+  auto const runs = group_runs(block(plan), UnitOffset(0), end_of(block(plan)), spec);
   ASSERT_EQ(runs.size(), 1u);
-  EXPECT_EQ(runs[0].begin, 0);
+  EXPECT_EQ(runs[0].begin, UnitOffset(0));
   EXPECT_EQ(runs[0].numel, 120);
   ASSERT_EQ(runs[0].parameters.size(), 3u);
   EXPECT_EQ(runs[0].parameters[2], (optim::ParameterRun{{3, 2, 4}, 24, 0, 96, 24}));
@@ -33,11 +34,12 @@ TEST(GroupRuns, JoinNeighborsOfOneGroup) {
 TEST(GroupRuns, OfAShardSayWhereTheyBeginInTheirParameter) {
   PartitionPlan const plan(test::two_units(), 1);
   auto const spec = optim::make_spec("SGD");
-  auto const runs = group_runs(block(plan), 10, 68, spec);
+  auto const runs = group_runs(block(plan), UnitOffset(10), UnitOffset(68), spec);
   ASSERT_EQ(runs.size(), 2u);
-  EXPECT_EQ(runs[0], (GroupRun{10, 30, 0, {{{5, 8}, 40, 10, 0, 30}}}));
-  EXPECT_EQ(runs[1], (GroupRun{64, 4, 1, {{{8}, 8, 0, 0, 4}}}));
-  EXPECT_TRUE(group_runs(block(plan), 40, 64, spec).empty()) << "padding only";
+  EXPECT_EQ(runs[0], (GroupRun{UnitOffset(10), 30, 0, {{{5, 8}, 40, 10, 0, 30}}}));
+  EXPECT_EQ(runs[1], (GroupRun{UnitOffset(64), 4, 1, {{{8}, 8, 0, 0, 4}}}));
+  EXPECT_TRUE(group_runs(block(plan), UnitOffset(40), UnitOffset(64), spec).empty())
+      << "padding only";
 }
 
 }  // namespace

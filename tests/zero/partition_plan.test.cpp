@@ -37,26 +37,26 @@ class EveryWorld : public ::testing::TestWithParam<World> {
 };
 
 TEST_P(EveryWorld, ShardsAreEqualAlignedAndHoldTheUnit) {
-  std::int64_t end = 0;
+  PartitionOffset end;
   for (auto const& unit : plan.units()) {
     EXPECT_EQ(unit.padded_numel, unit.shard_numel * plan.ranks());
     EXPECT_EQ(unit.shard_numel % plan.alignment(), 0) << unit.name;
     EXPECT_EQ(unit.partition_offset, end) << unit.name;
     end += unit.shard_numel;
-    std::int64_t next = 0, last = 0;
+    UnitOffset next;
     for (auto const& p : unit.parameters) {
-      EXPECT_EQ(p.offset % plan.alignment(), 0) << p.name;
+      EXPECT_EQ(p.offset.value() % plan.alignment(), 0) << p.name;
       EXPECT_GE(p.offset, next) << p.name << " overlaps the parameter before it";
       EXPECT_LT(p.offset - next, plan.alignment())
           << p.name << " leaves a gap that alignment does not explain";
-      next = last = p.offset + p.numel;
+      next = p.offset + p.numel;
     }
-    EXPECT_LE(last, unit.padded_numel);
-    EXPECT_LT(unit.padded_numel - last, plan.alignment() * (plan.ranks() + 1))
+    EXPECT_LE(next, UnitOffset(unit.padded_numel));
+    EXPECT_LT(UnitOffset(unit.padded_numel) - next, plan.alignment() * (plan.ranks() + 1))
         << unit.name << ": more padding than a line a rank";
   }
-  EXPECT_EQ(plan.partition_numel(), end);
-  EXPECT_EQ(plan.padded_count(), end * plan.ranks());
+  EXPECT_EQ(plan.partition_numel(), end.value());
+  EXPECT_EQ(plan.padded_count(), end.value() * plan.ranks());
 }
 
 TEST_P(EveryWorld, EveryElementHasOneOwner) {
@@ -67,7 +67,7 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
       owners.back().emplace_back(static_cast<std::size_t>(p.numel), 0);
   }
   for (int rank = 0; rank < plan.ranks(); ++rank) {
-    std::int64_t end = 0;
+    PartitionOffset end;
     for (auto const& piece : plan.extents(rank)) {
       auto const& unit = plan.unit(piece.unit);
       auto const& slot = unit.parameters[static_cast<std::size_t>(piece.parameter)];
@@ -75,14 +75,14 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
       EXPECT_GE(piece.partition_offset, end) << "pieces are not in partition order";
       end = piece.partition_offset + piece.numel;
       // the same element seen from the unit's buffer and from the rank's partition
-      EXPECT_EQ(slot.offset + piece.parameter_offset,
-                rank * unit.shard_numel + piece.partition_offset - unit.partition_offset);
+      EXPECT_EQ(slot.offset.value() + piece.parameter_offset.value(),
+                rank * unit.shard_numel + (piece.partition_offset - unit.partition_offset));
       auto& count =
           owners[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
       for (std::int64_t i = 0; i < piece.numel; ++i)
-        ++count[static_cast<std::size_t>(piece.parameter_offset + i)];
+        ++count[static_cast<std::size_t>(piece.parameter_offset.value() + i)];
     }
-    EXPECT_LE(end, plan.partition_numel());
+    EXPECT_LE(end, PartitionOffset(plan.partition_numel()));
   }
   for (auto const& unit : owners)
     for (auto const& p : unit)
@@ -116,19 +116,44 @@ TEST(PartitionPlan, TableOfTheBlockUnit) {
                         {9, 32, 288},
                         {64, 32, 2048}}) {
     PartitionPlan const plan(odd_units(), row.ranks);
-    EXPECT_EQ(plan.unit(1).parameters[3].offset, 224);
+    EXPECT_EQ(plan.unit(1).parameters[3].offset, UnitOffset(224));
     EXPECT_EQ(plan.unit(1).numel, 199);
     EXPECT_EQ(plan.unit(1).shard_numel, row.shard) << row.ranks << " ranks";
     EXPECT_EQ(plan.unit(1).padded_numel, row.padded) << row.ranks << " ranks";
   }
 }
 
+ShardExtent extent(int parameter, std::int64_t in_parameter, std::int64_t in_partition,
+                   std::int64_t numel) {
+  return {0, parameter, ParameterOffset(in_parameter), PartitionOffset(in_partition), numel};
+}
+
 TEST(PartitionPlan, PiecesOfTheBlockUnitOverThreeRanks) {
   std::vector<memory::UnitSpec> const block{odd_units()[1]};
   PartitionPlan const plan(block, 3);
-  EXPECT_EQ(plan.extents(0), (std::vector<ShardExtent>{{0, 0, 0, 0, 96}}));
-  EXPECT_EQ(plan.extents(1), (std::vector<ShardExtent>{{0, 0, 96, 0, 51}, {0, 1, 0, 64, 21}}));
-  EXPECT_EQ(plan.extents(2), (std::vector<ShardExtent>{{0, 2, 0, 0, 1}, {0, 3, 0, 32, 30}}));
+  EXPECT_EQ(plan.extents(0), std::vector{extent(0, 0, 0, 96)});
+  EXPECT_EQ(plan.extents(1), (std::vector{extent(0, 96, 0, 51), extent(1, 0, 64, 21)}));
+  EXPECT_EQ(plan.extents(2), (std::vector{extent(2, 0, 0, 1), extent(3, 0, 32, 30)}));
+}
+
+/// The embedding's shards over 3 ranks have 288 elements, those of the block follow at 288 of each
+/// partition. Element 100 of the block's w is element 4 of rank 1's shard, its b starts at 160.
+TEST(PartitionPlan, ConvertsOffsetsOfOneElement) {
+  PartitionPlan const plan(odd_units(), 3);
+  auto const& block = plan.unit(1);
+  ASSERT_EQ(block.partition_offset, PartitionOffset(288));
+  ASSERT_EQ(block.shard_numel, 96);
+  EXPECT_EQ(block.unit_offset(1, ShardOffset(4)), UnitOffset(100));
+  EXPECT_EQ(block.shard_offset(1, UnitOffset(100)), ShardOffset(4));
+  EXPECT_EQ(block.partition_offset_of(ShardOffset(4)), PartitionOffset(292));
+  EXPECT_EQ(block.shard_offset(PartitionOffset(292)), ShardOffset(4));
+  auto const& w = block.parameters[0];
+  auto const& b = block.parameters[1];
+  EXPECT_EQ(w.unit_offset(ParameterOffset(100)), UnitOffset(100));
+  EXPECT_EQ(w.end(), UnitOffset(147));
+  EXPECT_EQ(b.unit_offset(ParameterOffset(3)), UnitOffset(163));
+  EXPECT_EQ(b.parameter_offset(UnitOffset(163)), ParameterOffset(3));
+  EXPECT_EQ(b.end(), UnitOffset(181));
 }
 
 TEST(PartitionPlan, CountsParametersAndLargestUnit) {

@@ -24,10 +24,10 @@ void visit_state(zero::Engine& engine, int rank, Visit visit) {
     }
   }
   for (auto const& piece : plan.extents(rank)) {
-    std::int64_t const at = piece.partition_offset - plan.unit(piece.unit).partition_offset;
+    std::int64_t const at = plan.unit(piece.unit).shard_offset(piece.partition_offset).value();
     std::int64_t const element =
         first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
-        piece.parameter_offset;
+        piece.parameter_offset.value();
     for (std::size_t k = 0; k < state.size(); ++k)
       for (std::int64_t i = 0; i < piece.numel; ++i)
         visit(k, static_cast<std::size_t>(element + i),

@@ -12,34 +12,52 @@
 
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/optimizer_spec.hpp"
+#include "tessera/zero/offsets.hpp"
 
 namespace tessera::zero {
 
 struct ParameterSlot {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::int64_t offset = 0;  ///< first element in the unit's flat buffer
+  UnitOffset offset;  ///< first element in the unit's flat buffer
   std::int64_t numel = 0;
   bool decays = true;
+
+  UnitOffset end() const { return offset + numel; }
+  UnitOffset unit_offset(ParameterOffset at) const { return offset + at.value(); }
+  ParameterOffset parameter_offset(UnitOffset at) const { return ParameterOffset(at - offset); }
   bool operator==(ParameterSlot const&) const = default;
 };
 
 struct UnitLayout {
   std::string name;
   std::vector<ParameterSlot> parameters;
-  std::int64_t numel = 0;             ///< parameters only
-  std::int64_t shard_numel = 0;       ///< elements a rank owns, padding included
-  std::int64_t padded_numel = 0;      ///< ranks * shard_numel
-  std::int64_t partition_offset = 0;  ///< first element of this unit's shard in a rank's partition
+  std::int64_t numel = 0;            ///< parameters only
+  std::int64_t shard_numel = 0;      ///< elements a rank owns, padding included
+  std::int64_t padded_numel = 0;     ///< ranks * shard_numel
+  PartitionOffset partition_offset;  ///< first element of this unit's shard in a rank's partition
+
+  /// Offsets of the same element. An element outside the shard of @p rank has a ShardOffset outside
+  /// [0, shard_numel).
+  UnitOffset unit_offset(int rank, ShardOffset at) const {
+    return UnitOffset(rank * shard_numel + at.value());
+  }
+  ShardOffset shard_offset(int rank, UnitOffset at) const {
+    return ShardOffset(at.value() - rank * shard_numel);
+  }
+  ShardOffset shard_offset(PartitionOffset at) const { return ShardOffset(at - partition_offset); }
+  PartitionOffset partition_offset_of(ShardOffset at) const {
+    return partition_offset + at.value();
+  }
   bool operator==(UnitLayout const&) const = default;
 };
 
 /// A run of one parameter's elements that one rank owns.
 struct ShardExtent {
   int unit = 0;
-  int parameter = 0;                  ///< index in the unit
-  std::int64_t parameter_offset = 0;  ///< first element of the run in the parameter
-  std::int64_t partition_offset = 0;  ///< first element of the run in the rank's partition
+  int parameter = 0;                 ///< index in the unit
+  ParameterOffset parameter_offset;  ///< first element of the run in the parameter
+  PartitionOffset partition_offset;  ///< first element of the run in the rank's partition
   std::int64_t numel = 0;
   bool operator==(ShardExtent const&) const = default;
 };

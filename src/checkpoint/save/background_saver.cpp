@@ -109,7 +109,7 @@ struct BackgroundSaver::Impl {
       for (std::size_t u = 0; u < plan.units().size(); ++u) {
         auto const& unit = plan.units()[u];
         view.unit_shards.push_back(static_cast<float*>(snapshots[s].data()) +
-                                   unit.partition_offset);
+                                   unit.partition_offset.value());
         copies.push_back({reinterpret_cast<char*>(view.unit_shards.back()),
                           reinterpret_cast<char const*>(states[s].unit_shards[u]),
                           static_cast<std::size_t>(unit.shard_numel) * sizeof(float)});

@@ -122,20 +122,20 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
 /// Elements of the rank's shards that belong to no parameter.
 void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& extents,
                    zero::StateView const& view) {
-  std::vector<std::int64_t> end(plan.units().size(), 0);  // of what is taken so far, per unit
-  auto const clear = [&](int u, std::int64_t from, std::int64_t to) {
+  std::vector<zero::ShardOffset> end(plan.units().size());  // of what is taken so far, per unit
+  auto const clear = [&](int u, zero::ShardOffset from, zero::ShardOffset to) {
     if (from < to)
-      std::fill(view.unit_shards[static_cast<std::size_t>(u)] + from,
-                view.unit_shards[static_cast<std::size_t>(u)] + to, 0.0f);
+      std::fill(view.unit_shards[static_cast<std::size_t>(u)] + from.value(),
+                view.unit_shards[static_cast<std::size_t>(u)] + to.value(), 0.0f);
   };
   for (auto const& extent : extents) {
     auto& at = end[static_cast<std::size_t>(extent.unit)];
-    std::int64_t const start = extent.partition_offset - plan.unit(extent.unit).partition_offset;
+    auto const start = plan.unit(extent.unit).shard_offset(extent.partition_offset);
     clear(extent.unit, at, start);
     at = start + extent.numel;
   }
   for (int u = 0; u < static_cast<int>(end.size()); ++u)
-    clear(u, end[static_cast<std::size_t>(u)], plan.unit(u).shard_numel);
+    clear(u, end[static_cast<std::size_t>(u)], zero::ShardOffset(plan.unit(u).shard_numel));
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
     for (auto const& extent : extents)
       plan_transfers(*tensors[static_cast<std::size_t>(extent.unit)]
                              [static_cast<std::size_t>(extent.parameter)],
-                     state, extent.parameter_offset, extent.numel,
+                     state, extent.parameter_offset.value(), extent.numel,
                      detail::extent_data(view, plan, extent), transfers);
   }
   auto const place = [](Transfer const& t) {

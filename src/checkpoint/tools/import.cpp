@@ -147,7 +147,8 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
                    source.state_names.begin();
     auto const tensor =
         matched[static_cast<std::size_t>(extent.unit)][static_cast<std::size_t>(extent.parameter)];
-    source.read(tensor, static_cast<std::size_t>(s), extent.parameter_offset + first, numel, out);
+    source.read(tensor, static_cast<std::size_t>(s), extent.parameter_offset.value() + first, numel,
+                out);
   };
   ImportReport report;
   report.format = source.format;
@@ -185,7 +186,7 @@ ImportReport import_weights(ImportOptions const& options) {
     auto const& parameter = options.units[static_cast<std::size_t>(extent.unit)]
                                 .parameters[static_cast<std::size_t>(extent.parameter)];
     if (state == optim::master_weights_name)
-      weights.fill(parameter, extent.parameter_offset + first, numel, out);
+      weights.fill(parameter, extent.parameter_offset.value() + first, numel, out);
     else
       std::fill(out, out + numel, 0.0f);
   };

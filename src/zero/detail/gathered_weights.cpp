@@ -48,7 +48,7 @@ class GatheredWeights final : public WeightStore {
   }
 
   void* region(int unit) const override {
-    return shards_.at(context_.plan.unit(unit).partition_offset);
+    return shards_.at(context_.plan.unit(unit).partition_offset.value());
   }
 
   /// Gathered copies of the unit are stale now; the next pass gathers it again.
@@ -88,7 +88,7 @@ class GatheredWeights final : public WeightStore {
   void fetch(int unit) {
     auto const& layout = context_.plan.unit(unit);
     Gathered g{pool_.take(layout.padded_numel), {}, 0};
-    auto const shard = shards_.view(layout.partition_offset, layout.shard_numel);
+    auto const shard = shards_.view(layout.partition_offset.value(), layout.shard_numel);
     for (auto const& blocks :
          cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
       g.arriving = context_.comm.all_gather(shard, g.buffer.data, blocks, g.buffer.ready);

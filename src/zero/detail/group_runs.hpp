@@ -12,7 +12,7 @@ namespace tessera::zero::detail {
 /// Consecutive elements of a unit's flat buffer whose parameters are in one group. Padding between
 /// two parameters of the group is part of the run.
 struct GroupRun {
-  std::int64_t begin = 0;  ///< in the unit's flat buffer
+  UnitOffset begin;  ///< first element, in the unit's flat buffer
   std::int64_t numel = 0;
   std::size_t group = 0;  ///< index in OptimizerSpec::groups
   std::vector<optim::ParameterRun> parameters;
@@ -20,7 +20,7 @@ struct GroupRun {
 };
 
 /// The runs of [begin, end), as few as possible, in ascending order.
-std::vector<GroupRun> group_runs(UnitLayout const& unit, std::int64_t begin, std::int64_t end,
+std::vector<GroupRun> group_runs(UnitLayout const& unit, UnitOffset begin, UnitOffset end,
                                  optim::OptimizerSpec const& spec);
 
 }  // namespace tessera::zero::detail

@@ -78,8 +78,8 @@ float* OptimizerState::shard(std::size_t index, int unit) const {
 }
 
 optim::Segments OptimizerState::segments_of(int unit) const {
-  std::int64_t const begin = context_.ownership.begin(unit),
-                     end = begin + context_.ownership.numel(unit);
+  UnitOffset const begin = context_.ownership.begin(unit),
+                   end = begin + context_.ownership.numel(unit);
   optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
   for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
     std::int64_t const at = run.begin - begin;
@@ -142,7 +142,7 @@ std::vector<float*> OptimizerState::host_shards(std::size_t index) {
   std::vector<float*> out;
   for (int u = 0; u < unit_count(); ++u)
     out.push_back(is_copy ? static_cast<float*>(state.host_copy.data()) +
-                                state.plan->unit(u).partition_offset
+                                state.plan->unit(u).partition_offset.value()
                           : shard(index, u));
   return out;
 }

@@ -54,7 +54,7 @@ class ResidentGradients final : public GradientFlow {
   void synchronize() override { reducer_.wait_all(); }
 
   void* region(int unit) const override {
-    return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit));
+    return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit).value());
   }
   std::size_t gradient_bytes() const override { return flat_.bytes(); }
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
@@ -65,7 +65,7 @@ class ResidentGradients final : public GradientFlow {
     return flat_.view(full_offset(context_.plan, unit), context_.plan.unit(unit).padded_numel);
   }
   memory::TensorView shard(int unit) const {
-    return part(whole(unit), context_.ownership.shard_begin(unit),
+    return part(whole(unit), context_.ownership.shard_begin(unit).value(),
                 context_.plan.unit(unit).shard_numel);
   }
 

@@ -30,7 +30,7 @@ class ResidentWeights final : public WeightStore {
   }
 
   void* region(int unit) const override {
-    return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit));
+    return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit).value());
   }
 
   void all_gather_updated(int unit) override {

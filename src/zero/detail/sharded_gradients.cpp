@@ -37,7 +37,8 @@ class ShardedGradients final : public GradientFlow {
     auto const& layout = context_.plan.unit(unit);
     auto const lent = staging_.take(unit);
     reducer_.reduce_scatter(
-        unit, lent.data, shards_.view(layout.partition_offset, layout.shard_numel), !micro_.first,
+        unit, lent.data, shards_.view(layout.partition_offset.value(), layout.shard_numel),
+        !micro_.first,
         [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); });
   }
 
@@ -48,7 +49,7 @@ class ShardedGradients final : public GradientFlow {
   void synchronize() override { reducer_.wait_all(); }
 
   void* region(int unit) const override {
-    return shards_.at(context_.plan.unit(unit).partition_offset);
+    return shards_.at(context_.plan.unit(unit).partition_offset.value());
   }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }

@@ -31,13 +31,15 @@ struct Ownership {
   int rank = 0;
   bool replicated = false;
 
-  std::int64_t shard_begin(int unit) const { return rank * plan->unit(unit).shard_numel; }
-  std::int64_t begin(int unit) const { return replicated ? 0 : shard_begin(unit); }
+  UnitOffset shard_begin(int unit) const {
+    return plan->unit(unit).unit_offset(rank, ShardOffset(0));
+  }
+  UnitOffset begin(int unit) const { return replicated ? UnitOffset(0) : shard_begin(unit); }
   std::int64_t numel(int unit) const {
     return replicated ? plan->unit(unit).padded_numel : plan->unit(unit).shard_numel;
   }
   std::int64_t state_offset(int unit) const {
-    return plan->unit(unit).partition_offset * (replicated ? plan->ranks() : 1);
+    return plan->unit(unit).partition_offset.value() * (replicated ? plan->ranks() : 1);
   }
   std::int64_t state_numel() const {
     return replicated ? plan->padded_count() : plan->partition_numel();
@@ -48,7 +50,7 @@ struct Ownership {
 
 /// Offset of a unit in a buffer that holds all units in full, one after the other.
 inline std::int64_t full_offset(PartitionPlan const& plan, int unit) {
-  return plan.unit(unit).partition_offset * plan.ranks();
+  return plan.unit(unit).partition_offset.value() * plan.ranks();
 }
 
 }  // namespace tessera::zero::detail

@@ -19,7 +19,8 @@ std::vector<Run> untied_runs(memory::UnitSpec const& spec, UnitLayout const& lay
 }
 
 void clear(memory::Queue& compute, memory::TensorView whole, std::vector<Run> const& runs) {
-  for (auto const& run : runs) kernels::fill(compute, part(whole, run.begin, run.numel), 0.0f);
+  for (auto const& run : runs)
+    kernels::fill(compute, part(whole, run.begin.value(), run.numel), 0.0f);
 }
 
 }  // namespace

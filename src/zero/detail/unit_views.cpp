@@ -31,23 +31,23 @@ std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* ba
   std::vector<memory::TensorView> out;
   out.reserve(unit.parameters.size());
   for (auto const& p : unit.parameters)
-    out.push_back(
-        shaped(static_cast<std::byte*>(base) + static_cast<std::size_t>(p.offset) * size_of(dtype),
-               dtype, p.shape));
+    out.push_back(shaped(
+        static_cast<std::byte*>(base) + static_cast<std::size_t>(p.offset.value()) * size_of(dtype),
+        dtype, p.shape));
   return out;
 }
 
 std::vector<Run> padding_runs(UnitLayout const& unit) {
   std::vector<Run> out;
-  std::int64_t end = 0;
-  auto const add = [&](std::int64_t next) {
+  UnitOffset end;
+  auto const add = [&](UnitOffset next) {
     if (next > end) out.push_back({end, next - end});
   };
   for (auto const& p : unit.parameters) {
     add(p.offset);
-    end = p.offset + p.numel;
+    end = p.end();
   }
-  add(unit.padded_numel);
+  add(UnitOffset(unit.padded_numel));
   return out;
 }
 

@@ -15,7 +15,7 @@ std::vector<memory::TensorView> parameter_views(UnitLayout const& unit, void* ba
 
 /// A run of elements of a unit's flat buffer.
 struct Run {
-  std::int64_t begin = 0;
+  UnitOffset begin;
   std::int64_t numel = 0;
 };
 /// The runs that belong to no parameter.

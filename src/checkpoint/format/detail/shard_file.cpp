@@ -32,13 +32,14 @@ PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& id
           planned.run_of.try_emplace({extent.unit, extent.parameter}, runs.size());
       auto const& slot =
           plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
-      if (is_new) runs.push_back({slot.name, slot.shape, extent.parameter_offset, 0, {}, {}});
+      std::int64_t const first = extent.parameter_offset.value();
+      if (is_new) runs.push_back({slot.name, slot.shape, first, 0, {}, {}});
       RunLayout& run = runs[at->second];
-      TESSERA_EXPECT(extent.parameter_offset == run.offset + run.numel, "rank ", rank,
+      TESSERA_EXPECT(first == run.offset + run.numel, "rank ", rank,
                      " does not start where the previous ranks end");
       run.numel += extent.numel;
       run.part_ranks.push_back(rank);
-      run.part_offsets.push_back(extent.parameter_offset);
+      run.part_offsets.push_back(first);
     }
   return planned;
 }
@@ -105,7 +106,8 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
     std::size_t const run = planned.run_of.at({extents[i].unit, extents[i].parameter});
     for (std::size_t s = 0; s < states.size(); ++s)
       shard.extents[i][s].file_offset =
-          places[run][s] + (extents[i].parameter_offset - planned.layout.runs[run].offset) * 4;
+          places[run][s] +
+          (extents[i].parameter_offset.value() - planned.layout.runs[run].offset) * 4;
   }
   DirectWriter writer(path);
   shard.bytes = writer.file().size();
@@ -148,7 +150,7 @@ std::string shard_name(int index) {
 float* extent_data(zero::StateView const& view, zero::PartitionPlan const& plan,
                    zero::ShardExtent const& extent) {
   return view.unit_shards[static_cast<std::size_t>(extent.unit)] +
-         (extent.partition_offset - plan.unit(extent.unit).partition_offset);
+         plan.unit(extent.unit).shard_offset(extent.partition_offset).value();
 }
 
 void write_structure(hid_t file, ShardLayout const& layout, int version,

@@ -64,7 +64,7 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request,
       for (std::size_t i = 0; i < extents.size(); ++i) {
         auto const tensor = first_of_unit[static_cast<std::size_t>(extents[i].unit)] +
                             static_cast<std::size_t>(extents[i].parameter);
-        tensors[tensor].extents.push_back({group.index, extents[i].parameter_offset,
+        tensors[tensor].extents.push_back({group.index, extents[i].parameter_offset.value(),
                                            extents[i].numel, written[i],
                                            group.count > 1 ? rank : -1});
       }
