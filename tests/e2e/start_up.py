@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from e2e import Bench, ranks_of, wait_for, zero  # noqa: E402
+from support import Bench, ranks_of, wait_for, zero  # noqa: E402
 
 LOCAL = ("/proc/", "/sys/", "/dev/", "/run/", "/tmp/ompi.", "/tmp/openmpi", "/tmp/pmix")  # memory of this node, and the MPI library's session files
 

@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-from e2e import Bench, close, corpus, wait_for, zero  # noqa: E402
+from support import Bench, close, corpus, wait_for, zero  # noqa: E402
 
 
 class Cluster(Bench):
@@ -364,7 +364,7 @@ def time_limit_requeue_finish(b):
     file = b.work / "run.json"
     document = {name.lstrip("-"): value for name, value in pairs(b.common("run", **common))}
     file.write_text(json.dumps(document))
-    job = submit(b, "requeue", [str(file)], "--nodes=2", "--ntasks-per-node=2", "--time=1", "--signal=USR1@10")
+    job = submit(b, "requeue", [str(file)], "--nodes=2", "--ntasks-per-node=2", "--time=1", "--signal=USR1@20")
     wait_for(lambda: b.field(job, "Restarts") == "1", 100)
     status = b.status("run")
     assert status["exit_code"] == 75 and "SIGUSR1" in status["reason"], status

@@ -1,0 +1,153 @@
+"""Model files and checkpoints of other programs: export, import, consolidation."""
+import json
+import os
+import pickle
+import shutil
+import zipfile
+
+from support import close, zero, safetensors, goes_on, refused
+
+
+def model_files_while_training(b):
+    """stage3_gather_16bit_weights_on_model_save writes the 16-bit model next to the shards, save_only_model in place of them."""
+    config = b.config("ds.json", {**zero(3, bf16={"enabled": True}), "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}})
+    settings = dict(max_steps=6, save_strategy="steps", save_steps=2, per_device_train_batch_size=4, bf16=True)
+    b.train(2, b.common("beside", deepspeed=config, **settings))
+    step = lambda run, number: b.work / run / f"checkpoints/step_{number:08}"
+    for number in (2, 6):
+        b.tool(["export", b.work / "beside", b.work / f"export{number}", "--tag", number, "--dtype", "bf16"])
+        assert safetensors(step("beside", number) / "model.safetensors") == safetensors(b.work / f"export{number}/model.safetensors")
+        assert json.loads((step("beside", number) / "config.json").read_text()).get("torch_dtype", "bfloat16") == "bfloat16"
+        b.tool(["checkpoint", "verify", step("beside", number)])
+    assert safetensors(b.work / "beside/model.safetensors") == safetensors(step("beside", 6) / "model.safetensors")
+    alone = b.common("alone", save_only_model=True, save_total_limit=2, deepspeed=b.config("plain.json", zero(3, bf16={"enabled": True})), **settings)
+    b.train(2, alone)
+    assert sorted(p.name for p in (b.work / "alone/checkpoints").iterdir()) == ["step_00000004", "step_00000006"]
+    names = sorted(p.name for p in step("alone", 4).iterdir())
+    assert "model.safetensors" in names and "config.json" in names and "tokenizer.json" in names and not [n for n in names if "shard" in n or "manifest" in n], names
+    assert safetensors(step("alone", 6) / "model.safetensors") == safetensors(step("beside", 6) / "model.safetensors")
+    assert safetensors(b.work / "alone/model.safetensors")["transformer.wte.weight"][0] == "F32"
+    evaluate = dict(model_type=None, config_overrides=None, do_train=None, do_eval=True, tokenizer_name=None)
+    b.train(2, b.common("evaluated", model_name_or_path=str(step("alone", 6)), **evaluate))
+    refused(b, 65, alone + ["--resume_from_checkpoint", str(step("alone", 4))], "--save_only_model", "--model_name_or_path")
+    refused(b, 65, alone + ["--resume_from_checkpoint", "6"], "--save_only_model")
+    refused(b, 64, alone, "--save_only_model")
+
+
+def consolidation(b):
+    b.train(3, b.common("run", per_device_train_batch_size=2, save_strategy="steps", save_steps=3))
+    for suffix in ("safetensors", "bin", "h5"):
+        b.tool([b.work / "run", b.work / f"all.{suffix}"], program="zero-to-fp32")
+        assert (b.work / f"all.{suffix}").stat().st_size > 4 * 100_000
+    b.tool([b.work / "run", b.work / "early", "--tag", "step_00000003", "--max_shard_size", "200KB"], program="zero-to-fp32")
+    assert (b.work / "early/model.safetensors.index.json").exists()
+    whole, model = safetensors(b.work / "all.safetensors"), safetensors(b.work / "run/model.safetensors")
+    assert whole == model and whole["transformer.wte.weight"][:2] == ("F32", [4096, 32])
+    listed = b.tool(["checkpoint", "ls", b.work / "run"]).stdout
+    assert "step_00000003" in listed and "step_00000006" in listed and "latest" in listed, listed
+    b.tool(["checkpoint", "verify", b.work / "run"])
+    assert "structure only" in b.tool(["checkpoint", "verify", b.work / "run", "--quick"]).stdout
+    assert json.loads(b.tool(["checkpoint", "info", b.work / "run", "--json"]).stdout)["step"] == 6
+    same = json.loads(b.tool(["checkpoint", "diff", b.work / "run", b.work / "all.safetensors", "--tolerance", "0", "--json"]).stdout)
+    assert same["max"] == 0 and len(same["tensors"]) == len(whole), same["max"]
+    b.tool(["checkpoint", "diff", b.work / "run", b.work / "run", "--tag_b", "3"])
+    b.tool(["checkpoint", "diff", b.work / "run", b.work / "run", "--tag_b", "3", "--tolerance", "1e-9"], expect=65)
+    b.tool(["checkpoint", "prune", b.work / "run"], expect=64)
+    assert "would be removed" in b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1", "--dry-run"]).stdout
+    assert (b.work / "run/checkpoints/step_00000003").exists()
+    b.tool(["checkpoint", "prune", b.work / "run", "--keep", "1"])
+    assert not (b.work / "run/checkpoints/step_00000003").exists() and (b.work / "run/checkpoints/step_00000006").exists()
+    step = b.work / "run/checkpoints/step_00000006"
+    piece = json.loads((step / "manifest.json").read_text())["tensors"][0]["pieces"][1]
+    shard = step / "shard_00001.h5"
+    data = bytearray(shard.read_bytes())
+    data[piece["file_offsets"][0] + 40] ^= 1
+    shard.write_bytes(data)
+    assert "shard_00001.h5" in b.tool(["checkpoint", "verify", b.work / "run"], expect=65).stderr
+    b.tool([b.work / "run", b.work / "bad.safetensors"], expect=65, program="zero-to-fp32")
+    assert not (b.work / "bad.safetensors").exists()
+    b.tool([b.work / "nowhere", b.work / "x.bin"], expect=74, program="zero-to-fp32")
+
+
+def huggingface_round_trip(b):
+    b.train(2, b.common("run", per_device_train_batch_size=4, max_steps=20))
+    evaluate = dict(model_type=None, config_overrides=None, do_train=None, do_eval=True)
+    b.train(2, b.common("eval", model_name_or_path=str(b.work / "run"), tokenizer_name=None, **evaluate))
+    b.tool([b.work / "run/config.json", "x"], expect=74, program="zero-to-fp32")
+    trained = b.losses("run")[-1]
+    loss = json.loads((b.work / "eval/eval_results.json").read_text())["eval_loss"]
+    assert abs(loss - trained) < 0.5, (loss, trained)
+    config = json.loads((b.work / "run/config.json").read_text())
+    assert config["architectures"] == ["GPT2LMHeadModel"] and config["n_embd"] == 32
+
+
+def imported_training_goes_on(b):
+    for case, ranks, stage in (("z0_w2", 1, 2), ("z1_w1", 1, 1), ("z1_w1", 2, 3), ("z3_w3", 3, 3), ("z3_w3", 1, 0), ("z2_w2_elastic", 2, 2), ("universal_z3", 2, 2)):
+        losses, expected = goes_on(b, case, ranks, stage)
+        close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed going on")
+
+
+def imported_mixed_precision_goes_on(b):
+    losses, expected = goes_on(b, "z2_w2_fp16", 2, 2, fp16=True)
+    close(losses, expected, 2e-5, "fp16 against DeepSpeed going on")
+    losses, expected = goes_on(b, "universal_z2", 1, 0, fp16=True)
+    close(losses, expected, 2e-5, "fp16 from the universal form against DeepSpeed going on")
+    losses, expected = goes_on(b, "z2_w2_aligned", 2, 2, bf16=True)
+    close(losses, expected, 2e-4, "bf16 against DeepSpeed going on")
+
+
+def exported_models_load(b):
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    b.train(1, b.common("run", max_steps=3, save_strategy="steps", save_steps=3))
+    b.tool(["export", b.work / "run", b.work / "bf16", "--dtype", "bf16", "--max_shard_size", "200KB"])
+    config = json.loads((b.work / "bf16/config.json").read_text())
+    assert config.get("dtype", config.get("torch_dtype")) == "bfloat16", config
+    assert (b.work / "bf16/tokenizer.json").exists() and (b.work / "bf16/model.safetensors.index.json").exists()
+    evaluate = dict(model_type=None, config_overrides=None, do_train=None, do_eval=True, tokenizer_name=None)
+    losses = []
+    for name in ("run", "bf16"):
+        b.train(2, b.common(f"eval_{name}", model_name_or_path=str(b.work / name), **evaluate))
+        losses.append(json.loads((b.work / f"eval_{name}/eval_results.json").read_text())["eval_loss"])
+    close(losses[1:], losses[:1], 1e-2, "bf16 weights against fp32 weights")
+    b.tool(["import", data / "bin_model", b.work / "imported"])
+    b.tool(["export", b.work / "imported", b.work / "from_bin"])
+    losses = []
+    evaluate.update(tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), train_file=str(data / "text.txt"), block_size=16)
+    for model in (data / "bin_model", b.work / "from_bin"):
+        b.train(2, b.common(f"eval_{model.name}", model_name_or_path=str(model), **evaluate))
+        losses.append(json.loads((b.work / f"eval_{model.name}/eval_results.json").read_text())["eval_loss"])
+    assert losses[0] == losses[1], "pytorch_model.bin and the safetensors made of it differ"
+    b.tool(["zero-to-fp32", data / "z3_w2_bf16", b.work / "weights", "--tag", "step3", "--exclude_frozen_parameters", "--safe_serialization", "--debug"])
+    assert len(safetensors(b.work / "weights/model.safetensors")) == 14
+
+
+class Evil:
+    """Unpickled by Python, this makes a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.marker}",)
+
+
+def hostile_pickles(b):
+    marker = b.work / "it_ran"
+    model = b.work / "model"
+    model.mkdir()
+    shutil.copy(b.source / "tests/checkpoint/data/deepspeed/bin_model/config.json", model)
+    for payload in (Evil(marker), {"transformer.wte.weight": Evil(marker)}):
+        with zipfile.ZipFile(model / "pytorch_model.bin", "w") as archive:
+            archive.writestr("archive/data.pkl", pickle.dumps(payload, protocol=2))
+        refused(b, 65, b.common("x", model_type=None, config_overrides=None, model_name_or_path=str(model), overwrite_output_dir=True,
+                                tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow")), "pytorch_model.bin")
+        b.tool(["import", model, b.work / "checkpoints"], expect=65)
+    assert not marker.exists(), "a pickle ran a command"
+    with zipfile.ZipFile(model / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}, protocol=2))
+    assert "compressed" in b.tool(["import", model, b.work / "checkpoints"], expect=65).stderr
+    b.tool(["import", b.work / "nowhere", b.work / "checkpoints"], expect=74)
+    assert not (b.work / "checkpoints/latest").exists()
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------------------

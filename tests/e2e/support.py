@@ -1,0 +1,181 @@
+"""What the end-to-end scenarios share: the bench that starts programs, small corpora and configurations, and checks."""
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import time
+
+TINY = "n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=64,resid_pdrop=0.0,embd_pdrop=0.0,attn_pdrop=0.0"
+
+
+class Bench:
+    """Where programs, sources and the scenario's own files are."""
+
+    def __init__(self, arguments):
+        self.bin = pathlib.Path(arguments.bin).resolve()
+        self.work = pathlib.Path(arguments.work).resolve()
+        self.source = pathlib.Path(arguments.source).resolve()
+        self.mpiexec = arguments.mpiexec
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
+        self.text = self.work / "text.txt"
+        self.text.write_text(corpus(4000))
+
+    def config(self, name, document):
+        path = self.work / name
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    def common(self, output, **flags):
+        """The flags of a small training; None removes one."""
+        chosen = dict(model_type="gpt2", config_overrides=TINY, tokenizer_name=str(self.source / "configs/gpt2-8m"), train_file=str(self.text),
+                      block_size=32, output_dir=str(self.work / output), do_train=True, per_device_train_batch_size=8, max_steps=6,
+                      learning_rate=1e-2, logging_steps=1, save_strategy="no", seed=7, train_sampling_strategy="sequential")
+        chosen.update(flags)
+        words = []
+        for name, value in chosen.items():
+            if value is True:
+                words.append("--" + name)
+            elif value is not None and value is not False:
+                words += ["--" + name, str(value)]
+        return words
+
+    def command(self, ranks, words):
+        launch = [self.mpiexec, "-n", str(ranks), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"]
+        return launch + [str(self.bin / "tessera-train")] + words
+
+    def environment(self):
+        return dict(os.environ, OMP_NUM_THREADS="1", OMP_PROC_BIND="false")
+
+    def faulty(self, faults):
+        """An environment in which chosen calls fail: tests/support/faults.cpp."""
+        return dict(self.environment(), TESSERA_FAULTS=faults, LD_PRELOAD=str(self.bin.parent / "tests/bin/libtessera_faults.so"))
+
+    def train(self, ranks, words, expect=0, faults=None, **options):
+        environment = self.faulty(faults) if faults else self.environment()
+        done = subprocess.run(self.command(ranks, words), env=environment, capture_output=True, text=True, timeout=240, **options)
+        assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def tool(self, words, expect=0, program="tessera"):
+        done = subprocess.run([str(self.bin / program)] + [str(w) for w in words], env=self.environment(), capture_output=True, text=True, timeout=120)
+        assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{words}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def metrics(self, output):
+        with open(self.work / output / "metrics.jsonl") as lines:
+            return [json.loads(line) for line in lines]
+
+    def losses(self, output):
+        return [m["loss"] for m in self.metrics(output) if "loss" in m]
+
+    def status(self, output):
+        return json.loads((self.work / output / "status.json").read_text())
+
+
+def corpus(lines):
+    """English-like text that a small model can learn: sentences from a fixed grammar, the same on every machine."""
+    subjects = ["the hacker", "a system", "the old kernel", "every user", "some daemon"]
+    verbs = ["reads", "breaks", "rewrites", "forgets", "compiles"]
+    objects = ["the manual", "a large file", "its own code", "the network", "nothing at all"]
+    state, out = 12345, []
+    for _ in range(lines):
+        words = []
+        for choice in (subjects, verbs, objects):
+            state = (state * 1103515245 + 12345) % 2**31
+            words.append(choice[(state >> 16) % len(choice)])
+        out.append(" ".join(words) + ".")
+    return "\n".join(out) + "\n"
+
+
+def close(a, b, relative, what):
+    assert len(a) == len(b) and a, f"{what}: {len(a)} and {len(b)} values"
+    worst = max(abs(x - y) / max(abs(y), 1e-30) for x, y in zip(a, b))
+    print(f"{what}: largest relative difference {worst:.2e}, allowed {relative:.0e}")
+    assert worst <= relative, f"{what}: {worst:.3e} > {relative:.0e}\n{a}\n{b}"
+
+
+def zero(stage, **more):
+    return dict({"zero_optimization": {"stage": stage}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+                 "gradient_clipping": "auto"}, **more)
+
+
+def safetensors(path):
+    """{name: (dtype, shape, bytes)} by the format's definition."""
+    data = pathlib.Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {n: (e["dtype"], e["shape"], data[8 + size + e["data_offsets"][0]:8 + size + e["data_offsets"][1]]) for n, e in header.items()}
+
+
+# --- training ---------------------------------------------------------------------------------------------------------------------
+
+
+def damage(b, run, step, kind, rank=1):
+    """Flips a bit of, cuts, or removes a shard. Returns its name."""
+    directory = b.work / run / f"checkpoints/step_{step:08}"
+    shard = directory / f"shard_{rank:05}.h5"
+    if kind == "removed":
+        shard.unlink()
+    elif kind == "truncated":
+        os.truncate(shard, shard.stat().st_size - 100)
+    else:
+        piece = next(p for t in json.loads((directory / "manifest.json").read_text())["tensors"] for p in t["pieces"] if p["shard"] == rank)
+        data = bytearray(shard.read_bytes())
+        data[piece["file_offsets"][1] + 7] ^= 16
+        shard.write_bytes(data)
+    return shard.name
+
+
+def seen(b):
+    return getattr(b, "stopped_at", 0)
+
+
+def ranks_of(launcher):
+    """Process ids of tessera-train below an mpiexec."""
+    out = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+                name, parent = stat[stat.index("(") + 1:stat.rindex(")")], int(stat[stat.rindex(")") + 2:].split()[1])
+            except (OSError, ValueError):
+                continue
+            if parent == launcher and name.startswith("tessera-train"):
+                out.append(int(entry.name))
+    return sorted(out)
+
+
+def wait_for(condition, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def goes_on(b, case, ranks, stage, **more):
+    """Imports one of DeepSpeed's checkpoints and trains on with its data; the stored losses are those of DeepSpeed going on itself."""
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    expected = json.loads((data / case / "expected.json").read_text())
+    config = json.loads((data / case / "ds_config.json").read_text())
+    config["train_micro_batch_size_per_gpu"] = 6 // ranks
+    config["zero_optimization"] = {"stage": stage}
+    run = f"{case}_{ranks}_{stage}"
+    done = b.tool(["import", data / case, b.work / run / "checkpoints"])
+    assert "step 3" in done.stdout, done.stdout
+    b.tool(["checkpoint", "verify", b.work / run])
+    b.train(ranks, b.common(run, model_type=None, config_overrides=None, config_name=str(data / case), train_file=str(data / "text.txt"), validation_file=str(data / "text.txt"),
+                            tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), block_size=16, max_steps=5, keep_linebreaks="false",
+                            per_device_train_batch_size=6 // ranks, learning_rate=5e-3, adam_beta2=0.95, weight_decay=0.01,
+                            lr_scheduler_type="constant", deepspeed=b.config(f"{run}.json", config), **more))
+    losses = [m["loss"] for m in b.metrics(run) if "loss" in m and m["step"] > 3]
+    return losses, expected["losses_after"]
+
+
+def refused(b, code, words, *parts):
+    done = b.train(2, words, expect=code)
+    for part in parts:
+        assert part in done.stderr, f"'{part}' is not said:\n{done.stderr}"
