@@ -16,11 +16,14 @@ fs::path sibling_program(std::string const& name) {
 }
 
 fs::path shipped_file(fs::path const& relative) {
-  fs::path directory = fs::read_symlink("/proc/self/exe").parent_path();
-  for (int up = 0; up < 4 && directory.has_relative_path(); ++up) {
-    directory = directory.parent_path();
-    for (fs::path const& file : {directory / "share/tessera" / relative, directory / relative})
-      if (fs::exists(file)) return file;
+  return shipped_file(relative, fs::read_symlink("/proc/self/exe"));
+}
+
+fs::path shipped_file(fs::path const& relative, fs::path const& program) {
+  // the installed layout of this build, and that of every build folder
+  for (char const* data : {TESSERA_DATA_FROM_PROGRAMS, "../share/tessera"}) {
+    fs::path const file = (program.parent_path() / data / relative).lexically_normal();
+    if (fs::exists(file)) return file;
   }
   return {};
 }

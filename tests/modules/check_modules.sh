@@ -64,6 +64,17 @@ expect "$(with_modules "module whatis tessera")" "ZeRO training of"
 expect "$(with_modules "module show tessera")" "TESSERA_HOME"
 expect "$(with_modules "module help tessera")" "srun tessera-train"
 
+# Sites link the modulefile, or its folder, into their own tree: the prefix stays where the file is.
+suffix=$([[ $kind == lua ]] && echo .lua || true)
+mkdir -p "$work"/by_file/share/modulefiles/tessera "$work"/by_folder/share/modulefiles
+ln -s "$root/share/modulefiles/tessera/$version$suffix" "$work/by_file/share/modulefiles/tessera/"
+ln -s "$root/share/modulefiles/tessera" "$work/by_folder/share/modulefiles/tessera"
+for tree in by_file by_folder; do
+  linked=$(with_modules "module load tessera; env | grep TESSERA_HOME; tessera submit single-node --dry-run -- run.json" "$work/$tree")
+  expect "$linked" "TESSERA_HOME=$root"$'\n'
+  expect "$linked" "#SBATCH"
+done
+
 # One version at a time.
 cp -r "$root" "$work/second"
 for file in "$work/second/share/modulefiles/tessera/"*; do mv "$file" "${file/$version/9.9}"; done

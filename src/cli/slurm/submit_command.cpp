@@ -1,8 +1,10 @@
 #include "slurm/submit_command.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
+#include <set>
 
 #include "installation.hpp"
 #include "launch/run_program.hpp"
@@ -19,13 +21,15 @@ fs::path find_shipped(std::string const& given, std::string const& folder,
   if (given.find('/') != std::string::npos || given.ends_with(suffix)) return given;
   fs::path const file = shipped_file(folder + "/" + given + suffix);
   if (!file.empty()) return file;
-  std::string known;
-  if (auto const directory = shipped_file(folder); !directory.empty())
-    for (auto const& entry : fs::directory_iterator(directory))
-      if (entry.path().extension() == suffix)
-        known += (known.empty() ? "" : ", ") + entry.path().stem().string();
-  throw UsageError(concat("no file named '", given,
-                          "' is installed; give the path of a file, or one of: ", known));
+  auto const directory = shipped_file(folder);
+  TESSERA_VALIDATE(!directory.empty(), IoError, "share/tessera/", folder,
+                   " is missing; the installation is incomplete, install Tessera again");
+  std::set<std::string> names;
+  for (auto const& entry : fs::directory_iterator(directory))
+    if (entry.path().extension() == suffix) names.insert(entry.path().stem().string());
+  throw UsageError(
+      fmt::format("no file named '{}' is installed; give the path of a file, or one of: {}", given,
+                  fmt::join(names, ", ")));
 }
 
 struct SubmitArguments {
