@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <iterator>
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/host.hpp"
@@ -55,6 +57,14 @@ void write_file_atomically(fs::path const& file, std::string const& text) {
         with_errno(concat("cannot rename ", temporary.string(), " to ", file.string()), why));
   }
   sync_directory(file.parent_path());
+}
+
+void copy_file_atomically(fs::path const& from, fs::path const& to) {
+  errno = 0;
+  std::ifstream in(from, std::ios::binary);
+  std::string const content{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw IoError(with_errno("cannot read " + from.string(), errno));
+  write_file_atomically(to, content);
 }
 
 }  // namespace tessera

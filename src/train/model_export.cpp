@@ -5,6 +5,7 @@
 
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::train {
@@ -15,10 +16,7 @@ void copy_files(std::vector<fs::path> const& files, fs::path const& directory) {
   for (auto const& file : files) {
     fs::path const copy = directory / file.filename();
     std::error_code failed;
-    if (fs::equivalent(file, copy, failed)) continue;
-    fs::copy_file(file, copy, fs::copy_options::overwrite_existing, failed);
-    TESSERA_VALIDATE(!failed, IoError, "cannot copy ", file.string(), " to ", copy.string(), ": ",
-                     failed.message());
+    if (!fs::equivalent(file, copy, failed)) copy_file_atomically(file, copy);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -37,6 +38,21 @@ TEST_F(Files, WritesAndReplacesAndLeavesNoTemporaryFile) {
   write_file_atomically(file, "second");
   EXPECT_EQ(read(file), "second");
   EXPECT_EQ(entries().size(), 1u);
+}
+
+TEST_F(Files, ACopyHasThePermissionsOfANewFile) {
+  fs::path const from = folder_.directory() / "read_only", to = folder_.directory() / "copy";
+  write_file_atomically(from, "content");
+  fs::permissions(from, fs::perms::owner_read | fs::perms::others_read);
+  ::mode_t const mask = ::umask(027);
+  copy_file_atomically(from, to);
+  copy_file_atomically(from, to);
+  ::umask(mask);
+  EXPECT_EQ(read(to), "content");
+  EXPECT_EQ(fs::status(to).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
+  EXPECT_THROW(copy_file_atomically(folder_.directory() / "missing", to), IoError);
+  EXPECT_EQ(read(to), "content");
 }
 
 TEST_F(Files, AReaderSeesOneOfTheVersionsOnly) {

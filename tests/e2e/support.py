@@ -111,8 +111,6 @@ def safetensors(path):
     return {n: (e["dtype"], e["shape"], data[8 + size + e["data_offsets"][0]:8 + size + e["data_offsets"][1]]) for n, e in header.items()}
 
 
-# --- training ---------------------------------------------------------------------------------------------------------------------
-
 
 def damage(b, run, step, kind, rank=1):
     """Flips a bit of, cuts, or removes a shard. Returns its name."""

@@ -11,7 +11,7 @@
 //   nth=3         from the third such call on (counted from 1); default: 1
 //   times=2       number of calls; default: all that follow
 //   do=EIO        the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half the
-//                 bytes; or `kill`: SIGKILL
+//                 bytes; `kill`: SIGKILL; `exit`: ends the process with 3
 //
 // tessera_faults_met() counts the calls that a rule changed.
 #include <dlfcn.h>
@@ -123,6 +123,7 @@ Outcome outcome_of(char const* call, std::string const& path) {
       if (rule.seen < rule.nth || (rule.times >= 0 && rule.seen >= rule.nth + rule.times)) continue;
       ++met;
       if (rule.action == "kill") kill(getpid(), SIGKILL);
+      if (rule.action == "exit") _exit(3);
       outcome = rule.action == "short" ? Outcome::cut : Outcome::fail;
       if (outcome == Outcome::fail) errno = error_of(rule.action);
       break;

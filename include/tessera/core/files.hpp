@@ -11,6 +11,11 @@ namespace tessera {
 /// @throws IoError naming the file and the system's reason; the temporary file is removed
 void write_file_atomically(std::filesystem::path const& file, std::string const& text);
 
+/// Copies the content of a small file by write_file_atomically(). The copy gets the permissions of
+/// a new file (umask, group of its directory), not those of @p from, which may be read-only.
+/// @throws IoError naming the file that cannot be read or written and the system's reason
+void copy_file_atomically(std::filesystem::path const& from, std::filesystem::path const& to);
+
 /// Writes all of @p text to an open descriptor, retrying after interruptions and short writes.
 /// @throws IoError naming @p file
 void write_all(int descriptor, std::string const& text, std::filesystem::path const& file);

@@ -6,6 +6,7 @@
 
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::checkpoint {
 namespace {
@@ -35,9 +36,7 @@ void copy_tokenizer(fs::path const& checkpoint, fs::path const& output,
     for (auto const* name : tokenizer_files) {
       fs::path const from = directory / name, to = output / name;
       if (!fs::is_regular_file(from, error) || fs::equivalent(from, to, error)) continue;
-      fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
-      TESSERA_VALIDATE(!error, IoError, "cannot copy ", from.string(), " to ", to.string(), ": ",
-                       error.message());
+      copy_file_atomically(from, to);
       files.push_back(to);
     }
     return;

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
 
 namespace tessera::data {
 namespace {
@@ -127,12 +129,13 @@ SequenceWriter::SequenceWriter(std::filesystem::path file, std::int64_t length)
   std::filesystem::create_directories(file_.parent_path(), error);
   TESSERA_VALIDATE(!error, IoError, "cannot create the directory ", file_.parent_path().string(),
                    ": ", error.message());
-  std::string name = file_.string() + ".XXXXXX";
-  int const fd = ::mkstemp(name.data());
+  static std::atomic<int> writers{0};
+  std::string const name =
+      concat(file_.string(), ".tmp.", host_name(), "-", ::getpid(), "-", writers++);
+  int const fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   TESSERA_VALIDATE(fd >= 0, IoError,
                    with_errno("cannot write in " + file_.parent_path().string(), errno));
   temporary_ = name;
-  ::fchmod(fd, 0644);
   out_ = ::fdopen(fd, "wb");
   std::memcpy(header_.magic, magic, sizeof magic);
   header_.version = SequenceFile::version;
