@@ -1,8 +1,13 @@
 # All third-party packages. Each layer names in src/CMakeLists.txt which of them it may see.
 find_package(Threads REQUIRED)
+set(MPI_CXX_SKIP_MPICXX ON)   # the C interface only: the C++ bindings would link a library of their own into every file that includes mpi.h
 find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(HDF5 1.10.5 REQUIRED COMPONENTS C)
+if(HDF5_IS_PARALLEL)
+  message(WARNING "the HDF5 that was found is a parallel build, which loads MPI: tessera and zero-to-fp32 will need MPI on login nodes; name a serial "
+                  "HDF5 with -DHDF5_ROOT=PREFIX")
+endif()
 find_package(nlohmann_json 3.9 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(fmt REQUIRED)

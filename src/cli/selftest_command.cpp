@@ -209,7 +209,7 @@ bool report(std::string const& name, std::function<std::string()> const& check) 
 void selftest(std::string const& given) {
   leave_the_job();
   fs::path const parent = given.empty() ? fs::temp_directory_path() : fs::path(given);
-  fmt::print("{}\n", train::version_text("tessera"));
+  fmt::print("{}\n", train::version_text("tessera", train::build_versions()));
   Scratch const scratch(parent);
   fmt::print("testing in {}\n", scratch.path().string());
   Trainings const trainings(scratch.path());

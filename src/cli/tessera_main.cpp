@@ -63,7 +63,8 @@ int main(int argc, char** argv) {
                               "most 256 MiB of memory."
                             : "Tessera's tools for login nodes: no MPI, no GPU.",
                consolidates ? program : "tessera");
-  app.set_version_flag("--version", [program] { return train::version_text(program); });
+  app.set_version_flag("--version",
+                       [program] { return train::version_text(program, train::build_versions()); });
   if (consolidates) {
     cli::add_consolidate(app);
   } else {

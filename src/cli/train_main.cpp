@@ -20,6 +20,7 @@
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/device_choice.hpp"
+#include "tessera/train/library_versions.hpp"
 #include "tessera/train/run_lock.hpp"
 #include "tessera/train/stop_request.hpp"
 #include "tessera/train/trainer.hpp"
@@ -176,6 +177,14 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words,
   }
 }
 
+/// What `tessera doctor` asks: whether MPI starts here, and with which thread level.
+int probe_mpi(int argc, char** argv) {
+  topology::MpiSession const session(argc, argv);
+  std::printf("mpi %s, rank %d of %d, %s\n", topology::MpiSession::thread_level().c_str(),
+              session.info().rank, session.info().world_size, session.info().host.c_str());
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -184,13 +193,15 @@ int main(int argc, char** argv) {
            0);  // otherwise oneDNN searches every library directory for a profiler, on each rank
   auto const facts = topology::launcher_facts(topology::process_environment());
   std::vector<std::string> const words{argv + 1, argv + argc};
+  bool const probes_mpi = words == std::vector<std::string>{"--probe_mpi"};
   try {
-    auto const asked = config::look_at_flags(words);
+    auto const asked = probes_mpi ? config::FirstLook() : config::look_at_flags(words);
     if (asked.help || asked.version) {
       if (!topology::is_replica(facts))
-        std::fputs(
-            (asked.help ? config::arguments_help() : train::version_text("tessera-train")).c_str(),
-            stdout);
+        std::fputs((asked.help ? config::arguments_help()
+                               : train::version_text("tessera-train", train::library_versions()))
+                       .c_str(),
+                   stdout);
       return 0;
     }
   } catch (Error const& error) {
@@ -200,6 +211,7 @@ int main(int argc, char** argv) {
   }
   if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version())))
     return static_cast<int>(ExitCode::usage);
+  if (probes_mpi) return probe_mpi(argc, argv);
   int code = 0;
   topology::RankInfo info;
   {

@@ -2,19 +2,37 @@
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
 #include "detail/mpi_comm.hpp"
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/topology/cores.hpp"
 #include "tessera/topology/heartbeat_monitor.hpp"
 
 namespace tessera::topology {
 namespace {
 
 std::atomic<bool> skip_finalize{false};
+
+/// What each rank sends to the ranks of its node: its cores, as a mask of up to 8192, and its
+/// quota.
+struct Card {
+  std::array<std::uint64_t, 128> mask{};
+  double quota = 0.0;
+};
+
+/// First number of OMP_NUM_THREADS (a list for nested parallel regions); 0 when it is not set.
+int wanted_by_environment() {
+  char const* const text = std::getenv("OMP_NUM_THREADS");
+  return text ? std::max(0, std::atoi(text)) : 0;
+}
 
 }  // namespace
 
@@ -133,6 +151,29 @@ std::string MpiSession::thread_level() {
     default:
       return "MPI_THREAD_SINGLE";
   }
+}
+
+int cores_of_rank(MpiSession const& session) {
+  MPI_Comm const node = from_handle(session.node());
+  Card own;
+  for (int const c : allowed_cores())
+    own.mask[static_cast<std::size_t>(c) / 64] |= std::uint64_t{1} << (c % 64);
+  own.quota = quota_of_control_groups();
+  std::vector<Card> all(static_cast<std::size_t>(session.info().local_size));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, node);
+
+  CoreFacts facts;
+  for (auto const& card : all) {
+    auto& mask = facts.masks.emplace_back();
+    for (int c = 0; c < static_cast<int>(card.mask.size() * 64); ++c)
+      if (card.mask[static_cast<std::size_t>(c) / 64] >> (c % 64) & 1) mask.push_back(c);
+  }
+  facts.rank = session.info().local_rank;
+  facts.wanted = wanted_by_environment();
+  facts.quota = own.quota;
+  facts.quota_sharers = std::max(1, static_cast<int>(std::ranges::count_if(
+                                        all, [](Card const& card) { return card.quota > 0.0; })));
+  return share_of_cores(facts);
 }
 
 }  // namespace tessera::topology

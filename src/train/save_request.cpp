@@ -1,7 +1,7 @@
 #include "tessera/train/save_request.hpp"
 
 #include "tessera/memory/runtime.hpp"
-#include "tessera/train/version.hpp"
+#include "tessera/train/library_versions.hpp"
 
 namespace tessera::train {
 namespace {
@@ -60,7 +60,7 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
                      run.state,
                      {run.engine->optimizer_steps(), run.engine->scaler_state()}},
                     step);
-  request.versions = versions_tree();
+  request.versions = library_versions();
   return request;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What this program was built from and with.
+/// What a program was built from and with.
 
 #include <string>
 
@@ -8,11 +8,12 @@
 namespace tessera::train {
 
 /// {"tessera": "0.1.0", "commit": ..., "compiler": ..., "mpi": ..., "hdf5": ..., "kokkos": ...,
-/// "blas": ..., "cuda": "absent", ...}
-ConfigTree versions_tree();
+/// "blas": ..., "cuda": "absent", ...}; MPI and BLAS as this build was compiled with. Programs that
+/// use this function do not link the two (library_versions.hpp).
+ConfigTree build_versions();
 /// The day of the source: of its commit, or SOURCE_DATE_EPOCH; "2026-01-31".
 std::string source_date();
 /// The same as lines for --version.
-std::string version_text(std::string const& program);
+std::string version_text(std::string const& program, ConfigTree const& versions);
 
 }  // namespace tessera::train

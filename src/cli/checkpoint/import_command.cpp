@@ -40,7 +40,7 @@ void run_import(ImportArguments const& a) {
   options.checkpoints = a.checkpoints;
   options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
   options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
-  options.versions = train::versions_tree();
+  options.versions = train::build_versions();
   auto const model = model::make_model(read_config(a), Dtype::fp32);
   options.model_config = model->config();
   options.units = model->units();

@@ -4,16 +4,19 @@
 
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <sstream>
 
 #include "doctor/diagnosis.hpp"
 #include "doctor/gpu_report.hpp"
+#include "installation.hpp"
 #include "launch/run_program.hpp"
 #include "slurm/job_record.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
-#include "tessera/topology/mpi_session.hpp"
+#include "tessera/topology/mpi_headers.hpp"
 #include "tessera/train/version.hpp"
 
 namespace tessera::cli {
@@ -23,7 +26,7 @@ namespace {
 using namespace std::chrono_literals;
 struct DoctorArguments {
   std::string why, log, directory = ".";
-  bool strict = false, gpus = false, probe_mpi = false;
+  bool strict = false, gpus = false;
 };
 
 void explain(DoctorArguments const& a) {
@@ -49,33 +52,49 @@ NodeSection memory_section() {
   return section;
 }
 
-/// Starts MPI in a child process: on a login node MPI may hang or end its process.
+/// The value of a line "  name   value" of --version; empty: none.
+std::string value_in(std::string const& versions, std::string const& name) {
+  std::istringstream lines(versions);
+  for (std::string line, key; std::getline(lines, line);) {
+    std::istringstream words(line);
+    if (words >> key && key == name)
+      return std::string(std::istreambuf_iterator<char>(words >> std::ws), {});
+  }
+  return "";
+}
+
+std::string what_happened(ProgramResult const& result) {
+  std::string const how =
+      result.code < 0 ? "no exit within 30 s" : concat("exit code ", result.code);
+  std::string const said = result.output.substr(0, result.output.find_last_not_of('\n') + 1);
+  return concat(how, said.empty() ? "" : "; output: " + said.substr(0, 600));
+}
+
+/// This program links no MPI and no BLAS: tessera-train names its own, and starts MPI, in child
+/// processes. On a login node it may not start, hang or end.
 NodeSection library_section() {
   NodeSection section{"libraries", {}, {}};
-  auto const versions = train::versions_tree();
-  for (char const* name : {"tessera", "commit", "build", "mpi", "hdf5", "kokkos", "blas"})
-    section.add(name, versions.at(name).as_string());
-  auto const probe = run_program(
-      {fs::read_symlink("/proc/self/exe").string(), "doctor", "--probe-mpi"}, 30s, Capture::both);
-  std::string const text = probe.output.substr(0, probe.output.find_last_not_of('\n') + 1);
+  auto const built = train::build_versions();
+  for (char const* name : {"tessera", "commit", "build", "hdf5", "kokkos"})
+    section.add(name, built.at(name).as_string());
+  std::string const trainer = sibling_program("tessera-train").string();
+  auto const versions = run_program({trainer, "--version"}, 30s, Capture::both);
+  if (versions.code != 0) {
+    section.problems.push_back(concat("tessera-train does not start on this node (",
+                                      what_happened(versions),
+                                      "); to train here, load the modules of the build"));
+    return section;
+  }
+  for (char const* name : {"mpi", "blas"}) section.add(name, value_in(versions.output, name));
+  auto const probe = run_program({trainer, "--probe_mpi"}, 30s, Capture::both);
   if (probe.code == 0)
-    section.add("MPI starts", text.substr(text.rfind('\n') + 1));
+    section.add("MPI starts", value_in(probe.output, "mpi"));
   else
-    section.problems.push_back(concat(
-        "MPI does not start on this node (",
-        probe.code < 0 ? std::string("no exit within 30 s") : concat("exit code ", probe.code),
-        "); a login node may forbid it. Output: ", text.substr(0, 600)));
+    section.problems.push_back(concat("MPI does not start on this node (", what_happened(probe),
+                                      "); a login node may forbid it"));
   if (char const* locking = std::getenv("HDF5_USE_FILE_LOCKING"))
     section.add("HDF5_USE_FILE_LOCKING", locking);
   return section;
-}
-
-void probe_mpi() {
-  int argc = 0;
-  char** argv = nullptr;
-  topology::MpiSession const session(argc, argv);
-  fmt::print("{} {} of {}, {}\n", topology::MpiSession::thread_level(), session.info().rank,
-             session.info().world_size, session.info().host);
 }
 
 int print(NodeSection const& section) {
@@ -94,7 +113,7 @@ void examine(DoctorArguments const& a) {
   problems += print(file_system_section(a.directory));
   problems += print(limits_section());
   problems += print(slurm_section(environment, output_of({"srun", "--mpi=list"}, 10s),
-                                  topology::MpiSession::library_version()));
+                                  topology::mpi_version_of_headers()));
   problems += print(gpu_section());
   fmt::print("{}\n", problems == 0 ? std::string("no problems found")
                                    : fmt::format("{} {}, marked with ! above", problems,
@@ -123,11 +142,8 @@ void add_doctor(CLI::App& app) {
                    "Print the GPUs of this node, their links to each other and to the network, "
                    "versions, and NCCL settings that cost speed");
   doctor->add_flag("--strict", a->strict, "Exit with 78 if a problem is found");
-  doctor->add_flag("--probe-mpi", a->probe_mpi)->group("");
   doctor->callback([a] {
-    if (a->probe_mpi)
-      probe_mpi();
-    else if (!a->why.empty())
+    if (!a->why.empty())
       explain(*a);
     else if (a->gpus)
       print_gpus();

@@ -92,7 +92,7 @@ void print_gpus() {
 
 NodeSection gpu_section() {
   NodeSection section{"GPU", {}, {}};
-  auto const versions = train::versions_tree();
+  auto const versions = train::build_versions();
   section.add("this build", memory::built_with_cuda() ? "CUDA " + versions.at("cuda").as_string()
                                                       : "without CUDA: trains on the CPU");
   int const devices = topology::count_nvidia_devices();

@@ -26,7 +26,7 @@ std::string troff(std::string const& text) {
 }
 
 std::string head(std::string const& program, std::string const& sentence) {
-  std::string version = train::version_text(program);
+  std::string version = train::version_text(program, train::build_versions());
   version = version.substr(0, version.find('\n'));
   return fmt::format(".TH \"{}\" 1 \"{}\" \"{}\" \"Tessera\"\n.SH NAME\n{} \\- {}\n", program,
                      train::source_date(), version, troff(program).substr(2),

@@ -27,7 +27,7 @@ struct Range {
 
 /// Inside a parallel region both libraries use only the calling thread: oneDNN always, CBLAS after
 /// set_library_threads(1).
-void sgemm(Sgemm const& s, SgemmLibrary library) {
+void sgemm([[maybe_unused]] Sgemm const& s, [[maybe_unused]] SgemmLibrary library) {
 #ifdef TESSERA_HAVE_ONEDNN
   if (library == SgemmLibrary::onednn) return onednn_sgemm(s);
 #endif
@@ -169,7 +169,7 @@ struct PanelProduct {
 
 }  // namespace
 
-bool has_library(SgemmLibrary library) {
+bool has_library([[maybe_unused]] SgemmLibrary library) {
 #ifdef TESSERA_HAVE_ONEDNN
   if (library == SgemmLibrary::onednn) return true;
 #endif
