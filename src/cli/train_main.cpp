@@ -109,6 +109,9 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
         arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
+    train::StopRequest::BeforeTheEnd const killed([&](int signal_number) {
+      status.finish_by_signal(signal_number, train::StopRequest::name(signal_number));
+    });
     train::Trainer trainer({arguments, session, *comm, status});
     if (info.rank == 0) trainer.set_deadline(deadline_of(arguments, facts));
     auto const outcome = trainer.run();

@@ -118,7 +118,9 @@ void add_work(OptionTable& t) {
   t.group("What to do");
   t.add(path, "output_dir", "trainer_output",
         "run directory: status, metrics, checkpoints, the trained model");
-  t.add(boolean, "overwrite_output_dir", false, "start fresh in an output_dir that holds a run");
+  t.add(boolean, "overwrite_output_dir", false,
+        "start fresh over a completed run; an unfinished run resumes unless "
+        "resume_from_checkpoint is never");
   t.add(boolean, "do_train", false, "train");
   t.add(boolean, "do_eval", false,
         "evaluate: loss and perplexity; on when eval_strategy is not no");
@@ -126,7 +128,7 @@ void add_work(OptionTable& t) {
         "continue the prompt with the trained weights (Tessera's own)");
   t.add(json, "resume_from_checkpoint", {},
         "checkpoint to resume from; auto or none: the newest complete one of output_dir, if any; "
-        "true: it must exist")
+        "true: there must be one")
       .shown_as("auto, true, false, never, step or path");
   t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file also the object itself")
       .shown_as("path or JSON object");

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <random>
@@ -10,6 +11,10 @@
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/topology/launcher.hpp"
+#include "tessera/train/status_file.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -25,26 +30,40 @@ void make_writable(fs::path const& directory) {
   fs::remove(probe, failed);
 }
 
-/// Removes files that a killed run left half written. The lock is held, so no job writes them.
+constexpr char trash_prefix[] = ".trash.";
+
+/// @throws IoError when @p directory exists and cannot be listed
+std::vector<fs::path> entries_of(fs::path const& directory) {
+  std::error_code failed;
+  std::vector<fs::path> entries;
+  if (!fs::exists(fs::symlink_status(directory, failed))) return entries;
+  for (fs::directory_iterator it(directory, failed), end; !failed && it != end;
+       it.increment(failed))
+    entries.push_back(it->path());
+  TESSERA_VALIDATE(!failed, IoError, "cannot read the directory ", directory.string(), ": ",
+                   failed.message());
+  return entries;
+}
+
+/// Removes files that a killed run left half written or half removed. The lock is held, so no job
+/// writes them.
 void remove_torn_files(fs::path const& directory) {
-  std::vector<fs::path> torn;
-  for (auto const& entry : fs::directory_iterator(directory)) {
-    std::string const name = entry.path().filename().string();
-    if (name.starts_with("status.json.tmp.") || name.starts_with("metrics.jsonl.tmp.") ||
-        name.starts_with(".write-test."))
-      torn.push_back(entry.path());
-  }
   std::error_code ignored;
-  for (auto const& file : torn) fs::remove(file, ignored);
+  for (auto const& entry : entries_of(directory)) {
+    std::string const name = entry.filename().string();
+    if (name.starts_with("status.json.tmp.") || name.starts_with("metrics.jsonl.tmp.") ||
+        name.starts_with(".write-test.") || name.starts_with(trash_prefix))
+      fs::remove_all(entry, ignored);
+  }
 }
 
 /// Files other than those of a run that was killed before its first checkpoint: such a run starts
 /// again by the same command.
 bool holds_other_files(fs::path const& directory) {
-  for (auto const& entry : fs::directory_iterator(directory)) {
-    std::string const name = entry.path().filename().string();
+  for (auto const& entry : entries_of(directory)) {
+    std::string const name = entry.filename().string();
     if (name.front() == '.' || name == "status.json" || name == "metrics.jsonl") continue;
-    if (name != "checkpoints" || !checkpoint::list_checkpoints(entry.path()).empty()) return true;
+    if (name != "checkpoints" || !checkpoint::list_checkpoints(entry).empty()) return true;
   }
   return false;
 }
@@ -75,38 +94,119 @@ StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
   return {directory, "resuming from " + directory.string(), false};
 }
 
-/// For the message that there is no checkpoint to resume from.
-std::string note_of_models(fs::path const& directory) {
-  for (auto const& one : checkpoint::list_checkpoints(directory))
-    if (checkpoint::holds_only_model(one.directory))
-      return concat(" (", one.name, " holds only a model, written with --save_only_model)");
+using Listed = std::vector<checkpoint::CheckpointInfo>;
+
+/// Of a directory without a complete checkpoint: nothing may be removed because it is damaged.
+/// @throws DataError or IoError, by what is wrong with the newest one
+void refuse_damage(Listed const& listed, fs::path const& directory) {
+  auto const newest = std::find_if(listed.rbegin(), listed.rend(), [](auto const& one) {
+    return !checkpoint::holds_only_model(one.directory);
+  });
+  if (newest == listed.rend()) return;
+  ExitCode code = ExitCode::bad_data;
+  try {
+    checkpoint::read_manifest(newest->directory);
+  } catch (Error const& e) {
+    code = e.code();
+  }
+  auto const count = std::count_if(listed.begin(), listed.end(), [](auto const& one) {
+    return !checkpoint::holds_only_model(one.directory);
+  });
+  throw Error(code, concat(count == 1   ? "the only checkpoint in "
+                           : count == 2 ? "both checkpoints in "
+                                        : concat("all ", count, " checkpoints in "),
+                           directory.string(),
+                           count == 1 ? " is damaged: " : " are damaged: ", newest->problem,
+                           "; restore the files from a copy, or train in another --output_dir"));
+}
+
+/// Checkpoints that hold only a model are results, too.
+void refuse_models(Listed const& listed, fs::path const& directory) {
+  for (auto const& one : listed)
+    TESSERA_VALIDATE(
+        !checkpoint::holds_only_model(one.directory), UsageError, "the output directory ",
+        directory.string(), " holds no checkpoint to resume from (", one.name,
+        " holds only a model, written with --save_only_model); use another --output_dir, there "
+        "with --model_name_or_path ",
+        one.directory.string(), " to start from that model");
+}
+
+void refuse_other_files(config::TrainingArguments const& arguments) {
+  TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(arguments.output_dir),
+                   UsageError, "the output directory ", arguments.output_dir.string(),
+                   " is not empty and holds no checkpoint to resume from; use "
+                   "--overwrite_output_dir, or another --output_dir");
+}
+
+/// --resume_from_checkpoint never in a directory with checkpoints: only both flags remove them.
+void refuse_run_in_the_way(config::TrainingArguments const& arguments) {
+  if (arguments.overwrite_output_dir) return;
+  auto const listed = checkpoint::list_checkpoints(arguments.output_dir);
+  TESSERA_VALIDATE(listed.empty(), UsageError, "the output directory ",
+                   arguments.output_dir.string(),
+                   " holds a run (newest checkpoint: ", listed.back().name,
+                   "); --resume_from_checkpoint never removes it only together with "
+                   "--overwrite_output_dir; or use another --output_dir");
+  refuse_other_files(arguments);
+}
+
+/// Which flag asks for a run from the first step.
+enum class FreshStart { no, overwrite, never };
+FreshStart fresh_start(config::TrainingArguments const& arguments) {
+  if (asks_for_none(arguments.resume_from_checkpoint)) return FreshStart::never;
+  return arguments.overwrite_output_dir && arguments.resume_from_checkpoint.empty()
+             ? FreshStart::overwrite
+             : FreshStart::no;
+}
+
+/// Why a run resumes in spite of a flag that starts fresh; empty: it starts fresh. The same command
+/// is run again after every interruption, by people and by Slurm, so neither flag may cost
+/// progress.
+std::string reason_to_resume(config::TrainingArguments const& arguments, FreshStart asked) {
+  auto const earlier = earlier_attempts(arguments.output_dir);
+  auto const facts = topology::launcher_facts(topology::process_environment());
+  bool const known = !facts.job_id.empty() || asked == FreshStart::overwrite;
+  if (facts.restart_count > 0 && known && facts.job_id == earlier.trained_in_job)
+    return "this job was restarted";
+  if (asked == FreshStart::overwrite && !earlier.completed) return "the run has not finished";
   return "";
+}
+
+/// Before anything of the checkpoint can be refused.
+void say_why_resumed(fs::path const& found, FreshStart asked, std::string const& reason) {
+  std::string const what = concat("resuming ", found.string(), " in spite of ");
+  if (asked == FreshStart::overwrite)
+    log::info(concat(what, "--overwrite_output_dir, because ", reason,
+                     "; to remove this run and start fresh, add --resume_from_checkpoint never"));
+  if (asked == FreshStart::never)
+    log::info(concat(what, "--resume_from_checkpoint never, because ", reason));
 }
 
 StartingPoint choose(config::TrainingArguments const& arguments) {
   fs::path const& directory = arguments.output_dir;
   if (!arguments.do_train) return {};
+  (void)entries_of(directory / "checkpoints");
   std::string const& given = arguments.resume_from_checkpoint;
-  if (asks_for_none(given) || (arguments.overwrite_output_dir && given.empty())) {
-    TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError,
-                     "the output directory ", directory.string(),
-                     " is not empty; use --overwrite_output_dir, or another --output_dir");
-    return {};
-  }
-  if (!given.empty() && !asks_for_latest(given) && given != "auto")
+  FreshStart const asked = fresh_start(arguments);
+  std::string reason;
+  if (asked != FreshStart::no) {
+    reason = reason_to_resume(arguments, asked);
+    if (reason.empty()) return refuse_run_in_the_way(arguments), StartingPoint{};
+  } else if (!given.empty() && !asks_for_latest(given) && given != "auto") {
     return named_checkpoint(arguments, given);
+  }
   if (auto const found = checkpoint::find_latest(directory)) {
+    say_why_resumed(found->directory, asked, reason);
     std::string note = concat("resuming from ", found->directory.string());
     if (!found->note.empty()) note += concat(" (", found->note, ")");
     return {found->directory, note, true};
   }
+  auto const listed = checkpoint::list_checkpoints(directory);
+  refuse_damage(listed, directory);
   TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given,
                    ": there is no complete checkpoint in ", directory.string());
-  TESSERA_VALIDATE(arguments.overwrite_output_dir || !holds_other_files(directory), UsageError,
-                   "the output directory ", directory.string(),
-                   " is not empty and holds no checkpoint to resume from",
-                   note_of_models(directory),
-                   "; use --overwrite_output_dir, or another --output_dir");
+  refuse_models(listed, directory);
+  refuse_other_files(arguments);
   return {};
 }
 
@@ -159,11 +259,69 @@ std::string new_run_id() {
   return concat(digits.substr(0, 8), "-", digits.substr(8), "-", random);
 }
 
+std::string name_of_job() {
+  return topology::launcher_facts(topology::process_environment()).job_id;
+}
+
+namespace {
+
+std::int64_t bytes_in(fs::path const& path) {
+  std::error_code failed;
+  if (!fs::is_directory(path, failed)) {
+    auto const bytes = fs::file_size(path, failed);
+    return failed ? 0 : static_cast<std::int64_t>(bytes);
+  }
+  std::int64_t bytes = 0;
+  for (fs::recursive_directory_iterator it(path, failed), end; !failed && it != end;
+       it.increment(failed))
+    if (it->is_regular_file(failed)) bytes += static_cast<std::int64_t>(it->file_size(failed));
+  return bytes;
+}
+
+std::string with_size(std::string const& name, std::int64_t bytes) {
+  return concat(name, " (", human_bytes(bytes), ")");
+}
+
+/// Each checkpoint with its size; of more than ten the first, the last, and the sum.
+std::string describe(Listed const& listed) {
+  if (listed.empty()) return "";
+  if (listed.size() > 10) {
+    std::int64_t sum = 0;
+    for (auto const& one : listed) sum += one.bytes;
+    return with_size(concat(listed.size(), " checkpoints from ", listed.front().name, " to ",
+                            listed.back().name),
+                     sum);
+  }
+  std::vector<std::string> names;
+  for (auto const& one : listed) names.push_back(with_size(one.name, one.bytes));
+  return join(names);
+}
+
+constexpr char const* result_files[] = {"metrics.jsonl", "all_results.json", "train_results.json",
+                                        "eval_results.json"};
+
+}  // namespace
+
 void remove_previous_run(fs::path const& directory) {
-  std::error_code ignored;
-  for (char const* name : {"checkpoints", "metrics.jsonl", "all_results.json", "train_results.json",
-                           "eval_results.json"})
-    fs::remove_all(directory / name, ignored);
+  std::error_code failed;
+  fs::path const checkpoints = directory / "checkpoints",
+                 trash = directory / concat(trash_prefix, "checkpoints");
+  std::vector<std::string> removed;
+  if (fs::exists(checkpoints, failed)) {
+    if (auto const listed = describe(checkpoint::list_checkpoints(directory)); !listed.empty())
+      removed.push_back(listed);
+    fs::remove_all(trash, failed);
+    fs::rename(checkpoints, trash, failed);
+    TESSERA_VALIDATE(!failed, IoError, "cannot remove ", checkpoints.string(), ": ",
+                     failed.message(), "; correct the permissions, or use another --output_dir");
+  }
+  for (char const* name : result_files)
+    if (fs::exists(directory / name, failed))
+      removed.push_back(with_size(name, bytes_in(directory / name)));
+  if (!removed.empty())
+    log::info(concat("starting fresh in ", directory.string(), ": removing ", join(removed)));
+  for (char const* name : result_files) fs::remove(directory / name, failed);
+  fs::remove_all(trash, failed);
 }
 
 }  // namespace tessera::train

@@ -6,13 +6,17 @@
 
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 namespace tessera::train {
 namespace {
 
 std::atomic<int> requested{0};
 std::atomic<bool> save_requested{false};
+std::mutex last_words_mutex;
+std::function<void(int)> last_words;
 
 sigset_t stop_signals() {
   sigset_t set;
@@ -23,6 +27,10 @@ sigset_t stop_signals() {
 
 /// Restores the default action of the signal and raises it again.
 void end_immediately(int signal_number) {
+  {
+    std::lock_guard const lock(last_words_mutex);
+    if (last_words) last_words(signal_number);
+  }
   ::signal(signal_number, SIG_DFL);
   sigset_t const set = stop_signals();
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
@@ -61,6 +69,15 @@ void StopRequest::install() {
 }
 
 int StopRequest::signal() { return requested.load(); }
+
+StopRequest::BeforeTheEnd::BeforeTheEnd(std::function<void(int)> call) {
+  std::lock_guard const lock(last_words_mutex);
+  last_words = std::move(call);
+}
+StopRequest::BeforeTheEnd::~BeforeTheEnd() {
+  std::lock_guard const lock(last_words_mutex);
+  last_words = nullptr;
+}
 
 bool StopRequest::take_save() { return save_requested.exchange(false); }
 

@@ -82,7 +82,7 @@ Outcome Trainer::run() {
   }
   TrainingRun run = setup.build();
   RunLog log(arguments.output_dir, job_.is_root() ? RunLog::Role::writer : RunLog::Role::silent);
-  if (job_.is_root()) open_run_files(run, log);
+  comm::run_on_ranks(job_.comm, job_.is_root(), [&] { open_run_files(run, log); });
   std::optional<Evaluator> evaluator;
   if (run.data.evaluation)
     evaluator.emplace(run.model_context(job_.comm), *run.data.evaluation,
@@ -101,6 +101,7 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   auto const& arguments = job_.arguments;
   if (arguments.do_train) {
     if (run.starts_over) remove_previous_run(arguments.output_dir);
+    job_.status.training_begins(name_of_job(), run.own_checkpoint);
     for (auto const& name :
          checkpoint::remove_unfinished_saves(arguments.output_dir / "checkpoints"))
       log::info("removed " + name + ", left by an interrupted save");
@@ -128,7 +129,10 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
        deadline_, [&] { return poll_requests(job_.is_root(), deadline_, saves, run.lock.get()); }});
 
   log.begin_training(log_options(arguments, run));
-  if (first > total) log.info(fmt::format("all {} steps are already done", total));
+  if (first > total) {
+    job_.status.update(StatusFile::State::running, first - 1, total);
+    log.info(fmt::format("all {} steps are already done", total));
+  }
   auto const started = std::chrono::steady_clock::now();
   auto const outcome = loop.run();
   if (outcome.code != ExitCode::done) return outcome;
@@ -142,6 +146,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
                job_.comm);
   std::error_code ignored;
   if (job_.is_root()) fs::remove_all(shards.scratch, ignored);
+  job_.status.training_completed();
   return outcome;
 }
 

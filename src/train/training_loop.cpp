@@ -25,6 +25,7 @@ Outcome TrainingLoop::run() {
     if (!requests.disk_busy) parts_.saves.advance();
     check_loss(step, outcome);
     log_step(step, outcome);
+    parts_.status.update(StatusFile::State::running, step, total);
     run_events(step);
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
     if (requests.save && step < total && !parts_.saves.covers(step))

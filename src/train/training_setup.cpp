@@ -191,6 +191,7 @@ void TrainingSetup::name_run(checkpoint::Manifest const* resumed) {
       state.resumed_from.set("run_id", resumed->run_id)
           .set("step", resumed->step)
           .set("checkpoint", resumed->directory.string());
+    if (own) run_.own_checkpoint = resumed->directory.filename().string();
     job_.status.set("run_id", state.run_id);
     if (resumed) job_.status.set("resumed_from", state.resumed_from);
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <fstream>
 
@@ -81,10 +82,49 @@ TEST_F(RunDirectory, ResumesFromTheNewestCompleteCheckpoint) {
     EXPECT_TRUE(point.may_fall_back);
     EXPECT_THAT(point.note, HasSubstr("resuming from"));
   }
-  EXPECT_TRUE(start("", true).checkpoint.empty());
+  EXPECT_EQ(start("", true).checkpoint, checkpoint("step_00000002")) << "it has not finished";
+  EXPECT_TRUE(start("never", true).checkpoint.empty());
   EXPECT_EQ(error_of("never"), ExitCode::usage) << "the checkpoints are in the way";
   fs::remove(checkpoint("step_00000002") / "manifest.json");
   EXPECT_EQ(start().checkpoint, checkpoint("step_00000001"));
+}
+
+TEST_F(RunDirectory, OverwritesOnlyACompletedRun) {
+  save(1);
+  std::ofstream(output / "status.json") << R"({"completed": true, "trained_in_job": "7"})";
+  EXPECT_TRUE(start("", true).checkpoint.empty());
+  EXPECT_EQ(start("auto", true).checkpoint, checkpoint("step_00000001"));
+  ::setenv("SLURM_RESTART_COUNT", "1", 1);
+  EXPECT_TRUE(start("", true).checkpoint.empty()) << "of another job";
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  for (char const* flag : {"", "never"})
+    EXPECT_EQ(start(flag, true).checkpoint, checkpoint("step_00000001")) << "this job's own";
+  ::unsetenv("SLURM_RESTART_COUNT");
+  EXPECT_TRUE(start("", true).checkpoint.empty()) << "the same id on another machine";
+  ::unsetenv("SLURM_JOB_ID");
+}
+
+TEST_F(RunDirectory, DamageIsNeverARequestToRemoveIt) {
+  save(1);
+  save(2);
+  for (char const* step : {"step_00000001", "step_00000002"})
+    fs::remove(checkpoint(step) / "shard_00000.h5");
+  for (char const* flag : {"", "auto", "true"})
+    EXPECT_EQ(error_of(flag), ExitCode::bad_data) << flag;
+  try {
+    start("", true);
+    FAIL() << "no checkpoint can be read";
+  } catch (Error const& e) {
+    EXPECT_EQ(e.code(), ExitCode::bad_data);
+    EXPECT_THAT(e.what(), HasSubstr("both checkpoints"));
+    EXPECT_THAT(e.what(), HasSubstr("step_00000002/shard_00000.h5"));
+    EXPECT_THAT(e.what(), ::testing::Not(HasSubstr("overwrite")));
+  }
+  EXPECT_TRUE(start("never", true).checkpoint.empty());
+  fs::remove_all(output / "checkpoints");
+  std::ofstream(output / "checkpoints") << "a file";
+  EXPECT_EQ(error_of(), ExitCode::io);
+  EXPECT_EQ(error_of("true"), ExitCode::io);
 }
 
 TEST_F(RunDirectory, ANamedCheckpointIsUsedOrRefused) {
@@ -117,6 +157,7 @@ TEST_F(RunDirectory, RemovesOnlyThePreviousRun) {
   remove_previous_run(output);
   EXPECT_FALSE(fs::exists(output / "checkpoints"));
   EXPECT_FALSE(fs::exists(output / "metrics.jsonl"));
+  EXPECT_FALSE(fs::exists(output / ".trash.checkpoints"));
   EXPECT_TRUE(fs::exists(output / "thesis.txt"));
 }
 

@@ -57,6 +57,54 @@ TEST(StatusFile, OtherRanksWriteOnlyAfterATakeover) {
   EXPECT_EQ(read(files).at("reason").as_string(), "only this rank knows");
 }
 
+TEST(StatusFile, KeepsWhatIsKnownOfTheTrainingUntilAnAttemptTrains) {
+  ScratchFiles const files;
+  {
+    StatusFile status(files.directory(), ConfigTree::object());
+    status.training_begins("4711", "");
+    status.checkpoint_saved("step_00000009");
+    EXPECT_FALSE(earlier_attempts(files.directory()).completed);
+    status.training_completed();
+    status.finish({State::done, 0, "finished", -1, ""});
+  }
+  {
+    StatusFile refused(files.directory(), ConfigTree().set("attempt", 2));
+    refused.finish({State::failed, 64, "wrong argument", -1, ""});
+  }
+  auto const earlier = earlier_attempts(files.directory());
+  EXPECT_TRUE(earlier.completed);
+  EXPECT_EQ(earlier.trained_in_job, "4711");
+  EXPECT_EQ(read(files).at("attempt").as_int(), 2);
+  EXPECT_EQ(read(files).at("last_checkpoint").as_string(), "step_00000009");
+  StatusFile next(files.directory(), ConfigTree::object());
+  next.training_begins("", "step_00000003");
+  EXPECT_FALSE(earlier_attempts(files.directory()).completed);
+  EXPECT_EQ(earlier_attempts(files.directory()).trained_in_job, "");
+  EXPECT_EQ(read(files).at("last_checkpoint").as_string(), "step_00000003");
+  next.training_begins("", "");
+  EXPECT_FALSE(read(files).contains("last_checkpoint"));
+  files.write("status.json", R"({"completed": "yes", "trained_in_job": 5, "state": 3})");
+  EXPECT_FALSE(earlier_attempts(files.directory()).completed) << "a damaged file says nothing";
+  EXPECT_FALSE(run_has_failed(files.directory()));
+}
+
+TEST(StatusFile, ASignalEndsItForGood) {
+  ScratchFiles const files;
+  StatusFile status(files.directory(), ConfigTree::object());
+  status.update(State::running, 3, 10);
+  status.checkpoint_saved("step_00000002");
+  status.finish_by_signal(2, "SIGINT");
+  status.update(State::saving, 4, 10);
+  status.finish({State::failed, 69, "a rank is lost", -1, ""});
+  auto const end = read(files);
+  EXPECT_EQ(end.at("state").as_string(), "failed");
+  EXPECT_EQ(end.at("exit_code").as_int(), 130);
+  EXPECT_EQ(end.at("step").as_int(), 3);
+  EXPECT_EQ(end.at("reason").as_string(),
+            "ended by a second SIGINT without a save; run the same command again to resume from "
+            "step_00000002");
+}
+
 TEST(StatusFile, ADirectoryThatDoesNotExistIsNotCreated) {
   ScratchFiles const files;
   StatusFile status(files.directory() / "none", ConfigTree::object());

@@ -44,12 +44,29 @@ bool becomes_true(std::function<bool()> const& condition) {
   std::_Exit(0);
 }
 
+/// The call sees the second signal before the process ends by it.
+[[noreturn]] void write_last_words() {
+  StopRequest::install();
+  StopRequest::BeforeTheEnd const call([](int signal_number) {
+    if (signal_number == SIGINT) (void)!::write(STDERR_FILENO, "last words", 10);
+  });
+  ::kill(::getpid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  ::kill(::getpid(), SIGINT);
+  std::this_thread::sleep_for(std::chrono::seconds(5));
+  std::_Exit(0);
+}
+
 TEST(StopRequest, SignalsSetFlags) {
   EXPECT_EXIT(take_signals(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(StopRequest, ASecondSignalEndsTheProcess) {
   EXPECT_EXIT(take_the_same_signal_twice(), ::testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST(StopRequest, ASecondSignalIsToldBeforeItEndsTheProcess) {
+  EXPECT_EXIT(write_last_words(), ::testing::KilledBySignal(SIGINT), "last words");
 }
 
 TEST(StopRequest, Names) {

@@ -92,6 +92,8 @@ TEST_F(Loop, RunsAllStepsAndCountsThem) {
   EXPECT_EQ(state.applied_steps, 8);
   EXPECT_EQ(state.samples, 16);
   EXPECT_EQ(state.tokens, 16 * 16);
+  status.finish({StatusFile::State::done, 0, "finished", -1, ""});
+  EXPECT_EQ(ConfigTree::read(run.files.directory() / "status.json").at("step").as_int(), 8);
 }
 
 TEST_F(Loop, EvaluatesAndSavesInTurn) {

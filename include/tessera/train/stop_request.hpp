@@ -2,6 +2,7 @@
 /// Signals that ask a run to stop or to save: they set flags that the training loop reads between
 /// steps.
 
+#include <functional>
 #include <string>
 
 namespace tessera::train {
@@ -22,6 +23,16 @@ class StopRequest {
   static std::string name(int request);
   /// Whether SIGUSR2 has arrived since the last call.
   static bool take_save();
+
+  /// While one exists, the signal thread calls @p call with the number of a second SIGINT or
+  /// SIGTERM before that signal ends the process. One at a time.
+  class BeforeTheEnd {
+   public:
+    explicit BeforeTheEnd(std::function<void(int)> call);
+    ~BeforeTheEnd();
+    BeforeTheEnd(BeforeTheEnd const&) = delete;
+    BeforeTheEnd& operator=(BeforeTheEnd const&) = delete;
+  };
 };
 
 }  // namespace tessera::train

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
@@ -45,6 +46,7 @@ struct TrainingRun {
   optim::Schedule schedule;              ///< with --do_train
   TrainingState state;
   std::int64_t resumed_step = -1;  ///< step of the checkpoint that was restored; -1: none
+  std::string own_checkpoint;      ///< its name, if it is of this run directory; rank 0
   bool starts_over = false;        ///< --overwrite_output_dir without a checkpoint to resume from
 
   ModelContext model_context(comm::Collectives& comm) const {

@@ -1,0 +1,151 @@
+"""No command destroys a run: what --overwrite_output_dir removes, what a stopped, killed or requeued run does, and how a run ends."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+from support import damage, ranks_of, refused, wait_for
+
+
+def steps_of(b, run):
+    return sorted(int(p.name[5:]) for p in (b.work / run / "checkpoints").glob("step_*"))
+
+
+def train_in_job(b, ranks, words, expect=0, **variables):
+    """A training with these variables of the batch system in its environment."""
+    done = subprocess.run(b.command(ranks, words), env=dict(b.environment(), **variables), capture_output=True, text=True, timeout=240)
+    assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{done.stderr}"
+    return done
+
+
+def signal_after(b, run, words, steps, number):
+    """Sends a signal to every rank once the run has made this many steps more. Returns the exit code and standard error."""
+    before = len(b.losses(run)) if (b.work / run / "metrics.jsonl").exists() else 0
+    started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (b.work / run / "metrics.jsonl").exists() and len(b.losses(run)) > before + steps, 60)
+    for pid in ranks_of(started.pid):
+        os.kill(pid, number)
+    _, stderr = started.communicate(timeout=60)
+    return started.returncode, stderr
+
+
+def overwrite_resumes_an_unfinished_run(b):
+    """Stopped by signals, killed, stopped by the time limit: the advised command, with --overwrite_output_dir in it, resumes."""
+    settings = dict(max_steps=400, per_device_train_batch_size=4, save_strategy="steps", save_steps=100)
+    b.train(2, b.common("whole", **settings))
+    words = b.common("run", overwrite_output_dir=True, **settings)
+    for number, code in ((signal.SIGUSR1, 75), (signal.SIGTERM, 75), (signal.SIGINT, 75), (signal.SIGKILL, None)):
+        if number == signal.SIGKILL:
+            wanted = b.status("run")["step"]
+        ended, stderr = signal_after(b, "run", words, 5, number)
+        assert ended == code if code else ended != 0, f"exit {ended}\n{stderr}"
+    kept = steps_of(b, "run")
+    assert wanted in kept, (wanted, kept)
+    done = b.train(2, words)
+    lines = [line for line in done.stderr.splitlines() if "--overwrite_output_dir" in line]
+    assert len(lines) == 1 and f"step_{kept[-1]:08}" in lines[0] and "--resume_from_checkpoint never" in lines[0], done.stderr
+    assert set(kept) <= set(steps_of(b, "run")), "a resume removes checkpoints"
+    assert b.losses("run") == b.losses("whole"), "losses differ after four interruptions"
+
+
+def overwrite_starts_fresh_after_a_completed_run(b):
+    settings = dict(max_steps=6, save_strategy="steps", save_steps=3)
+    words = b.common("run", overwrite_output_dir=True, **settings)
+    b.train(2, words)
+    first = b.status("run")
+    assert first["completed"] is True and first["step"] == first["total_steps"] == 6, first
+    b.train(2, b.common("run", do_train=None, do_eval=True))
+    refused(b, 74, b.common("run", overwrite_output_dir=True, **dict(settings, train_file=str(b.work / "none.txt"))), "none.txt")
+    assert steps_of(b, "run") == [3, 6], "neither an evaluation nor an attempt that was refused removes anything"
+    done = b.train(2, words)
+    (line,) = [line for line in done.stderr.splitlines() if "starting fresh" in line]
+    for part in ("step_00000003 (", "step_00000006 (", "metrics.jsonl (", "MiB"):
+        assert part in line, f"'{part}' is not in: {line}"
+    assert "resuming" not in done.stderr and b.status("run")["run_id"] != first["run_id"]
+    assert len(b.losses("run")) == 6 and steps_of(b, "run") == [3, 6]
+    assert "are already done" in b.train(2, b.common("run", **settings)).stderr, "without the flag nothing is removed"
+
+
+def never_starts_fresh(b):
+    settings = dict(max_steps=400, per_device_train_batch_size=4, save_strategy="steps", save_steps=100)
+    code, stderr = signal_after(b, "run", b.common("run", **settings), 5, signal.SIGTERM)
+    assert code == 75, stderr
+    kept, run_id = steps_of(b, "run"), b.status("run")["run_id"]
+    refused(b, 64, b.common("run", resume_from_checkpoint="never", **settings), f"step_{kept[-1]:08}", "--overwrite_output_dir")
+    assert steps_of(b, "run") == kept
+    done = b.train(2, b.common("run", overwrite_output_dir=True, resume_from_checkpoint="never", **dict(settings, max_steps=4)))
+    assert "starting fresh" in done.stderr and f"step_{kept[-1]:08} (" in done.stderr, done.stderr
+    assert len(b.losses("run")) == 4 and b.status("run")["run_id"] != run_id
+
+
+def a_requeued_job_keeps_its_progress(b):
+    """A job that Slurm starts again resumes its own run, with each flag that starts fresh, and also when the run is complete."""
+    for name, flags in (("overwritten", {}), ("never", {"resume_from_checkpoint": "never"})):
+        settings = dict(flags, per_device_train_batch_size=4, overwrite_output_dir=True, save_strategy="steps", save_steps=2)
+        b.train(2, b.common(name, max_steps=4, **settings))  # another job's, complete
+        other = b.status(name)["run_id"]
+        job = {"SLURM_JOB_ID": "4711", "TESSERA_LAUNCHER_CHECK": "0"}
+        done = train_in_job(b, 2, b.common(name, max_steps=6, time_limit=0.0001, **settings), 75, **job)
+        assert "starting fresh" in done.stderr, done.stderr
+        mine = b.status(name)["run_id"]
+        assert mine != other
+        done = train_in_job(b, 2, b.common(name, max_steps=6, **settings), SLURM_RESTART_COUNT="1", **job)
+        assert "starting fresh" not in done.stderr and "step_00000001" in done.stderr, done.stderr
+        assert b.status(name)["run_id"] == mine and b.metrics(name)[0]["step"] == 1 and len(b.losses(name)) == 6
+        done = train_in_job(b, 2, b.common(name, max_steps=6, **settings), SLURM_RESTART_COUNT="2", **job)
+        assert "are already done" in done.stderr and b.status(name)["run_id"] == mine, done.stderr
+        done = train_in_job(b, 2, b.common(name, max_steps=6, **settings), SLURM_RESTART_COUNT="1", **dict(job, SLURM_JOB_ID="4712"))
+        assert "starting fresh" in done.stderr and b.status(name)["run_id"] != mine, "the first attempt of another job did not reach its training"
+    stopped = b.common("plain", max_steps=6, overwrite_output_dir=True, save_strategy="steps", save_steps=2)
+    b.train(2, stopped + ["--time_limit", "0.0001"], expect=75)
+    done = train_in_job(b, 2, stopped, SLURM_RESTART_COUNT="1")
+    assert "resuming from" in done.stderr and len(b.losses("plain")) == 6, done.stderr
+
+
+def damage_is_named_and_nothing_is_removed(b):
+    """All checkpoints damaged: 65 with the damage; a directory that cannot be read: 74. No message advises to remove the run."""
+    settings = dict(max_steps=6, save_strategy="steps", save_steps=3)
+    b.train(2, b.common("run", **settings))
+    shard = ""
+    for step in (3, 6):
+        shard = damage(b, "run", step, "truncated")
+    (b.work / "run/status.json").unlink()
+    for flags in ({}, {"overwrite_output_dir": True}, {"resume_from_checkpoint": "true"}, {"resume_from_checkpoint": "auto"}):
+        done = b.train(2, b.common("run", **settings, **flags), expect=65)
+        message = next(line for line in done.stderr.splitlines() if "damaged" in line)
+        assert "both checkpoints" in message and shard in message and "step_00000006" in message, message
+        assert "overwrite" not in message and "never" not in message, message
+        assert steps_of(b, "run") == [3, 6]
+    shutil.rmtree(b.work / "run/checkpoints")
+    (b.work / "run/checkpoints").write_text("a file where the directory belongs")
+    done = b.train(2, b.common("run", overwrite_output_dir=True, **settings), expect=74)
+    assert "checkpoints" in done.stderr and "Not a directory" in done.stderr, done.stderr
+    if os.geteuid() != 0:
+        (b.work / "run/checkpoints").unlink()
+        (b.work / "run/checkpoints").mkdir(mode=0o000)
+        refused(b, 74, b.common("run", overwrite_output_dir=True, **settings), "Permission denied", "checkpoints")
+
+
+def a_second_interrupt_is_recorded(b):
+    """A second SIGINT, more than a second after the first, ends a run that cannot finish its step; status.json says so."""
+    words = b.common("run", max_steps=100000, save_strategy="steps", save_steps=5, per_device_train_batch_size=1)
+    started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
+    ranks = sorted(ranks_of(started.pid), key=lambda pid: b"OMPI_COMM_WORLD_RANK=1\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+    os.kill(ranks[1], signal.SIGSTOP)  # rank 0 waits for it
+    os.kill(ranks[0], signal.SIGINT)
+    time.sleep(1.3)
+    os.kill(ranks[0], signal.SIGINT)
+    wait_for(lambda: not os.path.exists(f"/proc/{ranks[0]}/exe"), 60)
+    os.kill(ranks[1], signal.SIGCONT)
+    _, stderr = started.communicate(timeout=60)
+    assert started.returncode not in (0, 75), f"exit {started.returncode}\n{stderr}"
+    status, newest = b.status("run"), (b.work / "run/checkpoints/latest").read_text().strip()
+    assert status["state"] == "failed" and status["exit_code"] == 130, status
+    assert "second SIGINT" in status["reason"] and status["last_checkpoint"] == newest and newest in status["reason"], status
+    assert b.tool(["status", "--code", b.work / "run"]).stdout.strip() == "130"
+    words[words.index("--max_steps") + 1] = str(status["step"] + 3)
+    done = b.train(2, words + ["--overwrite_output_dir"])
+    assert len(b.losses("run")) == status["step"] + 3 and newest in done.stderr, done.stderr
