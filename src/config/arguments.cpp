@@ -164,7 +164,9 @@ struct Assign {
     field = interval_from(value(name).as_string());
   }
   void operator()(char const* name, Sampling& field) const {
-    field = value(name).as_string() == "sequential" ? Sampling::sequential : Sampling::random;
+    using enum Sampling;
+    std::string const given = value(name).as_string();
+    field = given == "sequential" ? sequential : given == "philox" ? philox : random;
   }
   void operator()(char const* name, AsyncSave& field) const {
     std::string const given = value(name).as_string();
@@ -201,7 +203,10 @@ struct ToTree {
     return v == fused ? "fused" : v == separate ? "separate" : "auto";
   }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
-  static ConfigTree of(Sampling v) { return v == Sampling::random ? "random" : "sequential"; }
+  static ConfigTree of(Sampling v) {
+    using enum Sampling;
+    return v == sequential ? "sequential" : v == philox ? "philox" : "random";
+  }
   static ConfigTree of(AsyncSave v) {
     return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto";
   }

@@ -72,8 +72,10 @@ void add_data(OptionTable& t) {
   t.add(boolean, "dataloader_drop_last", false,
         "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
         "start of the epoch");
-  t.add(choice, "train_sampling_strategy", "random", "order of the training sequences")
-      .one_of({"random", "sequential"})
+  t.add(choice, "train_sampling_strategy", "random",
+        "order of the training sequences: random is Trainer's (torch.randperm), philox another "
+        "random order, Tessera's own")
+      .one_of({"random", "sequential", "philox"})
       .except("group_by_length", "all sequences have block_size tokens; use random")
       .except("batch_rebalance", "all sequences have block_size tokens; use random");
   t.add(boolean, "overwrite_cache", false, "tokenize the texts again")

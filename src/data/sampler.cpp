@@ -3,34 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
+#include "detail/epoch_order.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/random.hpp"
 
 namespace tessera::data {
 namespace {
 
-constexpr std::uint64_t sampler_stream =
-    0x53414D50ull << 32;  // "SAMP": a Philox stream apart from those of dropout and initialization
-
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
-
-/// Fisher-Yates (Knuth, TAOCP 2, 3.4.2 P) with 64 random bits per exchange; the choice among n is
-/// floor(bits n / 2^64), whose bias is below n / 2^64.
-std::vector<std::uint32_t> shuffled(std::int64_t samples, std::uint64_t seed, std::int64_t epoch) {
-  std::vector<std::uint32_t> order(static_cast<std::size_t>(samples));
-  std::iota(order.begin(), order.end(), 0u);
-  Philox const random{seed, sampler_stream + static_cast<std::uint64_t>(epoch)};
-  for (std::size_t last = order.size(); last-- > 1;) {
-    auto const block = random(last);
-    std::uint64_t const bits = static_cast<std::uint64_t>(block.v[0]) << 32 | block.v[1];
-    auto const chosen =
-        static_cast<std::size_t>(static_cast<unsigned __int128>(bits) * (last + 1) >> 64);
-    std::swap(order[last], order[chosen]);
-  }
-  return order;
-}
 
 void check(SamplerConfig const& c) {
   TESSERA_VALIDATE(c.ranks > 0 && c.micro_batch > 0 && c.accumulation_steps > 0, ConfigError,
@@ -109,7 +89,10 @@ MicroBatch Sampler::micro_batch(std::int64_t micro_step, int rank) const {
 
 void Sampler::prepare_epoch(std::int64_t epoch) {
   if (config_.order == SampleOrder::sequential || epoch == prepared_epoch_) return;
-  permutation_ = shuffled(config_.samples, config_.seed, epoch);
+  permutation_ = config_.order == SampleOrder::philox
+                     ? detail::philox_shuffle(config_.samples, config_.seed, epoch)
+                     : detail::torch_randperm(config_.samples,
+                                              config_.seed + static_cast<std::uint64_t>(epoch));
   prepared_epoch_ = epoch;
 }
 

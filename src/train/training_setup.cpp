@@ -41,6 +41,18 @@ std::int64_t hidden_size_of(ConfigTree const& config) {
   return 0;
 }
 
+data::SampleOrder order_of(config::Sampling strategy) {
+  switch (strategy) {
+    case config::Sampling::random:
+      return data::SampleOrder::random;
+    case config::Sampling::philox:
+      return data::SampleOrder::philox;
+    case config::Sampling::sequential:
+      break;
+  }
+  return data::SampleOrder::sequential;
+}
+
 data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
                                    config::ResolvedConfig const& config, std::int64_t samples,
                                    int ranks) {
@@ -51,9 +63,7 @@ data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
   plan.accumulation_steps = config.accumulation_steps;
   plan.epochs = arguments.num_train_epochs;
   plan.max_steps = arguments.max_steps;
-  plan.order = arguments.train_sampling_strategy == config::Sampling::random
-                   ? data::SampleOrder::random
-                   : data::SampleOrder::sequential;
+  plan.order = order_of(arguments.train_sampling_strategy);
   plan.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
   plan.last_micro_step =
       arguments.dataloader_drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;

@@ -21,13 +21,24 @@ optim::LossScalerState scaler_from(ConfigTree const& tree) {
   return state;
 }
 
+/// As checkpoints name it. Checkpoints of earlier versions say "random" for Philox's order.
+char const* name_of(data::SampleOrder order) {
+  switch (order) {
+    case data::SampleOrder::random:
+      return "randperm";
+    case data::SampleOrder::philox:
+      return "philox";
+    case data::SampleOrder::sequential:
+      break;
+  }
+  return "sequential";
+}
+
 ConfigTree data_position(data::Sampler const& sampler, std::int64_t seed, std::int64_t step) {
   auto const& order = sampler.config();
   auto const position = step > 0 ? sampler.position(step - 1) : data::StepPosition{};
   ConfigTree data;
-  data.set("seed", seed)
-      .set("order", order.order == data::SampleOrder::random ? "random" : "sequential")
-      .set("samples", order.samples);
+  data.set("seed", seed).set("order", name_of(order.order)).set("samples", order.samples);
   data.set("epoch", position.epoch)
       .set("rounds_done", position.first_micro_step + position.micro_steps)
       .set("rounds_per_epoch", sampler.micro_steps_per_epoch());

@@ -134,9 +134,38 @@ TEST(Sampler, ExactDealsEachSampleOnce) {
   EXPECT_THAT(Sampler(config).micro_batches(0, 3), ElementsAre(IsEmpty()));
 }
 
-TEST(Sampler, RandomOrderIsAPermutationOfSeedAndEpoch) {
+TEST(Sampler, ReadsInTheRandomOrderOfTheTrainer) {
+  ConfigTree const vectors = ConfigTree::read(TESSERA_TEST_DATA "/data/vectors/data_order.json");
+  for (auto const& expected : vectors.at("epochs").as_array()) {
+    SCOPED_TRACE(expected.dump());
+    SamplerConfig config =
+        sequential(expected.at("samples").as_int(), static_cast<int>(expected.at("ranks").as_int()),
+                   expected.at("micro_batch").as_int());
+    config.order = SampleOrder::random;
+    config.seed = static_cast<std::uint64_t>(expected.at("seed").as_int());
+    Sampler sampler(config);
+    for (auto const& epoch : expected.at("epochs").as_array()) {
+      std::size_t const index =
+          static_cast<std::size_t>(&epoch - expected.at("epochs").as_array().data());
+      for (int rank = 0; rank < config.ranks; ++rank) {
+        std::vector<MicroBatch> dealt;
+        for (std::int64_t k = 0; k < sampler.steps_per_epoch(); ++k)
+          dealt.push_back(sampler.micro_batches(
+              static_cast<std::int64_t>(index) * sampler.steps_per_epoch() + k, rank)[0]);
+        EXPECT_EQ(dealt, batches_of(epoch.as_array()[static_cast<std::size_t>(rank)]))
+            << "epoch " << index << " rank " << rank;
+      }
+    }
+  }
+}
+
+class RandomOrder : public ::testing::TestWithParam<SampleOrder> {};
+INSTANTIATE_TEST_SUITE_P(Both, RandomOrder,
+                         ::testing::Values(SampleOrder::random, SampleOrder::philox));
+
+TEST_P(RandomOrder, IsAPermutationOfSeedAndEpoch) {
   auto config = sequential(500, 1, 500);
-  config.order = SampleOrder::random;
+  config.order = GetParam();
   Sampler sampler(config), again(config);
   auto const first = sampler.micro_batches(0, 0)[0], second = sampler.micro_batches(1, 0)[0];
   EXPECT_NE(first, second);

@@ -18,7 +18,7 @@
 namespace tessera::config {
 
 enum class Interval { no, steps, epoch };
-enum class Sampling { random, sequential };
+enum class Sampling { random, sequential, philox };
 /// How many ranks share a shard file.
 struct RanksPerFile {
   int count = 1;  ///< 0: all ranks of a node

@@ -7,7 +7,11 @@
 
 namespace tessera::data {
 
-enum class SampleOrder { sequential, random };
+enum class SampleOrder {
+  sequential,
+  random,  ///< torch.randperm with a generator seeded by seed + epoch, as Trainer reads
+  philox,  ///< a permutation that Philox draws from seed and epoch
+};
 
 /// What happens when the samples do not fill the last micro-step of an epoch.
 enum class LastMicroStep {
@@ -50,9 +54,8 @@ using MicroBatch = std::vector<std::int64_t>;  ///< indices of samples
 /// the same samples on every layout with the same N b A. On one rank the last micro-batch of an
 /// epoch stays short even with LastMicroStep::fill, as in Trainer.
 ///
-/// SampleOrder::random is a permutation per epoch, drawn from (seed, epoch) only and the same on
-/// every rank count; it differs from torch.randperm's. Keeps four bytes per sample for the current
-/// epoch.
+/// A random order is a permutation per epoch, drawn from (seed, epoch) only and the same on every
+/// rank count. Keeps four bytes per sample for the current epoch.
 class Sampler {
  public:
   /// @throws ConfigError for settings that cannot work, DataError if the samples do not fill one

@@ -1,0 +1,52 @@
+#include "detail/epoch_order.hpp"
+
+#include <limits>
+#include <numeric>
+#include <random>
+#include <utility>
+
+#include "tessera/core/random.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+constexpr std::uint64_t sampler_stream =
+    0x53414D50ull << 32;  // "SAMP": a Philox stream apart from those of dropout and initialization
+
+std::vector<std::uint32_t> in_order(std::int64_t samples) {
+  std::vector<std::uint32_t> order(static_cast<std::size_t>(samples));
+  std::iota(order.begin(), order.end(), 0u);
+  return order;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> torch_randperm(std::int64_t samples, std::uint64_t seed) {
+  auto order = in_order(samples);
+  std::mt19937 bits(static_cast<std::uint32_t>(seed));  // torch keeps the low 32 bits, too
+  // Above this, torch draws 64 bits for each exchange, so that the modulus has no bias.
+  bool const wide = order.size() >= std::numeric_limits<std::uint32_t>::max() / 20;
+  for (std::size_t at = 0; at + 1 < order.size(); ++at) {
+    std::uint64_t draw = bits();
+    if (wide) draw = draw << 32 | bits();
+    std::swap(order[at], order[at + draw % (order.size() - at)]);
+  }
+  return order;
+}
+
+/// The choice among n is floor(bits n / 2^64), whose bias is below n / 2^64.
+std::vector<std::uint32_t> philox_shuffle(std::int64_t samples, std::uint64_t seed,
+                                          std::int64_t epoch) {
+  auto order = in_order(samples);
+  Philox const random{seed, sampler_stream + static_cast<std::uint64_t>(epoch)};
+  for (std::size_t last = order.size(); last-- > 1;) {
+    auto const block = random(last);
+    std::uint64_t const bits = static_cast<std::uint64_t>(block.v[0]) << 32 | block.v[1];
+    auto const chosen =
+        static_cast<std::size_t>(static_cast<unsigned __int128>(bits) * (last + 1) >> 64);
+    std::swap(order[last], order[chosen]);
+  }
+  return order;
+}
+
+}  // namespace tessera::data::detail
