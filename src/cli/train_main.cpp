@@ -50,6 +50,12 @@ ConfigTree identity_of(topology::RankInfo const& info) {
   return identity;
 }
 
+StatusFile::State state_of(train::Outcome const& outcome) {
+  return outcome.code == ExitCode::done            ? StatusFile::State::done
+         : outcome.code == ExitCode::stopped_early ? StatusFile::State::stopped_early
+                                                   : StatusFile::State::failed;
+}
+
 /// Ends the job after a failure of this rank: status.json records the reason, one rank logs it, and
 /// all ranks exit.
 int end_with_error(topology::MpiSession& session, config::TrainingArguments const& arguments,
@@ -115,10 +121,10 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     train::Trainer trainer({arguments, session, *comm, status});
     if (info.rank == 0) trainer.set_deadline(deadline_of(arguments, facts));
     auto const outcome = trainer.run();
-    if (info.rank == 0 && outcome.code != ExitCode::done) log::info(outcome.reason);
-    bool const early = outcome.code == ExitCode::stopped_early;
-    status.finish({early ? StatusFile::State::stopped_early : StatusFile::State::done,
-                   static_cast<int>(outcome.code), outcome.reason, -1, ""});
+    if (info.rank == 0 && outcome.code == ExitCode::stopped_early) log::info(outcome.reason);
+    if (info.rank == 0 && state_of(outcome) == StatusFile::State::failed)
+      log::error(outcome.reason);
+    status.finish({state_of(outcome), static_cast<int>(outcome.code), outcome.reason, -1, ""});
     return static_cast<int>(outcome.code);
   } catch (Error const& error) {
     return end_with_error(session, arguments, status, error);

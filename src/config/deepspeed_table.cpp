@@ -62,7 +62,8 @@ void add_optimizer(OptionTable& t) {
                            "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
     if (std::ranges::find(type.choices, name) == type.choices.end())
       type.except(name, "it is not implemented; use AdamW");
-  t.add(real, "optimizer.params.lr", {}, "learning rate; none: --learning_rate")
+  t.add(real, "optimizer.params.lr", {},
+        "learning rate; none: --learning_rate if given, else DeepSpeed's 0.001")
       .at_least(0)
       .auto_is("learning_rate");
   t.add(json, "optimizer.params.betas", {},

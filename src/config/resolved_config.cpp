@@ -115,6 +115,10 @@ class Resolver {
   void resolve_loss_scale();
   void resolve_zero();
   void resolve_optimizer();
+  bool lacks_rate() const {
+    return json_.given("optimizer.type") && !json_.given("optimizer.params.lr");
+  }
+  double peak_learning_rate();
   std::string resolve_algorithm();
   void check_hyperparameters(std::string const& algorithm) const;
   double hyperparameter(optim::HyperparameterRule const& rule);
@@ -296,7 +300,7 @@ void Resolver::resolve_zero() {
 void Resolver::resolve_optimizer() {
   std::string const p = "optimizer.params.";
   bool const section = json_.given("optimizer.type");
-  out_.learning_rate = match("learning_rate", p + "lr", "learning_rate", args_.learning_rate);
+  out_.learning_rate = peak_learning_rate();
   out_.max_grad_norm =
       match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
   std::string const algorithm = resolve_algorithm();
@@ -313,6 +317,21 @@ void Resolver::resolve_optimizer() {
     out_.notes.push_back(
         "optimizer: one parameter group, so biases and norms also decay; without the section they "
         "do not");
+}
+
+/// An optimizer section without a rate: DeepSpeed constructs the optimizer with its own default.
+double Resolver::peak_learning_rate() {
+  constexpr double default_of_deepspeed = 1e-3;
+  std::string const key = "optimizer.params.lr";
+  bool const flag = args_.given("learning_rate");
+  if (!lacks_rate()) return match("learning_rate", key, "learning_rate", args_.learning_rate);
+  out_.origins["learning_rate"] = flag ? args_.values.origin("learning_rate") : Origin::deepspeed;
+  out_.notes.push_back(
+      flag ? concat(key, ": not written; --learning_rate ", args_.learning_rate,
+                    " is used (DeepSpeed itself would take ", default_of_deepspeed, ")")
+           : concat(key, ": not written; DeepSpeed's default ", default_of_deepspeed,
+                    " is used, not that of --learning_rate (", args_.learning_rate, ")"));
+  return flag ? args_.learning_rate : default_of_deepspeed;
 }
 
 /// DeepSpeed's Adam is AdamW unless adam_w_mode is false.
@@ -400,7 +419,8 @@ void Resolver::resolve_schedule() {
   if (auto const* low = params->find("warmup_min_lr"); low && is_auto(*low))
     out_.scheduler["params"].set("warmup_min_lr", 0.0);
   if (auto const* high = params->find("warmup_max_lr"); high && is_auto(*high))
-    out_.scheduler["params"].set("warmup_max_lr", out_.learning_rate);
+    out_.scheduler["params"].set("warmup_max_lr",
+                                 lacks_rate() ? args_.learning_rate : out_.learning_rate);
 }
 
 /// The hyperparameters, under the names that manifests have.

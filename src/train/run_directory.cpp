@@ -8,6 +8,7 @@
 #include <random>
 
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
@@ -77,6 +78,24 @@ bool is_step(std::string const& given) {
   return !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
 }
 
+/// Checkpoints of other programs, with the command that makes them usable.
+void refuse_other_programs(config::TrainingArguments const& arguments, fs::path const& given) {
+  std::string const flag = concat("--resume_from_checkpoint ", given.string());
+  fs::path const& output = arguments.output_dir;
+  if (checkpoint::holds_deepspeed_checkpoint(given)) {
+    bool const free = checkpoint::list_checkpoints(output).empty();
+    std::string const target = (free ? output / "checkpoints" : fs::path(output) += ".imported");
+    throw UsageError(concat(
+        flag, " is a checkpoint of DeepSpeed; convert it with `tessera import ", given.string(),
+        " ", target, "`, then run the same command ",
+        free ? "without --resume_from_checkpoint" : "with --resume_from_checkpoint " + target));
+  }
+  TESSERA_VALIDATE(!fs::exists(given / "trainer_state.json"), UsageError, flag,
+                   " is a checkpoint of the Hugging Face Trainer, whose optimizer state is not "
+                   "read; --model_name_or_path ",
+                   given.string(), " starts a new run from its weights");
+}
+
 /// A checkpoint that was given by step or path is used or refused, never replaced.
 StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
                                std::string const& given) {
@@ -84,6 +103,7 @@ StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
   if (!step && checkpoint::holds_only_model(given))
     throw DataError(
         concat("--resume_from_checkpoint ", given, ": ", checkpoint::find_problem(given)));
+  if (!step) refuse_other_programs(arguments, given);
   auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given)
                               : checkpoint::resolve_checkpoint(given);
   std::string const problem = checkpoint::find_problem(directory);

@@ -76,6 +76,7 @@ void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& 
     phase();
   } catch (IoError const& e) {
     ++failures_;
+    last_failure_ = e.what();
     parts_.status.set("save", ConfigTree::object()
                                   .set("state", "failed")
                                   .set("step", step)
@@ -130,6 +131,7 @@ void SavePolicy::finish() {
 
 void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_t step) {
   failures_ = 0;
+  last_failure_.clear();
   if (!model_only_) last_saved_ = step;
   parts_.deadline.save_took(std::chrono::duration<double>(saved.work_seconds));
   parts_.status.set("save", ConfigTree::object()

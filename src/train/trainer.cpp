@@ -55,6 +55,16 @@ StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy co
   return requests;
 }
 
+/// The model is written, but not the last checkpoint.
+std::string unsaved_text(fs::path const& output_dir, std::int64_t saved, std::string const& why) {
+  std::string const text = concat("training is complete and its model is in ", output_dir.string(),
+                                  ", but the last checkpoint could not be written (", why, "); ");
+  if (saved <= 0)
+    return text + "this training cannot be continued, because no checkpoint was written";
+  return concat(text, "the newest one is of step ", saved,
+                ": correct that, and run the same command again to repeat the steps after it");
+}
+
 /// The ids of the prompt, and after them the id that ends a text (-1: none), on every rank.
 std::vector<std::int32_t> prompt_tokens(std::string const& prompt, data::Tokenizer const* tokenizer,
                                         comm::Collectives& comm) {
@@ -93,6 +103,7 @@ Outcome Trainer::run() {
   if (outcome.code != ExitCode::done) return outcome;
   if (evaluator) evaluate(run, log, *evaluator);
   if (arguments.do_generate) generate(run);
+  if (!unsaved_.empty()) return {ExitCode::io, unsaved_};
   return outcome;
 }
 
@@ -146,7 +157,10 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
                job_.comm);
   std::error_code ignored;
   if (job_.is_root()) fs::remove_all(shards.scratch, ignored);
-  job_.status.training_completed();
+  if (auto const& why = saves.last_failure(); why.empty())
+    job_.status.training_completed();
+  else
+    unsaved_ = unsaved_text(arguments.output_dir, saves.last_saved_step(), why);
   return outcome;
 }
 

@@ -91,17 +91,20 @@ void TrainingLoop::evaluate(std::int64_t step) {
 
 Outcome TrainingLoop::stop(std::int64_t step, int request) {
   parts_.log.clear_status_line();
+  parts_.status.update(StatusFile::State::saving, step, parts_.sampler.total_steps());
   parts_.saves.finish();
   if (parts_.saves.last_saved_step() != step)
     parts_.saves.save(step, SaveMode::wait, SaveContent::resumable);
-  std::string reason = concat("stopped by ", StopRequest::name(request), " after step ", step,
-                              " of ", parts_.sampler.total_steps());
+  std::string const stopped = concat("stopped by ", StopRequest::name(request), " after step ",
+                                     step, " of ", parts_.sampler.total_steps());
   std::int64_t const saved = parts_.saves.last_saved_step();
-  if (saved != step)
-    reason += concat("; the checkpoint of this step could not be written, ",
-                     saved > 0 ? concat("the newest one is of step ", saved)
-                               : std::string("and there is no other"));
-  return {ExitCode::stopped_early, reason + "; run the same command again to resume"};
+  if (saved == step)
+    return {ExitCode::stopped_early, stopped + "; run the same command again to resume"};
+  return {ExitCode::io,
+          concat(stopped, "; the checkpoint of this step could not be written, ",
+                 saved > 0 ? concat("the newest one is of step ", saved) : "and there is no other",
+                 " (", parts_.saves.last_failure(),
+                 "); correct that, then run the same command again")};
 }
 
 }  // namespace tessera::train

@@ -152,6 +152,33 @@ TEST_P(Faults, AnyCallMayFailOnce) {
     std::printf("%d calls failed, %d of them ended the save\n", tried, failures);
 }
 
+/// As on network file systems while a reader has a file open.
+TEST_P(Faults, WhatCannotBeRemovedIsTriedAgainUnderTheSameName) {
+  start_over();
+  auto const trash = [&] {
+    std::vector<std::string> names;
+    for (auto const& entry : fs::directory_iterator(run))
+      if (entry.path().filename().string().starts_with(".trash."))
+        names.push_back(entry.path().filename().string());
+    return names;
+  };
+  std::vector<std::string> const one{".trash.step_00000007.tmp.1.1"};
+  if (comm->rank() == 0) {
+    fs::create_directory(run / "step_00000007.tmp.1");
+    write_file(run / "step_00000007.tmp.1/shard_00000.h5", "half");
+    tessera_set_faults("call=unlink,path=.trash.,do=EACCES");
+    EXPECT_EQ(checkpoint::remove_unfinished_saves(run),
+              std::vector<std::string>{"step_00000007.tmp.1"})
+        << "out of sight";
+    EXPECT_EQ(checkpoint::remove_unfinished_saves(run), std::vector<std::string>{});
+    EXPECT_EQ(trash(), one);
+    EXPECT_GT(tessera_faults_met(), 0);
+    tessera_set_faults("");
+  }
+  save(2);
+  EXPECT_EQ(trash(), std::vector<std::string>{}) << "a save removes what is left";
+}
+
 TEST_P(Faults, AFailedFlushIsNotTriedAgain) {
   for (int victim = 0; victim < comm->size(); ++victim) {
     start_over();

@@ -257,6 +257,26 @@ TEST(ResolvedConfig, NumbersHoldOverFlagsThatWereNotGiven) {
             "AdamW");
 }
 
+TEST(ResolvedConfig, AnOptimizerSectionWithoutARateHasThatOfDeepSpeed) {
+  for (char const* json : {R"({"optimizer": {"type": "AdamW"}})",
+                           R"({"optimizer": {"type": "SGD", "params": {"momentum": 0.9}}})"}) {
+    auto const c = resolved(json);
+    EXPECT_EQ(c.learning_rate, 1e-3) << json;
+    EXPECT_EQ(c.origins.at("learning_rate"), Origin::deepspeed);
+    EXPECT_THAT(c.notes, Contains(HasSubstr("DeepSpeed's default 0.001 is used")));
+    auto const flag = resolved(json, {"--learning_rate", "3e-4"});
+    EXPECT_EQ(flag.learning_rate, 3e-4) << "the user wrote it";
+    EXPECT_THAT(flag.notes, Contains(HasSubstr("--learning_rate 0.0003 is used")));
+  }
+  EXPECT_EQ(resolved(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})").learning_rate,
+            5e-5);
+  auto const warm = resolved(
+      R"({"optimizer": {"type": "AdamW"}, "scheduler": {"type": "WarmupLR", "params":
+      {"warmup_max_lr": "auto", "warmup_num_steps": 4}}})");
+  EXPECT_EQ(scheduler_section(warm, 10).at("params").at("warmup_max_lr").as_double(), 5e-5)
+      << "\"auto\" takes the flag";
+}
+
 TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
   auto const c =
       resolved("", {"--bf16", "--gradient_accumulation_steps", "3", "--max_grad_norm", "0"}, 4);

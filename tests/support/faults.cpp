@@ -4,8 +4,8 @@
 // TESSERA_FAULTS, or the text given to tessera_set_faults(), has rules separated by ';'. A rule is
 // a list of key=value separated by ',':
 //
-//   call=pwrite   open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink,
-//                 truncate, reserve, read (also pread); default: any except read
+//   call=pwrite   open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink
+//                 (also unlinkat), truncate, reserve, read (also pread); default: any except read
 //   path=shard_   paths that contain this; default: all
 //   rank=1        this rank of mpirun; default: all
 //   nth=3         from the third such call on (counted from 1); default: 1
@@ -232,6 +232,11 @@ int rename(char const* from, char const* to) noexcept {
 int unlink(char const* path) noexcept {
   static auto const next = real<int (*)(char const*)>("unlink");
   return outcome_of("unlink", path) == Outcome::fail ? -1 : next(path);
+}
+int unlinkat(int fd, char const* path, int flags) noexcept {
+  static auto const next = real<int (*)(int, char const*, int)>("unlinkat");
+  std::string const place = path[0] == '/' ? "" : path_of(fd) + "/";
+  return outcome_of("unlink", place + path) == Outcome::fail ? -1 : next(fd, path, flags);
 }
 int ftruncate(int fd, off_t bytes) noexcept {
   static auto const next = real<int (*)(int, off_t)>("ftruncate");

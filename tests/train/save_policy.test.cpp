@@ -105,8 +105,10 @@ TEST_F(Saves, SurvivesFailuresUpToTheLimit) {
   EXPECT_EQ(saves.last_saved_step(), -1);
   status.finish({StatusFile::State::running, 0, "", -1, ""});
   EXPECT_EQ(save_status().at("failures_in_a_row").as_int(), 1);
+  EXPECT_NE(saves.last_failure(), "");
   repair_disk();
   saves.save(2, SaveMode::wait, SaveContent::regular);
+  EXPECT_EQ(saves.last_failure(), "");
   EXPECT_EQ(saves.last_saved_step(), 2);
   fs::remove_all(output() / "checkpoints");
   break_disk();

@@ -129,7 +129,9 @@ TEST_F(Loop, StopsWithACheckpointOfTheStep) {
 TEST_F(Loop, SaysWhenTheCheckpointOfAStopIsMissing) {
   run.files.write("checkpoints", "a file where the directory belongs");
   requests = [] { return StepRequests{.stop = SIGTERM}; };
-  EXPECT_THAT(loop().run().reason, HasSubstr("could not be written, and there is no other"));
+  auto const outcome = loop().run();
+  EXPECT_THAT(outcome.reason, HasSubstr("could not be written, and there is no other"));
+  EXPECT_EQ(outcome.code, ExitCode::io) << "75 promises a checkpoint";
 }
 
 TEST_F(Loop, SavesOnRequestOncePerStep) {

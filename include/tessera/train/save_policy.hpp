@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/comm/collectives.hpp"
@@ -60,6 +61,8 @@ class SavePolicy {
   /// Step of the newest resumable checkpoint; -1: none.
   std::int64_t last_saved_step() const { return last_saved_; }
   void resumed_from(std::int64_t step) { last_saved_ = step; }
+  /// Why the last save that ended failed; empty when it succeeded.
+  std::string const& last_failure() const { return last_failure_; }
   /// Time that saves have blocked training for.
   std::chrono::duration<double> blocked() const { return blocked_; }
 
@@ -85,6 +88,7 @@ class SavePolicy {
   bool model_only_ = false;         ///< the save in flight
   std::int64_t last_saved_ = -1;
   std::int64_t failures_ = 0;  ///< in a row
+  std::string last_failure_;
   std::chrono::duration<double> blocked_{0};
 };
 

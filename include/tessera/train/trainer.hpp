@@ -13,6 +13,7 @@ class Trainer {
   explicit Trainer(JobContext const& job) : job_(job) {}
   /// The end of the job's time; the run saves and ends with 75 before it. Rank 0's counts.
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
+  /// @return done; stopped_early or io after a stop request; io when the last checkpoint is missing
   Outcome run();
 
  private:
@@ -23,6 +24,7 @@ class Trainer {
 
   JobContext job_;
   Deadline deadline_;
+  std::string unsaved_;  ///< why the run cannot end as done though its last step is; empty: it can
 };
 
 }  // namespace tessera::train

@@ -54,7 +54,8 @@ class TrainingLoop {
   TrainingLoop(Options options, Parts parts);
 
   /// Runs the steps from state.first_step on. Collective.
-  /// @return stopped_early after a stop request, with a checkpoint of the last step
+  /// @return stopped_early after a stop request, with a checkpoint of the last step; io when that
+  /// checkpoint could not be written
   /// @throws ConfigError when the loss is not finite
   Outcome run();
 

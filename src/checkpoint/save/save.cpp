@@ -104,7 +104,7 @@ std::vector<std::string> remove_unfinished_saves(fs::path const& checkpoints) {
       continue;
     }
     detail::discard(path);
-    removed.push_back(name);
+    if (!fs::exists(path, error)) removed.push_back(name);
   }
   return removed;
 }

@@ -221,6 +221,14 @@ ImportReport import_checkpoint(ImportOptions const& options) {
   return report;
 }
 
+bool holds_deepspeed_checkpoint(fs::path const& directory) {
+  try {
+    return detail::find_deepspeed(directory, "").has_value();
+  } catch (IoError const&) {
+    return true;  // several, and none is the latest
+  }
+}
+
 std::optional<fs::path> find_model_config(fs::path const& source) {
   std::error_code error;
   for (auto const& place : {source / "config.json",

@@ -1,6 +1,8 @@
 """No command destroys a run: what --overwrite_output_dir removes, what a stopped, killed or requeued run does, and how a run ends."""
+import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -149,3 +151,47 @@ def a_second_interrupt_is_recorded(b):
     words[words.index("--max_steps") + 1] = str(status["step"] + 3)
     done = b.train(2, words + ["--overwrite_output_dir"])
     assert len(b.losses("run")) == status["step"] + 3 and newest in done.stderr, done.stderr
+
+
+def saves_that_failed_are_no_success(b):
+    """The last save failed: 74 with the model in place; also where a stop was asked for."""
+    settings = dict(max_steps=6, save_strategy="steps", save_steps=2, per_device_train_batch_size=4)
+    done = b.train(2, b.common("none", **settings), expect=74, faults="call=write,path=/checkpoints/,rank=1,do=ENOSPC")
+    for part in ("training is complete", "its model is in", "No space left", "no checkpoint was written"):
+        assert part in done.stderr, f"'{part}' is not said:\n{done.stderr}"
+    status = b.status("none")
+    assert status["state"] == "failed" and status["exit_code"] == 74 and status["step"] == 6 and "completed" not in status, status
+    assert (b.work / "none/model.safetensors").exists() and steps_of(b, "none") == []
+    words = b.common("last", overwrite_output_dir=True, **settings)
+    done = b.train(2, words, expect=74, faults="call=write,path=/checkpoints/step_00000006,rank=0,do=EIO")
+    assert "the newest one is of step 4" in done.stderr and steps_of(b, "last") == [2, 4], done.stderr
+    done = b.train(2, words)
+    assert "step_00000004" in done.stderr and steps_of(b, "last") == [2, 4, 6] and b.status("last")["completed"] is True, done.stderr
+    words = b.common("stopped", **settings)
+    done = b.train(2, words + ["--time_limit", "0.0001"], expect=74, faults="call=fsync,path=step_00000001,rank=0,do=EIO")
+    assert "stopped by the time limit after step 1 of 6" in done.stderr and "there is no other" in done.stderr, done.stderr
+    assert b.status("stopped")["exit_code"] == 74 and b.status("stopped")["step"] == 1
+    b.train(2, words)
+    assert b.losses("stopped") == b.losses("last")
+
+
+def resume_names_the_import_command(b):
+    """--resume_from_checkpoint with a checkpoint of DeepSpeed, or of the Hugging Face Trainer, says what to do; the named command works."""
+    source = b.source / "tests/checkpoint/data/deepspeed/z2_w2_fp16"
+    model = json.loads((source / "config.json").read_text())
+    shutil.copytree(source, b.work / "ds/checkpoint-3")
+    (b.work / "ds/config.json").write_text(json.dumps(model))
+    words = b.common("run", model_type=None, config_overrides=None, config_name=str(source), tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"),
+                     train_file=str(b.source / "tests/checkpoint/data/deepspeed/text.txt"), block_size=16, max_steps=5, per_device_train_batch_size=3,
+                     save_strategy="steps", save_steps=5, fp16=True, overwrite_output_dir=True)
+    done = b.train(2, words + ["--resume_from_checkpoint", str(b.work / "ds/checkpoint-3")], expect=64)
+    command = re.search(r"`tessera (import [^`]*)`", done.stderr).group(1).split()
+    assert command == ["import", str(b.work / "ds/checkpoint-3"), str(b.work / "run/checkpoints")], command
+    b.tool(command)
+    done = b.train(2, words)
+    assert "step_00000003" in done.stderr and [m["step"] for m in b.metrics("run") if "loss" in m] == [4, 5], done.stderr
+    done = b.train(2, words + ["--resume_from_checkpoint", str(b.work / "ds/checkpoint-3")], expect=64)
+    assert f"{b.work}/run.imported" in done.stderr and steps_of(b, "run") == [3, 5], done.stderr
+    (b.work / "hf").mkdir()
+    (b.work / "hf/trainer_state.json").write_text("{}")
+    refused(b, 64, words + ["--resume_from_checkpoint", str(b.work / "hf")], "Hugging Face Trainer", "--model_name_or_path")

@@ -47,6 +47,10 @@ struct ImportReport {
 /// docs/how-to/import-from-deepspeed.md lists
 ImportReport import_checkpoint(ImportOptions const& options);
 
+/// Whether @p directory is DeepSpeed's save_dir, with one checkpoint or several, or one of its
+/// tags.
+bool holds_deepspeed_checkpoint(std::filesystem::path const& directory);
+
 /// config.json of the model a source belongs to: in the directory, or next to the tag's. Null when
 /// there is none.
 std::optional<std::filesystem::path> find_model_config(std::filesystem::path const& source);

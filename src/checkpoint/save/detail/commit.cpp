@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -95,6 +94,26 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
                         group.count});
   m.tensors = make_tensors(request, shards);
   return m;
+}
+
+bool is_trash(fs::path const& path) { return path.filename().string().starts_with(trash_prefix); }
+
+fs::path unused_trash_name(fs::path const& directory) {
+  std::error_code error;
+  for (int count = 1;; ++count) {
+    fs::path const trash =
+        directory.parent_path() / concat(trash_prefix, directory.filename().string(), ".", count);
+    if (!fs::exists(fs::symlink_status(trash, error))) return trash;
+  }
+}
+
+/// Directories that could not be removed earlier, for example because a reader had files open.
+void remove_old_trash(fs::path const& checkpoints) {
+  std::error_code error;
+  std::vector<fs::path> trash;
+  for (fs::directory_iterator it(checkpoints, error), end; !error && it != end; it.increment(error))
+    if (is_trash(it->path())) trash.push_back(it->path());
+  for (auto const& one : trash) fs::remove_all(one, error);
 }
 
 bool is_model_alone(SaveRequest const& request) {
@@ -257,6 +276,7 @@ SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> con
 
 std::vector<std::string> prune(SaveRequest const& request) {
   std::vector<std::string> pruned;
+  remove_old_trash(request.directory);
   if (request.keep <= 0) return pruned;
   bool const models = is_model_alone(request);
   std::vector<CheckpointInfo> whole;
@@ -272,13 +292,17 @@ std::vector<std::string> prune(SaveRequest const& request) {
 }
 
 void discard(fs::path const& directory) {
-  static std::atomic<int> count{0};
-  fs::path const trash =
-      directory.parent_path() / concat(trash_prefix, directory.filename().string(), ".", ++count);
   std::error_code error;
-  fs::rename(directory, trash, error);
-  fs::remove_all(error ? directory : trash, error);
-  if (error) log::warning(concat("cannot remove ", directory.string(), ": ", error.message()));
+  fs::path trash = directory;
+  if (!is_trash(directory)) {
+    trash = unused_trash_name(directory);
+    fs::rename(directory, trash, error);
+    if (error) trash = directory;
+  }
+  fs::remove_all(trash, error);
+  if (error)
+    log::warning(concat("cannot remove ", trash.string(), ": ", error.message(),
+                        "; it is tried again at the next save and start"));
 }
 
 std::function<void()> undo(fs::path const& temporary, bool mine) {

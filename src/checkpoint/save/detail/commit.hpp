@@ -46,7 +46,7 @@ SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> con
 std::vector<std::string> prune(SaveRequest const& request);
 
 /// Out of sight first: a reader never meets half a checkpoint. What cannot be removed is left for
-/// remove_unfinished_saves.
+/// the next prune() and for remove_unfinished_saves.
 void discard(std::filesystem::path const& directory);
 /// The end of a save that failed: @p mine, its directory goes.
 std::function<void()> undo(std::filesystem::path const& temporary, bool mine);
