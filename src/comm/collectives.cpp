@@ -75,6 +75,10 @@ std::string broadcast_from_root(Collectives& comm, std::function<std::string()> 
   return understood(broadcast_bytes(comm, comm.rank() == 0 ? told(work) : "", 0));
 }
 
+void run_on_ranks(Collectives& comm, std::function<void()> const& work) {
+  run_on_ranks(comm, true, work);
+}
+
 void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> const& work) {
   std::string const answer = takes_part ? told([&] { return work(), ""; }) : "+";
   if (agree(comm, answer[0] == '+')) return;

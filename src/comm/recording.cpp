@@ -63,10 +63,10 @@ Pending RecordingCollectives::broadcast(memory::TensorView data, int root, memor
 Pending RecordingCollectives::all_reduce(memory::TensorView data, ReduceOp op,
                                          memory::Event after) {
   CollectiveRecord r{"all_reduce", data.numel(), data.dtype(), 0, {}};
-  auto const own = detail::slice_of(data.numel(), size(), rank()).count;
+  auto const own = detail::slice_of(data.numel(), size(), Rank(rank())).count;
   for (int q = 0; q < size(); ++q)
     r.bytes_to_peer.push_back(
-        static_cast<std::size_t>(detail::slice_of(data.numel(), size(), q).count + own) *
+        static_cast<std::size_t>(detail::slice_of(data.numel(), size(), Rank(q)).count + own) *
         size_of(data.dtype()));
   add(std::move(r));
   return inner_->all_reduce(data, op, std::move(after));

@@ -72,9 +72,9 @@ std::int64_t Sampler::samples(std::int64_t step) const {
          samples_of_micro_step(here.first_micro_step + here.micro_steps - 1);
 }
 
-MicroBatch Sampler::micro_batch(std::int64_t micro_step, int rank) const {
+MicroBatch Sampler::micro_batch(std::int64_t micro_step, Rank rank) const {
   std::int64_t const first_sample = micro_step * config_.ranks * config_.micro_batch;
-  std::int64_t const begin = first_sample + rank * config_.micro_batch;
+  std::int64_t const begin = first_sample + value(rank) * config_.micro_batch;
   std::int64_t const end =
       std::min(begin + config_.micro_batch, first_sample + samples_of_micro_step(micro_step));
   MicroBatch out;
@@ -96,8 +96,8 @@ void Sampler::prepare_epoch(std::int64_t epoch) {
   prepared_epoch_ = epoch;
 }
 
-std::vector<MicroBatch> Sampler::micro_batches(std::int64_t step, int rank) {
-  TESSERA_EXPECT(step >= 0 && rank >= 0 && rank < config_.ranks);
+std::vector<MicroBatch> Sampler::micro_batches(std::int64_t step, Rank rank) {
+  TESSERA_EXPECT(step >= 0 && rank >= first_rank && value(rank) < config_.ranks);
   StepPosition const here = position(step);
   prepare_epoch(here.epoch);
   std::vector<MicroBatch> out;
@@ -106,10 +106,10 @@ std::vector<MicroBatch> Sampler::micro_batches(std::int64_t step, int rank) {
   return out;
 }
 
-SampleRange evaluation_range(std::int64_t samples, int ranks, int rank) {
+SampleRange evaluation_range(std::int64_t samples, int ranks, Rank rank) {
   std::int64_t const share = samples / ranks, extra = samples % ranks;
-  std::int64_t const begin = rank * share + std::min<std::int64_t>(rank, extra);
-  return {begin, begin + share + (rank < extra ? 1 : 0)};
+  std::int64_t const begin = value(rank) * share + std::min<std::int64_t>(value(rank), extra);
+  return {begin, begin + share + (value(rank) < extra ? 1 : 0)};
 }
 
 }  // namespace tessera::data

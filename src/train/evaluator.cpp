@@ -14,7 +14,7 @@ namespace {
 std::int64_t samples_of_busiest_rank(std::int64_t samples, int ranks) {
   std::int64_t most = 0;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto const range = data::evaluation_range(samples, ranks, rank);
+    auto const range = data::evaluation_range(samples, ranks, Rank(rank));
     most = std::max(most, range.end - range.begin);
   }
   return most;
@@ -42,7 +42,7 @@ double Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
 EvaluationResult Evaluator::evaluate() {
   auto const started = std::chrono::steady_clock::now();
   int const ranks = context_.comm.size();
-  auto const mine = data::evaluation_range(sequences_.count(), ranks, context_.comm.rank());
+  auto const mine = data::evaluation_range(sequences_.count(), ranks, Rank(context_.comm.rank()));
   std::int64_t const most = samples_of_busiest_rank(sequences_.count(), ranks);
   EvaluationResult result;
   double sum = 0.0;

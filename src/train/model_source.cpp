@@ -51,10 +51,10 @@ zero::Engine::Fill initial_weights(ModelSource const& source,
                                    std::vector<memory::UnitSpec> const& units, std::uint64_t seed,
                                    topology::MpiSession const& session, comm::Collectives& comm) {
   if (source.weights_directory.empty())
-    return [&units, seed](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
-      model::initialize_parameter(
-          units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], seed, first,
-          numel, out);
+    return [&units, seed](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
+                          float* out) {
+      model::initialize_parameter(units[position(u)].parameters[static_cast<std::size_t>(p)], seed,
+                                  first, numel, out);
     };
 
   std::vector<fs::path> files;  // known where they are opened
@@ -66,12 +66,12 @@ zero::Engine::Fill initial_weights(ModelSource const& source,
   auto const names = ConfigTree::parse(layout, "layout of the weights").at("files");
   for (auto const& name : names.as_array()) files.emplace_back(name.as_string());
   auto opened = topology::open_on_node(session, files);
-  comm::run_on_ranks(comm, true,
+  comm::run_on_ranks(comm,
                      [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
   auto weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
-  return [weights, &units](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
-    weights->fill(units[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], first,
-                  numel, out);
+  return [weights, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
+                           float* out) {
+    weights->fill(units[position(u)].parameters[static_cast<std::size_t>(p)], first, numel, out);
   };
 }
 

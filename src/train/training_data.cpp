@@ -64,7 +64,7 @@ class Loader {
     comm::run_on_ranks(comm_, is_root(), build);
     comm::run_on_ranks(comm_, leads_node() && !is_root(), build);
     auto opened = topology::open_on_node(session_, {leads_node() ? sequences->file() : fs::path()});
-    comm::run_on_ranks(comm_, true, [&] {
+    comm::run_on_ranks(comm_, [&] {
       TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure);
       if (!leads_node()) sequences = data::open_sequences(opened.release()[0], opened.names()[0]);
     });

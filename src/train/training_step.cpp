@@ -13,7 +13,7 @@ TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
 StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double learning_rate) {
   auto const started = std::chrono::steady_clock::now();
   StepOutcome outcome;
-  auto const micro_batches = sampler.micro_batches(step - 1, context_.comm.rank());
+  auto const micro_batches = sampler.micro_batches(step - 1, Rank(context_.comm.rank()));
   outcome.samples = sampler.samples(step - 1);
   outcome.tokens = outcome.samples * (sequences_.length() - 1);
   outcome.learning_rate = learning_rate;

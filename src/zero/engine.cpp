@@ -29,7 +29,8 @@ class StagedEngine final : public Engine {
       : config_(config),
         plan_(units, comm.size()),
         rules_(rules_for(config, comm.size())),
-        context_{config_, plan_, {&plan_, comm.rank(), !rules_.shards_optimizer}, comm, compute},
+        context_{
+            config_, plan_, {&plan_, Rank(comm.rank()), !rules_.shards_optimizer}, comm, compute},
         weights_(rules_.shards_weights ? make_gathered_weights(context_)
                                        : make_resident_weights(context_)),
         gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units)
@@ -72,14 +73,14 @@ class StagedEngine final : public Engine {
     distribute(OptimizerState::What::master_weights);
   }
 
-  void begin_pass(memory::Pass, std::vector<int> acquisitions) override {
-    for (int const unit : acquisitions) expect_unit(unit);
+  void begin_pass(memory::Pass, std::vector<UnitIndex> acquisitions) override {
+    for (UnitIndex const unit : acquisitions) expect_unit(unit);
     acquisitions_ = acquisitions;
     acquired_ = 0;
     weights_->set_prefetch_order(std::move(acquisitions));
   }
 
-  memory::WeightLease acquire(int unit, memory::Queue& compute) override {
+  memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
     expect_unit(unit);
     bool const expected = acquired_ < acquisitions_.size() && acquisitions_[acquired_] == unit;
     TESSERA_VALIDATE(expected, InternalError, "acquisition ", acquired_, " of the pass is unit ",
@@ -91,14 +92,14 @@ class StagedEngine final : public Engine {
     return weights_->acquire(unit, compute);
   }
 
-  memory::GradientLease gradient(int unit, memory::Queue&) override {
+  memory::GradientLease gradient(UnitIndex unit, memory::Queue&) override {
     expect_unit(unit);
     TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name,
                      " are requested outside a micro-step; call begin_micro_step() first");
     return gradients_->lease(unit);
   }
 
-  void gradient_complete(int unit, memory::Queue&) override {
+  void gradient_complete(UnitIndex unit, memory::Queue&) override {
     expect_unit(unit);
     gradients_->complete(unit);
   }
@@ -124,7 +125,7 @@ class StagedEngine final : public Engine {
     if (!(decision_.is_on_host() && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
-    if (!decision.finite && !result.skipped && context_.ownership.rank == 0)
+    if (!decision.finite && !result.skipped && context_.ownership.rank == first_rank)
       log::warning(
           "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
           "the "
@@ -172,11 +173,9 @@ class StagedEngine final : public Engine {
   }
 
  private:
-  int unit_count() const { return static_cast<int>(plan_.units().size()); }
-
-  void expect_unit(int unit) const {
-    TESSERA_VALIDATE(unit >= 0 && unit < unit_count(), InternalError, "unit ", unit,
-                     " does not exist; the model has ", unit_count());
+  void expect_unit(UnitIndex unit) const {
+    TESSERA_VALIDATE(unit >= first_unit && unit < plan_.end_unit(), InternalError, "unit ", unit,
+                     " does not exist; the model has ", plan_.end_unit());
   }
 
   void fill_master_weights(Fill const& fill) {
@@ -184,14 +183,14 @@ class StagedEngine final : public Engine {
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
       fill(p.unit, p.parameter, p.parameter_offset.value(), p.numel,
-           shards[static_cast<std::size_t>(p.unit)] + in_shard.value());
+           shards[position(p.unit)] + in_shard.value());
     }
     state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
   }
 
   /// Updates weights and replicated state after this rank's shards of the master weights changed.
   void distribute(OptimizerState::What what) {
-    for (int u = 0; u < unit_count(); ++u) {
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       state_.round_weights(u);
       weights_->all_gather_updated(u);
     }
@@ -203,7 +202,7 @@ class StagedEngine final : public Engine {
 
   void update(double learning_rate) {
     weights_->prepare_update();
-    for (int u = 0; u < unit_count(); ++u) {
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       state_.update(u, {steps_ + 1, learning_rate, decision_.control()});
       if (rules_.shards_optimizer) weights_->all_gather_updated(u);
     }
@@ -220,7 +219,7 @@ class StagedEngine final : public Engine {
   NormAndOverflow decision_;
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
-  std::vector<int> acquisitions_;
+  std::vector<UnitIndex> acquisitions_;
   std::size_t acquired_ = 0;
   bool in_micro_step_ = false;
 };

@@ -79,10 +79,10 @@ std::int64_t PartitionPlan::largest_unit() const {
   return largest;
 }
 
-std::vector<ShardExtent> PartitionPlan::extents(int rank) const {
+std::vector<ShardExtent> PartitionPlan::extents(Rank rank) const {
   std::vector<ShardExtent> out;
-  for (int u = 0; u < static_cast<int>(units_.size()); ++u) {
-    auto const& unit = units_[static_cast<std::size_t>(u)];
+  for (UnitIndex u = first_unit; u < end_unit(); ++u) {
+    auto const& unit = this->unit(u);
     UnitOffset const begin = unit.unit_offset(rank, ShardOffset(0)), end = begin + unit.shard_numel;
     for (int p = 0; p < static_cast<int>(unit.parameters.size()); ++p) {
       auto const& slot = unit.parameters[static_cast<std::size_t>(p)];

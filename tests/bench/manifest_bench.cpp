@@ -51,12 +51,13 @@ int main(int argc, char** argv) {
     if (r % ranks_per_file == 0)
       m.shards.push_back({checkpoint::detail::shard_name(shard), std::int64_t{1} << 40, r,
                           std::min(ranks_per_file, ranks - r)});
-    for (auto const& p : plan.extents(r)) {
-      m.tensors[static_cast<std::size_t>(p.unit * parameters + p.parameter)].extents.push_back(
-          {shard, p.parameter_offset.value(), p.numel,
-           std::vector<checkpoint::StateLocation>(
-               3, {4096 + 4 * p.parameter_offset.value(), {0x0123456789abcdefu}, {}}),
-           ranks_per_file > 1 ? r : -1});
+    for (auto const& p : plan.extents(Rank(r))) {
+      m.tensors[position(p.unit) * parameters + static_cast<std::size_t>(p.parameter)]
+          .extents.push_back(
+              {shard, p.parameter_offset.value(), p.numel,
+               std::vector<checkpoint::StateLocation>(
+                   3, {4096 + 4 * p.parameter_offset.value(), {0x0123456789abcdefu}, {}}),
+               ranks_per_file > 1 ? r : -1});
       ++extents;
     }
   }

@@ -23,29 +23,30 @@ using Clock = std::chrono::steady_clock;
 /// Passes everything on and books the time since the last event on what ran in between.
 class TimedParams : public memory::ParamProvider {
  public:
-  TimedParams(test::ResidentParams& params, int units) : params_(params), head_(units - 1) {}
+  TimedParams(test::ResidentParams& params, int units)
+      : params_(params), head_(memory::UnitIndex(units - 1)) {}
 
-  void begin_pass(memory::Pass pass, std::vector<int> acquisitions) override {
+  void begin_pass(memory::Pass pass, std::vector<memory::UnitIndex> acquisitions) override {
     params_.begin_pass(pass, std::move(acquisitions));
     backward_ = false;
     phase_.clear();
     last_ = Clock::now();
   }
-  memory::WeightLease acquire(int unit, memory::Queue& q) override {
-    enter(unit == head_ || (unit == 0 && !phase_.empty()) ? "head"
-          : unit == 0                                     ? "embedding"
-          : backward_                                     ? "blocks backward"
-                                                          : "blocks forward");
+  memory::WeightLease acquire(memory::UnitIndex unit, memory::Queue& q) override {
+    enter(unit == head_ || (unit == memory::first_unit && !phase_.empty()) ? "head"
+          : unit == memory::first_unit                                     ? "embedding"
+          : backward_                                                      ? "blocks backward"
+                                                                           : "blocks forward");
     return params_.acquire(unit, q);
   }
-  memory::GradientLease gradient(int unit, memory::Queue& q) override {
-    if (unit == 0 && backward_) enter("embedding backward");
+  memory::GradientLease gradient(memory::UnitIndex unit, memory::Queue& q) override {
+    if (unit == memory::first_unit && backward_) enter("embedding backward");
     return params_.gradient(unit, q);
   }
-  void gradient_complete(int unit, memory::Queue& q) override {
+  void gradient_complete(memory::UnitIndex unit, memory::Queue& q) override {
     params_.gradient_complete(unit, q);
     backward_ = true;
-    if (unit == 0) enter("");
+    if (unit == memory::first_unit) enter("");
   }
   std::map<std::string, double> seconds;
 
@@ -57,7 +58,7 @@ class TimedParams : public memory::ParamProvider {
     last_ = now;
   }
   test::ResidentParams& params_;
-  int head_;
+  memory::UnitIndex head_;
   bool backward_ = false;
   std::string phase_;
   Clock::time_point last_;

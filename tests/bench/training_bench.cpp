@@ -79,11 +79,12 @@ int main(int argc, char** argv) {
   config.dtype = config.communication_dtype = dtype;
   config.max_grad_norm = 1.0;
   auto const engine = zero::make_engine(config, model->units(), *comm, *compute);
-  engine->initialize([&](int u, int p, std::int64_t first, std::int64_t n, float* out) {
-    model::initialize_parameter(
-        model->units()[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], 1,
-        first, n, out);
-  });
+  engine->initialize(
+      [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t n, float* out) {
+        model::initialize_parameter(
+            model->units()[static_cast<std::size_t>(u)].parameters[static_cast<std::size_t>(p)], 1,
+            first, n, out);
+      });
 
   std::int64_t const rows = number("rows") / comm->size(), length = number("length");
   auto const tokens = random_tokens(rows * length, model->vocabulary_size(), comm->rank());

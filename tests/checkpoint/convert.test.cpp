@@ -27,7 +27,7 @@ std::int64_t wrong_after_restore(fs::path const& step, int ranks, std::int64_t v
   std::int64_t wrong = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     RankState state(plan, rank);
-    checkpoint::restore_rank(manifest, plan, rank, state.views());
+    checkpoint::restore_rank(manifest, plan, Rank(rank), state.views());
     wrong += state.wrong(value_step);
   }
   return wrong;

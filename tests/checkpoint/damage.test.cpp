@@ -21,7 +21,7 @@ std::string restore_error(fs::path const& step) {
     auto const manifest = checkpoint::read_manifest(step);
     zero::PartitionPlan const plan(toy_units(), 1);
     RankState state(plan, 0);
-    checkpoint::restore_rank(manifest, plan, 0, state.views());
+    checkpoint::restore_rank(manifest, plan, first_rank, state.views());
   });
 }
 
@@ -110,7 +110,7 @@ TEST_F(Damage, ASymbolicLinkInThePlaceOfAShardIsRefused) {
                 auto const manifest = checkpoint::read_manifest(step);
                 zero::PartitionPlan const plan(toy_units(), 1);
                 RankState state(plan, 0);
-                checkpoint::restore_rank(manifest, plan, 0, state.views());
+                checkpoint::restore_rank(manifest, plan, first_rank, state.views());
               }),
               HasSubstr("shard_00000.h5"));
 }

@@ -109,7 +109,7 @@ class RankState {
   template <class F>
   void each(F&& f) {
     for (std::size_t s = 0; s < names_.size(); ++s)
-      for (auto const& extent : plan_.extents(rank_)) {
+      for (auto const& extent : plan_.extents(Rank(rank_))) {
         auto const& slot =
             plan_.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
         for (std::int64_t i = 0; i < extent.numel; ++i)
@@ -142,10 +142,16 @@ inline checkpoint::SaveRequest request_for(fs::path const& checkpoints, std::int
           .versions = ConfigTree::parse(R"({"tessera": "0.1.0"})", "test")};
 }
 
+inline std::vector<Rank> starts_at(std::initializer_list<int> ranks) {
+  std::vector<Rank> out;
+  for (int const rank : ranks) out.push_back(Rank(rank));
+  return out;
+}
+
 /// Saves a checkpoint of @p ranks ranks from this process.
 inline checkpoint::SavedCheckpoint save_toy(fs::path const& checkpoints, std::int64_t step,
                                             int ranks, int keep = 0, std::int64_t width = 24,
-                                            std::vector<int> const& file_starts = {}) {
+                                            std::vector<Rank> const& file_starts = {}) {
   auto const units = toy_units(width);
   zero::PartitionPlan const plan(units, ranks);
   std::vector<RankState> states;

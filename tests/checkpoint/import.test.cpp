@@ -45,10 +45,10 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
   auto const manifest = read_manifest(checkpoint);
   auto const& names = manifest.states;
   test::RankState state(plan, 0, names);
-  restore_rank(manifest, plan, 0, state.views());
+  restore_rank(manifest, plan, first_rank, state.views());
   std::map<std::string, std::string> out;
   for (std::size_t s = 0; s < names.size(); ++s)
-    for (auto const& extent : plan.extents(0)) {
+    for (auto const& extent : plan.extents(first_rank)) {
       auto const& slot =
           plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
       out[concat(names[s], "/", slot.name)] =

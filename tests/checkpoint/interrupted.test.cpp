@@ -27,7 +27,7 @@ namespace {
 bool holds_step(fs::path const& directory, std::int64_t step) {
   zero::PartitionPlan const plan(toy_units(), 1);
   RankState state(plan, 0);
-  checkpoint::restore_rank(checkpoint::read_manifest(directory), plan, 0, state.views());
+  checkpoint::restore_rank(checkpoint::read_manifest(directory), plan, first_rank, state.views());
   return state.wrong(step) == 0;
 }
 
@@ -64,7 +64,7 @@ Way const ways[] = {
     {"three_ranks", [](fs::path const& run, std::int64_t step) { save_toy(run, step, 3, 1); }},
     {"three_ranks_in_two_files",
      [](fs::path const& run, std::int64_t step) {
-       save_toy(run, step, 3, 1, 24, {0, 2});
+       save_toy(run, step, 3, 1, 24, starts_at({0, 2}));
      }},
 };
 

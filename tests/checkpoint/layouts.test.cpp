@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 namespace {
 
-using Starts = std::vector<int>;
+using Starts = std::vector<Rank>;
 
 /// Every element of every rank of another plan.
 void expect_restores(fs::path const& step, int ranks, std::int64_t value_step) {
@@ -28,17 +28,17 @@ void expect_restores(fs::path const& step, int ranks, std::int64_t value_step) {
   zero::PartitionPlan const plan(toy_units(), ranks, 1);
   for (int rank = 0; rank < ranks; ++rank) {
     RankState state(plan, rank);
-    checkpoint::restore_rank(manifest, plan, rank, state.views());
+    checkpoint::restore_rank(manifest, plan, Rank(rank), state.views());
     EXPECT_EQ(state.wrong(value_step), 0) << step << ", rank " << rank << " of " << ranks;
   }
 }
 
 TEST(Layouts, StartsOfFiles) {
-  EXPECT_EQ(checkpoint::starts_by_count(7, 3), (Starts{0, 3, 6}));
-  EXPECT_EQ(checkpoint::starts_by_count(4, 4), (Starts{0}));
-  EXPECT_EQ(checkpoint::starts_by_count(2, 99), (Starts{0}));
-  EXPECT_EQ(checkpoint::starts_by_host({"a", "a", "b", "b", "b"}), (Starts{0, 2}));
-  EXPECT_EQ(checkpoint::starts_by_host({"a", "b", "a", "b"}), (Starts{0, 1, 2, 3}));
+  EXPECT_EQ(checkpoint::starts_by_count(7, 3), starts_at({0, 3, 6}));
+  EXPECT_EQ(checkpoint::starts_by_count(4, 4), starts_at({0}));
+  EXPECT_EQ(checkpoint::starts_by_count(2, 99), starts_at({0}));
+  EXPECT_EQ(checkpoint::starts_by_host({"a", "a", "b", "b", "b"}), starts_at({0, 2}));
+  EXPECT_EQ(checkpoint::starts_by_host({"a", "b", "a", "b"}), starts_at({0, 1, 2, 3}));
 }
 
 /// Saved by N ranks into any files: found whole, restored by M ranks, consolidated to the same
@@ -51,8 +51,9 @@ TEST(Layouts, EveryReaderFindsTheSame) {
     checkpoint::consolidate({.checkpoint = plain, .output = dir / "plain.safetensors"});
     std::string const expected = read_file(dir / "plain.safetensors");
     for (Starts const& starts :
-         {checkpoint::starts_by_count(ranks, 2), checkpoint::starts_by_count(ranks, 3), Starts{0},
-          ranks > 4 ? Starts{0, 1, 4} : checkpoint::starts_by_count(ranks, 1)}) {
+         {checkpoint::starts_by_count(ranks, 2), checkpoint::starts_by_count(ranks, 3),
+          starts_at({0}),
+          ranks > 4 ? starts_at({0, 1, 4}) : checkpoint::starts_by_count(ranks, 1)}) {
       auto const step = save_toy(dir / concat("files-", starts.size(), "-", starts.back()), 9,
                                  ranks, 0, 24, starts)
                             .directory;
@@ -74,7 +75,8 @@ TEST(Layouts, EveryReaderFindsTheSame) {
 TEST(Layouts, AManifestWhoseRunsAreTornIsRefused) {
   if (session().info().rank != 0) return;
   ScratchDirectory dir;
-  auto m = checkpoint::read_manifest(save_toy(dir.path(), 9, 4, 0, 24, {0, 2}).directory);
+  auto m =
+      checkpoint::read_manifest(save_toy(dir.path(), 9, 4, 0, 24, starts_at({0, 2})).directory);
   auto const refusal = [&](checkpoint::Manifest const& changed) {
     return message_of<DataError>(
         [&] { checkpoint::parse_manifest(checkpoint::manifest_text(changed), dir.path()); });

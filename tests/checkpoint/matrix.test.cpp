@@ -43,12 +43,12 @@ void visit_parts(zero::Engine& engine, int rank, Visit const& visit) {
     for (auto const& p : unit.parameters)
       first.back().push_back(std::exchange(count, count + p.numel));
   }
-  for (auto const& extent : plan.extents(rank))
+  for (auto const& extent : plan.extents(Rank(rank)))
     for (std::size_t s = 0; s < states.size(); ++s) {
-      float* const data = states[s].unit_shards[static_cast<std::size_t>(extent.unit)] +
+      float* const data = states[s].unit_shards[position(extent.unit)] +
                           plan.unit(extent.unit).shard_offset(extent.partition_offset).value();
       std::int64_t const at =
-          first[static_cast<std::size_t>(extent.unit)][static_cast<std::size_t>(extent.parameter)] +
+          first[position(extent.unit)][static_cast<std::size_t>(extent.parameter)] +
           extent.parameter_offset.value();
       for (std::int64_t i = 0; i < extent.numel; ++i) visit(s, at + i, data[i]);
     }
@@ -95,7 +95,7 @@ void save_all_layouts(Training& training, int stage) {
 std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan const& plan,
                            int rank) {
   std::int64_t bytes = 0;
-  for (auto const& own : plan.extents(rank)) {
+  for (auto const& own : plan.extents(Rank(rank))) {
     auto const& slot = plan.unit(own.unit).parameters[static_cast<std::size_t>(own.parameter)];
     for (auto const& extent : m.find(slot.name)->extents) {
       std::int64_t const begin = own.parameter_offset.value();

@@ -53,7 +53,7 @@ TEST_P(Reshard, EveryElementArrives) {
     zero::PartitionPlan const plan(toy_units(), to, alignment);
     for (int rank = 0; rank < to; ++rank) {
       RankState state(plan, rank);
-      checkpoint::restore_rank(manifest, plan, rank, state.views());
+      checkpoint::restore_rank(manifest, plan, Rank(rank), state.views());
       EXPECT_EQ(state.wrong(30), 0)
           << "rank " << rank << " of " << to << ", alignment " << alignment;
     }
@@ -71,7 +71,7 @@ TEST(Restore, PaddingBecomesZero) {
   zero::PartitionPlan const plan(toy_units(), 3);
   for (int rank = 0; rank < 3; ++rank) {
     RankState state(plan, rank);
-    checkpoint::restore_rank(manifest, plan, rank, state.views());
+    checkpoint::restore_rank(manifest, plan, Rank(rank), state.views());
     for (float v : state.memory(0)) EXPECT_NE(v, -1e30f);
   }
 }
@@ -100,10 +100,10 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     auto const views = state.views();
     std::int64_t const held = heap::live();
     heap::reset_peak();
-    auto const report = checkpoint::restore_rank(manifest, eight, rank, views);
+    auto const report = checkpoint::restore_rank(manifest, eight, Rank(rank), views);
     EXPECT_LT(heap::peak() - held, manifest.checksum_chunk + (std::int64_t{1} << 20))
         << "a block at an edge, besides the part itself";
-    auto const own = eight.extents(rank)[0];
+    auto const own = eight.extents(Rank(rank))[0];
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < own.numel; ++i)
       wrong += state.memory(0)[static_cast<std::size_t>(own.partition_offset.value() + i)] !=
@@ -126,7 +126,7 @@ TEST(Restore, LargePiecesAreReadBlockByBlock) {
   zero::PartitionPlan const plan(toy_units(width), 3);
   for (int rank = 0; rank < 3; ++rank) {
     RankState state(plan, rank);
-    checkpoint::restore_rank(manifest, plan, rank, state.views());
+    checkpoint::restore_rank(manifest, plan, Rank(rank), state.views());
     EXPECT_EQ(state.wrong(3), 0);
   }
 }
@@ -138,7 +138,7 @@ TEST(Restore, AnotherModelIsRefused) {
     zero::PartitionPlan const plan(units, 1);
     RankState state(plan, 0);
     return message_of<DataError>(
-        [&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); });
+        [&] { checkpoint::restore_rank(manifest, plan, first_rank, state.views()); });
   };
   auto units = toy_units();
   units[1].parameters[0].name = "transformer.h.0.ln_9.weight";
@@ -155,10 +155,10 @@ TEST(Restore, AMissingStateIsNamed) {
   auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 1, 1).directory);
   zero::PartitionPlan const plan(toy_units(), 1);
   RankState state(plan, 0, {"fp32", "momentum"});
-  EXPECT_THAT(
-      message_of<DataError>([&] { checkpoint::restore_rank(manifest, plan, 0, state.views()); }),
-      ::testing::HasSubstr(
-          "has no state 'momentum', only [\"fp32\", \"exp_avg\", \"exp_avg_sq\"]"));
+  EXPECT_THAT(message_of<DataError>(
+                  [&] { checkpoint::restore_rank(manifest, plan, first_rank, state.views()); }),
+              ::testing::HasSubstr(
+                  "has no state 'momentum', only [\"fp32\", \"exp_avg\", \"exp_avg_sq\"]"));
 }
 
 TEST(Save, TheViewIsMadeOnDemand) {

@@ -50,7 +50,7 @@ TEST(Schema, EverythingWrittenIsValid) {
   std::vector<fs::path> files{
       save_toy(dir / "one", 1, 1).directory / "manifest.json",
       save_toy(dir / "many", 2, 5).directory / "manifest.json",
-      save_toy(dir / "pairs", 3, 5, 0, 24, {0, 2, 4}).directory / "manifest.json"};
+      save_toy(dir / "pairs", 3, 5, 0, 24, starts_at({0, 2, 4})).directory / "manifest.json"};
   checkpoint::convert({.source = dir / "many", .destination = dir / "all", .ranks_per_file = 99});
   checkpoint::convert({.source = dir / "pairs",
                        .destination = dir / "gzip",

@@ -63,7 +63,7 @@ TEST(Operation, SlicesCoverAllElementsOnceAndDifferByAtMostOne) {
     for (std::int64_t const numel : {0, 1, 6, 7, 1001}) {
       std::int64_t next = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        Slice const slice = slice_of(numel, ranks, rank);
+        Slice const slice = slice_of(numel, ranks, Rank(rank));
         EXPECT_EQ(slice.begin, next);
         EXPECT_GE(slice.count, numel / ranks);
         EXPECT_LE(slice.count, (numel + ranks - 1) / ranks);

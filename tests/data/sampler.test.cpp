@@ -59,7 +59,7 @@ TEST(Sampler, DealsAsAccelerateDoes) {
               .as_array();
       std::int64_t samples = 0;
       for (int rank = 0; rank < config.ranks; ++rank) {
-        auto const dealt = sampler.micro_batches(step, rank);
+        auto const dealt = sampler.micro_batches(step, tessera::Rank(rank));
         EXPECT_EQ(dealt, batches_of(ranks[static_cast<std::size_t>(rank)]))
             << "step " << step << " rank " << rank;
         for (auto const& batch : dealt) samples += static_cast<std::int64_t>(batch.size());
@@ -88,7 +88,8 @@ std::vector<std::int64_t> samples_of_step(Sampler& sampler, std::int64_t step) {
   std::vector<std::int64_t> out;
   for (std::int64_t k = 0; k < sampler.position(step).micro_steps; ++k)
     for (int rank = 0; rank < sampler.config().ranks; ++rank) {
-      auto const batch = sampler.micro_batches(step, rank)[static_cast<std::size_t>(k)];
+      auto const batch =
+          sampler.micro_batches(step, tessera::Rank(rank))[static_cast<std::size_t>(k)];
       out.insert(out.end(), batch.begin(), batch.end());
     }
   return out;
@@ -131,7 +132,7 @@ TEST(Sampler, ExactDealsEachSampleOnce) {
   }
   auto config = sequential(3, 4, 1);
   config.last_micro_step = LastMicroStep::exact;
-  EXPECT_THAT(Sampler(config).micro_batches(0, 3), ElementsAre(IsEmpty()));
+  EXPECT_THAT(Sampler(config).micro_batches(0, tessera::Rank(3)), ElementsAre(IsEmpty()));
 }
 
 TEST(Sampler, ReadsInTheRandomOrderOfTheTrainer) {
@@ -151,7 +152,8 @@ TEST(Sampler, ReadsInTheRandomOrderOfTheTrainer) {
         std::vector<MicroBatch> dealt;
         for (std::int64_t k = 0; k < sampler.steps_per_epoch(); ++k)
           dealt.push_back(sampler.micro_batches(
-              static_cast<std::int64_t>(index) * sampler.steps_per_epoch() + k, rank)[0]);
+              static_cast<std::int64_t>(index) * sampler.steps_per_epoch() + k,
+              tessera::Rank(rank))[0]);
         EXPECT_EQ(dealt, batches_of(epoch.as_array()[static_cast<std::size_t>(rank)]))
             << "epoch " << index << " rank " << rank;
       }
@@ -167,12 +169,13 @@ TEST_P(RandomOrder, IsAPermutationOfSeedAndEpoch) {
   auto config = sequential(500, 1, 500);
   config.order = GetParam();
   Sampler sampler(config), again(config);
-  auto const first = sampler.micro_batches(0, 0)[0], second = sampler.micro_batches(1, 0)[0];
+  auto const first = sampler.micro_batches(0, tessera::Rank(0))[0],
+             second = sampler.micro_batches(1, tessera::Rank(0))[0];
   EXPECT_NE(first, second);
-  EXPECT_EQ(sampler.micro_batches(0, 0)[0], first);  // going back, as after a resume
-  EXPECT_EQ(again.micro_batches(1, 0)[0], second);
+  EXPECT_EQ(sampler.micro_batches(0, tessera::Rank(0))[0], first);  // going back, as after a resume
+  EXPECT_EQ(again.micro_batches(1, tessera::Rank(0))[0], second);
   config.seed = 43;
-  EXPECT_NE(Sampler(config).micro_batches(0, 0)[0], first);
+  EXPECT_NE(Sampler(config).micro_batches(0, tessera::Rank(0))[0], first);
   auto sorted = first;
   std::ranges::sort(sorted);
   for (std::int64_t i = 0; i < 500; ++i) ASSERT_EQ(sorted[static_cast<std::size_t>(i)], i);
@@ -187,7 +190,7 @@ TEST(Sampler, RandomOrderIsUniform) {
   std::vector<double> counts(256);
   int const epochs = 24000;
   for (int epoch = 0; epoch < epochs; ++epoch) {
-    auto const order = sampler.micro_batches(epoch, 0)[0];
+    auto const order = sampler.micro_batches(epoch, tessera::Rank(0))[0];
     ++counts[static_cast<std::size_t>(order[0] * 64 + order[1] * 16 + order[2] * 4 + order[3])];
   }
   double chi_squared = 0;
@@ -223,7 +226,7 @@ TEST(Evaluation, RangesCoverEachSampleOnce) {
     for (int ranks : {1, 2, 3, 8}) {
       std::int64_t end = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        auto const range = evaluation_range(samples, ranks, rank);
+        auto const range = evaluation_range(samples, ranks, tessera::Rank(rank));
         EXPECT_EQ(range.begin, end);
         EXPECT_LE(range.end - range.begin, samples / ranks + 1);
         EXPECT_GE(range.end - range.begin, samples / ranks);

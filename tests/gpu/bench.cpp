@@ -284,15 +284,15 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
   how.max_grad_norm = 1.0;
   auto const model = model::make_model(config, how.dtype);
   auto const engine = zero::make_engine(how, model->units(), comm, *place.queue);
-  engine->initialize(
-      [](int unit, int parameter, std::int64_t first, std::int64_t numel, float* out) {
-        auto state =
-            static_cast<std::uint32_t>(unit * 31 + parameter) + static_cast<std::uint32_t>(first);
-        for (std::int64_t i = 0; i < numel; ++i)
-          out[i] =
-              0.02f *
-              (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
-      });
+  engine->initialize([](memory::UnitIndex unit, int parameter, std::int64_t first,
+                        std::int64_t numel, float* out) {
+    auto state = static_cast<std::uint32_t>(static_cast<int>(unit) * 31 + parameter) +
+                 static_cast<std::uint32_t>(first);
+    for (std::int64_t i = 0; i < numel; ++i)
+      out[i] =
+          0.02f *
+          (static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1.0f);
+  });
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(t.rows * t.length));
   std::uint32_t state = 7;
   for (auto& token : tokens)

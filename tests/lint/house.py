@@ -20,7 +20,7 @@ BOUNDS = {
     "longest source, lines": (510, 500),
     "most parameters of a function": (6, 6),
     "functions with more than 6 parameters": (0, 0),
-    "bool parameters of public functions": (4, 0),
+    "bool parameters of public functions": (0, 0),
     "sources without a header of their name": (0, 0),
     "sources without a test of their name": (110, 0),
     "sources without a test, not listed": (0, 0),
@@ -30,6 +30,14 @@ BOUNDS = {
     "declared layers that are not used": (0, 0),
     "include cycles": (0, 0),
     "cycles between the parts of a layer": (0, 0),
+}
+# A choice between two behaviors of a function is an enum. A bool parameter is right only where it is data: a value that the
+# caller has computed or read, never a literal that selects. These are all of them:
+DATA_BOOLS = {
+    "agree(bool ok)",                       # the operand of a logical AND
+    "run_on_ranks(bool takes_part)",        # which ranks, computed from the rank
+    "get_bool(bool default_value)",         # a value of the type that the function returns
+    "update(bool overflow)",                # of LossScaler: what the overflow check found
 }
 MAX_FUNCTION_LINES, MAX_PARAMETERS, DUPLICATE_WINDOW = 60, 6, 8
 UNTESTED = pathlib.Path(__file__).with_name("untested_sources.txt")
@@ -71,7 +79,9 @@ class House:
         self.count("functions with more than 6 parameters", [w for w in wide if w[0] > MAX_PARAMETERS])
         flags = [(1, f"{name}:{f.line}: {f.name}({p})") for f, name in self.functions if name.startswith("include/") and f.public
                  for p in f.parameters if re.match(r"(const )?bool\b", p) and not (f.constructor and len(f.parameters) == 1)]
-        self.count("bool parameters of public functions", flags)
+        self.count("bool parameters of public functions", [f for f in flags if f[1].split(": ", 1)[1] not in DATA_BOOLS])
+        stale = DATA_BOOLS - {f[1].split(": ", 1)[1] for f in flags}
+        assert not stale, f"remove from DATA_BOOLS: {stale}"
 
     def measure_files(self):
         lines = {name: text.count("\n") for name, text in self.text.items()}

@@ -48,8 +48,8 @@ class LayerCase {
     ArenaScope const scope(arena_);
     PassContext const pass = context();
     TensorView const out = pass.allocate(shape_.rows(), shape_.out);
-    params_.begin_pass(memory::Pass::evaluation, {0});
-    forward_(pass, params_.acquire(0, *queue_), out, input(in_, shape_.in));
+    params_.begin_pass(memory::Pass::evaluation, {memory::first_unit});
+    forward_(pass, params_.acquire(memory::first_unit, *queue_), out, input(in_, shape_.in));
     return {out.as<float>(), out.as<float>() + out.numel()};
   }
 
@@ -96,9 +96,9 @@ class LayerCase {
     ArenaScope const scope(arena_);
     PassContext const pass = context();
     TensorView const din = pass.allocate(shape_.rows(), shape_.in);
-    params_.begin_pass(memory::Pass::training, {0});
-    auto const weights = params_.acquire(0, *queue_);
-    auto const gradients = params_.gradient(0, *queue_);
+    params_.begin_pass(memory::Pass::training, {memory::first_unit});
+    auto const weights = params_.acquire(memory::first_unit, *queue_);
+    auto const gradients = params_.gradient(memory::first_unit, *queue_);
     backward_(pass, {weights, gradients}, din, input(dout_, shape_.out), input(in_, shape_.in));
     return {din.as<float>(), din.as<float>() + din.numel()};
   }

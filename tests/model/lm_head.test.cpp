@@ -87,11 +87,11 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
     targets.as<std::int32_t>()[i] =
         i % 7 == 3 ? -1 : static_cast<std::int32_t>(i * 29 % vocabulary);
   kernels::cast(*queue, hidden, values.reshape({rows, width}));
-  params.begin_pass(memory::Pass::training, {0});
+  params.begin_pass(memory::Pass::training, {memory::first_unit});
   {
-    auto const weights = params.acquire(0, *queue);
+    auto const weights = params.acquire(memory::first_unit, *queue);
     for (int time = 0; time < (accumulate ? 2 : 1); ++time) {
-      auto const gradients = params.gradient(0, *queue);
+      auto const gradients = params.gradient(memory::first_unit, *queue);
       LmHead::Projection const projection{weights[*head.projection()],
                                           gradients[*head.projection()], gradients.accumulate()};
       head.train(pass, {weights, gradients}, projection, 1.0f / rows, {losses, dhidden},

@@ -37,10 +37,10 @@ class OverlapTraining {
         model_(model::make_model(config_of(c), Dtype::bf16)),
         comm_(c.ranks, memory::memory_space_of(compute)),
         engine_(zero::make_engine(engine_config(c, overlap), model_->units(), comm_, compute)) {
-    engine_->initialize([](int unit, int parameter, std::int64_t first, std::int64_t numel,
-                           float* out) {
-      auto state =
-          static_cast<std::uint32_t>(unit * 31 + parameter) + static_cast<std::uint32_t>(first);
+    engine_->initialize([](memory::UnitIndex unit, int parameter, std::int64_t first,
+                           std::int64_t numel, float* out) {
+      auto state = static_cast<std::uint32_t>(static_cast<int>(unit) * 31 + parameter) +
+                   static_cast<std::uint32_t>(first);
       for (std::int64_t i = 0; i < numel; ++i)
         out[i] =
             0.02f *

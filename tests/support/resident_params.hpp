@@ -46,35 +46,40 @@ class ResidentParams : public memory::ParamProvider {
     for (auto const& buffer : gradients_) std::memset(buffer.data(), 0xFF, buffer.bytes());
   }
 
-  void begin_pass(memory::Pass, std::vector<int> acquisitions) override {
+  void begin_pass(memory::Pass, std::vector<memory::UnitIndex> acquisitions) override {
     EXPECT_EQ(next_, announced_.size())
         << "the last pass did not make all the acquisitions it announced";
-    announced_ = std::move(acquisitions);
+    announced_.clear();
+    for (auto const unit : acquisitions) announced_.push_back(index(unit));
     next_ = 0;
     completed.clear();
   }
-  memory::WeightLease acquire(int unit, memory::Queue&) override {
+  memory::WeightLease acquire(memory::UnitIndex unit, memory::Queue&) override {
     EXPECT_LT(next_, announced_.size());
     if (next_ < announced_.size()) {
-      EXPECT_EQ(announced_[next_], unit) << "acquisition " << next_;
+      EXPECT_EQ(announced_[next_], index(unit)) << "acquisition " << next_;
     }
     ++next_;
     std::vector<memory::ConstTensorView> views;
-    for (std::size_t p = 0; p < spec(unit).parameters.size(); ++p) views.push_back(weight(unit, p));
+    for (std::size_t p = 0; p < spec(index(unit)).parameters.size(); ++p)
+      views.push_back(weight(index(unit), p));
     ++leased;
     most_leased = std::max(most_leased, leased);
     return {std::move(views), [this] { --leased; }};
   }
-  memory::GradientLease gradient(int unit, memory::Queue&) override {
+  memory::GradientLease gradient(memory::UnitIndex unit, memory::Queue&) override {
     std::vector<memory::TensorView> views;
-    for (std::size_t p = 0; p < spec(unit).parameters.size(); ++p)
-      views.push_back(gradient_view(unit, p));
-    bool const holds_values = has_values_[static_cast<std::size_t>(unit)];
-    has_values_[static_cast<std::size_t>(unit)] = true;
+    for (std::size_t p = 0; p < spec(index(unit)).parameters.size(); ++p)
+      views.push_back(gradient_view(index(unit), p));
+    bool const holds_values = has_values_[position(unit)];
+    has_values_[position(unit)] = true;
     return {std::move(views), holds_values ? memory::WriteMode::add : memory::WriteMode::overwrite};
   }
-  void gradient_complete(int unit, memory::Queue&) override { completed.push_back(unit); }
+  void gradient_complete(memory::UnitIndex unit, memory::Queue&) override {
+    completed.push_back(index(unit));
+  }
 
+  static int index(memory::UnitIndex unit) { return static_cast<int>(unit); }
   memory::UnitSpec const& spec(int unit) const { return units_[static_cast<std::size_t>(unit)]; }
   memory::TensorView weight(int unit, std::size_t p) const {
     return view(weights_[static_cast<std::size_t>(unit)], spec(unit), p);

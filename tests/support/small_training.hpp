@@ -64,12 +64,12 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
                                memory::Queue& compute) {
   auto const model = model::make_model(small_gpt2(), t.config.dtype);
   auto const engine = zero::make_engine(t.config, model->units(), comm, compute);
-  engine->initialize(
-      [&](int unit, int parameter, std::int64_t first, std::int64_t numel, float* out) {
-        auto const& spec = model->units()[static_cast<std::size_t>(unit)]
-                               .parameters[static_cast<std::size_t>(parameter)];
-        model::initialize_parameter(spec, 3, first, numel, out);
-      });
+  engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
+                         std::int64_t numel, float* out) {
+    auto const& spec = model->units()[static_cast<std::size_t>(unit)]
+                           .parameters[static_cast<std::size_t>(parameter)];
+    model::initialize_parameter(spec, 3, first, numel, out);
+  });
   SmallResult result;
   double const predictions = static_cast<double>(t.rows * (t.length - 1) * t.micro_steps);
   for (int step = 0; step < t.steps; ++step) {
@@ -99,7 +99,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
   }
   auto const state = engine->state();
   for (std::size_t u = 0; u < state[0].unit_shards.size(); ++u) {
-    auto const numel = engine->plan().unit(static_cast<int>(u)).shard_numel;
+    auto const numel = engine->plan().unit(memory::UnitIndex(static_cast<int>(u))).shard_numel;
     result.masters.insert(result.masters.end(), state[0].unit_shards[u],
                           state[0].unit_shards[u] + numel);
   }

@@ -63,8 +63,7 @@ TEST_P(DelayedNetwork, AStepTakesTheVolumeOfItsStage) {
     training.comm().finish();
     double elements = 0.0;
     auto const& plan = training.engine().plan();
-    for (int u = 0; u < static_cast<int>(plan.units().size()); ++u)
-      elements += static_cast<double>(plan.unit(u).padded_numel);
+    for (auto const& unit : plan.units()) elements += static_cast<double>(unit.padded_numel);
     double const volume = 2 * elements * (ranks - 1) / ranks * sizeof(bfloat16) / bandwidth,
                  planned = training.comm().planned_seconds() - before;
     if (stage < 3)

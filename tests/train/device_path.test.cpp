@@ -134,7 +134,7 @@ TEST(DeviceMicroBatches, AreGivenToTheQueueWithoutWaitingForIt) {
   config.stage = 0;
   config.accumulation_steps = 2;
   auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
-  engine->initialize([](int, int, std::int64_t, std::int64_t numel, float* out) {
+  engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
     std::fill(out, out + numel, 0.01f);
   });
   std::atomic<bool> open{false};

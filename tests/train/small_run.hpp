@@ -83,12 +83,12 @@ class CountingModel : public model::CausalLm {
 
 /// For models that use no weights.
 struct NoWeights : memory::ParamProvider {
-  void begin_pass(memory::Pass, std::vector<int>) override {}
-  memory::WeightLease acquire(int, memory::Queue&) override { return {}; }
-  memory::GradientLease gradient(int, memory::Queue&) override {
+  void begin_pass(memory::Pass, std::vector<memory::UnitIndex>) override {}
+  memory::WeightLease acquire(memory::UnitIndex, memory::Queue&) override { return {}; }
+  memory::GradientLease gradient(memory::UnitIndex, memory::Queue&) override {
     return {{}, memory::WriteMode::overwrite};
   }
-  void gradient_complete(int, memory::Queue&) override {}
+  void gradient_complete(memory::UnitIndex, memory::Queue&) override {}
 };
 
 /// A two-layer GPT-2 in an engine on one process.
@@ -100,11 +100,12 @@ struct SmallRun {
     for (char const* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) config.set(key, 0.0);
     model = model::make_model(config, Dtype::fp32);
     engine = zero::make_engine(engine_config, model->units(), *comm, *compute);
-    engine->initialize([&](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
-      auto const& unit = model->units()[static_cast<std::size_t>(u)];
-      model::initialize_parameter(unit.parameters[static_cast<std::size_t>(p)], 3, first, numel,
-                                  out);
-    });
+    engine->initialize(
+        [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
+          auto const& unit = model->units()[position(u)];
+          model::initialize_parameter(unit.parameters[static_cast<std::size_t>(p)], 3, first, numel,
+                                      out);
+        });
   }
   train::ModelContext context() { return {*model, *engine, *compute, *comm}; }
 

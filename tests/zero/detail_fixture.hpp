@@ -26,7 +26,8 @@ inline std::vector<memory::UnitSpec> two_units() {
 /// What every part gets from the engine.
 struct Parts {
   explicit Parts(zero::EngineConfig c = {})
-      : config(std::move(c)), context{config, plan, {&plan, comm->rank(), true}, *comm, *compute} {}
+      : config(std::move(c)),
+        context{config, plan, {&plan, Rank(comm->rank()), true}, *comm, *compute} {}
 
   zero::EngineConfig config;
   std::vector<memory::UnitSpec> units = two_units();

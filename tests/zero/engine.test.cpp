@@ -117,7 +117,7 @@ TEST(Engine, StagesAgreeBitByBit) {
     for (int k = 0; k < 4; ++k) training.step(1e-2);
     std::vector<float> out;
     training.model.look(*training.engine, *training.compute,
-                        [&](int, int, std::int64_t, float value) { out.push_back(value); });
+                        [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
     return out;
   };
   for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
@@ -149,7 +149,7 @@ TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
     for (int k = 0; k < 4; ++k) training.step(1e-2);
     std::vector<float> out;
     training.model.look(*training.engine, *training.compute,
-                        [&](int, int, std::int64_t, float value) { out.push_back(value); });
+                        [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
     return out;
   };
   auto const update = memory::make_worker_queue("update");

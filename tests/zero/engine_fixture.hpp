@@ -28,7 +28,7 @@ struct Training {
         recording(comm::make_recording(make_comm())),
         compute(memory::make_inline_queue("compute")),
         engine(zero::make_engine(config, model.units(), *recording, *compute, place)) {
-    engine->initialize([](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
+    engine->initialize([](UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
     });
   }
@@ -62,8 +62,8 @@ class SerialTraining {
  public:
   SerialTraining(zero::EngineConfig const& config, QuadraticModel const& model, int ranks)
       : config_(config), model_(model), ranks_(ranks) {
-    for (int u = 0; u < static_cast<int>(model.units().size()); ++u) {
-      auto const& parameters = model.units()[static_cast<std::size_t>(u)].parameters;
+    for (auto u = first_unit; position(u) < model.units().size(); ++u) {
+      auto const& parameters = model.units()[position(u)].parameters;
       for (int p = 0; p < static_cast<int>(parameters.size()); ++p)
         for (std::int64_t i = 0; i < parameters[static_cast<std::size_t>(p)].numel(); ++i)
           elements_.push_back({u, p, i, parameters[static_cast<std::size_t>(p)].decays,
@@ -73,7 +73,8 @@ class SerialTraining {
   }
 
   struct Element {
-    int unit, parameter;
+    UnitIndex unit;
+    int parameter;
     std::int64_t index;
     bool decays;
     double weight;
@@ -105,7 +106,7 @@ class SerialTraining {
     int const micro_steps = config_.accumulation_steps,
               share = global_samples / micro_steps / ranks_;
     bool const exact = config_.dtype == Dtype::fp32;
-    bool const tied = e.unit == 0 && e.parameter == 0;
+    bool const tied = e.unit == first_unit && e.parameter == 0;
     double sum = 0.0;
     for (int part = 0; part < micro_steps * ranks_; ++part) {
       double const g = QuadraticModel::gradient(e.unit, e.parameter, e.index, part * share, share,
@@ -180,9 +181,9 @@ inline double state_difference(Training& training, std::size_t which,
   for (auto const& e : serial.elements()) {
     auto const& unit = plan.unit(e.unit);
     auto const& slot = unit.parameters[static_cast<std::size_t>(e.parameter)];
-    std::int64_t const at = unit.shard_offset(training.rank(), slot.offset + e.index).value();
+    std::int64_t const at = unit.shard_offset(Rank(training.rank()), slot.offset + e.index).value();
     if (at < 0 || at >= unit.shard_numel) continue;
-    double const mine = state[which].unit_shards[static_cast<std::size_t>(e.unit)][at];
+    double const mine = state[which].unit_shards[position(e.unit)][at];
     double const want = which == 0 ? e.weight : e.states[which - 1];
     double const difference = std::abs(mine - want);
     worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
@@ -196,7 +197,7 @@ inline double weight_difference(Training& training, SerialTraining const& serial
   std::size_t k = 0;
   double worst = 0.0;
   training.model.look(
-      *training.engine, *training.compute, [&](int, int, std::int64_t, float value) {
+      *training.engine, *training.compute, [&](UnitIndex, int, std::int64_t, float value) {
         float const want = rounded(static_cast<float>(serial.elements()[k++].weight),
                                    training.engine->config().dtype);
         double const difference = std::abs(static_cast<double>(value) - want);

@@ -6,7 +6,7 @@ namespace tessera::zero::detail {
 namespace {
 
 /// The block has w at [0, 40), b at [64, 72), k at [96, 120).
-UnitLayout const& block(PartitionPlan const& plan) { return plan.unit(0); }
+UnitLayout const& block(PartitionPlan const& plan) { return plan.unit(UnitIndex(0)); }
 UnitOffset end_of(UnitLayout const& unit) { return UnitOffset(unit.padded_numel); }
 
 TEST(GroupRuns, CutAtGroupBordersAndKeepParameterBorders) {

@@ -19,7 +19,7 @@ TEST_P(Leases, HoldTheirUnitWhileTheyLive) {
     for (std::int64_t i = 0; i < head[0].numel(); ++i)
       EXPECT_EQ(load(head[0], i), QuadraticModel::initial(training.model.head(), 0, i));
     for (std::int64_t i = 0; i < embedding[0].numel(); ++i)
-      EXPECT_EQ(load(embedding[0], i), QuadraticModel::initial(0, 0, i));
+      EXPECT_EQ(load(embedding[0], i), QuadraticModel::initial(first_unit, 0, i));
     EXPECT_EQ(embedding[0].dim(0), 37);
     EXPECT_EQ(embedding[1].dim(1), 5);
   };
@@ -30,26 +30,27 @@ TEST_P(Leases, HoldTheirUnitWhileTheyLive) {
 TEST_P(Leases, NestOnOneUnit) {
   Training training(config_of(GetParam()));
   auto& engine = *training.engine;
-  engine.begin_pass(memory::Pass::evaluation, {1, 2, 1, 1});
-  auto outer = engine.acquire(1, *training.compute);
-  (void)engine.acquire(2, *training.compute);
-  { auto const inner = engine.acquire(1, *training.compute); }
+  engine.begin_pass(memory::Pass::evaluation,
+                    {UnitIndex(1), UnitIndex(2), UnitIndex(1), UnitIndex(1)});
+  auto outer = engine.acquire(UnitIndex(1), *training.compute);
+  (void)engine.acquire(UnitIndex(2), *training.compute);
+  { auto const inner = engine.acquire(UnitIndex(1), *training.compute); }
   for (std::int64_t i = 0; i < outer[0].numel(); ++i)
-    ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(1, 0, i));
-  outer = engine.acquire(1, *training.compute);
+    ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(UnitIndex(1), 0, i));
+  outer = engine.acquire(UnitIndex(1), *training.compute);
   for (std::int64_t i = 0; i < outer[0].numel(); ++i)
-    ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(1, 0, i));
+    ASSERT_EQ(load(outer[0], i), QuadraticModel::initial(UnitIndex(1), 0, i));
 }
 
 TEST_P(Leases, AcquisitionsFollowTheAnnouncement) {
   Training training(config_of(GetParam()));
   auto& engine = *training.engine;
-  engine.begin_pass(memory::Pass::evaluation, {0, 1});
-  (void)engine.acquire(0, *training.compute);
-  EXPECT_THROW((void)engine.acquire(2, *training.compute), InternalError);
-  (void)engine.acquire(1, *training.compute);
-  EXPECT_THROW((void)engine.acquire(1, *training.compute), InternalError);
-  EXPECT_THROW(engine.begin_pass(memory::Pass::evaluation, {99}), InternalError);
+  engine.begin_pass(memory::Pass::evaluation, {UnitIndex(0), UnitIndex(1)});
+  (void)engine.acquire(UnitIndex(0), *training.compute);
+  EXPECT_THROW((void)engine.acquire(UnitIndex(2), *training.compute), InternalError);
+  (void)engine.acquire(UnitIndex(1), *training.compute);
+  EXPECT_THROW((void)engine.acquire(UnitIndex(1), *training.compute), InternalError);
+  EXPECT_THROW(engine.begin_pass(memory::Pass::evaluation, {UnitIndex(99)}), InternalError);
 }
 
 TEST_P(Leases, GradientsAreCompleteOncePerMicroStep) {
@@ -58,16 +59,19 @@ TEST_P(Leases, GradientsAreCompleteOncePerMicroStep) {
   Training training(config);
   auto& engine = *training.engine;
   auto& compute = *training.compute;
-  EXPECT_THROW((void)engine.gradient(0, compute), InternalError) << "outside a micro-step";
+  EXPECT_THROW((void)engine.gradient(UnitIndex(0), compute), InternalError)
+      << "outside a micro-step";
   engine.begin_step();
   EXPECT_THROW(engine.begin_micro_step(0, 3), InternalError) << "more micro-steps than configured";
   engine.begin_micro_step(0, 2);
-  EXPECT_THROW(engine.gradient_complete(1, compute), InternalError) << "nothing was written";
-  EXPECT_FALSE(engine.gradient(1, compute).accumulate());
-  EXPECT_TRUE(engine.gradient(1, compute).accumulate());
-  engine.gradient_complete(1, compute);
-  EXPECT_THROW((void)engine.gradient(1, compute), InternalError) << "after it was complete";
-  EXPECT_THROW(engine.gradient_complete(1, compute), InternalError) << "twice";
+  EXPECT_THROW(engine.gradient_complete(UnitIndex(1), compute), InternalError)
+      << "nothing was written";
+  EXPECT_FALSE(engine.gradient(UnitIndex(1), compute).accumulate());
+  EXPECT_TRUE(engine.gradient(UnitIndex(1), compute).accumulate());
+  engine.gradient_complete(UnitIndex(1), compute);
+  EXPECT_THROW((void)engine.gradient(UnitIndex(1), compute), InternalError)
+      << "after it was complete";
+  EXPECT_THROW(engine.gradient_complete(UnitIndex(1), compute), InternalError) << "twice";
   EXPECT_THROW(engine.begin_micro_step(1, 2), InternalError) << "other units are missing";
   EXPECT_THROW((void)engine.finish_step(1e-3), InternalError) << "other units are missing";
 }
@@ -78,10 +82,11 @@ TEST(GatheredLeases, MustEndBeforeTheUpdate) {
   if (session().info().world_size == 1) return;  // one rank gathers nothing
   Training training(config_of(3));
   training.step(1e-2);
-  training.engine->begin_pass(memory::Pass::evaluation, {1});
-  auto const kept = training.engine->acquire(1, *training.compute);
-  EXPECT_THROW(training.engine->initialize([](int, int, std::int64_t, std::int64_t, float*) {}),
-               InternalError);
+  training.engine->begin_pass(memory::Pass::evaluation, {UnitIndex(1)});
+  auto const kept = training.engine->acquire(UnitIndex(1), *training.compute);
+  EXPECT_THROW(
+      training.engine->initialize([](UnitIndex, int, std::int64_t, std::int64_t, float*) {}),
+      InternalError);
 }
 
 #ifdef TESSERA_ASSERTIONS
@@ -90,12 +95,12 @@ TEST(GatheredLeases, AreUnreadableAfterwards) {
   auto config = config_of(3);
   config.prefetch_bucket_size = 0;
   Training training(config);
-  training.engine->begin_pass(memory::Pass::evaluation, {1, 2, 3});
+  training.engine->begin_pass(memory::Pass::evaluation, {UnitIndex(1), UnitIndex(2), UnitIndex(3)});
   memory::ConstTensorView stale;
   {
-    auto const lease = training.engine->acquire(1, *training.compute);
+    auto const lease = training.engine->acquire(UnitIndex(1), *training.compute);
     stale = lease[0];
-    EXPECT_EQ(load(stale, 0), QuadraticModel::initial(1, 0, 0));
+    EXPECT_EQ(load(stale, 0), QuadraticModel::initial(UnitIndex(1), 0, 0));
   }
   for (std::int64_t i = 0; i < stale.numel(); ++i) EXPECT_TRUE(std::isnan(load(stale, i)));
 }

@@ -53,8 +53,8 @@ TEST(OptimizerState, AllocatesEachStateByItsExtent) {
   EXPECT_EQ(s.state.spec(2).name, "rows");
   EXPECT_EQ(s.state.plan(1), s.plan);
   // every parameter begins at a multiple of 32: three in the block, one in the head
-  EXPECT_EQ(s.state.plan(2).unit(0).shard_numel, 96);
-  EXPECT_EQ(s.state.plan(4).unit(1).shard_numel, 32);
+  EXPECT_EQ(s.state.plan(2).unit(UnitIndex(0)).shard_numel, 96);
+  EXPECT_EQ(s.state.plan(4).unit(UnitIndex(1)).shard_numel, 32);
   std::size_t sum = 0;
   for (std::size_t k = 1; k < 5; ++k)
     sum += 4 * static_cast<std::size_t>(s.state.plan(k).partition_numel());
@@ -67,12 +67,12 @@ TEST(OptimizerState, Fp32WeightsAreTheirOwnMaster) {
   State s({}, Dtype::fp32);
   EXPECT_EQ(s.state.master_bytes(), 0u);
   EXPECT_EQ(static_cast<void*>(s.state.host_shards(OptimizerState::master_weights)[1]),
-            s.weights->region(1));
+            s.weights->region(UnitIndex(1)));
 }
 
 TEST(OptimizerState, GivesTheOptimizerSegmentsWithParameterBorders) {
   State s;
-  s.state.update(0, {7, 0.5, nullptr});
+  s.state.update(UnitIndex(0), {7, 0.5, nullptr});
   EXPECT_EQ(s.recorder.step_, 7);
   EXPECT_EQ(s.recorder.queue_, s.compute.get());
   auto const& list = s.recorder.segments_.list;
@@ -91,7 +91,7 @@ TEST(OptimizerState, UpdatesOnTheQueueOfThePlacement) {
   State s([&](optim::StateSpec const&) {
     return StatePlacement{memory::MemorySpace::host, queue.get()};
   });
-  s.state.update(1, {1, 0.5, nullptr});
+  s.state.update(UnitIndex(1), {1, 0.5, nullptr});
   EXPECT_EQ(s.recorder.queue_, queue.get());
 }
 

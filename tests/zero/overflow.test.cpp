@@ -13,15 +13,15 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 /// One bad element, on one rank only.
 QuadraticModel::Spoil spoil_on(int rank, float value) {
   bool const mine = session().info().rank == rank;
-  return [=](int unit, int parameter, std::int64_t i, float g) {
-    return mine && unit == 2 && parameter == 0 && i == 3 ? value : g;
+  return [=](UnitIndex unit, int parameter, std::int64_t i, float g) {
+    return mine && unit == UnitIndex(2) && parameter == 0 && i == 3 ? value : g;
   };
 }
 
 std::vector<float> weights_of(Training& training) {
   std::vector<float> out;
   training.model.look(*training.engine, *training.compute,
-                      [&](int, int, std::int64_t, float value) { out.push_back(value); });
+                      [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
   return out;
 }
 

@@ -100,7 +100,7 @@ struct HeldUpTraining {
       : comm(make_comm()),
         compute(memory::make_inline_queue("compute")),
         engine(zero::make_engine(config, model.units(), comm, *compute)) {
-    engine->initialize([](int u, int p, std::int64_t first, std::int64_t numel, float* out) {
+    engine->initialize([](UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
       for (std::int64_t i = 0; i < numel; ++i) out[i] = QuadraticModel::initial(u, p, first + i);
     });
   }
@@ -127,10 +127,10 @@ TEST(Overlap, BackwardGoesOnWhileAReductionIsHeldUp) {
     training.micro_step();
     training.engine->finish_step(1e-2);
     bool computed_meanwhile = false;
-    training.model.spoil = [&](int unit, int, std::int64_t, float g) {
-      if (unit == 3)
+    training.model.spoil = [&](UnitIndex unit, int, std::int64_t, float g) {
+      if (unit == UnitIndex(3))
         computed_meanwhile |= training.comm.held();  // the unit after the head in the backward pass
-      if (unit == 2) training.comm.let_go();
+      if (unit == UnitIndex(2)) training.comm.let_go();
       return g;
     };
     int const gathers_before =
@@ -152,8 +152,8 @@ TEST(Overlap, CanBeSwitchedOff) {
     config.overlap_comm = false;
     HeldUpTraining training(config);
     bool computed_meanwhile = false;
-    training.model.spoil = [&](int unit, int, std::int64_t, float g) {
-      if (unit == 3) computed_meanwhile |= training.comm.held();
+    training.model.spoil = [&](UnitIndex unit, int, std::int64_t, float g) {
+      if (unit == UnitIndex(3)) computed_meanwhile |= training.comm.held();
       return g;
     };
     training.comm.hold_up(stage == 3 ? 5 : 0);
@@ -170,13 +170,14 @@ TEST(Overlap, AcquireWaitsForItsUnitOnly) {
   if (alone()) return;
   for (int stage = 1; stage <= 2; ++stage) {
     HeldUpTraining training(config_of(stage));
-    int const last = training.model.head();
+    UnitIndex const last = training.model.head();
     training.micro_step();
-    training.comm.hold_up(1 + last);  // the statistics and all gathers but the last
+    training.comm.hold_up(1 +
+                          static_cast<int>(last));  // the statistics and all gathers but the last
     training.comm.let_go_after(std::chrono::seconds(20));
     training.engine->finish_step(1e-2);
-    training.engine->begin_pass(memory::Pass::evaluation, {0, last});
-    (void)training.engine->acquire(0, *training.compute);
+    training.engine->begin_pass(memory::Pass::evaluation, {first_unit, last});
+    (void)training.engine->acquire(UnitIndex(0), *training.compute);
     EXPECT_TRUE(training.comm.held()) << "stage " << stage;
     training.comm.let_go();
     (void)training.engine->acquire(last, *training.compute);

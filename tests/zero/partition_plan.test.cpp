@@ -68,7 +68,7 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
   }
   for (int rank = 0; rank < plan.ranks(); ++rank) {
     PartitionOffset end;
-    for (auto const& piece : plan.extents(rank)) {
+    for (auto const& piece : plan.extents(Rank(rank))) {
       auto const& unit = plan.unit(piece.unit);
       auto const& slot = unit.parameters[static_cast<std::size_t>(piece.parameter)];
       ASSERT_GT(piece.numel, 0);
@@ -77,8 +77,7 @@ TEST_P(EveryWorld, EveryElementHasOneOwner) {
       // the same element seen from the unit's buffer and from the rank's partition
       EXPECT_EQ(slot.offset.value() + piece.parameter_offset.value(),
                 rank * unit.shard_numel + (piece.partition_offset - unit.partition_offset));
-      auto& count =
-          owners[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)];
+      auto& count = owners[position(piece.unit)][static_cast<std::size_t>(piece.parameter)];
       for (std::int64_t i = 0; i < piece.numel; ++i)
         ++count[static_cast<std::size_t>(piece.parameter_offset.value() + i)];
     }
@@ -116,35 +115,36 @@ TEST(PartitionPlan, TableOfTheBlockUnit) {
                         {9, 32, 288},
                         {64, 32, 2048}}) {
     PartitionPlan const plan(odd_units(), row.ranks);
-    EXPECT_EQ(plan.unit(1).parameters[3].offset, UnitOffset(224));
-    EXPECT_EQ(plan.unit(1).numel, 199);
-    EXPECT_EQ(plan.unit(1).shard_numel, row.shard) << row.ranks << " ranks";
-    EXPECT_EQ(plan.unit(1).padded_numel, row.padded) << row.ranks << " ranks";
+    EXPECT_EQ(plan.unit(UnitIndex(1)).parameters[3].offset, UnitOffset(224));
+    EXPECT_EQ(plan.unit(UnitIndex(1)).numel, 199);
+    EXPECT_EQ(plan.unit(UnitIndex(1)).shard_numel, row.shard) << row.ranks << " ranks";
+    EXPECT_EQ(plan.unit(UnitIndex(1)).padded_numel, row.padded) << row.ranks << " ranks";
   }
 }
 
 ShardExtent extent(int parameter, std::int64_t in_parameter, std::int64_t in_partition,
                    std::int64_t numel) {
-  return {0, parameter, ParameterOffset(in_parameter), PartitionOffset(in_partition), numel};
+  return {first_unit, parameter, ParameterOffset(in_parameter), PartitionOffset(in_partition),
+          numel};
 }
 
 TEST(PartitionPlan, PiecesOfTheBlockUnitOverThreeRanks) {
   std::vector<memory::UnitSpec> const block{odd_units()[1]};
   PartitionPlan const plan(block, 3);
-  EXPECT_EQ(plan.extents(0), std::vector{extent(0, 0, 0, 96)});
-  EXPECT_EQ(plan.extents(1), (std::vector{extent(0, 96, 0, 51), extent(1, 0, 64, 21)}));
-  EXPECT_EQ(plan.extents(2), (std::vector{extent(2, 0, 0, 1), extent(3, 0, 32, 30)}));
+  EXPECT_EQ(plan.extents(Rank(0)), std::vector{extent(0, 0, 0, 96)});
+  EXPECT_EQ(plan.extents(Rank(1)), (std::vector{extent(0, 96, 0, 51), extent(1, 0, 64, 21)}));
+  EXPECT_EQ(plan.extents(Rank(2)), (std::vector{extent(2, 0, 0, 1), extent(3, 0, 32, 30)}));
 }
 
 /// The embedding's shards over 3 ranks have 288 elements, those of the block follow at 288 of each
 /// partition. Element 100 of the block's w is element 4 of rank 1's shard, its b starts at 160.
 TEST(PartitionPlan, ConvertsOffsetsOfOneElement) {
   PartitionPlan const plan(odd_units(), 3);
-  auto const& block = plan.unit(1);
+  auto const& block = plan.unit(UnitIndex(1));
   ASSERT_EQ(block.partition_offset, PartitionOffset(288));
   ASSERT_EQ(block.shard_numel, 96);
-  EXPECT_EQ(block.unit_offset(1, ShardOffset(4)), UnitOffset(100));
-  EXPECT_EQ(block.shard_offset(1, UnitOffset(100)), ShardOffset(4));
+  EXPECT_EQ(block.unit_offset(Rank(1), ShardOffset(4)), UnitOffset(100));
+  EXPECT_EQ(block.shard_offset(Rank(1), UnitOffset(100)), ShardOffset(4));
   EXPECT_EQ(block.partition_offset_of(ShardOffset(4)), PartitionOffset(292));
   EXPECT_EQ(block.shard_offset(PartitionOffset(292)), ShardOffset(4));
   auto const& w = block.parameters[0];
@@ -188,13 +188,13 @@ TEST(PartitionOfAnExtent, IsThePlanOfTheReducedShapes) {
                                  {"head", {parameter("even", {64})}}},
                                 3, 4));
   // 101 values end at 104, 13 more at 117: 39 per rank, rounded up to 40
-  EXPECT_EQ(rows.unit(0).shard_numel, 40);
+  EXPECT_EQ(rows.unit(UnitIndex(0)).shard_numel, 40);
   auto const columns = plan.of_extent(optim::Extent::per_column);
-  EXPECT_EQ(columns.unit(0).numel, 14);
-  EXPECT_EQ(columns.unit(1).numel, 21 + 1 + 1 + 10);
+  EXPECT_EQ(columns.unit(UnitIndex(0)).numel, 14);
+  EXPECT_EQ(columns.unit(UnitIndex(1)).numel, 21 + 1 + 1 + 10);
   auto const scalars = plan.of_extent(optim::Extent::scalar);
   EXPECT_EQ(scalars.parameter_count(), 8);
-  EXPECT_EQ(scalars.unit(1).shard_numel, 8);
+  EXPECT_EQ(scalars.unit(UnitIndex(1)).shard_numel, 8);
 }
 
 }  // namespace

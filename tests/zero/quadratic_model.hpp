@@ -15,6 +15,9 @@
 
 namespace tessera::test {
 
+using memory::first_unit;
+using memory::UnitIndex;
+
 inline float load(memory::ConstTensorView view, std::int64_t i) {
   switch (view.dtype()) {
     case Dtype::fp16:
@@ -74,14 +77,15 @@ class QuadraticModel {
   }
 
   std::vector<memory::UnitSpec> const& units() const { return units_; }
-  int head() const { return blocks_ + 1; }
+  UnitIndex head() const { return UnitIndex(blocks_ + 1); }
 
-  static float initial(int unit, int parameter, std::int64_t i) {
+  static float initial(UnitIndex unit, int parameter, std::int64_t i) {
     return 2.0f * Philox{7, stream(unit, parameter)}.uniform(static_cast<std::uint64_t>(i)) - 1.0f;
   }
 
   /// d loss / d w of samples [begin, begin + count) at weight @p w.
-  static double gradient(int unit, int parameter, std::int64_t i, int begin, int count, double w) {
+  static double gradient(UnitIndex unit, int parameter, std::int64_t i, int begin, int count,
+                         double w) {
     double sum = 0.0;
     for (int s = begin; s < begin + count; ++s) {
       auto const at = static_cast<std::uint64_t>(2 * i);
@@ -93,17 +97,17 @@ class QuadraticModel {
   }
 
   /// What happens to a value on its way into a gradient buffer, for tests of overflow.
-  using Spoil = std::function<float(int unit, int parameter, std::int64_t i, float gradient)>;
+  using Spoil = std::function<float(UnitIndex unit, int parameter, std::int64_t i, float gradient)>;
   Spoil spoil;
   /// Called between the passes with the weights of head and embedding.
   std::function<void(memory::WeightLease const& head, memory::WeightLease const& embedding)> watch;
 
-  std::vector<int> acquisitions() const {
-    std::vector<int> order{0};
-    for (int b = 1; b <= blocks_; ++b) order.push_back(b);
-    order.insert(order.end(), {head(), 0});
-    for (int b = blocks_; b >= 1; --b) order.push_back(b);
-    order.push_back(0);
+  std::vector<UnitIndex> acquisitions() const {
+    std::vector<UnitIndex> order{first_unit};
+    for (int b = 1; b <= blocks_; ++b) order.push_back(UnitIndex(b));
+    order.insert(order.end(), {head(), first_unit});
+    for (int b = blocks_; b >= 1; --b) order.push_back(UnitIndex(b));
+    order.push_back(first_unit);
     return order;
   }
 
@@ -111,36 +115,38 @@ class QuadraticModel {
   void train(int begin, int count, double scale, memory::ParamProvider& params,
              memory::Queue& compute) const {
     params.begin_pass(memory::Pass::training, acquisitions());
-    for (int unit = 0; unit <= blocks_; ++unit) (void)params.acquire(unit, compute);
+    for (auto unit = first_unit; unit < head(); ++unit) (void)params.acquire(unit, compute);
     {
       auto const weights = params.acquire(head(), compute);
-      auto const tied = params.acquire(0, compute);
+      auto const tied = params.acquire(first_unit, compute);
       if (watch) watch(weights, tied);
       contribute(head(), weights, params.gradient(head(), compute), begin, count, scale);
       // half of the tied matrix's gradient comes from here, half from the embedding itself
-      auto const shared = params.gradient(0, compute);
-      write(0, 0, tied[0], shared[0], shared.accumulate(), begin, count, 0.5 * scale);
+      auto const shared = params.gradient(first_unit, compute);
+      write(first_unit, 0, tied[0], shared[0], shared.accumulate(), begin, count, 0.5 * scale);
       params.gradient_complete(head(), compute);
     }
-    for (int unit = blocks_; unit >= 1; --unit) {
+    for (int b = blocks_; b >= 1; --b) {
+      UnitIndex const unit{b};
       auto const weights = params.acquire(unit, compute);
       contribute(unit, weights, params.gradient(unit, compute), begin, count, scale);
       params.gradient_complete(unit, compute);
     }
-    auto const weights = params.acquire(0, compute);
-    auto const gradients = params.gradient(0, compute);
-    write(0, 0, weights[0], gradients[0], gradients.accumulate(), begin, count, 0.5 * scale);
-    write(0, 1, weights[1], gradients[1], gradients.accumulate(), begin, count, scale);
-    params.gradient_complete(0, compute);
+    auto const weights = params.acquire(first_unit, compute);
+    auto const gradients = params.gradient(first_unit, compute);
+    write(first_unit, 0, weights[0], gradients[0], gradients.accumulate(), begin, count,
+          0.5 * scale);
+    write(first_unit, 1, weights[1], gradients[1], gradients.accumulate(), begin, count, scale);
+    params.gradient_complete(first_unit, compute);
   }
 
   /// Calls visit(unit, parameter, element, value) with the weights as an evaluation sees them.
   template <class Visit>
   void look(memory::ParamProvider& params, memory::Queue& compute, Visit visit) const {
-    std::vector<int> order;
-    for (int u = 0; u <= head(); ++u) order.push_back(u);
+    std::vector<UnitIndex> order;
+    for (auto u = first_unit; u <= head(); ++u) order.push_back(u);
     params.begin_pass(memory::Pass::evaluation, order);
-    for (int u : order) {
+    for (auto const u : order) {
       auto const weights = params.acquire(u, compute);
       for (std::size_t p = 0; p < weights.size(); ++p)
         for (std::int64_t i = 0; i < weights[p].numel(); ++i)
@@ -149,11 +155,11 @@ class QuadraticModel {
   }
 
  private:
-  static std::uint64_t stream(int unit, int parameter) {
-    return static_cast<std::uint64_t>(16 * unit + parameter);
+  static std::uint64_t stream(UnitIndex unit, int parameter) {
+    return static_cast<std::uint64_t>(16 * position(unit) + static_cast<std::size_t>(parameter));
   }
 
-  void contribute(int unit, memory::WeightLease const& weights,
+  void contribute(UnitIndex unit, memory::WeightLease const& weights,
                   memory::GradientLease const& gradients, int begin, int count,
                   double scale) const {
     for (std::size_t p = 0; p < weights.size(); ++p)
@@ -161,7 +167,7 @@ class QuadraticModel {
             count, scale);
   }
 
-  void write(int unit, int parameter, memory::ConstTensorView weights, memory::TensorView out,
+  void write(UnitIndex unit, int parameter, memory::ConstTensorView weights, memory::TensorView out,
              bool accumulate, int begin, int count, double scale) const {
     for (std::int64_t i = 0; i < out.numel(); ++i) {
       auto g =

@@ -17,7 +17,7 @@ EngineConfig bf16_wire() {
 
 struct Arrays {
   explicit Arrays(test::Parts const& parts)
-      : values(static_cast<std::size_t>(parts.plan.unit(0).padded_numel)) {
+      : values(static_cast<std::size_t>(parts.plan.unit(UnitIndex(0)).padded_numel)) {
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = 1.0f + 0.001f * static_cast<float>(i);
   }
@@ -31,7 +31,7 @@ TEST(Reducer, AllReduceRoundsToTheWireDtype) {
   test::Parts parts(bf16_wire());
   Reducer reducer(parts.context);
   Arrays a(parts), before(parts);
-  reducer.all_reduce(0, a.view());
+  reducer.all_reduce(first_unit, a.view());
   reducer.finish();
   for (std::size_t i = 0; i < a.values.size(); ++i)
     ASSERT_EQ(a.values[i], static_cast<float>(bfloat16(before.values[i]))) << i;
@@ -44,12 +44,12 @@ TEST(Reducer, ReduceScatterAddsToTheShard) {
   Arrays whole(parts), shard(parts), before(parts);
   int retired = 0;
   auto const retire = [&](memory::Event const&) { ++retired; };
-  reducer.reduce_scatter(0, whole.view(), shard.view(), true, retire);
+  reducer.reduce_scatter(first_unit, whole.view(), shard.view(), true, retire);
   reducer.finish();
   for (std::size_t i = 0; i < shard.values.size(); ++i)
     ASSERT_EQ(shard.values[i], 2 * before.values[i]) << i;
   EXPECT_EQ(retired, 1);
-  reducer.reduce_scatter(0, before.view(), shard.view(), false, retire);
+  reducer.reduce_scatter(first_unit, before.view(), shard.view(), false, retire);
   reducer.wait_all();
   EXPECT_EQ(shard.values, before.values);
   EXPECT_EQ(retired, 2);
@@ -62,9 +62,11 @@ TEST(Reducer, RetiresTheOlderBufferWhenTheNextIsReduced) {
   Reducer reducer(parts.context);
   Arrays a(parts), b(parts), out(parts);
   std::vector<int> retired;
-  reducer.reduce_scatter(0, a.view(), out.view(), false, [&](auto) { retired.push_back(1); });
+  reducer.reduce_scatter(first_unit, a.view(), out.view(), false,
+                         [&](auto) { retired.push_back(1); });
   EXPECT_TRUE(retired.empty());
-  reducer.reduce_scatter(0, b.view(), out.view(), false, [&](auto) { retired.push_back(2); });
+  reducer.reduce_scatter(first_unit, b.view(), out.view(), false,
+                         [&](auto) { retired.push_back(2); });
   EXPECT_EQ(retired, std::vector<int>{1});
   reducer.retire_all();
   EXPECT_EQ(retired, (std::vector<int>{1, 2}));

@@ -42,15 +42,15 @@ TEST(StageRules, KeepGradientsInTheDtypeThatLosesNothing) {
 
 TEST(Ownership, IsTheShardOrTheCompleteUnit) {
   PartitionPlan const plan(test::two_units(), 2);
-  Ownership const shard{&plan, 1, false}, replica{&plan, 1, true};
-  EXPECT_EQ(shard.begin(0), UnitOffset(64));
-  EXPECT_EQ(shard.numel(0), 64);
-  EXPECT_EQ(shard.state_offset(1), 64);
-  EXPECT_EQ(shard.shard_offset(0), 0);
-  EXPECT_EQ(replica.begin(0), UnitOffset(0));
-  EXPECT_EQ(replica.numel(0), 128);
-  EXPECT_EQ(replica.state_offset(1), 128);
-  EXPECT_EQ(replica.shard_offset(0), 64);
+  Ownership const shard{&plan, Rank(1), false}, replica{&plan, Rank(1), true};
+  EXPECT_EQ(shard.begin(UnitIndex(0)), UnitOffset(64));
+  EXPECT_EQ(shard.numel(UnitIndex(0)), 64);
+  EXPECT_EQ(shard.state_offset(UnitIndex(1)), 64);
+  EXPECT_EQ(shard.shard_offset(UnitIndex(0)), 0);
+  EXPECT_EQ(replica.begin(UnitIndex(0)), UnitOffset(0));
+  EXPECT_EQ(replica.numel(UnitIndex(0)), 128);
+  EXPECT_EQ(replica.state_offset(UnitIndex(1)), 128);
+  EXPECT_EQ(replica.shard_offset(UnitIndex(0)), 64);
 }
 
 }  // namespace

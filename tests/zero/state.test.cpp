@@ -23,15 +23,15 @@ void visit_state(zero::Engine& engine, int rank, Visit visit) {
       count += p.numel;
     }
   }
-  for (auto const& piece : plan.extents(rank)) {
+  for (auto const& piece : plan.extents(Rank(rank))) {
     std::int64_t const at = plan.unit(piece.unit).shard_offset(piece.partition_offset).value();
     std::int64_t const element =
-        first[static_cast<std::size_t>(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
+        first[position(piece.unit)][static_cast<std::size_t>(piece.parameter)] +
         piece.parameter_offset.value();
     for (std::size_t k = 0; k < state.size(); ++k)
       for (std::int64_t i = 0; i < piece.numel; ++i)
         visit(k, static_cast<std::size_t>(element + i),
-              state[k].unit_shards[static_cast<std::size_t>(piece.unit)][at + i]);
+              state[k].unit_shards[position(piece.unit)][at + i]);
   }
 }
 
@@ -57,7 +57,7 @@ void restore(zero::Engine& engine, int rank, States const& states, std::int64_t 
 std::vector<float> seen_weights(Training& training) {
   std::vector<float> out;
   training.model.look(*training.engine, *training.compute,
-                      [&](int, int, std::int64_t, float value) { out.push_back(value); });
+                      [&](UnitIndex, int, std::int64_t, float value) { out.push_back(value); });
   return out;
 }
 
@@ -104,7 +104,7 @@ TEST(EngineState, MovesToAnotherRankCount) {
     EXPECT_FALSE(engine->finish_step(1e-2).skipped);
     serial.step(1e-2);
     std::size_t k = 0;
-    saved.model.look(*engine, *saved.compute, [&](int, int, std::int64_t, float value) {
+    saved.model.look(*engine, *saved.compute, [&](UnitIndex, int, std::int64_t, float value) {
       EXPECT_NEAR(value, serial.elements()[k++].weight, 2e-6);
     });
   }
@@ -114,7 +114,7 @@ TEST(EngineState, MovesToAnotherRankCount) {
 TEST(EngineState, RanksFailTogetherWhenOneHasNoWeights) {
   Training training(config_of(2));
   int const bad = training.ranks() - 1;
-  auto const fill = [&](int, int, std::int64_t, std::int64_t, float*) {
+  auto const fill = [&](UnitIndex, int, std::int64_t, std::int64_t, float*) {
     if (training.rank() == bad) throw IoError("cannot read model.safetensors");
   };
   if (training.rank() == bad)

@@ -114,8 +114,9 @@ std::string broadcast_bytes(Collectives& comm, std::string bytes, int root);
 /// Runs @p work on rank 0 and returns its result on every rank, so that one rank reads a file for
 /// all. When it throws an Error, every rank throws that error.
 std::string broadcast_from_root(Collectives& comm, std::function<std::string()> const& work);
-/// Runs @p work on the ranks whose @p takes_part is true. When it fails on any rank, every rank
-/// throws the error of the lowest failed rank.
+/// Runs @p work on all ranks, or on those whose @p takes_part is true. When it fails on any rank,
+/// every rank throws the error of the lowest failed rank.
+void run_on_ranks(Collectives& comm, std::function<void()> const& work);
 void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> const& work);
 /// Every rank's bytes on the root; empty on the other ranks.
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root);

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tessera/core/rank.hpp"
+
 namespace tessera::data {
 
 enum class SampleOrder {
@@ -73,11 +75,11 @@ class Sampler {
   std::int64_t samples(std::int64_t step) const;
   /// position(step).micro_steps micro-batches. Caches the permutation of the epoch: not
   /// thread-safe.
-  std::vector<MicroBatch> micro_batches(std::int64_t step, int rank);
+  std::vector<MicroBatch> micro_batches(std::int64_t step, Rank rank);
 
  private:
   std::int64_t samples_of_micro_step(std::int64_t micro_step) const;
-  MicroBatch micro_batch(std::int64_t micro_step, int rank) const;
+  MicroBatch micro_batch(std::int64_t micro_step, Rank rank) const;
   void prepare_epoch(std::int64_t epoch);
 
   SamplerConfig config_;
@@ -92,6 +94,6 @@ struct SampleRange {
   std::int64_t begin = 0, end = 0;
   bool operator==(SampleRange const&) const = default;
 };
-SampleRange evaluation_range(std::int64_t samples, int ranks, int rank);
+SampleRange evaluation_range(std::int64_t samples, int ranks, Rank rank);
 
 }  // namespace tessera::data

@@ -14,6 +14,7 @@
 
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
+#include "tessera/memory/unit_index.hpp"
 
 namespace tessera::memory {
 
@@ -96,22 +97,22 @@ class ParamProvider {
 
   /// Sets the prefetch order: the units that will be acquired, in this order. Called at the start
   /// of a forward and backward pass, or of an evaluation.
-  virtual void begin_pass(Pass pass, std::vector<int> acquisitions) = 0;
+  virtual void begin_pass(Pass pass, std::vector<UnitIndex> acquisitions) = 0;
 
   /// Weights of @p unit for work enqueued on @p compute from now on.
   /// @pre called in the order that begin_pass() has set
-  virtual WeightLease acquire(int unit, Queue& compute) = 0;
+  virtual WeightLease acquire(UnitIndex unit, Queue& compute) = 0;
 
   /// Gradient buffer of @p unit. A unit may be asked for several times per micro-step (a tied
   /// embedding gets contributions from the head and from itself): from the second time on the lease
   /// is in mode add. Each contribution writes all parameters of the unit. In a unit with
   /// tied parameters (those with aliases) it may write the tied ones only: the provider zeroes the
   /// others beforehand, so that the mode holds for every parameter of the lease.
-  virtual GradientLease gradient(int unit, Queue& compute) = 0;
+  virtual GradientLease gradient(UnitIndex unit, Queue& compute) = 0;
 
   /// All contributions of this micro-step to @p unit are enqueued on @p compute; its reduction may
   /// start after them.
-  virtual void gradient_complete(int unit, Queue& compute) = 0;
+  virtual void gradient_complete(UnitIndex unit, Queue& compute) = 0;
 };
 
 }  // namespace tessera::memory

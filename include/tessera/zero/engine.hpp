@@ -58,8 +58,8 @@ class Engine : public memory::ParamProvider {
   /// Sets every owned element through @p fill(unit, parameter, first element, count, out), then
   /// updates the working weights on all ranks. Collective. Elements are fp32 values; 16-bit weights
   /// are rounded from them.
-  using Fill = std::function<void(int unit, int parameter, std::int64_t first, std::int64_t numel,
-                                  float* out)>;
+  using Fill = std::function<void(UnitIndex unit, int parameter, std::int64_t first,
+                                  std::int64_t numel, float* out)>;
   virtual void initialize(Fill const& fill) = 0;
 
   /// Training: begin_step, then per micro-step begin_micro_step + model passes, then finish_step.

@@ -10,11 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "tessera/core/rank.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/optim/optimizer_spec.hpp"
 #include "tessera/zero/offsets.hpp"
 
 namespace tessera::zero {
+
+using memory::first_unit;
+using memory::UnitIndex;
 
 struct ParameterSlot {
   std::string name;
@@ -39,11 +43,11 @@ struct UnitLayout {
 
   /// Offsets of the same element. An element outside the shard of @p rank has a ShardOffset outside
   /// [0, shard_numel).
-  UnitOffset unit_offset(int rank, ShardOffset at) const {
-    return UnitOffset(rank * shard_numel + at.value());
+  UnitOffset unit_offset(Rank rank, ShardOffset at) const {
+    return UnitOffset(value(rank) * shard_numel + at.value());
   }
-  ShardOffset shard_offset(int rank, UnitOffset at) const {
-    return ShardOffset(at.value() - rank * shard_numel);
+  ShardOffset shard_offset(Rank rank, UnitOffset at) const {
+    return ShardOffset(at.value() - value(rank) * shard_numel);
   }
   ShardOffset shard_offset(PartitionOffset at) const { return ShardOffset(at - partition_offset); }
   PartitionOffset partition_offset_of(ShardOffset at) const {
@@ -54,7 +58,7 @@ struct UnitLayout {
 
 /// A run of one parameter's elements that one rank owns.
 struct ShardExtent {
-  int unit = 0;
+  UnitIndex unit = first_unit;
   int parameter = 0;                 ///< index in the unit
   ParameterOffset parameter_offset;  ///< first element of the run in the parameter
   PartitionOffset partition_offset;  ///< first element of the run in the rank's partition
@@ -78,7 +82,11 @@ class PartitionPlan {
   int ranks() const { return ranks_; }
   std::int64_t alignment() const { return alignment_; }
   std::vector<UnitLayout> const& units() const { return units_; }
-  UnitLayout const& unit(int u) const { return units_[static_cast<std::size_t>(u)]; }
+  UnitLayout const& unit(UnitIndex u) const { return units_[position(u)]; }
+  UnitIndex end_unit() const {
+    return UnitIndex(static_cast<int>(units_.size()));
+  }  ///< one after
+     ///< the last
 
   std::int64_t parameter_count() const {
     return parameter_count_;
@@ -90,7 +98,7 @@ class PartitionPlan {
   std::int64_t largest_unit() const;  ///< padded elements of the largest unit
 
   /// Runs that @p rank owns, in partition order, without padding.
-  std::vector<ShardExtent> extents(int rank) const;
+  std::vector<ShardExtent> extents(Rank rank) const;
 
   /// The partition of a state of @p extent: the same units and parameters, with the shapes that the
   /// state has, cut over the ranks by the same rule.

@@ -132,7 +132,7 @@ struct BackgroundSaver::Impl {
   /// Files that several ranks write into need their structure first.
   void start_layout() {
     flight->phase = Flight::Phase::laying_out;
-    start([rank = comm.rank()](Flight& f) {
+    start([rank = Rank(comm.rank())](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
       detail::create_structure(f.request, f.temporary, rank, f.names);
     });
@@ -140,7 +140,7 @@ struct BackgroundSaver::Impl {
 
   void start_write() {
     flight->phase = Flight::Phase::writing;
-    start([rank = comm.rank()](Flight& f) {
+    start([rank = Rank(comm.rank())](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
       f.disk.shard = detail::write_rank(f.request, f.temporary, rank, f.views);
     });

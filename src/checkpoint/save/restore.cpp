@@ -123,19 +123,19 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
 void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExtent> const& extents,
                    zero::StateView const& view) {
   std::vector<zero::ShardOffset> end(plan.units().size());  // of what is taken so far, per unit
-  auto const clear = [&](int u, zero::ShardOffset from, zero::ShardOffset to) {
+  auto const clear = [&](zero::UnitIndex u, zero::ShardOffset from, zero::ShardOffset to) {
     if (from < to)
-      std::fill(view.unit_shards[static_cast<std::size_t>(u)] + from.value(),
-                view.unit_shards[static_cast<std::size_t>(u)] + to.value(), 0.0f);
+      std::fill(view.unit_shards[position(u)] + from.value(),
+                view.unit_shards[position(u)] + to.value(), 0.0f);
   };
   for (auto const& extent : extents) {
-    auto& at = end[static_cast<std::size_t>(extent.unit)];
+    auto& at = end[position(extent.unit)];
     auto const start = plan.unit(extent.unit).shard_offset(extent.partition_offset);
     clear(extent.unit, at, start);
     at = start + extent.numel;
   }
-  for (int u = 0; u < static_cast<int>(end.size()); ++u)
-    clear(u, end[static_cast<std::size_t>(u)], zero::ShardOffset(plan.unit(u).shard_numel));
+  for (zero::UnitIndex u = zero::first_unit; u < plan.end_unit(); ++u)
+    clear(u, end[position(u)], zero::ShardOffset(plan.unit(u).shard_numel));
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) {
   (void)match(manifest, plan);
 }
 
-RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
+RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
                            StateViews const& states) {
   auto const tensors = match(manifest, plan);
   auto const extents = plan.extents(rank);
@@ -167,8 +167,7 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
     std::size_t const state = manifest.state_index(view.name);
     clear_padding(plan, extents, view);
     for (auto const& extent : extents)
-      plan_transfers(*tensors[static_cast<std::size_t>(extent.unit)]
-                             [static_cast<std::size_t>(extent.parameter)],
+      plan_transfers(*tensors[position(extent.unit)][static_cast<std::size_t>(extent.parameter)],
                      state, extent.parameter_offset.value(), extent.numel,
                      detail::extent_data(view, plan, extent), transfers);
   }
@@ -190,7 +189,7 @@ RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
   detail::collective_try(comm, [&] {
     TESSERA_VALIDATE(plan.ranks() == comm.size(), InternalError, "a plan for ", plan.ranks(),
                      " ranks is restored by ", comm.size());
-    report = restore_rank(manifest, plan, comm.rank(), states);
+    report = restore_rank(manifest, plan, Rank(comm.rank()), states);
   });
   return report;
 }

@@ -24,9 +24,10 @@ SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> 
   fs::path const temporary = detail::prepare(request, names.size());
   try {
     std::vector<detail::WrittenShard> shards;
-    for (int rank = 0; detail::shares_files(request) && rank < request.plan.ranks(); ++rank)
+    for (Rank rank = first_rank; detail::shares_files(request) && rank < Rank(request.plan.ranks());
+         ++rank)
       detail::create_structure(request, temporary, rank, names);
-    for (int rank = 0; rank < request.plan.ranks(); ++rank)
+    for (Rank rank = first_rank; rank < Rank(request.plan.ranks()); ++rank)
       shards.push_back(write(temporary, rank));
     SavedCheckpoint saved = detail::publish(request, names, temporary, shards);
     saved.seconds = seconds_since(start);
@@ -53,33 +54,32 @@ SavedCheckpoint save_all(SaveRequest const& request,
                    "states of ", states_of_ranks.size(), " ranks for a plan of ",
                    request.plan.ranks());
   for (auto const& states : states_of_ranks) detail::check_request(request, states);
-  return save_alone(request, detail::names_of(states_of_ranks[0]),
-                    [&](fs::path const& directory, int rank) {
-                      return detail::write_rank(request, directory, rank,
-                                                states_of_ranks[static_cast<std::size_t>(rank)]);
-                    });
+  return save_alone(
+      request, detail::names_of(states_of_ranks[0]), [&](fs::path const& directory, Rank rank) {
+        return detail::write_rank(request, directory, rank, states_of_ranks[position(rank)]);
+      });
 }
 
 SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& states) {
   TESSERA_VALIDATE(request.step >= 0 && !states.names.empty(), InternalError,
                    "nothing to save at step ", request.step);
   detail::check_units(request);
-  return save_alone(request, states.names, [&](fs::path const& directory, int rank) {
+  return save_alone(request, states.names, [&](fs::path const& directory, Rank rank) {
     return detail::write_rank(request, directory, rank, states);
   });
 }
 
-std::vector<int> starts_by_count(int ranks, int ranks_per_file) {
+std::vector<Rank> starts_by_count(int ranks, int ranks_per_file) {
   TESSERA_EXPECT(ranks_per_file > 0, "a shard file of ", ranks_per_file, " ranks");
-  std::vector<int> starts;
-  for (int rank = 0; rank < ranks; rank += ranks_per_file) starts.push_back(rank);
+  std::vector<Rank> starts;
+  for (int rank = 0; rank < ranks; rank += ranks_per_file) starts.push_back(Rank(rank));
   return starts;
 }
 
-std::vector<int> starts_by_host(std::vector<std::string> const& hosts) {
-  std::vector<int> starts;
+std::vector<Rank> starts_by_host(std::vector<std::string> const& hosts) {
+  std::vector<Rank> starts;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank)
-    if (rank == 0 || hosts[rank] != hosts[rank - 1]) starts.push_back(static_cast<int>(rank));
+    if (rank == 0 || hosts[rank] != hosts[rank - 1]) starts.push_back(Rank(static_cast<int>(rank)));
   return starts;
 }
 

@@ -63,7 +63,7 @@ class Conversion {
   void write_file(int index, detail::PlannedFile const& file) {
     detail::ShardLayout layout{{source_.run_id,
                                 source_.step,
-                                {index, file.first_rank, file.ranks},
+                                {index, Rank(file.first_rank), file.ranks},
                                 target_.world_size,
                                 source_.zero_stage},
                                source_.states,

@@ -145,8 +145,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
                     std::int64_t numel, float* out) {
     auto const s = std::find(source.state_names.begin(), source.state_names.end(), state) -
                    source.state_names.begin();
-    auto const tensor =
-        matched[static_cast<std::size_t>(extent.unit)][static_cast<std::size_t>(extent.parameter)];
+    auto const tensor = matched[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
     source.read(tensor, static_cast<std::size_t>(s), extent.parameter_offset.value() + first, numel,
                 out);
   };
@@ -183,8 +182,8 @@ ImportReport import_weights(ImportOptions const& options) {
   StreamedStates states{source.state_names, {}};
   states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
                     std::int64_t numel, float* out) {
-    auto const& parameter = options.units[static_cast<std::size_t>(extent.unit)]
-                                .parameters[static_cast<std::size_t>(extent.parameter)];
+    auto const& parameter =
+        options.units[position(extent.unit)].parameters[static_cast<std::size_t>(extent.parameter)];
     if (state == optim::master_weights_name)
       weights.fill(parameter, extent.parameter_offset.value() + first, numel, out);
     else

@@ -65,9 +65,9 @@ NodeControl::Header& NodeControl::header() const {
 NodeControl::Slot& NodeControl::slot(int rank) const {
   return *reinterpret_cast<Slot*>(mapping_.data() + page + static_cast<std::size_t>(rank) * page);
 }
-std::byte* NodeControl::staging(int rank, int half) const {
+std::byte* NodeControl::staging(Rank rank, int half) const {
   return mapping_.data() + page + static_cast<std::size_t>(group_.size) * page +
-         (2 * static_cast<std::size_t>(rank) + static_cast<std::size_t>(half)) * half_bytes;
+         (2 * position(rank) + static_cast<std::size_t>(half)) * half_bytes;
 }
 
 NodeControl::NodeControl(Mapping mapping, Group group, PeerLiveness const& peers,

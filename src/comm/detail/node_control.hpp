@@ -49,7 +49,7 @@ class NodeControl {
   void synchronize(Operation const& operation);
 
   /// Staging buffers; every rank uses the same half.
-  std::byte* staging(int rank, int half) const;
+  std::byte* staging(Rank rank, int half) const;
   int next_half() { return half_ = 1 - half_; }
 
   /// From any thread: this rank takes part in no further phase. Ranks that wait for it fail

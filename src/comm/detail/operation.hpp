@@ -6,6 +6,7 @@
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/rank.hpp"
 
 namespace tessera::comm::detail {
 
@@ -58,9 +59,10 @@ struct Slice {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
-constexpr Slice slice_of(std::int64_t numel, int ranks, int rank) {
+constexpr Slice slice_of(std::int64_t numel, int ranks, Rank rank) {
+  int const r = value(rank);
   std::int64_t const each = numel / ranks, more = numel % ranks;
-  return {rank * each + (rank < more ? rank : more), each + (rank < more ? 1 : 0)};
+  return {r * each + (r < more ? r : more), each + (r < more ? 1 : 0)};
 }
 
 }  // namespace tessera::comm::detail

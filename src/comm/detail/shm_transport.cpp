@@ -87,12 +87,12 @@ ShmTransport::Chunk ShmTransport::stage(Operation const& o, Source const& source
                                         std::int64_t first, std::int64_t count) {
   int const half = control_.next_half();
   Chunk chunk{first, count, {}, to_size(count) * o.element_bytes()};
-  for (int q = 0; q < group_.size; ++q) chunk.base.push_back(control_.staging(q, half));
+  for (int q = 0; q < group_.size; ++q) chunk.base.push_back(control_.staging(Rank(q), half));
   if (!source.data || !provides(source, group_.rank)) return chunk;
   for (std::int64_t s = 0; s < source.shards; ++s) {
     std::byte const* const from =
         source.data + to_size(s * source.stride + first) * o.element_bytes();
-    copy_bytes(control_.staging(group_.rank, half) + to_size(s) * chunk.stride_bytes, from,
+    copy_bytes(control_.staging(Rank(group_.rank), half) + to_size(s) * chunk.stride_bytes, from,
                chunk.stride_bytes);
   }
   return chunk;
@@ -192,7 +192,7 @@ void ShmTransport::reduce_slice(Operation const& o, Chunk const& chunk, Slice sl
 void ShmTransport::copy_slices(Operation const& o, Chunk const& chunk, std::byte* to) const {
   for (int i = 0; i < group_.size; ++i) {
     int const q = (group_.rank + i) % group_.size;
-    Slice const slice = slice_of(chunk.count, group_.size, q);
+    Slice const slice = slice_of(chunk.count, group_.size, Rank(q));
     std::size_t const at = to_size(slice.begin) * o.element_bytes();
     copy_bytes(to + at, chunk.at(q) + at, to_size(slice.count) * o.element_bytes());
   }
@@ -213,7 +213,7 @@ void ShmTransport::reduce_small(Operation const& o, std::byte* data) {
 void ShmTransport::reduce_direct(Operation const& o, std::byte* data) {
   Chunk chunk = direct_chunk(o);
   chunk.base[to_size(group_.rank)] = data;
-  Slice const own = slice_of(o.numel, group_.size, group_.rank);
+  Slice const own = slice_of(o.numel, group_.size, Rank(group_.rank));
   reduce_slice(o, chunk, own, data + to_size(own.begin) * o.element_bytes());
   control_.synchronize(o);
   copy_slices(o, chunk, data);
@@ -227,7 +227,7 @@ void ShmTransport::reduce_staged(Operation const& o, std::byte* data) {
     std::int64_t const count = std::min(max_numel, o.numel - first);
     Chunk const chunk = stage(o, {data, 1, 0, -1}, first, count);
     control_.synchronize(o);
-    Slice const own = slice_of(count, group_.size, group_.rank);
+    Slice const own = slice_of(count, group_.size, Rank(group_.rank));
     std::byte* const half = const_cast<std::byte*>(chunk.at(group_.rank));
     reduce_slice(o, chunk, own, half + to_size(own.begin) * o.element_bytes());
     control_.synchronize(o);

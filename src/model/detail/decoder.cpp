@@ -13,14 +13,14 @@ struct HeadWeights {
   ConstTensorView projection;
 };
 
-HeadWeights acquire_head(int unit, LmHead const& head, Embedding const& embedding,
+HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& embedding,
                          PassContext const& pass, memory::ParamProvider& params) {
   HeadWeights out;
   out.own = params.acquire(unit, pass.compute);
   if (head.projection()) {
     out.projection = out.own[*head.projection()];
   } else {
-    out.embedding = params.acquire(0, pass.compute);
+    out.embedding = params.acquire(memory::first_unit, pass.compute);
     out.projection = out.embedding[embedding.token_weights()];
   }
   return out;
@@ -49,12 +49,15 @@ Decoder::PassBuffers& Decoder::buffers_for(Queue const& compute) {
   return *place;
 }
 
-std::vector<int> Decoder::acquisitions(memory::Pass kind) const {
-  std::vector<int> order;
-  for (int unit = 0; unit <= head_unit(); ++unit) order.push_back(unit);
-  if (tied()) order.push_back(0);
+std::vector<UnitIndex> Decoder::acquisitions(memory::Pass kind) const {
+  std::vector<UnitIndex> order;
+  std::size_t const blocks = parts_.blocks.size();
+  order.push_back(embedding_unit);
+  for (std::size_t i = 0; i < blocks; ++i) order.push_back(unit_of_block(i));
+  order.push_back(head_unit());
+  if (tied()) order.push_back(embedding_unit);
   if (kind == memory::Pass::training)
-    for (int unit = head_unit() - 1; unit >= 1; --unit) order.push_back(unit);
+    for (std::size_t i = blocks; i-- > 0;) order.push_back(unit_of_block(i));
   return order;
 }
 
@@ -109,12 +112,13 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
                                     Inputs const& inputs, memory::ParamProvider& params) {
   kept_.clear();
   TensorView hidden = pass.allocate(pass.positions(), parts_.width);
-  parts_.embedding.forward(pass, params.acquire(0, pass.compute), hidden, inputs.tokens);
+  parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden,
+                           inputs.tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     kept_.push_back({.in = hidden, .saved = {}, .mark = pass.arena.mark()});
     TensorView const out = pass.allocate(pass.positions(), parts_.width);
     Arena::Mark const after_out = pass.arena.mark();
-    auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
+    auto const weights = params.acquire(unit_of_block(i), pass.compute);
     pass.compute.run_as_graph(pass.shape("forward", i), [&] {
       kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
     });
@@ -130,7 +134,7 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
   HeadWeights const weights =
       acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
   GradientLease const own = params.gradient(head_unit(), pass.compute);
-  GradientLease const owner = tied() ? params.gradient(0, pass.compute) : own;
+  GradientLease const owner = tied() ? params.gradient(embedding_unit, pass.compute) : own;
   if (tied() && !owner.accumulate()) parts_.embedding.clear_positions(pass, owner);
   LmHead::Projection const projection{
       .weight = weights.projection,
@@ -146,7 +150,7 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
   for (std::size_t i = parts_.blocks.size(); i-- > 0;) {
     Block const& block = parts_.blocks[i];
     Kept& kept = kept_[i];
-    int const unit = static_cast<int>(i) + 1;
+    UnitIndex const unit = unit_of_block(i);
     {
       auto const weights = params.acquire(unit, pass.compute);
       GradientLease const gradients = params.gradient(unit, pass.compute);
@@ -165,9 +169,9 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
 
 void Decoder::backward_embedding(PassContext const& pass, Inputs const& inputs,
                                  ConstTensorView stream, memory::ParamProvider& params) const {
-  parts_.embedding.backward(pass, params.gradient(0, pass.compute), stream, inputs.tokens,
-                            inputs.order);
-  params.gradient_complete(0, pass.compute);
+  parts_.embedding.backward(pass, params.gradient(embedding_unit, pass.compute), stream,
+                            inputs.tokens, inputs.order);
+  params.gradient_complete(embedding_unit, pass.compute);
 }
 
 TensorView Decoder::run_forward(PassContext const& pass, Inputs const& inputs,
@@ -175,10 +179,11 @@ TensorView Decoder::run_forward(PassContext const& pass, Inputs const& inputs,
   params.begin_pass(memory::Pass::evaluation, acquisitions(memory::Pass::evaluation));
   TensorView hidden = pass.allocate(pass.positions(), parts_.width),
              next = pass.allocate(pass.positions(), parts_.width);
-  parts_.embedding.forward(pass, params.acquire(0, pass.compute), hidden, inputs.tokens);
+  parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden,
+                           inputs.tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     ArenaScope const scope(pass.arena);
-    auto const weights = params.acquire(static_cast<int>(i) + 1, pass.compute);
+    auto const weights = params.acquire(unit_of_block(i), pass.compute);
     pass.compute.run_as_graph(pass.shape("evaluation", i),
                               [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
     std::swap(hidden, next);

@@ -54,8 +54,12 @@ class Decoder final : public CausalLm {
   };
 
   bool tied() const { return !parts_.head.projection(); }
-  int head_unit() const { return static_cast<int>(parts_.blocks.size()) + 1; }
-  std::vector<int> acquisitions(memory::Pass kind) const;
+  static constexpr UnitIndex embedding_unit = memory::first_unit;
+  static constexpr UnitIndex unit_of_block(std::size_t block) {
+    return UnitIndex(static_cast<int>(block) + 1);
+  }
+  UnitIndex head_unit() const { return unit_of_block(parts_.blocks.size()); }
+  std::vector<UnitIndex> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
   /// Buffers of a pass, in the memory space of a queue's kernels.
   struct PassBuffers {

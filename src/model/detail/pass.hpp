@@ -22,6 +22,7 @@ using memory::Initializer;
 using memory::ParameterSpec;
 using memory::Queue;
 using memory::TensorView;
+using memory::UnitIndex;
 using memory::UnitSpec;
 using memory::WeightLease;
 

@@ -27,15 +27,15 @@ class GatheredWeights final : public WeightStore {
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0) {}
 
-  void set_prefetch_order(std::vector<int> acquisitions) override {
+  void set_prefetch_order(std::vector<UnitIndex> acquisitions) override {
     order_ = std::move(acquisitions);
     next_ = 0;
-    for (int u = 0; u < static_cast<int>(gathered_.size()); ++u)
+    for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
       if (state(u) && state(u)->leases == 0 && !stays(u)) drop(u, context_.compute);
     prefetch();
   }
 
-  memory::WeightLease acquire(int unit, memory::Queue& compute) override {
+  memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
     ++next_;
     if (!state(unit)) fetch(unit);
     ++state(unit)->leases;
@@ -47,12 +47,12 @@ class GatheredWeights final : public WeightStore {
     return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
   }
 
-  void* region(int unit) const override {
+  void* region(UnitIndex unit) const override {
     return shards_.at(context_.plan.unit(unit).partition_offset.value());
   }
 
   /// Gathered copies of the unit are stale now; the next pass gathers it again.
-  void all_gather_updated(int unit) override {
+  void all_gather_updated(UnitIndex unit) override {
     if (state(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
   }
@@ -82,10 +82,10 @@ class GatheredWeights final : public WeightStore {
     int leases = 0;
   };
 
-  std::optional<Gathered>& state(int unit) { return gathered_[static_cast<std::size_t>(unit)]; }
-  std::int64_t numel(int unit) const { return context_.plan.unit(unit).padded_numel; }
+  std::optional<Gathered>& state(UnitIndex unit) { return gathered_[position(unit)]; }
+  std::int64_t numel(UnitIndex unit) const { return context_.plan.unit(unit).padded_numel; }
 
-  void fetch(int unit) {
+  void fetch(UnitIndex unit) {
     auto const& layout = context_.plan.unit(unit);
     Gathered g{pool_.take(layout.padded_numel), {}, 0};
     auto const shard = shards_.view(layout.partition_offset.value(), layout.shard_numel);
@@ -102,7 +102,7 @@ class GatheredWeights final : public WeightStore {
   void look_ahead(Visit visit) {
     ++glance_;
     for (std::size_t k = next_; k < order_.size(); ++k) {
-      int& last_glance = seen_[static_cast<std::size_t>(order_[k])];
+      int& last_glance = seen_[position(order_[k])];
       if (std::exchange(last_glance, glance_) == glance_) continue;
       if (!visit(order_[k], k - next_)) return;
     }
@@ -112,7 +112,7 @@ class GatheredWeights final : public WeightStore {
   /// gathered units fit max_live_parameters.
   void prefetch() {
     std::int64_t ahead = 0;
-    look_ahead([&](int unit, std::size_t) {
+    look_ahead([&](UnitIndex unit, std::size_t) {
       if (state(unit) && state(unit)->leases > 0) return true;
       if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
       if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters)
@@ -125,10 +125,10 @@ class GatheredWeights final : public WeightStore {
 
   /// Whether a unit without leases stays gathered: it is acquired again within two acquisitions, or
   /// would be prefetched anyway.
-  bool stays(int unit) {
+  bool stays(UnitIndex unit) {
     bool found = false;
     std::int64_t ahead = 0;
-    look_ahead([&](int coming, std::size_t distance) {
+    look_ahead([&](UnitIndex coming, std::size_t distance) {
       ahead += numel(coming);
       bool const affordable = ahead <= context_.config.prefetch_bucket_size &&
                               live_numel_ <= context_.config.max_live_parameters;
@@ -139,13 +139,13 @@ class GatheredWeights final : public WeightStore {
     return found;
   }
 
-  void release(int unit, memory::Queue& compute) {
+  void release(UnitIndex unit, memory::Queue& compute) {
     auto& g = state(unit);
     TESSERA_EXPECT(g && g->leases > 0, "unit ", unit, " released without a lease");
     if (--g->leases == 0 && !stays(unit)) drop(unit, compute);
   }
 
-  void drop(int unit, memory::Queue& compute) {
+  void drop(UnitIndex unit, memory::Queue& compute) {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
 #ifdef TESSERA_ASSERTIONS
@@ -161,8 +161,8 @@ class GatheredWeights final : public WeightStore {
   CommBuffer shards_;
   BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
-  std::vector<int> order_;  ///< prefetch order of the pass
-  std::size_t next_ = 0;    ///< the next one's place in order_
+  std::vector<UnitIndex> order_;  ///< prefetch order of the pass
+  std::size_t next_ = 0;          ///< the next one's place in order_
   std::int64_t live_numel_ = 0;
   std::vector<int> seen_;  ///< the glance that last met a unit
   int glance_ = 0;

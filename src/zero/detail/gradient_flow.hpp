@@ -19,9 +19,9 @@ class GradientFlow {
     bool last = true;
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
-  virtual memory::GradientLease lease(int unit) = 0;
+  virtual memory::GradientLease lease(UnitIndex unit) = 0;
   /// The unit's gradients of this micro-step are complete on the compute queue.
-  virtual void complete(int unit) = 0;
+  virtual void complete(UnitIndex unit) = 0;
   /// Work that is enqueued on the compute queue from now on reads the complete sums.
   /// @throws InternalError naming a unit without gradients
   virtual void finish() = 0;
@@ -29,7 +29,7 @@ class GradientFlow {
   virtual void synchronize() = 0;
 
   /// Sums of the region that this rank updates (Ownership::begin on), StageRules::gradient_dtype.
-  virtual void* region(int unit) const = 0;
+  virtual void* region(UnitIndex unit) const = 0;
   virtual std::size_t gradient_bytes() const = 0;
   virtual std::size_t buffer_bytes() const = 0;
 };

@@ -22,8 +22,8 @@ class GradientStaging {
 
   /// @param first no kernel has written the unit's gradients in this micro-step, so elements that
   /// no kernel will overwrite are zeroed
-  memory::GradientLease lend(int unit, bool first) {
-    auto& buffer = open_[static_cast<std::size_t>(unit)];
+  memory::GradientLease lend(UnitIndex unit, bool first) {
+    auto& buffer = open_[position(unit)];
     auto const& layout = context_.plan.unit(unit);
     if (first) {
       buffer = pool_.take(layout.padded_numel);
@@ -36,8 +36,8 @@ class GradientStaging {
   }
 
   /// The buffer of a complete unit, which goes back to the pool with give_back().
-  BufferPool::Entry take(int unit) {
-    return *std::exchange(open_[static_cast<std::size_t>(unit)], std::nullopt);
+  BufferPool::Entry take(UnitIndex unit) {
+    return *std::exchange(open_[position(unit)], std::nullopt);
   }
   void give_back(BufferPool::Entry const& buffer, memory::Event ready) {
     pool_.give_back(buffer, std::move(ready));

@@ -32,7 +32,8 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
                                rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
-  for (int u = 0; u < unit_count(); ++u) segments_.push_back(segments_of(u));
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
+    segments_.push_back(segments_of(u));
 }
 
 OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
@@ -67,17 +68,17 @@ Ownership OptimizerState::ownership(State const& state) const {
   return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated};
 }
 
-void* OptimizerState::region(std::size_t index, int unit) const {
+void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
   auto const& state = states_[index];
   if (index == master_weights && !rules_.separate_master) return weights_.region(unit);
   return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
 }
 
-float* OptimizerState::shard(std::size_t index, int unit) const {
+float* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
   return static_cast<float*>(region(index, unit)) + ownership(states_[index]).shard_offset(unit);
 }
 
-optim::Segments OptimizerState::segments_of(int unit) const {
+optim::Segments OptimizerState::segments_of(UnitIndex unit) const {
   UnitOffset const begin = context_.ownership.begin(unit),
                    end = begin + context_.ownership.numel(unit);
   optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
@@ -102,22 +103,22 @@ optim::Segments OptimizerState::segments_of(int unit) const {
 
 std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
   std::vector<kernels::GradientRun> runs;
-  for (int u = 0; u < unit_count(); ++u)
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
     runs.push_back(
         {offset(gradients_.region(u), rules_.gradient_dtype, context_.ownership.shard_offset(u)),
          context_.plan.unit(u).shard_numel});
   return runs;
 }
 
-void OptimizerState::update(int unit, optim::StepControl const& control) const {
+void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
   auto& queue = *states_[master_weights].placement.queue;
   bool const is_compute = &queue == &context_.compute;
   if (!is_compute) queue.wait(context_.compute.record());
-  optimizer_.update(queue, segments_[static_cast<std::size_t>(unit)], control);
+  optimizer_.update(queue, segments_[position(unit)], control);
   if (!is_compute) context_.compute.wait(queue.record());
 }
 
-void OptimizerState::round_weights(int unit) const {
+void OptimizerState::round_weights(UnitIndex unit) const {
   if (!rules_.separate_master) return;
   std::int64_t const n = context_.plan.unit(unit).shard_numel;
   void* const weights =
@@ -140,7 +141,7 @@ std::vector<float*> OptimizerState::host_shards(std::size_t index) {
                        static_cast<std::size_t>(state.plan->partition_numel()) * sizeof(float),
                        memory::MemorySpace::host};
   std::vector<float*> out;
-  for (int u = 0; u < unit_count(); ++u)
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
     out.push_back(is_copy ? static_cast<float*>(state.host_copy.data()) +
                                 state.plan->unit(u).partition_offset.value()
                           : shard(index, u));
@@ -152,9 +153,9 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
   if (state.placement.space != memory::MemorySpace::device) return;
   auto const host = host_shards(index);
   auto& queue = *state.placement.queue;
-  for (int u = 0; u < unit_count(); ++u) {
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     auto const bytes = static_cast<std::size_t>(state.plan->unit(u).shard_numel) * sizeof(float);
-    float* const here = host[static_cast<std::size_t>(u)];
+    float* const here = host[position(u)];
     if (direction == Direction::to_host)
       memory::copy(queue, here, shard(index, u), bytes);
     else
@@ -171,7 +172,7 @@ void OptimizerState::replicate(What what) const {
   for (std::size_t k = 0; k < count; ++k) {
     auto const& state = states_[k];
     if (state.buffer.bytes() == 0) continue;
-    for (int u = 0; u < unit_count(); ++u) {
+    for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
       auto const& layout = state.plan->unit(u);
       memory::TensorView const all(region(k, u), state.spec.dtype, {layout.padded_numel});
       for (auto const& blocks :

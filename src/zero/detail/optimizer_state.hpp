@@ -43,10 +43,10 @@ class OptimizerState {
   Dtype gradient_dtype() const { return rules_.gradient_dtype; }
 
   /// Enqueues the update of @p unit. Later work of the compute queue reads the new weights.
-  void update(int unit, optim::StepControl const& control) const;
+  void update(UnitIndex unit, optim::StepControl const& control) const;
 
   /// Rounds this rank's shard of the master weights to the working weights, on the compute queue.
-  void round_weights(int unit) const;
+  void round_weights(UnitIndex unit) const;
   /// All-gathers the replicated states; nothing when they are sharded. Collective, blocks the host.
   enum class What { master_weights, all_states };
   void replicate(What what) const;
@@ -67,10 +67,9 @@ class OptimizerState {
   void check_placement(State const& state) const;
   Ownership ownership(State const& state) const;
   /// First value of the region of @p unit that this rank updates.
-  void* region(std::size_t state, int unit) const;
-  float* shard(std::size_t state, int unit) const;
-  optim::Segments segments_of(int unit) const;
-  int unit_count() const { return static_cast<int>(context_.plan.units().size()); }
+  void* region(std::size_t state, UnitIndex unit) const;
+  float* shard(std::size_t state, UnitIndex unit) const;
+  optim::Segments segments_of(UnitIndex unit) const;
 
   StoreContext context_;
   StageRules rules_;

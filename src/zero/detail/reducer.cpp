@@ -26,7 +26,7 @@ BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
   return buffer;
 }
 
-void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out,
+void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
                              bool accumulate, Retire retire) {
   auto const& layout = context_.plan.unit(unit);
   auto in = whole;
@@ -46,7 +46,7 @@ void Reducer::reduce_scatter(int unit, memory::TensorView whole, memory::TensorV
   started(std::move(last), std::move(retire));
 }
 
-void Reducer::all_reduce(int unit, memory::TensorView whole) {
+void Reducer::all_reduce(UnitIndex unit, memory::TensorView whole) {
   auto data = whole;
   Retire retire;
   if (whole.dtype() != context_.config.communication_dtype) {

@@ -20,10 +20,10 @@ class Reducer {
 
   /// out [shard] (+)= sum over ranks of this rank's region of @p whole [padded unit]; @p out may be
   /// that region.
-  void reduce_scatter(int unit, memory::TensorView whole, memory::TensorView out, bool accumulate,
-                      Retire retire = {});
+  void reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+                      bool accumulate, Retire retire = {});
   /// whole [padded unit] = sum over ranks.
-  void all_reduce(int unit, memory::TensorView whole);
+  void all_reduce(UnitIndex unit, memory::TensorView whole);
 
   /// Returns all buffers to the pool; the next take() of one waits for its reduction.
   void retire_all();

@@ -28,7 +28,7 @@ class ResidentGradients final : public GradientFlow {
     progress_.begin_micro_step();
   }
 
-  memory::GradientLease lease(int unit) override {
+  memory::GradientLease lease(UnitIndex unit) override {
     bool const first = progress_.open(unit);
     if (!direct()) return staging_.lend(unit, first);
     bool const overwrite = first && micro_.first;
@@ -37,7 +37,7 @@ class ResidentGradients final : public GradientFlow {
             overwrite ? memory::WriteMode::overwrite : memory::WriteMode::add};
   }
 
-  void complete(int unit) override {
+  void complete(UnitIndex unit) override {
     progress_.complete(unit);
     if (!direct()) add_staged(unit);
     if (!micro_.last || !rules_.reduces) return;
@@ -53,7 +53,7 @@ class ResidentGradients final : public GradientFlow {
   }
   void synchronize() override { reducer_.wait_all(); }
 
-  void* region(int unit) const override {
+  void* region(UnitIndex unit) const override {
     return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit).value());
   }
   std::size_t gradient_bytes() const override { return flat_.bytes(); }
@@ -61,15 +61,15 @@ class ResidentGradients final : public GradientFlow {
 
  private:
   bool direct() const { return flat_.dtype() == context_.config.dtype; }
-  memory::TensorView whole(int unit) const {
+  memory::TensorView whole(UnitIndex unit) const {
     return flat_.view(full_offset(context_.plan, unit), context_.plan.unit(unit).padded_numel);
   }
-  memory::TensorView shard(int unit) const {
+  memory::TensorView shard(UnitIndex unit) const {
     return part(whole(unit), context_.ownership.shard_begin(unit).value(),
                 context_.plan.unit(unit).shard_numel);
   }
 
-  void add_staged(int unit) {
+  void add_staged(UnitIndex unit) {
     auto const lent = staging_.take(unit);
     if (micro_.first)
       kernels::cast(context_.compute, whole(unit), lent.data);

@@ -15,35 +15,36 @@ class ResidentWeights final : public WeightStore {
         flat_(context.comm, "weights", memory::Purpose::weights, context.config.dtype,
               context.plan.padded_count()),
         arriving_(context.plan.units().size()) {
-    for (int u = 0; u < static_cast<int>(context.plan.units().size()); ++u) {
+    for (UnitIndex u = first_unit; u < context.plan.end_unit(); ++u) {
       auto const views = parameter_views(context.plan.unit(u),
                                          flat_.at(full_offset(context.plan, u)), flat_.dtype());
       views_.emplace_back(views.begin(), views.end());
     }
   }
 
-  void set_prefetch_order(std::vector<int>) override {}
+  void set_prefetch_order(std::vector<UnitIndex>) override {}
 
-  memory::WeightLease acquire(int unit, memory::Queue& compute) override {
+  memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) override {
     order_before(unit, compute);
-    return {views_[static_cast<std::size_t>(unit)], {}};
+    return {views_[position(unit)], {}};
   }
 
-  void* region(int unit) const override {
+  void* region(UnitIndex unit) const override {
     return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit).value());
   }
 
-  void all_gather_updated(int unit) override {
+  void all_gather_updated(UnitIndex unit) override {
     auto const& layout = context_.plan.unit(unit);
     auto const whole = flat_.view(full_offset(context_.plan, unit), layout.padded_numel);
     auto const after = context_.compute.record();
     for (auto const& blocks :
          cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-      arriving_[static_cast<std::size_t>(unit)] = context_.comm.all_gather(whole, blocks, after);
+      arriving_[position(unit)] = context_.comm.all_gather(whole, blocks, after);
   }
 
   void prepare_update() override {
-    for (int u = 0; u < static_cast<int>(arriving_.size()); ++u) order_before(u, context_.compute);
+    for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
+      order_before(u, context_.compute);
   }
 
   void synchronize() override {
@@ -55,8 +56,8 @@ class ResidentWeights final : public WeightStore {
 
  private:
   /// All-gathers run in order, so a unit's last piece stands for all.
-  void order_before(int unit, memory::Queue& queue) {
-    std::exchange(arriving_[static_cast<std::size_t>(unit)], {}).order_before(queue);
+  void order_before(UnitIndex unit, memory::Queue& queue) {
+    std::exchange(arriving_[position(unit)], {}).order_before(queue);
   }
 
   StoreContext context_;

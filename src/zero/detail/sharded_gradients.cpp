@@ -28,11 +28,11 @@ class ShardedGradients final : public GradientFlow {
     reducer_.retire_all();
   }
 
-  memory::GradientLease lease(int unit) override {
+  memory::GradientLease lease(UnitIndex unit) override {
     return staging_.lend(unit, progress_.open(unit));
   }
 
-  void complete(int unit) override {
+  void complete(UnitIndex unit) override {
     progress_.complete(unit);
     auto const& layout = context_.plan.unit(unit);
     auto const lent = staging_.take(unit);
@@ -48,7 +48,7 @@ class ShardedGradients final : public GradientFlow {
   }
   void synchronize() override { reducer_.wait_all(); }
 
-  void* region(int unit) const override {
+  void* region(UnitIndex unit) const override {
     return shards_.at(context_.plan.unit(unit).partition_offset.value());
   }
   std::size_t gradient_bytes() const override { return shards_.bytes(); }

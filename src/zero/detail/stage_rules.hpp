@@ -28,28 +28,28 @@ void validate(EngineConfig const& config);
 /// complete unit when the optimizer is replicated, else the rank's shard.
 struct Ownership {
   PartitionPlan const* plan = nullptr;
-  int rank = 0;
+  Rank rank = first_rank;
   bool replicated = false;
 
-  UnitOffset shard_begin(int unit) const {
+  UnitOffset shard_begin(UnitIndex unit) const {
     return plan->unit(unit).unit_offset(rank, ShardOffset(0));
   }
-  UnitOffset begin(int unit) const { return replicated ? UnitOffset(0) : shard_begin(unit); }
-  std::int64_t numel(int unit) const {
+  UnitOffset begin(UnitIndex unit) const { return replicated ? UnitOffset(0) : shard_begin(unit); }
+  std::int64_t numel(UnitIndex unit) const {
     return replicated ? plan->unit(unit).padded_numel : plan->unit(unit).shard_numel;
   }
-  std::int64_t state_offset(int unit) const {
+  std::int64_t state_offset(UnitIndex unit) const {
     return plan->unit(unit).partition_offset.value() * (replicated ? plan->ranks() : 1);
   }
   std::int64_t state_numel() const {
     return replicated ? plan->padded_count() : plan->partition_numel();
   }
   /// Of this rank's shard within the region.
-  std::int64_t shard_offset(int unit) const { return shard_begin(unit) - begin(unit); }
+  std::int64_t shard_offset(UnitIndex unit) const { return shard_begin(unit) - begin(unit); }
 };
 
 /// Offset of a unit in a buffer that holds all units in full, one after the other.
-inline std::int64_t full_offset(PartitionPlan const& plan, int unit) {
+inline std::int64_t full_offset(PartitionPlan const& plan, UnitIndex unit) {
   return plan.unit(unit).partition_offset.value() * plan.ranks();
 }
 

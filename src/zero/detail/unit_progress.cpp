@@ -37,7 +37,7 @@ void UnitProgress::begin_micro_step() {
   std::fill(states_.begin(), states_.end(), State::untouched);
 }
 
-bool UnitProgress::open(int unit) {
+bool UnitProgress::open(UnitIndex unit) {
   TESSERA_VALIDATE(state(unit) != State::complete, InternalError, "gradients of unit ",
                    plan_->unit(unit).name,
                    " are requested after gradient_complete() in the same micro-step; call "
@@ -45,7 +45,7 @@ bool UnitProgress::open(int unit) {
   return std::exchange(state(unit), State::open) == State::untouched;
 }
 
-void UnitProgress::complete(int unit) {
+void UnitProgress::complete(UnitIndex unit) {
   TESSERA_VALIDATE(state(unit) == State::open, InternalError, "gradients of unit ",
                    plan_->unit(unit).name, " cannot be completed: gradient_complete() was called ",
                    state(unit) == State::complete ? "twice in this micro-step"
@@ -61,12 +61,14 @@ void UnitProgress::expect_all_complete() const {
                      "; every unit needs gradient() and gradient_complete() in every micro-step");
 }
 
-void UnitProgress::clear_untied(memory::Queue& compute, int unit, memory::TensorView whole) const {
-  clear(compute, whole, untied_[static_cast<std::size_t>(unit)]);
+void UnitProgress::clear_untied(memory::Queue& compute, UnitIndex unit,
+                                memory::TensorView whole) const {
+  clear(compute, whole, untied_[position(unit)]);
 }
 
-void UnitProgress::clear_padding(memory::Queue& compute, int unit, memory::TensorView whole) const {
-  clear(compute, whole, padding_[static_cast<std::size_t>(unit)]);
+void UnitProgress::clear_padding(memory::Queue& compute, UnitIndex unit,
+                                 memory::TensorView whole) const {
+  clear(compute, whole, padding_[position(unit)]);
 }
 
 }  // namespace tessera::zero::detail

@@ -16,20 +16,20 @@ class UnitProgress {
 
   void begin_micro_step();
   /// True for the first lease of the micro-step. @throws InternalError after complete()
-  bool open(int unit);
-  void complete(int unit);
+  bool open(UnitIndex unit);
+  void complete(UnitIndex unit);
   /// @throws InternalError naming the first unit that is not complete
   void expect_all_complete() const;
 
   /// Zeroes the untied parameters of a unit with tied ones: the first contributor may leave them
   /// unwritten. Every contributor writes the tied parameters.
-  void clear_untied(memory::Queue& compute, int unit, memory::TensorView whole) const;
+  void clear_untied(memory::Queue& compute, UnitIndex unit, memory::TensorView whole) const;
   /// Zeroes the padding, so that sums over the full buffer contain only gradients.
-  void clear_padding(memory::Queue& compute, int unit, memory::TensorView whole) const;
+  void clear_padding(memory::Queue& compute, UnitIndex unit, memory::TensorView whole) const;
 
  private:
   enum class State { untouched, open, complete };
-  State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
+  State& state(UnitIndex unit) { return states_[position(unit)]; }
 
   PartitionPlan const* plan_;
   std::vector<State> states_;

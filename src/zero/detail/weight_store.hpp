@@ -19,14 +19,14 @@ class WeightStore {
   virtual ~WeightStore() = default;
 
   /// Sets the units that the pass will acquire, in order: they are prefetched in this order.
-  virtual void set_prefetch_order(std::vector<int> acquisitions) = 0;
-  virtual memory::WeightLease acquire(int unit, memory::Queue& compute) = 0;
+  virtual void set_prefetch_order(std::vector<UnitIndex> acquisitions) = 0;
+  virtual memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) = 0;
 
   /// Working weights of the region that this rank updates (Ownership::begin on).
-  virtual void* region(int unit) const = 0;
+  virtual void* region(UnitIndex unit) const = 0;
   /// Brings the updated weights of @p unit to the ranks that need them. The rank's own shard has
   /// its new values once the compute queue has executed this point.
-  virtual void all_gather_updated(int unit) = 0;
+  virtual void all_gather_updated(UnitIndex unit) = 0;
   /// Orders the compute queue's later work after every transfer in flight, so that it may change
   /// weights. All leases must have been released.
   virtual void prepare_update() = 0;

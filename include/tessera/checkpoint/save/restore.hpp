@@ -31,7 +31,7 @@ RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                       StateViews const& states, comm::Collectives& comm);
 
 /// The part of one rank of the plan, without communication.
-RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, int rank,
+RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
                            StateViews const& states);
 
 }  // namespace tessera::checkpoint

@@ -38,7 +38,7 @@ struct SaveRequest {
   int keep = 0;  ///< checkpoints to keep, this one included (save_total_limit); 0: all
   /// The first rank of every shard file, ascending from 0; ranks up to the next one share the file.
   /// Empty: one file per rank.
-  std::vector<int> file_starts = {};
+  std::vector<Rank> file_starts = {};
   std::optional<ModelFiles> model_files = {};
   /// For the manifest; read on rank 0 only.
   ConfigTree model_config, resolved_config, trainer_state, versions;
@@ -47,8 +47,8 @@ struct SaveRequest {
 /// SaveRequest::file_starts for @p ranks_per_file ranks per file (the last may hold fewer), and for
 /// a file for each host; ranks of a host that do not follow each other get a file for each run of
 /// them.
-std::vector<int> starts_by_count(int ranks, int ranks_per_file);
-std::vector<int> starts_by_host(std::vector<std::string> const& hosts);
+std::vector<Rank> starts_by_count(int ranks, int ranks_per_file);
+std::vector<Rank> starts_by_host(std::vector<std::string> const& hosts);
 
 struct SavedCheckpoint {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints/step_00000100"

@@ -19,14 +19,14 @@ namespace {
 /// The layout of the file of a group, and which run holds which parameter.
 struct PlannedShard {
   ShardLayout layout;
-  std::map<std::pair<int, int>, std::size_t> run_of;  ///< unit, parameter
+  std::map<std::pair<zero::UnitIndex, int>, std::size_t> run_of;  ///< unit, parameter
 };
 
 PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& identity,
                         std::vector<std::string> const& states) {
   PlannedShard planned{{identity, states, {}}, {}};
   auto& runs = planned.layout.runs;
-  for (int rank = identity.group.first; rank < identity.group.end(); ++rank)
+  for (Rank rank = identity.group.first; rank < identity.group.end(); ++rank)
     for (auto const& extent : plan.extents(rank)) {
       auto const [at, is_new] =
           planned.run_of.try_emplace({extent.unit, extent.parameter}, runs.size());
@@ -38,7 +38,7 @@ PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& id
       TESSERA_EXPECT(first == run.offset + run.numel, "rank ", rank,
                      " does not start where the previous ranks end");
       run.numel += extent.numel;
-      run.part_ranks.push_back(rank);
+      run.part_ranks.push_back(value(rank));
       run.part_offsets.push_back(first);
     }
   return planned;
@@ -51,7 +51,7 @@ void set_identity(hid_t file, ShardIdentity const& identity, int version) {
   h5::set_attribute(file, "run_id", identity.run_id);
   h5::set_attribute(file, "step", identity.step);
   h5::set_attribute(file, "world_size", std::int64_t{identity.ranks});
-  h5::set_attribute(file, "rank", std::int64_t{identity.group.first});
+  h5::set_attribute(file, "rank", std::int64_t{value(identity.group.first)});
   h5::set_attribute(file, "rank_count", std::int64_t{identity.group.count});
   h5::set_attribute(file, "zero_stage", std::int64_t{identity.zero_stage});
 }
@@ -62,7 +62,7 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
   h5::set_attribute(dataset, "dtype", std::string("fp32"));
   h5::set_attribute(
       dataset, "rank",
-      run.part_ranks.empty() ? std::int64_t{identity.group.first} : run.part_ranks.front());
+      run.part_ranks.empty() ? std::int64_t{value(identity.group.first)} : run.part_ranks.front());
   h5::set_attribute(dataset, "ranks", std::int64_t{identity.ranks});
   if (identity.group.count == 1 || run.part_ranks.empty()) return;
   h5::set_attribute(dataset, "part_ranks", run.part_ranks);
@@ -88,7 +88,7 @@ void write_blocks(DirectWriter& file, Elements const& elements, std::size_t stat
 
 /// The elements that one rank writes.
 struct RankElements {
-  int rank = 0;
+  Rank rank = first_rank;
   std::vector<std::string> const& states;
   Elements elements;
   std::int64_t checksum_chunk = 0;  ///< bytes
@@ -122,20 +122,20 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
 
 }  // namespace
 
-std::vector<RankGroup> rank_groups(int ranks, std::vector<int> const& starts) {
+std::vector<RankGroup> rank_groups(int ranks, std::vector<Rank> const& starts) {
   std::vector<RankGroup> groups;
   if (starts.empty())
-    for (int rank = 0; rank < ranks; ++rank) groups.push_back({rank, rank, 1});
+    for (int rank = 0; rank < ranks; ++rank) groups.push_back({rank, Rank(rank), 1});
   for (std::size_t i = 0; i < starts.size(); ++i) {
-    int const end = i + 1 < starts.size() ? starts[i + 1] : ranks;
-    TESSERA_EXPECT(starts[0] == 0 && starts[i] < end, "shard file ", i, " would hold ranks ",
-                   starts[i], " to ", end, " of ", ranks);
-    groups.push_back({static_cast<int>(i), starts[i], end - starts[i]});
+    Rank const end = i + 1 < starts.size() ? starts[i + 1] : Rank(ranks);
+    TESSERA_EXPECT(starts[0] == first_rank && starts[i] < end, "shard file ", i,
+                   " would hold ranks ", starts[i], " to ", end, " of ", ranks);
+    groups.push_back({static_cast<int>(i), starts[i], value(end) - value(starts[i])});
   }
   return groups;
 }
 
-RankGroup group_of(int rank, int ranks, std::vector<int> const& starts) {
+RankGroup group_of(Rank rank, int ranks, std::vector<Rank> const& starts) {
   auto const groups = rank_groups(ranks, starts);
   return *std::find_if(groups.begin(), groups.end(),
                        [&](RankGroup const& g) { return rank < g.end(); });
@@ -149,7 +149,7 @@ std::string shard_name(int index) {
 
 float* extent_data(zero::StateView const& view, zero::PartitionPlan const& plan,
                    zero::ShardExtent const& extent) {
-  return view.unit_shards[static_cast<std::size_t>(extent.unit)] +
+  return view.unit_shards[position(extent.unit)] +
          plan.unit(extent.unit).shard_offset(extent.partition_offset).value();
 }
 
@@ -202,7 +202,7 @@ void create_shard_structure(std::filesystem::path const& path, ShardIdentity con
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
-                        zero::PartitionPlan const& plan, int rank, StateViews const& states,
+                        zero::PartitionPlan const& plan, Rank rank, StateViews const& states,
                         std::int64_t checksum_chunk) {
   std::vector<std::string> names;
   for (auto const& state : states) names.push_back(state.name);
@@ -212,7 +212,7 @@ WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& 
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
-                        zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
+                        zero::PartitionPlan const& plan, Rank rank, StreamedStates const& states,
                         std::int64_t checksum_chunk) {
   std::vector<float> buffer;
   auto const elements = [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first,

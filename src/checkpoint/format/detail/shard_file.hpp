@@ -8,6 +8,7 @@
 
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/states.hpp"
+#include "tessera/core/rank.hpp"
 
 namespace tessera::checkpoint::detail {
 
@@ -15,12 +16,13 @@ namespace tessera::checkpoint::detail {
 /// elements and one dataset.
 struct RankGroup {
   int index = 0;  ///< of the file
-  int first = 0, count = 1;
-  int end() const { return first + count; }
+  Rank first = first_rank;
+  int count = 1;
+  Rank end() const { return Rank(value(first) + count); }
 };
-/// @param starts  the first rank of every file, ascending from 0; empty: a file for each rank
-std::vector<RankGroup> rank_groups(int ranks, std::vector<int> const& starts);
-RankGroup group_of(int rank, int ranks, std::vector<int> const& starts);
+/// @param starts the first rank of every file, ascending from 0; empty: a file for each rank
+std::vector<RankGroup> rank_groups(int ranks, std::vector<Rank> const& starts);
+RankGroup group_of(Rank rank, int ranks, std::vector<Rank> const& starts);
 
 /// Root attributes, the same in all shards of a checkpoint but for the ranks.
 struct ShardIdentity {
@@ -71,12 +73,12 @@ void create_shard_structure(std::filesystem::path const& file, ShardIdentity con
 /// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same
 /// with theirs. @throws IoError
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
-                        zero::PartitionPlan const& plan, int rank, StateViews const& states,
+                        zero::PartitionPlan const& plan, Rank rank, StateViews const& states,
                         std::int64_t checksum_chunk);
 /// The same with elements that are made as they are written, one checksum chunk at a time: what is
 /// larger than memory.
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
-                        zero::PartitionPlan const& plan, int rank, StreamedStates const& states,
+                        zero::PartitionPlan const& plan, Rank rank, StreamedStates const& states,
                         std::int64_t checksum_chunk);
 
 /// First element of an extent in a state view.

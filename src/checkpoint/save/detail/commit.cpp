@@ -29,18 +29,18 @@ std::int64_t data_bytes(SaveRequest const& request, std::size_t states) {
   return request.plan.parameter_count() * 4 * static_cast<std::int64_t>(states);
 }
 
-ShardIdentity identity_of(SaveRequest const& request, int rank) {
+ShardIdentity identity_of(SaveRequest const& request, Rank rank) {
   return {request.run_id, request.step, group_of(rank, request.plan.ranks(), request.file_starts),
           request.plan.ranks(), request.zero_stage};
 }
 
 template <class States>
-WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory, int rank,
+WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory, Rank rank,
                            States const& states, std::vector<std::string> const& names) {
   ShardIdentity const identity = identity_of(request, rank);
   fs::path const file = directory / shard_name(identity.group.index);
   if (shares_files(request))
-    wait_until_visible(file, identity.group.first);
+    wait_until_visible(file, value(identity.group.first));
   else
     create_shard_structure(file, identity, request.plan, names);
   return fill_shard(file, identity, request.plan, rank, states,
@@ -57,15 +57,15 @@ std::vector<TensorRecord> make_tensors(SaveRequest const& request,
       tensors.push_back({p.name, p.shape, p.aliases, Dtype::fp32, {}});
   }
   for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
-    for (int rank = group.first; rank < group.end(); ++rank) {
+    for (Rank rank = group.first; rank < group.end(); ++rank) {
       auto const extents = request.plan.extents(rank);
-      auto const& written = shards[static_cast<std::size_t>(rank)].extents;
+      auto const& written = shards[position(rank)].extents;
       for (std::size_t i = 0; i < extents.size(); ++i) {
-        auto const tensor = first_of_unit[static_cast<std::size_t>(extents[i].unit)] +
+        auto const tensor = first_of_unit[position(extents[i].unit)] +
                             static_cast<std::size_t>(extents[i].parameter);
         tensors[tensor].extents.push_back({group.index, extents[i].parameter_offset.value(),
                                            extents[i].numel, written[i],
-                                           group.count > 1 ? rank : -1});
+                                           group.count > 1 ? value(rank) : -1});
       }
     }
   return tensors;
@@ -89,9 +89,8 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
   m.checksum_chunk = checksum_chunk_for(data_bytes(request, states.size()));
   m.states = states;
   for (auto const& group : rank_groups(m.world_size, request.file_starts))
-    m.shards.push_back({shard_name(group.index),
-                        shards[static_cast<std::size_t>(group.first)].bytes, group.first,
-                        group.count});
+    m.shards.push_back({shard_name(group.index), shards[position(group.first)].bytes,
+                        value(group.first), group.count});
   m.tensors = make_tensors(request, shards);
   return m;
 }
@@ -226,7 +225,7 @@ bool shares_files(SaveRequest const& request) {
          static_cast<int>(request.file_starts.size()) < request.plan.ranks();
 }
 
-void create_structure(SaveRequest const& request, fs::path const& directory, int rank,
+void create_structure(SaveRequest const& request, fs::path const& directory, Rank rank,
                       std::vector<std::string> const& states) {
   ShardIdentity const identity = identity_of(request, rank);
   if (identity.group.first == rank)
@@ -234,11 +233,11 @@ void create_structure(SaveRequest const& request, fs::path const& directory, int
                            states);
 }
 
-WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank,
+WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, Rank rank,
                         StateViews const& states) {
   return write_rank_of(request, directory, rank, states, names_of(states));
 }
-WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, int rank,
+WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, Rank rank,
                         StreamedStates const& states) {
   return write_rank_of(request, directory, rank, states, states.names);
 }

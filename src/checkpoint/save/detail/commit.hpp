@@ -29,12 +29,12 @@ void wait_until_visible(std::filesystem::path const& path, int maker);
 /// Whether several ranks write into one file: then all files are laid out before any rank writes.
 bool shares_files(SaveRequest const& request);
 /// The structure of the file whose first rank is @p rank; of any other rank: nothing.
-void create_structure(SaveRequest const& request, std::filesystem::path const& directory, int rank,
+void create_structure(SaveRequest const& request, std::filesystem::path const& directory, Rank rank,
                       std::vector<std::string> const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
-                        int rank, StateViews const& states);
+                        Rank rank, StateViews const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
-                        int rank, StreamedStates const& states);
+                        Rank rank, StreamedStates const& states);
 
 /// Rank 0: everything after the shards, until `latest` names the checkpoint. @throws IoError
 SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states,
