@@ -40,6 +40,15 @@ std::vector<std::string> optimizer_types() {
   return names;
 }
 
+/// "SGD, RMSprop": the optimizers that have the hyperparameter.
+std::string owners_of(std::string const& hyperparameter) {
+  std::string out;
+  for (auto const& info : optim::optimizers())
+    for (auto const& rule : info.hyperparameters)
+      if (rule.name == hyperparameter) out += concat(out.empty() ? "" : ", ", info.algorithm);
+  return out;
+}
+
 /// Hyperparameters of every optimizer; those that the table has already take flags as defaults.
 void add_hyperparameters(OptionTable& t) {
   for (auto const& info : optim::optimizers())
@@ -49,7 +58,7 @@ void add_hyperparameters(OptionTable& t) {
       if (t.find(key) || std::string(rule.name).starts_with("beta")) continue;
       t.add(is_flag ? boolean : real, key,
             is_flag ? ConfigTree(rule.value != 0.0) : ConfigTree(rule.value),
-            concat(info.algorithm, ": ", rule.meaning));
+            concat(owners_of(rule.name), ": ", rule.meaning));
     }
 }
 

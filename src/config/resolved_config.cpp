@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "detail/config_fields.hpp"
+#include "detail/optim_args.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
 #include "tessera/core/error.hpp"
@@ -120,9 +122,13 @@ class Resolver {
   }
   double peak_learning_rate();
   std::string resolve_algorithm();
+  void resolve_optim_args(std::string const& algorithm);
   void check_hyperparameters(std::string const& algorithm) const;
   double hyperparameter(optim::HyperparameterRule const& rule);
-  double beta(std::size_t index, char const* field, char const* flag, double flag_value);
+  double beta(std::size_t index, optim::HyperparameterRule const& rule, double flag_value);
+  std::optional<double> optim_arg(std::string const& name, std::string const& field);
+  double from_flag(optim::HyperparameterRule const& rule, std::string const& key,
+                   std::string const& flag, double flag_value);
   void resolve_schedule();
   std::optional<bool> enabled(char const* name, bool flag_value) const;
   std::int64_t elements(char const* field, std::string const& key, std::int64_t automatic,
@@ -132,6 +138,7 @@ class Resolver {
   std::int64_t hidden_size_;
   ConfigTree tree_;
   OptionValues json_;
+  std::vector<optim::Hyperparameter> optim_args_;  ///< of --optim_args
   ResolvedConfig out_;
 };
 
@@ -305,6 +312,7 @@ void Resolver::resolve_optimizer() {
       match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
   std::string const algorithm = resolve_algorithm();
   check_hyperparameters(algorithm);
+  resolve_optim_args(algorithm);
   std::vector<optim::Hyperparameter> values;
   for (auto const& rule : optim::optimizer_info(algorithm).hyperparameters)
     values.push_back({rule.name, hyperparameter(rule)});
@@ -343,6 +351,9 @@ std::string Resolver::resolve_algorithm() {
     return type == "Adam" && decoupled ? "AdamW" : type;
   }
   out_.origins["optimizer"] = args_.values.origin("optim");
+  if (args_.optim.starts_with("paged_"))
+    out_.notes.push_back(concat("optim: no paging, the states of ", args_.optim,
+                                " stay in the memory of the weights"));
   for (auto const& info : optim::optimizers())
     if (std::ranges::find(info.hugging_face_names, args_.optim) != info.hugging_face_names.end())
       return info.algorithm;
@@ -364,22 +375,53 @@ void Resolver::check_hyperparameters(std::string const& algorithm) const {
     }
 }
 
+/// --optim_args belongs to --optim, which a DeepSpeed optimizer section replaces.
+void Resolver::resolve_optim_args(std::string const& algorithm) {
+  auto const& text = args_.values.value(argument_table(), "optim_args");
+  if (text.is_null()) return;
+  TESSERA_VALIDATE(!json_.given("optimizer.type"), ConfigError, source(),
+                   ": the section 'optimizer' replaces --optim, but --optim_args is ", text.dump(),
+                   "; move its values to optimizer.params");
+  optim_args_ = detail::parse_optim_args(text.as_string(), optim::optimizer_info(algorithm));
+}
+
+std::optional<double> Resolver::optim_arg(std::string const& name, std::string const& field) {
+  for (auto const& given : optim_args_)
+    if (given.name == name) return out_.origins[field] = Origin::flag, given.value;
+  return std::nullopt;
+}
+
 double Resolver::hyperparameter(optim::HyperparameterRule const& rule) {
   std::string const name = rule.name, key = "optimizer.params." + name;
-  if (name == "beta1") return beta(0, "beta1", "adam_beta1", args_.adam_beta1);
-  if (name == "beta2") return beta(1, "beta2", "adam_beta2", args_.adam_beta2);
-  if (name == "eps") return match("epsilon", key, "adam_epsilon", args_.adam_epsilon);
-  if (name == "weight_decay") return match(name, key, name, args_.weight_decay);
+  if (name == "beta1") return beta(0, rule, args_.adam_beta1);
+  if (name == "beta2") return beta(1, rule, args_.adam_beta2);
+  if (name == "eps") return from_flag(rule, key, "adam_epsilon", args_.adam_epsilon);
+  if (name == "weight_decay") return from_flag(rule, key, name, args_.weight_decay);
+  if (auto const given = optim_arg(name, name)) return *given;
   if (!written(key)) return rule.value;
   out_.origins[name] = Origin::deepspeed;
   auto const& given = value(key);
   return given.is_bool() ? (given.as_bool() ? 1.0 : 0.0) : given.as_double();
 }
 
-double Resolver::beta(std::size_t index, char const* field, char const* flag, double flag_value) {
-  std::string const key = "optimizer.params.betas";
-  out_.origins[field] = args_.values.origin(flag);
-  if (!written(key)) return flag_value;
+/// A hyperparameter that has a flag. Without flag and key it is the optimizer's own default, which
+/// may differ from the flag's: Adagrad's eps is 1e-10.
+double Resolver::from_flag(optim::HyperparameterRule const& rule, std::string const& key,
+                           std::string const& flag, double flag_value) {
+  std::string const field = std::string(rule.name) == "eps" ? "epsilon" : rule.name;
+  if (auto const given = optim_arg(rule.name, field)) {
+    TESSERA_VALIDATE(!args_.given(flag) || *given == flag_value, UsageError,
+                     "--optim_args: ", rule.name, " is ", *given, " but --", flag, " is ",
+                     flag_value, "; remove one of them");
+    return *given;
+  }
+  if (!json_.given(key) && !args_.given(flag)) return rule.value;
+  return match(field, key, flag, flag_value);
+}
+
+double Resolver::beta(std::size_t index, optim::HyperparameterRule const& rule, double flag_value) {
+  std::string const key = "optimizer.params.betas", flag = concat("adam_", rule.name);
+  if (!written(key)) return from_flag(rule, key, flag, flag_value);
   auto const& betas = value(key);
   auto const good = [](ConfigTree const& beta) {
     return beta.is_number() && beta.as_double() >= 0.0 && beta.as_double() < 1.0;
@@ -390,7 +432,7 @@ double Resolver::beta(std::size_t index, char const* field, char const* flag, do
       "; it must be two numbers from 0 to below 1");
   double const json = betas.as_array()[index].as_double();
   if (args_.given(flag) && flag_value != json) contradiction(key, betas, flag, flag_value);
-  out_.origins[field] = Origin::deepspeed;
+  out_.origins[rule.name] = Origin::deepspeed;
   return json;
 }
 
@@ -423,57 +465,6 @@ void Resolver::resolve_schedule() {
                                  lacks_rate() ? args_.learning_rate : out_.learning_rate);
 }
 
-/// The hyperparameters, under the names that manifests have.
-template <class Visitor>
-void visit_optimizer(Visitor&& visit, optim::OptimizerSpec const& spec) {
-  visit("optimizer", spec.algorithm);
-  for (auto const& rule : optim::optimizer_info(spec.algorithm).hyperparameters) {
-    std::string const name = rule.name;
-    double const value = spec.value(name);
-    if (rule.range == optim::HyperparameterRule::Range::flag)
-      visit(rule.name, value != 0.0);
-    else
-      visit(name == "eps" ? "epsilon" : rule.name, value);
-  }
-  visit("decay_groups", spec.groups.size() > 1);
-  if (spec.has("beta1")) visit("adam_l2", spec.algorithm == "Adam");
-}
-
-/// Calls visit(name, field) for every resolved value.
-template <class Visitor>
-void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
-  visit("world_size", std::int64_t{c.world_size});
-  visit("train_batch_size", c.train_batch_size);
-  visit("micro_batch_size", c.micro_batch_size);
-  visit("accumulation_steps", c.accumulation_steps);
-  visit("dtype", name_of(c.dtype));
-  visit("communication_dtype", name_of(c.communication_dtype));
-  visit("accumulation_dtype", name_of(c.accumulation_dtype));
-  visit("dynamic_loss_scale", c.dynamic_loss_scale);
-  visit("static_loss_scale", c.static_loss_scale);
-  visit("initial_scale_power", c.initial_scale_power);
-  visit("loss_scale_window", c.loss_scale_window);
-  visit("hysteresis", c.hysteresis);
-  visit("consecutive_hysteresis", c.consecutive_hysteresis);
-  visit("min_loss_scale", c.min_loss_scale);
-  visit("skip_on_nonfinite", c.skip_on_nonfinite);
-  visit("stage", c.stage);
-  visit("overlap_comm", c.overlap_comm);
-  visit("gather_16bit_weights", c.gather_16bit_weights);
-  visit("reduce_bucket_size", c.reduce_bucket_size);
-  visit("allgather_bucket_size", c.allgather_bucket_size);
-  visit("prefetch_bucket_size", c.prefetch_bucket_size);
-  visit("param_persistence_threshold", c.param_persistence_threshold);
-  visit("max_live_parameters", c.max_live_parameters);
-  visit("learning_rate", c.learning_rate);
-  visit_optimizer(visit, c.optimizer);
-  visit("max_grad_norm", c.max_grad_norm);
-  visit("scheduler", c.scheduler);
-  visit("lr_scheduler_type", c.lr_scheduler_type);
-  visit("lr_scheduler_kwargs", c.lr_scheduler_kwargs);
-  visit("warmup_steps", c.warmup_steps);
-}
-
 }  // namespace
 
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
@@ -482,19 +473,6 @@ ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
   return Resolver(arguments, world_size, hidden_size).run();
 }
 
-ConfigTree describe(ResolvedConfig const& config) {
-  auto out = ConfigTree::object();
-  visit_fields(
-      [&](char const* name, auto const& field) {
-        auto const origin = config.origins.find(name);
-        auto entry = ConfigTree::object();
-        entry.set("value", field);
-        entry.set("origin",
-                  name_of(origin == config.origins.end() ? Origin::default_value : origin->second));
-        out.set(name, std::move(entry));
-      },
-      config);
-  return out;
-}
+ConfigTree describe(ResolvedConfig const& config) { return detail::describe_fields(config); }
 
 }  // namespace tessera::config

@@ -1,6 +1,6 @@
 #include "tessera/kernels/sgd.hpp"
 
-#include "detail/optimizer_update.hpp"
+#include "detail/segment_update.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -43,41 +43,21 @@ struct SgdMomentumRule : SgdValues {
   }
 };
 
-SgdValues::Coefficients coefficients_of(SgdStep const& s) {
-  return {static_cast<float>(s.gradient_factor), static_cast<float>(s.momentum),
-          static_cast<float>(s.first ? 1.0 : 1.0 - s.dampening),
-          s.momentum_form == Momentum::nesterov};
-}
-
-void check(SgdStep const& s) {
-  for (auto const& segment : s.segments)
-    TESSERA_VALIDATE(
-        segment.numel == 0 || (segment.numel > 0 && segment.master && segment.gradient &&
-                               (segment.momentum_buffer || s.momentum_form == Momentum::none)),
-        InternalError, "SGD got a segment of ", segment.numel,
-        " elements without its weights, momentum or gradient");
-}
-
 template <class Rule>
 void launch(Queue& q, SgdStep const& step) {
-  UpdateStep<Rule> update{"tessera::kernels::sgd", coefficients_of(step), step.control,
-                          step.gradient_dtype,     step.weights_dtype,    {}};
-  update.runs.reserve(step.segments.size());
-  for (auto const& s : step.segments)
-    update.runs.push_back(
-        {s.master,
-         {s.momentum_buffer},
-         s.gradient,
-         s.weights_out,
-         s.numel,
-         {static_cast<float>(s.weight_decay), static_cast<float>(s.learning_rate)}});
-  launch_update(q, update);
+  SgdValues::Coefficients const coefficients{
+      1.0f, static_cast<float>(step.momentum),
+      static_cast<float>(step.first ? 1.0 : 1.0 - step.dampening),
+      step.momentum_form == Momentum::nesterov};
+  launch_segments<Rule>(q, "tessera::kernels::sgd", step, coefficients, [](UpdateSegment const& s) {
+    return SgdValues::Rates{static_cast<float>(s.weight_decay),
+                            static_cast<float>(s.learning_rate)};
+  });
 }
 
 }  // namespace
 
 void sgd(Queue& q, SgdStep const& step) {
-  check(step);
   if (step.momentum_form == Momentum::none)
     launch<SgdRule>(q, step);
   else

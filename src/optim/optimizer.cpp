@@ -1,10 +1,13 @@
 #include "tessera/optim/optimizer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
+#include "detail/adagrad.hpp"
+#include "detail/adam_variants.hpp"
 #include "detail/adamw.hpp"
+#include "detail/lion.hpp"
+#include "detail/rmsprop.hpp"
 #include "detail/sgd.hpp"
 #include "tessera/core/error.hpp"
 
@@ -15,8 +18,10 @@ using detail::OptimizerEntry;
 using Range = HyperparameterRule::Range;
 
 /// Every optimizer. A new one gets its row here.
-std::array<OptimizerEntry, 3> table() {
-  return {detail::adamw_entry(), detail::adam_entry(), detail::sgd_entry()};
+std::vector<OptimizerEntry> table() {
+  return {detail::adamw_entry(),  detail::adam_entry(),    detail::sgd_entry(),
+          detail::lion_entry(),   detail::adagrad_entry(), detail::rmsprop_entry(),
+          detail::adamax_entry(), detail::nadam_entry(),   detail::radam_entry()};
 }
 
 std::string known_names() {

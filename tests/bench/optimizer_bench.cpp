@@ -107,8 +107,13 @@ struct Arrays {
     s.gradient_factor = 0.5;
     s.gradient_dtype = s.weights_dtype = dtype;
     bool const narrow = dtype == Dtype::bf16;
-    s.segments = {{all.p, all.m, all.v, narrow ? static_cast<void const*>(all.g16) : all.g,
-                   narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
+    s.segments = {{all.p,
+                   {all.m, all.v},
+                   narrow ? static_cast<void const*>(all.g16) : all.g,
+                   narrow ? all.w16 : nullptr,
+                   n,
+                   1e-6,
+                   0.1}};
     return s;
   }
 };

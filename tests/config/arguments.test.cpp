@@ -81,7 +81,7 @@ TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
   for (auto const& [name, entry] : described.as_object()) reached.insert(name);
   // these settle another option's field
   for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy",
-                           "full_determinism"})
+                           "full_determinism", "optim_args"})
     reached.insert(name);
   for (auto const& option : argument_table().options()) {
     bool const full = option.support == Support::full;

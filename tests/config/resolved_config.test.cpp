@@ -82,6 +82,33 @@ TEST(ResolvedConfig, AutoTakesTheFlagsAsTransformersFillsThem) {
             16);
 }
 
+TEST(ResolvedConfig, OptimArgsAreThoseOfTheOptimizerOfTheFlag) {
+  auto const rmsprop = resolved("", {"--optim", "rmsprop", "--optim_args",
+                                     "alpha=0.9, centered=true", "--weight_decay", "0.1"});
+  EXPECT_EQ(rmsprop.optimizer.algorithm, "RMSprop");
+  EXPECT_EQ(rmsprop.optimizer.value("alpha"), 0.9);
+  EXPECT_EQ(rmsprop.optimizer.value("centered"), 1.0);
+  EXPECT_EQ(rmsprop.optimizer.value("weight_decay"), 0.1);
+  EXPECT_EQ(rmsprop.origins.at("alpha"), Origin::flag);
+  auto const adagrad = resolved("", {"--optim", "adagrad"});
+  EXPECT_EQ(adagrad.optimizer.value("eps"), 1e-10);  // not that of --adam_epsilon
+  EXPECT_EQ(resolved("", {"--optim", "adagrad", "--adam_epsilon", "1e-6"}).optimizer.value("eps"),
+            1e-6);
+  EXPECT_EQ(resolved(R"({"optimizer": {"type": "adagrad", "params": {"eps": "auto"}}})")
+                .optimizer.value("eps"),
+            1e-8);
+  auto const lion = resolved("", {"--optim", "paged_lion_32bit", "--optim_args", "beta2=0.99"});
+  EXPECT_EQ(lion.optimizer.algorithm, "Lion");
+  EXPECT_EQ(lion.optimizer.value("beta2"), 0.99);
+  EXPECT_THAT(lion.notes, Contains(HasSubstr("no paging")));
+  EXPECT_THAT(error_of(R"({"optimizer": {"type": "SGD"}})", {"--optim_args", "momentum=0.9"}),
+              HasSubstr("move its values to optimizer.params"));
+  EXPECT_THROW(
+      resolved("", {"--optim", "sgd", "--optim_args", "weight_decay=0.1", "--weight_decay", "0.2"}),
+      UsageError);
+  EXPECT_THROW(resolved("", {"--optim", "sgd", "--optim_args", "nesterow=true"}), UsageError);
+}
+
 struct Good {
   char const* json;
   Words flags;

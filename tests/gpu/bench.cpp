@@ -104,10 +104,9 @@ void bench_optimizer(Place const& place, std::int64_t n) {
              weights = noise(place, Dtype::bf16, n, 0.02f);
   auto const fp32 = [](memory::Buffer const& x) { return static_cast<float*>(x.data()); };
   kernels::AdamWStep step;
-  kernels::AdamWSegment segment;
+  kernels::UpdateSegment segment;
   segment.master = fp32(master);
-  segment.exp_avg = fp32(mean);
-  segment.exp_avg_sq = fp32(square);
+  segment.states = {fp32(mean), fp32(square)};
   segment.gradient = gradient.data();
   segment.weights_out = weights.data();
   segment.numel = n;

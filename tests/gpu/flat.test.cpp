@@ -131,7 +131,7 @@ Stepped adamw_step(Queue& q, Dtype dtype, std::int64_t n, std::int64_t shift,
     step.gradient_factor = 0.37;
   }
   auto const fp32 = [](Guarded const& x) { return static_cast<float*>(x.data()); };
-  step.segments = {{fp32(p), fp32(m), fp32(v), g.data(), w.data(), n, 1e-2, 0.1}};
+  step.segments = {{fp32(p), {fp32(m), fp32(v)}, g.data(), w.data(), n, 1e-2, 0.1}};
   adamw(q, step);
   finish(q);
   return {p.read(), m.read(), v.read(), w.read()};

@@ -48,11 +48,16 @@ struct State {
   }
 };
 
-AdamWSegment segment_of(State& s, void const* gradient, void* out, double lr, double decay,
-                        std::int64_t first = 0, std::int64_t n = -1) {
+UpdateSegment segment_of(State& s, void const* gradient, void* out, double lr, double decay,
+                         std::int64_t first = 0, std::int64_t n = -1) {
   std::int64_t const numel = n < 0 ? static_cast<std::int64_t>(s.p.size()) : n;
-  return {
-      s.p.data() + first, s.m.data() + first, s.v.data() + first, gradient, out, numel, lr, decay};
+  return {s.p.data() + first,
+          {s.m.data() + first, s.v.data() + first},
+          gradient,
+          out,
+          numel,
+          lr,
+          decay};
 }
 
 /// The published algorithm, in double.

@@ -107,14 +107,15 @@ class Everything {
   }
   void step(Queue& q) {
     AdamWStep step;
-    AdamWSegment segment;
+    UpdateSegment segment;
     auto const state = [&](char const* name) {
       return array(name, Dtype::fp32, {rows, columns}).view().as<float>();
     };
     segment.master = state("master");
-    segment.exp_avg = state("exp_avg");
-    segment.exp_avg_sq =
-        array("exp_avg_sq", Dtype::fp32, {rows, columns}).randomize(9, 0.5, 0.5).view().as<float>();
+    segment.states = {state("exp_avg"), array("exp_avg_sq", Dtype::fp32, {rows, columns})
+                                            .randomize(9, 0.5, 0.5)
+                                            .view()
+                                            .as<float>()};
     segment.gradient = matrix("a").data();
     segment.numel = rows * columns;
     segment.learning_rate = 0.1f;

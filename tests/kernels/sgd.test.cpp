@@ -41,10 +41,10 @@ SgdStep step_of(Form const& form, int t) {
   return step;
 }
 
-SgdSegment segment_of(Floats& p, Floats& b, void const* g, void* out, double lr, double decay) {
-  SgdSegment s;
+UpdateSegment segment_of(Floats& p, Floats& b, void const* g, void* out, double lr, double decay) {
+  UpdateSegment s;
   s.master = p.data();
-  s.momentum_buffer = b.empty() ? nullptr : b.data();
+  s.states[0] = b.empty() ? nullptr : b.data();
   s.gradient = g;
   s.weights_out = out;
   s.numel = static_cast<std::int64_t>(p.size());

@@ -127,6 +127,10 @@ class SerialTraining {
   void update(Element& e, double g, double lr) const {
     if (config_.optimizer.algorithm == "SGD")
       update_sgd(e, g, lr);
+    else if (config_.optimizer.algorithm == "Lion")
+      update_lion(e, g, lr);
+    else if (config_.optimizer.algorithm == "RMSprop")
+      update_rmsprop(e, g, lr);
     else
       update_adam(e, g, lr);
   }
@@ -162,6 +166,25 @@ class SerialTraining {
       g = value(e, "nesterov") != 0.0 ? g + momentum * b : b;
     }
     e.weight -= lr * g;
+  }
+
+  void update_lion(Element& e, double g, double lr) const {
+    double& m = e.states[0];
+    double const direction = value(e, "beta1") * m + (1 - value(e, "beta1")) * g;
+    e.weight -= lr * value(e, "weight_decay") * e.weight;
+    e.weight -= direction > 0 ? lr : -lr;
+    m = value(e, "beta2") * m + (1 - value(e, "beta2")) * g;
+  }
+
+  /// The centered form with momentum: three states.
+  void update_rmsprop(Element& e, double g, double lr) const {
+    double const alpha = value(e, "alpha");
+    double &s = e.states[0], &b = e.states[1], &a = e.states[2];
+    g += value(e, "weight_decay") * e.weight;
+    s = alpha * s + (1 - alpha) * g * g;
+    a = alpha * a + (1 - alpha) * g;
+    b = value(e, "momentum") * b + g / (std::sqrt(s - a * a) + value(e, "eps"));
+    e.weight -= lr * b;
   }
 
   zero::EngineConfig config_;

@@ -46,22 +46,43 @@ void add_values_and_schedule(OptionTable& t) {
 }
 
 void add_names(OptionTable& t) {
-  auto& choice_of_optimizer =
-      t.add(choice, "optim", "adamw_torch_fused", "optimizer; adamw_* are one kernel");
+  auto& choice_of_optimizer = t.add(choice, "optim", "adamw_torch_fused",
+                                    "optimizer; names of one optimizer share a kernel");
   for (auto const& info : optim::optimizers())
     choice_of_optimizer.choices.insert(choice_of_optimizer.choices.end(),
                                        info.hugging_face_names.begin(),
                                        info.hugging_face_names.end());
-  for (char const* name :
-       {"adafactor", "adamw_anyprecision", "adamw_torch_4bit", "adamw_torch_8bit", "adamw_bnb_8bit",
-        "adamw_8bit", "ademamix", "ademamix_8bit", "adagrad", "lion_8bit", "lion_32bit", "rmsprop",
-        "lomo", "stable_adamw"})
+  for (char const* name : {"adafactor",
+                           "adamw_anyprecision",
+                           "adamw_torch_4bit",
+                           "adamw_torch_8bit",
+                           "adamw_bnb_8bit",
+                           "adamw_8bit",
+                           "paged_adamw_8bit",
+                           "ademamix",
+                           "ademamix_8bit",
+                           "paged_ademamix_32bit",
+                           "paged_ademamix_8bit",
+                           "lion_8bit",
+                           "paged_lion_8bit",
+                           "rmsprop_bnb_8bit",
+                           "lomo",
+                           "adalomo",
+                           "grokadamw",
+                           "stable_adamw",
+                           "schedule_free_radam",
+                           "schedule_free_adamw",
+                           "schedule_free_sgd"})
     if (std::ranges::find(choice_of_optimizer.choices, name) == choice_of_optimizer.choices.end())
       choice_of_optimizer.except(name, "it is not implemented; use adamw_torch");
-  t.add(string, "optim_args", {}, "extra arguments of the optimizer")
-      .refuse(
-          "use adam_beta1, adam_beta2, adam_epsilon, weight_decay, or a DeepSpeed optimizer "
-          "section");
+  for (char const* name : {"galore_adamw", "galore_adamw_8bit", "galore_adafactor",
+                           "galore_adamw_layerwise", "galore_adamw_8bit_layerwise",
+                           "galore_adafactor_layerwise", "apollo_adamw", "apollo_adamw_layerwise"})
+    choice_of_optimizer.except(
+        name, "low-rank gradient projections are not implemented; use adamw_torch");
+  t.add(string, "optim_args", {},
+        "parameters of --optim in PyTorch's names: momentum=0.9,nesterov=true")
+      .shown_as("name=value,...");
   t.add(json, "optim_target_modules", {}, "target modules of GaLore and APOLLO")
       .shown_as("words")
       .refuse("all parameters are trained; leave it out");

@@ -1,7 +1,6 @@
 #include "detail/adamw.hpp"
 
-#include <cmath>
-
+#include "detail/elementwise.hpp"
 #include "tessera/kernels/adamw.hpp"
 
 namespace tessera::optim::detail {
@@ -19,52 +18,27 @@ std::vector<HyperparameterRule> rules() {
 
 std::vector<StateSpec> states_of(OptimizerSpec const&) { return {{"exp_avg"}, {"exp_avg_sq"}}; }
 
-class AdamW final : public Optimizer {
- public:
-  explicit AdamW(OptimizerSpec const& spec) : spec_(spec) {}
-
-  OptimizerSpec const& spec() const override { return spec_; }
-
-  void update(memory::Queue& queue, Segments const& segments,
-              StepControl const& control) const override {
-    auto step = step_of(control);
-    step.gradient_dtype = segments.gradient_dtype;
-    step.weights_dtype = segments.weights_dtype;
-    step.segments.reserve(segments.list.size());
-    for (auto const& s : segments.list)
-      step.segments.push_back({s.master, static_cast<float*>(s.states[0]),
-                               static_cast<float*>(s.states[1]), s.gradient, s.weights_out, s.numel,
-                               control.learning_rate, spec_.value("weight_decay", s.group)});
-    if (!step.segments.empty()) kernels::adamw(queue, step);
+kernels::AdamWStep values(OptimizerSpec const& spec, StepControl const& control) {
+  kernels::AdamWStep step;
+  step.beta1 = spec.value("beta1");
+  step.beta2 = spec.value("beta2");
+  step.epsilon = spec.value("eps");
+  if (spec.value("bias_correction") != 0.0) {
+    step.bias_correction1 = bias_correction(step.beta1, control.step);
+    step.bias_correction2 = bias_correction(step.beta2, control.step);
   }
+  step.adam_l2 = spec.algorithm == "Adam";
+  return step;
+}
 
- private:
-  kernels::AdamWStep step_of(StepControl const& control) const {
-    kernels::AdamWStep step;
-    step.beta1 = spec_.value("beta1");
-    step.beta2 = spec_.value("beta2");
-    step.epsilon = spec_.value("eps");
-    if (spec_.value("bias_correction") != 0.0) {
-      auto const t = static_cast<double>(control.step);
-      step.bias_correction1 = 1.0 - std::pow(step.beta1, t);
-      step.bias_correction2 = 1.0 - std::pow(step.beta2, t);
-    }
-    step.adam_l2 = spec_.algorithm == "Adam";
-    step.control = control.gradients;
-    return step;
-  }
-
-  OptimizerSpec spec_;
-};
-
-std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_unique<AdamW>(spec); }
+constexpr auto make = make_elementwise<values, kernels::adamw>;
 
 }  // namespace
 
 OptimizerEntry adamw_entry() {
   return {{"AdamW",
            {"adamw_torch_fused", "adamw_torch", "adamw_hf", "adamw_apex_fused", "adamw_torch_xla",
-            "adamw_torch_npu_fused"},
+            "adamw_torch_npu_fused", "paged_adamw", "paged_adamw_32bit"},
            rules(),
            {"exp_avg", "exp_avg_sq"}},
           states_of,

@@ -1,5 +1,6 @@
 #include "detail/sgd.hpp"
 
+#include "detail/elementwise.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/sgd.hpp"
 
@@ -24,47 +25,23 @@ std::vector<StateSpec> states_of(OptimizerSpec const& spec) {
   return {{"momentum_buffer"}};
 }
 
-class Sgd final : public Optimizer {
- public:
-  explicit Sgd(OptimizerSpec const& spec) : spec_(spec) {}
-
-  OptimizerSpec const& spec() const override { return spec_; }
-
-  void update(memory::Queue& queue, Segments const& segments,
-              StepControl const& control) const override {
-    auto step = step_of(control);
-    step.gradient_dtype = segments.gradient_dtype;
-    step.weights_dtype = segments.weights_dtype;
-    step.segments.reserve(segments.list.size());
-    for (auto const& s : segments.list)
-      step.segments.push_back(
-          {s.master, s.states.empty() ? nullptr : static_cast<float*>(s.states[0]), s.gradient,
-           s.weights_out, s.numel, control.learning_rate, spec_.value("weight_decay", s.group)});
-    if (!step.segments.empty()) kernels::sgd(queue, step);
-  }
-
- private:
-  kernels::SgdStep step_of(StepControl const& control) const {
-    kernels::SgdStep step;
-    step.momentum = spec_.value("momentum");
-    step.dampening = spec_.value("dampening");
-    if (step.momentum != 0.0)
-      step.momentum_form = spec_.value("nesterov") != 0.0 ? kernels::Momentum::nesterov
-                                                          : kernels::Momentum::classical;
-    step.first = control.step == 1;
-    step.control = control.gradients;
-    return step;
-  }
-
-  OptimizerSpec spec_;
-};
-
-std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_unique<Sgd>(spec); }
+kernels::SgdStep values(OptimizerSpec const& spec, StepControl const& control) {
+  kernels::SgdStep step;
+  step.momentum = spec.value("momentum");
+  step.dampening = spec.value("dampening");
+  if (step.momentum != 0.0)
+    step.momentum_form =
+        spec.value("nesterov") != 0.0 ? kernels::Momentum::nesterov : kernels::Momentum::classical;
+  step.first = control.step == 1;
+  return step;
+}
 
 }  // namespace
 
 OptimizerEntry sgd_entry() {
-  return {{"SGD", {"sgd"}, rules(), {"momentum_buffer"}}, states_of, make};
+  return {{"SGD", {"sgd"}, rules(), {"momentum_buffer"}},
+          states_of,
+          make_elementwise<values, kernels::sgd>};
 }
 
 }  // namespace tessera::optim::detail

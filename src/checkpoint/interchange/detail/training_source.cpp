@@ -8,6 +8,7 @@
 
 #include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 
@@ -72,26 +73,43 @@ StateSource whole(int file, TensorLocation const& place) {
   return {std::move(parts), 0, std::max<std::int64_t>(1, place.numel)};
 }
 
-std::vector<std::string> state_names_in(PickleValue const& state) {
-  auto const has = [&](std::string const& name) {
-    auto const found = state.find(name);
-    return found && !found->is_none();
+namespace {
+
+/// The optimizer of the table that may keep all of @p present, else the one whose states are all
+/// among them: PyTorch's AMSGrad has one more. Empty when there is none.
+std::vector<std::string> matching_states(std::vector<std::string> const& present) {
+  auto const has = [](std::vector<std::string> const& list, std::string const& name) {
+    return std::find(list.begin(), list.end(), name) != list.end();
   };
-  std::string known;
+  std::vector<std::string> best;
   for (auto const& info : optim::optimizers()) {
-    if (std::all_of(info.states.begin(), info.states.end(), has)) return info.states;
-    known += concat(known.empty() ? "" : ", ", info.algorithm);
+    std::vector<std::string> kept;
+    for (auto const& name : info.states)
+      if (has(present, name)) kept.push_back(name);
+    if (kept.size() == present.size()) return kept;
+    if (kept.size() == info.states.size() && kept.size() > best.size()) best = kept;
   }
-  std::string names;
-  bool is_empty = true;
-  for (std::size_t i = 0; i < std::min<std::size_t>(state.pairs(), 8); ++i) {
+  return best;
+}
+
+}  // namespace
+
+std::vector<std::string> state_names_in(PickleValue const& state) {
+  std::vector<std::string> present;
+  for (std::size_t i = 0; i < state.pairs(); ++i) {
     std::string const name = state.pair_key(i).as_text();
-    names += (i ? ", " : "") + name;
-    is_empty = is_empty && (name == "step" || !has(name));
+    bool const is_counter = name == "step" || name == "mu_product";  // of NAdam: follows from step
+    auto const value = state.find(name);
+    if (!is_counter && value && !value->is_none()) present.push_back(name);
   }
-  if (is_empty) return {};
-  state.fail(concat("the optimizer's state has ", names, ", which is not the state of ", known,
-                    "; convert only the weights with zero-to-fp32"));
+  if (present.empty()) return {};
+  if (auto names = matching_states(present); !names.empty()) return names;
+  std::string known;
+  for (auto const& info : optim::optimizers())
+    known += concat(known.empty() ? "" : ", ", info.algorithm);
+  present.resize(std::min<std::size_t>(present.size(), 8));
+  state.fail(concat("the optimizer's state has ", join(present), ", which is not the state of ",
+                    known, "; convert only the weights with zero-to-fp32"));
 }
 
 bool keeps_no_state(TorchFile const& file, PickleValue const& group) {

@@ -1,0 +1,75 @@
+#include "detail/config_fields.hpp"
+
+namespace tessera::config::detail {
+namespace {
+
+/// The hyperparameters, under the names that manifests have.
+template <class Visitor>
+void visit_optimizer(Visitor&& visit, optim::OptimizerSpec const& spec) {
+  visit("optimizer", spec.algorithm);
+  for (auto const& rule : optim::optimizer_info(spec.algorithm).hyperparameters) {
+    std::string const name = rule.name;
+    double const value = spec.value(name);
+    if (rule.range == optim::HyperparameterRule::Range::flag)
+      visit(rule.name, value != 0.0);
+    else
+      visit(name == "eps" ? "epsilon" : rule.name, value);
+  }
+  visit("decay_groups", spec.groups.size() > 1);
+  if (spec.algorithm == "Adam" || spec.algorithm == "AdamW")
+    visit("adam_l2", spec.algorithm == "Adam");
+}
+
+/// Calls visit(name, field) for every resolved value.
+template <class Visitor>
+void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
+  visit("world_size", std::int64_t{c.world_size});
+  visit("train_batch_size", c.train_batch_size);
+  visit("micro_batch_size", c.micro_batch_size);
+  visit("accumulation_steps", c.accumulation_steps);
+  visit("dtype", name_of(c.dtype));
+  visit("communication_dtype", name_of(c.communication_dtype));
+  visit("accumulation_dtype", name_of(c.accumulation_dtype));
+  visit("dynamic_loss_scale", c.dynamic_loss_scale);
+  visit("static_loss_scale", c.static_loss_scale);
+  visit("initial_scale_power", c.initial_scale_power);
+  visit("loss_scale_window", c.loss_scale_window);
+  visit("hysteresis", c.hysteresis);
+  visit("consecutive_hysteresis", c.consecutive_hysteresis);
+  visit("min_loss_scale", c.min_loss_scale);
+  visit("skip_on_nonfinite", c.skip_on_nonfinite);
+  visit("stage", c.stage);
+  visit("overlap_comm", c.overlap_comm);
+  visit("gather_16bit_weights", c.gather_16bit_weights);
+  visit("reduce_bucket_size", c.reduce_bucket_size);
+  visit("allgather_bucket_size", c.allgather_bucket_size);
+  visit("prefetch_bucket_size", c.prefetch_bucket_size);
+  visit("param_persistence_threshold", c.param_persistence_threshold);
+  visit("max_live_parameters", c.max_live_parameters);
+  visit("learning_rate", c.learning_rate);
+  visit_optimizer(visit, c.optimizer);
+  visit("max_grad_norm", c.max_grad_norm);
+  visit("scheduler", c.scheduler);
+  visit("lr_scheduler_type", c.lr_scheduler_type);
+  visit("lr_scheduler_kwargs", c.lr_scheduler_kwargs);
+  visit("warmup_steps", c.warmup_steps);
+}
+
+}  // namespace
+
+ConfigTree describe_fields(ResolvedConfig const& config) {
+  auto out = ConfigTree::object();
+  visit_fields(
+      [&](char const* name, auto const& field) {
+        auto const origin = config.origins.find(name);
+        auto entry = ConfigTree::object();
+        entry.set("value", field);
+        entry.set("origin",
+                  name_of(origin == config.origins.end() ? Origin::default_value : origin->second));
+        out.set(name, std::move(entry));
+      },
+      config);
+  return out;
+}
+
+}  // namespace tessera::config::detail

@@ -1,0 +1,46 @@
+#pragma once
+/// Optimizers whose update is one element-wise kernel. Such an optimizer is a kernel and a function
+/// that gives the kernel's values of a step.
+
+#include <memory>
+#include <vector>
+
+#include "tessera/kernels/elementwise_update.hpp"
+#include "tessera/optim/optimizer.hpp"
+
+namespace tessera::optim::detail {
+
+/// Sets what the kernels of all optimizers get: the segments, dtypes and control of @p out.
+void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
+                  Segments const& segments, StepControl const& control);
+
+/// @tparam values Step(OptimizerSpec const&, StepControl const&): the kernel's values of a step
+/// @tparam kernel void(memory::Queue&, Step const&)
+template <auto values, auto kernel>
+class Elementwise final : public Optimizer {
+ public:
+  explicit Elementwise(OptimizerSpec const& spec) : spec_(spec) {}
+
+  OptimizerSpec const& spec() const override { return spec_; }
+
+  void update(memory::Queue& queue, Segments const& segments,
+              StepControl const& control) const override {
+    if (segments.list.empty()) return;
+    auto step = values(spec_, control);
+    set_segments(step, spec_, segments, control);
+    kernel(queue, step);
+  }
+
+ private:
+  OptimizerSpec spec_;
+};
+
+template <auto values, auto kernel>
+std::unique_ptr<Optimizer> make_elementwise(OptimizerSpec const& spec) {
+  return std::make_unique<Elementwise<values, kernel>>(spec);
+}
+
+/// 1 - beta^t of step @p t.
+double bias_correction(double beta, std::int64_t t);
+
+}  // namespace tessera::optim::detail

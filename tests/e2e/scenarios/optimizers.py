@@ -1,0 +1,35 @@
+"""Optimizers by the names of DeepSpeed and transformers."""
+import json
+import shutil
+
+from support import close, refused, zero
+
+
+def optimizers_resume_on_other_ranks(b):
+    """Each optimizer keeps its states by name, and continues on another number of ranks and stage as one process does."""
+    for kind, rate, params, states in (("Lion", 1e-3, {"betas": [0.9, 0.99]}, ["exp_avg"]),
+                                       ("Adagrad", 5e-2, {"initial_accumulator_value": 0.1}, ["sum"]),
+                                       ("RMSprop", 1e-3, {"momentum": 0.5, "centered": True, "eps": 1e-3}, ["square_avg", "momentum_buffer", "grad_avg"]),
+                                       ("Adamax", 1e-2, {"weight_decay": 0.01}, ["exp_avg", "exp_inf"])):
+        section = {"optimizer": {"type": kind, "params": {"lr": "auto", **params}}}
+        words = dict(learning_rate=rate, max_steps=4, save_strategy="steps", save_steps=2)
+        b.train(1, b.common(f"{kind}_full", max_steps=4, learning_rate=rate, per_device_train_batch_size=8, deepspeed=b.config("full.json", zero(0, **section))))
+        b.train(2, b.common(kind, per_device_train_batch_size=4, deepspeed=b.config("first.json", zero(2, **section)), **words))
+        manifest = json.loads((b.work / kind / "checkpoints/step_00000002/manifest.json").read_text())
+        assert manifest["states"] == ["fp32", *states], manifest["states"]
+        shutil.rmtree(b.work / kind / "checkpoints/step_00000004")
+        b.train(1, b.common(kind, per_device_train_batch_size=8, deepspeed=b.config("second.json", zero(3, **section)), **words))
+        close(b.losses(kind), b.losses(f"{kind}_full"), 1e-5, kind)
+        assert b.losses(kind)[-1] < b.losses(kind)[0], f"{kind} learns nothing"
+
+
+def optimizers_of_flags(b):
+    b.train(1, b.common("flags", max_steps=2, optim="rmsprop", optim_args="alpha=0.9,centered=true", learning_rate=1e-3))
+    b.train(1, b.common("json", max_steps=2, learning_rate=1e-3, deepspeed=b.config("ds.json", zero(0, optimizer={
+        "type": "rmsprop", "params": {"alpha": 0.9, "centered": True}}))))
+    assert b.losses("flags") == b.losses("json")
+    refused(b, 64, b.common("wrong", optim="rmsprop", optim_args="alpah=0.9"), "RMSprop has no parameter \"alpah\"; did you mean alpha?")
+    refused(b, 78, b.common("wrong", optim="adagrad", optim_args="eps=-1"), "eps is -1; it must be positive")
+    refused(b, 64, b.common("wrong", optim="galore_adamw"), "low-rank gradient projections are not implemented")
+    refused(b, 78, b.common("wrong", optim_args="beta1=0.5", deepspeed=b.config("ds.json", zero(0, optimizer={"type": "Lion"}))),
+            "move its values to optimizer.params")

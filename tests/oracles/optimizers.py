@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writes optimizers.json: 15 steps of the element-wise optimizers of torch.optim (the single-tensor CPU code), and of Lion as
+published, in fp32, with the weights and states at the end.
+
+    python3 tests/oracles/optimizers.py      needs torch
+"""
+import json
+import pathlib
+
+import torch
+
+N, STEPS = 17, 15
+CASES = [
+    ("Lion", dict(lr=1e-2, betas=[0.9, 0.99], weight_decay=0.1)),
+    ("Lion", dict(lr=1e-3, betas=[0.95, 0.98], weight_decay=0.0)),
+    ("Adagrad", dict(lr=1e-1, lr_decay=0.0, weight_decay=0.0, initial_accumulator_value=0.0, eps=1e-10)),
+    ("Adagrad", dict(lr=1e-2, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5, eps=1e-6)),
+    ("RMSprop", dict(lr=1e-2, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False)),
+    ("RMSprop", dict(lr=1e-3, alpha=0.9, eps=1e-6, weight_decay=0.1, momentum=0.9, centered=False)),
+    ("RMSprop", dict(lr=1e-3, alpha=0.95, eps=1e-6, weight_decay=0.01, momentum=0.0, centered=True)),
+    ("RMSprop", dict(lr=1e-3, alpha=0.95, eps=1e-4, weight_decay=0.0, momentum=0.8, centered=True)),
+    ("Adamax", dict(lr=1e-2, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.0)),
+    ("Adamax", dict(lr=1e-3, betas=[0.8, 0.9], eps=1e-6, weight_decay=0.1)),
+    ("NAdam", dict(lr=1e-2, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.0, momentum_decay=4e-3, decoupled_weight_decay=False)),
+    ("NAdam", dict(lr=1e-3, betas=[0.8, 0.95], eps=1e-6, weight_decay=0.1, momentum_decay=0.1, decoupled_weight_decay=False)),
+    ("NAdam", dict(lr=1e-3, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.1, momentum_decay=4e-3, decoupled_weight_decay=True)),
+    ("RAdam", dict(lr=1e-2, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False)),
+    ("RAdam", dict(lr=1e-3, betas=[0.9, 0.7], eps=1e-6, weight_decay=0.1, decoupled_weight_decay=False)),  # 1-5 plain, then rectified
+    ("RAdam", dict(lr=1e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1, decoupled_weight_decay=True)),
+]
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al., "Symbolic Discovery of Optimization Algorithms", Program 1."""
+
+    def __init__(self, parameters, **values):
+        super().__init__(parameters, values)
+
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
+                beta1, beta2 = group["betas"]
+                p.data.mul_(1 - group["lr"] * group["weight_decay"])
+                p.data.add_(torch.sign(m * beta1 + p.grad * (1 - beta1)), alpha=-group["lr"])
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
+
+def optimizer_of(algorithm, weight, values):
+    values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    if algorithm == "Lion":
+        return Lion([weight], **values)
+    return getattr(torch.optim, algorithm)([weight], foreach=False, **values)
+
+
+def main():
+    torch.manual_seed(20261123)
+    start = torch.randn(N)
+    gradients = torch.randn(STEPS, N) * torch.logspace(-4, 2, N)  # six orders of magnitude
+    gradients += 1e-3 * torch.sign(gradients)                     # no cancellation to zero: centered forms divide by a difference
+    out = {"torch": torch.__version__, "start": start.tolist(), "gradients": gradients.tolist(), "cases": []}
+    for algorithm, values in CASES:
+        weight = torch.nn.Parameter(start.clone())
+        optimizer = optimizer_of(algorithm, weight, values)
+        for gradient in gradients:
+            weight.grad = gradient.clone()
+            optimizer.step()
+        states = {k: v.tolist() for k, v in optimizer.state[weight].items() if torch.is_tensor(v) and v.numel() == N}
+        out["cases"].append({"algorithm": algorithm, **values, "weight": weight.tolist(), "states": states})
+    path = pathlib.Path(__file__).with_suffix(".json")
+    path.write_text(json.dumps(out, separators=(",", ":")).replace('],"', '],\n"').replace("],[", "],\n[") + "\n")
+
+
+main()
