@@ -72,6 +72,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("async_save", a.async_save);
   visit("checkpoint_ranks_per_file", a.checkpoint_ranks_per_file);
   visit("max_save_failures", a.max_save_failures);
+  visit("max_skipped_steps", a.max_skipped_steps);
   visit("log_level", a.log_level);
   visit("log_level_replica", a.log_level_replica);
   visit("log_dir", a.log_dir);

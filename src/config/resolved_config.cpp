@@ -231,7 +231,6 @@ void Resolver::resolve_wire() {
 }
 
 void Resolver::resolve_loss_scale() {
-  out_.skip_on_nonfinite = out_.dtype != Dtype::fp32;
   if (out_.dtype == Dtype::bf16 && written("bf16.check_grad_overflow")) {
     out_.skip_on_nonfinite = value("bf16.check_grad_overflow").as_bool();
     out_.origins["skip_on_nonfinite"] = Origin::deepspeed;

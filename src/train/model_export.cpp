@@ -25,7 +25,11 @@ void write(ModelExport const& from) {
   options.checkpoint = from.shards;
   options.output = from.output_dir;
   if (from.dtype) options.dtype = *from.dtype;
-  checkpoint::consolidate(options);
+  auto const report = checkpoint::consolidate(options);
+  if (!report.nonfinite.empty())
+    log::warning(concat("values of the model in ", from.output_dir.string(),
+                        " are beyond the range of ", name_of(options.dtype), ": ",
+                        checkpoint::text_of(report.nonfinite)));
   copy_files(from.tokenizer_files, from.output_dir);
   log::info("wrote the model to " + from.output_dir.string() +
             " (config.json, safetensors, tokenizer)");

@@ -28,6 +28,27 @@ ConfigTree config_of(config::TrainingArguments const& arguments) {
   return model::default_config(arguments.model_type);
 }
 
+/// What save_pretrained() has noted; nothing for dtypes that Tessera does not know.
+std::optional<Dtype> stored_dtype(ConfigTree const& config) {
+  for (char const* key : {"dtype", "torch_dtype"}) {
+    std::string const name = config.get_string(key, "");
+    for (auto const& [known, dtype] :
+         {std::pair("float32", Dtype::fp32), {"bfloat16", Dtype::bf16}, {"float16", Dtype::fp16}})
+      if (name == known) return dtype;
+  }
+  return std::nullopt;
+}
+
+/// Of the first tensor of safetensors files.
+std::optional<Dtype> dtype_in(ConfigTree const& layout) {
+  auto const& tensors = layout.at("tensors").as_object();
+  std::string const name = tensors.empty() ? "" : tensors.begin()->second.get_string("dtype", "");
+  for (auto const& [known, dtype] :
+       {std::pair("F32", Dtype::fp32), {"BF16", Dtype::bf16}, {"F16", Dtype::fp16}})
+    if (name == known) return dtype;
+  return std::nullopt;
+}
+
 }  // namespace
 
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
@@ -42,14 +63,16 @@ ModelSource find_model(config::TrainingArguments const& arguments, comm::Collect
     source.config = model::apply_overrides(source.config, arguments.config_overrides);
   }
   source.weights_directory = arguments.model_name_or_path;
+  if (!arguments.model_name_or_path.empty())
+    source.weights = {arguments.model_name_or_path.string(), stored_dtype(source.config)};
   source.tokenizer_directory =
       !arguments.tokenizer_name.empty() ? arguments.tokenizer_name : arguments.model_name_or_path;
   return source;
 }
 
-zero::Engine::Fill initial_weights(ModelSource const& source,
-                                   std::vector<memory::UnitSpec> const& units, std::uint64_t seed,
-                                   topology::MpiSession const& session, comm::Collectives& comm) {
+zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::UnitSpec> const& units,
+                                   std::uint64_t seed, topology::MpiSession const& session,
+                                   comm::Collectives& comm) {
   if (source.weights_directory.empty())
     return [&units, seed](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
                           float* out) {
@@ -63,8 +86,9 @@ zero::Engine::Fill initial_weights(ModelSource const& source,
     found.require(units);
     return found.layout();
   });
-  auto const names = ConfigTree::parse(layout, "layout of the weights").at("files");
-  for (auto const& name : names.as_array()) files.emplace_back(name.as_string());
+  auto const parsed = ConfigTree::parse(layout, "layout of the weights");
+  if (auto const stored = dtype_in(parsed)) source.weights.stored_dtype = stored;
+  for (auto const& name : parsed.at("files").as_array()) files.emplace_back(name.as_string());
   auto opened = topology::open_on_node(session, files);
   comm::run_on_ranks(comm,
                      [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });

@@ -26,7 +26,8 @@ void Progress::log_line(Sample const& s) {
   if (output_ == Output::none) return;
   clear();
   auto const digits = std::to_string(total_steps_).size();
-  std::string const scale = s.show_loss_scale ? fmt::format("  scale {:g}", s.loss_scale) : "";
+  std::string scale = s.show_loss_scale ? fmt::format("  scale {:g}", s.loss_scale) : "";
+  if (s.skipped_steps > 0) scale += fmt::format("  skipped {}", s.skipped_steps);
   log::info(fmt::format(
       "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.3e}  {:.0f} tokens/s{}  left {}",
       s.step, digits, total_steps_, s.loss, s.grad_norm, s.learning_rate, s.tokens_per_second,

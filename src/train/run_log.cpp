@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 #include "tessera/core/clock.hpp"
@@ -51,7 +52,10 @@ void RunLog::step(StepRecord const& record) {
   auto const& outcome = record.outcome;
   tokens_since_line_ += outcome.samples * options_.tokens_per_sample;
   loss_since_line_ += outcome.loss;
-  loss_of_attempt_ += outcome.loss;
+  if (std::isfinite(outcome.loss)) {
+    loss_of_attempt_ += outcome.loss;
+    ++losses_of_attempt_;
+  }
   ++steps_since_line_;
   double const rate = static_cast<double>(tokens_since_line_) / seconds_since(line_started_);
   write_metrics(record, rate);
@@ -59,7 +63,7 @@ void RunLog::step(StepRecord const& record) {
   if (!had_line_) return progress_->update_status_line(record.step);
   progress_->log_line({record.step, loss_since_line_ / static_cast<double>(steps_since_line_),
                        outcome.update.grad_norm, outcome.learning_rate, rate,
-                       outcome.update.loss_scale, options_.show_loss_scale});
+                       outcome.update.loss_scale, options_.show_loss_scale, record.skipped_steps});
   loss_since_line_ = 0.0;
   steps_since_line_ = tokens_since_line_ = 0;
 }
@@ -110,12 +114,15 @@ void RunLog::training_results(TrainingEnd const& end) {
   if (role_ == Role::silent) return;
   ConfigTree results;
   results.set("epoch", end.epoch)
-      .set("train_loss", loss_of_attempt_ / static_cast<double>(end.steps));
+      .set("train_loss", loss_of_attempt_ / static_cast<double>(losses_of_attempt_));
   results.set("train_runtime", end.seconds).set("train_samples", end.samples);
   results.set("train_samples_per_second",
               static_cast<double>(end.steps * end.train_batch_size) / end.seconds);
   results.set("train_steps_per_second", static_cast<double>(end.steps) / end.seconds);
   write_results(output_dir_, "train", results);
+  if (end.skipped_steps > 0)
+    warning(fmt::format("{} of {} steps skipped: gradients were not finite", end.skipped_steps,
+                        end.total_steps));
 }
 
 void RunLog::clear_status_line() {

@@ -69,12 +69,10 @@ bool SavePolicy::saves_in_background() {
 }
 
 /// A save that fails leaves the run and the older checkpoints unchanged; too many in a row end the
-/// run.
+/// run. A state that is not finite ends it immediately.
 void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& phase) {
   auto const started = std::chrono::steady_clock::now();
-  try {
-    phase();
-  } catch (IoError const& e) {
+  auto const failed = [&](Error const& e) {
     ++failures_;
     last_failure_ = e.what();
     parts_.status.set("save", ConfigTree::object()
@@ -82,6 +80,14 @@ void SavePolicy::count_failures(std::int64_t step, std::function<void()> const& 
                                   .set("step", step)
                                   .set("failures_in_a_row", failures_)
                                   .set("reason", e.what()));
+  };
+  try {
+    phase();
+  } catch (ConfigError const& e) {  // the state is not finite
+    failed(e);
+    throw;
+  } catch (IoError const& e) {
+    failed(e);
     if (failures_ > options_.max_failures) throw;
     parts_.log.error(concat("saving step ", step, " failed: ", e.what(),
                             "; training continues, older checkpoints are unchanged (failure ",

@@ -36,6 +36,7 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
                                   .plan = run.engine->plan(),
                                   .units = run.model->units(),
                                   .keep = static_cast<int>(arguments.save_total_limit.value_or(0)),
+                                  .skipped_in_a_row = run.state.skipped_in_a_row,
                                   .model_config = {},
                                   .resolved_config = {},
                                   .trainer_state = {},

@@ -30,7 +30,8 @@ TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
   options.save = {arguments.save_strategy, config::step_interval(arguments.save_steps, total),
                   per_epoch, total};
   options.evaluate_on_start = arguments.eval_on_start;
-  options.dtype = run.config.dtype;
+  options.updates = {run.config.dtype, run.engine->config().loss_scaler,
+                     arguments.max_skipped_steps, run.source.weights};
   options.tokens_per_sample = run.data.train->length();
   options.output_dir = arguments.output_dir.string();
   return options;
@@ -149,7 +150,8 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
   if (outcome.code != ExitCode::done) return outcome;
   if (first <= total)
     log.training_results({epochs_after(*run.sampler, total), seconds_since(started),
-                          total - first + 1, run.data.train->count(), run.config.train_batch_size});
+                          total - first + 1, run.data.train->count(), run.config.train_batch_size,
+                          total, total - run.state.applied_steps});
   auto const shards = saves.weight_shards(total);
   export_model({shards.directory, arguments.output_dir,
                 run.config.gather_16bit_weights ? std::optional(run.config.dtype) : std::nullopt,

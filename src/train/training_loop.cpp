@@ -1,7 +1,6 @@
 #include "tessera/train/training_loop.hpp"
 
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "tessera/train/run_lock.hpp"
@@ -10,9 +9,25 @@
 namespace tessera::train {
 
 TrainingLoop::TrainingLoop(Options options, Parts parts)
-    : options_(std::move(options)), parts_(std::move(parts)) {}
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      watch_(options_.updates, parts_.state) {}
 
+/// Training that cannot continue leaves the save in flight complete, and names it.
 Outcome TrainingLoop::run() {
+  try {
+    return run_steps();
+  } catch (ConfigError const& e) {
+    parts_.log.clear_status_line();
+    parts_.saves.finish();
+    std::int64_t const saved = parts_.saves.last_saved_step();
+    throw ConfigError(
+        concat(e.what(), saved > 0 ? concat("; the checkpoint of step ", saved, " is complete")
+                                   : "; no checkpoint has been written yet"));
+  }
+}
+
+Outcome TrainingLoop::run_steps() {
   using Clock = std::chrono::steady_clock;
   std::int64_t const total = parts_.sampler.total_steps();
   if (options_.evaluate_on_start && parts_.state.first_step == 1 && parts_.evaluator) evaluate(0);
@@ -23,8 +38,8 @@ Outcome TrainingLoop::run() {
     StepOutcome const outcome = train(step);
     StepRequests const requests = exchange_requests();
     if (!requests.disk_busy) parts_.saves.advance();
-    check_loss(step, outcome);
     log_step(step, outcome);
+    watch_.require_progress(step, outcome);
     parts_.status.update(StatusFile::State::running, step, total);
     run_events(step);
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
@@ -34,13 +49,19 @@ Outcome TrainingLoop::run() {
   }
   parts_.log.clear_status_line();
   parts_.saves.finish();
+  watch_.training_done(total);
   return {};
 }
 
 StepOutcome TrainingLoop::train(std::int64_t step) {
-  auto const outcome =
-      parts_.step.run(step, parts_.sampler, parts_.schedule(parts_.state.applied_steps + 1));
-  if (!outcome.update.skipped) ++parts_.state.applied_steps;
+  double const rate = parts_.schedule(parts_.state.applied_steps + 1);
+  StepOutcome outcome;
+  try {
+    outcome = parts_.step.run(step, parts_.sampler, rate);
+  } catch (ConfigError const& e) {  // the loss scale is at its minimum
+    throw ConfigError(concat(e.what(), ". ", watch_.advice()));
+  }
+  watch_.count(outcome);
   parts_.state.tokens += outcome.samples * options_.tokens_per_sample;
   parts_.state.samples += outcome.samples;
   return outcome;
@@ -54,25 +75,14 @@ StepRequests TrainingLoop::exchange_requests() {
   return requests;
 }
 
-/// A loss that is not finite ends the run before another checkpoint begins; with fp16 a skipped
-/// step lowers the loss scale instead.
-void TrainingLoop::check_loss(std::int64_t step, StepOutcome const& outcome) {
-  if (std::isfinite(outcome.loss) || (options_.dtype == Dtype::fp16 && outcome.update.skipped))
-    return;
-  parts_.saves.finish();
-  std::int64_t const saved = parts_.saves.last_saved_step();
-  throw ConfigError(
-      concat("the loss of step ", step, " is ", outcome.loss, " (gradient norm ",
-             outcome.update.grad_norm, ", learning rate ", outcome.learning_rate,
-             "): training has diverged. Try a lower --learning_rate, more --warmup_steps, or "
-             "--max_grad_norm 1",
-             options_.dtype == Dtype::fp32 ? "" : ", or fp32",
-             saved > 0 ? concat("; the checkpoint of step ", saved, " is complete")
-                       : "; no checkpoint has been written yet"));
-}
-
 void TrainingLoop::log_step(std::int64_t step, StepOutcome const& outcome) {
-  parts_.log.step({step, epochs_after(parts_.sampler, step), parts_.state.tokens, outcome});
+  if (outcome.update.skipped)
+    parts_.log.info(concat("step ", step, " skipped: gradients are not finite",
+                           options_.updates.dtype == Dtype::fp16
+                               ? concat(" at loss scale ", outcome.update.loss_scale)
+                               : ""));
+  parts_.log.step({step, epochs_after(parts_.sampler, step), parts_.state.tokens, outcome,
+                   step - parts_.state.applied_steps});
 }
 
 /// Evaluation and regular save. The last step's evaluation is the one after the training.

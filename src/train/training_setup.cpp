@@ -148,10 +148,38 @@ void TrainingSetup::load_weights(StartingPoint const& start) {
   name_run(nullptr);
 }
 
+/// A run that may choose takes another checkpoint; one that a user has named is only warned of.
+void TrainingSetup::check_finite(std::vector<checkpoint::NonFinite> const& found,
+                                 StartingPoint const& at) {
+  if (found.empty()) return;
+  std::string const problem =
+      concat(at.checkpoint.string(), " is not finite: ", checkpoint::text_of(found));
+  TESSERA_VALIDATE(!at.may_fall_back, DataError, problem);
+  run_.source.weights.problem =
+      concat("The training began with values that are inf or NaN: ", problem);
+  if (job_.is_root()) log::warning(problem);
+}
+
+/// Counts the values that are not finite in the working precision while they are read.
 void TrainingSetup::initialize_weights() {
-  run_.engine->initialize(initial_weights(run_.source, run_.model->units(),
-                                          static_cast<std::uint64_t>(job_.arguments.seed),
-                                          job_.session, job_.comm));
+  auto const& units = run_.model->units();
+  Dtype const dtype = run_.config.dtype;
+  auto const fill = initial_weights(
+      run_.source, units, static_cast<std::uint64_t>(job_.arguments.seed), job_.session, job_.comm);
+  checkpoint::NonFiniteTally tally;
+  run_.engine->initialize(
+      [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
+        fill(u, p, first, numel, out);
+        tally.add(units[position(u)].parameters[static_cast<std::size_t>(p)].name, "",
+                  checkpoint::count_nonfinite(out, numel, dtype));
+      });
+  auto const found = checkpoint::merge_nonfinite(tally.list(), job_.comm);
+  if (found.empty()) return;
+  auto& weights = run_.source.weights;
+  weights.problem = concat("Weights in ", weights.directory, " are not finite",
+                           dtype == Dtype::fp32 ? "" : concat(" in ", name_of(dtype)), ": ",
+                           checkpoint::text_of(found));
+  if (job_.is_root()) log::warning(weights.problem);
 }
 
 /// Restores weights and states. Damage that only reading the data shows sends a run that may choose
@@ -163,7 +191,9 @@ void TrainingSetup::restore(StartingPoint const& start) {
     checkpoint::check_model(manifest, run_.engine->plan());
     check_optimizer(manifest, run_.engine->config().optimizer);
     try {
-      checkpoint::restore(manifest, run_.engine->plan(), run_.engine->state(), job_.comm);
+      auto const restored =
+          checkpoint::restore(manifest, run_.engine->plan(), run_.engine->state(), job_.comm);
+      check_finite(restored.nonfinite, at);
       name_run(&manifest);
       auto const engine = read_trainer_state(manifest.trainer_state, run_.state);
       run_.engine->load_state(engine.optimizer_steps, engine.scaler);

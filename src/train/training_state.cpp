@@ -60,6 +60,7 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
       .set("next_learning_rate", at.schedule(at.state.applied_steps + 1));
   tree.set("step", step)
       .set("applied_steps", at.state.applied_steps)
+      .set("skipped_in_a_row", at.state.skipped_in_a_row)
       .set("optimizer_steps", at.engine.optimizer_steps);
   tree.set("epoch", epochs_after(at.sampler, step))
       .set("seed", at.arguments.seed)
@@ -75,6 +76,7 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
 
 EngineState read_trainer_state(ConfigTree const& tree, TrainingState& state) {
   state.applied_steps = tree.at("applied_steps").as_int();
+  state.skipped_in_a_row = tree.get_int("skipped_in_a_row", 0);
   return {tree.at("optimizer_steps").as_int(), scaler_from(tree.at("loss_scaler"))};
 }
 

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <limits>
 
 #include "fixture.hpp"
 #include "mpi_test.hpp"
@@ -50,6 +51,7 @@ class Save : public ::testing::Test {
     RankState state(plan, comm->rank());
     auto request = request_for(dir / "checkpoints", step, plan, units);
     request.keep = keep;
+    request.skipped_in_a_row = skipped_in_a_row;
     return checkpoint::save(request, state.fill(step).views(), *comm);
   }
   std::int64_t wrong_after_restore(fs::path const& checkpoint, std::int64_t step) {
@@ -69,6 +71,7 @@ class Save : public ::testing::Test {
   }
 
   static int count;
+  std::int64_t skipped_in_a_row = 0;
   std::unique_ptr<comm::Collectives> comm;
   std::vector<memory::UnitSpec> units;
   zero::PartitionPlan plan;
@@ -122,6 +125,86 @@ TEST_F(Save, DamagedCheckpointsDoNotCountAsKept) {
   save(3, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001", "step_00000002",
                                                "step_00000003"}));
+}
+
+TEST_F(Save, ACheckpointWithoutProgressDoesNotPushOutOthers) {
+  for (std::int64_t step : {1, 2, 3}) save(step, 2);
+  skipped_in_a_row = 1;
+  for (std::int64_t step : {4, 5}) {
+    save(step, 2);
+    EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000002", "step_00000003",
+                                                 checkpoint::step_name(step)}));
+  }
+  auto const listed = checkpoint::list_checkpoints(dir.path());
+  EXPECT_TRUE(listed[1].made_progress);
+  EXPECT_FALSE(listed[2].made_progress);
+  skipped_in_a_row = 0;
+  save(6, 2);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000003", "step_00000006"}));
+}
+
+/// One value of one rank, in any state, is enough; the older checkpoints stay.
+TEST_F(Save, AStateThatIsNotFiniteIsNotPublished) {
+  save(1, 1);
+  int const victim = comm->size() - 1;
+  for (std::size_t const state : {std::size_t{0}, std::size_t{2}})
+    for (float const bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      RankState mine(plan, comm->rank());
+      mine.fill(2);
+      auto const extent = plan.extents(Rank(victim)).back();
+      auto const& tensor =
+          plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)].name;
+      if (comm->rank() == victim)
+        mine.memory(state)[static_cast<std::size_t>(extent.partition_offset.value())] = bad;
+      auto request = request_for(dir / "checkpoints", 2, plan, units);
+      request.keep = 1;
+      std::string const message =
+          message_of<ConfigError>([&] { checkpoint::save(request, mine.views(), *comm); });
+      EXPECT_THAT(message, AllOf(HasSubstr("step 2 is not published"),
+                                 HasSubstr(concat(state == 0 ? "fp32" : "exp_avg_sq", " of ",
+                                                  tensor, " (1 value)"))));
+      EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000001"}));
+      EXPECT_EQ(read_file(dir / "checkpoints/latest"), "step_00000001\n");
+    }
+  auto const manifest = checkpoint::read_manifest(dir / "checkpoints/step_00000001");
+  EXPECT_TRUE(manifest.nonfinite && manifest.nonfinite->empty()) << "checked, nothing found";
+  save(3, 1);
+  EXPECT_EQ(wrong_after_restore(dir / "checkpoints/step_00000003", 3), 0);
+}
+
+/// Conversions record them; restoring and verifying report them.
+TEST_F(Save, ValuesThatAreNotFiniteAreReportedByName) {
+  RankState mine(plan, comm->rank());
+  mine.fill(2);
+  for (auto const& extent : plan.extents(Rank(comm->rank())))
+    if (plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)].name ==
+        "transformer.wte.weight")
+      mine.memory(1)[static_cast<std::size_t>(extent.partition_offset.value())] =
+          std::numeric_limits<float>::quiet_NaN();
+  auto request = request_for(dir / "checkpoints", 2, plan, units);
+  request.nonfinite = checkpoint::NonFiniteState::record;
+  std::int64_t owners = 0;
+  for (int rank = 0; rank < plan.ranks(); ++rank) {
+    auto const first = plan.extents(Rank(rank)).front();
+    owners += position(first.unit) == 0 && first.parameter == 0 ? 1 : 0;
+  }
+  std::vector<checkpoint::NonFinite> const expected{{"transformer.wte.weight", "exp_avg", owners}};
+  auto const saved = checkpoint::save(request, mine.views(), *comm);
+  if (comm->rank() == 0) EXPECT_EQ(saved.nonfinite, expected);
+  auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
+  EXPECT_EQ(*manifest.nonfinite, expected);
+  RankState restored(plan, comm->rank());
+  EXPECT_EQ(checkpoint::restore(manifest, plan, restored.views(), *comm).nonfinite, expected);
+  for (auto const depth : {checkpoint::VerifyOptions::Depth::everything,
+                           checkpoint::VerifyOptions::Depth::structure}) {
+    auto const report = checkpoint::verify(saved.directory, {.depth = depth});
+    ASSERT_EQ(report.damages, 1);
+    EXPECT_EQ(report.found[0].tensor, "transformer.wte.weight");
+    EXPECT_THAT(report.found[0].text,
+                HasSubstr(concat("exp_avg of transformer.wte.weight (", owners,
+                                 owners == 1 ? " value)" : " values)")));
+  }
 }
 
 TEST_F(Save, AFailureOnOneRankEndsItOnAll) {

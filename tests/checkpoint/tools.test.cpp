@@ -343,6 +343,53 @@ TEST_F(Prune, ChecksumsDecideWhenAsked) {
   EXPECT_THAT(left(), ElementsAre("latest", "step_00000010", "step_00000030", "step_00000040"));
 }
 
+/// Of two ranks; one value of the first is not a number.
+void save_not_a_number(fs::path const& checkpoints, std::int64_t step) {
+  auto const units = toy_units();
+  zero::PartitionPlan const plan(units, 2);
+  RankState first(plan, 0), second(plan, 1);
+  first.fill(step).memory(0)[0] = std::nanf("");
+  auto request = request_for(checkpoints, step, plan, units);
+  request.nonfinite = checkpoint::NonFiniteState::record;
+  checkpoint::save_all(request, {first.views(), second.fill(step).views()});
+}
+
+TEST_F(Prune, OnesThatAreNotFiniteAreDamagedWhenReadAndNeverPushOutOthers) {
+  save_not_a_number(dir.path(), 50);
+  checkpoint::prune(
+      {.checkpoints = dir.path(), .keep = 1, .check = PruneOptions::Check::checksums});
+  EXPECT_THAT(left(), ElementsAre("latest", "step_00000040", "step_00000050"));
+}
+
+TEST_F(Prune, OneWithoutProgressStaysOnlyAsTheNewest) {
+  auto const units = toy_units();
+  zero::PartitionPlan const plan(units, 1);
+  for (int step : {41, 42}) {
+    RankState state(plan, 0);
+    auto request = request_for(dir.path(), step, plan, units);
+    request.skipped_in_a_row = step - 40;
+    checkpoint::save_all(request, {state.fill(step).views()});
+  }
+  checkpoint::prune({.checkpoints = dir.path(), .keep = 2});
+  EXPECT_THAT(left(), ElementsAre("latest", "step_00000030", "step_00000040", "step_00000042"));
+}
+
+/// Manifests before they recorded it: the values decide.
+TEST(VerifyValues, AreReadWithoutARecord) {
+  ScratchDirectory const dir;
+  save_not_a_number(dir.path(), 7);
+  auto const step = dir / "step_00000007";
+  auto manifest = checkpoint::read_manifest(step);
+  manifest.nonfinite.reset();
+  write_file(manifest.file(), checkpoint::manifest_text(manifest));
+  EXPECT_FALSE(checkpoint::read_manifest(step).nonfinite);
+  EXPECT_TRUE(
+      checkpoint::verify(step, {.depth = checkpoint::VerifyOptions::Depth::structure}).ok());
+  auto const report = checkpoint::verify(step);
+  ASSERT_EQ(report.damages, 1);
+  EXPECT_THAT(report.problems[0], HasSubstr("fp32 of transformer.wte.weight (1 value)"));
+}
+
 TEST_F(Prune, OnlyOldOnesGo) {
   set_age(dir / "step_00000010", std::chrono::hours(50));
   set_age(dir / "step_00000040", std::chrono::hours(50));

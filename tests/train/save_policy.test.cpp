@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "small_run.hpp"
@@ -116,6 +117,33 @@ TEST_F(Saves, SurvivesFailuresUpToTheLimit) {
   saves.save(4, SaveMode::wait, SaveContent::regular);
   EXPECT_THROW(saves.save(5, SaveMode::wait, SaveContent::regular), IoError)
       << "the third failure in a row";
+}
+
+TEST_F(Saves, AStateThatIsNotFiniteEndsTheRun) {
+  for (auto const async : {config::AsyncSave::off, config::AsyncSave::on}) {
+    auto saves = policy(async);
+    saves.save(1, SaveMode::wait, SaveContent::regular);
+    float& value = run.engine->state()[1].unit_shards[0][3];
+    value = std::numeric_limits<float>::infinity();
+    EXPECT_THROW(
+        {
+          saves.save(2, SaveMode::background, SaveContent::regular);
+          saves.finish();
+        },
+        ConfigError);
+    value = 0.0f;
+    status.finish({StatusFile::State::failed, 78, "", -1, ""});
+    EXPECT_EQ(save_status().at("state").as_string(), "failed");
+    EXPECT_EQ(saves.last_saved_step(), 1);
+    EXPECT_FALSE(fs::exists(checkpoint(2)));
+    EXPECT_EQ(checkpoint::find_latest(output())->step, 1);
+  }
+}
+
+TEST_F(Saves, TheModelIsNotExportedFromWeightsThatAreNotFinite) {
+  auto saves = policy(config::AsyncSave::off);
+  run.engine->state()[0].unit_shards[0][3] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(saves.weight_shards(4), ConfigError);
 }
 
 TEST_F(Saves, AModelOnlyIsNoCheckpointToResumeFrom) {

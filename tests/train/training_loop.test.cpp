@@ -66,6 +66,20 @@ struct Loop : ::testing::Test {
     return out;
   }
 
+  /// A hidden unit that is off (GELU of -1e20 is 0) and has a gradient of 0 times infinity.
+  void spoil_gradient(zero::StateView& view) const {
+    auto const& plan = run.engine->plan();
+    for (auto const& extent : plan.extents(first_rank)) {
+      auto const& name =
+          plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)].name;
+      float* const values = view.unit_shards[position(extent.unit)] +
+                            plan.unit(extent.unit).shard_offset(extent.partition_offset).value();
+      if (name == "transformer.h.1.mlp.c_fc.bias") values[5] = -1e20f;
+      for (std::int64_t row = 0; name == "transformer.h.1.mlp.c_fc.weight" && row < 16; ++row)
+        values[row * 64 + 5] = 0.0f;
+    }
+  }
+
   test::SmallRun run;
   data::TokenSequences sequences = test::small_sequences(run.files, 16);
   data::Sampler plan = sampler();
@@ -146,6 +160,30 @@ TEST_F(Loop, SavesOnRequestOncePerStep) {
 TEST_F(Loop, EndsWhenTheDirectoryIsLost) {
   requests = [] { return StepRequests{.lock_lost = true}; };
   EXPECT_THROW(loop().run(), DirectoryInUse);
+}
+
+/// A gradient that is not finite although the loss is: no update, and no checkpoint of it counts.
+TEST_F(Loop, EndsWhenNoUpdateIsApplied) {
+  options.save.interval = config::Interval::steps;
+  options.save.every = 2;
+  for (auto& view : run.engine->state())
+    if (view.name == "fp32") spoil_gradient(view);
+  run.engine->load_state(0, {});
+  auto const before = run.engine->state()[0].unit_shards[0][0];
+  try {
+    loop().run();
+    FAIL() << "a run without an update";
+  } catch (ConfigError const& e) {
+    EXPECT_THAT(e.what(), HasSubstr("all 8 steps were skipped"));
+    EXPECT_THAT(e.what(), HasSubstr("the checkpoint of step 8 is complete"));
+  }
+  EXPECT_EQ(run.engine->state()[0].unit_shards[0][0], before);
+  EXPECT_EQ(state.applied_steps, 0);
+  EXPECT_EQ(state.skipped_in_a_row, 8);
+  options.updates.max_skipped_steps = 3;
+  state = {};
+  EXPECT_THROW(loop().run(), ConfigError);
+  EXPECT_EQ(state.skipped_in_a_row, 4);
 }
 
 TEST_F(Loop, EndsWhenTheLossIsNotFinite) {

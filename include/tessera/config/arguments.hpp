@@ -85,6 +85,8 @@ struct TrainingArguments {
   RanksPerFile checkpoint_ranks_per_file;
   std::int64_t max_save_failures =
       3;  ///< failed saves in a row before the run ends; 0: the first one ends it
+  std::optional<std::int64_t>
+      max_skipped_steps;  ///< in a row before the run ends; none: what the loss scale can cure
   log::Level log_level = log::Level::info, log_level_replica = log::Level::warning;
 
   std::filesystem::path log_dir;  ///< a log file for each rank; empty: none

@@ -32,7 +32,7 @@ struct ResolvedConfig {
   std::int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1.0;
-  bool skip_on_nonfinite = false;
+  bool skip_on_nonfinite = true;
 
   // ZeRO; sizes in elements
   std::int64_t stage = 0;

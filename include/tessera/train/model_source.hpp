@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/comm/collectives.hpp"
@@ -15,6 +16,13 @@
 
 namespace tessera::train {
 
+/// What is known of the weights that the run started from.
+struct WeightsOrigin {
+  std::string directory;                   ///< Hugging Face directory; empty: random weights
+  std::optional<Dtype> stored_dtype = {};  ///< of the weights in it
+  std::string problem = {};  ///< values that the run's dtype cannot hold, by tensor; empty: none
+};
+
 /// The rules of run_clm.py: --model_name_or_path gives configuration and weights, --config_name
 /// another configuration; without both the defaults of --model_type with --config_overrides, from
 /// random weights.
@@ -23,6 +31,7 @@ struct ModelSource {
   std::filesystem::path weights_directory;  ///< empty: random initial weights
   std::filesystem::path
       tokenizer_directory;  ///< of --tokenizer_name, else of the model; empty: none given
+  WeightsOrigin weights;
 };
 
 /// Rank 0 reads the files and broadcasts the result. @throws UsageError when nothing names a model,
@@ -31,10 +40,11 @@ ModelSource find_model(config::TrainingArguments const& arguments, comm::Collect
 
 /// Writes initial values of a range of a parameter: from the directory's weights, or random by
 /// (seed, name, element). Rank 0 reads the headers of the files, one rank per node opens them for
-/// all ranks of the node, and each rank reads only the elements of its shard.
+/// all ranks of the node, and each rank reads only the elements of its shard. Sets
+/// WeightsOrigin::stored_dtype from the files.
 /// @throws DataError when a tensor is missing or its shape differs from the configuration's
-zero::Engine::Fill initial_weights(ModelSource const& source,
-                                   std::vector<memory::UnitSpec> const& units, std::uint64_t seed,
-                                   topology::MpiSession const& session, comm::Collectives& comm);
+zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::UnitSpec> const& units,
+                                   std::uint64_t seed, topology::MpiSession const& session,
+                                   comm::Collectives& comm);
 
 }  // namespace tessera::train

@@ -44,6 +44,7 @@ class RunLog {
     double epoch = 0.0;
     std::int64_t tokens = 0;  ///< consumed so far
     StepOutcome outcome;
+    std::int64_t skipped_steps = 0;  ///< of the run so far
   };
   /// A record in metrics.jsonl; every logging_steps also a log line, else the status line.
   void step(StepRecord const& record);
@@ -59,8 +60,9 @@ class RunLog {
     std::int64_t steps = 0;  ///< of this attempt
     std::int64_t samples = 0;
     std::int64_t train_batch_size = 0;
+    std::int64_t total_steps = 0, skipped_steps = 0;  ///< of the run
   };
-  /// train_results.json
+  /// train_results.json, and how many steps were skipped
   void training_results(TrainingEnd const& end);
 
   /// Log lines; the status line is cleared first.
@@ -83,7 +85,8 @@ class RunLog {
   double loss_since_line_ = 0.0;    ///< sum of step losses
   std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
   bool had_line_ = false;
-  double loss_of_attempt_ = 0.0;  ///< sum of step losses
+  double loss_of_attempt_ = 0.0;        ///< sum of the finite step losses
+  std::int64_t losses_of_attempt_ = 0;  ///< how many
 };
 
 }  // namespace tessera::train

@@ -18,6 +18,7 @@
 #include "tessera/train/step_requests.hpp"
 #include "tessera/train/training_state.hpp"
 #include "tessera/train/training_step.hpp"
+#include "tessera/train/update_watch.hpp"
 
 namespace tessera::train {
 
@@ -32,7 +33,7 @@ class TrainingLoop {
   struct Options {
     EventSchedule evaluate, save;
     bool evaluate_on_start = false;
-    Dtype dtype = Dtype::fp32;  ///< of the weights, for advice when the loss diverges
+    UpdateWatch::Options updates;
     std::int64_t tokens_per_sample = 0;
     std::string output_dir;  ///< for messages
   };
@@ -56,22 +57,24 @@ class TrainingLoop {
   /// Runs the steps from state.first_step on. Collective.
   /// @return stopped_early after a stop request, with a checkpoint of the last step; io when that
   /// checkpoint could not be written
-  /// @throws ConfigError when the loss is not finite
+  /// @throws ConfigError when the loss is not finite, when too many steps in a row are skipped, or
+  /// when no step of the run has changed the weights
   Outcome run();
 
   /// Evaluates and logs the result. @pre there is an evaluator
   void evaluate(std::int64_t step);
 
  private:
+  Outcome run_steps();
   StepOutcome train(std::int64_t step);
   StepRequests exchange_requests();
-  void check_loss(std::int64_t step, StepOutcome const& outcome);
   void log_step(std::int64_t step, StepOutcome const& outcome);
   void run_events(std::int64_t step);
   Outcome stop(std::int64_t step, int request);
 
   Options options_;
   Parts parts_;
+  UpdateWatch watch_;
 };
 
 }  // namespace tessera::train

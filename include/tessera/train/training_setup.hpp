@@ -24,6 +24,7 @@ class TrainingSetup {
   void log_summary() const;
   void load_weights(StartingPoint const& start);
   void restore(StartingPoint const& start);
+  void check_finite(std::vector<checkpoint::NonFinite> const& found, StartingPoint const& at);
   void initialize_weights();
   void name_run(checkpoint::Manifest const* resumed);
   void warn_of_changes(checkpoint::Manifest const& manifest) const;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "format/detail/file.hpp"
 #include "tessera/core/error.hpp"
@@ -101,7 +102,10 @@ bool holds_only_model(fs::path const& step_directory) {
          (has("model.safetensors") || has("model.safetensors.index.json"));
 }
 
-std::string find_problem(fs::path const& step_directory) {
+namespace {
+
+/// find_problem(), and whether the last step of a checkpoint updated the weights.
+std::string inspect(fs::path const& step_directory, bool& made_progress) {
   try {
     std::error_code error;
     if (holds_only_model(step_directory))
@@ -111,6 +115,7 @@ std::string find_problem(fs::path const& step_directory) {
     if (!fs::exists(step_directory / "manifest.json", error))
       return step_directory.string() + " has no manifest.json; its save never ended";
     Manifest const manifest = read_manifest(step_directory);
+    made_progress = manifest.skipped_in_a_row == 0;
     for (auto const& shard : manifest.shards) {
       auto const path = step_directory / shard.file;
       auto const size = fs::file_size(path, error);
@@ -122,6 +127,13 @@ std::string find_problem(fs::path const& step_directory) {
   } catch (Error const& e) {
     return e.what();
   }
+}
+
+}  // namespace
+
+std::string find_problem(fs::path const& step_directory) {
+  bool made_progress = true;
+  return inspect(step_directory, made_progress);
 }
 
 std::optional<LatestCheckpoint> find_latest(fs::path const& given,
@@ -185,6 +197,14 @@ fs::path resolve_checkpoint(fs::path const& given, std::string const& tag) {
                        "with *_optim_states.pt"));
 }
 
+bool RetentionCount::keeps(CheckpointInfo const& checkpoint) {
+  bool const newest = std::exchange(is_newest_, false);
+  if (!checkpoint.made_progress) return newest;
+  if (full()) return false;
+  ++counted_;
+  return true;
+}
+
 std::vector<CheckpointInfo> list_checkpoints(fs::path const& given) {
   fs::path const checkpoints = checkpoints_of(given);
   std::string const latest = latest_name(checkpoints);
@@ -197,7 +217,7 @@ std::vector<CheckpointInfo> list_checkpoints(fs::path const& given) {
     one.bytes = bytes_of(path);
     one.age_seconds = age_of(path / "manifest.json");
     one.is_latest = one.name == latest;
-    one.problem = find_problem(path);
+    one.problem = inspect(path, one.made_progress);
     one.is_complete = one.problem.empty();
     out.push_back(std::move(one));
   }

@@ -225,6 +225,10 @@ bool read_member(JsonReader& json, std::string const& key, std::string const& so
     m.checksum_chunk = read_count(json, key, 4);
   else if (key == "states")
     m.states = read_strings(json);
+  else if (key == "skipped_in_a_row")
+    m.skipped_in_a_row = read_count(json, key);
+  else if (key == "nonfinite")
+    m.nonfinite = nonfinite_from(read_tree(json, source + ", nonfinite"));
   else if (key == "shards")
     json.array([&] { m.shards.push_back(read_shard(json)); });
   else if (key == "tensors")
@@ -414,12 +418,6 @@ TensorRecord const* Manifest::find(std::string const& name) const {
   return nullptr;
 }
 
-std::int64_t Manifest::parameter_count() const {
-  std::int64_t n = 0;
-  for (auto const& tensor : tensors) n += tensor.numel();
-  return n;
-}
-
 std::int64_t Manifest::needed_version() const {
   for (auto const& shard : shards)
     if (shard.compression != Compression::none) return 2;
@@ -427,12 +425,6 @@ std::int64_t Manifest::needed_version() const {
     for (auto const& run : tensor.runs())
       if (run.extents > 1) return 2;
   return 1;
-}
-
-std::int64_t Manifest::shard_bytes() const {
-  std::int64_t n = 0;
-  for (auto const& shard : shards) n += shard.bytes;
-  return n;
 }
 
 Manifest parse_manifest(std::string_view text, std::filesystem::path const& directory) {
@@ -485,6 +477,8 @@ std::string manifest_text(Manifest const& m) {
          ",\n\"versions\": " + m.versions.dump(1) + ",\n";
   out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_chunk,
                 ",\n\"states\": ", detail::list_text(m.states), ",\n");
+  out += concat("\"skipped_in_a_row\": ", m.skipped_in_a_row, ",\n");
+  if (m.nonfinite) out += "\"nonfinite\": " + to_tree(*m.nonfinite).dump() + ",\n";
   out += "\"shards\": [\n";
   for (std::size_t i = 0; i < m.shards.size(); ++i)
     out += concat("  {\"file\": ", detail::json_quote(m.shards[i].file),

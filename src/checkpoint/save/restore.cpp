@@ -78,17 +78,23 @@ std::vector<Need> chunk_count(std::vector<Transfer> const& transfers, std::int64
   return needs;
 }
 
-/// A full chunk straight to its destination, one at an edge through @p edge.
+/// A full chunk straight to its destination, one at an edge through @p edge. Counts what is not
+/// finite of the elements that are taken.
 void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
-          std::vector<char>& edge) {
+          std::vector<char>& edge, NonFiniteTally& nonfinite) {
   Transfer const& t = *need.transfer;
   std::int64_t const block = manifest.checksum_chunk, total = t.source.extent->numel * 4;
   std::int64_t const begin = t.first * 4, end = begin + t.numel * 4;
   std::int64_t const block_begin = need.block * block,
                      block_end = std::min(total, block_begin + block);
   auto* out = reinterpret_cast<char*>(t.out);
+  auto const count = [&](char const* data, std::int64_t bytes) {
+    nonfinite.add(t.source.tensor->name, manifest.states[t.source.state],
+                  count_nonfinite(reinterpret_cast<float const*>(data), bytes / 4));
+  };
   if (begin <= block_begin && block_end <= end) {
     detail::read_chunk(manifest, files, t.source, need.block, out + (block_begin - begin));
+    count(out + (block_begin - begin), block_end - block_begin);
     return;
   }
   edge.resize(static_cast<std::size_t>(std::min(block, total)));
@@ -96,14 +102,17 @@ void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
   std::int64_t const from = std::max(begin, block_begin), to = std::min(end, block_end);
   std::memcpy(out + (from - begin), edge.data() + (from - block_begin),
               static_cast<std::size_t>(to - from));
+  count(out + (from - begin), to - from);
 }
 
-/// The disk works on what comes next while a block is copied and checked. @return bytes read
-std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& transfers) {
+/// The disk works on what comes next while a block is copied and checked.
+void read_all(Manifest const& manifest, std::vector<Transfer> const& transfers,
+              RestoreReport& report) {
   constexpr std::int64_t far_ahead = std::int64_t{32} << 20;
   auto const needs = chunk_count(transfers, manifest.checksum_chunk);
   detail::ShardFiles files(manifest);
   std::vector<char> edge;
+  NonFiniteTally nonfinite;
   std::size_t next = 0;
   std::int64_t ahead = 0;  // bytes asked for and not read yet
   for (auto const& need : needs) {
@@ -113,10 +122,11 @@ std::int64_t read_all(Manifest const& manifest, std::vector<Transfer> const& tra
       files.open(source.extent->shard).read_ahead(place.offset, place.bytes);
       ahead += place.bytes;
     }
-    read(manifest, files, need, edge);
+    read(manifest, files, need, edge, nonfinite);
     ahead -= detail::location_of(manifest, need.transfer->source, need.block).bytes;
   }
-  return files.bytes_read();
+  report.bytes_read = files.bytes_read();
+  report.nonfinite = nonfinite.list();
 }
 
 /// Elements of the rank's shards that belong to no parameter.
@@ -179,8 +189,21 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
             [&](auto const& a, auto const& b) { return place(a) < place(b); });
   RestoreReport report;
   for (auto const& transfer : transfers) report.bytes_needed += transfer.numel * 4;
-  report.bytes_read = read_all(manifest, transfers);
+  read_all(manifest, transfers, report);
   return report;
+}
+
+std::vector<NonFinite> merge_nonfinite(std::vector<NonFinite> const& mine,
+                                       comm::Collectives& comm) {
+  if (comm::agree(comm, mine.empty())) return {};
+  auto const lists = comm::gather_bytes(comm, to_tree(mine).dump(), 0);
+  ConfigTree all = ConfigTree::array();
+  for (auto const& one : lists) all.push_back(ConfigTree::parse(one, "counts of a rank"));
+  all = ConfigTree::parse(comm::broadcast_bytes(comm, all.dump(), 0), "counts of all ranks");
+  NonFiniteTally tally;
+  for (auto const& of_rank : all.as_array())
+    for (auto const& one : nonfinite_from(of_rank)) tally.add(one.tensor, one.state, one.count);
+  return tally.list();
 }
 
 RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
@@ -191,6 +214,7 @@ RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                      " ranks is restored by ", comm.size());
     report = restore_rank(manifest, plan, Rank(comm.rank()), states);
   });
+  report.nonfinite = merge_nonfinite(report.nonfinite, comm);
   return report;
 }
 

@@ -28,6 +28,35 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
+/// Counts what is not finite in the dtype of the file, tensor by tensor, on the way to a writer.
+class CountingWriter final : public TensorWriter {
+ public:
+  CountingWriter(std::unique_ptr<TensorWriter> writer, ConsolidateOptions const& options,
+                 Manifest const& manifest)
+      : writer_(std::move(writer)), options_(options), tensors_(manifest.tensors) {}
+
+  void write(float const* data, std::int64_t numel) override {
+    for (std::int64_t at = 0; at < numel;) {
+      auto const& tensor = tensors_[tensor_];
+      std::int64_t const count = std::min(numel - at, tensor.numel() - done_);
+      tally_.add(tensor.name, options_.state, count_nonfinite(data + at, count, options_.dtype));
+      at += count, done_ += count;
+      if (done_ == tensor.numel()) ++tensor_, done_ = 0;
+    }
+    writer_->write(data, numel);
+  }
+  std::vector<fs::path> finish() override { return writer_->finish(); }
+  std::vector<NonFinite> const& nonfinite() const { return tally_.list(); }
+
+ private:
+  std::unique_ptr<TensorWriter> writer_;
+  ConsolidateOptions const& options_;
+  std::vector<TensorRecord> const& tensors_;
+  NonFiniteTally tally_;
+  std::size_t tensor_ = 0;  ///< that the next element belongs to
+  std::int64_t done_ = 0;   ///< elements of it
+};
+
 std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
                                           Manifest const& manifest, ConsolidateReport& report) {
   report.leftovers = detail::prepare_output(
@@ -51,9 +80,10 @@ std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
                                          options.max_shard_bytes);
 }
 
-void finish(ConsolidateOptions const& options, Manifest const& manifest, TensorWriter& writer,
+void finish(ConsolidateOptions const& options, Manifest const& manifest, CountingWriter& writer,
             ConsolidateReport& report) {
   report.files = writer.finish();
+  report.nonfinite = writer.nonfinite();
   if (!detail::is_model_file(options.output) && manifest.model_config.is_object())
     report.files.push_back(
         detail::write_model_config(options.output, manifest.model_config, options.dtype));
@@ -70,9 +100,9 @@ ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
   report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
   Manifest const manifest = read_manifest(report.checkpoint);
   std::size_t const state = manifest.state_index(options.state);
-  auto const writer = make_writer(options, manifest, report);
-  report.bytes_read = detail::stream_state(manifest, state, *writer, options.progress);
-  finish(options, manifest, *writer, report);
+  CountingWriter writer(make_writer(options, manifest, report), options, manifest);
+  report.bytes_read = detail::stream_state(manifest, state, writer, options.progress);
+  finish(options, manifest, writer, report);
   return report;
 }
 
@@ -101,7 +131,7 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
   ConsolidateReport report;
   report.format = source.format;
   report.checkpoint = directory;
-  auto const writer = make_writer(options, manifest, report);
+  CountingWriter writer(make_writer(options, manifest, report), options, manifest);
   std::int64_t const total = manifest.parameter_count() * 4;
   std::vector<float> block(std::size_t{1} << 20);
   for (std::size_t t = 0; t < source.tensors.size(); ++t)
@@ -109,12 +139,17 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
       std::int64_t const count =
           std::min(static_cast<std::int64_t>(block.size()), source.tensors[t].numel - done);
       source.read(t, state, done, count, block.data());
-      writer->write(block.data(), count);
+      writer.write(block.data(), count);
       done += count;
       report.bytes_read += count * 4;
       if (options.progress) options.progress(report.bytes_read, total);
     }
-  finish(options, manifest, *writer, report);
+  finish(options, manifest, writer, report);
+  std::erase_if(report.nonfinite, [&](auto const& one) {  // masks of -inf are usual
+    return std::any_of(source.tensors.begin(), source.tensors.end(), [&](auto const& tensor) {
+      return tensor.kind == Kind::buffer && tensor.name == one.tensor;
+    });
+  });
   return report;
 }
 

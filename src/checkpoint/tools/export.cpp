@@ -59,7 +59,7 @@ ExportReport export_model(ExportOptions const& options) {
   consolidation.progress = options.progress;
   auto const done = consolidate(consolidation);
   ExportReport report{done.checkpoint,    done.step,    done.tensors, done.parameters,
-                      done.bytes_written, done.seconds, done.files};
+                      done.bytes_written, done.seconds, done.files,   done.nonfinite};
   copy_tokenizer(done.checkpoint, options.output, report.files);
   return report;
 }

@@ -128,6 +128,7 @@ SavedCheckpoint write(ImportOptions const& options, TrainingSource const& source
                             .plan = plan,
                             .units = options.units,
                             .keep = 0,
+                            .nonfinite = NonFiniteState::record,
                             .model_config = options.model_config,
                             .resolved_config = origin(source),
                             .trainer_state = trainer_state(source),
@@ -169,6 +170,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;
+  report.nonfinite = saved.nonfinite;
   return report;
 }
 
@@ -195,6 +197,7 @@ ImportReport import_weights(ImportOptions const& options) {
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;
+  report.nonfinite = saved.nonfinite;
   return report;
 }
 

@@ -69,18 +69,20 @@ class Pruning {
   void judge_checkpoints() {
     auto listed = list_checkpoints(options_.checkpoints);
     std::reverse(listed.begin(), listed.end());
-    std::int64_t whole = 0;
+    RetentionCount retention(options_.keep);
+    bool any_complete = false;
     for (auto const& one : listed) {
       std::string problem = one.problem;
-      if (problem.empty() && whole < options_.keep &&
-          options_.check == PruneOptions::Check::checksums)
+      if (problem.empty() && !retention.full() && options_.check == PruneOptions::Check::checksums)
         if (auto const report = verify(one.directory); !report.ok())
           problem = report.problems.front();
       PrunedCheckpoint verdict{one.name, "", one.bytes, false};
       if (!problem.empty())
         judge_damaged(verdict, problem, one.is_latest);
-      else if (whole++ < options_.keep)
-        verdict.why = concat("complete, one of the newest ", options_.keep);
+      else if (any_complete = true; retention.keeps(one))
+        verdict.why = one.made_progress
+                          ? concat("complete, one of the newest ", options_.keep)
+                          : "complete, the newest; saved while steps were skipped, not counted";
       else if (one.is_latest)
         verdict.why = "complete, `latest` names it";
       else if (one.age_seconds < options_.older_than_seconds)
@@ -89,7 +91,7 @@ class Pruning {
         verdict.removed = true, verdict.why = "complete, older than those that stay";
       add(std::move(verdict), one.directory);
     }
-    if (whole == 0) keep_newest_damaged();
+    if (!any_complete) keep_newest_damaged();
   }
 
   void judge_unfinished() {

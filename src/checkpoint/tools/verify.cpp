@@ -58,6 +58,7 @@ class Verification {
     for (int i = 0; i < static_cast<int>(manifest_.shards.size()); ++i)
       check_shard(i, stored[static_cast<std::size_t>(i)]);
     check_view();
+    add_nonfinite();
     report_.tensors = static_cast<std::int64_t>(manifest_.tensors.size());
   }
 
@@ -149,13 +150,24 @@ class Verification {
   std::string problem_of(StoredState const& one, std::int64_t block) {
     buffer_.resize(static_cast<std::size_t>(manifest_.checksum_chunk));
     try {
-      report_.bytes += detail::read_chunk(manifest_, files_, one.what, block, buffer_.data());
+      auto const bytes = detail::read_chunk(manifest_, files_, one.what, block, buffer_.data());
+      report_.bytes += bytes;
+      nonfinite_.add(one.what.tensor->name, manifest_.states[one.what.state],
+                     count_nonfinite(reinterpret_cast<float const*>(buffer_.data()), bytes / 4));
       return "";
     } catch (DataError const&) {
       return "do not have the checksum they were written with";
     } catch (Error const& e) {
       return concat("cannot be read (", e.what(), ")");
     }
+  }
+
+  /// Without reading, what the manifest says about the save.
+  void add_nonfinite() {
+    bool const read = options_.depth == VerifyOptions::Depth::everything;
+    for (auto const& one : read || !manifest_.nonfinite ? nonfinite_.list() : *manifest_.nonfinite)
+      add({manifest_.directory.string(), one.tensor, one.state, 0, 0,
+           concat(manifest_.directory.string(), " is not finite: ", text_of({one}))});
   }
 
   void add_range(fs::path const& path, StoredState const& one, std::int64_t first, std::int64_t end,
@@ -207,6 +219,7 @@ class Verification {
   VerifyReport& report_;
   detail::ShardFiles files_;
   std::vector<char> buffer_;
+  NonFiniteTally nonfinite_;
   std::int64_t done_ = 0,
                asked_ = 0;  ///< bytes of all shards; of this shard, asked from the page cache
 };

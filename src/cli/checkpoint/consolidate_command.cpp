@@ -39,9 +39,18 @@ void consolidate(ConsolidateArguments& a) {
              r.checkpoint.string(), r.step, r.tensors, r.parameters, human_bytes(r.bytes_written),
              r.seconds);
   for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+  require_finite(r.nonfinite, a.output, a.options.dtype);
 }
 
 }  // namespace
+
+void require_finite(std::vector<checkpoint::NonFinite> const& found, std::string const& output,
+                    Dtype dtype) {
+  TESSERA_VALIDATE(found.empty(), DataError, output, " is written, but values in it are not finite",
+                   dtype == Dtype::fp32 ? "" : concat(" or beyond the range of ", name_of(dtype)),
+                   ": ", checkpoint::text_of(found),
+                   "; use an older checkpoint (`tessera checkpoint ls`)");
+}
 
 Dtype model_dtype(std::string const& name) {
   for (auto const& [known, dtype] : {std::pair("fp32", Dtype::fp32),

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "checkpoint/consolidate_command.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/export.hpp"
 #include "tessera/core/status_line.hpp"
@@ -30,6 +31,7 @@ void run_export(ExportArguments& a) {
              r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
              human_bytes(r.bytes_written), r.seconds);
   for (auto const& file : r.files) fmt::print("  {}\n", file.string());
+  require_finite(r.nonfinite, a.output, dtype_from_name(a.options.dtype));
 }
 
 }  // namespace

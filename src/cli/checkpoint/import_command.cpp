@@ -8,6 +8,7 @@
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/registry.hpp"
@@ -52,6 +53,9 @@ void run_import(ImportArguments const& a) {
              r.source.string(), r.format, r.step, r.tensors, r.parameters,
              r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "",
              human_bytes(r.bytes), r.seconds, r.checkpoint.string());
+  if (!r.nonfinite.empty())
+    log::warning(concat("values of ", r.source.string(),
+                        " are not finite: ", checkpoint::text_of(r.nonfinite)));
   for (auto const& note : r.notes) fmt::print("  note: {}\n", note);
 }
 

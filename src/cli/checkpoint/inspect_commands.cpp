@@ -64,7 +64,9 @@ void list(InspectArguments const& a) {
   for (auto const& c : listed)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}{}\n", c.name, width, c.step, human_bytes(c.bytes),
                human_duration(c.age_seconds), c.is_complete ? "complete" : "damaged",
-               (c.is_latest ? ", latest" : "") + (c.is_complete ? "" : ": " + c.problem));
+               std::string(c.is_latest ? ", latest" : "") +
+                   (c.made_progress ? "" : ", steps skipped") +
+                   (c.is_complete ? "" : ": " + c.problem));
   for (auto const& u : unfinished)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", u.name, width, "", human_bytes(u.bytes),
                human_duration(u.idle_seconds),
@@ -72,6 +74,13 @@ void list(InspectArguments const& a) {
 }
 
 // ---- info
+
+/// What the save found; it read every value.
+std::string finite_text(Manifest const& m) {
+  if (!m.nonfinite) return "not known, `tessera checkpoint verify` reads them";
+  if (m.nonfinite->empty()) return "all finite when saved";
+  return "not finite: " + checkpoint::text_of(*m.nonfinite);
+}
 
 ConfigTree info_tree(Manifest const& m) {
   ConfigTree out, tensors = ConfigTree::array(), shards = ConfigTree::array();
@@ -85,6 +94,8 @@ ConfigTree info_tree(Manifest const& m) {
       .set("world_size", m.world_size)
       .set("zero_stage", m.zero_stage)
       .set("states", json_array(m.states))
+      .set("nonfinite", m.nonfinite ? checkpoint::to_tree(*m.nonfinite) : ConfigTree())
+      .set("skipped_in_a_row", m.skipped_in_a_row)
       .set("bytes", m.shard_bytes())
       .set("model_config", m.model_config)
       .set("resolved_config", m.resolved_config)
@@ -141,6 +152,10 @@ void show(InspectArguments const& a) {
   row("parameters",
       fmt::format("{} in {} tensors", with_commas(m.parameter_count()), m.tensors.size()));
   row("states", fmt::format("{}", fmt::join(m.states, ", ")));
+  row("values", finite_text(m));
+  if (m.skipped_in_a_row > 0)
+    row("skipped",
+        fmt::format("the last {} {}", m.skipped_in_a_row, plural(m.skipped_in_a_row, "step")));
   row("written by",
       fmt::format("{} {}, ZeRO stage {}, Tessera {}", m.world_size, plural(m.world_size, "rank"),
                   m.zero_stage, m.versions.get_string("tessera", "(unknown version)")));
@@ -198,9 +213,10 @@ void add_inspect_commands(CLI::App& group) {
   ls->add_option("directory", a->path, "Run directory or its checkpoints directory")->required();
   ls->callback([a] { list(*a); });
   auto* info = group.add_subcommand("info", "Describe one checkpoint");
-  auto* check = group.add_subcommand(
-      "verify",
-      "Read all data and compare all checksums; exits with 65 if the checkpoint is damaged");
+  auto* check = group.add_subcommand("verify",
+                                     "Read all data and compare all checksums; exits with 65 if "
+                                     "the checkpoint is damaged or holds "
+                                     "inf or NaN");
   for (auto* command : {info, check}) {
     command->add_option("checkpoint", a->path, "Run directory, checkpoints directory or checkpoint")
         ->required();

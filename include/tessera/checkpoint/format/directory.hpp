@@ -44,10 +44,26 @@ struct CheckpointInfo {
   double age_seconds = 0;  ///< since its manifest was written
   bool is_latest = false;
   bool is_complete = false;
-  std::string problem;  ///< why it is not complete
+  std::string problem;        ///< why it is not complete
+  bool made_progress = true;  ///< its last step updated the weights
 };
 /// By step. Accepts a run directory too. Names that are no checkpoint's are not listed.
 std::vector<CheckpointInfo> list_checkpoints(std::filesystem::path const& checkpoints);
+
+/// Which checkpoints a limit keeps, asked from the newest on. One that was saved while steps were
+/// skipped does not count, because its weights may be what no further step can use; it stays until
+/// there is a newer one.
+class RetentionCount {
+ public:
+  explicit RetentionCount(std::int64_t keep) : keep_(keep) {}
+  /// @pre @p checkpoint is complete
+  bool keeps(CheckpointInfo const& checkpoint);
+  bool full() const { return counted_ >= keep_; }  ///< keeps no further one
+
+ private:
+  std::int64_t keep_, counted_ = 0;
+  bool is_newest_ = true;
+};
 
 /// Whether the checkpoint holds only a model, without the state that a run needs to resume
 /// (ModelFiles::only_model).

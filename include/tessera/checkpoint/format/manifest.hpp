@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 
@@ -88,6 +90,9 @@ struct Manifest {
   ConfigTree versions;
   std::int64_t checksum_chunk = 0;  ///< bytes
   std::vector<std::string> states;  ///< "fp32", "exp_avg", "exp_avg_sq"
+  /// Values that were not finite when the shards were written; none: it was not checked.
+  std::optional<std::vector<NonFinite>> nonfinite;
+  std::int64_t skipped_in_a_row = 0;  ///< steps without an update, up to this one
   std::vector<ShardRecord> shards;
   std::vector<TensorRecord> tensors;  ///< in the order of the units' flat buffers
 
@@ -99,9 +104,18 @@ struct Manifest {
   std::size_t state_index(std::string const& name) const;
   /// The tensor with this name or alias, or null.
   TensorRecord const* find(std::string const& name) const;
-  std::int64_t parameter_count() const;
+  std::int64_t parameter_count() const {
+    std::int64_t count = 0;
+    for (auto const& tensor : tensors) count += tensor.numel();
+    return count;
+  }
   std::int64_t needed_version() const;  ///< the lowest that can say this
-  std::int64_t shard_bytes() const;     ///< of all shard files together
+  /// Of all shard files together.
+  std::int64_t shard_bytes() const {
+    std::int64_t bytes = 0;
+    for (auto const& shard : shards) bytes += shard.bytes;
+    return bytes;
+  }
 };
 
 /// Reads and validates @p step_directory/manifest.json.

@@ -19,6 +19,7 @@ void check_model(Manifest const& manifest, zero::PartitionPlan const& plan);
 struct RestoreReport {
   std::int64_t bytes_needed = 0;  ///< of the elements it took
   std::int64_t bytes_read = 0;    ///< from files: the blocks that hold them, as they are stored
+  std::vector<NonFinite> nonfinite = {};  ///< after restore(): of all ranks
 };
 
 /// Fills this rank's @p states (padding: zeros) from the checkpoint. Every byte is checked against
@@ -29,6 +30,9 @@ struct RestoreReport {
 /// @throws IoError when a file cannot be read
 RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                       StateViews const& states, comm::Collectives& comm);
+
+/// The counts of all ranks, on every rank. Collective.
+std::vector<NonFinite> merge_nonfinite(std::vector<NonFinite> const& mine, comm::Collectives& comm);
 
 /// The part of one rank of the plan, without communication.
 RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,

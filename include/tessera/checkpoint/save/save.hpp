@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/states.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -25,6 +26,12 @@ struct ModelFiles {
       false;  ///< no training state: no run can resume from it, and `latest` does not name it
 };
 
+/// What a save does with a state that is not finite: no run can continue from it.
+enum class NonFiniteState {
+  refuse,  ///< the checkpoint is not published, and the save fails with ConfigError
+  record,  ///< in the manifest (conversions)
+};
+
 /// What is the same on all ranks of a save.
 struct SaveRequest {
   std::filesystem::path directory;  ///< "<output_dir>/checkpoints"; made when missing
@@ -36,6 +43,10 @@ struct SaveRequest {
   std::vector<memory::UnitSpec> const&
       units;     ///< for the names of tied tensors; the units of `plan`
   int keep = 0;  ///< checkpoints to keep, this one included (save_total_limit); 0: all
+  NonFiniteState nonfinite = NonFiniteState::refuse;
+  /// Steps without an update, up to this one. If there are any, the checkpoint does not count for
+  /// `keep`, and the next one replaces it.
+  std::int64_t skipped_in_a_row = 0;
   /// The first rank of every shard file, ascending from 0; ranks up to the next one share the file.
   /// Empty: one file per rank.
   std::vector<Rank> file_starts = {};
@@ -56,6 +67,7 @@ struct SavedCheckpoint {
   double seconds = 0;               ///< from the start until all ranks knew that it is durable
   double stall_seconds = 0;         ///< of these, what the calling thread spent in the save
   double work_seconds = 0;          ///< of the phases in a row, each as long as on its slowest rank
+  std::vector<NonFinite> nonfinite;  ///< with NonFiniteState::record
   std::vector<std::string>
       pruned;  ///< names of older checkpoints removed for `keep` (rank 0; empty elsewhere)
 };
@@ -63,7 +75,8 @@ struct SavedCheckpoint {
 /// Writes this rank's @p states (plan().extents(rank) of each) and commits with all ranks: the
 /// phases of a BackgroundSaver in a row. Collective. A failure on any rank ends this save on all:
 /// its temporary directory is removed, older checkpoints and `latest` stay as they were.
-/// @throws IoError on every rank, naming the failed ranks with host, path and reason
+/// @throws IoError on every rank, naming the failed ranks with host, path and reason; ConfigError
+/// naming the tensors when values of the state are not finite
 SavedCheckpoint save(SaveRequest const& request, StateViews const& states, comm::Collectives& comm);
 
 /// The same from one process that holds the state of every rank of the plan, one after the other

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 #include "tessera/core/dtype.hpp"
 
@@ -38,6 +39,7 @@ struct ConsolidateReport {
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;
   std::vector<std::filesystem::path> files;  ///< written
+  std::vector<NonFinite> nonfinite;          ///< written values that are inf or NaN; not of buffers
   std::vector<std::string> leftovers;  ///< unfinished files of killed runs that were removed first
 };
 

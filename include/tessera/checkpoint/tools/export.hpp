@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 
 namespace tessera::checkpoint {
@@ -22,7 +23,8 @@ struct ExportReport {
   std::filesystem::path checkpoint;
   std::int64_t step = 0, tensors = 0, parameters = 0, bytes_written = 0;
   double seconds = 0;
-  std::vector<std::filesystem::path> files;
+  std::vector<std::filesystem::path> files = {};
+  std::vector<NonFinite> nonfinite = {};  ///< written values that are inf or NaN
 };
 /// A Hugging Face directory: weights as safetensors, config.json with their type, and the
 /// tokenizer's files of the run directory.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
@@ -40,6 +41,7 @@ struct ImportReport {
   bool has_moments = false;
   std::vector<std::string>
       notes;  ///< what the user should know: frozen parameters, buffers left out
+  std::vector<NonFinite> nonfinite;  ///< values that are inf or NaN
   double seconds = 0;
 };
 

@@ -36,7 +36,8 @@ struct VerifyReport {
 /// Compares every shard with the manifest: size, checksum of every block, and what HDF5 itself says
 /// about run, step, datasets and their offsets; the view's sources too. Continues after damage,
 /// also in a truncated shard. HDF5 works in a child process with bounded memory: a file that makes
-/// it crash is damage like any other. Never throws for damage: it is reported.
+/// it crash is damage like any other. Values that are inf or NaN are reported by tensor and state.
+/// Never throws for damage: it is reported.
 VerifyReport verify(std::filesystem::path const& step_directory, VerifyOptions const& options = {});
 
 }  // namespace tessera::checkpoint

@@ -73,17 +73,21 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
 using Elements = std::function<float const*(std::size_t state, zero::ShardExtent const& extent,
                                             std::int64_t first, std::int64_t numel)>;
 
-/// Checksums and writes an extent block by block: a block is still in the cache when it is handed
-/// to the system.
-void write_blocks(DirectWriter& file, Elements const& elements, std::size_t state,
-                  zero::ShardExtent const& extent, std::int64_t block, StateLocation& location) {
+/// Checks, checksums and writes an extent block by block: a block is still in the cache when it is
+/// handed to the system. @return values that are not finite
+std::int64_t write_blocks(DirectWriter& file, Elements const& elements, std::size_t state,
+                          zero::ShardExtent const& extent, std::int64_t block,
+                          StateLocation& location) {
   std::int64_t const total = extent.numel * 4;
+  std::int64_t nonfinite = 0;
   for (std::int64_t at = 0; at < total; at += block) {
     std::int64_t const count = std::min(block, total - at);
     float const* data = elements(state, extent, at / 4, count / 4);
+    nonfinite += count_nonfinite(data, count / 4);
     location.xxh3.push_back(xxh3(data, count));
     file.write(data, count, location.file_offset + at);
   }
+  return nonfinite;
 }
 
 /// The elements that one rank writes.
@@ -113,7 +117,9 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
   shard.bytes = writer.file().size();
   for (std::size_t s = 0; s < states.size(); ++s)
     for (std::size_t i = 0; i < extents.size(); ++i)
-      write_blocks(writer, from.elements, s, extents[i], from.checksum_chunk, shard.extents[i][s]);
+      if (auto const count = write_blocks(writer, from.elements, s, extents[i], from.checksum_chunk,
+                                          shard.extents[i][s]))
+        shard.nonfinite.push_back({i, s, count});
   TESSERA_VALIDATE(writer.file().size() == shard.bytes, InternalError, path.string(), " grew from ",
                    shard.bytes, " to ", writer.file().size(), " bytes while its data was written");
   writer.finish();
@@ -233,6 +239,8 @@ std::string WrittenShard::pack() const {
       words.push_back(location.xxh3.size());
       words.insert(words.end(), location.xxh3.begin(), location.xxh3.end());
     }
+  for (auto const& bad : nonfinite)
+    words.insert(words.end(), {bad.extent, bad.state, static_cast<std::uint64_t>(bad.count)});
   return std::string(reinterpret_cast<char const*>(words.data()), words.size() * sizeof words[0]);
 }
 
@@ -256,6 +264,10 @@ WrittenShard WrittenShard::unpack(std::string const& packed) {
       location.xxh3.resize(next());
       for (auto& sum : location.xxh3) sum = next();
     }
+  }
+  while (at < words.size()) {
+    std::size_t const extent = next(), state = next();
+    shard.nonfinite.push_back({extent, state, static_cast<std::int64_t>(next())});
   }
   return shard;
 }

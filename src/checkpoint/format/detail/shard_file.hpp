@@ -59,6 +59,12 @@ std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& 
 struct WrittenShard {
   std::int64_t bytes = 0;
   std::vector<std::vector<StateLocation>> extents;  ///< [extent][state]
+  /// Values that are not finite.
+  struct Bad {
+    std::size_t extent = 0, state = 0;
+    std::int64_t count = 0;
+  };
+  std::vector<Bad> nonfinite = {};
 
   /// As flat words, to send to another rank and back.
   std::string pack() const;

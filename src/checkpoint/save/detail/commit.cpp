@@ -34,6 +34,30 @@ ShardIdentity identity_of(SaveRequest const& request, Rank rank) {
           request.plan.ranks(), request.zero_stage};
 }
 
+/// Adds the counts of one rank's shard.
+void add_nonfinite(SaveRequest const& request, Rank rank, WrittenShard const& shard,
+                   std::vector<std::string> const& states, NonFiniteTally& tally) {
+  if (shard.nonfinite.empty()) return;
+  auto const extents = request.plan.extents(rank);
+  for (auto const& bad : shard.nonfinite) {
+    auto const& extent = extents[bad.extent];
+    tally.add(request.units[position(extent.unit)]
+                  .parameters[static_cast<std::size_t>(extent.parameter)]
+                  .name,
+              states[bad.state], bad.count);
+  }
+}
+
+void check_finite(SaveRequest const& request, Rank rank, WrittenShard const& shard,
+                  std::vector<std::string> const& states) {
+  if (request.nonfinite == NonFiniteState::record || shard.nonfinite.empty()) return;
+  NonFiniteTally tally;
+  add_nonfinite(request, rank, shard, states, tally);
+  throw ConfigError(concat("the checkpoint of step ", request.step,
+                           " is not published because it is not finite: ", text_of(tally.list()),
+                           "; training has diverged, or began with such values"));
+}
+
 template <class States>
 WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory, Rank rank,
                            States const& states, std::vector<std::string> const& names) {
@@ -43,8 +67,10 @@ WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory
     wait_until_visible(file, value(identity.group.first));
   else
     create_shard_structure(file, identity, request.plan, names);
-  return fill_shard(file, identity, request.plan, rank, states,
-                    checksum_chunk_for(data_bytes(request, names.size())));
+  WrittenShard shard = fill_shard(file, identity, request.plan, rank, states,
+                                  checksum_chunk_for(data_bytes(request, names.size())));
+  check_finite(request, rank, shard, names);
+  return shard;
 }
 
 std::vector<TensorRecord> make_tensors(SaveRequest const& request,
@@ -88,6 +114,11 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
   m.versions = request.versions;
   m.checksum_chunk = checksum_chunk_for(data_bytes(request, states.size()));
   m.states = states;
+  m.skipped_in_a_row = request.skipped_in_a_row;
+  NonFiniteTally tally;
+  for (std::size_t rank = 0; rank < shards.size(); ++rank)
+    add_nonfinite(request, Rank(static_cast<int>(rank)), shards[rank], states, tally);
+  m.nonfinite = tally.list();
   for (auto const& group : rank_groups(m.world_size, request.file_starts))
     m.shards.push_back({shard_name(group.index), shards[position(group.first)].bytes,
                         value(group.first), group.count});
@@ -256,6 +287,7 @@ SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> con
   }
   flush_directory(temporary);
   SavedCheckpoint saved;
+  saved.nonfinite = *manifest.nonfinite;
   for (auto const& entry : fs::directory_iterator(temporary))
     saved.bytes += static_cast<std::int64_t>(entry.file_size());
   saved.directory = request.directory / step_name(request.step);
@@ -278,15 +310,17 @@ std::vector<std::string> prune(SaveRequest const& request) {
   remove_old_trash(request.directory);
   if (request.keep <= 0) return pruned;
   bool const models = is_model_alone(request);
-  std::vector<CheckpointInfo> whole;
-  for (auto& one : list_checkpoints(request.directory))
-    if (one.step <= request.step && (models ? holds_only_model(one.directory) : one.is_complete))
-      whole.push_back(std::move(one));
-  for (std::size_t i = 0; i + static_cast<std::size_t>(request.keep) < whole.size(); ++i) {
-    if (whole[i].is_latest) continue;
-    discard(whole[i].directory);
-    pruned.push_back(whole[i].name);
+  auto listed = list_checkpoints(request.directory);
+  std::reverse(listed.begin(), listed.end());
+  RetentionCount retention(request.keep);
+  for (auto const& one : listed) {
+    if (one.step > request.step || !(models ? holds_only_model(one.directory) : one.is_complete))
+      continue;
+    if (retention.keeps(one) || one.is_latest) continue;
+    discard(one.directory);
+    pruned.push_back(one.name);
   }
+  std::reverse(pruned.begin(), pruned.end());
   return pruned;
 }
 
