@@ -115,6 +115,7 @@ void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
                             : checkpoint::BackgroundSaver::Source::in_place;
     auto const request = make_request_(step, content);
     model_only_ = request.model_files && request.model_files->only_model;
+    made_progress_ = request.skipped_in_a_row == 0;
     saver_.begin(request, model_only_ ? weights_of(parts_.engine) : parts_.engine.state(), source);
     if (!background) completed(saver_.finish(), step);
   });
@@ -139,6 +140,7 @@ void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_
   failures_ = 0;
   last_failure_.clear();
   if (!model_only_) last_saved_ = step;
+  if (!model_only_ && made_progress_) last_progress_ = step;
   parts_.deadline.save_took(std::chrono::duration<double>(saved.work_seconds));
   parts_.status.set("save", ConfigTree::object()
                                 .set("step", step)

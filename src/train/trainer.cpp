@@ -131,7 +131,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
                    [&](std::int64_t step, SaveContent content) {
                      return save_request(job_, run, step, content);
                    });
-  if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step);
+  if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
                     {run.config.micro_batch_size, static_cast<std::uint64_t>(arguments.seed),
                      arguments.gradient_checkpointing});

@@ -8,6 +8,20 @@
 
 namespace tessera::train {
 
+namespace {
+
+/// Where a run that cannot continue may be resumed.
+std::string checkpoints_text(SavePolicy const& saves) {
+  std::int64_t const saved = saves.last_saved_step(), progress = saves.last_progress_step();
+  if (saved <= 0) return "no checkpoint has been written yet";
+  if (progress <= 0 || progress == saved)
+    return concat("the checkpoint of step ", saved, " is complete");
+  return concat("the newest checkpoint from before the skipped steps is of step ", progress,
+                " (--resume_from_checkpoint ", progress, ")");
+}
+
+}  // namespace
+
 TrainingLoop::TrainingLoop(Options options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
@@ -20,10 +34,7 @@ Outcome TrainingLoop::run() {
   } catch (ConfigError const& e) {
     parts_.log.clear_status_line();
     parts_.saves.finish();
-    std::int64_t const saved = parts_.saves.last_saved_step();
-    throw ConfigError(
-        concat(e.what(), saved > 0 ? concat("; the checkpoint of step ", saved, " is complete")
-                                   : "; no checkpoint has been written yet"));
+    throw ConfigError(concat(e.what(), "; ", checkpoints_text(parts_.saves)));
   }
 }
 

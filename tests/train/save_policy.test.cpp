@@ -26,6 +26,7 @@ struct Saves : ::testing::Test {
                                               .run_id = "test",
                                               .plan = run.engine->plan(),
                                               .units = run.model->units(),
+                                              .skipped_in_a_row = skipped_in_a_row,
                                               .model_config = run.model->config(),
                                               .resolved_config = ConfigTree::object(),
                                               .trainer_state = ConfigTree::object(),
@@ -49,6 +50,7 @@ struct Saves : ::testing::Test {
   RunLog log{run.files.directory(), RunLog::Role::writer};
   Deadline deadline;
   bool model_only = false;
+  std::int64_t skipped_in_a_row = 0;
 };
 
 TEST_F(Saves, WaitsForADurableCheckpoint) {
@@ -144,6 +146,20 @@ TEST_F(Saves, TheModelIsNotExportedFromWeightsThatAreNotFinite) {
   auto saves = policy(config::AsyncSave::off);
   run.engine->state()[0].unit_shards[0][3] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THROW(saves.weight_shards(4), ConfigError);
+}
+
+TEST_F(Saves, KnowsTheNewestCheckpointWithProgress) {
+  auto saves = policy(config::AsyncSave::off);
+  saves.resumed_from(4, 2);
+  EXPECT_EQ(saves.last_progress_step(), -1);
+  for (std::int64_t const step : {5, 6}) {
+    skipped_in_a_row = step - 5;
+    saves.save(step, SaveMode::wait, SaveContent::regular);
+  }
+  EXPECT_EQ(saves.last_saved_step(), 6);
+  EXPECT_EQ(saves.last_progress_step(), 5);
+  saves.resumed_from(9, 0);
+  EXPECT_EQ(saves.last_progress_step(), 9);
 }
 
 TEST_F(Saves, AModelOnlyIsNoCheckpointToResumeFrom) {

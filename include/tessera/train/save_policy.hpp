@@ -60,7 +60,12 @@ class SavePolicy {
   bool covers(std::int64_t step) const { return last_saved_ == step || saver_.step() == step; }
   /// Step of the newest resumable checkpoint; -1: none.
   std::int64_t last_saved_step() const { return last_saved_; }
-  void resumed_from(std::int64_t step) { last_saved_ = step; }
+  /// The same, of those whose last step updated the weights.
+  std::int64_t last_progress_step() const { return last_progress_; }
+  void resumed_from(std::int64_t step, std::int64_t skipped_in_a_row) {
+    last_saved_ = step;
+    if (skipped_in_a_row == 0) last_progress_ = step;
+  }
   /// Why the last save that ended failed; empty when it succeeded.
   std::string const& last_failure() const { return last_failure_; }
   /// Time that saves have blocked training for.
@@ -86,7 +91,8 @@ class SavePolicy {
   checkpoint::BackgroundSaver saver_;
   std::optional<bool> background_;  ///< once decided
   bool model_only_ = false;         ///< the save in flight
-  std::int64_t last_saved_ = -1;
+  bool made_progress_ = true;       ///< its last step
+  std::int64_t last_saved_ = -1, last_progress_ = -1;
   std::int64_t failures_ = 0;  ///< in a row
   std::string last_failure_;
   std::chrono::duration<double> blocked_{0};

@@ -150,9 +150,9 @@ def rare_token_late_in_the_data(b):
     done = b.train(2, words, expect=78)
     late = skipped(b, "run")
     assert len(late) == 11 and late[0] > 3, late
-    failed(b, "run", done, f"last 11 steps up to step {late[-1]}")
-    kept = all_finite(b, "run")
     good = late[0] - 1
+    failed(b, "run", done, f"last 11 steps up to step {late[-1]}", f"--resume_from_checkpoint {good}")
+    kept = all_finite(b, "run")
     assert kept == [good - 1, good, late[-1] - 1], f"first skipped step {late[0]}, checkpoints {kept}"
     done = b.train(2, words + ["--max_skipped_steps", "12"], expect=78)
     assert f"last 13 steps up to step {late[0] + 12}" in done.stderr, "skips before a resume count:\n" + done.stderr
@@ -171,7 +171,7 @@ def runs_that_learn_nothing(b):
     saved = dict(fp16=True, save_strategy="steps", save_steps=1, save_total_limit=2)
     words = b.common("rate", learning_rate=1e6, max_steps=12, deepspeed=b.config("dynamic.json", half(initial_scale_power=8)), **saved)
     done = b.train(2, words, expect=78)
-    failed(b, "rate", done, "is NaN", "--learning_rate", "is complete")
+    failed(b, "rate", done, "is NaN", "--learning_rate", "--resume_from_checkpoint 1")
     assert 1 in all_finite(b, "rate") and len(b.losses("rate")) < 8
     large = model(b, "large", lambda w: w["transformer.h.0.mlp.c_proj.bias"].__setitem__(3, 1e20), dtype="BF16")
     done = b.train(1, flags(b, "large_fp16", large, max_steps=12, **saved), expect=78)
