@@ -45,8 +45,7 @@ void LossScaler::update(bool overflow) {
       TESSERA_VALIDATE(s.scale != config_.min_scale, ConfigError,
                        "gradients overflow at optimizer step ", s.iteration + 1,
                        " although the loss scale is already at its minimum of ", config_.min_scale,
-                       ": the training diverges; lower the learning rate, turn on "
-                       "gradient_clipping, or train in bf16");
+                       ": training has diverged");
       s.scale = std::max(s.scale / 2.0, config_.min_scale);
     } else {
       --s.hysteresis;
