@@ -91,7 +91,7 @@ void save_all_layouts(Training& training, int stage) {
              static_cast<std::streamsize>(expected.size() * sizeof expected[0]));
 }
 
-/// Bytes of the blocks that hold what a rank owns, reckoned from plan and manifest.
+/// Bytes of the chunks that hold what a rank owns, reckoned from plan and manifest.
 std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan const& plan,
                            int rank) {
   std::int64_t bytes = 0;
@@ -103,10 +103,10 @@ std::int64_t bytes_to_read(checkpoint::Manifest const& m, zero::PartitionPlan co
       std::int64_t const last =
           std::min(begin + own.numel, extent.offset + extent.numel) - extent.offset;
       if (first >= last) continue;
-      std::int64_t const block = m.checksum_chunk / 4;
-      for (std::int64_t b = first / block; b * block < last; ++b)
+      std::int64_t const chunk = m.checksum_chunk / 4;
+      for (std::int64_t b = first / chunk; b * chunk < last; ++b)
         for (auto const& state : extent.states)
-          bytes += state.chunks.empty() ? std::min(block, extent.numel - b * block) * 4
+          bytes += state.chunks.empty() ? std::min(chunk, extent.numel - b * chunk) * 4
                                         : state.chunks[static_cast<std::size_t>(b)].bytes;
     }
   }
@@ -128,7 +128,7 @@ void expect_restored(Training& training, fs::path const& step,
     ++owned;
   });
   EXPECT_EQ(wrong, 0) << step;
-  // a rank takes what it owns, and reads the blocks that hold it, each once
+  // a rank takes what it owns, and reads the chunks that hold it, each once
   EXPECT_EQ(report.bytes_needed, owned * 4) << step;
   EXPECT_EQ(report.bytes_read, bytes_to_read(manifest, training.engine->plan(), training.rank()))
       << step;

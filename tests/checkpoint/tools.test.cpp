@@ -128,14 +128,14 @@ TEST_F(Verify, TheReportIsBounded) {
   EXPECT_EQ(report.problems.back(), concat("and ", report.damages - 4, " more"));
 }
 
-TEST_F(Verify, NeighboringDamagedBlocksAreOneRange) {
+TEST_F(Verify, NeighboringDamagedChunksAreOneRange) {
   ScratchDirectory large;
   auto const saved = save_large(large.path(), 1, {toy_units(80000)[0]});  // wte alone has 32 MB
   auto const m = checkpoint::read_manifest(saved);
   auto const& location = m.tensors[0].extents[0].states[0];
   ASSERT_GT(location.xxh3.size(), 4u);
-  for (int block : {1, 2, 4})
-    flip_bit(saved / "shard_00000.h5", location.file_offset + block * m.checksum_chunk + 5);
+  for (int chunk : {1, 2, 4})
+    flip_bit(saved / "shard_00000.h5", location.file_offset + chunk * m.checksum_chunk + 5);
   auto const report = checkpoint::verify(saved);
   ASSERT_EQ(report.found.size(), 2u);
   EXPECT_EQ(report.found[0].first_byte, location.file_offset + m.checksum_chunk);

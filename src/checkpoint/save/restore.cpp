@@ -67,13 +67,13 @@ void plan_transfers(TensorRecord const& tensor, std::size_t state, std::int64_t 
 /// A checksum chunk that a transfer needs.
 struct Need {
   Transfer const* transfer = nullptr;
-  std::int64_t block = 0;
+  std::int64_t chunk = 0;
 };
 
-std::vector<Need> chunk_count(std::vector<Transfer> const& transfers, std::int64_t block) {
+std::vector<Need> needs_of(std::vector<Transfer> const& transfers, std::int64_t chunk) {
   std::vector<Need> needs;
   for (auto const& t : transfers)
-    for (std::int64_t b = t.first * 4 / block; b * block < (t.first + t.numel) * 4; ++b)
+    for (std::int64_t b = t.first * 4 / chunk; b * chunk < (t.first + t.numel) * 4; ++b)
       needs.push_back({&t, b});
   return needs;
 }
@@ -83,33 +83,33 @@ std::vector<Need> chunk_count(std::vector<Transfer> const& transfers, std::int64
 void read(Manifest const& manifest, detail::ShardFiles& files, Need const& need,
           std::vector<char>& edge, NonFiniteTally& nonfinite) {
   Transfer const& t = *need.transfer;
-  std::int64_t const block = manifest.checksum_chunk, total = t.source.extent->numel * 4;
+  std::int64_t const chunk = manifest.checksum_chunk, total = t.source.extent->numel * 4;
   std::int64_t const begin = t.first * 4, end = begin + t.numel * 4;
-  std::int64_t const block_begin = need.block * block,
-                     block_end = std::min(total, block_begin + block);
+  std::int64_t const chunk_begin = need.chunk * chunk,
+                     chunk_end = std::min(total, chunk_begin + chunk);
   auto* out = reinterpret_cast<char*>(t.out);
   auto const count = [&](char const* data, std::int64_t bytes) {
     nonfinite.add(t.source.tensor->name, manifest.states[t.source.state],
                   count_nonfinite(reinterpret_cast<float const*>(data), bytes / 4));
   };
-  if (begin <= block_begin && block_end <= end) {
-    detail::read_chunk(manifest, files, t.source, need.block, out + (block_begin - begin));
-    count(out + (block_begin - begin), block_end - block_begin);
+  if (begin <= chunk_begin && chunk_end <= end) {
+    detail::read_chunk(manifest, files, t.source, need.chunk, out + (chunk_begin - begin));
+    count(out + (chunk_begin - begin), chunk_end - chunk_begin);
     return;
   }
-  edge.resize(static_cast<std::size_t>(std::min(block, total)));
-  detail::read_chunk(manifest, files, t.source, need.block, edge.data());
-  std::int64_t const from = std::max(begin, block_begin), to = std::min(end, block_end);
-  std::memcpy(out + (from - begin), edge.data() + (from - block_begin),
+  edge.resize(static_cast<std::size_t>(std::min(chunk, total)));
+  detail::read_chunk(manifest, files, t.source, need.chunk, edge.data());
+  std::int64_t const from = std::max(begin, chunk_begin), to = std::min(end, chunk_end);
+  std::memcpy(out + (from - begin), edge.data() + (from - chunk_begin),
               static_cast<std::size_t>(to - from));
   count(out + (from - begin), to - from);
 }
 
-/// The disk works on what comes next while a block is copied and checked.
+/// The disk works on what comes next while a chunk is copied and checked.
 void read_all(Manifest const& manifest, std::vector<Transfer> const& transfers,
               RestoreReport& report) {
   constexpr std::int64_t far_ahead = std::int64_t{32} << 20;
-  auto const needs = chunk_count(transfers, manifest.checksum_chunk);
+  auto const needs = needs_of(transfers, manifest.checksum_chunk);
   detail::ShardFiles files(manifest);
   std::vector<char> edge;
   NonFiniteTally nonfinite;
@@ -118,12 +118,12 @@ void read_all(Manifest const& manifest, std::vector<Transfer> const& transfers,
   for (auto const& need : needs) {
     for (; next < needs.size() && ahead < far_ahead; ++next) {
       auto const& source = needs[next].transfer->source;
-      auto const place = detail::location_of(manifest, source, needs[next].block);
+      auto const place = detail::location_of(manifest, source, needs[next].chunk);
       files.open(source.extent->shard).read_ahead(place.offset, place.bytes);
       ahead += place.bytes;
     }
     read(manifest, files, need, edge, nonfinite);
-    ahead -= detail::location_of(manifest, need.transfer->source, need.block).bytes;
+    ahead -= detail::location_of(manifest, need.transfer->source, need.chunk).bytes;
   }
   report.bytes_read = files.bytes_read();
   report.nonfinite = nonfinite.list();

@@ -133,13 +133,13 @@ ConsolidateReport consolidate_deepspeed(ConsolidateOptions const& options,
   report.checkpoint = directory;
   CountingWriter writer(make_writer(options, manifest, report), options, manifest);
   std::int64_t const total = manifest.parameter_count() * 4;
-  std::vector<float> block(std::size_t{1} << 20);
+  std::vector<float> chunk(std::size_t{1} << 20);
   for (std::size_t t = 0; t < source.tensors.size(); ++t)
     for (std::int64_t done = 0; done < source.tensors[t].numel;) {
       std::int64_t const count =
-          std::min(static_cast<std::int64_t>(block.size()), source.tensors[t].numel - done);
-      source.read(t, state, done, count, block.data());
-      writer.write(block.data(), count);
+          std::min(static_cast<std::int64_t>(chunk.size()), source.tensors[t].numel - done);
+      source.read(t, state, done, count, chunk.data());
+      writer.write(chunk.data(), count);
       done += count;
       report.bytes_read += count * 4;
       if (options.progress) options.progress(report.bytes_read, total);

@@ -99,7 +99,7 @@ class Conversion {
     detail::create_shard(path, layout);
     auto const places = detail::read_places(path, layout);
     detail::File file = detail::File::open_write(path);
-    std::vector<float> block(static_cast<std::size_t>(source_.checksum_chunk / 4));
+    std::vector<float> buffer(static_cast<std::size_t>(source_.checksum_chunk / 4));
     std::vector<std::size_t> extent_of;
     for (auto const& placed : parts) {
       extent_of.push_back(target_.tensors[placed.part.tensor].extents.size());
@@ -112,10 +112,10 @@ class Conversion {
         location.file_offset = places[run][s] + (part.offset - layout.runs[run].offset) * 4;
         for (std::int64_t done = 0; done < part.numel;) {
           std::int64_t const count =
-              std::min(static_cast<std::int64_t>(block.size()), part.numel - done);
-          reader_->read(part.tensor, s, part.offset + done, count, block.data());
-          location.xxh3.push_back(detail::xxh3(block.data(), count * 4));
-          file.write(block.data(), count * 4, location.file_offset + done * 4);
+              std::min(static_cast<std::int64_t>(buffer.size()), part.numel - done);
+          reader_->read(part.tensor, s, part.offset + done, count, buffer.data());
+          location.xxh3.push_back(detail::xxh3(buffer.data(), count * 4));
+          file.write(buffer.data(), count * 4, location.file_offset + done * 4);
           file.start_writeback(location.file_offset + done * 4, count * 4);
           done += count;
           step(count);
@@ -156,7 +156,7 @@ class Conversion {
         std::clamp<std::int64_t>(compression_bytes / (source_.checksum_chunk * 3), 1,
                                  static_cast<std::int64_t>(allowed_cores().size()))));
     auto& location = target_.tensors[tensor].extents.back().states[state];
-    for (std::int64_t at = 0, block = 0; at < run.numel;) {
+    for (std::int64_t at = 0, number = 0; at < run.numel;) {
       std::vector<std::jthread> workers;
       std::size_t used = 0;
       for (; used < chunks_.size() && at < run.numel; ++used) {
@@ -173,7 +173,7 @@ class Conversion {
       }
       workers.clear();
       for (std::size_t i = 0; i < used; ++i) {
-        location.chunks.push_back(shard.put(index, state, block++, chunks_[i].stored));
+        location.chunks.push_back(shard.put(index, state, number++, chunks_[i].stored));
         step(chunks_[i].numel);
       }
     }

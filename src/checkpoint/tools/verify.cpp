@@ -23,8 +23,8 @@ constexpr std::size_t most_named = 4;
 /// One state of an extent with its place.
 struct StoredState {
   detail::ExtentState what;
-  std::int64_t blocks = 0;
-  std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first block to its last
+  std::int64_t chunks = 0;
+  std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first chunk to its last
 };
 
 /// What of every shard is to be read, by place in the file.
@@ -34,10 +34,10 @@ std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest)
     for (auto const& extent : tensor.extents)
       for (std::size_t s = 0; s < manifest.states.size(); ++s) {
         detail::ExtentState const what{&tensor, &extent, s};
-        std::int64_t const blocks = detail::chunk_count(extent.numel * 4, manifest.checksum_chunk);
+        std::int64_t const chunks = detail::chunk_count(extent.numel * 4, manifest.checksum_chunk);
         std::int64_t const first = detail::location_of(manifest, what, 0).offset,
-                           end = detail::location_of(manifest, what, blocks - 1).end();
-        shards[static_cast<std::size_t>(extent.shard)].push_back({what, blocks, first, end});
+                           end = detail::location_of(manifest, what, chunks - 1).end();
+        shards[static_cast<std::size_t>(extent.shard)].push_back({what, chunks, first, end});
       }
   for (auto& stored : shards)
     std::sort(stored.begin(), stored.end(),
@@ -110,7 +110,7 @@ class Verification {
         add_range(path, one, std::max(one.first, size), one.end, "are after the end of the file");
   }
 
-  /// Damaged blocks side by side are one damage.
+  /// Damaged chunks side by side are one damage.
   struct Run {
     std::int64_t first = 0, end = 0;
     std::string reason;
@@ -121,7 +121,7 @@ class Verification {
     asked_ = 0;
     for (auto const& one : stored) {
       Run bad;
-      for (std::int64_t b = 0; b < one.blocks; ++b) {
+      for (std::int64_t b = 0; b < one.chunks; ++b) {
         auto const place = detail::location_of(manifest_, one.what, b);
         std::int64_t const first = place.offset, end = place.end();
         if (end > size) break;
@@ -146,11 +146,11 @@ class Verification {
     run = {};
   }
 
-  /// Empty when the block is what was written.
-  std::string problem_of(StoredState const& one, std::int64_t block) {
+  /// Empty when the chunk is what was written.
+  std::string problem_of(StoredState const& one, std::int64_t chunk) {
     buffer_.resize(static_cast<std::size_t>(manifest_.checksum_chunk));
     try {
-      auto const bytes = detail::read_chunk(manifest_, files_, one.what, block, buffer_.data());
+      auto const bytes = detail::read_chunk(manifest_, files_, one.what, chunk, buffer_.data());
       report_.bytes += bytes;
       nonfinite_.add(one.what.tensor->name, manifest_.states[one.what.state],
                      count_nonfinite(reinterpret_cast<float const*>(buffer_.data()), bytes / 4));

@@ -27,7 +27,7 @@ struct StateLocation {
   std::int64_t file_offset = 0;     ///< bytes; of the first chunk in a compressed shard
   std::vector<std::uint64_t> xxh3;  ///< of the elements, compressed or not
   std::vector<ByteRange>
-      chunks;  ///< of a compressed shard: a stored chunk for each block; else empty
+      chunks;  ///< of a compressed shard: one stored chunk per checksum chunk; else empty
   bool operator==(StateLocation const&) const = default;
 };
 

@@ -22,7 +22,7 @@ struct TensorAlias {
 };
 
 /// Takes the announced tensors in order and writes them as fp32, bf16 or fp16, rounding to nearest
-/// even in small blocks. Without finish() nothing stays behind. @throws IoError with path, bytes
+/// even in small chunks. Without finish() nothing stays behind. @throws IoError with path, bytes
 /// and reason
 class TensorWriter {
  public:

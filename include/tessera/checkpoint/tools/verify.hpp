@@ -33,7 +33,7 @@ struct VerifyReport {
   std::vector<std::string> problems;  ///< texts of `found`, and a last line when there are more
   bool ok() const { return damages == 0; }
 };
-/// Compares every shard with the manifest: size, checksum of every block, and what HDF5 itself says
+/// Compares every shard with the manifest: size, checksum of every chunk, and what HDF5 itself says
 /// about run, step, datasets and their offsets; the view's sources too. Continues after damage,
 /// also in a truncated shard. HDF5 works in a child process with bounded memory: a file that makes
 /// it crash is damage like any other. Values that are inf or NaN are reported by tensor and state.

@@ -9,9 +9,9 @@ std::uint64_t xxh3(void const* data, std::int64_t bytes) {
 }
 
 std::int64_t checksum_chunk_for(std::int64_t total_bytes) {
-  std::int64_t block = smallest_checksum_chunk;
-  while (block < largest_checksum_chunk && total_bytes / block > 1'000'000) block *= 2;
-  return block;
+  std::int64_t chunk = smallest_checksum_chunk;
+  while (chunk < largest_checksum_chunk && total_bytes / chunk > 1'000'000) chunk *= 2;
+  return chunk;
 }
 
 std::string to_hex(std::vector<std::uint64_t> const& sums) {

@@ -38,20 +38,20 @@ File const& ShardFiles::open(int shard) {
   return file;
 }
 
-ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::int64_t block) {
+ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::int64_t chunk) {
   auto const& location = what.extent->states[what.state];
-  if (!location.chunks.empty()) return location.chunks[static_cast<std::size_t>(block)];
-  std::int64_t const first = block * manifest.checksum_chunk;
+  if (!location.chunks.empty()) return location.chunks[static_cast<std::size_t>(chunk)];
+  std::int64_t const first = chunk * manifest.checksum_chunk;
   return {location.file_offset + first,
           std::min(manifest.checksum_chunk, what.extent->numel * 4 - first)};
 }
 
 std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState const& what,
-                        std::int64_t block, void* out) {
+                        std::int64_t chunk, void* out) {
   std::int64_t const bytes =
-      std::min(manifest.checksum_chunk, what.extent->numel * 4 - block * manifest.checksum_chunk);
+      std::min(manifest.checksum_chunk, what.extent->numel * 4 - chunk * manifest.checksum_chunk);
   auto const& location = what.extent->states[what.state];
-  ByteRange const place = location_of(manifest, what, block);
+  ByteRange const place = location_of(manifest, what, chunk);
   File const& file = files.open(what.extent->shard);
   auto const where = [&] {
     return concat("shard ", file.path().string(), " is damaged: ", manifest.states[what.state],
@@ -69,7 +69,7 @@ std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState
         DataError, where(),
         ", is no compressed chunk of its elements; restore the file or use another checkpoint");
   }
-  std::uint64_t const expected = location.xxh3[static_cast<std::size_t>(block)],
+  std::uint64_t const expected = location.xxh3[static_cast<std::size_t>(chunk)],
                       found = xxh3(out, bytes);
   TESSERA_VALIDATE(found == expected, DataError, where(), ", has XXH3 ", to_hex({found}), " where ",
                    to_hex({expected}), " was written; restore the file or use another checkpoint");

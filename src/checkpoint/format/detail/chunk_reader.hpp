@@ -43,13 +43,13 @@ struct ExtentState {
   std::size_t state = 0;
 };
 
-/// Where checksum chunk @p block is in the shard: its elements, or the chunk they are compressed
+/// Where checksum chunk @p chunk is in the shard: its elements, or the chunk they are compressed
 /// into.
-ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::int64_t block);
+ByteRange location_of(Manifest const& manifest, ExtentState const& what, std::int64_t chunk);
 
-/// Reads checksum chunk @p block of an extent's state to @p out and checks it. @return its bytes
-/// @throws DataError naming file, tensor, state and block
+/// Reads checksum chunk @p chunk of an extent's state to @p out and checks it. @return its bytes
+/// @throws DataError naming file, tensor, state and chunk
 std::int64_t read_chunk(Manifest const& manifest, ShardFiles& files, ExtentState const& what,
-                        std::int64_t block, void* out);
+                        std::int64_t chunk, void* out);
 
 }  // namespace tessera::checkpoint::detail

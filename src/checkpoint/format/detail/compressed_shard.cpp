@@ -41,7 +41,7 @@ CompressedShard::CompressedShard(std::filesystem::path const& file, ShardLayout 
   });
 }
 
-ByteRange CompressedShard::put(std::size_t run, std::size_t state, std::int64_t block,
+ByteRange CompressedShard::put(std::size_t run, std::size_t state, std::int64_t chunk,
                                std::vector<char> const& stored) {
   std::string const name = "/" + layout_.states[state] + "/" + layout_.runs[run].name,
                     what = "cannot write a chunk of " + name + " to " + path_.string();
@@ -51,7 +51,7 @@ ByteRange CompressedShard::put(std::size_t run, std::size_t state, std::int64_t 
     run_ = run, state_ = state;
     chunk_numel_ = std::min(layout_.runs[run].numel, chunk_bytes_ / 4);
   }
-  hsize_t const at[] = {static_cast<hsize_t>(block * chunk_numel_)};
+  hsize_t const at[] = {static_cast<hsize_t>(chunk * chunk_numel_)};
   h5::check(H5Dwrite_chunk(dataset_, H5P_DEFAULT, 0, at, stored.size(), stored.data()), what);
   haddr_t place = HADDR_UNDEF;
   hsize_t bytes = 0;

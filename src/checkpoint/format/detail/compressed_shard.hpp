@@ -23,7 +23,7 @@ class CompressedShard {
   CompressedShard(std::filesystem::path const& file, ShardLayout const& layout,
                   std::int64_t chunk_bytes, int level);
   /// @return where HDF5 put it
-  ByteRange put(std::size_t run, std::size_t state, std::int64_t block,
+  ByteRange put(std::size_t run, std::size_t state, std::int64_t chunk,
                 std::vector<char> const& stored);
   /// Durable. @return the bytes of the file
   std::int64_t finish();

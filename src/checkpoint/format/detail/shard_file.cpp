@@ -73,15 +73,15 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
 using Elements = std::function<float const*(std::size_t state, zero::ShardExtent const& extent,
                                             std::int64_t first, std::int64_t numel)>;
 
-/// Checks, checksums and writes an extent block by block: a block is still in the cache when it is
+/// Checks, checksums and writes an extent chunk by chunk: a chunk is still in the cache when it is
 /// handed to the system. @return values that are not finite
-std::int64_t write_blocks(DirectWriter& file, Elements const& elements, std::size_t state,
-                          zero::ShardExtent const& extent, std::int64_t block,
+std::int64_t write_chunks(DirectWriter& file, Elements const& elements, std::size_t state,
+                          zero::ShardExtent const& extent, std::int64_t chunk,
                           StateLocation& location) {
   std::int64_t const total = extent.numel * 4;
   std::int64_t nonfinite = 0;
-  for (std::int64_t at = 0; at < total; at += block) {
-    std::int64_t const count = std::min(block, total - at);
+  for (std::int64_t at = 0; at < total; at += chunk) {
+    std::int64_t const count = std::min(chunk, total - at);
     float const* data = elements(state, extent, at / 4, count / 4);
     nonfinite += count_nonfinite(data, count / 4);
     location.xxh3.push_back(xxh3(data, count));
@@ -117,7 +117,7 @@ WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identi
   shard.bytes = writer.file().size();
   for (std::size_t s = 0; s < states.size(); ++s)
     for (std::size_t i = 0; i < extents.size(); ++i)
-      if (auto const count = write_blocks(writer, from.elements, s, extents[i], from.checksum_chunk,
+      if (auto const count = write_chunks(writer, from.elements, s, extents[i], from.checksum_chunk,
                                           shard.extents[i][s]))
         shard.nonfinite.push_back({i, s, count});
   TESSERA_VALIDATE(writer.file().size() == shard.bytes, InternalError, path.string(), " grew from ",

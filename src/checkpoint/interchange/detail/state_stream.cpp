@@ -14,17 +14,17 @@
 namespace tessera::checkpoint::detail {
 namespace {
 
-/// Memory of all blocks on the way from the reader to the writer.
+/// Memory of all chunks on the way from the reader to the writer.
 constexpr std::int64_t buffer_bytes = std::int64_t{64} << 20;
 /// How far ahead of the reader the page cache is asked to fetch.
 constexpr std::int64_t read_ahead_bytes = std::int64_t{32} << 20;
 
-struct Block {
+struct Chunk {
   std::vector<float> data;
   std::int64_t numel = 0;
 };
 
-/// Blocks in order from one thread to another, through a fixed number of buffers. Either side may
+/// Chunks in order from one thread to another, through a fixed number of buffers. Either side may
 /// end it.
 class Pipe {
  public:
@@ -33,14 +33,14 @@ class Pipe {
       free_.push_back({std::vector<float>(static_cast<std::size_t>(chunk_bytes / 4)), 0});
   }
   /// False when the other side has ended.
-  bool take_free(Block& block) {
-    return take(free_, block, [] { return false; });
+  bool take_free(Chunk& chunk) {
+    return take(free_, chunk, [] { return false; });
   }
-  bool take_full(Block& block) {
-    return take(full_, block, [this] { return finished_; });
+  bool take_full(Chunk& chunk) {
+    return take(full_, chunk, [this] { return finished_; });
   }
-  void give_free(Block block) { give(free_, std::move(block)); }
-  void give_full(Block block) { give(full_, std::move(block)); }
+  void give_free(Chunk chunk) { give(free_, std::move(chunk)); }
+  void give_full(Chunk chunk) { give(full_, std::move(chunk)); }
   void finish() {
     std::lock_guard const lock(mutex_);
     finished_ = true;
@@ -56,23 +56,23 @@ class Pipe {
 
  private:
   template <class Ended>
-  bool take(std::deque<Block>& from, Block& block, Ended ended) {
+  bool take(std::deque<Chunk>& from, Chunk& chunk, Ended ended) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return failed_ || !from.empty() || ended(); });
     if (failed_ || from.empty()) return false;
-    block = std::move(from.front());
+    chunk = std::move(from.front());
     from.pop_front();
     return true;
   }
-  void give(std::deque<Block>& to, Block block) {
+  void give(std::deque<Chunk>& to, Chunk chunk) {
     std::lock_guard const lock(mutex_);
-    to.push_back(std::move(block));
+    to.push_back(std::move(chunk));
     changed_.notify_all();
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Block> free_, full_;
+  std::deque<Chunk> free_, full_;
   bool finished_ = false, failed_ = false;
   std::exception_ptr error_;
 };
@@ -80,10 +80,10 @@ class Pipe {
 /// One checksum chunk of the state that is read.
 struct Source {
   detail::ExtentState extent;
-  std::int64_t block = 0;
+  std::int64_t chunk = 0;
 };
 
-/// Blocks of all tensors in order, as an iteration: a list of them would grow with the model.
+/// Chunks of all tensors in order, as an iteration: a list of them would grow with the model.
 class Sources {
  public:
   Sources(Manifest const& manifest, std::size_t state) : manifest_(manifest), state_(state) {}
@@ -110,26 +110,26 @@ class Sources {
   std::int64_t block_ = 0;
 };
 
-/// Asks for the blocks ahead, reads, checks, hands over.
+/// Asks for the chunks ahead, reads, checks, hands over.
 void read_all(Manifest const& manifest, std::size_t state, Pipe& pipe) {
   detail::ShardFiles files(manifest);
   Sources sources(manifest, state), ahead(manifest, state);
   std::int64_t asked = 0, read = 0;
   Source source, later;
-  Block block;
+  Chunk chunk;
   while (sources.next(source)) {
     while (asked - read < read_ahead_bytes && ahead.next(later)) {
-      auto const place = detail::location_of(manifest, later.extent, later.block);
+      auto const place = detail::location_of(manifest, later.extent, later.chunk);
       files.open(later.extent.extent->shard).read_ahead(place.offset, place.bytes);
       asked += std::min(manifest.checksum_chunk,
-                        later.extent.extent->numel * 4 - later.block * manifest.checksum_chunk);
+                        later.extent.extent->numel * 4 - later.chunk * manifest.checksum_chunk);
     }
-    if (!pipe.take_free(block)) return;
+    if (!pipe.take_free(chunk)) return;
     std::int64_t const bytes =
-        detail::read_chunk(manifest, files, source.extent, source.block, block.data.data());
+        detail::read_chunk(manifest, files, source.extent, source.chunk, chunk.data.data());
     read += bytes;
-    block.numel = bytes / 4;
-    pipe.give_full(std::move(block));
+    chunk.numel = bytes / 4;
+    pipe.give_full(std::move(chunk));
   }
   pipe.finish();
 }
@@ -150,12 +150,12 @@ std::int64_t stream_state(Manifest const& manifest, std::size_t state, TensorWri
   std::int64_t const total = manifest.parameter_count() * 4;
   std::int64_t bytes = 0;
   try {
-    Block block;
-    while (pipe.take_full(block)) {
-      writer.write(block.data.data(), block.numel);
-      bytes += block.numel * 4;
+    Chunk chunk;
+    while (pipe.take_full(chunk)) {
+      writer.write(chunk.data.data(), chunk.numel);
+      bytes += chunk.numel * 4;
       if (progress) progress(bytes, total);
-      pipe.give_free(std::move(block));
+      pipe.give_free(std::move(chunk));
     }
   } catch (...) {
     pipe.fail(std::current_exception());

@@ -204,11 +204,11 @@ ZipMember const* ZipReader::find(std::string const& name) const {
 }
 
 void check_crc(File const& file, ZipMember const& member) {
-  constexpr std::int64_t block = std::int64_t{4} << 20;
-  std::vector<unsigned char> buffer(static_cast<std::size_t>(std::min(block, member.bytes)));
+  constexpr std::int64_t chunk = std::int64_t{4} << 20;
+  std::vector<unsigned char> buffer(static_cast<std::size_t>(std::min(chunk, member.bytes)));
   std::uint32_t crc = 0;
-  for (std::int64_t done = 0; done < member.bytes; done += block) {
-    std::int64_t const count = std::min(block, member.bytes - done);
+  for (std::int64_t done = 0; done < member.bytes; done += chunk) {
+    std::int64_t const count = std::min(chunk, member.bytes - done);
     file.read(buffer.data(), count, member.offset + done);
     crc = static_cast<std::uint32_t>(crc32_z(crc, buffer.data(), static_cast<z_size_t>(count)));
   }

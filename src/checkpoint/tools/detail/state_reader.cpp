@@ -14,13 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Keeps the last block of each, so that reading in order reads every block once.
+/// Keeps the last chunk of each, so that reading in order reads every chunk once.
 class ShardStates final : public StateReader {
  public:
   explicit ShardStates(fs::path const& directory)
       : manifest_(read_manifest(directory)),
         files_(manifest_),
-        block_(static_cast<std::size_t>(manifest_.checksum_chunk / 4)) {
+        chunk_(static_cast<std::size_t>(manifest_.checksum_chunk / 4)) {
     path_ = directory;
     format_ =
         concat("Tessera, ", manifest_.world_size, manifest_.world_size == 1 ? " rank" : " ranks",
@@ -44,7 +44,7 @@ class ShardStates final : public StateReader {
       std::int64_t const skip = first - extent->offset, inside = skip % block_numel;
       std::int64_t const count = std::min({numel, extent->numel - skip, block_numel - inside});
       load(record, *extent, state, skip / block_numel);
-      std::copy_n(block_.data() + inside, count, out);
+      std::copy_n(chunk_.data() + inside, count, out);
       first += count, numel -= count, out += count;
       if (first == extent->offset + extent->numel) ++extent;
     }
@@ -52,16 +52,16 @@ class ShardStates final : public StateReader {
 
  private:
   void load(TensorRecord const& tensor, ExtentRecord const& extent, std::size_t state,
-            std::int64_t block) {
-    if (extent_ == &extent && state_ == state && number_ == block) return;
+            std::int64_t chunk) {
+    if (extent_ == &extent && state_ == state && number_ == chunk) return;
     extent_ = nullptr;
-    read_chunk(manifest_, files_, {&tensor, &extent, state}, block, block_.data());
-    extent_ = &extent, state_ = state, number_ = block;
+    read_chunk(manifest_, files_, {&tensor, &extent, state}, chunk, chunk_.data());
+    extent_ = &extent, state_ = state, number_ = chunk;
   }
 
   Manifest const manifest_;
   ShardFiles files_;
-  std::vector<float> block_;  ///< block `number_` of state `state_` of `*extent_`
+  std::vector<float> chunk_;  ///< chunk `number_` of state `state_` of `*extent_`
   ExtentRecord const* extent_ = nullptr;
   std::size_t state_ = 0;
   std::int64_t number_ = 0;

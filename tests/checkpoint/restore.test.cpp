@@ -76,13 +76,13 @@ TEST(Restore, PaddingBecomesZero) {
   }
 }
 
-/// What a rank reads beyond what it owns are the rest of the blocks at the two ends of a run, and
-/// one block is all it holds besides.
+/// What a rank reads beyond what it owns are the rest of the chunks at the two ends of a run, and
+/// one chunk is all it holds otherwise.
 TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
   ScratchDirectory dir;
   memory::ParameterSpec large;
   large.name = "large";
-  large.shape = {5000, 3000};  // 60 MB in 4 MiB blocks
+  large.shape = {5000, 3000};  // 60 MB in 4 MiB chunks
   std::vector<memory::UnitSpec> const units{{"unit", {large}}};
   zero::PartitionPlan const two(units, 2), eight(units, 8);
   auto const value = [](std::int64_t i) { return static_cast<float>(i % 9973); };
@@ -102,7 +102,7 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
     heap::reset_peak();
     auto const report = checkpoint::restore_rank(manifest, eight, Rank(rank), views);
     EXPECT_LT(heap::peak() - held, manifest.checksum_chunk + (std::int64_t{1} << 20))
-        << "a block at an edge, besides the part itself";
+        << "a chunk at an edge, and the part itself";
     auto const own = eight.extents(Rank(rank))[0];
     std::int64_t wrong = 0;
     for (std::int64_t i = 0; i < own.numel; ++i)
@@ -116,10 +116,10 @@ TEST(Restore, ReadsAndHoldsItsOwnPartOnly) {
   }
 }
 
-TEST(Restore, LargePiecesAreReadBlockByBlock) {
+TEST(Restore, LargeExtentsAreReadChunkByChunk) {
   ScratchDirectory dir;
   std::int64_t const width =
-      1100;  // c_attn is 14.5 MB: several checksum blocks, cut in the middle by 3 ranks
+      1100;  // c_attn is 14.5 MB: several checksum chunks, cut in the middle by 3 ranks
   auto const manifest = checkpoint::read_manifest(save_toy(dir.path(), 3, 2, 0, width).directory);
   EXPECT_GT(manifest.find("transformer.h.0.attn.c_attn.weight")->extents[0].states[0].xxh3.size(),
             1u);
