@@ -18,7 +18,7 @@ TEST_F(Directory, LatestIsFollowed) {
   EXPECT_EQ(found->note, "");
 }
 
-TEST_F(Directory, AnOlderWholeCheckpointIsFoundAndSaid) {
+TEST_F(Directory, AnOlderCompleteCheckpointIsFoundAndNamed) {
   fs::remove(step / "manifest.json");
   auto found = checkpoint::find_latest(dir.path());
   ASSERT_TRUE(found);
@@ -38,13 +38,13 @@ TEST_F(Directory, AnOlderWholeCheckpointIsFoundAndSaid) {
   EXPECT_FALSE(checkpoint::find_latest(dir / "nowhere"));
 }
 
-TEST_F(Directory, ARefusedStepIsPassedOver) {
+TEST_F(Directory, ARefusedStepIsSkipped) {
   auto const found = checkpoint::find_latest(dir.path(), {20});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->step, 10);
 }
 
-TEST_F(Directory, ListingTellsWholeFromDamaged) {
+TEST_F(Directory, ListingTellsCompleteFromDamaged) {
   fs::remove(step / "shard_00001.h5");
   fs::create_directory(dir / "step_00000030.tmp.1");
   auto const list = checkpoint::list_checkpoints(dir.path());

@@ -90,7 +90,7 @@ class InterruptedSave : public ::testing::TestWithParam<Way> {
 
 /// Step 1 is there; the process saves step 2, prunes step 1, and saves step 2 once more over
 /// itself.
-TEST_P(InterruptedSave, KilledAtAnyCallThereIsAWholeCheckpoint) {
+TEST_P(InterruptedSave, KilledAtAnyCallThereIsACompleteCheckpoint) {
   ScratchDirectory dir;
   GetParam().save(dir / "before", 1);
   int calls = 0;

@@ -325,7 +325,7 @@ TEST_F(Prune, DamagedOnesDoNotCountAndStayUnlessAsked) {
   EXPECT_THAT(verdicts.back().why, AllOf(HasSubstr("damaged"), HasSubstr("`latest` names it")));
 }
 
-TEST_F(Prune, WithoutAWholeOneTheNewestDamagedStays) {
+TEST_F(Prune, WithoutACompleteOneTheNewestDamagedStays) {
   fs::remove(dir / "latest");
   for (int step : {10, 20, 30, 40})
     fs::remove(dir / concat("step_000000", step, "/shard_00001.h5"));

@@ -88,7 +88,7 @@ TEST(Allocate, OwnersOutliveTheirCollectives) {
   static_cast<char*>(owner.get())[99'999] = 1;
 }
 
-TEST(Allocate, MoreThanTheMachineHasIsAnErrorOnEveryRankAndTheLaneGoesOn) {
+TEST(Allocate, MoreThanTheMachineHasIsAnErrorOnEveryRankAndTheStreamContinues) {
   for (auto const which : {Implementation::automatic, Implementation::mpi_only}) {
     auto const comm = make(which);
     std::string const message = message_of([&] {

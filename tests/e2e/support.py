@@ -154,7 +154,7 @@ def wait_for(condition, seconds):
         time.sleep(0.02)
 
 
-def goes_on(b, case, ranks, stage, **more):
+def continues(b, case, ranks, stage, **more):
     """Imports one of DeepSpeed's checkpoints and trains on with its data; the stored losses are those of DeepSpeed going on itself."""
     data = b.source / "tests/checkpoint/data/deepspeed"
     expected = json.loads((data / case / "expected.json").read_text())

@@ -225,7 +225,7 @@ def shrink_and_grow(b):
     close(b.losses("run"), b.losses("whole"), 1e-5, "4, 2 and 3 ranks in turn against one")
 
 
-def preempted_job_goes_on(b):
+def preempted_job_resumes(b):
     """A job of higher priority takes both nodes: signal, save, requeue by Slurm, and the rest of the training afterwards."""
     file = b.work / "run.json"
     document = {n.lstrip("-"): v for n, v in pairs(b.common("run", max_steps=100000, per_device_train_batch_size=2, lr_scheduler_type="constant", save_strategy="no"))}
@@ -442,7 +442,7 @@ def launcher_of_deepspeed(b):
 
 SCENARIOS = [templates_train, requeue_stops_where_it_must, time_limit_requeue_finish, array_and_consolidation, words_arrive_as_they_are,
              launcher_of_deepspeed, two_nodes_train_as_one, selftest_on_each_node, mpirun_inside_a_job, wrong_mpi, cancelled_job_saves, save_on_request,
-             time_limit_is_known, shrink_and_grow, preempted_job_goes_on, killed_for_memory, devices_of_each_rank, dead_node, stopped_node]
+             time_limit_is_known, shrink_and_grow, preempted_job_resumes, killed_for_memory, devices_of_each_rank, dead_node, stopped_node]
 
 
 def main():

@@ -84,7 +84,7 @@ TEST(HeartbeatMonitor, ANodeThatWasNeverHeardIsNotWatched) {
   EXPECT_TRUE(job.all_know(-1, -1));
 }
 
-TEST(HeartbeatMonitor, DatagramsOfOthersAreLeftAlone) {
+TEST(HeartbeatMonitor, DatagramsOfOthersAreIgnored) {
   Job job(2, 60s);
   ASSERT_TRUE(comes([&] { return job.connected(); }));
   int const fd = ::socket(AF_INET, SOCK_DGRAM, 0);

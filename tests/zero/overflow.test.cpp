@@ -57,7 +57,7 @@ TEST_P(Overflow, OnOneRankSkipsTheStepOnAll) {
     }
 }
 
-TEST_P(Overflow, GoesOnWhenTheCheckIsOff) {
+TEST_P(Overflow, ContinuesWhenTheCheckIsOff) {
   auto config = config_of(GetParam(), Dtype::bf16);
   config.skip_on_nonfinite = false;
   Training training(config);

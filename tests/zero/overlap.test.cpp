@@ -120,7 +120,7 @@ struct HeldUpTraining {
 bool alone() { return session().info().world_size == 1; }
 
 /// A unit's reduction is under way while the gradients of the next unit are computed.
-TEST(Overlap, BackwardGoesOnWhileAReductionIsHeldUp) {
+TEST(Overlap, BackwardContinuesWhileAReductionIsHeldUp) {
   if (alone()) return;
   for (int stage = 0; stage <= 3; ++stage) {
     HeldUpTraining training(config_of(stage));

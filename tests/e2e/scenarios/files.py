@@ -5,7 +5,7 @@ import pickle
 import shutil
 import zipfile
 
-from support import close, zero, safetensors, goes_on, refused
+from support import close, zero, safetensors, continues, refused
 
 
 def model_files_while_training(b):
@@ -81,18 +81,18 @@ def huggingface_round_trip(b):
     assert config["architectures"] == ["GPT2LMHeadModel"] and config["n_embd"] == 32
 
 
-def imported_training_goes_on(b):
+def imported_training_continues(b):
     for case, ranks, stage in (("z0_w2", 1, 2), ("z1_w1", 1, 1), ("z1_w1", 2, 3), ("z3_w3", 3, 3), ("z3_w3", 1, 0), ("z2_w2_elastic", 2, 2), ("universal_z3", 2, 2)):
-        losses, expected = goes_on(b, case, ranks, stage)
+        losses, expected = continues(b, case, ranks, stage)
         close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed going on")
 
 
-def imported_mixed_precision_goes_on(b):
-    losses, expected = goes_on(b, "z2_w2_fp16", 2, 2, fp16=True)
+def imported_mixed_precision_continues(b):
+    losses, expected = continues(b, "z2_w2_fp16", 2, 2, fp16=True)
     close(losses, expected, 2e-5, "fp16 against DeepSpeed going on")
-    losses, expected = goes_on(b, "universal_z2", 1, 0, fp16=True)
+    losses, expected = continues(b, "universal_z2", 1, 0, fp16=True)
     close(losses, expected, 2e-5, "fp16 from the universal form against DeepSpeed going on")
-    losses, expected = goes_on(b, "z2_w2_aligned", 2, 2, bf16=True)
+    losses, expected = continues(b, "z2_w2_aligned", 2, 2, bf16=True)
     close(losses, expected, 2e-4, "bf16 against DeepSpeed going on")
 
 

@@ -47,7 +47,7 @@ def background_saves_change_nothing(b):
         assert safetensors(b.work / f"on{stage}/model.safetensors") == safetensors(b.work / f"off{stage}/model.safetensors")
 
 
-def resume_passes_over_damage(b):
+def resume_skips_damaged_checkpoints(b):
     """`auto` resumes from the newest complete checkpoint, even if only reading finds the damage; a damaged one that is named is an error."""
     words = b.common("run", max_steps=9, save_strategy="steps", save_steps=3, per_device_train_batch_size=4)
     b.train(2, words)
@@ -165,7 +165,7 @@ def shared_shard_files(b):
     assert "a number of ranks from 1, or node" in done.stderr, done.stderr
 
 
-def stop_and_go_on(b):
+def stop_and_resume(b):
     b.train(2, b.common("whole", max_steps=400, per_device_train_batch_size=4))
     words = b.common("stopped", max_steps=400, per_device_train_batch_size=4)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
