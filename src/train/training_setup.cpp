@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tessera/checkpoint/save/restore.hpp"
@@ -18,14 +19,40 @@ namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
 
-/// A checkpoint continues only with the optimizer whose states it has.
+/// Master weights that no optimizer of the checkpoint has updated, such as an imported model: any
+/// optimizer may start from them, with its states at zero.
+bool has_only_weights(checkpoint::Manifest const& manifest) {
+  return manifest.states == std::vector<std::string>{optim::master_weights_name} &&
+         manifest.trainer_state.get_int("optimizer_steps", 0) == 0;
+}
+
+/// A checkpoint with optimizer states continues only with the optimizer that keeps them.
 void check_optimizer(checkpoint::Manifest const& manifest, optim::OptimizerSpec const& optimizer) {
   auto const wanted = optimizer.state_names();
-  TESSERA_VALIDATE(manifest.states == wanted, ConfigError, manifest.directory.string(),
-                   " has the states ", join(manifest.states), ", but optimizer ",
-                   optimizer.algorithm, " of this run keeps ", join(wanted),
+  TESSERA_VALIDATE(manifest.states == wanted || has_only_weights(manifest), ConfigError,
+                   manifest.directory.string(), " has the states ", join(manifest.states),
+                   ", but optimizer ", optimizer.algorithm, " of this run keeps ", join(wanted),
                    "; resume with the checkpoint's optimizer, or start a new run from its weights "
                    "with --model_name_or_path");
+}
+
+/// Reads the states that the checkpoint has into @p states and zeroes the others.
+checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero::Engine& engine,
+                                      comm::Collectives& comm) {
+  auto const& plan = engine.plan();
+  auto states = engine.state();
+  auto const is_missing = [&](zero::StateView const& state) {
+    return std::find(manifest.states.begin(), manifest.states.end(), state.name) ==
+           manifest.states.end();
+  };
+  for (auto const& state : states) {
+    if (!is_missing(state)) continue;
+    auto const layout = plan.of_extent(state.extent);
+    for (zero::UnitIndex u = zero::first_unit; u < layout.end_unit(); ++u)
+      std::fill_n(state.unit_shards[position(u)], layout.unit(u).shard_numel, 0.0f);
+  }
+  std::erase_if(states, is_missing);
+  return checkpoint::restore(manifest, plan, states, comm);
 }
 
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
@@ -191,8 +218,7 @@ void TrainingSetup::restore(StartingPoint const& start) {
     checkpoint::check_model(manifest, run_.engine->plan());
     check_optimizer(manifest, run_.engine->config().optimizer);
     try {
-      auto const restored =
-          checkpoint::restore(manifest, run_.engine->plan(), run_.engine->state(), job_.comm);
+      auto const restored = read_states(manifest, *run_.engine, job_.comm);
       check_finite(restored.nonfinite, at);
       name_run(&manifest);
       auto const engine = read_trainer_state(manifest.trainer_state, run_.state);
@@ -203,6 +229,10 @@ void TrainingSetup::restore(StartingPoint const& start) {
       run_.resumed_step = manifest.step;
       if (job_.is_root()) warn_of_changes(manifest);
       if (!at.note.empty() && job_.is_root()) log::info(at.note);
+      auto const& optimizer = run_.engine->config().optimizer;
+      if (job_.is_root() && manifest.states != optimizer.state_names())
+        log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
+                         optimizer.algorithm, " start at zero"));
       return;
     } catch (DataError const& e) {
       if (!at.may_fall_back) throw;

@@ -1,5 +1,5 @@
 // Checkpoints that DeepSpeed 0.19.8 wrote (tests/oracles/deepspeed_checkpoints.py): every element
-// of masters and moments is what the running engine had.
+// of master weights and states is what the running engine had.
 #include <xxhash.h>
 
 #include "fixture.hpp"
@@ -57,6 +57,15 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
   return out;
 }
 
+/// "fp32" and the states that the running optimizer had.
+std::vector<std::string> states_of(ConfigTree const& expected) {
+  std::vector<std::string> out{"fp32"};
+  for (auto const* state : {"exp_avg", "exp_avg_sq", "momentum_buffer"})
+    if (expected.at("xxh3").contains(concat(state, "/transformer.wte.weight")))
+      out.push_back(state);
+  return out;
+}
+
 class DeepSpeed : public testing::TestWithParam<char const*> {
  protected:
   fs::path source_ = data / GetParam();
@@ -66,7 +75,7 @@ class DeepSpeed : public testing::TestWithParam<char const*> {
 
 TEST_P(DeepSpeed, EveryElementIsImported) {
   auto options = options_for(source_, scratch_ / "checkpoints");
-  options.max_shard_bytes = 20'000;  // several shards
+  options.max_shard_bytes = 5'000;  // several shards
   auto const report = import_checkpoint(options);
   EXPECT_EQ(report.step, expected_.at("global_steps").as_int());
   auto const manifest = read_manifest(report.checkpoint);
@@ -80,7 +89,8 @@ TEST_P(DeepSpeed, EveryElementIsImported) {
     ++compared;
   }
   std::size_t const frozen = report.notes.empty() ? 0 : 2;
-  EXPECT_EQ(compared, 3 * 16 - 2 * frozen);
+  EXPECT_EQ(compared, manifest.states.size() * 16 - (manifest.states.size() - 1) * frozen);
+  EXPECT_EQ(manifest.states, states_of(expected_));
 }
 
 TEST_P(DeepSpeed, CountersAndScalerAreImported) {
@@ -128,11 +138,13 @@ INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeed,
                                          "z1_w1", "z1_w2_bf16_wrapper", "z1_w2_frozen",
                                          "z2_w3_groups", "z2_w2_fp16", "z2_w2_elastic",
                                          "z2_w2_aligned", "z2_w2_legacy", "z3_w2_bf16", "z3_w3",
-                                         "universal_z2", "universal_z3"),
+                                         "universal_z2", "universal_z3", "sgd_z0_w2", "sgd_z1_w2",
+                                         "sgd_z2_w2", "sgd_z3_w2", "sgd_plain_z0_w1",
+                                         "sgd_plain_z2_w2", "sgd_plain_z3_w2"),
                          [](auto const& info) { return std::string(info.param); });
 
-/// In fp32 there are no masters to tell parameters of one shape apart, and a frozen one leaves
-/// several ways.
+/// In fp32 there are no master weights to tell parameters of one shape apart, and a frozen one
+/// leaves several ways.
 TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
   ScratchDirectory const scratch;
   auto const options = options_for(data / "z0_w1_groups", scratch / "checkpoints");
@@ -144,12 +156,12 @@ TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
   EXPECT_EQ(consolidate(weights).tensors, 16);
   auto again = options_for(data / "z0_w1_groups", scratch / "checkpoints");
   again.source = scratch / "model";
-  EXPECT_FALSE(import_checkpoint(again).has_moments);
+  EXPECT_FALSE(import_checkpoint(again).has_optimizer_states);
 }
 
-/// The files of a universal checkpoint as ds_to_universal.py writes them for torch's SGD with
-/// momentum, made from those of an AdamW run: exp_avg takes the name momentum_buffer.
-TEST(Import, SgdKeepsItsMomentumBuffer) {
+/// ds_to_universal converts the states of Adam only; files of SGD with momentum in its form are
+/// made here from those of an AdamW run: exp_avg takes the name momentum_buffer.
+TEST(Import, UniversalSgdKeepsItsMomentumBuffer) {
   ScratchDirectory const scratch;
   fs::copy(data / "universal_z2", scratch / "sgd", fs::copy_options::recursive);
   for (auto const& entry : fs::directory_iterator(scratch / "sgd/step3_universal/zero")) {
@@ -159,7 +171,7 @@ TEST(Import, SgdKeepsItsMomentumBuffer) {
   }
   auto const options = options_for(scratch / "sgd", scratch / "checkpoints");
   auto const report = import_checkpoint(options);
-  EXPECT_TRUE(report.has_moments);
+  EXPECT_TRUE(report.has_optimizer_states);
   EXPECT_EQ(read_manifest(report.checkpoint).states,
             (std::vector<std::string>{"fp32", "momentum_buffer"}));
   auto const got = restored(report.checkpoint, options.units);
@@ -171,6 +183,17 @@ TEST(Import, SgdKeepsItsMomentumBuffer) {
       ++compared;
     }
   EXPECT_EQ(compared, 16u);
+}
+
+TEST(Import, UniversalWeightsWithoutStatesGetNone) {
+  ScratchDirectory const scratch;
+  fs::copy(data / "universal_z2", scratch / "plain", fs::copy_options::recursive);
+  for (auto const& entry : fs::directory_iterator(scratch / "plain/step3_universal/zero"))
+    for (auto const* name : {"exp_avg.pt", "exp_avg_sq.pt"}) fs::remove(entry.path() / name);
+  auto const report = import_checkpoint(options_for(scratch / "plain", scratch / "checkpoints"));
+  EXPECT_FALSE(report.has_optimizer_states);
+  EXPECT_EQ(read_manifest(report.checkpoint).states, std::vector<std::string>{"fp32"});
+  EXPECT_THAT(report.notes, testing::ElementsAre(HasSubstr("starts them at zero")));
 }
 
 TEST(Import, FrozenParametersCanBeLeftOutOfTheWeights) {
@@ -190,6 +213,7 @@ TEST(Import, HuggingFaceWeightsInBothForms) {
   auto const options = options_for(data / "bin_model", scratch / "from_bin");
   auto const report = import_checkpoint(options);
   EXPECT_EQ(report.step, 0);
+  EXPECT_EQ(read_manifest(report.checkpoint).states, std::vector<std::string>{"fp32"});
   auto const weights = restored(report.checkpoint, options.units);
   auto const expected = ConfigTree::read(data / "z1_w1/expected.json");
   for (auto const& [name, sum] : expected.at("xxh3").as_object())

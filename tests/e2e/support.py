@@ -155,19 +155,20 @@ def wait_for(condition, seconds):
 
 
 def continues(b, case, ranks, stage, **more):
-    """Imports one of DeepSpeed's checkpoints and trains on with its data; the stored losses are those of DeepSpeed going on itself."""
+    """Imports one of DeepSpeed's checkpoints and trains on with its data; the stored losses are those of DeepSpeed itself."""
     data = b.source / "tests/checkpoint/data/deepspeed"
     expected = json.loads((data / case / "expected.json").read_text())
     config = json.loads((data / case / "ds_config.json").read_text())
     config["train_micro_batch_size_per_gpu"] = 6 // ranks
     config["zero_optimization"] = {"stage": stage}
     run = f"{case}_{ranks}_{stage}"
+    adam = {"adam_beta2": 0.95} if config["optimizer"]["type"] == "AdamW" else {}
     done = b.tool(["import", data / case, b.work / run / "checkpoints"])
     assert "step 3" in done.stdout, done.stdout
     b.tool(["checkpoint", "verify", b.work / run])
     b.train(ranks, b.common(run, model_type=None, config_overrides=None, config_name=str(data / case), train_file=str(data / "text.txt"), validation_file=str(data / "text.txt"),
                             tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), block_size=16, max_steps=5, keep_linebreaks="false",
-                            per_device_train_batch_size=6 // ranks, learning_rate=5e-3, adam_beta2=0.95, weight_decay=0.01,
+                            per_device_train_batch_size=6 // ranks, learning_rate=config["optimizer"]["params"]["lr"], weight_decay=0.01, **adam,
                             lr_scheduler_type="constant", deepspeed=b.config(f"{run}.json", config), **more))
     losses = [m["loss"] for m in b.metrics(run) if "loss" in m and m["step"] > 3]
     return losses, expected["losses_after"]

@@ -1,6 +1,6 @@
 /// A few optimizer steps of a small GPT-2 on the device and on the host: the same losses and the
-/// same masters. That takes every kernel, the matrix products, the engine, the copies and the
-/// collectives of the device path through the real thing.
+/// same master_weights. That takes every kernel, the matrix products, the engine, the copies and
+/// the collectives of the device path through the real thing.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -40,8 +40,8 @@ TEST_P(DeviceTraining, IsTheHosts) {
     EXPECT_NEAR(device.losses[s], host.losses[s], tolerance * host.losses[s]) << "step " << step;
     EXPECT_NEAR(device.norms[s], host.norms[s], 4 * tolerance * host.norms[s]) << "step " << step;
   }
-  ASSERT_EQ(device.masters.size(), host.masters.size());
-  EXPECT_LT(test::relative_difference(device.masters, host.masters),
+  ASSERT_EQ(device.master_weights.size(), host.master_weights.size());
+  EXPECT_LT(test::relative_difference(device.master_weights, host.master_weights),
             dtype == Dtype::fp32 ? 2e-3 : 3e-2);
 }
 
@@ -58,8 +58,8 @@ TEST(DeviceTraining, IsRepeatedBitForBit) {
   auto const training = test::small_training(2, Dtype::fp32);
   auto const comm = comm::make_device(comm::make_mpi(*session, 60s), 60s);
   auto const stream = memory::make_stream_queue("compute");
-  EXPECT_EQ(test::train_small(training, *comm, *stream).masters,
-            test::train_small(training, *comm, *stream).masters);
+  EXPECT_EQ(test::train_small(training, *comm, *stream).master_weights,
+            test::train_small(training, *comm, *stream).master_weights);
 }
 
 TEST(DeviceTraining, GraphsComputeTheSameBits) {
@@ -69,8 +69,8 @@ TEST(DeviceTraining, GraphsComputeTheSameBits) {
     auto const plain = memory::make_stream_queue("compute"),
                graphs = memory::make_stream_queue("compute", memory::StreamPriority::normal,
                                                   memory::GraphMode::capture);
-    EXPECT_EQ(test::train_small(training, *comm, *graphs).masters,
-              test::train_small(training, *comm, *plain).masters)
+    EXPECT_EQ(test::train_small(training, *comm, *graphs).master_weights,
+              test::train_small(training, *comm, *plain).master_weights)
         << "stage " << stage;
   }
 }

@@ -4,9 +4,9 @@
     DS_ACCELERATOR=cpu DS_SKIP_CUDA_CHECK=1 python tests/oracles/deepspeed_checkpoints.py tests/checkpoint/data/deepspeed
 
 Per case a directory: what save_checkpoint wrote, config.json, ds_config.json and expected.json: counters, loss scaler, losses before and
-after the save, and the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>", "exp_avg/<parameter>", "exp_avg_sq/<parameter>",
-gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
-The universal cases are made from others by DeepSpeed's ds_to_universal. torch_files has tensors of all kinds in both formats of
+after the save, and the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>" and "<state>/<parameter>" for each state of the
+optimizer (exp_avg and exp_avg_sq of AdamW, momentum_buffer of SGD with momentum, none of plain SGD), gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
+The universal cases are made from others by DeepSpeed's ds_to_universal, which converts the states of Adam only. torch_files has tensors of all kinds in both formats of
 torch.save, bin_model a Hugging Face directory with pytorch_model.bin in two shards and z1_w1's weights.
 Needs torch, deepspeed 0.19, transformers, tokenizers, xxhash.
 """
@@ -40,6 +40,13 @@ CASES = {
     "z2_w2_legacy": (2, 2, {"checkpoint": {"checkpoint_serialization": False}}, {}, ("legacy",)),
     "z3_w2_bf16": (2, 3, BF16, {"sub_group_size": 400}, ("groups", "frozen")),
     "z3_w3": (3, 3, {}, {"sub_group_size": 1000}, ()),
+    "sgd_z0_w2": (2, 0, {}, {}, ("sgd",)),
+    "sgd_z1_w2": (2, 1, {}, {}, ("sgd",)),
+    "sgd_z2_w2": (2, 2, {}, {}, ("sgd", "frozen")),
+    "sgd_z3_w2": (2, 3, {}, {"sub_group_size": 1000}, ("sgd",)),
+    "sgd_plain_z0_w1": (1, 0, {}, {}, ("sgd_plain",)),
+    "sgd_plain_z2_w2": (2, 2, {}, {}, ("sgd_plain",)),
+    "sgd_plain_z3_w2": (2, 3, {}, {}, ("sgd_plain",)),
 }
 
 
@@ -63,6 +70,18 @@ def blocks(text):
     return [ids[k:k + LENGTH] for k in range(0, len(ids) - LENGTH + 1, LENGTH)]
 
 
+def states_of(traits):
+    if "sgd_plain" in traits:
+        return ()
+    return ("momentum_buffer",) if "sgd" in traits else ("exp_avg", "exp_avg_sq")
+
+
+def optimizer_config(traits):
+    if "sgd" in traits or "sgd_plain" in traits:
+        return {"type": "SGD", "params": {"lr": 5e-2, "momentum": 0.9 if "sgd" in traits else 0.0, "weight_decay": 0.01}}
+    return {"type": "AdamW", "params": {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}}
+
+
 def make_model(traits):
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -76,7 +95,7 @@ def make_model(traits):
     return model
 
 
-def gathered(engine, stage, names):
+def gathered(engine, stage, names, states):
     """{state/name: tensor} from the live optimizer: flat partitions of all ranks side by side, cut in the order of the group."""
     import torch
     import torch.distributed as dist
@@ -86,17 +105,17 @@ def gathered(engine, stage, names):
         for parameter in engine.module.parameters():
             if parameter.requires_grad:
                 out["fp32/" + names[parameter]] = safe_get_full_fp32_param(parameter)
-                for state in ("exp_avg", "exp_avg_sq"):
+                for state in states:
                     out[f"{state}/{names[parameter]}"] = safe_get_full_optimizer_state(parameter, state)
         return {k: v.clone().contiguous() for k, v in out.items()}
     z = engine.optimizer
     if stage == 0 and not hasattr(z, "bf16_groups"):
-        return gathered_plain(z, names)
+        return gathered_plain(z, names, states)
     wrapper = hasattr(z, "bf16_groups")
     groups = z.bf16_groups if wrapper else z.round_robin_bit16_groups
     masters = z.fp32_groups_flat_partition if wrapper else z.single_partition_of_fp32_groups
     for group, master in zip(groups, masters):
-        for state, part in (("fp32", master), *((s, z.optimizer.state[master][s]) for s in ("exp_avg", "exp_avg_sq"))):
+        for state, part in (("fp32", master), *((s, z.optimizer.state[master][s]) for s in states)):
             parts = [torch.empty_like(part.data) for _ in range(dist.get_world_size())]
             dist.all_gather(parts, part.data.contiguous())
             flat, at = torch.cat(parts), 0
@@ -106,10 +125,9 @@ def gathered(engine, stage, names):
     return out
 
 
-def gathered_plain(z, names):
+def gathered_plain(z, names, states):
     """Stage 0: torch's own optimizer in fp32, else a wrapper with masters of each parameter or of each group in one run."""
     out = {}
-    states = ("exp_avg", "exp_avg_sq")
 
     def put(parameter, master, state, first=0):
         for name, tensor in (("fp32", master), *((s, state[s]) for s in states)):
@@ -152,7 +170,9 @@ def run_case(out, name, text_blocks):
     model = make_model(traits)
     optimizer = optimizer_of(model, traits)
     if optimizer is None:
-        config["optimizer"] = {"type": "AdamW", "params": {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}}
+        config["optimizer"] = optimizer_config(traits)
+        if config["optimizer"]["type"] == "SGD":
+            config["zero_allow_untested_optimizer"] = True
     else:
         config["zero_allow_untested_optimizer"] = True
         config["zero_force_ds_cpu_optimizer"] = False
@@ -183,7 +203,7 @@ def run_case(out, name, text_blocks):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
     dist.barrier()
-    states = gathered(engine, stage, names)
+    states = gathered(engine, stage, names, states_of(traits))
     engine.save_checkpoint(str(directory), tag="step3")
     dist.barrier()
     scaler = getattr(engine.optimizer, "loss_scaler", None) or getattr(engine.optimizer, "loss_scale_config", None)
@@ -191,7 +211,7 @@ def run_case(out, name, text_blocks):
              "global_samples": engine.global_samples, "adam_step": STEPS_BEFORE - engine.skipped_steps, "loss_scale": getattr(scaler, "loss_scale", 1.0)}
     if stage == 0:  # the 16-bit wrappers take a step with zero gradients when they are made
         inner = getattr(engine.optimizer, "optimizer", engine.optimizer)
-        facts["adam_step"] = int(next(iter(inner.state.values()))["step"])
+        facts["adam_step"] = int(next(iter(inner.state.values()), {}).get("step", facts["adam_step"]))
     if hasattr(scaler, "cur_iter") and getattr(scaler, "dynamic_loss_scale", True):
         facts["loss_scale"] = scaler.cur_scale
         facts["scaler"] = {"scale": scaler.cur_scale, "iteration": scaler.cur_iter, "last_overflow": scaler.last_overflow_iter, "hysteresis": getattr(scaler, "cur_hysteresis", 1)}

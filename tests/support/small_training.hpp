@@ -57,7 +57,7 @@ inline std::vector<std::int32_t> small_tokens(int step, int micro, int rank) {
 struct SmallResult {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
-  std::vector<float> masters;  ///< of this rank's shards
+  std::vector<float> master_weights;  ///< of this rank's shards
 };
 
 inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
@@ -100,8 +100,8 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
   auto const state = engine->state();
   for (std::size_t u = 0; u < state[0].unit_shards.size(); ++u) {
     auto const numel = engine->plan().unit(memory::UnitIndex(static_cast<int>(u))).shard_numel;
-    result.masters.insert(result.masters.end(), state[0].unit_shards[u],
-                          state[0].unit_shards[u] + numel);
+    result.master_weights.insert(result.master_weights.end(), state[0].unit_shards[u],
+                                 state[0].unit_shards[u] + numel);
   }
   return result;
 }

@@ -47,7 +47,7 @@ TEST_P(DevicePath, TrainsLikeTheHostWhateverTheTimingOfItsStreams) {
 
   EXPECT_EQ(uneven.losses, smooth.losses);
   EXPECT_EQ(uneven.norms, smooth.norms);
-  EXPECT_EQ(uneven.masters, smooth.masters);
+  EXPECT_EQ(uneven.master_weights, smooth.master_weights);
   // attention and the sums of losses and gradients are formed in another order than the host's own
   double const tolerance = dtype == Dtype::fp32 ? 1e-5 : dtype == Dtype::fp16 ? 2e-3 : 2e-2;
   for (std::size_t step = 0; step < host.losses.size(); ++step) {
@@ -56,8 +56,8 @@ TEST_P(DevicePath, TrainsLikeTheHostWhateverTheTimingOfItsStreams) {
     EXPECT_NEAR(smooth.norms[step], host.norms[step], 4 * tolerance * host.norms[step])
         << "step " << step;
   }
-  ASSERT_EQ(smooth.masters.size(), host.masters.size());
-  EXPECT_LT(test::relative_difference(smooth.masters, host.masters),
+  ASSERT_EQ(smooth.master_weights.size(), host.master_weights.size());
+  EXPECT_LT(test::relative_difference(smooth.master_weights, host.master_weights),
             dtype == Dtype::fp32 ? 1e-4 : 3e-2);
 }
 
@@ -75,7 +75,7 @@ TEST(DeviceGraphs, ComputeTheSameBits) {
     auto const graphs = on_device(training, memory::GraphMode::capture);
     device().jitter_us = 0;
     EXPECT_EQ(graphs.losses, plain.losses) << "stage " << stage;
-    EXPECT_EQ(graphs.masters, plain.masters) << "stage " << stage;
+    EXPECT_EQ(graphs.master_weights, plain.master_weights) << "stage " << stage;
     // two blocks, forward and backward, in the two forms of the micro-steps; the first step runs
     // plainly, later ones only update
     EXPECT_EQ(device().graphs_made - made, 8) << "stage " << stage;
@@ -102,7 +102,8 @@ TEST(DeviceOverflow, LeavesTheStepOutAndLowersTheScaleAsOnTheHost) {
     EXPECT_FALSE(host.skipped.back()) << "stage " << stage;
     EXPECT_EQ(there.skipped, host.skipped) << "stage " << stage;
     EXPECT_EQ(there.scales, host.scales) << "stage " << stage;
-    EXPECT_LT(test::relative_difference(there.masters, host.masters), 3e-2) << "stage " << stage;
+    EXPECT_LT(test::relative_difference(there.master_weights, host.master_weights), 3e-2)
+        << "stage " << stage;
   }
 }
 

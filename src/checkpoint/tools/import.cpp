@@ -25,6 +25,10 @@ using detail::TrainingSource;
 /// a run in fp32 or bf16 ignores it, one in fp16 starts as it would from random weights.
 optim::LossScalerState const fresh_scaler{65536.0, 0, -1, 2};
 
+constexpr char no_states_note[] =
+    "the source has no optimizer states; a run that resumes from this checkpoint starts them at "
+    "zero";
+
 /// The source's tensor of every parameter of the model, [unit][parameter], by any of its names.
 /// Trained tensors that the model does not have are an error: it would be another model.
 std::vector<std::vector<std::size_t>> match(TrainingSource const& source,
@@ -80,7 +84,7 @@ ConfigTree trainer_state(TrainingSource const& source) {
       .set("hysteresis", scaler.hysteresis);
   state.set("step", source.global_steps)
       .set("applied_steps", source.global_steps - source.skipped_steps);
-  state.set("optimizer_steps", source.optimizer_steps).set("loss_scaler", scaler_state);
+  state.set("optimizer_steps", source.updates()).set("loss_scaler", scaler_state);
   if (auto const* batch = source.config.find("train_batch_size"); batch && batch->is_int())
     state.set("train_batch_size", *batch);
   return state;
@@ -95,10 +99,11 @@ ConfigTree origin(TrainingSource const& source) {
   return tree;
 }
 
-int shards_for(ImportOptions const& options) {
+int shards_for(ImportOptions const& options, std::size_t states) {
   std::int64_t bytes = 0;
   for (auto const& unit : options.units)
-    for (auto const& parameter : unit.parameters) bytes += parameter.numel() * 12;
+    for (auto const& parameter : unit.parameters)
+      bytes += parameter.numel() * 4 * static_cast<std::int64_t>(states);
   std::int64_t const shards = (bytes + options.max_shard_bytes - 1) / options.max_shard_bytes;
   return static_cast<int>(std::clamp<std::int64_t>(shards, 1, 99999));
 }
@@ -118,7 +123,7 @@ StreamedStates reported(StreamedStates const& states, std::int64_t parameters,
 
 SavedCheckpoint write(ImportOptions const& options, TrainingSource const& source,
                       StreamedStates const& states) {
-  zero::PartitionPlan const plan(options.units, shards_for(options));
+  zero::PartitionPlan const plan(options.units, shards_for(options, states.names.size()));
   SaveRequest const request{.directory = options.checkpoints,
                             .step = source.global_steps,
                             .tokens = 0,
@@ -154,19 +159,20 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   report.format = source.format;
   report.source = directory;
   report.step = source.global_steps;
-  report.optimizer_steps = source.optimizer_steps;
+  report.optimizer_steps = source.updates();
   std::string frozen;
   for (auto const& tensor : source.tensors) {
     for (std::size_t s = 1; s < tensor.states.size(); ++s)
-      report.has_moments = report.has_moments || tensor.states[s].parts != nullptr;
+      report.has_optimizer_states =
+          report.has_optimizer_states || tensor.states[s].parts != nullptr;
     if (tensor.kind == SourceTensor::Kind::frozen)
       frozen += (frozen.empty() ? "" : ", ") + tensor.name;
   }
   if (!frozen.empty())
     report.notes.push_back(
         "frozen in the source, trained from here on, with zero optimizer states: " + frozen);
-  if (!report.has_moments)
-    report.notes.push_back("the source has no optimizer states; they start at zero");
+  if (!report.has_optimizer_states && !source.has_stateless_optimizer)
+    report.notes.push_back(no_states_note);
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;
@@ -174,7 +180,7 @@ ImportReport import_training(ImportOptions const& options, fs::path const& direc
   return report;
 }
 
-/// Weights only: step 0, zero moments.
+/// Weights only, step 0.
 ImportReport import_weights(ImportOptions const& options) {
   ModelWeights const weights(options.source);
   weights.require(options.units);
@@ -182,18 +188,16 @@ ImportReport import_weights(ImportOptions const& options) {
   source.format = "Hugging Face model directory";
   source.directory = options.source;
   StreamedStates states{source.state_names, {}};
-  states.read = [&](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
+  states.read = [&](std::string const&, zero::ShardExtent const& extent, std::int64_t first,
                     std::int64_t numel, float* out) {
     auto const& parameter =
         options.units[position(extent.unit)].parameters[static_cast<std::size_t>(extent.parameter)];
-    if (state == optim::master_weights_name)
-      weights.fill(parameter, extent.parameter_offset.value() + first, numel, out);
-    else
-      std::fill(out, out + numel, 0.0f);
+    weights.fill(parameter, extent.parameter_offset.value() + first, numel, out);
   };
   ImportReport report;
   report.format = source.format;
   report.source = options.source;
+  report.notes.push_back(no_states_note);
   auto const saved = write(options, source, states);
   report.checkpoint = saved.directory;
   report.bytes = saved.bytes;

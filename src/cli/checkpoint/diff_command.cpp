@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -99,6 +101,15 @@ void diff(DiffArguments const& a) {
                    ", exceeds the tolerance of ", a.tolerance);
 }
 
+/// "fp32" and the states of all optimizers, each once.
+std::vector<std::string> known_states() {
+  std::vector<std::string> names{optim::master_weights_name};
+  for (auto const& optimizer : optim::optimizers())
+    for (auto const& state : optimizer.states)
+      if (std::find(names.begin(), names.end(), state) == names.end()) names.push_back(state);
+  return names;
+}
+
 }  // namespace
 
 void add_diff(CLI::App& group) {
@@ -115,8 +126,9 @@ void add_diff(CLI::App& group) {
       ->required();
   command->add_option("--tag_a", a->tag, "Checkpoint of a (default: the latest)");
   command->add_option("--tag_b", a->other_tag, "Checkpoint of b (default: the latest)");
-  command->add_option("--states", a->states,
-                      "Such as fp32, exp_avg, exp_avg_sq (default: all states in both)");
+  command->add_option(
+      "--states", a->states,
+      fmt::format("Some of {} (default: all states in both)", fmt::join(known_states(), ", ")));
   command
       ->add_option("--tolerance", a->tolerance,
                    "Exit with 65 if an element deviates more, or if tensors or shapes differ")

@@ -84,16 +84,41 @@ def huggingface_round_trip(b):
 def imported_training_continues(b):
     for case, ranks, stage in (("z0_w2", 1, 2), ("z1_w1", 1, 1), ("z1_w1", 2, 3), ("z3_w3", 3, 3), ("z3_w3", 1, 0), ("z2_w2_elastic", 2, 2), ("universal_z3", 2, 2)):
         losses, expected = continues(b, case, ranks, stage)
-        close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed going on")
+        close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed continuing")
+
+
+def imported_sgd_continues(b):
+    for case, ranks, stage in (("sgd_z0_w2", 1, 1), ("sgd_z1_w2", 2, 2), ("sgd_z3_w2", 3, 3), ("sgd_plain_z2_w2", 2, 3), ("sgd_plain_z3_w2", 1, 0)):
+        losses, expected = continues(b, case, ranks, stage)
+        close(losses, expected, 1e-5, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed continuing")
+
+
+def imported_weights_start_without_states(b):
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    run = dict(model_type=None, config_overrides=None, tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"),
+               train_file=str(data / "text.txt"), block_size=16, max_steps=3)
+    b.train(2, b.common("from_weights", model_name_or_path=str(data / "bin_model"), **run))
+    done = b.tool(["import", data / "bin_model", b.work / "from_checkpoint/checkpoints"])
+    assert "no optimizer states" in done.stdout, done.stdout
+    for optimizer in ("adamw_torch", "sgd"):
+        out = f"from_{optimizer}"
+        trained = b.train(2, b.common(out, config_name=str(data / "bin_model"), resume_from_checkpoint=str(b.work / "from_checkpoint"), optim=optimizer, **run))
+        log = trained.stdout + trained.stderr
+        assert log.count("has no optimizer states; those of") == 1, log
+    close(b.losses("from_adamw_torch"), b.losses("from_weights"), 1e-7, "weights of a checkpoint against weights of a model directory")
+    assert b.losses("from_sgd") != b.losses("from_adamw_torch")
+    # a checkpoint of plain SGD has no states either, but its optimizer has made updates
+    b.tool(["import", data / "sgd_plain_z2_w2", b.work / "plain/checkpoints"])
+    refused(b, 78, b.common("refused", config_name=str(data / "bin_model"), resume_from_checkpoint=str(b.work / "plain"), **run), "has the states fp32", "AdamW")
 
 
 def imported_mixed_precision_continues(b):
     losses, expected = continues(b, "z2_w2_fp16", 2, 2, fp16=True)
-    close(losses, expected, 2e-5, "fp16 against DeepSpeed going on")
+    close(losses, expected, 2e-5, "fp16 against DeepSpeed continuing")
     losses, expected = continues(b, "universal_z2", 1, 0, fp16=True)
-    close(losses, expected, 2e-5, "fp16 from the universal form against DeepSpeed going on")
+    close(losses, expected, 2e-5, "fp16 from the universal form against DeepSpeed continuing")
     losses, expected = continues(b, "z2_w2_aligned", 2, 2, bf16=True)
-    close(losses, expected, 2e-4, "bf16 against DeepSpeed going on")
+    close(losses, expected, 2e-4, "bf16 against DeepSpeed continuing")
 
 
 def exported_models_load(b):

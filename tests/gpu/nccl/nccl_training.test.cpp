@@ -47,7 +47,7 @@ TEST_P(NcclTraining, GivesTheBitsOfOneLane) {
     auto const nccl = run(training, comm::DeviceTransport::nccl);
     EXPECT_EQ(nccl.losses, staged.losses);
     EXPECT_EQ(nccl.norms, staged.norms);
-    EXPECT_EQ(nccl.masters, staged.masters);
+    EXPECT_EQ(nccl.master_weights, staged.master_weights);
   }
 }
 

@@ -38,7 +38,7 @@ struct ImportReport {
   std::filesystem::path source, checkpoint;
   std::int64_t step = 0, optimizer_steps = 0;
   std::int64_t tensors = 0, parameters = 0, bytes = 0;
-  bool has_moments = false;
+  bool has_optimizer_states = false;
   std::vector<std::string>
       notes;  ///< what the user should know: frozen parameters, buffers left out
   std::vector<NonFinite> nonfinite;  ///< values that are inf or NaN

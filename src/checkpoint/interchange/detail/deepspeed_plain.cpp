@@ -20,21 +20,21 @@ constexpr std::size_t most_states = 100'000;
 /// optimizers).
 struct Group {
   bool flat = false;
-  std::vector<std::optional<TensorLocation>> masters;  ///< none in fp32
+  std::vector<std::optional<TensorLocation>> master_weights;  ///< none in fp32
   /// [parameter][state]; no states for a parameter that never had a gradient
   std::vector<std::vector<TensorLocation>> states;
 
   TensorLocation const* shape_source(std::size_t i) const {
-    if (masters[i]) return &*masters[i];
+    if (master_weights[i]) return &*master_weights[i];
     return states[i].empty() ? nullptr : &states[i][0];
   }
   /// Parameters, or elements of a flat one.
   std::int64_t end() const {
-    return flat ? masters[0]->numel : static_cast<std::int64_t>(masters.size());
+    return flat ? master_weights[0]->numel : static_cast<std::int64_t>(master_weights.size());
   }
   std::int64_t numel() const {
     std::int64_t n = 0;
-    for (std::size_t i = 0; i < masters.size(); ++i)
+    for (std::size_t i = 0; i < master_weights.size(); ++i)
       n += shape_source(i) ? shape_source(i)->numel : 0;
     return n;
   }
@@ -64,18 +64,18 @@ void read_states(TorchFile const& file, PickleValue states, std::vector<PickleVa
 }
 
 void check_group(Group const& group, PickleValue where) {
-  for (std::size_t i = 0; i < group.masters.size(); ++i)
+  for (std::size_t i = 0; i < group.master_weights.size(); ++i)
     for (auto const& place : group.states[i]) {
-      if (group.masters[i] && place.numel != group.masters[i]->numel)
-        where.fail(concat("a master weight has ", group.masters[i]->numel,
+      if (group.master_weights[i] && place.numel != group.master_weights[i]->numel)
+        where.fail(concat("a master weight has ", group.master_weights[i]->numel,
                           " elements, its optimizer state ", place.numel));
       if (place.shape != group.states[i][0].shape)
         where.fail("the optimizer states of a parameter differ in shape");
     }
 }
 
-/// In fp32 torch's own state, else a wrapper with masters: one for each parameter (unfused) or each
-/// group (fused).
+/// In fp32 torch's own state, else a wrapper with master weights: one for each parameter (unfused)
+/// or each group (fused).
 std::vector<Group> read_groups(TorchFile const& file, PickleValue optimizer,
                                TrainingSource& source) {
   auto const inner = optimizer.find("optimizer_state_dict");
@@ -89,23 +89,22 @@ std::vector<Group> read_groups(TorchFile const& file, PickleValue optimizer,
     std::vector<PickleValue> order;
     for (std::size_t i = 0; i < parameters.size(); ++i) order.push_back(parameters[i]);
     read_states(file, states, order, group, source);
-    if (states.pairs() == 0 && keeps_no_state(file, list[g]))
-      source.state_names = {optim::master_weights_name};
+    if (states.pairs() == 0 && keeps_no_state(file, list[g])) source.has_stateless_optimizer = true;
     group.flat = fused.has_value();
     for (std::size_t i = 0; i < order.size(); ++i)
-      group.masters.push_back(fused     ? std::optional(file.tensor((*fused)[g]))
-                              : unfused ? std::optional(file.tensor((*unfused)[g][i]))
-                                        : std::nullopt);
-    if (group.flat && group.masters.size() != 1)
-      list.fail(
-          concat("a fused group has ", group.masters.size(), " flat parameters instead of one"));
+      group.master_weights.push_back(fused     ? std::optional(file.tensor((*fused)[g]))
+                                     : unfused ? std::optional(file.tensor((*unfused)[g][i]))
+                                               : std::nullopt);
+    if (group.flat && group.master_weights.size() != 1)
+      list.fail(concat("a fused group has ", group.master_weights.size(),
+                       " flat parameters instead of one"));
     check_group(group, list);
     groups.push_back(std::move(group));
   }
   return groups;
 }
 
-/// The weights of the module are the masters, rounded.
+/// The weights of the module are the master weights, rounded.
 bool same_values(File const& file, TensorLocation const& weight, TensorLocation const& master,
                  std::int64_t offset) {
   std::int64_t const count = std::min(compared_values, weight.numel);
@@ -198,14 +197,14 @@ class Assignment {
     auto const& group = groups_[g];
     if (group.flat) {
       bool const there = weight.numel <= group.end() - position &&
-                         same_values(file_, weight, *group.masters[0], position);
+                         same_values(file_, weight, *group.master_weights[0], position);
       return there ? std::optional(position + weight.numel) : std::nullopt;
     }
     if (position >= group.end()) return std::nullopt;
     auto const at = static_cast<std::size_t>(position);
     if (auto const* known = group.shape_source(at); known && known->shape != weight.shape)
       return std::nullopt;
-    if (group.masters[at] && !same_values(file_, weight, *group.masters[at], 0))
+    if (group.master_weights[at] && !same_values(file_, weight, *group.master_weights[at], 0))
       return std::nullopt;
     return position + 1;
   }
@@ -253,8 +252,8 @@ SourceTensor tensor_at(int file, Named const& named, std::vector<Group> const& g
   auto const& group = groups[static_cast<std::size_t>(place.first)];
   auto const index = group.flat ? 0 : static_cast<std::size_t>(place.second);
   std::int64_t const offset = group.flat ? place.second : 0;
-  if (group.masters[index])
-    tensor.states[0] = part_of(file, *group.masters[index], offset, weight.numel);
+  if (group.master_weights[index])
+    tensor.states[0] = part_of(file, *group.master_weights[index], offset, weight.numel);
   for (auto const& place : group.states[index])
     tensor.states.push_back(part_of(file, place, offset, weight.numel));
   return tensor;
@@ -293,7 +292,7 @@ TrainingSource read_plain(fs::path const& directory, Wanted wanted, CrcCheck che
   auto const found = has_state ? assignment.run() : Assignment::Match::none;
   bool const needed = has_state && (wanted == Wanted::training_state ||
                                     std::any_of(groups.begin(), groups.end(), [](auto const& g) {
-                                      return !g.masters.empty() && g.masters[0];
+                                      return !g.master_weights.empty() && g.master_weights[0];
                                     }));
   TESSERA_VALIDATE(!needed || found != Assignment::Match::none, DataError, path.string(),
                    ": the optimizer's groups do not fit the module's parameters");

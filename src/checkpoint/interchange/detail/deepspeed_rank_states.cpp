@@ -42,7 +42,7 @@ void read_optimizer(TorchFile const& file, PickleValue optimizer, RankStates& ra
     return;
   }
   if (auto const list = optimizer.find("param_groups"); list && list->size() > 0)
-    rank.has_no_states = keeps_no_state(file, (*list)[0]);
+    rank.has_stateless_optimizer = keeps_no_state(file, (*list)[0]);
   PickleValue const states = optimizer.at("state");
   for (std::size_t i = 0; i < states.pairs(); ++i) {
     std::int64_t const group = states.pair_key(i).as_int();

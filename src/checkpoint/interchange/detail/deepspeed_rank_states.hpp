@@ -21,7 +21,7 @@ std::regex const& optimizer_file_pattern();
 struct RankStates {
   std::vector<std::string> names{optim::master_weights_name};
   std::vector<std::vector<TensorLocation>> flat{1};  ///< [state][group], parallel to names
-  bool has_no_states = false;                        ///< SGD without momentum
+  bool has_stateless_optimizer = false;              ///< SGD without momentum
   std::vector<std::int64_t> partition_count;
   std::vector<std::vector<std::int64_t>>
       paddings;   ///< after each parameter of a group, with parameter_alignment

@@ -310,7 +310,8 @@ TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck
   add_buffers(model, source);
   add_aliases(model, source);
   check_names(source);
-  if (ranks[0].names.size() > 1 || ranks[0].has_no_states) source.state_names = ranks[0].names;
+  source.state_names = ranks[0].names;
+  source.has_stateless_optimizer = ranks[0].has_stateless_optimizer;
   source.stage = ranks[0].stage;
   source.ranks = static_cast<int>(ranks.size());
   source.optimizer_steps = ranks[0].optimizer_steps;

@@ -25,7 +25,7 @@ struct UniversalShapes {
   bool is_known(std::string const& name) const { return by_name.contains(name); }
 };
 
-/// States of the optimizer whose files the parameters' directories have.
+/// "fp32" and the states of the optimizer whose files the parameters' directories have.
 std::vector<std::string> universal_states(std::vector<fs::path> const& parameters) {
   std::error_code error;
   std::vector<std::string> names{optim::master_weights_name};
@@ -88,7 +88,10 @@ void read_universal_common(fs::path const& path, TrainingSource& source, CrcChec
     if (auto const states = inner->find("state"); states && states->is_dict())
       for (std::size_t i = 0; i < states->pairs(); ++i) take(states->pair_value(i).find("step"));
   if (auto const groups = root.find("param_groups"); groups && groups->is_sequence())
-    for (std::size_t g = 0; g < groups->size(); ++g) take((*groups)[g].find("step"));
+    for (std::size_t g = 0; g < groups->size(); ++g) {
+      take((*groups)[g].find("step"));
+      source.has_stateless_optimizer |= keeps_no_state(file, (*groups)[g]);
+    }
 }
 
 }  // namespace
@@ -120,7 +123,7 @@ TrainingSource read_universal(fs::path const& directory, CrcCheck check) {
   std::sort(parameters.begin(), parameters.end());
   TESSERA_VALIDATE(!parameters.empty(), DataError, (directory / "zero").string(),
                    " has no parameters");
-  if (auto const names = universal_states(parameters); names.size() > 1) source.state_names = names;
+  source.state_names = universal_states(parameters);
   for (auto const& path : parameters) read_universal_parameter(path, shapes, source, check);
   std::set<std::string> const found = [&] {
     std::set<std::string> names;

@@ -78,15 +78,24 @@ struct TrainingSource {
   std::string format;  ///< "DeepSpeed ZeRO stage 2 of 4 ranks", for messages
   std::filesystem::path directory;
   int stage = 0, ranks = 1;
-  /// "fp32" and the optimizer's states. A source without an optimizer has AdamW's, all zero.
-  std::vector<std::string> state_names = optim::make_spec("AdamW").state_names();
+  /// "fp32" and the states of the source's optimizer; only "fp32" when the source has none.
+  std::vector<std::string> state_names{optim::master_weights_name};
   std::vector<SourceTensor> tensors;
   FileSet files;
   std::int64_t global_steps = 0, skipped_steps = 0, samples = 0;
-  std::int64_t optimizer_steps = 0;                   ///< of the optimizer
+  std::int64_t optimizer_steps = 0;      ///< as the optimizer's states count them; 0: they do not
+  bool has_stateless_optimizer = false;  ///< SGD without momentum
   std::optional<optim::LossScalerState> loss_scaler;  ///< of a dynamic one
   ConfigTree config;                                  ///< the other program's own
   std::string version;
+
+  /// Updates that the optimizer has made. SGD's states hold no count: its updates are the steps
+  /// that were not skipped.
+  std::int64_t updates() const {
+    bool const has_optimizer = state_names.size() > 1 || has_stateless_optimizer;
+    if (optimizer_steps > 0 || !has_optimizer) return optimizer_steps;
+    return global_steps - skipped_steps;
+  }
 
   void read(std::size_t tensor, std::size_t state, std::int64_t first, std::int64_t numel,
             float* out) {
