@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "detail/mpi_comm.hpp"
+#include "detail/comm_handle.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/topology/cores.hpp"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "detail/mpi_comm.hpp"
+#include "detail/comm_handle.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::topology {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "bench_request.hpp"
 #include "interleaved.hpp"
 #include "raw_io.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
@@ -59,16 +60,7 @@ int run(double mib, int rounds, fs::path const& base) {
       views.back().unit_shards.push_back(state.data() + unit.partition_offset.value());
   }
   fs::path const checkpoints = base / "checkpoints";
-  checkpoint::SaveRequest const request{.directory = checkpoints,
-                                        .step = 1,
-                                        .run_id = "bench",
-                                        .plan = plan,
-                                        .units = units,
-                                        .keep = 1,
-                                        .model_config = ConfigTree::object(),
-                                        .resolved_config = {},
-                                        .trainer_state = ConfigTree::object(),
-                                        .versions = {}};
+  auto const request = bench::save_request(checkpoints, plan, units);
   auto const model_bytes = static_cast<std::size_t>(plan.parameter_count()) * 4;
   raw_write(base / "source", model_bytes);
   checkpoint::save_all(request, {views, views});

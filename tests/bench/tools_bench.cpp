@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench_request.hpp"
 #include "interleaved.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/checkpoint/tools/compare.hpp"
@@ -119,16 +120,7 @@ fs::path make_checkpoint(fs::path const& base, std::int64_t numel) {
     for (std::int64_t i = 0; i < count; ++i)
       out[i] = static_cast<float>((extent.parameter_offset.value() + first + i) % 9973) * 0.001f;
   };
-  checkpoint::SaveRequest const request{.directory = base / "checkpoints",
-                                        .step = 1,
-                                        .run_id = "bench",
-                                        .plan = plan,
-                                        .units = units,
-                                        .keep = 1,
-                                        .model_config = ConfigTree::object(),
-                                        .resolved_config = {},
-                                        .trainer_state = ConfigTree::object(),
-                                        .versions = {}};
+  auto const request = bench::save_request(base / "checkpoints", plan, units);
   return checkpoint::save_all(request, states).directory;
 }
 

@@ -4,8 +4,7 @@
 #include <csignal>
 #include <thread>
 
-#include "fixture.hpp"
-#include "mpi_test.hpp"
+#include "shared_fixture.hpp"
 #include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
@@ -20,20 +19,8 @@ using ::testing::HasSubstr;
 
 namespace {
 
-class SaverOverRanks : public ::testing::Test {
+class SaverOverRanks : public SharedRun {
  protected:
-  SaverOverRanks()
-      : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
-        units(toy_units()),
-        plan(units, comm->size()),
-        dir(comm::broadcast_bytes(
-            *comm, concat("saver-", comm->size(), "-", ::getpid(), "-", ++count), 0)),
-        state(plan, comm->rank()),
-        saver(*comm, 2) {
-    comm->barrier();
-  }
-  ~SaverOverRanks() override { comm->barrier(); }
-
   checkpoint::SaveRequest request(std::string const& name, std::int64_t step) {
     return request_for(dir / name, step, plan, units);
   }
@@ -57,25 +44,10 @@ class SaverOverRanks : public ::testing::Test {
       }
     }
   }
-  std::vector<std::string> names(std::string const& name) {
-    comm->barrier();
-    std::vector<std::string> out;
-    for (auto const& entry : fs::directory_iterator(dir / name))
-      out.push_back(entry.path().filename().string());
-    std::sort(out.begin(), out.end());
-    comm->barrier();
-    return out;
-  }
 
-  static int count;
-  std::unique_ptr<comm::Collectives> comm;
-  std::vector<memory::UnitSpec> units;
-  zero::PartitionPlan plan;
-  ScratchDirectory dir;
-  RankState state;
-  BackgroundSaver saver;
+  RankState state{plan, comm->rank()};
+  BackgroundSaver saver{*comm, 2};
 };
-int SaverOverRanks::count = 0;
 
 TEST_F(SaverOverRanks, ASnapshotIsWhatAWaitingSaveWrites) {
   auto const waited = save_and_wait("waiting", 9);

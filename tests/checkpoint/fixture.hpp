@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "scratch_files.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"
@@ -22,25 +22,7 @@ namespace tessera::test {
 
 namespace fs = std::filesystem;
 
-/// Removed with everything in it at the end of the scope.
-class ScratchDirectory {
- public:
-  explicit ScratchDirectory(std::string const& name = "") {
-    static std::atomic<int> count{0};
-    path_ = fs::temp_directory_path() /
-            concat("tessera-test-", name.empty() ? concat(::getpid(), "-", ++count) : name);
-    fs::create_directories(path_);
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  fs::path const& path() const { return path_; }
-  fs::path operator/(std::string const& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
+using ScratchDirectory = ScratchFiles;
 
 inline std::vector<memory::UnitSpec> toy_units(std::int64_t width = 24) {
   auto const p = [](std::string name, std::vector<std::int64_t> shape,

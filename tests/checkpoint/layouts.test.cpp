@@ -5,8 +5,7 @@
 
 #include <numeric>
 
-#include "fixture.hpp"
-#include "mpi_test.hpp"
+#include "shared_fixture.hpp"
 #include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
@@ -72,34 +71,14 @@ TEST(Layouts, EveryReaderFindsTheSame) {
   }
 }
 
-class SharedFiles : public ::testing::Test {
+class SharedFiles : public SharedRun {
  protected:
-  SharedFiles()
-      : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
-        units(toy_units()),
-        plan(units, comm->size()),
-        dir(comm::broadcast_bytes(
-            *comm, concat("mpi-layouts-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
-    comm->barrier();
-  }
-  ~SharedFiles() override { comm->barrier(); }
   checkpoint::SaveRequest request(std::int64_t step, int ranks_per_file) const {
     auto request = request_for(dir / "checkpoints", step, plan, units);
     request.file_starts = checkpoint::starts_by_count(comm->size(), ranks_per_file);
     return request;
   }
-  std::int64_t wrong(fs::path const& checkpoint, std::int64_t step) {
-    RankState state(plan, comm->rank());
-    checkpoint::restore(checkpoint::read_manifest(checkpoint, *comm), plan, state.views(), *comm);
-    return state.wrong(step);
-  }
-  static int count;
-  std::unique_ptr<comm::Collectives> comm;
-  std::vector<memory::UnitSpec> units;
-  zero::PartitionPlan plan;
-  ScratchDirectory dir;
 };
-int SharedFiles::count = 0;
 
 TEST_F(SharedFiles, RanksWriteTheirPartsIntoOneFile) {
   for (int const per_file : {1, 2, 4}) {
@@ -109,7 +88,7 @@ TEST_F(SharedFiles, RanksWriteTheirPartsIntoOneFile) {
     EXPECT_TRUE(checkpoint::verify(saved.directory).ok());
     EXPECT_EQ(checkpoint::read_manifest(saved.directory).shards.size(),
               static_cast<std::size_t>((comm->size() + per_file - 1) / per_file));
-    EXPECT_EQ(wrong(saved.directory, 10 + per_file), 0);
+    EXPECT_EQ(wrong_after_restore(saved.directory, 10 + per_file), 0);
     comm->barrier();
   }
 }
@@ -121,7 +100,7 @@ TEST_F(SharedFiles, InTheBackgroundToo) {
   state.fill(4);
   auto const saved = saver.finish();
   EXPECT_TRUE(checkpoint::verify(saved.directory).ok());
-  EXPECT_EQ(wrong(saved.directory, 3), 0);
+  EXPECT_EQ(wrong_after_restore(saved.directory, 3), 0);
 }
 
 /// The file of the last ranks cannot be laid out, or not be filled: no rank keeps anything of the

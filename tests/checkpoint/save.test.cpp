@@ -5,8 +5,7 @@
 #include <csignal>
 #include <limits>
 
-#include "fixture.hpp"
-#include "mpi_test.hpp"
+#include "shared_fixture.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
@@ -34,19 +33,8 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
-class Save : public ::testing::Test {
+class Save : public SharedRun {
  protected:
-  Save()
-      : comm(comm::make_mpi(session(), std::chrono::seconds(60))),
-        units(toy_units()),
-        plan(units, comm->size()),
-        // one directory for all ranks: its name comes from rank 0
-        dir(comm::broadcast_bytes(*comm,
-                                  concat("mpi-", comm->size(), "-", ::getpid(), "-", ++count), 0)) {
-    comm->barrier();
-  }
-  ~Save() override { comm->barrier(); }
-
   checkpoint::SavedCheckpoint save(std::int64_t step, int keep = 0) {
     RankState state(plan, comm->rank());
     auto request = request_for(dir / "checkpoints", step, plan, units);
@@ -54,30 +42,8 @@ class Save : public ::testing::Test {
     request.skipped_in_a_row = skipped_in_a_row;
     return checkpoint::save(request, state.fill(step).views(), *comm);
   }
-  std::int64_t wrong_after_restore(fs::path const& checkpoint, std::int64_t step) {
-    RankState state(plan, comm->rank());
-    checkpoint::restore(checkpoint::read_manifest(checkpoint, *comm), plan, state.views(), *comm);
-    return state.wrong(step);
-  }
-  /// Names in the checkpoints directory, sorted; the same moment on all ranks.
-  std::vector<std::string> names() {
-    comm->barrier();
-    std::vector<std::string> out;
-    for (auto const& entry : fs::directory_iterator(dir / "checkpoints"))
-      out.push_back(entry.path().filename().string());
-    std::sort(out.begin(), out.end());
-    comm->barrier();
-    return out;
-  }
-
-  static int count;
   std::int64_t skipped_in_a_row = 0;
-  std::unique_ptr<comm::Collectives> comm;
-  std::vector<memory::UnitSpec> units;
-  zero::PartitionPlan plan;
-  ScratchDirectory dir;
 };
-int Save::count = 0;
 
 TEST_F(Save, RoundTrip) {
   auto const saved = save(100);
@@ -90,6 +56,18 @@ TEST_F(Save, RoundTrip) {
   for (auto const& entry : fs::directory_iterator(saved.directory))
     bytes += static_cast<std::int64_t>(entry.file_size());
   EXPECT_EQ(saved.bytes, bytes);
+}
+
+TEST_F(Save, StatesThatAreNotElementWiseAreRefused) {
+  auto const saved = save(7);
+  RankState state(plan, comm->rank());
+  auto views = state.fill(8).views();
+  views[1].extent = optim::Extent::per_row;
+  auto const request = request_for(dir / "checkpoints", 8, plan, units);
+  EXPECT_THROW(checkpoint::save(request, views, *comm), InternalError);
+  EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000007"}));
+  auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
+  EXPECT_THROW(checkpoint::restore(manifest, plan, views, *comm), InternalError);
 }
 
 TEST_F(Save, TheSameStepAgainReplacesIt) {

@@ -16,6 +16,11 @@ class ScratchFiles {
     if (!mkdtemp(name.data())) throw std::runtime_error("cannot make a directory " + name);
     directory_ = name;
   }
+  /// The directory of this name, for tests whose ranks share it.
+  explicit ScratchFiles(std::string const& name)
+      : directory_(std::filesystem::temp_directory_path() / ("tessera-test-" + name)) {
+    std::filesystem::create_directories(directory_);
+  }
   ~ScratchFiles() {
     std::error_code ignored;
     std::filesystem::remove_all(directory_, ignored);
@@ -24,6 +29,8 @@ class ScratchFiles {
   ScratchFiles& operator=(ScratchFiles const&) = delete;
 
   std::filesystem::path const& directory() const { return directory_; }
+  std::filesystem::path const& path() const { return directory_; }
+  std::filesystem::path operator/(std::string const& name) const { return directory_ / name; }
   /// Writes (or replaces) a file and returns its path.
   std::string write(std::string const& name, std::string const& text) const {
     auto const file = directory_ / name;

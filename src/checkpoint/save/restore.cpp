@@ -174,6 +174,8 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
     TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ",
                      view.name, " has ", view.unit_shards.size(), " unit shards, the plan ",
                      plan.units().size());
+    TESSERA_VALIDATE(view.extent == optim::Extent::elementwise, InternalError, "state ", view.name,
+                     " has fewer values than its parameters; checkpoints hold element-wise states");
     std::size_t const state = manifest.state_index(view.name);
     clear_padding(plan, extents, view);
     for (auto const& extent : extents)

@@ -17,7 +17,10 @@ namespace tessera::zero::detail {
 
 class OptimizerState {
  public:
-  /// @param place chooses memory space and queue of each state; empty: those of the compute queue
+  /// @param place chooses memory space and queue of each state; empty: those of the compute queue.
+  /// The update reads states, master weights and gradients in one kernel, so a placement must name
+  /// the compute queue's memory space, and one queue for all states.
+  /// @throws InternalError for another placement and for states that are not fp32
   OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights,
                  GradientFlow& gradients, optim::Optimizer const& optimizer,
                  PlaceState const& place = {});

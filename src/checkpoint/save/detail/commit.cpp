@@ -206,10 +206,14 @@ void check_request(SaveRequest const& request, StateViews const& states) {
   TESSERA_VALIDATE(request.step >= 0 && !states.empty(), InternalError, "nothing to save at step ",
                    request.step);
   check_units(request);
-  for (auto const& state : states)
+  for (auto const& state : states) {
     TESSERA_VALIDATE(state.unit_shards.size() == request.units.size(), InternalError, "state ",
                      state.name, " has ", state.unit_shards.size(), " unit shards, the plan ",
                      request.units.size());
+    TESSERA_VALIDATE(state.extent == optim::Extent::elementwise, InternalError, "state ",
+                     state.name,
+                     " has fewer values than its parameters; checkpoints hold element-wise states");
+  }
 }
 
 fs::path prepare(SaveRequest const& request, std::size_t states) {

@@ -1,4 +1,4 @@
-#include "detail/mpi_comm.hpp"
+#include "detail/comm_handle.hpp"
 
 #include <cstring>
 
