@@ -46,7 +46,7 @@ TEST(ManifestCheck, ContradictionsAreNamed) {
       {[](Manifest& m) { m.shards[1].file = m.shards[0].file; }, "shard_00000.h5 is listed twice"},
       {[](Manifest& m) { m.tensors[1].name = m.tensors[0].name; }, "is listed twice"},
       {[](Manifest& m) { m.tensors[0].name.clear(); }, "the name is empty"},
-      {[](Manifest& m) { m.tensors[0].aliases = {m.tensors[1].name}; }, "the alias 'transformer."},
+      {[](Manifest& m) { m.tensors[1].aliases = {m.tensors[0].name}; }, "the alias 'transformer."},
       {[](Manifest& m) { m.tensors[0].extents[0].offset = 1; },
        "starts at element 1 where 0 was due"},
       {[](Manifest& m) { m.tensors[0].extents.pop_back(); }, "the extents hold"},

@@ -104,7 +104,7 @@ def imported_weights_start_without_states(b):
         out = f"from_{optimizer}"
         trained = b.train(2, b.common(out, config_name=str(data / "bin_model"), resume_from_checkpoint=str(b.work / "from_checkpoint"), optim=optimizer, **run))
         log = trained.stdout + trained.stderr
-        assert log.count("has no optimizer states; those of") == 1, log
+        assert log.count("has no optimizer states; those of AdamW start at zero") == (optimizer == "adamw_torch"), log
     close(b.losses("from_adamw_torch"), b.losses("from_weights"), 1e-7, "weights of a checkpoint against weights of a model directory")
     assert b.losses("from_sgd") != b.losses("from_adamw_torch")
     # a checkpoint of plain SGD has no states either, but its optimizer has made updates

@@ -89,7 +89,7 @@ std::vector<Group> read_groups(TorchFile const& file, PickleValue optimizer,
     std::vector<PickleValue> order;
     for (std::size_t i = 0; i < parameters.size(); ++i) order.push_back(parameters[i]);
     read_states(file, states, order, group, source);
-    if (states.pairs() == 0 && keeps_no_state(file, list[g])) source.has_stateless_optimizer = true;
+    source.has_stateless_optimizer |= keeps_no_state(file, list[g]);
     group.flat = fused.has_value();
     for (std::size_t i = 0; i < order.size(); ++i)
       group.master_weights.push_back(fused     ? std::optional(file.tensor((*fused)[g]))

@@ -46,7 +46,7 @@ void read_universal_parameter(fs::path const& directory, UniversalShapes const& 
   SourceTensor tensor;
   tensor.name = directory.filename().string();
   std::error_code error;
-  tensor.kind = SourceTensor::Kind::frozen;
+  if (source.state_names.size() > 1) tensor.kind = SourceTensor::Kind::frozen;
   tensor.states.resize(source.state_names.size());
   for (std::size_t s = 0; s < source.state_names.size(); ++s) {
     fs::path const path = directory / concat(source.state_names[s], ".pt");
