@@ -1,5 +1,6 @@
 #!/bin/bash -l
 # Consolidates a run's latest checkpoint into one fp32 file or a sharded directory. Needs no GPU, no MPI and at most 256 MiB of memory.
+# Every block is checked. A damaged latest checkpoint ends the job with 65; with --allow_older an older one is used, and the log says so.
 #   sbatch --dependency=afterok:JOB consolidate.sh RUN_DIRECTORY OUTPUT [OPTIONS]
 #   tessera submit consolidate --after JOB -- RUN_DIRECTORY OUTPUT
 #SBATCH --job-name=tessera-consolidate
@@ -9,5 +10,4 @@
 #SBATCH --output=%x-%j.out
 set -euo pipefail
 command -v zero-to-fp32 >/dev/null || module load tessera
-tessera checkpoint verify "${1:?the run directory}"
 exec zero-to-fp32 "$@"

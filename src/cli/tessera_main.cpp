@@ -19,6 +19,7 @@
 #include "slurm/submit_command.hpp"
 #include "status_command.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/exceptions.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/train/version.hpp"
 #include "tokenize_command.hpp"
@@ -49,7 +50,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& progr
   } catch (Error const& e) {
     return report(program, e);
   } catch (std::exception const& e) {
-    return report(program, InternalError(concat("unexpected exception: ", e.what())));
+    return report(program, to_error(e));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/exceptions.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -128,13 +129,8 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
     return static_cast<int>(outcome.code);
   } catch (Error const& error) {
     return end_with_error(session, arguments, status, error);
-  } catch (std::bad_alloc const&) {
-    return end_with_error(
-        session, arguments, status,
-        OutOfMemoryError("out of memory; use a smaller batch, a higher ZeRO stage or more ranks"));
   } catch (std::exception const& error) {
-    return end_with_error(session, arguments, status,
-                          InternalError(concat("unexpected exception: ", error.what())));
+    return end_with_error(session, arguments, status, to_error(error));
   }
 }
 
@@ -161,6 +157,9 @@ config::TrainingArguments arguments_of_job(topology::MpiSession const& session,
       });
       answer = "+" + documents.dump();
     } catch (Error const& error) {
+      answer = concat("-", static_cast<int>(error.code()), " ", error.what());
+    } catch (std::exception const& e) {
+      Error const error = to_error(e);
       answer = concat("-", static_cast<int>(error.code()), " ", error.what());
     }
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/exceptions.hpp"
 
 namespace tessera::comm {
 namespace {
@@ -59,7 +60,8 @@ std::string told(std::function<std::string()> const& work) {
   } catch (Error const& e) {
     return concat("-", static_cast<int>(e.code()), " ", e.what());
   } catch (std::exception const& e) {
-    return concat("-", static_cast<int>(ExitCode::internal), " unexpected: ", e.what());
+    Error const error = to_error(e);
+    return concat("-", static_cast<int>(error.code()), " ", error.what());
   }
 }
 

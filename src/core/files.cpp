@@ -1,9 +1,12 @@
 #include "tessera/core/files.hpp"
 
 #include <fcntl.h>
+#include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 
@@ -12,6 +15,16 @@
 
 namespace tessera {
 namespace fs = std::filesystem;
+namespace {
+
+std::string user_name(uid_t user) {
+  passwd entry = {}, *found = nullptr;
+  char text[4096];
+  if (::getpwuid_r(user, &entry, text, sizeof text, &found) == 0 && found) return entry.pw_name;
+  return std::to_string(user);
+}
+
+}  // namespace
 
 void write_all(int descriptor, std::string const& text, fs::path const& file) {
   std::size_t done = 0;
@@ -24,6 +37,24 @@ void write_all(int descriptor, std::string const& text, fs::path const& file) {
                                errno));
     done += static_cast<std::size_t>(n);
   }
+}
+
+std::string describe_denial(fs::path const& path) {
+  fs::path const absolute = fs::absolute(path).lexically_normal();
+  fs::path place;  // the first directory that may not be searched, else the last part that exists
+  for (auto const& part : absolute) {
+    struct stat info = {};
+    fs::path const next = place / part;
+    if (part.empty() || ::stat(next.c_str(), &info) != 0) break;
+    place = next;
+    if (S_ISDIR(info.st_mode) && ::access(place.c_str(), X_OK) != 0) break;
+  }
+  struct stat info = {};
+  if (place.empty() || ::stat(place.c_str(), &info) != 0) return "check its owner and mode";
+  char mode[16];
+  std::snprintf(mode, sizeof mode, "%04o", info.st_mode & 07777u);
+  return concat(place.string(), " (owner ", user_name(info.st_uid), ", mode ", mode,
+                ") is closed to user ", user_name(::geteuid()));
 }
 
 void sync_directory(fs::path const& directory) {

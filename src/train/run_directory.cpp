@@ -104,8 +104,9 @@ StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
     throw DataError(
         concat("--resume_from_checkpoint ", given, ": ", checkpoint::find_problem(given)));
   if (!step) refuse_other_programs(arguments, given);
-  auto const directory = step ? checkpoint::resolve_checkpoint(arguments.output_dir, given)
-                              : checkpoint::resolve_checkpoint(given);
+  auto const directory =
+      step ? checkpoint::resolve_checkpoint(arguments.output_dir, given)
+           : checkpoint::resolve_checkpoint(given, "", checkpoint::WhenDamaged::use_older);
   std::string const problem = checkpoint::find_problem(directory);
   TESSERA_VALIDATE(
       problem.empty(), DataError, "--resume_from_checkpoint ", given, ": ", problem,
@@ -115,30 +116,6 @@ StartingPoint named_checkpoint(config::TrainingArguments const& arguments,
 }
 
 using Listed = std::vector<checkpoint::CheckpointInfo>;
-
-/// Of a directory without a complete checkpoint: nothing may be removed because it is damaged.
-/// @throws DataError or IoError, by what is wrong with the newest one
-void refuse_damage(Listed const& listed, fs::path const& directory) {
-  auto const newest = std::find_if(listed.rbegin(), listed.rend(), [](auto const& one) {
-    return !checkpoint::holds_only_model(one.directory);
-  });
-  if (newest == listed.rend()) return;
-  ExitCode code = ExitCode::bad_data;
-  try {
-    checkpoint::read_manifest(newest->directory);
-  } catch (Error const& e) {
-    code = e.code();
-  }
-  auto const count = std::count_if(listed.begin(), listed.end(), [](auto const& one) {
-    return !checkpoint::holds_only_model(one.directory);
-  });
-  throw Error(code, concat(count == 1   ? "the only checkpoint in "
-                           : count == 2 ? "both checkpoints in "
-                                        : concat("all ", count, " checkpoints in "),
-                           directory.string(),
-                           count == 1 ? " is damaged: " : " are damaged: ", newest->problem,
-                           "; restore the files from a copy, or train in another --output_dir"));
-}
 
 /// Checkpoints that hold only a model are results, too.
 void refuse_models(Listed const& listed, fs::path const& directory) {
@@ -221,8 +198,8 @@ StartingPoint choose(config::TrainingArguments const& arguments) {
     if (!found->note.empty()) note += concat(" (", found->note, ")");
     return {found->directory, note, true};
   }
+  checkpoint::require_no_damaged_checkpoint(directory);
   auto const listed = checkpoint::list_checkpoints(directory);
-  refuse_damage(listed, directory);
   TESSERA_VALIDATE(!asks_for_latest(given), IoError, "--resume_from_checkpoint ", given,
                    ": there is no complete checkpoint in ", directory.string());
   refuse_models(listed, directory);

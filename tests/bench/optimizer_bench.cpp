@@ -5,6 +5,7 @@
 /// value = (bytes the step must move / its time) / (12 or 8 bytes an element / time of triad or
 /// copy with non-temporal stores, the faster of both). In-place updates read before they write, so
 /// 1 is what memory gives; seconds are medians of interleaved rounds.
+#include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -80,8 +81,10 @@ struct Fill {
 
 template <class Rule>
 void over_tiles(std::int64_t n, Rule const& rule) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t index = 0; index < n / tile; ++index) rule(index);
+  using Policy =
+      Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>,
+                          Kokkos::Schedule<Kokkos::Static>>;
+  Kokkos::parallel_for("tessera::bench", Policy(0, n / tile), rule);
 }
 
 struct Arrays {

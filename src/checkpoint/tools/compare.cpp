@@ -162,8 +162,8 @@ double CompareReport::max() const {
 }
 
 CompareReport compare(CompareOptions const& options) {
-  auto const a = detail::open_states(options.a, options.tag_a),
-             b = detail::open_states(options.b, options.tag_b);
+  auto const a = detail::open_states(options.a, options.tag_a, options.when_damaged),
+             b = detail::open_states(options.b, options.tag_b, options.when_damaged);
   return Comparison(options, *a, *b).run();
 }
 

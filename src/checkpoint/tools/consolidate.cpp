@@ -59,23 +59,30 @@ class CountingWriter final : public TensorWriter {
 
 std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
                                           Manifest const& manifest, ConsolidateReport& report) {
-  report.leftovers = detail::prepare_output(
-      options.output, report.checkpoint,
-      manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)));
+  auto prepared = detail::prepare_output(
+      {options.output, report.checkpoint,
+       manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)),
+       options.when_present});
+  report.leftovers = std::move(prepared.leftovers);
+  report.replaced = std::move(prepared.replaced);
   std::vector<TensorHeader> tensors;
   std::vector<TensorAlias> aliases;
   for (auto const& tensor : manifest.tensors) {
     for (auto const& alias : tensor.aliases) aliases.push_back({alias, tensors.size()});
     tensors.push_back({tensor.name, tensor.shape});
   }
-  auto const suffix = options.output.extension();
-  // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it
-  // loads
-  if (suffix == ".safetensors")
-    return make_safetensors_writer(options.output, tensors, options.dtype);
-  if (suffix == ".bin") return make_torch_writer(options.output, tensors, aliases, options.dtype);
-  if (suffix == ".h5" || suffix == ".hdf5")
-    return make_hdf5_writer(options.output, tensors, aliases, options.dtype);
+  switch (detail::output_format(options.output)) {
+    case detail::OutputFormat::safetensors:
+      // safetensors has no shared storage; Hugging Face leaves tied names out and ties them when it
+      // loads
+      return make_safetensors_writer(options.output, tensors, options.dtype);
+    case detail::OutputFormat::torch:
+      return make_torch_writer(options.output, tensors, aliases, options.dtype);
+    case detail::OutputFormat::hdf5:
+      return make_hdf5_writer(options.output, tensors, aliases, options.dtype);
+    case detail::OutputFormat::directory:
+      break;
+  }
   return make_sharded_safetensors_writer(options.output, tensors, options.dtype,
                                          options.max_shard_bytes);
 }
@@ -84,9 +91,14 @@ void finish(ConsolidateOptions const& options, Manifest const& manifest, Countin
             ConsolidateReport& report) {
   report.files = writer.finish();
   report.nonfinite = writer.nonfinite();
-  if (!detail::is_model_file(options.output) && manifest.model_config.is_object())
-    report.files.push_back(
-        detail::write_model_config(options.output, manifest.model_config, options.dtype));
+  if (detail::output_format(options.output) == detail::OutputFormat::directory) {
+    if (manifest.model_config.is_object())
+      report.files.push_back(
+          detail::write_model_config(options.output, manifest.model_config, options.dtype));
+    for (auto& copy :
+         detail::copy_companions(report.checkpoint, manifest.resolved_config, options.output))
+      report.files.push_back(std::move(copy));
+  }
   report.step = manifest.step;
   report.tensors = static_cast<std::int64_t>(manifest.tensors.size());
   report.parameters = manifest.parameter_count();
@@ -97,7 +109,7 @@ void finish(ConsolidateOptions const& options, Manifest const& manifest, Countin
 ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
   ConsolidateReport report;
   report.format = "Tessera";
-  report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag);
+  report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag, options.when_damaged);
   Manifest const manifest = read_manifest(report.checkpoint);
   std::size_t const state = manifest.state_index(options.state);
   CountingWriter writer(make_writer(options, manifest, report), options, manifest);
@@ -160,7 +172,8 @@ ConsolidateReport consolidate(ConsolidateOptions const& options) {
   detail::check_model_dtype(options.dtype);
   TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ",
                    options.max_shard_bytes, " bytes; it must be positive");
-  auto const deepspeed = detail::find_deepspeed(options.checkpoint, options.tag);
+  auto const deepspeed =
+      detail::find_deepspeed(options.checkpoint, options.tag, options.when_damaged);
   ConsolidateReport report =
       deepspeed ? consolidate_deepspeed(options, *deepspeed) : consolidate_shards(options);
   report.seconds = std::chrono::duration<double>(Clock::now() - start).count();

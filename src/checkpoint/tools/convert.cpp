@@ -41,7 +41,7 @@ class Conversion {
   Conversion(ConvertOptions const& options, Manifest const& source, fs::path const& directory)
       : options_(options),
         source_(source),
-        reader_(detail::open_states(source.directory, "")),
+        reader_(detail::open_states(source.directory)),
         target_(source) {
     target_.directory = directory;
     target_.world_size = detail::ranks_after(source, options);
@@ -248,7 +248,7 @@ ConvertReport convert(ConvertOptions const& given) {
   ConvertOptions options = given;
   if (!options.destination.has_filename()) options.destination = options.destination.parent_path();
   check(options);
-  fs::path const directory = resolve_checkpoint(options.source, options.tag);
+  fs::path const directory = resolve_checkpoint(options.source, options.tag, options.when_damaged);
   Manifest const source = read_manifest(directory);
   if (options.destination.has_parent_path())
     detail::make_directories(options.destination.parent_path());

@@ -8,8 +8,10 @@
 #include <chrono>
 #include <unordered_map>
 
+#include "format/detail/file.hpp"
 #include "format/detail/text.hpp"
 #include "interchange/detail/deepspeed_reader.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/core/error.hpp"
@@ -207,16 +209,30 @@ ImportReport import_weights(ImportOptions const& options) {
 
 }  // namespace
 
+namespace {
+
+/// An import gives `latest` its own step: in a used directory, a run would resume from there.
+void check_destination(fs::path const& checkpoints) {
+  auto const present = list_checkpoints(checkpoints);
+  TESSERA_VALIDATE(present.empty(), UsageError, checkpoints.string(), " holds ",
+                   present.back().name, " already; import into a directory without checkpoints");
+  TESSERA_VALIDATE(!detail::directory_exists(checkpoints / "checkpoints"), UsageError,
+                   checkpoints.string(), " is a run directory; import into ",
+                   (checkpoints / "checkpoints").string());
+}
+
+}  // namespace
+
 ImportReport import_checkpoint(ImportOptions const& options) {
   auto const start = std::chrono::steady_clock::now();
   TESSERA_VALIDATE(!options.units.empty(), InternalError, "an import needs the units of its model");
   TESSERA_VALIDATE(options.max_shard_bytes > 0, UsageError, "max_shard_size is ",
                    options.max_shard_bytes, " bytes; it must be positive");
-  std::error_code error;
-  TESSERA_VALIDATE(fs::is_directory(options.source, error), IoError, options.source.string(),
+  TESSERA_VALIDATE(detail::directory_exists(options.source), IoError, options.source.string(),
                    " is not a directory; give DeepSpeed's save_dir, one of its tags, or a Hugging "
                    "Face model directory");
-  auto const deepspeed = detail::find_deepspeed(options.source, options.tag);
+  check_destination(options.checkpoints);
+  auto const deepspeed = detail::find_deepspeed(options.source, options.tag, options.when_damaged);
   TESSERA_VALIDATE(deepspeed || options.tag.empty(), IoError, options.source.string(),
                    " has no DeepSpeed checkpoint of tag ", options.tag);
   ImportReport report = deepspeed ? import_training(options, *deepspeed) : import_weights(options);
@@ -228,18 +244,13 @@ ImportReport import_checkpoint(ImportOptions const& options) {
 }
 
 bool holds_deepspeed_checkpoint(fs::path const& directory) {
-  try {
-    return detail::find_deepspeed(directory, "").has_value();
-  } catch (IoError const&) {
-    return true;  // several, and none is the latest
-  }
+  return detail::holds_deepspeed(directory);
 }
 
 std::optional<fs::path> find_model_config(fs::path const& source) {
-  std::error_code error;
   for (auto const& place : {source / "config.json",
                             fs::absolute(source).lexically_normal().parent_path() / "config.json"})
-    if (fs::is_regular_file(place, error)) return place;
+    if (detail::path_exists(place) && !detail::directory_exists(place)) return place;
   return std::nullopt;
 }
 

@@ -72,6 +72,7 @@ class Pruning {
     RetentionCount retention(options_.keep);
     bool any_complete = false;
     for (auto const& one : listed) {
+      if (one.state == CheckpointState::unreadable) throw IoError(one.problem);
       std::string problem = one.problem;
       if (problem.empty() && !retention.full() && options_.check == PruneOptions::Check::checksums)
         if (auto const report = verify(one.directory); !report.ok())
@@ -144,17 +145,16 @@ class Pruning {
 }  // namespace
 
 std::vector<UnfinishedSave> list_unfinished(fs::path const& given) {
-  std::error_code error;
   fs::path const checkpoints =
-      fs::is_directory(given / "checkpoints", error) ? given / "checkpoints" : given;
+      detail::directory_exists(given / "checkpoints") ? given / "checkpoints" : given;
   std::vector<UnfinishedSave> out;
-  for (auto const& entry : fs::directory_iterator(checkpoints, error)) {
+  for (auto const& entry : detail::entries_of(checkpoints)) {
     std::string const name = entry.path().filename().string();
     if (!is_leftover(name)) continue;
     UnfinishedSave one{name, entry.path(), bytes_in(entry.path()), idle_of(entry.path()), false};
     fs::path const final = checkpoints / name.substr(0, name.find(".tmp."));
-    one.is_complete =
-        name.rfind("step_", 0) == 0 && !fs::exists(final) && find_problem(entry.path()).empty();
+    one.is_complete = name.rfind("step_", 0) == 0 && !detail::path_exists(final) &&
+                      find_problem(entry.path()).empty();
     out.push_back(std::move(one));
   }
   std::sort(out.begin(), out.end(), [](auto const& a, auto const& b) { return a.name > b.name; });
@@ -164,6 +164,9 @@ std::vector<UnfinishedSave> list_unfinished(fs::path const& given) {
 std::vector<PrunedCheckpoint> prune(PruneOptions const& options) {
   TESSERA_VALIDATE(options.keep >= 1, UsageError, "keep is ", options.keep,
                    "; at least the newest complete checkpoint stays");
+  TESSERA_VALIDATE(detail::directory_exists(options.checkpoints), IoError,
+                   options.checkpoints.string(),
+                   " is not a directory; give a run's output_dir or its checkpoints directory");
   Pruning pruning(options);
   pruning.judge_unfinished();
   pruning.judge_checkpoints();

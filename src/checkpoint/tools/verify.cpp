@@ -6,6 +6,7 @@
 #include "format/detail/chunk_reader.hpp"
 #include "format/detail/hdf5.hpp"
 #include "format/detail/shard_file.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/error.hpp"
 #include "tools/detail/sandbox.hpp"
 #include "tools/detail/structure_check.hpp"
@@ -76,6 +77,7 @@ class Verification {
       size = files_.open(index).size();
     } catch (Error const& e) {
       add({path.string(), "", "", 0, 0, concat(e.what(), "; it holds ", lost(stored))});
+      report_.unreadable += e.code() == ExitCode::io;
       done_ += bytes_of(stored);
       return;
     }
@@ -234,6 +236,7 @@ VerifyReport verify(std::filesystem::path const& step_directory, VerifyOptions c
     Verification(manifest, options, report).run();
   } catch (Error const& e) {
     ++report.damages;
+    report.unreadable += examine(step_directory).state == CheckpointState::unreadable;
     report.found.push_back({(step_directory / "manifest.json").string(), "", "", 0, 0, e.what()});
     report.problems.emplace_back(e.what());
   }

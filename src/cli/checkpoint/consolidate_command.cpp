@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
@@ -30,8 +31,7 @@ void consolidate(ConsolidateArguments& a) {
   a.options.progress = std::ref(progress);
   auto const r = checkpoint::consolidate(a.options);
   progress.clear();
-  for (auto const& name : r.leftovers)
-    fmt::print("removed {}, an unfinished file of an earlier run\n", name);
+  print_replaced(r);
   if (a.debug)
     fmt::print("read {}: {}, {} of data\n", r.checkpoint.string(), r.format,
                human_bytes(r.bytes_read));
@@ -52,6 +52,13 @@ void require_finite(std::vector<checkpoint::NonFinite> const& found, std::string
                    "; use an older checkpoint (`tessera checkpoint ls`)");
 }
 
+void print_replaced(checkpoint::ConsolidateReport const& report) {
+  for (auto const& name : report.leftovers)
+    fmt::print("removed {}, an unfinished file of an earlier run\n", name);
+  for (auto const& file : report.replaced)
+    fmt::print("replaced {} of an earlier model\n", file.string());
+}
+
 Dtype model_dtype(std::string const& name) {
   for (auto const& [known, dtype] : {std::pair("fp32", Dtype::fp32),
                                      {"float32", Dtype::fp32},
@@ -69,12 +76,14 @@ void add_consolidate(CLI::App& app) {
                  "Run directory, checkpoints directory or checkpoint; or DeepSpeed's save_dir or "
                  "one of its tags")
       ->required();
-  app.add_option("output", a->output,
-                 "Output: FILE.safetensors, FILE.bin, FILE.h5, or a directory (Hugging Face shards "
-                 "with index)")
+  app.add_option(
+         "output", a->output,
+         "Output: FILE.safetensors, FILE.bin, FILE.pt, FILE.h5, or a directory (Hugging Face "
+         "model)")
       ->required();
   app.add_option("-t,--tag", a->tag,
                  "Checkpoint to use: step_00000100 or 100 (default: the latest)");
+  add_allow_older(app, a->options.when_damaged);
   app.add_option("--max_shard_size", a->max_shard_size,
                  "Maximum file size in an output directory, such as 5GB or 500MB")
       ->capture_default_str();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/format/nonfinite.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/dtype.hpp"
 
 namespace tessera::cli {
@@ -17,6 +17,8 @@ Dtype model_dtype(std::string const& name);
 /// After a model was written. @throws DataError naming the tensors when @p found is not empty
 void require_finite(std::vector<checkpoint::NonFinite> const& found, std::string const& output,
                     Dtype dtype);
+/// Prints which files of earlier runs were removed or replaced.
+void print_replaced(checkpoint::ConsolidateReport const& report);
 
 /// Adds the options to @p app, which is the program zero-to-fp32 or a subcommand of tessera.
 void add_consolidate(CLI::App& app);

@@ -23,6 +23,7 @@ struct DiffArguments {
   std::vector<std::string> states;
   double tolerance = -1;
   bool json = false;
+  checkpoint::WhenDamaged when_damaged = checkpoint::WhenDamaged::refuse;
 };
 
 ConfigTree side_tree(checkpoint::CompareReport::Side const& side) {
@@ -88,8 +89,8 @@ void print_diff(checkpoint::CompareReport const& r) {
 
 void diff(DiffArguments const& a) {
   ByteProgress progress("diff");
-  checkpoint::CompareOptions options{a.path,      a.other,  a.tag,
-                                     a.other_tag, a.states, std::ref(progress)};
+  checkpoint::CompareOptions options{
+      a.path, a.other, a.tag, a.other_tag, a.states, std::ref(progress), a.when_damaged};
   auto const r = checkpoint::compare(options);
   progress.clear();
   a.json ? print_diff_json(r) : print_diff(r);
@@ -126,9 +127,9 @@ void add_diff(CLI::App& group) {
       ->required();
   command->add_option("--tag_a", a->tag, "Checkpoint of a (default: the latest)");
   command->add_option("--tag_b", a->other_tag, "Checkpoint of b (default: the latest)");
-  command->add_option(
-      "--states", a->states,
-      fmt::format("Some of {} (default: all states in both)", fmt::join(known_states(), ", ")));
+  add_allow_older(*command, a->when_damaged);
+  command->add_option("--states", a->states,
+                      "Such as fp32, exp_avg, exp_avg_sq (default: all states in both)");
   command
       ->add_option("--tolerance", a->tolerance,
                    "Exit with 65 if an element deviates more, or if tensors or shapes differ")

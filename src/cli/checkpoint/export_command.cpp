@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "checkpoint/consolidate_command.hpp"
+#include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/export.hpp"
 #include "tessera/core/status_line.hpp"
@@ -27,6 +28,7 @@ void run_export(ExportArguments& a) {
   a.options.progress = std::ref(progress);
   auto const r = checkpoint::export_model(a.options);
   progress.clear();
+  print_replaced(r);
   fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n",
              r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
              human_bytes(r.bytes_written), r.seconds);
@@ -47,12 +49,16 @@ void add_export(CLI::App& app) {
       ->required();
   command->add_option("output_dir", a->output, "Directory for the model")->required();
   command->add_option("-t,--tag", a->options.tag, "Checkpoint to use (default: the latest)");
+  add_allow_older(*command, a->options.when_damaged);
   command->add_option("--dtype", a->options.dtype, "Data type: fp32, bf16 or fp16")
       ->capture_default_str();
   command
       ->add_option("--max_shard_size", a->max_shard_size,
                    "Maximum size of a safetensors file, such as 5GB or 500MB")
       ->capture_default_str();
+  command->add_flag_callback(
+      "--overwrite", [a] { a->options.when_present = checkpoint::WhenPresent::replace; },
+      "Replace a model that output_dir holds");
   command->callback([a] { run_export(*a); });
 }
 

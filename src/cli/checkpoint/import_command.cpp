@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
 #include "tessera/core/error.hpp"
@@ -21,6 +22,7 @@ namespace fs = std::filesystem;
 
 struct ImportArguments {
   std::string source, checkpoints, config, tag, max_shard_size = "4GiB";
+  checkpoint::WhenDamaged when_damaged = checkpoint::WhenDamaged::refuse;
   bool no_crc = false;
 };
 
@@ -38,6 +40,7 @@ void run_import(ImportArguments const& a) {
   checkpoint::ImportOptions options;
   options.source = a.source;
   options.tag = a.tag;
+  options.when_damaged = a.when_damaged;
   options.checkpoints = a.checkpoints;
   options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
   options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
@@ -79,6 +82,7 @@ void add_import(CLI::App& app) {
   command->add_option("--config", a->config,
                       "config.json or its directory (default: in or next to the source)");
   command->add_option("-t,--tag", a->tag, "Tag of the DeepSpeed checkpoint (default: the latest)");
+  add_allow_older(*command, a->when_damaged);
   command->add_option("--max_shard_size", a->max_shard_size, "Approximate size of a shard file")
       ->capture_default_str();
   command->add_flag("--no_crc", a->no_crc, "Check the CRC-32 of pickles only, not of all data");

@@ -20,13 +20,29 @@ namespace tessera::cli {
 namespace {
 
 using checkpoint::Manifest;
+namespace fs = std::filesystem;
 
 struct InspectArguments {
   std::string path, tag;
-  bool tensors = false, json = false, quick = false;
+  bool tensors = false, json = false, quick = false, all = false;
+  checkpoint::WhenDamaged when_damaged = checkpoint::WhenDamaged::refuse;
 };
 
 // ---- ls
+
+char const* name_of(checkpoint::CheckpointState state) {
+  switch (state) {
+    case checkpoint::CheckpointState::complete:
+      return "complete";
+    case checkpoint::CheckpointState::only_model:
+      return "model only";
+    case checkpoint::CheckpointState::damaged:
+      return "damaged";
+    case checkpoint::CheckpointState::unreadable:
+      return "unreadable";
+  }
+  return "unknown";
+}
 
 void list(InspectArguments const& a) {
   auto const listed = checkpoint::list_checkpoints(a.path);
@@ -44,6 +60,7 @@ void list(InspectArguments const& a) {
                         .set("age_seconds", c.age_seconds)
                         .set("latest", c.is_latest)
                         .set("whole", c.is_complete)
+                        .set("state", name_of(c.state))
                         .set("problem", c.problem));
     for (auto const& u : unfinished)
       out.push_back(ConfigTree()
@@ -63,7 +80,7 @@ void list(InspectArguments const& a) {
   fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", "name", width, "step", "size", "age", "state");
   for (auto const& c : listed)
     fmt::print("{:<{}}  {:>10}  {:>10}  {:>8}  {}{}\n", c.name, width, c.step, human_bytes(c.bytes),
-               human_duration(c.age_seconds), c.is_complete ? "complete" : "damaged",
+               human_duration(c.age_seconds), name_of(c.state),
                std::string(c.is_latest ? ", latest" : "") +
                    (c.made_progress ? "" : ", steps skipped") +
                    (c.is_complete ? "" : ": " + c.problem));
@@ -136,9 +153,7 @@ std::string files_text(Manifest const& m) {
          (compressed ? ", compressed" : "");
 }
 
-void show(InspectArguments const& a) {
-  auto const m = checkpoint::read_manifest(checkpoint::resolve_checkpoint(a.path, a.tag));
-  if (a.json) return print_json(info_tree(m));
+void print_info(Manifest const& m, bool tensors) {
   auto const row = [](char const* label, std::string const& value) {
     fmt::print("{:<13}{}\n", label, printable(value));
   };
@@ -161,7 +176,15 @@ void show(InspectArguments const& a) {
                   m.zero_stage, m.versions.get_string("tessera", "(unknown version)")));
   row("shards",
       fmt::format("{} ({}{})", m.shards.size(), human_bytes(m.shard_bytes()), files_text(m)));
-  if (a.tensors) show_tensors(m);
+  if (tensors) show_tensors(m);
+}
+
+void show(InspectArguments const& a) {
+  auto const directory = checkpoint::resolve_checkpoint(a.path, a.tag, a.when_damaged);
+  std::string const problem = checkpoint::find_problem(directory);
+  auto const m = checkpoint::read_manifest(directory);
+  a.json ? print_json(info_tree(m)) : print_info(m, a.tensors);
+  TESSERA_VALIDATE(problem.empty(), DataError, directory.string(), " is damaged: ", problem);
 }
 
 // ---- verify
@@ -173,35 +196,86 @@ ConfigTree damage_tree(checkpoint::Damage const& d) {
   return out;
 }
 
-void verify(InspectArguments const& a) {
-  auto const directory = checkpoint::resolve_checkpoint(a.path, a.tag);
+/// What verify found in one checkpoint.
+struct Verified {
+  fs::path directory;
+  checkpoint::VerifyReport report;
+  bool is_unreadable() const {
+    return report.unreadable > 0 && report.unreadable == report.damages;
+  }
+};
+
+Verified verify_one(InspectArguments const& a, fs::path const& directory) {
   checkpoint::VerifyOptions options;
   if (a.quick) options.depth = checkpoint::VerifyOptions::Depth::structure;
   ByteProgress progress("verify");
   options.progress = std::ref(progress);
-  auto const report = checkpoint::verify(directory, options);
+  Verified verified{directory, checkpoint::verify(directory, options)};
   progress.clear();
-  if (a.json) {
-    ConfigTree damages = ConfigTree::array();
-    for (auto const& d : report.found) damages.push_back(damage_tree(d));
-    print_json(ConfigTree()
-                   .set("path", directory.string())
-                   .set("whole", report.ok())
-                   .set("files", report.files)
-                   .set("tensors", report.tensors)
-                   .set("bytes", report.bytes)
-                   .set("damages", report.damages)
-                   .set("found", damages));
-  } else {
-    for (auto const& problem : report.problems) fmt::print(stderr, "{}\n", printable(problem));
-  }
-  TESSERA_VALIDATE(report.ok(), DataError, directory.string(), ": ", report.damages,
-                   plural(report.damages, " problem"), " in ", report.files,
-                   " files; resume from another checkpoint, see `tessera checkpoint ls`");
-  if (!a.json)
+  if (a.json) return verified;
+  auto const& report = verified.report;
+  for (auto const& problem : report.problems) fmt::print(stderr, "{}\n", printable(problem));
+  if (report.ok())
     fmt::print("{}: complete ({} files, {} tensors, {})\n", directory.string(), report.files,
                report.tensors,
                a.quick ? "structure only, no data read" : human_bytes(report.bytes) + " checked");
+  return verified;
+}
+
+ConfigTree verified_tree(Verified const& verified) {
+  auto const& report = verified.report;
+  ConfigTree damages = ConfigTree::array();
+  for (auto const& d : report.found) damages.push_back(damage_tree(d));
+  return ConfigTree()
+      .set("path", verified.directory.string())
+      .set("whole", report.ok())
+      .set("files", report.files)
+      .set("tensors", report.tensors)
+      .set("bytes", report.bytes)
+      .set("damages", report.damages)
+      .set("found", damages);
+}
+
+void verify_latest(InspectArguments const& a) {
+  auto const when = a.when_damaged == checkpoint::WhenDamaged::refuse
+                        ? checkpoint::WhenDamaged::take
+                        : a.when_damaged;
+  auto const verified = verify_one(a, checkpoint::resolve_checkpoint(a.path, a.tag, when));
+  if (a.json) print_json(verified_tree(verified));
+  auto const& report = verified.report;
+  TESSERA_VALIDATE(!verified.is_unreadable(), IoError, verified.directory.string(),
+                   " cannot be checked: ", report.problems.front());
+  TESSERA_VALIDATE(report.ok(), DataError, verified.directory.string(), ": ", report.damages,
+                   plural(report.damages, " problem"), " in ", report.files,
+                   plural(report.files, " file"),
+                   "; `tessera checkpoint verify --all` checks the other checkpoints of the run");
+}
+
+void verify_all(InspectArguments const& a) {
+  TESSERA_VALIDATE(a.tag.empty(), UsageError, "--all checks every checkpoint; leave out --tag");
+  auto const listed = checkpoint::list_checkpoints(a.path);
+  TESSERA_VALIDATE(!listed.empty(), IoError, "no checkpoint in ", a.path,
+                   "; give a run's output_dir or its checkpoints directory");
+  ConfigTree out = ConfigTree::array();
+  std::string damaged;
+  std::size_t count = 0;
+  for (auto const& one : listed) {
+    if (one.state == checkpoint::CheckpointState::only_model) {
+      if (!a.json)
+        fmt::print("{}: only a model, without checksums: not checked\n", one.directory.string());
+      continue;
+    }
+    auto const verified = verify_one(a, one.directory);
+    if (a.json) out.push_back(verified_tree(verified));
+    if (verified.report.ok()) continue;
+    TESSERA_VALIDATE(!verified.is_unreadable(), IoError, one.directory.string(),
+                     " cannot be checked: ", verified.report.problems.front());
+    damaged += (count++ ? ", " : "") + one.name;
+  }
+  if (a.json) print_json(out);
+  TESSERA_VALIDATE(count == 0, DataError, a.path, ": ", count, " of ", listed.size(),
+                   plural(static_cast<std::int64_t>(listed.size()), " checkpoint"),
+                   count == 1 ? " is" : " are", " damaged: ", damaged);
 }
 
 }  // namespace
@@ -221,12 +295,14 @@ void add_inspect_commands(CLI::App& group) {
     command->add_option("checkpoint", a->path, "Run directory, checkpoints directory or checkpoint")
         ->required();
     command->add_option("-t,--tag", a->tag, "Checkpoint to use (default: the latest)");
+    add_allow_older(*command, a->when_damaged);
   }
   info->add_flag("--tensors", a->tensors, "Print one line per tensor");
   info->callback([a] { show(*a); });
   check->add_flag("--quick", a->quick,
                   "Check only the manifest, file sizes and HDF5 structure; read no data");
-  check->callback([a] { verify(*a); });
+  check->add_flag("--all", a->all, "Check every checkpoint of the run");
+  check->callback([a] { a->all ? verify_all(*a) : verify_latest(*a); });
   for (auto* command : {ls, info, check}) command->add_flag("--json", a->json, "Print JSON");
 }
 

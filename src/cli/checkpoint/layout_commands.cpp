@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 
+#include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/view.hpp"
@@ -23,6 +24,7 @@ using Clock = std::chrono::steady_clock;
 struct LayoutArguments {
   std::string checkpoint, tag, destination, compress = "none", ranks_per_file;
   int ranks = 0;
+  checkpoint::WhenDamaged when_damaged = checkpoint::WhenDamaged::refuse;
 };
 
 std::string counted(std::int64_t count, char const* what) {
@@ -31,7 +33,7 @@ std::string counted(std::int64_t count, char const* what) {
 
 void write_view(LayoutArguments const& a) {
   auto const start = Clock::now();
-  auto const directory = checkpoint::resolve_checkpoint(a.checkpoint, a.tag);
+  auto const directory = checkpoint::resolve_checkpoint(a.checkpoint, a.tag, a.when_damaged);
   auto const m = checkpoint::read_manifest(directory);
   auto const view = checkpoint::make_view(directory);
   fmt::print("{}: {} tensors in {} states over {}, {}, written in {:.2f} s\n", view.string(),
@@ -52,6 +54,7 @@ void convert(LayoutArguments const& a) {
   checkpoint::ConvertOptions options;
   options.source = a.checkpoint;
   options.tag = a.tag;
+  options.when_damaged = a.when_damaged;
   options.destination = a.destination;
   options.ranks = a.ranks;
   options.progress = [&](std::int64_t done, std::int64_t total) { progress(done, total); };
@@ -102,8 +105,10 @@ void add_layout_commands(CLI::App& group) {
   to->add_option("destination", a->destination,
                  "Directory of the new checkpoint; it must not exist")
       ->required();
-  for (auto* command : {view, to})
+  for (auto* command : {view, to}) {
     command->add_option("-t,--tag", a->tag, "Checkpoint to use (default: the latest)");
+    add_allow_older(*command, a->when_damaged);
+  }
   to->add_option("--ranks", a->ranks,
                  "Divide the tensors among this number of ranks (default: unchanged)")
       ->check(CLI::Range(1, 1'000'000));

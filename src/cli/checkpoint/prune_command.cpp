@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
-#include <filesystem>
 #include <memory>
 
 #include "checkpoint/tables.hpp"
@@ -15,8 +14,6 @@
 
 namespace tessera::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct PruneArguments {
   std::string path, older_than;
@@ -35,9 +32,6 @@ void prune(PruneArguments const& a) {
   options.damaged = a.damaged ? Options::Damaged::remove : Options::Damaged::list;
   options.check = a.verify ? Options::Check::checksums : Options::Check::sizes;
   options.mode = a.dry_run ? Options::Mode::dry_run : Options::Mode::remove;
-  std::error_code error;
-  TESSERA_VALIDATE(fs::is_directory(a.path, error), IoError, a.path,
-                   " is not a directory; give a run's output_dir or its checkpoints directory");
   auto const verdicts = checkpoint::prune(options);
   std::int64_t bytes = 0, removed = 0;
   for (auto const& v : verdicts)

@@ -24,4 +24,11 @@ std::string shape_text(std::vector<std::int64_t> const& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+void add_allow_older(CLI::App& command, checkpoint::WhenDamaged& when_damaged) {
+  command.add_flag_callback(
+      "--allow_older", [&] { when_damaged = checkpoint::WhenDamaged::use_older; },
+      "If the latest checkpoint is damaged or missing, use the newest complete one (without this: "
+      "exit code 65)");
+}
+
 }  // namespace tessera::cli

@@ -1,12 +1,14 @@
 #pragma once
-/// JSON and column helpers that the subcommands of `tessera checkpoint` share.
+/// JSON, columns and options that the subcommands of `tessera checkpoint` share.
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/config_tree.hpp"
 
 namespace tessera::cli {
@@ -17,6 +19,9 @@ ConfigTree json_array(std::vector<std::string> const& list);
 ConfigTree json_array(std::vector<std::int64_t> const& list);
 /// "[768, 2304]"
 std::string shape_text(std::vector<std::int64_t> const& shape);
+
+/// The flag --allow_older, which sets @p when_damaged; it outlives the command.
+void add_allow_older(CLI::App& command, checkpoint::WhenDamaged& when_damaged);
 
 /// Width of a column: the length of its longest text, at least @p minimum.
 template <class List, class Text>

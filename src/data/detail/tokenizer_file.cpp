@@ -126,13 +126,21 @@ void apply_config(ConfigTree const& config, std::string const& where, AddedToken
   out.added = added.take();
 }
 
+/// null, or a Sequence of nothing: what some programs write in place of null.
+bool changes_nothing(ConfigTree const& normalizer) {
+  if (normalizer.is_null()) return true;
+  auto const* steps = normalizer.find("normalizers");
+  return normalizer.get_string("type", "") == "Sequence" && steps && steps->is_array() &&
+         std::all_of(steps->as_array().begin(), steps->as_array().end(), changes_nothing);
+}
+
 void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
   Sources sources;
   ConfigTree const tree = sources.take_json(file, out);
   std::string const where = file.string() + ": ";
   auto const* normalizer = tree.find("normalizer");
-  TESSERA_VALIDATE(!normalizer || normalizer->is_null(), ConfigError, where, "normalizer is ",
-                   normalizer->get_string("type", "of an unknown type"),
+  TESSERA_VALIDATE(!normalizer || changes_nothing(*normalizer), ConfigError, where,
+                   "normalizer is ", normalizer->get_string("type", "of an unknown type"),
                    "; Tessera reads tokenizers without a normalizer. Normalize the text beforehand "
                    "and set it to null");
   out.model = read_bpe_model(tree.at("model"), where + "model");

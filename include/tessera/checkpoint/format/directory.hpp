@@ -14,27 +14,56 @@ namespace tessera::checkpoint {
 /// "step_00000100".
 std::string step_name(std::int64_t step);
 
+enum class CheckpointState {
+  complete,    ///< the manifest is valid and every shard exists with its size
+  only_model,  ///< no training state (ModelFiles::only_model); no run can resume from it
+  damaged,
+  unreadable,  ///< the system refuses access; nothing is known about the data
+};
+struct CheckpointProblem {
+  CheckpointState state = CheckpointState::complete;
+  std::string text;           ///< what is wrong, with file names; empty when complete
+  bool made_progress = true;  ///< its last step updated the weights
+};
+/// Looks at the manifest and the sizes of the shards; reads no tensor. Does not throw.
+CheckpointProblem examine(std::filesystem::path const& step_directory);
+
 struct LatestCheckpoint {
   std::filesystem::path directory;  ///< of the checkpoint
   std::int64_t step = 0;
   std::string note;  ///< empty when `latest` named it; else why another one was taken, for the log
+  /// A newer checkpoint, or the one that `latest` names, is damaged or missing.
+  bool is_older = false;
 };
 
 /// The checkpoint to resume from: the one `latest` names, or the newest complete one when `latest`
-/// is missing or names a damaged one. Complete means: the manifest is valid and every shard exists
-/// with its size. Steps in @p refused are passed over.
+/// is missing or names a damaged one. Steps in @p refused are passed over.
 /// @param checkpoints "<output_dir>/checkpoints" or "<output_dir>"; nothing is found when it does
 /// not exist
+/// @throws IoError when the directory or a checkpoint in it cannot be read: it is never passed over
 std::optional<LatestCheckpoint> find_latest(std::filesystem::path const& checkpoints,
                                             std::vector<std::int64_t> const& refused = {});
+
+/// For a caller that found no latest checkpoint and is about to start without one: returns when the
+/// directory holds no checkpoint, or only models.
+/// @throws DataError naming the damage when it holds damaged ones: they may be a run's only copy
+void require_no_damaged_checkpoint(std::filesystem::path const& checkpoints);
+
+/// What to do when the checkpoint that `latest` names, or the newest one, is damaged or missing.
+enum class WhenDamaged {
+  refuse,     ///< a DataError that names the damage and the newest complete checkpoint
+  use_older,  ///< take the newest complete one, with a warning in the log
+  take,       ///< take the damaged one, to describe its damage
+};
 
 /// The directory of one checkpoint from what a user gave: itself, the checkpoints directory or the
 /// run directory.
 /// @param tag "step_00000100", "100", or empty for the latest
-/// @throws IoError (no checkpoint found) or DataError (none is complete), naming the searched
+/// @throws IoError (no checkpoint found, no access) or DataError (damaged), naming the searched
 /// directory
 std::filesystem::path resolve_checkpoint(std::filesystem::path const& given,
-                                         std::string const& tag = "");
+                                         std::string const& tag = "",
+                                         WhenDamaged when_damaged = WhenDamaged::refuse);
 
 struct CheckpointInfo {
   std::string name;
@@ -44,10 +73,12 @@ struct CheckpointInfo {
   double age_seconds = 0;  ///< since its manifest was written
   bool is_latest = false;
   bool is_complete = false;
+  CheckpointState state = CheckpointState::complete;
   std::string problem;        ///< why it is not complete
   bool made_progress = true;  ///< its last step updated the weights
 };
 /// By step. Accepts a run directory too. Names that are no checkpoint's are not listed.
+/// @throws IoError when the directory cannot be read
 std::vector<CheckpointInfo> list_checkpoints(std::filesystem::path const& checkpoints);
 
 /// Which checkpoints a limit keeps, asked from the newest on. One that was saved while steps were
@@ -69,8 +100,7 @@ class RetentionCount {
 /// (ModelFiles::only_model).
 bool holds_only_model(std::filesystem::path const& step_directory);
 
-/// Empty when the manifest is valid and every shard is there with its size; else what is wrong.
-/// Reads no tensor.
+/// The text of examine().
 std::string find_problem(std::filesystem::path const& step_directory);
 
 }  // namespace tessera::checkpoint

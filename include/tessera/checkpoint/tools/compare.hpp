@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 
 namespace tessera::checkpoint {
@@ -17,6 +18,7 @@ struct CompareOptions {
   std::string tag_a = "", tag_b = "";
   std::vector<std::string> states = {};  ///< empty: all that both have
   ProgressCall progress = {};
+  WhenDamaged when_damaged = WhenDamaged::refuse;  ///< the latest of a and b, without a tag
 };
 
 struct TensorDifference {

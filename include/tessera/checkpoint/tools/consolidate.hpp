@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 #include "tessera/core/dtype.hpp"
@@ -16,19 +17,24 @@ namespace tessera::checkpoint {
 /// Parameters that a DeepSpeed run did not train.
 enum class FrozenParameters { keep, exclude };
 
+/// What to do when the output holds a model already.
+enum class WhenPresent { replace, refuse };
+
 struct ConsolidateOptions {
   /// Run directory, checkpoints directory or one checkpoint; or DeepSpeed's save_dir or one of its
   /// tags (docs/how-to/import-from-deepspeed.md).
   std::filesystem::path checkpoint;
   std::string tag = "";  ///< "step_00000100" or "100", or DeepSpeed's; empty: the latest
-  /// By its suffix: .safetensors, .bin, .h5; else a directory that gets a Hugging Face model
-  /// (config.json, safetensors).
+  /// By its suffix: .safetensors; .bin, .pt, .pth (torch); .h5, .hdf5; else a directory that gets a
+  /// Hugging Face model (config.json, safetensors, tokenizer, generation_config.json).
   std::filesystem::path output = {};
   std::int64_t max_shard_bytes = 5'000'000'000;  ///< of a file in an output directory
   Dtype dtype = Dtype::fp32;                     ///< fp32, bf16 or fp16
   FrozenParameters frozen = FrozenParameters::keep;
   std::string state = "fp32";  ///< which state to write; "exp_avg" for the first moment
   ProgressCall progress = {};  ///< bytes of elements read
+  WhenDamaged when_damaged = WhenDamaged::refuse;  ///< the latest, without a tag
+  WhenPresent when_present = WhenPresent::replace;
 };
 
 struct ConsolidateReport {
@@ -38,8 +44,9 @@ struct ConsolidateReport {
   std::int64_t tensors = 0, parameters = 0;
   std::int64_t bytes_read = 0, bytes_written = 0;
   double seconds = 0;
-  std::vector<std::filesystem::path> files;  ///< written
-  std::vector<NonFinite> nonfinite;          ///< written values that are inf or NaN; not of buffers
+  std::vector<std::filesystem::path> files;     ///< written
+  std::vector<std::filesystem::path> replaced;  ///< files of an earlier model in the output
+  std::vector<NonFinite> nonfinite;    ///< written values that are inf or NaN; not of buffers
   std::vector<std::string> leftovers;  ///< unfinished files of killed runs that were removed first
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 
@@ -21,6 +22,7 @@ struct ConvertOptions {
   Compression compression = Compression::none;
   int level = 4;  ///< of gzip, 1 (quick) to 9 (small)
   ProgressCall progress = {};
+  WhenDamaged when_damaged = WhenDamaged::refuse;  ///< the latest, without a tag
 };
 
 struct ConvertReport {

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/checkpoint/format/nonfinite.hpp"
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 
 namespace tessera::checkpoint {
 
@@ -17,17 +18,12 @@ struct ExportOptions {
   std::filesystem::path output = {};
   std::string dtype = "fp32";  ///< fp32, bf16 or fp16
   std::int64_t max_shard_bytes = 5'000'000'000;
-  ProgressCall progress = {};  ///< bytes of elements read
+  ProgressCall progress = {};                      ///< bytes of elements read
+  WhenDamaged when_damaged = WhenDamaged::refuse;  ///< the latest, without a tag
+  WhenPresent when_present = WhenPresent::refuse;
 };
-struct ExportReport {
-  std::filesystem::path checkpoint;
-  std::int64_t step = 0, tensors = 0, parameters = 0, bytes_written = 0;
-  double seconds = 0;
-  std::vector<std::filesystem::path> files = {};
-  std::vector<NonFinite> nonfinite = {};  ///< written values that are inf or NaN
-};
-/// A Hugging Face directory: weights as safetensors, config.json with their type, and the
-/// tokenizer's files of the run directory.
-ExportReport export_model(ExportOptions const& options);
+/// A Hugging Face directory: weights as safetensors, config.json with their type, the tokenizer's
+/// files and generation_config.json.
+ConsolidateReport export_model(ExportOptions const& options);
 
 }  // namespace tessera::checkpoint

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/format/nonfinite.hpp"
 #include "tessera/checkpoint/format/progress.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -31,6 +32,7 @@ struct ImportOptions {
   Integrity integrity = Integrity::check;
   std::int64_t max_shard_bytes = std::int64_t{4} << 30;  ///< about, of one shard file
   ProgressCall progress = {};                            ///< bytes of elements written
+  WhenDamaged when_damaged = WhenDamaged::refuse;        ///< DeepSpeed's latest, without a tag
 };
 
 struct ImportReport {

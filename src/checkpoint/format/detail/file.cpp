@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/host.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -33,7 +34,7 @@ constexpr std::chrono::hours abandoned_after{1};
 /// One system call moves less than 2 GiB; larger transfers are cut here.
 constexpr std::int64_t largest_transfer = std::int64_t{1} << 30;
 
-std::string advice(int error) {
+std::string advice(int error, fs::path const& path) {
   switch (error) {
     case ENOSPC:
       return "; the file system is full: remove old checkpoints or use another directory";
@@ -43,7 +44,7 @@ std::string advice(int error) {
       return "; the file size limit (ulimit -f) is too small";
     case EACCES:
     case EPERM:
-      return "; check the owner and mode of the directory";
+      return "; " + describe_denial(path);
     case EROFS:
       return "; the file system is mounted read-only: use another directory";
     case ENOENT:
@@ -56,7 +57,7 @@ std::string advice(int error) {
 }
 
 [[noreturn]] void fail(std::string const& what, fs::path const& path, int error) {
-  throw IoError(with_errno(concat(what, " ", path.string()), error) + advice(error));
+  throw IoError(with_errno(concat(what, " ", path.string()), error) + advice(error, path));
 }
 
 int open_checked(fs::path const& path, int flags, char const* what) {
@@ -274,6 +275,31 @@ void make_directories(fs::path const& path) {
   fs::create_directories(path, error);
   if (error || !fs::is_directory(path))
     fail("cannot create directory", path, error ? error.value() : ENOTDIR);
+}
+
+namespace {
+
+/// The mode of what a name leads to; 0 when the name does not exist.
+mode_t mode_of(fs::path const& path) {
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) == 0) return info.st_mode;
+  if (errno != ENOENT && errno != ENOTDIR && errno != ELOOP) fail("cannot access", path, errno);
+  return 0;
+}
+
+}  // namespace
+
+bool path_exists(fs::path const& path) { return mode_of(path) != 0; }
+bool directory_exists(fs::path const& path) { return S_ISDIR(mode_of(path)); }
+
+std::vector<fs::directory_entry> entries_of(fs::path const& directory) {
+  std::error_code error;
+  std::vector<fs::directory_entry> entries;
+  fs::directory_iterator it(directory, error);
+  for (; !error && it != fs::directory_iterator(); it.increment(error)) entries.push_back(*it);
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail("cannot read directory", directory, error.value());
+  return entries;
 }
 
 std::string read_text(fs::path const& path, std::int64_t max_bytes, File::Links links) {

@@ -105,6 +105,11 @@ void rename_path(std::filesystem::path const& from, std::filesystem::path const&
 /// Swaps two names in one step; false where the file system cannot.
 bool exchange_paths(std::filesystem::path const& a, std::filesystem::path const& b);
 void make_directories(std::filesystem::path const& path);
+/// False when the name does not exist. @throws IoError when the system refuses to say
+bool path_exists(std::filesystem::path const& path);
+bool directory_exists(std::filesystem::path const& path);
+/// Empty when the directory does not exist. @throws IoError when it cannot be read
+std::vector<std::filesystem::directory_entry> entries_of(std::filesystem::path const& directory);
 /// The full text of a file of at most @p max_bytes. @throws IoError, DataError when it is larger
 std::string read_text(std::filesystem::path const& path, std::int64_t max_bytes,
                       File::Links links = File::Links::follow);

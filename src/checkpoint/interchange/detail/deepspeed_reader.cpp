@@ -1,9 +1,9 @@
 #include "interchange/detail/deepspeed_reader.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <regex>
 #include <set>
@@ -13,6 +13,8 @@
 #include "interchange/detail/deepspeed_rank_states.hpp"
 #include "interchange/detail/deepspeed_universal.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -26,8 +28,7 @@ struct RankFiles {
 
 RankFiles list_ranks(fs::path const& directory) {
   RankFiles out;
-  std::error_code error;
-  for (auto const& entry : fs::directory_iterator(directory, error)) {
+  for (auto const& entry : entries_of(directory)) {
     std::string const name = entry.path().filename().string();
     std::smatch match;
     if (name.rfind("expp_rank_", 0) == 0 ||
@@ -48,11 +49,11 @@ RankFiles list_ranks(fs::path const& directory) {
 
 /// Written without ZeRO: one file of weights and optimizer, the same on all ranks.
 bool is_plain(fs::path const& directory) {
-  std::error_code error;
-  return fs::exists(directory / "mp_rank_00_model_states.pt", error);
+  return path_exists(directory / "mp_rank_00_model_states.pt");
 }
 
 bool has_states(fs::path const& directory) {
+  if (!directory_exists(directory)) return false;
   if (is_universal(directory)) return true;
   auto const ranks = list_ranks(directory);
   return !ranks.optim.empty() || ranks.model_parallel || is_plain(directory);
@@ -62,6 +63,32 @@ std::string first_line(fs::path const& file) {
   std::string text = read_text(file, 4096);
   text.erase(std::min(text.find_first_of("\r\n"), text.size()));
   return text;
+}
+
+/// The number at the end of "global_step100"; -1: none.
+std::int64_t number_of(std::string const& tag) {
+  auto const digits = tag.find_last_not_of("0123456789") + 1;
+  std::int64_t number = -1;
+  std::from_chars(tag.data() + digits, tag.data() + tag.size(), number);
+  return number;
+}
+
+/// Directories with states, by the numbers of their names. Other directories may be closed.
+std::vector<std::string> tags_in(fs::path const& directory) {
+  std::vector<std::string> tags;
+  std::error_code error;
+  for (auto const& entry : entries_of(directory)) {
+    try {
+      if (entry.is_directory(error) && has_states(entry.path()))
+        tags.push_back(entry.path().filename().string());
+    } catch (IoError const&) {
+      continue;
+    }
+  }
+  std::sort(tags.begin(), tags.end(), [](auto const& a, auto const& b) {
+    return std::pair(number_of(a), a) < std::pair(number_of(b), b);
+  });
+  return tags;
 }
 
 /// All ranks' files, and that they belong together.
@@ -248,30 +275,40 @@ void check_names(TrainingSource const& source) {
 
 }  // namespace
 
-std::optional<fs::path> find_deepspeed(fs::path const& given, std::string const& tag) {
-  std::error_code error;
-  if (!fs::is_directory(given, error)) return std::nullopt;
+std::optional<fs::path> find_deepspeed(fs::path const& given, std::string const& tag,
+                                       WhenDamaged when_damaged) {
+  if (!directory_exists(given)) return std::nullopt;
   if (!tag.empty()) {
     TESSERA_VALIDATE(is_plain_name(tag), UsageError, "'", tag,
                      "' is no tag; give the name of a directory in ", given.string());
     return has_states(given / tag) ? std::optional(given / tag) : std::nullopt;
   }
   if (has_states(given)) return given;
+  std::string missing;
   for (auto const* pointer : {"latest", "latest_universal"}) {
-    if (!fs::exists(given / pointer, error)) continue;
+    if (!path_exists(given / pointer)) continue;
     std::string const name = first_line(given / pointer);
     if (is_plain_name(name) && has_states(given / name)) return given / name;
+    if (missing.empty()) missing = concat("`", pointer, "` names '", name, "'");
   }
-  std::vector<std::string> tags;
-  for (auto const& entry : fs::directory_iterator(given, error))
-    if (entry.is_directory(error) && has_states(entry.path()))
-      tags.push_back(entry.path().filename().string());
+  auto const tags = tags_in(given);
   if (tags.empty()) return std::nullopt;
-  std::sort(tags.begin(), tags.end());
+  if (!missing.empty()) {
+    TESSERA_VALIDATE(when_damaged == WhenDamaged::use_older, DataError, given.string(), ": ",
+                     missing, ", which holds no DeepSpeed checkpoint; it has ", join(tags),
+                     ": name one with --tag, or take the newest with --allow_older");
+    log::warning(concat(given.string(), ": ", missing, ", which holds no DeepSpeed checkpoint; ",
+                        tags.back(), " is used"));
+    return given / tags.back();
+  }
   TESSERA_VALIDATE(tags.size() == 1, IoError, given.string(),
-                   " has no usable 'latest' and several checkpoints: ",
-                   fmt::format("{}", fmt::join(tags, ", ")), "; say which with --tag");
+                   " has no 'latest' and several checkpoints: ", join(tags),
+                   "; say which with --tag");
   return given / tags[0];
+}
+
+bool holds_deepspeed(fs::path const& given) {
+  return directory_exists(given) && (has_states(given) || !tags_in(given).empty());
 }
 
 TrainingSource read_deepspeed(fs::path const& directory, Wanted wanted, CrcCheck check) {

@@ -1,10 +1,10 @@
 #include "save/detail/collective_try.hpp"
 
-#include <new>
 #include <vector>
 
 #include "format/detail/file.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/exceptions.hpp"
 #include "tessera/core/host.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -17,10 +17,9 @@ Failure try_locally(std::function<void()> const& local) {
     throw;
   } catch (Error const& e) {
     return {static_cast<int>(e.code()), e.what()};
-  } catch (std::bad_alloc const&) {
-    return {static_cast<int>(ExitCode::internal), "out of memory"};
   } catch (std::exception const& e) {
-    return {static_cast<int>(ExitCode::internal), e.what()};
+    Error const error = to_error(e);
+    return {static_cast<int>(error.code()), error.what()};
   }
 }
 

@@ -1,24 +1,44 @@
 #pragma once
-/// Where a model is written: what is checked before the first byte, and removal of files that a
-/// killed run left.
+/// Where a model is written: what is checked before the first byte, removal of files that a killed
+/// run left, and the small files next to the weights.
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/core/config_tree.hpp"
+
 namespace tessera::checkpoint::detail {
 
-/// FILE.safetensors, FILE.bin and FILE.h5 are files, everything else is a directory.
-bool is_model_file(std::filesystem::path const& output);
+enum class OutputFormat { directory, safetensors, torch, hdf5 };
+/// By the suffix: .safetensors; .bin, .pt, .pth; .h5, .hdf5; else a directory.
+OutputFormat output_format(std::filesystem::path const& output);
+
+/// What is known before the first byte is written.
+struct OutputRequest {
+  std::filesystem::path output;
+  std::filesystem::path checkpoint;
+  std::int64_t bytes = 0;  ///< that will be written
+  WhenPresent when_present = WhenPresent::replace;
+};
+struct PreparedOutput {
+  std::vector<std::string> leftovers;           ///< names of what was removed
+  std::vector<std::filesystem::path> replaced;  ///< files of a model that the new one replaces
+};
 
 /// Makes the directory of the output and removes what runs that no longer live left of it.
-/// @param bytes that will be written
-/// @throws UsageError when the output lies in @p checkpoint or is of the other kind; IoError when
-/// there is too little space or no right
-/// @return names of what was removed
-std::vector<std::string> prepare_output(std::filesystem::path const& output,
-                                        std::filesystem::path const& checkpoint,
-                                        std::int64_t bytes);
+/// @throws UsageError when the output lies in the checkpoint, is of the other kind, or holds a
+/// model that is not to be replaced; IoError when there is too little space or no right
+PreparedOutput prepare_output(OutputRequest const& request);
+
+/// Copies the tokenizer's files and generation_config.json into a model directory: from the
+/// checkpoint's directory or those above it (the run, DeepSpeed's save_dir), else from where the
+/// run took its tokenizer and model.
+/// @return the copies
+std::vector<std::filesystem::path> copy_companions(std::filesystem::path const& checkpoint,
+                                                   ConfigTree const& resolved_config,
+                                                   std::filesystem::path const& output);
 
 }  // namespace tessera::checkpoint::detail

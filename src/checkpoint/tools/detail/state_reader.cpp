@@ -115,11 +115,12 @@ bool is_model(fs::path const& given) {
 
 }  // namespace
 
-std::unique_ptr<StateReader> open_states(fs::path const& given, std::string const& tag) {
-  if (auto const deepspeed = find_deepspeed(given, tag))
+std::unique_ptr<StateReader> open_states(fs::path const& given, std::string const& tag,
+                                         WhenDamaged when_damaged) {
+  if (auto const deepspeed = find_deepspeed(given, tag, when_damaged))
     return std::make_unique<DeepSpeedStates>(*deepspeed);
   if (tag.empty() && is_model(given)) return std::make_unique<SafetensorsStates>(given);
-  return std::make_unique<ShardStates>(resolve_checkpoint(given, tag));
+  return std::make_unique<ShardStates>(resolve_checkpoint(given, tag, when_damaged));
 }
 
 }  // namespace tessera::checkpoint::detail

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/format/directory.hpp"
+
 namespace tessera::checkpoint::detail {
 
 class StateReader {
@@ -43,6 +45,7 @@ class StateReader {
 /// safetensors file or a model directory
 /// @throws IoError when nothing is there, DataError
 std::unique_ptr<StateReader> open_states(std::filesystem::path const& given,
-                                         std::string const& tag);
+                                         std::string const& tag = "",
+                                         WhenDamaged when_damaged = WhenDamaged::refuse);
 
 }  // namespace tessera::checkpoint::detail

@@ -1,0 +1,193 @@
+"""The tools on damaged, closed and used directories: they say so, exit accordingly and destroy nothing."""
+import json
+import os
+import shutil
+import subprocess
+
+from support import damage, safetensors
+
+
+def checkpoints_of(run):
+    return sorted(p.name for p in (run / "checkpoints").iterdir() if p.name.startswith("step_"))
+
+
+def damaged_latest_is_refused(b):
+    """Each tool that takes the latest checkpoint refuses a damaged one with 65, or takes an older one with --allow_older."""
+    b.train(2, b.common("run", per_device_train_batch_size=4, save_strategy="steps", save_steps=3))
+    good, newest = b.work / "good", "step_00000006"
+    shutil.copytree(b.work / "run", good)
+    tools = {"verify": ["checkpoint", "verify"], "info": ["checkpoint", "info"], "zero-to-fp32": ["zero-to-fp32"], "export": ["export"],
+             "convert": ["checkpoint", "convert"], "view": ["checkpoint", "view"]}
+    for kind in ("truncated", "removed", "no manifest", "edited manifest", "no directory"):
+        run = b.work / "run"
+        shutil.rmtree(run)
+        shutil.copytree(good, run)
+        manifest = run / "checkpoints" / newest / "manifest.json"
+        if kind == "no manifest":
+            manifest.unlink()
+        elif kind == "edited manifest":
+            manifest.write_text(manifest.read_text().replace('"step": 6', '"step": 7'))
+        elif kind == "no directory":
+            shutil.rmtree(manifest.parent)
+        else:
+            damage(b, "run", 6, kind)
+        for name, words in tools.items():
+            output = b.work / f"out {kind} {name}"
+            place = [output] if name in ("zero-to-fp32", "export", "convert") else []
+            done = b.tool(words + [run] + place, expect=65)
+            assert newest in done.stderr and not output.exists(), (kind, name, done.stderr)
+            if name != "verify":
+                assert "--allow_older" in done.stderr and "step_00000003" in done.stderr, (kind, name, done.stderr)
+            done = b.tool(words + [run] + place + ["--allow_older"])
+            assert newest in done.stderr and "step_00000003" in done.stderr, (kind, name, done.stderr)
+            b.tool(words + [run] + place[:0] + ([b.work / f"tag {kind} {name}"] if place else []) + ["--tag", "3"])
+        b.tool(["checkpoint", "diff", run, good], expect=65)
+        b.tool(["checkpoint", "diff", run, good, "--allow_older"])
+        all_of_them = b.tool(["checkpoint", "verify", "--all", run], expect=0 if kind == "no directory" else 65)
+        assert "step_00000003: complete" in all_of_them.stdout, all_of_them.stdout
+        if kind != "no directory":
+            assert "1 of 2 checkpoints is damaged: step_00000006" in all_of_them.stderr, all_of_them.stderr
+            found = json.loads(b.tool(["checkpoint", "verify", "--all", "--json", run], expect=65).stdout)
+            assert [one["whole"] for one in found] == [True, False], found
+    done = b.tool(["checkpoint", "verify", "--all", good])
+    assert done.stdout.count("complete") == 2, done.stdout
+    done = b.train(1, b.common("next", max_steps=7, resume_from_checkpoint=str(good)))
+    assert f"resuming from {good}/checkpoints/{newest}" in done.stderr, done.stderr
+    (good / "checkpoints/latest").unlink()
+    assert json.loads(b.tool(["checkpoint", "info", good, "--json"]).stdout)["step"] == 6
+
+
+def all_checkpoints_damaged(b):
+    """Damage of every checkpoint is 65 in tools and in training; the message names it and no advice removes anything."""
+    words = b.common("run", per_device_train_batch_size=4, save_strategy="steps", save_steps=3)
+    b.train(2, words)
+    run = b.work / "run"
+    for step in (3, 6):
+        damage(b, "run", step, "truncated")
+    before = sorted(str(p) for p in run.rglob("*"))
+    for done in [b.train(2, words, expect=65), b.train(2, words + ["--resume_from_checkpoint", "auto"], expect=65),
+                 b.train(2, words + ["--resume_from_checkpoint", "latest"], expect=65),
+                 b.tool(["export", run, b.work / "model"], expect=65), b.tool(["checkpoint", "info", run, "--allow_older"], expect=65),
+                 b.tool([run, b.work / "model"], expect=65, program="zero-to-fp32")]:
+        assert "shard_00001.h5" in done.stderr and "both checkpoints" in done.stderr and "from a copy" in done.stderr, done.stderr
+        assert "overwrite" not in done.stderr and "remove" not in done.stderr, done.stderr
+    assert "2 of 2 checkpoints are damaged" in b.tool(["checkpoint", "verify", "--all", run], expect=65).stderr
+    assert sorted(str(p) for p in run.rglob("*")) == before, "a refused command changed the run"
+
+
+def deepspeed_latest_names_a_missing_tag(b):
+    data = b.source / "tests/checkpoint/data/deepspeed/z2_w3_groups"
+    source = b.work / "ds"
+    shutil.copytree(data, source)
+    shutil.copytree(source / "step3", source / "step12")
+    (source / "latest").write_text("step20\n")
+    for words in (["export", source, b.work / "a"], ["import", source, b.work / "b"], ["zero-to-fp32", source, b.work / "c"]):
+        done = b.tool(words, expect=65)
+        assert "'step20'" in done.stderr and "step3, step12" in done.stderr and "--tag" in done.stderr, done.stderr
+        done = b.tool(words + ["--allow_older"])
+        assert "step12 is used" in done.stderr, done.stderr
+    shutil.rmtree(source / "step12")
+    assert "'step20'" in b.tool(["zero-to-fp32", source, b.work / "d"], expect=65).stderr
+    b.tool(["zero-to-fp32", source, b.work / "d", "--tag", "step3"])
+    assert safetensors(b.work / "d/model.safetensors") == safetensors(b.work / "c/model.safetensors")
+
+
+def import_keeps_out_of_runs(b):
+    """An import would give `latest` another step: it is refused where checkpoints are."""
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    b.train(1, b.common("run", save_strategy="steps", save_steps=3))
+    before = {p: p.read_bytes() for p in (b.work / "run").rglob("*") if p.is_file()}
+    for source in (data / "bin_model", data / "z1_w1"):
+        for place in (b.work / "run/checkpoints", b.work / "run"):
+            done = b.tool(["import", source, place], expect=64)
+            assert "step_00000006" in done.stderr and "without checkpoints" in done.stderr, done.stderr
+    assert {p: p.read_bytes() for p in (b.work / "run").rglob("*") if p.is_file()} == before
+    b.tool(["import", data / "z1_w1", b.work / "imported/checkpoints"])
+    b.tool(["import", data / "z1_w1", b.work / "imported/checkpoints"], expect=64)
+    (b.work / "empty/checkpoints").mkdir(parents=True)
+    assert "empty/checkpoints" in b.tool(["import", data / "z1_w1", b.work / "empty"], expect=64).stderr
+
+
+def export_keeps_models(b):
+    """export replaces a model only with --overwrite; zero-to-fp32, as DeepSpeed's script, replaces and says so."""
+    b.train(1, b.common("run", save_strategy="steps", save_steps=3))
+    run, model = b.work / "run", b.work / "model"
+    b.tool(["export", run, model, "--tag", "3"])
+    first = (model / "model.safetensors").read_bytes()
+    for place in (model, run):
+        done = b.tool(["export", run, place], expect=64)
+        assert "holds a model already" in done.stderr and "--overwrite" in done.stderr, done.stderr
+    assert (model / "model.safetensors").read_bytes() == first
+    done = b.tool(["export", run, model, "--overwrite"])
+    assert f"replaced {model / 'model.safetensors'}" in done.stdout, done.stdout
+    assert (model / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes() != first
+    for name in ("all.bin", "all"):
+        assert "replaced" not in b.tool([run, b.work / name], program="zero-to-fp32").stdout
+        done = b.tool([run, b.work / name], program="zero-to-fp32")
+        assert f"replaced {b.work / name}" in done.stdout, done.stdout
+
+
+def other_user(b):
+    """The words before a command that may not pass closed directories: root passes all of them."""
+    if os.geteuid() != 0:
+        return []
+    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    if shutil.which("setpriv") is None or subprocess.run(words + [str(b.bin / "tessera"), "--version"], capture_output=True).returncode != 0:
+        print("SKIPPED: another user cannot start the programs here")
+        raise SystemExit(77)
+    return words
+
+
+def closed_directories(b):
+    """Permission errors are 74 and name the directory that is closed; nothing is removed, nothing crashes."""
+    user = other_user(b)
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    b.train(1, b.common("closed/run", save_strategy="steps", save_steps=3))
+    shutil.copytree(b.work / "closed/run", b.work / "half")
+    shutil.copytree(b.work / "closed/run", b.work / "fixed")
+    mine, closed, half, fixed = (b.work / name for name in ("mine", "closed", "half", "fixed"))
+    mine.mkdir()
+    shutil.copytree(closed, mine / "copy")
+    shutil.copytree(data / "z1_w1", closed / "ds")
+    (closed / "ds.json").write_text("{}")
+    mine.chmod(0o777)
+    closed.chmod(0)
+    (half / "checkpoints/step_00000006").chmod(0)
+    fixed.chmod(0o555)
+    latest = half / "checkpoints/step_00000006"
+
+    def refuses(words, place, program="tessera", **options):
+        command = user + ([str(b.bin / program)] + [str(w) for w in words] if program != "tessera-train" else b.command(2, words))
+        done = subprocess.run(command, env=dict(b.environment(), HOME=str(mine)), cwd=mine, capture_output=True, text=True, timeout=120)
+        said = done.stdout + done.stderr
+        assert done.returncode == 74, f"exit {done.returncode}\n{words}\n{said}"
+        assert str(place) in said and ("is closed to user" in said or "Permission denied" in said), f"{words}\n{said}"
+        assert "unexpected" not in said and "terminate called" not in said, said
+
+    try:
+        for words in (["ls"], ["info"], ["verify"], ["verify", "--all"], ["prune", "--keep", "1"], ["prune", "--damaged"], ["view"]):
+            refuses(["checkpoint", words[0], closed / "run"] + words[1:], closed)
+        for words in (["info"], ["verify"], ["verify", "--all"], ["prune", "--keep", "1"], ["prune", "--damaged", "--keep", "1"]):
+            refuses(["checkpoint", words[0], half] + words[1:], latest)
+        for words in (["export", closed / "run", mine / "a"], ["zero-to-fp32", closed / "run", mine / "a.bin"], ["import", closed / "ds", mine / "b"],
+                      ["import", data / "z1_w1", closed / "b"], ["export", mine / "copy/run", closed / "c"], ["zero-to-fp32", mine / "copy/run", closed / "c.pt"],
+                      ["checkpoint", "convert", mine / "copy/run", closed / "d"], ["checkpoint", "diff", mine / "copy/run", closed / "run"]):
+            refuses(words, closed)
+        refuses(["export", half, mine / "a"], latest)
+        refuses(["export", mine / "copy/run", fixed / "model"], fixed)
+        common = lambda **flags: b.common("mine/new", **flags)
+        refuses(common(output_dir=str(closed / "run")), closed, program="tessera-train")
+        refuses(common(output_dir=str(closed / "new/run")), closed, program="tessera-train")
+        refuses(common(output_dir=str(fixed)), fixed, program="tessera-train")
+        refuses(common(output_dir=str(fixed / "new")), fixed, program="tessera-train")
+        refuses(common(train_file=str(closed / "text.txt")), closed, program="tessera-train")
+        refuses(common(tokenizer_name=str(closed / "run")), closed, program="tessera-train")
+        refuses(common(model_type=None, config_overrides=None, model_name_or_path=str(closed / "run")), closed, program="tessera-train")
+        refuses(common(resume_from_checkpoint=str(closed / "run")), closed, program="tessera-train")
+        refuses(common(resume_from_checkpoint=str(half)), latest, program="tessera-train")
+        refuses(common(deepspeed=str(closed / "ds.json")), closed, program="tessera-train")
+        refuses(common(log_dir=str(closed / "logs")), closed, program="tessera-train")
+    finally:
+        for place in (closed, latest, fixed):
+            place.chmod(0o755)
+    assert checkpoints_of(half) == checkpoints_of(fixed) == checkpoints_of(closed / "run") == ["step_00000003", "step_00000006"]
