@@ -33,6 +33,7 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("do_eval", a.do_eval);
   visit("do_generate", a.do_generate);
   visit("resume_from_checkpoint", a.resume_from_checkpoint);
+  visit("allow_changed_data", a.allow_changed_data);
   visit("print_config", a.print_config);
   visit("help", a.help);
   visit("version", a.version);

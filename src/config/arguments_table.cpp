@@ -132,6 +132,9 @@ void add_work(OptionTable& t) {
         "checkpoint to resume from; auto or none: the newest complete one of output_dir, if any; "
         "true: there must be one")
       .shown_as("auto, true, false, never, step or path");
+  t.add(boolean, "allow_changed_data", false,
+        "resume although text, tokenizer, block size or order of the samples changed (Tessera's "
+        "own)");
   t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file also the object itself")
       .shown_as("path or JSON object");
   t.add(boolean, "print_config", false,

@@ -38,9 +38,9 @@ std::uint64_t request_key(SequenceRequest const& request, Tokenizer const& token
                              fs::absolute(request.text).lexically_normal().string()));
 }
 
-std::uint64_t fingerprint_of(SequenceRequest const& request, Tokenizer const& tokenizer) {
-  return detail::xxh3(
-      concat(describe(request, tokenizer), ' ', detail::xxh3_of_file(request.text)));
+std::uint64_t fingerprint_of(SequenceRequest const& request, Tokenizer const& tokenizer,
+                             std::uint64_t text_hash) {
+  return detail::xxh3(concat(describe(request, tokenizer), ' ', text_hash));
 }
 
 /// Records [begin, end) of the file.
@@ -133,12 +133,15 @@ fs::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer) 
 
 TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
   check(request);
-  std::uint64_t const fingerprint = fingerprint_of(request, tokenizer),
+  std::uint64_t const text_hash = detail::xxh3_of_file(request.text),
+                      fingerprint = fingerprint_of(request, tokenizer, text_hash),
                       key = request_key(request, tokenizer);
   fs::path const file = cache_file(request, tokenizer);
+  TokenSequences sequences;
   if (fs::exists(file)) {
     try {
-      TokenSequences sequences = SequenceFile::open(file, key, SequenceFile::Check::ids_too);
+      sequences = SequenceFile::open(file, key, SequenceFile::Check::ids_too);
+      sequences.text_hash_ = text_hash;
       if (sequences.fingerprint() == fingerprint) return sequences;
       log::info(concat(request.text.string(), " has changed; tokenizing it again"));
     } catch (DataError const& e) {
@@ -146,7 +149,9 @@ TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer
     }
   }
   build(request, tokenizer, fingerprint);
-  return SequenceFile::open(file, key, SequenceFile::Check::header);
+  sequences = SequenceFile::open(file, key, SequenceFile::Check::header);
+  sequences.text_hash_ = text_hash;
+  return sequences;
 }
 
 TokenSequences open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {

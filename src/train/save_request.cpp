@@ -4,10 +4,7 @@
 #include "tessera/train/library_versions.hpp"
 
 namespace tessera::train {
-namespace {
 
-/// Every option with its value and origin, what it resolves to, and the DeepSpeed configuration as
-/// written.
 ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
   auto const& info = job.session.info();
   ConfigTree machine;
@@ -21,8 +18,6 @@ ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
       .set("deepspeed", job.arguments.deepspeed)
       .set("machine", machine);
 }
-
-}  // namespace
 
 checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,
                                      std::int64_t step, SaveContent content) {
@@ -59,7 +54,8 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
                      *run.sampler,
                      run.schedule,
                      run.state,
-                     {run.engine->optimizer_steps(), run.engine->scaler_state()}},
+                     {run.engine->optimizer_steps(), run.engine->scaler_state()},
+                     run.data.identity},
                     step);
   request.versions = library_versions();
   return request;

@@ -1,5 +1,7 @@
 #include "tessera/train/training_data.hpp"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <string>
 
@@ -29,6 +31,7 @@ class Loader {
                      UsageError, "no text is named; give --train_file FILE",
                      arguments_.do_eval ? " or --validation_file FILE" : "");
     load_sequences(block_size(model_max_length));
+    if (is_root()) identify(source);
     return std::move(data_);
   }
 
@@ -92,6 +95,28 @@ class Loader {
       data_.evaluation = sequences_of(request);
       if (arguments_.max_eval_samples) data_.evaluation->keep_first(*arguments_.max_eval_samples);
     }
+  }
+
+  /// What determines the samples, for the comparison at a resume.
+  void identify(ModelSource const& source) {
+    auto const hex = [](std::uint64_t hash) { return fmt::format("{:016x}", hash); };
+    auto& identity = data_.identity = ConfigTree::object();
+    if (data_.train) {
+      bool const split = arguments_.validation_file.empty();
+      bool const lines = arguments_.train_file.extension() == ".txt";
+      identity.set("train_file", arguments_.train_file.string())
+          .set("train_file_xxh3", hex(data_.train->text_hash()))
+          .set("train_file_part",
+               split ? fmt::format("all but the first {} %", arguments_.validation_split_percentage)
+                     : "all")
+          .set("tokenizer", source.tokenizer_directory.string())
+          .set("tokenizer_xxh3", hex(data_.tokenizer->fingerprint()))
+          .set("block_size", data_.train->length())
+          .set("keep_linebreaks", arguments_.keep_linebreaks || !lines);
+    }
+    if (data_.evaluation && !arguments_.validation_file.empty())
+      identity.set("validation_file", arguments_.validation_file.string())
+          .set("validation_file_xxh3", hex(data_.evaluation->text_hash()));
   }
 
   config::TrainingArguments const& arguments_;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "tessera/checkpoint/save/restore.hpp"
@@ -14,6 +14,7 @@
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
 #include "tessera/train/engine_config.hpp"
+#include "tessera/train/save_request.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -215,8 +216,10 @@ void TrainingSetup::restore(StartingPoint const& start) {
   std::vector<std::int64_t> refused;
   for (StartingPoint at = start;;) {
     auto const manifest = checkpoint::read_manifest(at.checkpoint, job_.comm);
-    checkpoint::check_model(manifest, run_.engine->plan());
+    check_model(manifest);
     check_optimizer(manifest, run_.engine->config().optimizer);
+    ResumeChanges changes;
+    comm::run_on_ranks(job_.comm, job_.is_root(), [&] { changes = find_changes(manifest); });
     try {
       auto const restored = read_states(manifest, *run_.engine, job_.comm);
       check_finite(restored.nonfinite, at);
@@ -227,7 +230,7 @@ void TrainingSetup::restore(StartingPoint const& start) {
       run_.state.samples = manifest.samples;
       run_.state.first_step = manifest.step + 1;
       run_.resumed_step = manifest.step;
-      if (job_.is_root()) warn_of_changes(manifest);
+      if (job_.is_root()) log_changes(manifest, changes);
       if (!at.note.empty() && job_.is_root()) log::info(at.note);
       auto const& optimizer = run_.engine->config().optimizer;
       if (job_.is_root() && manifest.states != optimizer.state_names())
@@ -268,18 +271,55 @@ void TrainingSetup::name_run(checkpoint::Manifest const* resumed) {
   state.run_id = comm::broadcast_bytes(job_.comm, state.run_id, 0);
 }
 
-/// Options that change which samples the next steps see.
-void TrainingSetup::warn_of_changes(checkpoint::Manifest const& manifest) const {
-  auto const& arguments = job_.arguments;
-  for (auto const& [key, now] : {std::pair<char const*, std::int64_t>{"seed", arguments.seed},
-                                 {"data_seed", arguments.data_seed.value_or(arguments.seed)},
-                                 {"train_batch_size", run_.config.train_batch_size}}) {
-    std::int64_t const saved = manifest.trainer_state.get_int(key, now);
-    if (saved != now)
-      log::warning(fmt::format(
-          "{} was {} when {} was saved and is {} now; the order of the data will differ", key,
-          saved, manifest.directory.string(), now));
+void TrainingSetup::check_model(checkpoint::Manifest const& manifest) const {
+  try {
+    checkpoint::check_model(manifest, run_.engine->plan());
+  } catch (DataError const& e) {
+    auto const differences = compare_models(manifest.model_config, run_.model->config());
+    if (differences.empty()) throw;
+    throw DataError(concat(e.what(), ": ", join(differences)));
   }
+}
+
+/// On rank 0. @throws UsageError when the checkpoint's step says nothing about the data of this run
+ResumeChanges TrainingSetup::find_changes(checkpoint::Manifest const& manifest) const {
+  RunDescription saved, now;
+  if (auto const* data = manifest.trainer_state.find("data")) saved.data = *data;
+  if (auto const* schedule = manifest.trainer_state.find("schedule"))
+    saved.total_steps = schedule->get_int("total_steps", 0);
+  saved.resolved_config = manifest.resolved_config;
+  saved.model_config = manifest.model_config;
+  now.data = data_description(*run_.sampler, run_.data.identity);
+  now.total_steps = run_.sampler->total_steps();
+  now.resolved_config = resolved_config(job_, run_);
+  now.model_config = run_.model->config();
+  auto changes = compare(saved, now);
+  TESSERA_VALIDATE(
+      changes.data.empty() || job_.arguments.allow_changed_data, UsageError, "cannot resume from ",
+      manifest.directory.string(), " with other data: ", join(changes.data, "; "),
+      ". Its steps would read other samples. Use the same data, ",
+      "or --allow_changed_data to continue with step ", manifest.step + 1, " of the new data");
+  return changes;
+}
+
+void TrainingSetup::log_changes(checkpoint::Manifest const& manifest,
+                                ResumeChanges const& changes) const {
+  std::string const since =
+      concat(" since ", manifest.directory.filename().string(), " was saved: ");
+  if (!changes.data.empty())
+    log::warning(concat("the data changed", since, join(changes.data, "; "), "; step ",
+                        manifest.step + 1, " reads the new data (--allow_changed_data)"));
+  if (!changes.training.empty())
+    log::warning(concat("changed", since, join(changes.training, "; ")));
+  if (!changes.other.empty())
+    log::info(concat("changed without effect on the steps", since, join(changes.other, "; ")));
+  double const now = epochs_after(*run_.sampler, manifest.step);
+  double const then = manifest.trainer_state.get_double("epoch", now);
+  if (changes.data.empty() && std::abs(now - then) > 1e-6)
+    log::warning(fmt::format(
+        "step {} ended epoch {:.4g} when it was saved and ends epoch {:.4g} with this batch size; "
+        "the samples between are {}",
+        manifest.step, then, now, now > then ? "skipped" : "read again"));
 }
 
 }  // namespace tessera::train

@@ -34,18 +34,24 @@ char const* name_of(data::SampleOrder order) {
   return "sequential";
 }
 
-ConfigTree data_position(data::Sampler const& sampler, std::int64_t seed, std::int64_t step) {
-  auto const& order = sampler.config();
-  auto const position = step > 0 ? sampler.position(step - 1) : data::StepPosition{};
-  ConfigTree data;
-  data.set("seed", seed).set("order", name_of(order.order)).set("samples", order.samples);
+ConfigTree data_position(TrainingPosition const& at, std::int64_t step) {
+  auto const position = step > 0 ? at.sampler.position(step - 1) : data::StepPosition{};
+  ConfigTree data = data_description(at.sampler, at.texts);
   data.set("epoch", position.epoch)
       .set("rounds_done", position.first_micro_step + position.micro_steps)
-      .set("rounds_per_epoch", sampler.micro_steps_per_epoch());
+      .set("rounds_per_epoch", at.sampler.micro_steps_per_epoch());
   return data;
 }
 
 }  // namespace
+
+ConfigTree data_description(data::Sampler const& sampler, ConfigTree const& texts) {
+  auto const& order = sampler.config();
+  ConfigTree data = texts;
+  return data.set("seed", order.seed)
+      .set("order", name_of(order.order))
+      .set("samples", order.samples);
+}
 
 double epochs_after(data::Sampler const& sampler, std::int64_t step) {
   return step > 0 ? sampler.position(step - 1).epochs_completed : 0.0;
@@ -68,7 +74,7 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
       .set("train_batch_size", at.config.train_batch_size);
   tree.set("loss_scaler", to_tree(at.engine.scaler))
       .set("random", random)
-      .set("data", data_position(at.sampler, data_seed, step))
+      .set("data", data_position(at, step))
       .set("schedule", schedule);
   if (!at.state.resumed_from.is_null()) tree.set("resumed_from", at.state.resumed_from);
   return tree;

@@ -41,11 +41,14 @@ TEST(TrainingState, IsReadAsItWasWritten) {
   engine.scaler.last_overflow = 2;
   engine.scaler.hysteresis = 1;
 
-  auto const tree = trainer_state({arguments, config, plan, schedule, state, engine}, 4);
+  auto const texts = ConfigTree().set("train_file_xxh3", "0123456789abcdef");
+  auto const tree = trainer_state({arguments, config, plan, schedule, state, engine, texts}, 4);
   EXPECT_EQ(tree.at("step").as_int(), 4);
   EXPECT_DOUBLE_EQ(tree.at("epoch").as_double(), 1.4);
   EXPECT_EQ(tree.at("data_seed").as_int(), 5) << "the seed, unless it has a value of its own";
   EXPECT_EQ(tree.at("random").dump(), R"({"generator":"philox4x32-10","seed":5,"step":4})");
+  EXPECT_EQ(tree.at("data").at("train_file_xxh3").as_string(), "0123456789abcdef");
+  EXPECT_EQ(tree.at("data").at("samples").as_int(), 10);
   EXPECT_EQ(tree.at("data").at("epoch").as_int(), 1);
   EXPECT_EQ(tree.at("data").at("rounds_done").as_int(), 2);
   EXPECT_EQ(tree.at("data").at("rounds_per_epoch").as_int(), 5);

@@ -50,6 +50,7 @@ struct TrainingArguments {
   bool do_train = false, do_eval = false, do_generate = false;
   std::string resume_from_checkpoint;  ///< "" or "auto": the newest if any; "true", "latest": there
                                        ///< must be one; "never"; a step; a path
+  bool allow_changed_data = false;     ///< resume with another text, tokenizer or order of samples
   bool print_config = false, help = false, version = false;
 
   // length and batches

@@ -65,15 +65,19 @@ class TokenSequences {
   std::int32_t max_id() const { return max_id_; }
   /// XXH3 of text, tokenizer and request: ranks with the same value read the same sequences.
   std::uint64_t fingerprint() const { return fingerprint_; }
+  /// XXH3 of the text file's bytes; 0 where another process has read the text.
+  std::uint64_t text_hash() const { return text_hash_; }
   std::filesystem::path const& file() const { return file_; }
 
  private:
   friend class SequenceFile;
+  friend TokenSequences build_or_open_sequences(SequenceRequest const& request,
+                                                Tokenizer const& tokenizer);
   std::shared_ptr<void const> mapping_;
   std::int32_t const* ids_ = nullptr;
   std::int64_t count_ = 0, length_ = 0, records_ = 0, tokens_ = 0;
   std::int32_t max_id_ = -1;
-  std::uint64_t fingerprint_ = 0;
+  std::uint64_t fingerprint_ = 0, text_hash_ = 0;
   std::filesystem::path file_;
 };
 

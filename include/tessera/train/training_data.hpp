@@ -7,6 +7,7 @@
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/config/arguments.hpp"
+#include "tessera/core/config_tree.hpp"
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/data/tokenizer.hpp"
 #include "tessera/model/causal_lm.hpp"
@@ -18,6 +19,7 @@ namespace tessera::train {
 struct TrainingData {
   std::shared_ptr<data::Tokenizer> tokenizer;  ///< on one rank of each node only
   std::optional<data::TokenSequences> train, evaluation;
+  ConfigTree identity;  ///< of texts and tokenizer by content, for checkpoints; on rank 0
 };
 
 /// The files named by --train_file and --validation_file as sequences, and the tokenizer that the

@@ -3,6 +3,7 @@
 
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/train/resume_changes.hpp"
 #include "tessera/train/run_directory.hpp"
 #include "tessera/train/training_run.hpp"
 
@@ -27,7 +28,9 @@ class TrainingSetup {
   void check_finite(std::vector<checkpoint::NonFinite> const& found, StartingPoint const& at);
   void initialize_weights();
   void name_run(checkpoint::Manifest const* resumed);
-  void warn_of_changes(checkpoint::Manifest const& manifest) const;
+  void check_model(checkpoint::Manifest const& manifest) const;
+  ResumeChanges find_changes(checkpoint::Manifest const& manifest) const;
+  void log_changes(checkpoint::Manifest const& manifest, ResumeChanges const& changes) const;
 
   JobContext job_;
   TrainingRun run_;

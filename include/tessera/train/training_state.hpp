@@ -38,7 +38,11 @@ struct TrainingPosition {
   optim::Schedule const& schedule;
   TrainingState const& state;
   EngineState engine;
+  ConfigTree const& texts;  ///< TrainingData::identity
 };
+
+/// The part of the state that says which samples the steps read: texts, tokenizer, order.
+ConfigTree data_description(data::Sampler const& sampler, ConfigTree const& texts);
 
 /// The manifest's `trainer_state` after step @p step: what a resume needs and what a person wants
 /// to know of it. Random numbers are functions of seed, step and position (core/random.hpp), so

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from support import damage, ranks_of, refused, wait_for
+from support import TINY, damage, ranks_of, refused, wait_for, zero
 
 
 def steps_of(b, run):
@@ -195,3 +195,41 @@ def resume_names_the_import_command(b):
     (b.work / "hf").mkdir()
     (b.work / "hf/trainer_state.json").write_text("{}")
     refused(b, 64, words + ["--resume_from_checkpoint", str(b.work / "hf")], "Hugging Face Trainer", "--model_name_or_path")
+
+
+def resume_says_what_changed(b):
+    """Every changed value is named; other data need --allow_changed_data, and the refusal lists all of them."""
+    settings = dict(max_steps=4, save_strategy="steps", save_steps=2, per_device_train_batch_size=4, train_sampling_strategy="random")
+    b.train(2, b.common("run", **settings))
+    later = dict(settings, max_steps=6)
+    copy = b.work / "copy.txt"
+    shutil.copy(b.text, copy)
+    done = b.train(1, b.common("run", **dict(later, train_file=str(copy), per_device_train_batch_size=8, learning_rate=1e-3, adam_beta2=0.95, bf16=True, seed=8,
+                                             data_seed=7, save_steps=3, deepspeed=b.config("ds.json", zero(2)), config_overrides=TINY.replace("resid_pdrop=0.0", "resid_pdrop=0.1"))))
+    (numbers,) = [line for line in done.stderr.splitlines() if "changed since step_00000004 was saved" in line]
+    (rest,) = [line for line in done.stderr.splitlines() if "changed without effect" in line]
+    for part in ("learning_rate was 0.01, is 0.001", "beta2 was 0.999, is 0.95", "dtype was fp32, is bf16", "total_steps was 4, is 6", "resid_pdrop was 0.0, is 0.1",
+                 "seed was 7, is 8"):
+        assert part in numbers, f"'{part}' is not in: {numbers}"
+    for part in ("world_size was 2, is 1", "stage was 0, is 2", "micro_batch_size was 4, is 8", "save_steps was 2.0, is 3.0"):
+        assert part in rest, f"'{part}' is not in: {rest}"
+    assert "copy.txt" not in done.stderr.split("tokenized")[0], "the same text in another place is no change"
+    shutil.rmtree(b.work / "run")
+    b.train(2, b.common("run", **settings))
+    done = b.train(2, b.common("run", **dict(later, per_device_train_batch_size=2)))
+    assert "train_batch_size was 8, is 4" in done.stderr and "the samples between are read again" in done.stderr, done.stderr
+    shutil.rmtree(b.work / "run")
+    b.train(2, b.common("run", **settings))
+    b.text.write_text(b.text.read_text().replace("manual", "book"))
+    other = dict(later, block_size=16, validation_split_percentage=10, data_seed=9, max_train_samples=100)
+    parts = (f"the content of train_file {b.text} has changed", "block_size was 32, is 16", "the part of train_file was all but the first 5 %, is all but the first 10 %",
+             "data_seed was 7, is 9", "--allow_changed_data")
+    (b.work / "run/status.json").unlink()  # as of a run that has not finished
+    for flags in ({}, {"overwrite_output_dir": True}):
+        refused(b, 64, b.common("run", **other, **flags), *parts)
+    assert steps_of(b, "run") == [2, 4] and len(b.losses("run")) == 4
+    done = b.train(2, b.common("run", allow_changed_data=True, **other))
+    assert "step 5 reads the new data" in done.stderr and all(part in done.stderr for part in parts) and len(b.losses("run")) == 6, done.stderr
+    refused(b, 64, b.common("run", allow_changed_data=False, **dict(other, max_steps=8, train_sampling_strategy="sequential")),
+            "train_sampling_strategy was random, is sequential")
+    refused(b, 65, b.common("run", config_overrides=TINY.replace("n_embd=32", "n_embd=64"), **other), "another model", "n_embd was 32, is 64")
