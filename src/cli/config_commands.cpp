@@ -2,47 +2,135 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "tessera/config/arguments.hpp"
+#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/deepspeed_table.hpp"
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/model/registry.hpp"
 
 namespace tessera::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct CheckArguments {
+  std::string first;  ///< a file, or without one the first option
+  std::vector<std::string> options;
+  int ranks = 1;
+  std::int64_t hidden_size = 0;
+};
+
+/// Whether @p key belongs to a DeepSpeed configuration: a key of the top level, or a block.
+bool is_deepspeed_key(std::string const& key) {
+  auto const& options = config::deepspeed_table().options();
+  return config::deepspeed_table().find(key) ||
+         std::ranges::any_of(options, [&](auto const& o) { return o.name.starts_with(key + "."); });
+}
+
+/// The words of tessera-train: a file is a run file or, as --deepspeed, a DeepSpeed configuration.
+std::vector<std::string> training_words(CheckArguments const& a) {
+  auto words = a.options;
+  if (!a.first.empty()) words.insert(words.begin(), a.first);
+  if (words.empty() || words[0].starts_with("-")) return words;
+  auto const document = config::read_document(words[0]);
+  TESSERA_VALIDATE(document.is_object(), ConfigError, words[0],
+                   " must hold a JSON object {...}, found ", document.type_name());
+  bool const run_file = std::ranges::any_of(document.as_object(), [](auto const& member) {
+    return config::argument_table().find(member.first) && !is_deepspeed_key(member.first);
+  });
+  if (run_file) return words;
+  for (auto const& word : words)
+    TESSERA_VALIDATE(word != "--deepspeed" && !word.starts_with("--deepspeed="), UsageError,
+                     "two DeepSpeed configurations: ", words[0], " and --deepspeed; leave one out");
+  words.insert(words.begin(), "--deepspeed");
+  return words;
+}
+
+/// The model's hidden size where its config.json can be read; 0: unknown.
+std::int64_t known_hidden_size(config::TrainingArguments const& arguments) {
+  fs::path const& given =
+      arguments.config_name.empty() ? arguments.model_name_or_path : arguments.config_name;
+  fs::path const file = fs::is_directory(given) ? given / "config.json" : given;
+  if (!given.empty()) return fs::exists(file) ? model::hidden_size(ConfigTree::read(file)) : 0;
+  if (arguments.model_type.empty()) return 0;
+  return model::hidden_size(model::apply_overrides(model::default_config(arguments.model_type),
+                                                   arguments.config_overrides));
+}
+
+/// The sizes that are "auto" follow the hidden size; without it their rule is the value.
+void describe_automatic_sizes(config::ResolvedConfig const& resolved, ConfigTree& tree) {
+  constexpr std::pair<char const*, char const*> rules[] = {
+      {"reduce_bucket_size", "auto: hidden size * hidden size"},
+      {"prefetch_bucket_size", "auto: 0.9 * hidden size * hidden size"},
+      {"param_persistence_threshold", "auto: 10 * hidden size"}};
+  for (auto const& [name, rule] : rules)
+    if (auto const origin = resolved.origins.find(name);
+        origin != resolved.origins.end() && origin->second == config::Origin::derived)
+      tree[name].set("value", rule);
+}
+
+/// An incomplete command line is an error only when it says what to do.
+void check_completeness(config::TrainingArguments const& arguments) {
+  try {
+    config::require_run(arguments);
+  } catch (UsageError const& error) {
+    if (arguments.do_train || arguments.do_eval || arguments.do_generate) throw;
+    if (!arguments.values.entries.empty() &&
+        !(arguments.values.entries.size() == 1 && arguments.given("deepspeed")))
+      fmt::print(stderr, "note: a run needs more: {}\n", error.what());
+  }
+}
+
+void check(CheckArguments const& a) {
+  auto const words = training_words(a);
+  TESSERA_VALIDATE(!words.empty(), UsageError,
+                   "nothing to check: give a DeepSpeed JSON, a run file, or -- and options of "
+                   "tessera-train");
+  auto const arguments = config::parse_options(words);
+  check_completeness(arguments);
+  std::int64_t const known = a.hidden_size > 0 ? a.hidden_size : known_hidden_size(arguments);
+  auto const resolved = config::resolve(arguments, a.ranks, std::max<std::int64_t>(known, 1));
+  auto tree = config::describe(resolved);
+  if (known == 0) describe_automatic_sizes(resolved, tree);
+  fmt::print("{}\n", tree.dump(2));
+  for (auto const* notes : {&arguments.hints, &resolved.notes})
+    for (auto const& note : *notes) fmt::print(stderr, "note: {}\n", note);
+}
+
+}  // namespace
 
 void add_config_commands(CLI::App& app) {
   auto* group =
       app.add_subcommand("config", "Check configurations; print the reference of all options");
   group->require_subcommand(1);
-  struct Arguments {
-    std::string file;
-    std::vector<std::string> flags;
-    int ranks = 1;
-    std::int64_t hidden_size = 0;
-  };
-  auto const a = std::make_shared<Arguments>();
-  auto* check = group->add_subcommand(
+  auto const a = std::make_shared<CheckArguments>();
+  auto* check_app = group->add_subcommand(
       "check",
-      "Resolve a DeepSpeed JSON as tessera-train does, and print every value with its origin");
-  check->add_option("deepspeed_json", a->file, "DeepSpeed configuration file")->required();
-  check->add_option("--ranks", a->ranks, "Number of ranks")->capture_default_str();
-  check->add_option("--hidden_size", a->hidden_size,
-                    "Hidden size of the model, for bucket sizes that are \"auto\"");
-  check->add_option("flags", a->flags, "Further options of tessera-train, after --");
-  check->callback([a] {
-    std::vector<std::string> words = a->flags;
-    words.insert(words.end(), {"--deepspeed", a->file});
-    fmt::print("{}\n", config::describe(config::resolve(config::parse_arguments(words), a->ranks,
-                                                        a->hidden_size))
-                           .dump(2));
-  });
+      "Resolve a DeepSpeed JSON, a run file or options of tessera-train as a run does, and print "
+      "every value with its origin");
+  check_app->add_option("--ranks,--world_size,--world-size", a->ranks, "Number of ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  check_app
+      ->add_option("--hidden_size", a->hidden_size,
+                   "Hidden size of the model, for sizes that are \"auto\" (default: that of the "
+                   "model in the options)")
+      ->check(CLI::PositiveNumber);
+  check_app->add_option("file", a->first, "A DeepSpeed JSON, or a run file of tessera-train");
+  check_app->add_option("options", a->options, "Options of tessera-train, after --");
+  check_app->callback([a] { check(*a); });
+  auto const which = std::make_shared<std::string>();
   auto* page = group->add_subcommand(
       "page", "Print the Markdown reference of the flags or of the DeepSpeed keys");
-  page->add_option("which", a->file, "flags or deepspeed")
+  page->add_option("which", *which, "flags or deepspeed")
       ->required()
       ->check(CLI::IsMember({"flags", "deepspeed"}));
-  page->callback([a] {
-    fmt::print("{}", a->file == "flags" ? config::arguments_page() : config::deepspeed_page());
+  page->callback([which] {
+    fmt::print("{}", *which == "flags" ? config::arguments_page() : config::deepspeed_page());
   });
 }
 

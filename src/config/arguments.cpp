@@ -281,12 +281,8 @@ void load_deepspeed(TrainingArguments& a, ReadDocument const& read) {
                    " must hold a JSON object {...}, found ", a.deepspeed.type_name());
 }
 
-void validate_model(TrainingArguments const& a) {
+void require_model(TrainingArguments const& a) {
   bool const from_path = !a.model_name_or_path.empty() || !a.config_name.empty();
-  TESSERA_VALIDATE(a.config_overrides.empty() || !from_path, UsageError,
-                   "--config_overrides changes the sizes of --model_type and cannot go with "
-                   "--config_name or --model_name_or_path; edit a copy "
-                   "of config.json instead");
   TESSERA_VALIDATE(from_path || !a.model_type.empty(), UsageError,
                    "no model: give --model_name_or_path DIR, or for random weights --config_name "
                    "DIR or --model_type NAME");
@@ -294,23 +290,18 @@ void validate_model(TrainingArguments const& a) {
                    "no tokenizer: give --tokenizer_name DIR (a directory with tokenizer.json)");
 }
 
+/// Contradictions between options that are given.
 void validate(TrainingArguments const& a) {
   TESSERA_VALIDATE(!(a.fp16 && a.bf16), UsageError,
                    "--fp16 and --bf16 contradict each other; choose one");
-  TESSERA_VALIDATE(
-      a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
-      "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
-  validate_model(a);
+  bool const from_path = !a.model_name_or_path.empty() || !a.config_name.empty();
+  TESSERA_VALIDATE(a.config_overrides.empty() || !from_path, UsageError,
+                   "--config_overrides changes the sizes of --model_type and cannot go with "
+                   "--config_name or --model_name_or_path; edit a copy "
+                   "of config.json instead");
   TESSERA_VALIDATE(a.lr_scheduler_kwargs.is_null() || a.lr_scheduler_kwargs.is_object(), UsageError,
                    "--lr_scheduler_kwargs is ", a.lr_scheduler_kwargs.dump(),
                    "; it must be a JSON object like {\"num_cycles\": 2}");
-  TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError,
-                   "--do_train needs --train_file");
-  TESSERA_VALIDATE(!a.do_eval || !a.validation_file.empty() || !a.train_file.empty(), UsageError,
-                   "--do_eval needs --validation_file, or a --train_file of which "
-                   "validation_split_percentage is kept");
-  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty(), UsageError,
-                   "--do_generate needs --prompt TEXT");
 }
 
 }  // namespace
@@ -325,7 +316,27 @@ FirstLook look_at_flags(std::vector<std::string> const& words) {
           flags.value(argument_table(), "version").as_bool()};
 }
 
+void require_run(TrainingArguments const& a) {
+  TESSERA_VALIDATE(
+      a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
+      "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
+  require_model(a);
+  TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError,
+                   "--do_train needs --train_file");
+  TESSERA_VALIDATE(!a.do_eval || !a.validation_file.empty() || !a.train_file.empty(), UsageError,
+                   "--do_eval needs --validation_file, or a --train_file of which "
+                   "validation_split_percentage is kept");
+  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty(), UsageError,
+                   "--do_generate needs --prompt TEXT");
+}
+
 TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read) {
+  auto arguments = parse_options(words, read);
+  if (!arguments.help && !arguments.version) require_run(arguments);
+  return arguments;
+}
+
+TrainingArguments parse_options(std::vector<std::string> const& words, ReadDocument const& read) {
   TrainingArguments a;
   a.values = collect(words, read);
   visit_fields(Assign{a.values}, a);

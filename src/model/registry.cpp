@@ -97,6 +97,12 @@ std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype) {
   return family.make(complete(family, hf_config), dtype);
 }
 
+std::int64_t hidden_size(ConfigTree const& hf_config) {
+  for (char const* key : {"n_embd", "hidden_size"})
+    if (auto const* size = hf_config.find(key)) return size->as_int();
+  return 0;
+}
+
 ConfigTree default_config(std::string const& model_type) {
   return family_of(model_type).default_config();
 }

@@ -63,12 +63,6 @@ std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& ar
   return memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
 }
 
-std::int64_t hidden_size_of(ConfigTree const& config) {
-  for (char const* key : {"n_embd", "hidden_size"})
-    if (config.contains(key)) return config.at(key).as_int();
-  return 0;
-}
-
 data::SampleOrder order_of(config::Sampling strategy) {
   switch (strategy) {
     case config::Sampling::random:
@@ -103,7 +97,7 @@ data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
 config::ResolvedConfig const& TrainingSetup::resolve() {
   run_.source = find_model(job_.arguments, job_.comm);
   run_.config =
-      config::resolve(job_.arguments, job_.comm.size(), hidden_size_of(run_.source.config));
+      config::resolve(job_.arguments, job_.comm.size(), model::hidden_size(run_.source.config));
   return run_.config;
 }
 

@@ -51,6 +51,17 @@ TEST(Arguments, DefaultsAreThoseOfTransformers) {
   EXPECT_TRUE(a.deepspeed.is_null());
 }
 
+/// A part of a command line has values and contradictions, and lacks what a run needs.
+TEST(Arguments, APartOfACommandLineCanBeChecked) {
+  auto const a = parse_options({"--learning_rate", "1e-3"});
+  EXPECT_EQ(a.learning_rate, 1e-3);
+  EXPECT_THROW(require_run(a), UsageError);
+  EXPECT_THROW(parse_options({"--fp16", "--bf16"}), UsageError);
+  EXPECT_THROW(parse_options({"--learning_rat", "1e-3"}), UsageError);
+  EXPECT_NO_THROW(require_run(parse({})));
+  EXPECT_NO_THROW(parse_options({}));
+}
+
 /// Every argument of run_clm.py is in the table, with run_clm.py's default, and that default is
 /// never refused.
 TEST(Arguments, TableKnowsEveryArgumentOfRunClm) {

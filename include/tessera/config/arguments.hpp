@@ -135,6 +135,12 @@ ConfigTree read_document(std::string const& file);
 TrainingArguments parse_arguments(std::vector<std::string> const& words,
                                   ReadDocument const& read = read_document);
 
+/// The same for any part of a command line: it need not name something to do, a model or files.
+TrainingArguments parse_options(std::vector<std::string> const& words,
+                                ReadDocument const& read = read_document);
+/// @throws UsageError naming what a run still needs
+void require_run(TrainingArguments const& arguments);
+
 /// Reads only the flags, no file: whether --help or --version is given.
 /// @throws UsageError for wrong flags
 struct FirstLook {

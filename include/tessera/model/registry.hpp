@@ -19,6 +19,9 @@ std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype);
 /// type of the field they replace.
 ConfigTree apply_overrides(ConfigTree config, std::string const& overrides);
 
+/// The hidden size in a Hugging Face config.json, without building the model; 0: it names none.
+std::int64_t hidden_size(ConfigTree const& hf_config);
+
 /// Default config.json of a model_type, as Hugging Face's config class has it.
 ConfigTree default_config(std::string const& model_type);
 
