@@ -62,7 +62,6 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("bf16", a.bf16);
   visit("gradient_checkpointing", a.gradient_checkpointing);
   visit("logging_steps", a.logging_steps);
-  visit("logging_first_step", a.logging_first_step);
   visit("eval_on_start", a.eval_on_start);
   visit("eval_strategy", a.eval_strategy);
   visit("eval_steps", a.eval_steps);

@@ -224,7 +224,8 @@ void add_log(OptionTable& t) {
   t.add(real, "logging_steps", 500.0, "steps between log lines; below 1: a fraction of all steps")
       .above(0)
       .unit("steps");
-  t.add(boolean, "logging_first_step", false, "also log the first step");
+  t.add(boolean, "logging_first_step", false, "also log the first step")
+      .hint("no effect: the first step is always logged");
   t.add(choice, "logging_strategy", "steps", "when to log")
       .one_of({"steps"})
       .except("no", "metrics.jsonl always has one record per step; use a large --logging_steps")

@@ -33,6 +33,16 @@ std::string plural(std::int64_t count, std::string const& noun) {
   return count == 1 ? noun : noun + "s";
 }
 
+std::string counted(std::int64_t count, std::string const& noun) {
+  return with_commas(count) + " " + plural(count, noun);
+}
+
+std::string number_text(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value < 0 ? "-infinity" : "infinity";
+  return fmt::format("{:g}", value);
+}
+
 std::string join(std::vector<std::string> const& words, std::string_view separator) {
   std::string out;
   for (std::size_t i = 0; i < words.size(); ++i)

@@ -9,6 +9,8 @@
 
 #include "detail/device_memory.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/arena_planning.hpp"
 #include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
@@ -21,6 +23,8 @@ std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
+std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
 /// Zeroed pages by mmap; transparent huge pages from 2 MiB on.
 void* map_pages(std::string const& name, std::size_t bytes) {
   require_available(name, bytes);
@@ -29,7 +33,7 @@ void* map_pages(std::string const& name, std::size_t bytes) {
   void* raw = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED)
-    throw OutOfMemoryError(concat("cannot allocate ", bytes, " bytes for ", name, ": ",
+    throw OutOfMemoryError(concat("cannot allocate ", text(bytes), " for ", name, ": ",
                                   with_errno("mmap", errno),
                                   "; use a smaller batch, a higher ZeRO stage or more ranks"));
   if (slack == 0) return raw;
@@ -46,7 +50,7 @@ void unmap_pages(void* data, std::size_t bytes) noexcept {
   munmap(data, round_up(bytes, bytes >= huge_page ? huge_page : 4096));
 }
 
-/// "weights 812 MiB, activations 3021 MiB", in descending order.
+/// "activations 3.0 GiB, weights 812.0 MiB", in descending order.
 std::string bytes_by_purpose(MemoryTracker const& tracker) {
   std::vector<std::pair<std::size_t, Purpose>> held;
   for (int p = 0; p < purpose_count; ++p)
@@ -55,7 +59,7 @@ std::string bytes_by_purpose(MemoryTracker const& tracker) {
   std::sort(held.rbegin(), held.rend());
   std::string out;
   for (auto const& [bytes, purpose] : held)
-    out += concat(out.empty() ? "" : ", ", name_of(purpose), " ", bytes >> 20, " MiB");
+    out += concat(out.empty() ? "" : ", ", name_of(purpose), " ", text(bytes));
   return out.empty() ? "nothing" : out;
 }
 
@@ -65,9 +69,9 @@ void* allocate_on_device(std::string const& name, std::size_t bytes) {
   if (!data) {
     auto const available = memory.api().memory_info();
     throw OutOfMemoryError(concat(
-        "cannot allocate ", bytes, " bytes for ", name, " on the device: ", available.free_bytes,
-        " of its ", available.total_bytes, " bytes are free, this process holds ",
-        bytes_by_purpose(MemoryTracker::of_device()),
+        "cannot allocate ", text(bytes), " for ", name,
+        " on the device: ", text(available.free_bytes), " of its ", text(available.total_bytes),
+        " are free, this process holds ", bytes_by_purpose(MemoryTracker::of_device()),
         "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO "
         "stage or more ranks"));
   }
@@ -81,7 +85,7 @@ void* allocate_pinned(std::string const& name, std::size_t bytes) {
     require_available(name, bytes);
     data = memory.allocate_pinned(bytes);
   }
-  TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", bytes, " bytes of host memory for ", name,
+  TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", text(bytes), " of host memory for ", name,
                    "; this process holds ", bytes_by_purpose(MemoryTracker::of_process()),
                    "; the limit on locked memory (ulimit -l) may be too low");
   std::memset(data, 0, bytes);
@@ -165,8 +169,15 @@ struct Arena::Impl {
   std::vector<Chunk> chunks;
   std::size_t position = 0;  ///< offset of the next free byte
   std::size_t peak = 0;
+  bool has_memory = !ArenaPlanning::active();
   std::size_t alignment() const { return space == MemorySpace::device ? 256 : 64; }
   static constexpr std::size_t min_chunk_bytes = std::size_t{8} << 20;
+
+  std::size_t take(std::size_t at, std::size_t bytes) {
+    position = at + bytes;
+    peak = std::max(peak, position);
+    return at;
+  }
 };
 
 Arena::Arena(std::string name, Purpose purpose, MemorySpace space)
@@ -182,12 +193,15 @@ TensorView Arena::allocate(Dtype dtype, std::initializer_list<std::int64_t> dims
   TensorView const wanted(nullptr, dtype, dims);
   std::size_t const bytes = round_up(std::max<std::size_t>(wanted.bytes(), 1), impl_->alignment());
   auto& a = *impl_;
+  if (!a.has_memory) {
+    constexpr std::uintptr_t first_address = std::uintptr_t{1} << 40;
+    auto const address = first_address + a.take(a.position, bytes);
+    return {reinterpret_cast<void*>(address), dtype, dims};
+  }
   for (auto& chunk : a.chunks) {
     std::size_t const at = std::max(a.position, chunk.start);
-    if (at + bytes > chunk.start + chunk.buffer.bytes()) continue;
-    a.position = at + bytes;
-    a.peak = std::max(a.peak, a.position);
-    return chunk.buffer.view(dtype, dims, at - chunk.start);
+    if (at + bytes <= chunk.start + chunk.buffer.bytes())
+      return chunk.buffer.view(dtype, dims, a.take(at, bytes) - chunk.start);
   }
   std::size_t const start =
       a.chunks.empty() ? 0 : a.chunks.back().start + a.chunks.back().buffer.bytes();

@@ -24,20 +24,18 @@ DeviceInfo describe_device(int ordinal) {
 
 void copy(Queue& q, void* to, void const* from, std::size_t bytes) {
   if (bytes == 0) return;
-  if (q.kind() == QueueKind::stream)
-    return detail::device_api().copy(q.native_stream(), to, from, bytes);
+  if (q.native_stream()) return detail::device_api().copy(q.native_stream(), to, from, bytes);
   q.submit([to, from, bytes] { std::memcpy(to, from, bytes); });
 }
 
 void zero(Queue& q, void* data, std::size_t bytes) {
   if (bytes == 0) return;
-  if (q.kind() == QueueKind::stream)
-    return detail::device_api().zero(q.native_stream(), data, bytes);
+  if (q.native_stream()) return detail::device_api().zero(q.native_stream(), data, bytes);
   q.submit([data, bytes] { std::memset(data, 0, bytes); });
 }
 
 bool on_cuda(Queue const& q) {
-  return q.kind() == QueueKind::stream && &detail::device_api() == detail::cuda_api();
+  return q.native_stream() && &detail::device_api() == detail::cuda_api();
 }
 
 bool wait_for_streams(std::chrono::milliseconds time) noexcept {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/memory/buffer.hpp"
 
 namespace tessera::memory {
@@ -77,6 +78,8 @@ std::size_t free_in_groups() {
   return left;
 }
 
+std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
 struct Use {
   std::size_t mapped = 0, resident = 0;
 };
@@ -96,18 +99,20 @@ std::size_t free_address_space(Use const& use) {
 
 }  // namespace
 
-AvailableMemory available_memory() {
+AvailableMemory available_memory(std::size_t processes) {
   Use const use = own_use();
   std::size_t const allocated = MemoryTracker::of_process().current_total();
   std::size_t const untouched = allocated > use.resident ? allocated - use.resident : 0;
   auto const less_untouched = [&](std::size_t bytes) {
     return bytes == unlimited ? bytes : bytes > untouched ? bytes - untouched : 0;
   };
+  auto const share = [&](std::size_t bytes) {
+    return bytes == unlimited ? bytes : less_untouched(bytes / processes);
+  };
 
-  AvailableMemory out{
-      less_untouched(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)),
-      "MemAvailable of the node"};
-  if (auto const left = less_untouched(free_in_groups()); left < out.bytes)
+  AvailableMemory out{share(entry_of("/proc/meminfo", "MemAvailable:").value_or(unlimited)),
+                      "MemAvailable of the node"};
+  if (auto const left = share(free_in_groups()); left < out.bytes)
     out = {left, "memory limit of the control group"};
   if (auto const left = free_address_space(use); left < out.bytes)
     out = {left, "address space limit (ulimit -v)"};
@@ -116,13 +121,13 @@ AvailableMemory available_memory() {
 
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies) {
   if (bytes < unchecked_bytes) return;
-  auto const available = available_memory();
-  TESSERA_VALIDATE(available.bytes / copies >= bytes, OutOfMemoryError, "cannot allocate ", bytes,
-                   " bytes for ", name,
-                   copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
-                   available.bytes, " bytes are left (", available.limited_by,
-                   "), this process has allocated ", MemoryTracker::of_process().current_total(),
-                   "; use a smaller batch, a higher ZeRO stage or more ranks");
+  auto const available = available_memory(copies);
+  TESSERA_VALIDATE(
+      available.bytes >= bytes, OutOfMemoryError, "cannot allocate ", text(bytes), " for ", name,
+      copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
+      text(available.bytes), copies > 1 ? " per rank" : "", " are left (", available.limited_by,
+      "), this process has allocated ", text(MemoryTracker::of_process().current_total()),
+      "; use a smaller batch, a higher ZeRO stage or more ranks");
 }
 
 }  // namespace tessera::memory

@@ -23,10 +23,11 @@ std::int64_t samples_of_busiest_rank(std::int64_t samples, int ranks) {
 }  // namespace
 
 Evaluator::Evaluator(ModelContext context, data::TokenSequences sequences,
-                     std::int64_t sequences_per_pass)
+                     std::int64_t sequences_per_pass, std::function<void()> between_passes)
     : context_(context),
       sequences_(std::move(sequences)),
-      sequences_per_pass_(sequences_per_pass) {}
+      sequences_per_pass_(sequences_per_pass),
+      between_passes_(std::move(between_passes)) {}
 
 /// Sum of the token losses of some samples.
 double Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
@@ -47,6 +48,7 @@ EvaluationResult Evaluator::evaluate() {
   EvaluationResult result;
   double sum = 0.0;
   for (std::int64_t offset = 0; offset < most; offset += sequences_per_pass_, ++result.passes) {
+    if (between_passes_) between_passes_();
     std::int64_t const left =
         std::clamp<std::int64_t>(mine.end - mine.begin - offset, 0, sequences_per_pass_);
     if (left > 0)

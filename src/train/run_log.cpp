@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "tessera/core/clock.hpp"
 #include "tessera/core/log.hpp"
@@ -24,11 +26,13 @@ void RunLog::begin_training(TrainingOptions const& options) {
   progress_.emplace(role_ == Role::writer ? Progress::Output::log : Progress::Output::none,
                     options.total_steps);
   line_started_ = Clock::now();
+  attempt_ = {};
+  attempt_.started = line_started_;
 }
 
 bool RunLog::line_is_due(std::int64_t step) const {
-  return step % options_.logging_steps == 0 || (step == 1 && options_.logging_first_step) ||
-         step == options_.total_steps;
+  return attempt_.steps == 1 || step % options_.logging_steps == 0 ||
+         step == options_.total_steps || Clock::now() - line_started_ >= options_.longest_silence;
 }
 
 void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
@@ -52,11 +56,16 @@ void RunLog::step(StepRecord const& record) {
   auto const& outcome = record.outcome;
   tokens_since_line_ += outcome.samples * options_.tokens_per_sample;
   loss_since_line_ += outcome.loss;
-  if (std::isfinite(outcome.loss)) {
-    loss_of_attempt_ += outcome.loss;
-    ++losses_of_attempt_;
-  }
   ++steps_since_line_;
+  ++attempt_.steps;
+  attempt_.skipped += outcome.update.skipped ? 1 : 0;
+  attempt_.tokens += outcome.samples * options_.tokens_per_sample;
+  attempt_.last_loss = outcome.loss;
+  if (std::isfinite(outcome.loss)) {
+    attempt_.loss_sum += outcome.loss;
+    ++attempt_.finite_losses;
+  }
+  attempt_.seconds += outcome.seconds;
   double const rate = static_cast<double>(tokens_since_line_) / seconds_since(line_started_);
   write_metrics(record, rate);
   had_line_ = line_is_due(record.step);
@@ -114,7 +123,7 @@ void RunLog::training_results(TrainingEnd const& end) {
   if (role_ == Role::silent) return;
   ConfigTree results;
   results.set("epoch", end.epoch)
-      .set("train_loss", loss_of_attempt_ / static_cast<double>(losses_of_attempt_));
+      .set("train_loss", attempt_.mean_loss());
   results.set("train_runtime", end.seconds).set("train_samples", end.samples);
   results.set("train_samples_per_second",
               static_cast<double>(end.steps * end.train_batch_size) / end.seconds);
@@ -123,6 +132,42 @@ void RunLog::training_results(TrainingEnd const& end) {
   if (end.skipped_steps > 0)
     warning(fmt::format("{} of {} steps skipped: gradients were not finite", end.skipped_steps,
                         end.total_steps));
+}
+
+void RunLog::summary() {
+  if (role_ == Role::silent || attempt_.steps == 0) return;
+  auto const& a = attempt_;
+  info(fmt::format(
+      "trained {}{} in {}: {} tokens, {:.0f} tokens/s, loss {} in the last step, {} on average",
+      counted(a.steps, "step"), a.skipped > 0 ? fmt::format(" ({} skipped)", a.skipped) : "",
+      human_duration(seconds_since(a.started)), with_commas(a.tokens),
+      static_cast<double>(a.tokens) / a.seconds, number_text(a.last_loss),
+      number_text(a.mean_loss())));
+  if (auto const files = files_text(); !files.empty())
+    info("files in " + output_dir_.string() + ": " + files);
+}
+
+/// Checkpoints, and the files of the model and the results.
+std::string RunLog::files_text() const {
+  namespace fs = std::filesystem;
+  std::vector<std::string> out;
+  std::error_code ignored;
+  std::int64_t checkpoints = 0, model_bytes = 0;
+  for (auto const& entry : fs::directory_iterator(output_dir_ / "checkpoints", ignored))
+    checkpoints += entry.path().filename().string().starts_with("step_") ? 1 : 0;
+  if (checkpoints > 0) out.push_back("checkpoints (" + std::to_string(checkpoints) + ")");
+  std::vector<std::string> results;
+  for (auto const& entry : fs::directory_iterator(output_dir_, ignored)) {
+    auto const name = entry.path().filename().string();
+    if (name.ends_with(".safetensors"))
+      model_bytes += static_cast<std::int64_t>(entry.file_size(ignored));
+    else if (name == "metrics.jsonl" || name.ends_with("_results.json"))
+      results.push_back(name);
+  }
+  if (model_bytes > 0) out.push_back("the model (" + human_bytes(model_bytes) + ")");
+  std::sort(results.begin(), results.end());
+  out.insert(out.end(), results.begin(), results.end());
+  return join(out);
 }
 
 void RunLog::clear_status_line() {

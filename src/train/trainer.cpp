@@ -41,7 +41,7 @@ RunLog::TrainingOptions log_options(config::TrainingArguments const& arguments,
                                     TrainingRun const& run) {
   std::int64_t const total = run.sampler->total_steps();
   return {total, config::step_interval(arguments.logging_steps, total),
-          arguments.logging_first_step, run.config.dtype == Dtype::fp16, run.data.train->length()};
+          run.config.dtype == Dtype::fp16, run.data.train->length()};
 }
 
 StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy const& saves,
@@ -64,6 +64,12 @@ std::string unsaved_text(fs::path const& output_dir, std::int64_t saved, std::st
     return text + "this training cannot be continued, because no checkpoint was written";
   return concat(text, "the newest one is of step ", saved,
                 ": correct that, and run the same command again to repeat the steps after it");
+}
+
+/// On a device the host only enqueues the layers, so that asking between them would stop nothing.
+std::function<void()> layer_check(StopCheck& check, TrainingRun const& run) {
+  if (run.compute->kind() != memory::QueueKind::inline_host) return {};
+  return [&check] { check.between_layers(); };
 }
 
 /// The ids of the prompt, and after them the id that ends a text (-1: none), on every rank.
@@ -94,17 +100,19 @@ Outcome Trainer::run() {
   TrainingRun run = setup.build();
   RunLog log(arguments.output_dir, job_.is_root() ? RunLog::Role::writer : RunLog::Role::silent);
   comm::run_on_ranks(job_.comm, job_.is_root(), [&] { open_run_files(run, log); });
+  StopCheck stop_check(job_.comm, [] { return StopRequest::signal(); });
   std::optional<Evaluator> evaluator;
   if (run.data.evaluation)
     evaluator.emplace(run.model_context(job_.comm), *run.data.evaluation,
-                      arguments.per_device_eval_batch_size);
+                      arguments.per_device_eval_batch_size, [&] { stop_check.ask(); });
 
   Outcome outcome;
-  if (arguments.do_train) outcome = train(run, log, evaluator ? &*evaluator : nullptr);
-  if (outcome.code != ExitCode::done) return outcome;
-  if (evaluator) evaluate(run, log, *evaluator);
-  if (arguments.do_generate) generate(run);
-  if (!unsaved_.empty()) return {ExitCode::io, unsaved_};
+  if (arguments.do_train)
+    outcome = train(run, log, {stop_check, evaluator ? &*evaluator : nullptr});
+  if (outcome.code == ExitCode::done && evaluator) outcome = evaluate(run, log, *evaluator);
+  log.summary();
+  if (outcome.code == ExitCode::done && arguments.do_generate) generate(run);
+  if (outcome.code == ExitCode::done && !unsaved_.empty()) return {ExitCode::io, unsaved_};
   return outcome;
 }
 
@@ -122,7 +130,7 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
     log.open_metrics(arguments.do_train ? run.state.first_step : INT64_MAX);
 }
 
-Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
+Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto const& arguments = job_.arguments;
   std::int64_t const total = run.sampler->total_steps(), first = run.state.first_step;
   SavePolicy saves({arguments.async_save, arguments.max_save_failures,
@@ -134,11 +142,12 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
   if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
                     {run.config.micro_batch_size, static_cast<std::uint64_t>(arguments.seed),
-                     arguments.gradient_checkpointing});
-  TrainingLoop loop(
-      loop_options(arguments, run),
-      {job_.comm, step, *run.sampler, run.schedule, run.state, evaluator, saves, log, job_.status,
-       deadline_, [&] { return poll_requests(job_.is_root(), deadline_, saves, run.lock.get()); }});
+                     arguments.gradient_checkpointing, layer_check(between.stop_check, run)});
+  TrainingLoop loop(loop_options(arguments, run),
+                    {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
+                     saves, log, job_.status, deadline_, between.stop_check, [&] {
+                       return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
+                     }});
 
   log.begin_training(log_options(arguments, run));
   if (first > total) {
@@ -166,10 +175,16 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Evaluator* evaluator) {
   return outcome;
 }
 
-void Trainer::evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const {
+Outcome Trainer::evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const try {
   std::int64_t const step = run.sampler ? run.sampler->total_steps() : 0;
   auto const result = evaluator.evaluate();
   log.evaluation(step, run.sampler ? epochs_after(*run.sampler, step) : 0.0, result);
+  return {};
+} catch (StopBetweenLayers const& e) {
+  return {ExitCode::stopped_early,
+          concat("stopped by ", StopRequest::name(e.request), " during the evaluation",
+                 run.sampler ? " after the training" : "",
+                 "; run the same command again to repeat it")};
 }
 
 /// Continues the prompt and prints the text on standard output.

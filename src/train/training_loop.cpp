@@ -29,12 +29,15 @@ TrainingLoop::TrainingLoop(Options options, Parts parts)
 
 /// Training that cannot continue leaves the save in flight complete, and names it.
 Outcome TrainingLoop::run() {
+  complete_ = parts_.state.first_step - 1;
   try {
     return run_steps();
   } catch (ConfigError const& e) {
     parts_.log.clear_status_line();
     parts_.saves.finish();
     throw ConfigError(concat(e.what(), "; ", checkpoints_text(parts_.saves)));
+  } catch (StopBetweenLayers const& e) {  // the incomplete step has changed no state
+    return complete_ > 0 ? stop(complete_, e.request) : stop_before_first_step(e.request);
   }
 }
 
@@ -47,7 +50,7 @@ Outcome TrainingLoop::run_steps() {
     auto const started = Clock::now();
     auto const blocked_before = parts_.saves.blocked();
     StepOutcome const outcome = train(step);
-    StepRequests const requests = exchange_requests();
+    StepRequests const requests = exchange_requests(outcome.seconds);
     if (!requests.disk_busy) parts_.saves.advance();
     log_step(step, outcome);
     watch_.require_progress(step, outcome);
@@ -65,6 +68,7 @@ Outcome TrainingLoop::run_steps() {
 }
 
 StepOutcome TrainingLoop::train(std::int64_t step) {
+  parts_.stop_check.begin_step(seconds_of_last_step_);
   double const rate = parts_.schedule(parts_.state.applied_steps + 1);
   StepOutcome outcome;
   try {
@@ -75,11 +79,15 @@ StepOutcome TrainingLoop::train(std::int64_t step) {
   watch_.count(outcome);
   parts_.state.tokens += outcome.samples * options_.tokens_per_sample;
   parts_.state.samples += outcome.samples;
+  complete_ = step;
   return outcome;
 }
 
-StepRequests TrainingLoop::exchange_requests() {
-  auto const requests = agree_on_requests(parts_.comm, parts_.local_requests());
+StepRequests TrainingLoop::exchange_requests(double step_seconds) {
+  auto mine = parts_.local_requests();
+  mine.seconds = step_seconds;
+  auto const requests = agree_on_requests(parts_.comm, mine);
+  seconds_of_last_step_ = requests.seconds;
   TESSERA_VALIDATE(!requests.lock_lost, train::DirectoryInUse,
                    "another job took over the output directory ", options_.output_dir,
                    " while this job was suspended; this job ends and leaves the files to it");
@@ -126,6 +134,14 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
                  saved > 0 ? concat("the newest one is of step ", saved) : "and there is no other",
                  " (", parts_.saves.last_failure(),
                  "); correct that, then run the same command again")};
+}
+
+Outcome TrainingLoop::stop_before_first_step(int request) {
+  parts_.log.clear_status_line();
+  return {ExitCode::stopped_early,
+          concat("stopped by ", StopRequest::name(request), " before step 1 of ",
+                 parts_.sampler.total_steps(),
+                 " was complete; there is no checkpoint; run the same command again to start")};
 }
 
 }  // namespace tessera::train

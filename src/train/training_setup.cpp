@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
+#include "tessera/train/activation_memory.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/save_request.hpp"
 
@@ -109,6 +111,7 @@ TrainingRun TrainingSetup::build() {
   run_.engine =
       zero::make_engine(engine_config(run_.config), run_.model->units(), job_.comm, *run_.compute);
   plan_steps();
+  reserve_memory_of_passes();
   log_summary();
   load_weights(start);
   run_.starts_over = start.checkpoint.empty() && job_.arguments.overwrite_output_dir;
@@ -135,6 +138,23 @@ void TrainingSetup::plan_steps() {
   run_.schedule = config::learning_rate_schedule(run_.config, run_.sampler->total_steps());
 }
 
+void TrainingSetup::reserve_memory_of_passes() {
+  PlannedPasses passes;
+  passes.ranks_on_node = job_.session.info().local_size;
+  passes.gradient_checkpointing = job_.arguments.gradient_checkpointing;
+  if (run_.sampler) {
+    passes.train_rows = run_.config.micro_batch_size;
+    passes.train_sequence = run_.data.train->length();
+  }
+  if (auto const& data = run_.data.evaluation) {
+    std::int64_t const ranks = job_.comm.size();
+    passes.evaluation_rows =
+        std::min(job_.arguments.per_device_eval_batch_size, (data->count() + ranks - 1) / ranks);
+    passes.evaluation_sequence = data->length();
+  }
+  activation_bytes_ = reserve_activations(*run_.model, *run_.compute, job_.comm, passes);
+}
+
 void TrainingSetup::log_summary() const {
   if (!job_.is_root()) return;
   auto const& info = job_.session.info();
@@ -158,10 +178,10 @@ void TrainingSetup::log_summary() const {
   };
   log::info(fmt::format(
       "model states per rank: {} (weights {}, gradients {}, master weights {}, optimizer states "
-      "{}; stage formula {}), buffers {}",
+      "{}; stage formula {}), buffers {}, activations {}",
       bytes(m.weights + m.gradients + m.master_weights + m.optimizer_state), bytes(m.weights),
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
-      bytes(m.buffers)));
+      bytes(m.buffers), bytes(activation_bytes_)));
 }
 
 void TrainingSetup::load_weights(StartingPoint const& start) {

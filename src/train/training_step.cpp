@@ -24,6 +24,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   settings.gradient_scale =
       static_cast<float>(engine_.loss_scale() / static_cast<double>(outcome.tokens));
   settings.gradient_checkpointing = options_.gradient_checkpointing;
+  settings.between_layers = options_.between_layers;
 
   engine_.begin_step();
   std::vector<model::LossSum> losses;

@@ -176,6 +176,77 @@ TEST(Passes, NothingIsAllocatedAfterTheFirstStep) {
   EXPECT_EQ(held(), after_first);
 }
 
+/// Oracle: what the arena allocates when a pass runs. Its chunks are multiples of 2 MiB.
+TEST(Passes, NeedTheMemoryThatIsPlanned) {
+  constexpr std::size_t granule = std::size_t{2} << 20;
+  ConfigTree config = model::default_config("gpt2");
+  config.set("n_layer", 2).set("n_embd", 128).set("n_head", 4).set("vocab_size", 1000);
+  config.set("n_positions", 128);
+  std::int64_t const rows = 12;
+  std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * 128), 7);
+  model::Batch const batch{tokens.data(), rows, 128};
+  auto const held = [] {
+    return memory::MemoryTracker::of_process().current(memory::Purpose::activations);
+  };
+  auto const zeros = [](memory::ParameterSpec const& spec, float* out) {
+    std::fill(out, out + spec.numel(), 0.0f);
+  };
+  struct Case {
+    memory::Pass kind;
+    Dtype dtype;
+    bool gradient_checkpointing;
+  };
+  for (auto const& [kind, dtype, checkpointing] :
+       {Case{memory::Pass::training, Dtype::fp32, false},
+        Case{memory::Pass::training, Dtype::fp32, true},
+        Case{memory::Pass::training, Dtype::bf16, false},
+        Case{memory::Pass::training, Dtype::bf16, true},
+        Case{memory::Pass::evaluation, Dtype::fp32, false}}) {
+    auto const grows_from = [&, kind = kind, dtype = dtype, checkpointing = checkpointing](
+                                std::size_t planned, std::size_t less) {
+      Bench b(with_dropout(config), dtype, zeros);
+      b.lm->reserve_activations(planned - less, *b.queue);
+      std::size_t const reserved = held();
+      EXPECT_GE(reserved, planned - less);
+      for (int repeat = 0; repeat < 2; ++repeat)
+        if (kind == memory::Pass::training)
+          b.train(batch, {.gradient_checkpointing = checkpointing});
+        else
+          b.evaluate(batch);
+      return held() > reserved;
+    };
+    auto const planned =
+        Bench(with_dropout(config), dtype, zeros)
+            .lm->activation_bytes({kind, rows, 128, checkpointing}, memory::MemorySpace::host);
+    std::string const name =
+        concat(name_of(dtype), checkpointing ? ", checkpointing" : "",
+               kind == memory::Pass::training ? ", training: " : ", evaluation: ", planned);
+    EXPECT_GT(planned, 10u << 20) << name << ": too small for chunks to show";
+    EXPECT_FALSE(grows_from(planned, 0)) << name;
+    EXPECT_TRUE(grows_from(planned, granule)) << name;
+  }
+}
+
+TEST(Passes, EndBetweenLayersWhereTheCallerSays) {
+  auto const& c = stored("tied");  // two blocks: five calls per pass
+  auto const tokens = c.tokens();
+  model::Batch const batch{tokens.data(), c.rows, c.sequence};
+  Bench b(c.config, Dtype::fp32);
+  int calls = 0;
+  b.train(batch, {.between_layers = [&] { ++calls; }});
+  EXPECT_EQ(calls, 5);
+  for (int last = 1; last <= 5; ++last) {
+    Bench ended(c.config, Dtype::fp32);
+    calls = 0;
+    EXPECT_THROW(ended.train(batch, {.between_layers =
+                                         [&] {
+                                           if (++calls == last) throw DataError("end");
+                                         }}),
+                 DataError);
+    EXPECT_EQ(ended.params.leased, 0) << "weights are released after call " << last;
+  }
+}
+
 TEST(Passes, RowsAreIndependent) {
   auto const& c = stored("unscaled");
   auto const tokens = c.tokens();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "scratch_files.hpp"
 
@@ -60,6 +61,60 @@ TEST(RunLog, WritesARecordPerStepEvaluationAndCheckpoint) {
             R"({"step":1,"checkpoint":"step_00000001","save_seconds":1.5,"save_stall_seconds":0.0,)"
             R"("save_bytes":9})");
   EXPECT_EQ(all[3].at("tokens").as_int(), 64);
+}
+
+/// The numbers of the steps that had a log line.
+std::string lines_of(RunLog::TrainingOptions options, std::int64_t first, std::int64_t last) {
+  ScratchFiles const files;
+  RunLog log(files.directory(), RunLog::Role::writer);
+  log.begin_training(options);
+  ::testing::internal::CaptureStderr();
+  for (std::int64_t step = first; step <= last; ++step) {
+    log.step({step, 0.0, 0, outcome(4.0)});
+    log.end_step();
+  }
+  std::istringstream text(::testing::internal::GetCapturedStderr());
+  std::string out;
+  for (std::string word; text >> word;)
+    if (auto const slash = word.find("/9"); slash != std::string::npos)
+      out += word.substr(0, slash) + " ";
+  return out;
+}
+
+TEST(RunLog, HasALineForTheFirstStepThenByLoggingStepsAndForTheLast) {
+  EXPECT_EQ(lines_of({.total_steps = 9, .logging_steps = 4}, 1, 9), "1 4 8 9 ");
+  EXPECT_EQ(lines_of({.total_steps = 9, .logging_steps = 500}, 3, 9), "3 9 ") << "resumed";
+}
+
+TEST(RunLog, IsNotSilentForLong) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(lines_of({.total_steps = 9, .logging_steps = 500, .longest_silence = 0ms}, 1, 9),
+            "1 2 3 4 5 6 7 8 9 ");
+}
+
+TEST(RunLog, EndsWithASummary) {
+  ScratchFiles const files;
+  files.write("model.safetensors", std::string(2048, 'x'));
+  files.write("checkpoints/step_00000002/manifest.json", "{}");
+  files.write("eval_results.json", "{}");
+  RunLog log(files.directory(), RunLog::Role::writer);
+  ::testing::internal::CaptureStderr();
+  log.summary();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "nothing was trained";
+  log.begin_training({.total_steps = 9, .logging_steps = 500, .tokens_per_sample = 1024});
+  log.step({1, 0.0, 0, outcome(4.0)});
+  auto last = outcome(3.0);
+  last.update.skipped = false;
+  log.step({2, 0.0, 0, last});
+  ::testing::internal::CaptureStderr();
+  log.summary();
+  auto const text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, ::testing::HasSubstr("trained 2 steps (1 skipped) in "));
+  EXPECT_THAT(text, ::testing::HasSubstr(
+                        "4,096 tokens, 4096 tokens/s, loss 3 in the last step, 3.5 on average"));
+  EXPECT_THAT(text, ::testing::HasSubstr("files in " + files.directory().string() +
+                                         ": checkpoints (1), the model (2.0 KiB), "
+                                         "eval_results.json"));
 }
 
 TEST(RunLog, WritesTheResultFilesOfRunClm) {

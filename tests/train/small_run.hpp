@@ -72,7 +72,12 @@ class CountingModel : public model::CausalLm {
     logits[static_cast<std::size_t>(batch.tokens[batch.sequence - 1] + 1)] = 5.0f;
     return logits;
   }
+  std::size_t activation_bytes(model::PlannedPass const& pass, memory::MemorySpace) override {
+    return static_cast<std::size_t>(pass.rows * pass.sequence) * bytes_per_token;
+  }
+  void reserve_activations(std::size_t bytes, memory::Queue&) override { reserved = bytes; }
 
+  std::size_t bytes_per_token = 8, reserved = 0;
   std::int64_t passes = 0;
   std::vector<std::int64_t> windows;  ///< tokens that each generation pass saw
 

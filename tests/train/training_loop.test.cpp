@@ -39,7 +39,7 @@ struct Loop : ::testing::Test {
   TrainingLoop loop() {
     return {options,
             {*run.comm, step, plan, schedule, state, &evaluator, saves, log, status, deadline,
-             [this] { return requests(); }}};
+             stop_check, [this] { return requests(); }}};
   }
   checkpoint::SaveRequest save_request(std::int64_t of_step) const {
     return {.directory = run.files.directory() / "checkpoints",
@@ -92,7 +92,12 @@ struct Loop : ::testing::Test {
   SavePolicy saves{{.async = config::AsyncSave::off, .total_steps = 8},
                    {*run.comm, *run.engine, status, log, deadline},
                    [this](std::int64_t of_step, SaveContent) { return save_request(of_step); }};
-  TrainingStep step{run.context(), *run.engine, sequences, {.micro_batch_size = 2}};
+  TrainingStep step{run.context(),
+                    *run.engine,
+                    sequences,
+                    {.micro_batch_size = 2, .between_layers = [this] { stop_check.ask(); }}};
+  std::int64_t layers_until_stop = 1 << 30;
+  StopCheck stop_check{*run.comm, [this] { return layers_until_stop-- <= 0 ? SIGTERM : 0; }};
   Evaluator evaluator{run.context(), sequences, 4};
   TrainingLoop::Options options;
   std::function<StepRequests()> requests = [] { return StepRequests{}; };
@@ -138,6 +143,26 @@ TEST_F(Loop, StopsWithACheckpointOfTheStep) {
   EXPECT_EQ(outcome.reason,
             "stopped by SIGTERM after step 3 of 8; run the same command again to resume");
   EXPECT_THAT(events(), ElementsAre("1", "2", "3", "3s"));
+}
+
+TEST_F(Loop, StopsBetweenTwoLayersWithACheckpointOfTheLastCompleteStep) {
+  layers_until_stop = 3 * 5 + 2;  // five layers per step
+  auto const outcome = loop().run();
+  EXPECT_EQ(outcome.code, ExitCode::stopped_early);
+  EXPECT_EQ(outcome.reason,
+            "stopped by SIGTERM after step 3 of 8; run the same command again to resume");
+  EXPECT_THAT(events(), ElementsAre("1", "2", "3", "3s"));
+  EXPECT_EQ(state.samples, 6) << "those of the incomplete step do not count";
+}
+
+TEST_F(Loop, HasNoCheckpointWhenItStopsInTheFirstStep) {
+  layers_until_stop = 2;
+  auto const outcome = loop().run();
+  EXPECT_EQ(outcome.code, ExitCode::stopped_early);
+  EXPECT_EQ(outcome.reason,
+            "stopped by SIGTERM before step 1 of 8 was complete; there is no checkpoint; run the "
+            "same command again to start");
+  EXPECT_THAT(events(), ElementsAre());
 }
 
 TEST_F(Loop, SaysWhenTheCheckpointOfAStopIsMissing) {

@@ -74,7 +74,6 @@ struct TrainingArguments {
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
   double logging_steps = 500.0;
-  bool logging_first_step = false;
   bool eval_on_start = false;  ///< evaluate once before the first step
   Interval eval_strategy = Interval::no;
   double eval_steps = 500.0;  ///< defaults to logging_steps

@@ -15,6 +15,10 @@ std::string with_commas(std::int64_t value);
 std::string printable(std::string text);
 /// "rank" or "ranks"
 std::string plural(std::int64_t count, std::string const& noun);
+/// 1, "step" -> "1 step"; 1200, "step" -> "1,200 steps"
+std::string counted(std::int64_t count, std::string const& noun);
+/// Six significant digits: "0.0001", "1e+30"; "NaN" and "infinity"
+std::string number_text(double value);
 /// 1536 -> "1.5 KiB"
 std::string human_bytes(std::int64_t bytes);
 /// {"a", "b"}, ", " -> "a, b"

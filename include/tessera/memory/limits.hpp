@@ -16,7 +16,9 @@ struct AvailableMemory {
 /// part of the address space limit. Pages that this process has allocated but not touched yet are
 /// subtracted, because the kernel assigns pages at first touch. Reads a few files of /proc and
 /// /sys: some tens of microseconds.
-AvailableMemory available_memory();
+/// @param processes  of this node that share its memory and have allocated and touched as much as
+/// this one: the result is one process's share
+AvailableMemory available_memory(std::size_t processes = 1);
 
 /// @throws OutOfMemoryError when @p bytes exceed available_memory(): the system would grant such a
 /// request and later kill the process. Requests below 1 MiB are not checked.

@@ -3,6 +3,7 @@
 /// unit.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/param_provider.hpp"
 
 namespace tessera::model {
@@ -33,6 +35,17 @@ struct PassSettings {
                                 ///< token losses) is multiplied by it
   bool gradient_checkpointing =
       false;  ///< keep only each block's input and recompute the block in backward
+  /// Called before each block's forward and backward and before the head; the pass ends with the
+  /// exception that it throws.
+  std::function<void()> between_layers{};
+};
+
+/// A pass whose memory is wanted.
+struct PlannedPass {
+  memory::Pass kind = memory::Pass::training;
+  std::int64_t rows = 0;
+  std::int64_t sequence = 0;
+  bool gradient_checkpointing = false;
 };
 
 /// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1)
@@ -71,6 +84,12 @@ class CausalLm {
   /// Logits of the last position of each row, fp32 [rows, vocabulary], for generation.
   virtual std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params,
                                                memory::Queue& compute) = 0;
+
+  /// Bytes of activations and workspaces that a pass keeps at most. Makes the allocations of the
+  /// pass without memory and without kernels.
+  virtual std::size_t activation_bytes(PlannedPass const& pass, memory::MemorySpace space) = 0;
+  /// Allocates that memory before the first pass on @p compute.
+  virtual void reserve_activations(std::size_t bytes, memory::Queue& compute) = 0;
 };
 
 }  // namespace tessera::model

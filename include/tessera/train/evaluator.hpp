@@ -2,6 +2,7 @@
 /// Evaluation: mean token loss and perplexity over a data set.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tessera/data/text_dataset.hpp"
@@ -20,7 +21,9 @@ struct EvaluationResult {
 class Evaluator {
  public:
   /// @param sequences_per_pass  per_device_eval_batch_size
-  Evaluator(ModelContext context, data::TokenSequences sequences, std::int64_t sequences_per_pass);
+  /// @param between_passes  called before each pass; the evaluation ends with what it throws
+  Evaluator(ModelContext context, data::TokenSequences sequences, std::int64_t sequences_per_pass,
+            std::function<void()> between_passes = {});
 
   /// The exact token mean for any number of ranks: each sample counts once. Every rank runs the
   /// same number of passes, because stage 3 gathers weights in each; a rank without samples left
@@ -33,6 +36,7 @@ class Evaluator {
   ModelContext context_;
   data::TokenSequences sequences_;
   std::int64_t sequences_per_pass_;
+  std::function<void()> between_passes_;
   std::vector<std::int32_t> tokens_;  ///< of the current pass
 };
 

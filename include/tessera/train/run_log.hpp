@@ -1,6 +1,6 @@
 #pragma once
 /// What a run reports while it works: metrics.jsonl, the result files of run_clm.py, and the lines
-/// on standard error.
+/// on standard error: of the first step, then every logging_steps, and at least one per minute.
 
 #include <chrono>
 #include <cstdint>
@@ -33,9 +33,9 @@ class RunLog {
   struct TrainingOptions {
     std::int64_t total_steps = 0;
     std::int64_t logging_steps = 500;
-    bool logging_first_step = false;
     bool show_loss_scale = false;
     std::int64_t tokens_per_sample = 0;
+    std::chrono::milliseconds longest_silence = std::chrono::minutes(1);
   };
   void begin_training(TrainingOptions const& options);
 
@@ -46,7 +46,7 @@ class RunLog {
     StepOutcome outcome;
     std::int64_t skipped_steps = 0;  ///< of the run so far
   };
-  /// A record in metrics.jsonl; every logging_steps also a log line, else the status line.
+  /// A record in metrics.jsonl; also a log line when one is due, else the status line.
   void step(StepRecord const& record);
   /// After evaluation and save of the step: when it had a log line, throughput counts from here.
   void end_step();
@@ -64,6 +64,8 @@ class RunLog {
   };
   /// train_results.json, and how many steps were skipped
   void training_results(TrainingEnd const& end);
+  /// Two log lines at the end of a run that has trained: what it did, and the files it leaves.
+  void summary();
 
   /// Log lines; the status line is cleared first.
   void info(std::string const& message);
@@ -74,6 +76,7 @@ class RunLog {
  private:
   using Clock = std::chrono::steady_clock;
   bool line_is_due(std::int64_t step) const;
+  std::string files_text() const;
   void write_metrics(StepRecord const& record, double tokens_per_second);
 
   std::filesystem::path output_dir_;
@@ -85,8 +88,17 @@ class RunLog {
   double loss_since_line_ = 0.0;    ///< sum of step losses
   std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
   bool had_line_ = false;
-  double loss_of_attempt_ = 0.0;        ///< sum of the finite step losses
-  std::int64_t losses_of_attempt_ = 0;  ///< how many
+
+  struct Attempt {
+    Clock::time_point started;
+    std::int64_t steps = 0, skipped = 0, tokens = 0;
+    double loss_sum = 0.0;          ///< of the finite step losses
+    std::int64_t finite_losses = 0;
+    double last_loss = 0.0;
+    double mean_loss() const { return loss_sum / static_cast<double>(finite_losses); }
+    double seconds = 0.0;  ///< sum over the steps
+  };
+  Attempt attempt_;
 };
 
 }  // namespace tessera::train

@@ -10,6 +10,7 @@ struct StepRequests {
   bool save = false;       ///< a resumable checkpoint was asked for
   bool disk_busy = false;  ///< a disk queue still writes the save in flight
   bool lock_lost = false;  ///< another job owns the output directory
+  double seconds = 0.0;    ///< that the step took
 
   bool operator==(StepRequests const&) const = default;
 };

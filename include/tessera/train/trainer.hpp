@@ -18,8 +18,13 @@ class Trainer {
 
  private:
   void open_run_files(TrainingRun const& run, RunLog& log) const;
-  Outcome train(TrainingRun& run, RunLog& log, Evaluator* evaluator);
-  void evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const;
+  /// What the training loop calls between and inside its steps.
+  struct Between {
+    StopCheck& stop_check;
+    Evaluator* evaluator;  ///< null: no evaluation
+  };
+  Outcome train(TrainingRun& run, RunLog& log, Between const& between);
+  Outcome evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const;
   void generate(TrainingRun const& run) const;
 
   JobContext job_;

@@ -16,6 +16,7 @@
 #include "tessera/train/save_policy.hpp"
 #include "tessera/train/status_file.hpp"
 #include "tessera/train/step_requests.hpp"
+#include "tessera/train/stop_check.hpp"
 #include "tessera/train/training_state.hpp"
 #include "tessera/train/training_step.hpp"
 #include "tessera/train/update_watch.hpp"
@@ -49,14 +50,15 @@ class TrainingLoop {
     RunLog& log;
     StatusFile& status;
     Deadline& deadline;
+    StopCheck& stop_check;  ///< the passes of `step` and `evaluator` call it
     /// What this rank asks for after a step.
     std::function<StepRequests()> local_requests;
   };
   TrainingLoop(Options options, Parts parts);
 
   /// Runs the steps from state.first_step on. Collective.
-  /// @return stopped_early after a stop request, with a checkpoint of the last step; io when that
-  /// checkpoint could not be written
+  /// @return stopped_early after a stop request, with a checkpoint of the last complete step; io
+  /// when that checkpoint could not be written
   /// @throws ConfigError when the loss is not finite, when too many steps in a row are skipped, or
   /// when no step of the run has changed the weights
   Outcome run();
@@ -67,14 +69,17 @@ class TrainingLoop {
  private:
   Outcome run_steps();
   StepOutcome train(std::int64_t step);
-  StepRequests exchange_requests();
+  StepRequests exchange_requests(double step_seconds);
   void log_step(std::int64_t step, StepOutcome const& outcome);
   void run_events(std::int64_t step);
   Outcome stop(std::int64_t step, int request);
+  Outcome stop_before_first_step(int request);
 
   Options options_;
   Parts parts_;
   UpdateWatch watch_;
+  std::int64_t complete_ = 0;          ///< last complete step
+  double seconds_of_last_step_ = 0.0;  ///< the same on all ranks
 };
 
 }  // namespace tessera::train

@@ -22,6 +22,7 @@ class TrainingSetup {
  private:
   StartingPoint open_directory();
   void plan_steps();
+  void reserve_memory_of_passes();
   void log_summary() const;
   void load_weights(StartingPoint const& start);
   void restore(StartingPoint const& start);
@@ -34,6 +35,7 @@ class TrainingSetup {
 
   JobContext job_;
   TrainingRun run_;
+  std::size_t activation_bytes_ = 0;
 };
 
 }  // namespace tessera::train

@@ -2,6 +2,7 @@
 /// One optimizer step: its micro-steps, the update, and the loss over all ranks.
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tessera/data/sampler.hpp"
@@ -27,6 +28,7 @@ class TrainingStep {
     std::int64_t micro_batch_size = 1;
     std::uint64_t dropout_seed = 42;
     bool gradient_checkpointing = false;
+    std::function<void()> between_layers{};  ///< see model::PassSettings
   };
   /// @param context  `weights` is @p engine
   TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "detail/planning.hpp"
+#include "tessera/memory/arena_planning.hpp"
+
 namespace tessera::model::detail {
 namespace {
 
@@ -76,9 +79,9 @@ void Decoder::check(Batch const& batch) const {
                      "tokenizer's vocab_size");
 }
 
-PassContext Decoder::begin(Batch const& batch, Queue& compute) {
+PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& compute) const {
   return {.compute = compute,
-          .arena = buffers_for(compute).arena,
+          .arena = place.arena,
           .dtype = parts_.dtype,
           .batch = batch.rows,
           .sequence = batch.sequence};
@@ -87,9 +90,13 @@ PassContext Decoder::begin(Batch const& batch, Queue& compute) {
 LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
                        memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  PassBuffers& place = buffers_for(compute);
+  return train_in(buffers_for(compute), batch, settings, params, compute);
+}
+
+LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings const& settings,
+                          memory::ParamProvider& params, Queue& compute) {
   ArenaScope const scope(place.arena);
-  PassContext pass = begin(batch, compute);
+  PassContext pass = begin(batch, place, compute);
   pass.dropout_on = true;
   pass.recomputes = settings.gradient_checkpointing;
   pass.dropout_seed = settings.dropout_seed;
@@ -102,6 +109,7 @@ LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
   TensorView const stream =
       pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
+  if (settings.between_layers) settings.between_layers();
   train_head(pass, settings.gradient_scale, {losses, stream}, hidden, inputs, params);
   backward_blocks(pass, settings, stream, params);
   backward_embedding(pass, inputs, stream, params);
@@ -115,6 +123,7 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
   parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden,
                            inputs.tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
+    if (settings.between_layers) settings.between_layers();
     kept_.push_back({.in = hidden, .saved = {}, .mark = pass.arena.mark()});
     TensorView const out = pass.allocate(pass.positions(), parts_.width);
     Arena::Mark const after_out = pass.arena.mark();
@@ -148,6 +157,7 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
 void Decoder::backward_blocks(PassContext const& pass, PassSettings const& settings,
                               TensorView stream, memory::ParamProvider& params) {
   for (std::size_t i = parts_.blocks.size(); i-- > 0;) {
+    if (settings.between_layers) settings.between_layers();
     Block const& block = parts_.blocks[i];
     Kept& kept = kept_[i];
     UnitIndex const unit = unit_of_block(i);
@@ -193,9 +203,13 @@ TensorView Decoder::run_forward(PassContext const& pass, Inputs const& inputs,
 
 LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) {
   check(batch);
-  PassBuffers& place = buffers_for(compute);
+  return evaluate_in(buffers_for(compute), batch, params, compute);
+}
+
+LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::ParamProvider& params,
+                             Queue& compute) {
   ArenaScope const scope(place.arena);
-  PassContext const pass = begin(batch, compute);
+  PassContext const pass = begin(batch, place, compute);
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const hidden = run_forward(pass, inputs, params);
@@ -212,7 +226,7 @@ std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamP
   check(batch);
   PassBuffers& place = buffers_for(compute);
   ArenaScope const scope(place.arena);
-  PassContext const pass = begin(batch, compute);
+  PassContext const pass = begin(batch, place, compute);
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const last = pass.allocate(pass.batch, parts_.width);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {pass.batch, vocabulary_size()});
@@ -225,6 +239,26 @@ std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamP
     parts_.head.logits(pass, weights.own, weights.projection, logits, last);
   }
   return read_back(compute, logits, "the logits of the next token");
+}
+
+std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpace space) {
+  memory::ArenaPlanning const planning;
+  PlanningQueue queue(space);
+  PlanningParams params(parts_.units, parts_.dtype);
+  PassBuffers place{Arena("planned", memory::Purpose::activations, space), {}, {}};
+  Batch const batch{nullptr, pass.rows, pass.sequence, 0};
+  if (pass.kind == memory::Pass::evaluation)
+    evaluate_in(place, batch, params, queue);
+  else
+    train_in(place, batch, {.gradient_checkpointing = pass.gradient_checkpointing}, params, queue);
+  return place.arena.peak();
+}
+
+void Decoder::reserve_activations(std::size_t bytes, Queue& compute) {
+  if (bytes == 0) return;
+  Arena& arena = buffers_for(compute).arena;
+  ArenaScope const scope(arena);
+  (void)arena.allocate(Dtype::uint8, {static_cast<std::int64_t>(bytes)});
 }
 
 }  // namespace tessera::model::detail

@@ -44,6 +44,8 @@ class Decoder final : public CausalLm {
   LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
   std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params,
                                        Queue& compute) override;
+  std::size_t activation_bytes(PlannedPass const& pass, memory::MemorySpace space) override;
+  void reserve_activations(std::size_t bytes, Queue& compute) override;
 
  private:
   /// The activations of a block that the forward pass keeps for the backward pass.
@@ -68,7 +70,11 @@ class Decoder final : public CausalLm {
     LossReadback losses;
   };
   PassBuffers& buffers_for(Queue const& compute);
-  PassContext begin(Batch const& batch, Queue& compute);
+  PassContext begin(Batch const& batch, PassBuffers& place, Queue& compute) const;
+  LossSum train_in(PassBuffers& place, Batch const& batch, PassSettings const& settings,
+                   memory::ParamProvider& params, Queue& compute);
+  LossSum evaluate_in(PassBuffers& place, Batch const& batch, memory::ParamProvider& params,
+                      Queue& compute);
 
   /// Hidden states of the last block without keeping anything.
   TensorView run_forward(PassContext const& pass, Inputs const& inputs,

@@ -31,6 +31,10 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
   auto* const tokens = inputs.tokens.as<std::int32_t>();
   auto* const targets = inputs.targets.as<std::int32_t>();
   std::int64_t const count = pass.positions();
+  bool const ordered = kind == PassKind::training &&
+                       memory::memory_space_of(pass.compute) == memory::MemorySpace::device;
+  if (ordered) inputs.order = pass.arena.allocate(Dtype::int32, {count});
+  if (!batch.tokens) return inputs;
   if (pass.compute.kind() == memory::QueueKind::inline_host) {
     std::copy(batch.tokens, batch.tokens + count, tokens);
     shift(batch, targets);
@@ -38,8 +42,6 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
   }
   Slot& slot = slots_[next_++ % slots_.size()];
   slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
-  bool const ordered = kind == PassKind::training &&
-                       memory::memory_space_of(pass.compute) == memory::MemorySpace::device;
   std::int32_t* const staged =
       reserve(slot, (ordered ? 3 : 2) * count, memory::memory_space_of(pass.compute));
   std::copy(batch.tokens, batch.tokens + count, staged);
@@ -47,7 +49,6 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
   memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
   memory::copy(pass.compute, targets, staged + count, inputs.targets.bytes());
   if (ordered) {
-    inputs.order = pass.arena.allocate(Dtype::int32, {count});
     kernels::order_by_token(staged + 2 * count, batch.tokens, count);
     memory::copy(pass.compute, inputs.order.as<std::int32_t>(), staged + 2 * count,
                  inputs.order.bytes());

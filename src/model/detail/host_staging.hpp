@@ -29,7 +29,8 @@ enum class PassKind { forward, training };
 
 class PinnedInputBuffers {
  public:
-  /// Copies a batch to the arena of the pass. The batch's tokens may change once this returns.
+  /// Copies a batch to the arena of the pass. The batch's tokens may change once this returns. A
+  /// batch without tokens (of a pass that is only planned) copies nothing.
   Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind);
 
  private:

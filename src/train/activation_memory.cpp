@@ -1,0 +1,123 @@
+#include "tessera/train/activation_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/host.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/limits.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace tessera::train {
+namespace {
+
+std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
+/// What this rank may still allocate for its passes.
+memory::AvailableMemory room(memory::MemorySpace space, int ranks_on_node) {
+  if (space == memory::MemorySpace::device)
+    return {memory::describe_device(memory::Runtime::device()).free_bytes, "free on the device"};
+  return memory::available_memory(static_cast<std::size_t>(ranks_on_node));
+}
+
+class Plan {
+ public:
+  Plan(model::CausalLm& model, memory::MemorySpace space, PlannedPasses const& passes)
+      : model_(model), space_(space), passes_(passes) {}
+
+  std::size_t training(std::int64_t rows, bool gradient_checkpointing) const {
+    return rows == 0 ? 0
+                     : model_.activation_bytes({memory::Pass::training, rows,
+                                                passes_.train_sequence, gradient_checkpointing},
+                                               space_);
+  }
+  std::size_t evaluation(std::int64_t rows) const {
+    return rows == 0
+               ? 0
+               : model_.activation_bytes(
+                     {memory::Pass::evaluation, rows, passes_.evaluation_sequence, false}, space_);
+  }
+  /// The most rows whose pass fits into @p bytes. @pre @p rows do not fit
+  template <class Need>
+  static std::int64_t rows_that_fit(std::int64_t rows, std::size_t bytes, Need const& need) {
+    std::int64_t fit = 0, too_many = rows;
+    while (too_many - fit > 1) {
+      std::int64_t const middle = fit + (too_many - fit) / 2;
+      (need(middle) <= bytes ? fit : too_many) = middle;
+    }
+    return fit;
+  }
+
+  std::string training_advice(std::size_t left) const {
+    std::string out;
+    auto const plain = rows_that_fit(passes_.train_rows, left, [&](std::int64_t rows) {
+      return training(rows, passes_.gradient_checkpointing);
+    });
+    if (plain > 0)
+      out = fmt::format("--per_device_train_batch_size {} with more gradient_accumulation_steps",
+                        plain);
+    if (!passes_.gradient_checkpointing) {
+      auto const less = training(passes_.train_rows, true);
+      if (less <= left)
+        out += fmt::format("{}--gradient_checkpointing ({})", out.empty() ? "" : ", ", text(less));
+      else if (auto const rows =
+                   rows_that_fit(passes_.train_rows, left,
+                                 [&](std::int64_t count) { return training(count, true); });
+               rows > plain)
+        out += fmt::format("{}--gradient_checkpointing with --per_device_train_batch_size {}",
+                           out.empty() ? "" : ", or ", rows);
+    }
+    return out.empty() ? "a shorter --block_size or a smaller model" : out;
+  }
+  std::string evaluation_advice(std::size_t left) const {
+    auto const rows = rows_that_fit(passes_.evaluation_rows, left,
+                                    [&](std::int64_t count) { return evaluation(count); });
+    return rows > 0 ? fmt::format("--per_device_eval_batch_size {}", rows)
+                    : "a shorter --block_size or a smaller model";
+  }
+
+ private:
+  model::CausalLm& model_;
+  memory::MemorySpace space_;
+  PlannedPasses passes_;
+};
+
+void require_room(Plan const& plan, PlannedPasses const& passes, memory::MemorySpace space) {
+  auto const left = room(space, passes.ranks_on_node);
+  auto const refuse = [&](char const* pass, std::int64_t rows, std::int64_t sequence,
+                          std::size_t need, std::string const& advice) {
+    throw OutOfMemoryError(fmt::format(
+        "the activations of {} with {} x {} tokens need {} on each of {} of host {}, but {} per "
+        "rank are left ({}); use {}, or fewer ranks per node",
+        pass, rows, sequence, text(need), counted(passes.ranks_on_node, "rank"), host_name(),
+        text(left.bytes), left.limited_by, advice));
+  };
+  std::size_t const train = plan.training(passes.train_rows, passes.gradient_checkpointing);
+  if (train > left.bytes)
+    refuse("a training micro-batch", passes.train_rows, passes.train_sequence, train,
+           plan.training_advice(left.bytes));
+  std::size_t const evaluation = plan.evaluation(passes.evaluation_rows);
+  if (evaluation > left.bytes)
+    refuse("an evaluation batch", passes.evaluation_rows, passes.evaluation_sequence, evaluation,
+           plan.evaluation_advice(left.bytes));
+}
+
+}  // namespace
+
+std::size_t reserve_activations(model::CausalLm& model, memory::Queue& compute,
+                                comm::Collectives& comm, PlannedPasses const& passes) {
+  auto const space = memory::memory_space_of(compute);
+  Plan const plan(model, space, passes);
+  std::size_t const bytes =
+      std::max(plan.training(passes.train_rows, passes.gradient_checkpointing),
+               plan.evaluation(passes.evaluation_rows));
+  comm::run_on_ranks(comm, true, [&] { require_room(plan, passes, space); });
+  comm::run_on_ranks(comm, true, [&] { model.reserve_activations(bytes, compute); });
+  return bytes;
+}
+
+}  // namespace tessera::train
