@@ -1,7 +1,10 @@
 # tessera_add_test(<layer>/<name>.test.cpp [NP 1 2 4] [LABELS ...] [LIBS ...] [TIMEOUT s])
 #
 # A test executable per file, named by its path. NP runs it under mpiexec once per rank count (label np<N>); without NP it runs
-# as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e).
+# as one process. Every test has a time limit; labels are the layer, np<N> and what LABELS adds (slow, gpu, e2e, threads).
+
+# The tests that the thread sanitizer runs: label threads.
+add_custom_target(thread_tests)
 
 # The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
 function(tessera_add_test file)
@@ -15,9 +18,13 @@ function(tessera_add_test file)
   set(sanitizer)
   if(TESSERA_SANITIZE)  # instrumented code runs several times slower; the MPI library's own leaks are not ours
     math(EXPR arg_TIMEOUT "5 * ${arg_TIMEOUT}")
-    set(sanitizer "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/leaks_of_libraries.txt:print_suppressions=0")
+    set(sanitizer "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/leaks_of_libraries.txt:print_suppressions=0"
+                  "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/support/races_of_libraries.txt:ignore_noninstrumented_modules=1:halt_on_error=1:exitcode=66")
   endif()
   add_executable(test.${name} "${PROJECT_SOURCE_DIR}/tests/${file}")
+  if("threads" IN_LIST arg_LABELS)
+    add_dependencies(thread_tests test.${name})
+  endif()
   set_target_properties(test.${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin")
   target_link_libraries(test.${name} PRIVATE tessera_${layer} tessera_flags ${arg_LIBS})
   # Only where it is read: the path of this checkout in a compiler call hides it from a shared compiler cache.

@@ -13,7 +13,7 @@ install(FILES docs/reference/manifest.schema.json DESTINATION ${CMAKE_INSTALL_DA
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/configs)
 install(DIRECTORY slurm/ DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/slurm USE_SOURCE_PERMISSIONS)
 install(DIRECTORY "${PROJECT_BINARY_DIR}/manual/" DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
-foreach(program tessera tessera-train)
+foreach(program tessera tessera-train zero-to-fp32)
   install(FILES "${PROJECT_BINARY_DIR}/manual/completion" DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${program})
 endforeach()
 install(FILES cmake/Makefile.check DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera RENAME Makefile)

@@ -12,6 +12,7 @@
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/model/registry.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -128,7 +129,7 @@ void add_config_commands(CLI::App& app) {
       "page", "Print the Markdown reference of the flags or of the DeepSpeed keys");
   page->add_option("which", *which, "flags or deepspeed")
       ->required()
-      ->check(CLI::IsMember({"flags", "deepspeed"}));
+      ->check(one_of({"flags", "deepspeed"}));
   page->callback([which] {
     fmt::print("{}", *which == "flags" ? config::arguments_page() : config::deepspeed_page());
   });

@@ -23,13 +23,14 @@
 #include "tessera/core/text.hpp"
 #include "tessera/train/version.hpp"
 #include "tokenize_command.hpp"
+#include "usage_errors.hpp"
 
 namespace {
 
 using namespace tessera;
 
 int report(std::string const& program, Error const& error) {
-  std::fprintf(stderr, "%s: %s\n", program.c_str(), printable(error.what()).c_str());
+  std::fprintf(stderr, "%s: error: %s\n", program.c_str(), printable(error.what()).c_str());
   return static_cast<int>(error.code());
 }
 
@@ -45,8 +46,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& progr
   } catch (CLI::CallForVersion const& e) {
     return app.exit(e);
   } catch (CLI::ParseError const& e) {
-    std::fprintf(stderr, "%s: %s; see %s --help\n", program.c_str(), e.what(), program.c_str());
-    return static_cast<int>(ExitCode::usage);
+    return report(program, UsageError(cli::usage_error(app, {argv + 1, argv + argc}, e)));
   } catch (Error const& e) {
     return report(program, e);
   } catch (std::exception const& e) {

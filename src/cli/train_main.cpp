@@ -35,7 +35,8 @@ using train::StatusFile;
 /// Prints @p problem on the first process. True: every process exits with 64.
 bool refuse(topology::LauncherFacts const& facts, std::string const& problem) {
   if (problem.empty()) return false;
-  if (!topology::is_replica(facts)) std::fprintf(stderr, "tessera-train: %s\n", problem.c_str());
+  if (!topology::is_replica(facts))
+    std::fprintf(stderr, "tessera-train: error: %s\n", problem.c_str());
   return true;
 }
 
@@ -180,7 +181,7 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words,
     auto const arguments = arguments_of_job(session, words);
     return run(session, arguments, facts);
   } catch (Error const& error) {  // from the arguments; run() turns its own errors into exit codes
-    if (info.rank == 0) std::fprintf(stderr, "tessera-train: %s\n", error.what());
+    if (info.rank == 0) std::fprintf(stderr, "tessera-train: error: %s\n", error.what());
     return static_cast<int>(error.code());
   }
 }
@@ -214,7 +215,7 @@ int main(int argc, char** argv) {
     }
   } catch (Error const& error) {
     if (!topology::is_replica(facts))
-      std::fprintf(stderr, "tessera-train: %s\n", printable(error.what()).c_str());
+      std::fprintf(stderr, "tessera-train: error: %s\n", printable(error.what()).c_str());
     return static_cast<int>(error.code());
   }
   if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version())))

@@ -318,7 +318,7 @@ FirstLook look_at_flags(std::vector<std::string> const& words) {
 void require_run(TrainingArguments const& a) {
   TESSERA_VALIDATE(
       a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
-      "nothing to do: give --do_train, --do_eval or --do_generate (--help lists all options)");
+      "nothing to do: give --do_train, --do_eval or --do_generate; see tessera-train --help");
   require_model(a);
   TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError,
                    "--do_train needs --train_file");

@@ -100,6 +100,11 @@ ConfigTree converted(Option const& option, ConfigTree const& value) {
   }
 }
 
+bool is_valid_number(Option const& option, ConfigTree const& value) {
+  ConfigTree const number = converted(option, value);
+  return !number.is_null() && in_range(option, number.as_double());
+}
+
 void check_choice(Option const& option, std::string const& choice, std::string const& shown,
                   Audience audience) {
   for (auto const& [name, why] : option.exceptions)
@@ -219,6 +224,8 @@ ConfigTree parsed_value(Option const& option, std::string const& text, std::stri
     case OptionType::integer:
     case OptionType::real:
       value = number_from(text);
+      if (!value.is_null() && option.support != Support::refused && !is_valid_number(option, value))
+        wrong_value(option, text, shown, Audience::flag);
       break;
     case OptionType::json:
       value = json_from(text, shown);
@@ -297,7 +304,7 @@ class FlagReader {
     std::string const near = nearest_name(name, table_.names());
     throw UsageError(concat("unknown option ", shown,
                             near.empty() ? "" : "; did you mean --" + near + "?",
-                            " (--help lists all options)"));
+                            "; see tessera-train --help"));
   }
 
   OptionTable const& table_;

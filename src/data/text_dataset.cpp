@@ -9,6 +9,7 @@
 #include "detail/sequence_file.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data {
 namespace {
@@ -89,7 +90,9 @@ class SequencePacker {
 };
 
 std::string name_of(RecordPart const& part) {
-  if (part.kind == RecordPart::Kind::all) return "";
+  if (part.kind == RecordPart::Kind::all ||
+      (part.kind == RecordPart::Kind::rest && part.percent == 0))
+    return "";
   return concat(part.kind == RecordPart::Kind::first ? " (the first " : " (all but the first ",
                 part.percent, " % of the records)");
 }
@@ -104,17 +107,19 @@ void build(SequenceRequest const& request, Tokenizer const& tokenizer, std::uint
     if (i >= range.begin) packer.add(record);
   packer.end_batch();
   std::string const name = request.text.string() + name_of(request.part);
-  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", packer.records(), " records with ",
-                   packer.tokens(), " tokens, which do not fill one sequence of ",
-                   request.block_size, " (every ", records_per_batch,
-                   " records are packed separately); give more text, or a block_size of at most ",
-                   packer.largest_batch());
+  std::size_t const longest = packer.largest_batch();
+  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", counted(packer.records(), "record"),
+                   " with ", counted(packer.tokens(), "token"),
+                   ", which do not fill one sequence of ", request.block_size, " (every ",
+                   records_per_batch, " records are packed separately); give more text",
+                   longest >= 2 ? concat(", or a block_size of at most ", longest) : std::string());
   if (reader->replacements() > 0)
-    log::warning(concat(request.text.string(), " is not valid UTF-8 in ", reader->replacements(),
-                        " places; each is replaced by U+FFFD"));
+    log::warning(concat(request.text.string(), " is not valid UTF-8 in ",
+                        counted(reader->replacements(), "place"), "; each is replaced by U+FFFD"));
   out.commit(packer.records(), packer.tokens(), request_key(request, tokenizer), fingerprint);
-  log::info(concat("tokenized ", name, ": ", packer.records(), " records, ", packer.tokens(),
-                   " tokens, ", out.count(), " sequences of ", request.block_size));
+  log::info(concat("tokenized ", name, ": ", counted(packer.records(), "record"), ", ",
+                   counted(packer.tokens(), "token"), ", ", counted(out.count(), "sequence"),
+                   " of ", request.block_size));
 }
 
 }  // namespace

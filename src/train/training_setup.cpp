@@ -143,7 +143,7 @@ void TrainingSetup::reserve_memory_of_passes() {
   passes.ranks_on_node = job_.session.info().local_size;
   passes.gradient_checkpointing = job_.arguments.gradient_checkpointing;
   if (run_.sampler) {
-    passes.train_rows = run_.config.micro_batch_size;
+    passes.train_rows = std::min(run_.config.micro_batch_size, run_.data.train->count());
     passes.train_sequence = run_.data.train->length();
   }
   if (auto const& data = run_.data.evaluation) {

@@ -49,6 +49,21 @@ TEST(LossPlot, PointsAreWhereTheAxesSay) {
   EXPECT_THAT(svg, HasSubstr("step 10: eval_loss 1.0000"));
 }
 
+TEST(LossPlot, LegendNamesWhatIsDrawn) {
+  LossCurves const both{{{0, 2.0}, {5, 1.5}}, {{5, 1.0}}};
+  std::string const all = draw_svg(both, "");
+  for (auto const* name :
+       {">training loss of each step<", ">training loss, running mean<", ">evaluation loss<"})
+    EXPECT_EQ(count(all, name), 1u) << name;
+  EXPECT_EQ(count(all, "stroke='#9ec5e8'"), 2u) << "the curve, and its line in the legend";
+  std::string const training = draw_svg({both.training, {}}, "");
+  EXPECT_EQ(count(training, ">evaluation loss<"), 0u);
+  std::string const evaluation = draw_svg({{}, both.evaluation}, "");
+  EXPECT_EQ(count(evaluation, ">training loss"), 0u);
+  EXPECT_EQ(count(evaluation, "<polyline"), 0u);
+  EXPECT_EQ(count(evaluation, ">evaluation loss<"), 1u);
+}
+
 TEST(LossPlot, AConstantLossHasARange) {
   std::string const svg = draw_svg({{{1, 3.0}, {2, 3.0}}, {}}, "flat");
   EXPECT_THAT(svg, testing::Not(HasSubstr("nan")));

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <thread>
 #include <vector>
 
 #include "mpi_test.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/recording.hpp"
 
 namespace tessera::train {
 namespace {
@@ -17,21 +19,21 @@ struct Check : ::testing::Test {
     std::vector<int> out;
     check.begin_step(previous_seconds);
     for (layer = 1; layer <= layers; ++layer) {
-      int const before = asked;
+      if (layer == slow_layer) std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+      std::size_t const before = recording->records().size();
       check.between_layers();
-      if (asked > before) out.push_back(layer);
+      if (recording->records().size() > before) out.push_back(layer);
     }
     return out;
   }
 
-  std::unique_ptr<comm::Collectives> comm =
-      comm::make_mpi(test::session(), std::chrono::seconds(60));
-  int asked = 0, layer = 0;
-  int stop_at_layer = 0;  ///< on the last rank only
-  StopCheck check{*comm, [this] {
-                    ++asked;
-                    bool const last = comm->rank() == comm->size() - 1;
-                    return last && stop_at_layer > 0 && layer >= stop_at_layer ? SIGTERM : 0;
+  std::unique_ptr<comm::RecordingCollectives> recording =
+      comm::make_recording(comm::make_mpi(test::session(), std::chrono::seconds(60)));
+  int layer = 0, slow_layer = 0;
+  bool stop = false;  ///< on the last rank only
+  StopCheck check{*recording, [this] {
+                    bool const last = recording->rank() == recording->size() - 1;
+                    return stop && last ? SIGTERM : 0;
                   }};
 };
 
@@ -50,8 +52,10 @@ TEST_F(Check, DoesNotAskInShortSteps) {
   EXPECT_TRUE(questions(0.9, 12).empty());
 }
 
-TEST_F(Check, AllRanksStopAtTheSameLayer) {
-  stop_at_layer = 3;
+/// The step runs for less than a second until layer 3.
+TEST_F(Check, AllRanksStopAtTheSameLayerAfterTheFirstSecond) {
+  stop = true;
+  slow_layer = 3;
   try {
     questions(0.0, 8);
     FAIL() << "no rank stopped";

@@ -13,7 +13,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -133,7 +133,7 @@ void add_diff(CLI::App& group) {
   command
       ->add_option("--tolerance", a->tolerance,
                    "Exit with 65 if an element deviates more, or if tensors or shapes differ")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number_from(0));
   command->add_flag("--json", a->json, "Print JSON");
   command->callback([a] { diff(*a); });
 }

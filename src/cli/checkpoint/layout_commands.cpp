@@ -15,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -111,7 +112,7 @@ void add_layout_commands(CLI::App& group) {
   }
   to->add_option("--ranks", a->ranks,
                  "Divide the tensors among this number of ranks (default: unchanged)")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(number_from(1, 1'000'000));
   to->add_option("--ranks-per-file", a->ranks_per_file,
                  "Number of ranks per file, or all (default: unchanged; with --ranks: 1)");
   to->add_option(

@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -85,7 +86,7 @@ void add_prune(CLI::App& group) {
   command->add_option("directory", a->path, "Run directory or its checkpoints directory")
       ->required();
   command->add_option("--keep", a->keep, "Number of complete checkpoints to keep, the newest")
-      ->check(CLI::PositiveNumber);
+      ->check(number_from(1));
   command->add_option("--older-than", a->older_than,
                       "Remove only checkpoints older than this: 30m, 12h, 7d, 2w");
   command->add_flag("--damaged", a->damaged,

@@ -2,8 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+#include <vector>
+
 #include "checkpoint/consolidate_command.hpp"
+#include "manual/value_kinds.hpp"
 #include "tessera/config/arguments_table.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/train/version.hpp"
 
 namespace tessera::cli {
@@ -40,17 +45,48 @@ std::string exit_codes() {
          "saving a checkpoint; run the same command again\n.TP\n78\ninvalid configuration\n";
 }
 
+/// Name and value of an option, and its meaning.
+std::string entry(std::string const& names, std::string const& value, std::string const& meaning) {
+  return ".TP\n\\fB" + troff(names) + "\\fR" +
+         (value.empty() ? "" : " \\fI" + troff(value) + "\\fR") + "\n" + troff(meaning) + "\n";
+}
+
 /// Options and subcommands of a CLI11 app, depth first.
 void describe(CLI::App const& app, std::string const& name, std::string& page) {
-  for (auto const* option : app.get_options()) {
-    std::string const names = option->get_name(option->get_positional(), true);
-    page += ".TP\n\\fB" + troff(names) + "\\fR\n" + troff(option->get_description()) + "\n";
+  for (auto const* argument : arguments_of(app))
+    page += entry(argument->get_name(true), "", argument->get_description());
+  for (auto const* option : options_of(app))
+    page +=
+        entry(option->get_name(false, true), value_kind(*option).name, option->get_description());
+  for (auto const* command : commands_of(app)) {
+    std::string const full = name + " " + command->get_name();
+    std::string usage = full;
+    for (auto const* argument : arguments_of(*command)) usage += " " + argument->get_name(true);
+    page += ".SS " + troff(usage) + "\n" + troff(command->get_description()) + "\n";
+    describe(*command, full, page);
   }
-  for (auto const* sub : app.get_subcommands([](CLI::App const*) { return true; })) {
-    std::string const full = name + " " + sub->get_name();
-    page += ".SS " + troff(full) + "\n" + troff(sub->get_description()) + "\n";
-    describe(*sub, full, page);
-  }
+}
+
+/// A command line and what it does.
+using Example = std::pair<char const*, char const*>;
+
+std::string examples(std::vector<Example> const& list) {
+  std::string page = ".SH EXAMPLES\n";
+  for (auto const& [command, meaning] : list)
+    page += ".PP\n" + troff(meaning) + "\n.PP\n.nf\n.RS 4\n" + troff(command) + "\n.RE\n.fi\n";
+  return page;
+}
+
+std::string see_also(std::string const& program) {
+  std::vector<std::string> pages;
+  for (std::string const other : {"tessera", "tessera-train", "zero-to-fp32"})
+    if (other != program) pages.push_back("\\fB" + troff(other) + "\\fR(1)");
+  for (char const* other : {"mpirun", "srun"})
+    if (program == "tessera-train") pages.push_back(std::string("\\fB") + other + "\\fR(1)");
+  if (program == "tessera") pages.emplace_back("\\fBsbatch\\fR(1)");
+  return ".SH SEE ALSO\n" + join(pages) +
+         "\n.PP\nThe documentation in share/doc/tessera of the installation: options, DeepSpeed "
+         "configuration, exit codes, checkpoint format.\n";
 }
 
 }  // namespace
@@ -68,19 +104,34 @@ std::string training_page() {
     group = option.group;
     std::string const default_text =
         option.default_value.is_null() ? "" : " [" + option.default_value.dump() + "]";
-    page += ".TP\n\\fB" + troff("--" + option.name) + "\\fR\n" +
-            troff(option.meaning + default_text) + "\n";
+    page += entry("--" + option.name, value_kind(option).name, option.meaning + default_text);
     if (option.support == config::Support::hint && !option.note.empty())
       page += troff("Accepted: " + option.note) + "\n";
   }
-  return page + exit_codes();
+  page += examples(
+      {{"srun -n 8 tessera-train --model_name_or_path gpt2 --train_file text.txt \\\n"
+        "  --do_train --deepspeed ds_config.json --output_dir run",
+        "Train on 8 ranks with ZeRO as a DeepSpeed configuration says; the same command resumes:"},
+       {"mpirun -np 2 tessera-train run.json --max_steps 20",
+        "Arguments from a JSON file; flags override it:"},
+       {"tessera-train --model_name_or_path run --train_file text.txt --do_eval --output_dir eval",
+        "Evaluate a trained model on one rank:"}});
+  return page + exit_codes() + see_also("tessera-train");
 }
 
 std::string tools_page(CLI::App const& app) {
   std::string page = head("tessera", "tools for login nodes: checkpoints, configurations, jobs");
   page += ".SH SYNOPSIS\n\\fBtessera\\fR \\fIcommand\\fR [\\fIoptions\\fR]\n.SH COMMANDS\n";
   describe(app, "tessera", page);
-  return page + exit_codes();
+  page += examples(
+      {{"tessera submit requeue --nodes 2 --time 12:00:00 -- run.json",
+        "Queue a job that resumes until the training is complete:"},
+       {"tessera status run", "See how far a run is:"},
+       {"tessera doctor --why run", "Find out why it ended:"},
+       {"tessera checkpoint verify run", "Compare all checksums of the newest checkpoint:"},
+       {"tessera import ds_run run/checkpoints", "Continue a training of DeepSpeed:"},
+       {"tessera tokenize gpt2 --file text.txt", "Tokenize a file:"}});
+  return page + exit_codes() + see_also("tessera");
 }
 
 std::string consolidation_page() {
@@ -92,7 +143,12 @@ std::string consolidation_page() {
       ".SH SYNOPSIS\n\\fBzero\\-to\\-fp32\\fR \\fIrun or checkpoint\\fR \\fIoutput\\fR "
       "[\\fIoptions\\fR]\n.SH OPTIONS\n";
   describe(app, "zero-to-fp32", page);
-  return page + exit_codes();
+  page += examples(
+      {{"zero-to-fp32 run model.safetensors", "The newest checkpoint of a run as one file:"},
+       {"zero-to-fp32 run model --tag 1000 --dtype bf16 --max_shard_size 2GB",
+        "The checkpoint of step 1000 as a Hugging Face directory in bf16:"},
+       {"zero-to-fp32 ds_run pytorch_model.bin", "A checkpoint of DeepSpeed:"}});
+  return page + exit_codes() + see_also("zero-to-fp32");
 }
 
 }  // namespace tessera::cli

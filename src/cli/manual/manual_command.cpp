@@ -6,6 +6,7 @@
 
 #include "manual/completion.hpp"
 #include "manual/man_pages.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 
@@ -15,7 +16,7 @@ void add_manual(CLI::App& app) {
       "manual", "Print a man page (for `man -l -`) or the bash completion script");
   manual->add_option("which", *which, "tessera-train, tessera, zero-to-fp32 or completion")
       ->required()
-      ->check(CLI::IsMember({"tessera-train", "tessera", "zero-to-fp32", "completion"}));
+      ->check(one_of({"tessera-train", "tessera", "zero-to-fp32", "completion"}));
   manual->callback([which, &app] {
     std::string const& w = *which;
     fmt::print("{}", w == "tessera-train" ? training_page()

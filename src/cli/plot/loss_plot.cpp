@@ -14,6 +14,9 @@ namespace {
 
 constexpr double width = 900, height = 520, left = 70, right = 30, top = 50, bottom = 55;
 
+constexpr char const* loss_style = "stroke='#9ec5e8' stroke-width='1'";
+constexpr char const* mean_style = "stroke='#1f5f99' stroke-width='2.5'";
+
 struct Range {
   double low = 0.0, high = 1.0;
 };
@@ -116,6 +119,28 @@ std::vector<CurvePoint> running_mean(std::vector<CurvePoint> const& points) {
   return out;
 }
 
+/// One line for each thing that is drawn.
+std::string legend(LossCurves const& curves) {
+  double const x = width - right - 190;
+  double y = top + 14;
+  std::string out;
+  auto const add = [&](std::string const& sign, char const* meaning) {
+    out += fmt::format("{}<text x='{}' y='{}'>{}</text>\n", sign, x + 32, y + 4, meaning);
+    y += 20;
+  };
+  auto const line = [&](char const* style) {
+    return fmt::format("<line x1='{0}' y1='{1}' x2='{2}' y2='{1}' {3}/>", x, y, x + 24, style);
+  };
+  if (!curves.training.empty()) {
+    add(line(loss_style), "training loss of each step");
+    add(line(mean_style), "training loss, running mean");
+  }
+  if (!curves.evaluation.empty())
+    add(fmt::format("<circle cx='{}' cy='{}' r='5' fill='#d1495b'/>", x + 12, y),
+        "evaluation loss");
+  return out;
+}
+
 }  // namespace
 
 LossCurves read_loss_curves(std::filesystem::path const& run_directory) {
@@ -146,23 +171,16 @@ std::string draw_svg(LossCurves const& curves, std::string const& title) {
       "fill='white'/>\n<text x='{2}' y='28' font-size='16'>{3}</text>\n",
       width, height, left, escape(title));
   svg += grid(axes);
-  svg += polyline(axes, curves.training, "stroke='#9ec5e8' stroke-width='1'");
-  svg += polyline(axes, running_mean(curves.training), "stroke='#1f5f99' stroke-width='2.5'");
+  if (!curves.training.empty()) {
+    svg += polyline(axes, curves.training, loss_style);
+    svg += polyline(axes, running_mean(curves.training), mean_style);
+  }
   for (auto const& p : curves.evaluation)
     svg += fmt::format(
         "<circle cx='{:.1f}' cy='{:.1f}' r='5' fill='#d1495b'><title>step {:g}: eval_loss "
         "{:.4f}</title></circle>\n",
         axes.px(p.step), axes.py(p.value), p.step, p.value);
-  double const legend = width - right - 190;
-  svg += fmt::format(
-      "<line x1='{0}' y1='{1}' x2='{2}' y2='{1}' stroke='#1f5f99' stroke-width='2.5'/><text "
-      "x='{3}' y='{4}'>training loss, running mean</text>\n",
-      legend, top + 14, legend + 24, legend + 32, top + 18);
-  svg += fmt::format(
-      "<circle cx='{}' cy='{}' r='5' fill='#d1495b'/><text x='{}' y='{}'>evaluation "
-      "loss</text>\n</svg>\n",
-      legend + 12, top + 34, legend + 32, top + 38);
-  return svg;
+  return svg + legend(curves) + "</svg>\n";
 }
 
 }  // namespace tessera::cli

@@ -1,8 +1,10 @@
 """Training end to end: stages, rank counts, precision, logs, generation."""
 import json
 import math
+import re
 import shutil
 
+from gpt2_reference import Gpt2, ascii_text
 from support import TINY, close, zero
 
 
@@ -74,21 +76,42 @@ def evaluation_is_exact(b):
 
 
 def memory_follows_the_formula(b):
+    """Model states as the log states them, against the ZeRO paper (section 3 and 5) with the parameters counted from GPT-2's shapes."""
+    width, layers, vocabulary, positions, ranks = 256, 2, 4096, 64, 2
+    parameters = (vocabulary + positions) * width + layers * (12 * width ** 2 + 13 * width) + 2 * width
+    mib = re.compile(r"model states per rank: ([\d.]+) MiB \(weights ([\d.]+) MiB, gradients ([\d.]+) MiB, master weights ([\d.]+) MiB, "
+                     r"optimizer states ([\d.]+) MiB; stage formula ([\d.]+) MiB\)")
     for stage in range(4):
         config = b.config(f"ds{stage}.json", zero(stage, bf16={"enabled": True}))
-        done = b.train(2, b.common(f"m{stage}", config_overrides=TINY.replace("n_embd=32", "n_embd=128"), per_device_train_batch_size=4,
-                                   deepspeed=config, bf16=True, max_steps=1))
-        assert "stage formula" in done.stderr, done.stderr
+        done = b.train(ranks, b.common(f"m{stage}", config_overrides=TINY.replace("n_embd=32", f"n_embd={width}"), per_device_train_batch_size=4,
+                                       deepspeed=config, bf16=True, max_steps=1))
+        assert f"{parameters:,} parameters" in done.stderr, done.stderr
+        stated = [float(value) for value in mib.search(done.stderr).groups()]
+        weights, gradients = 2 / (ranks if stage == 3 else 1), 2 / (ranks if stage >= 2 else 1)
+        master, states = 4 / (ranks if stage >= 1 else 1), 8 / (ranks if stage >= 1 else 1)
+        total = weights + gradients + master + states
+        for value, per_parameter in zip(stated, (total, weights, gradients, master, states, total)):
+            expected = parameters * per_parameter / 2 ** 20
+            assert abs(value - expected) < 0.051 + 1e-3 * expected, (stage, stated, expected)  # rounding to 0.1, padding of units
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------------------
 
 
 def generation(b):
-    words = b.common("run", max_steps=80, do_generate=True, prompt="the hacker", max_new_tokens=12, temperature=0, deepspeed=b.config("ds.json", zero(3)))
-    texts = [b.train(ranks, words + ["--overwrite_output_dir"]).stdout for ranks in (1, 2)]
-    print(texts)
-    assert texts[0].startswith("the hacker ") and any(v in texts[0] for v in ("reads", "breaks", "rewrites", "forgets", "compiles"))
+    """Greedy decoding, on one rank and on two, against the exported model in plain Python."""
+    prompt, new_tokens = "the hacker", 12
+    tokenizer = b.source / "configs/gpt2-8m"
+    prompt_tokens = [int(t) for t in b.tool(["tokenize", tokenizer, prompt]).stdout.split()]
+    for ranks in (1, 2):
+        run = f"run{ranks}"
+        done = b.train(ranks, b.common(run, max_steps=80, do_generate=True, prompt=prompt, max_new_tokens=new_tokens, temperature=0,
+                                       per_device_train_batch_size=8 // ranks, deepspeed=b.config("ds.json", zero(3))))
+        tokens, lead = Gpt2(b.work / run).greedy(prompt_tokens, new_tokens, end=-1)
+        expected = ascii_text(tokenizer, tokens)
+        print(f"{ranks} ranks: {done.stdout!r}, smallest lead of a logit {lead:.2e}")
+        assert done.stdout == expected + "\n", (done.stdout, expected, lead)
+        assert any(verb in expected for verb in ("reads", "breaks", "rewrites", "forgets", "compiles")), expected
 
 
 def printed_config(b):
