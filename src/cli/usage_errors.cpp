@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 
 #include "tessera/config/option_table.hpp"
 #include "tessera/core/error.hpp"
@@ -102,6 +103,14 @@ std::string wrong_value(Called const& command, CLI::ParseError const& error) {
                 option && option->get_type_name().starts_with("FLOAT") ? "a number" : "an integer");
 }
 
+/// The words of "The following arguments were not expected: d c", which CLI11 lists from the last.
+std::vector<std::string> words_after_colon(std::string const& text) {
+  std::istringstream in(text.substr(text.find(": ") + 1));
+  std::vector<std::string> out;
+  for (std::string word; in >> word;) out.insert(out.begin(), word);
+  return out;
+}
+
 std::string problem(Called const& command, std::vector<std::string> const& words,
                     CLI::ParseError const& error) {
   auto const names = command_names(*command.app);
@@ -122,10 +131,9 @@ std::string problem(Called const& command, std::vector<std::string> const& words
       return concat(option->get_name(), " needs a value");
   if (kind == "ConversionError" || kind == "ValidationError") return wrong_value(command, error);
   if (kind == "ExtrasError") {
-    auto const extras = command.app->remaining();
-    if (!extras.empty())
-      return concat("unexpected ", plural(static_cast<std::int64_t>(extras.size()), "argument"),
-                    " '", join(extras, "' '"), "'");
+    auto const extras = words_after_colon(error.what());
+    return concat("unexpected ", plural(static_cast<std::int64_t>(extras.size()), "argument"), " '",
+                  join(extras, "' '"), "'");
   }
   return error.what();
 }

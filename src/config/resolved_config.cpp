@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "detail/batch_problem.hpp"
 #include "detail/config_fields.hpp"
 #include "detail/optim_args.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/text.hpp"
 
 namespace tessera::config {
 namespace {
@@ -112,7 +112,6 @@ class Resolver {
   }
 
   void resolve_batch();
-  [[noreturn]] void refuse_batch(std::int64_t total, std::int64_t micro, std::int64_t steps) const;
   void resolve_precision();
   void resolve_wire();
   void check_evaluation_precision() const;
@@ -144,26 +143,6 @@ class Resolver {
   ResolvedConfig out_;
 };
 
-/// Names the sizes that were written, and only those; 0: derived.
-void Resolver::refuse_batch(std::int64_t total, std::int64_t micro, std::int64_t steps) const {
-  std::vector<std::string> factors;
-  std::int64_t product = out_.world_size;
-  auto const add = [&](char const* key, char const* flag, std::int64_t size) {
-    if (size <= 0) return;
-    factors.push_back(concat(written(key) ? std::string(key) : concat("--", flag), " ", size));
-    product *= size;
-  };
-  add("train_micro_batch_size_per_gpu", "per_device_train_batch_size", micro);
-  add("gradient_accumulation_steps", "gradient_accumulation_steps", steps);
-  factors.push_back(counted(out_.world_size, "rank"));
-  bool const complete = micro > 0 && steps > 0;
-  throw ConfigError(concat(source(), ": train_batch_size is ", total, ", but it must be ",
-                           complete ? "" : "a multiple of ", join(factors, " * "),
-                           factors.size() > 1 ? concat(" = ", product) : "",
-                           complete ? "; change one of them, or leave one out to have it derived"
-                                    : "; change one of them, or the number of ranks"));
-}
-
 /// The batch triangle: total = micro * accumulation * ranks. A value that neither the JSON nor a
 /// given flag sets is derived from the others.
 void Resolver::resolve_batch() {
@@ -190,8 +169,19 @@ void Resolver::resolve_batch() {
     if (!micro_known) out_.origins["micro_batch_size"] = Origin::derived;
     if (!steps_known) out_.origins["accumulation_steps"] = Origin::derived;
   }
-  if (micro <= 0 || steps <= 0 || total != micro * steps * ranks)
-    refuse_batch(total, micro_known ? micro : 0, steps_known ? steps : 0);
+  auto const named = [this](char const* key, char const* flag, std::int64_t size) {
+    return detail::BatchFactor{written(key) ? key : concat("--", flag), size};
+  };
+  TESSERA_VALIDATE(
+      micro > 0 && steps > 0 && total == micro * steps * ranks, ConfigError, source(), ": ",
+      detail::batch_problem(
+          total,
+          {micro_known
+               ? named("train_micro_batch_size_per_gpu", "per_device_train_batch_size", micro)
+               : detail::BatchFactor{"train_micro_batch_size_per_gpu", 0},
+           steps_known ? named("gradient_accumulation_steps", "gradient_accumulation_steps", steps)
+                       : detail::BatchFactor{"gradient_accumulation_steps", 0},
+           {"ranks", ranks}}));
   out_.train_batch_size = total;
   out_.micro_batch_size = micro;
   out_.accumulation_steps = steps;

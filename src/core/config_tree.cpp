@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera {
 namespace {
@@ -164,8 +165,9 @@ nlohmann::ordered_json to_nlohmann(ConfigTree const& tree) {
 }  // namespace
 
 ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, Syntax syntax) {
-  TESSERA_VALIDATE(text.size() <= max_bytes, DataError, source, " has ", text.size(),
-                   " bytes; at most ", max_bytes, " are read as JSON");
+  TESSERA_VALIDATE(text.size() <= max_bytes, DataError, source, " has ",
+                   human_bytes(static_cast<std::int64_t>(text.size())), "; at most ",
+                   human_bytes(static_cast<std::int64_t>(max_bytes)), " are read as JSON");
   Builder builder(source);
   std::string const relaxed = syntax == Syntax::relaxed ? relax(text) : std::string();
   std::string_view const input = syntax == Syntax::relaxed ? std::string_view(relaxed) : text;

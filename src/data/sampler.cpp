@@ -6,6 +6,7 @@
 
 #include "detail/epoch_order.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data {
 namespace {
@@ -35,11 +36,11 @@ Sampler::Sampler(SamplerConfig const& config) : config_(config) {
   std::int64_t const batches =
       drop ? config.samples / config.micro_batch : ceil_divide(config.samples, config.micro_batch);
   micro_steps_per_epoch_ = drop ? batches / config.ranks : ceil_divide(batches, config.ranks);
-  TESSERA_VALIDATE(
-      micro_steps_per_epoch_ > 0, DataError, config.samples,
-      " samples do not fill one micro-step of ", config.ranks, " ranks times ", config.micro_batch,
-      " samples, and dataloader_drop_last drops an incomplete one; turn it off, use a smaller "
-      "micro-batch or fewer ranks, or give more text");
+  TESSERA_VALIDATE(micro_steps_per_epoch_ > 0, DataError, counted(config.samples, "sample"),
+                   config.samples == 1 ? " does" : " do", " not fill one micro-step of ",
+                   counted(config.ranks, "rank"), " times ", counted(config.micro_batch, "sample"),
+                   ", and dataloader_drop_last drops an incomplete one; turn it off, use a smaller "
+                   "micro-batch or fewer ranks, or give more text");
   steps_per_epoch_ = ceil_divide(micro_steps_per_epoch_, config.accumulation_steps);
   total_steps_ = config.max_steps > 0 ? config.max_steps
                                       : static_cast<std::int64_t>(std::ceil(

@@ -138,10 +138,11 @@ Outcome TrainingLoop::stop(std::int64_t step, int request) {
 
 Outcome TrainingLoop::stop_before_first_step(int request) {
   parts_.log.clear_status_line();
-  return {ExitCode::stopped_early,
-          concat("stopped by ", StopRequest::name(request), " before step 1 of ",
-                 parts_.sampler.total_steps(),
-                 " was complete; there is no checkpoint; run the same command again to start")};
+  return {
+      ExitCode::stopped_early,
+      concat("stopped by ", StopRequest::name(request), " before step 1 of ",
+             parts_.sampler.total_steps(),
+             " was complete, so that no checkpoint exists; run the same command again to start")};
 }
 
 }  // namespace tessera::train

@@ -167,11 +167,11 @@ void TrainingSetup::log_summary() const {
       info.world_size, plural(info.world_size, "rank"), info.node_count,
       plural(info.node_count, "node"), memory::Runtime::description()));
   if (run_.sampler)
-    log::info(fmt::format("{} samples of {} tokens, {} per step ({} x {} x {}), {} steps",
-                          with_commas(run_.data.train->count()), run_.data.train->length(),
+    log::info(fmt::format("{} of {} tokens, {} per step ({} x {} x {}), {}",
+                          counted(run_.data.train->count(), "sample"), run_.data.train->length(),
                           config.train_batch_size, config.micro_batch_size,
                           config.accumulation_steps, job_.comm.size(),
-                          with_commas(run_.sampler->total_steps())));
+                          counted(run_.sampler->total_steps(), "step")));
   auto const m = run_.engine->memory();
   auto const bytes = [](std::size_t count) {
     return human_bytes(static_cast<std::int64_t>(count));

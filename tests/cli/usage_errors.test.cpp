@@ -54,6 +54,7 @@ TEST(UsageErrors, NameTheNearestOption) {
   EXPECT_EQ(said({"checkpoint", "prune", "x", "--keep"}), "--keep needs a value" + help);
   EXPECT_EQ(said({"checkpoint", "prune", "x", "-t"}), "--tolerance needs a value" + help);
   EXPECT_EQ(said({"checkpoint", "prune", "x", "y"}), "unexpected argument 'y'" + help);
+  EXPECT_EQ(said({"checkpoint", "prune", "x", "y", "z"}), "unexpected arguments 'y' 'z'" + help);
 }
 
 TEST(UsageErrors, QuoteTheValue) {

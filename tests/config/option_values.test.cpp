@@ -91,7 +91,7 @@ TEST(OptionValues, WrongFlagsNameTheMistake) {
            {{"--lerning_rate", "1"},
             "unknown option --lerning_rate; did you mean --learning_rate?"},
            {{"--learning-rat=1"}, "did you mean --learning_rate?"},
-           {{"--xyzzy"}, "unknown option --xyzzy (--help"},
+           {{"--xyzzy"}, "unknown option --xyzzy; see tessera-train --help"},
            {{"--no_stage"}, "unknown option --no_stage"},
            {{"-bf16"}, "unknown option -bf16; did you mean --bf16?"},
            {{"--max_steps", "ten"}, "--max_steps is \"ten\"; it must be an integer of at least -1"},

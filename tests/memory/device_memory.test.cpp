@@ -61,9 +61,9 @@ TEST(DeviceBuffer, OutOfMemoryNamesTheRequestAndTheBytesByPurpose) {
   std::string const text = error_of([] {
     Buffer("device.activations", Purpose::activations, std::size_t{32} << 20, MemorySpace::device);
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("33554432 bytes for device.activations"),
-                          HasSubstr("16777216 of its 67108864 bytes are free"),
-                          HasSubstr("weights 40 MiB, optimizer_state 8 MiB"),
+  EXPECT_THAT(text, AllOf(HasSubstr("32.0 MiB for device.activations"),
+                          HasSubstr("16.0 MiB of its 64.0 MiB are free"),
+                          HasSubstr("weights 40.0 MiB, optimizer_state 8.0 MiB"),
                           HasSubstr("--per_device_train_batch_size")));
 }
 

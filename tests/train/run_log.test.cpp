@@ -95,7 +95,7 @@ TEST(RunLog, IsNotSilentForLong) {
 TEST(RunLog, EndsWithASummary) {
   ScratchFiles const files;
   files.write("model.safetensors", std::string(2048, 'x'));
-  files.write("checkpoints/step_00000002/manifest.json", "{}");
+  std::filesystem::create_directories(files.directory() / "checkpoints/step_00000002");
   files.write("eval_results.json", "{}");
   RunLog log(files.directory(), RunLog::Role::writer);
   ::testing::internal::CaptureStderr();

@@ -160,8 +160,8 @@ TEST_F(Loop, HasNoCheckpointWhenItStopsInTheFirstStep) {
   auto const outcome = loop().run();
   EXPECT_EQ(outcome.code, ExitCode::stopped_early);
   EXPECT_EQ(outcome.reason,
-            "stopped by SIGTERM before step 1 of 8 was complete; there is no checkpoint; run the "
-            "same command again to start");
+            "stopped by SIGTERM before step 1 of 8 was complete, so that no checkpoint exists; run "
+            "the same command again to start");
   EXPECT_THAT(events(), ElementsAre());
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 /// Signals that ask a run to stop or to save: they set flags that the training loop reads between
-/// steps.
+/// steps, and StopCheck inside long ones.
 
 #include <functional>
 #include <string>

@@ -11,6 +11,7 @@
 #include "interchange/detail/element_conversion.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint {
 namespace {
@@ -134,8 +135,8 @@ std::vector<Entry> read_header(detail::File const& file) {
   std::uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | raw[static_cast<std::size_t>(i)];
   TESSERA_VALIDATE(length <= static_cast<std::uint64_t>(max_header_bytes), DataError, path,
-                   " says that its header has ", length, " bytes; at most ", max_header_bytes,
-                   " are read");
+                   " says that its header has ", length, " bytes; at most ",
+                   human_bytes(max_header_bytes), " are read");
   auto const bytes = static_cast<std::int64_t>(length);
   TESSERA_VALIDATE(bytes <= size - 8, DataError, path, " has ", size, " bytes, its header needs ",
                    bytes + 8, "; it is truncated");

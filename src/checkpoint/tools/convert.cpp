@@ -18,6 +18,7 @@
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
+#include "tessera/core/text.hpp"
 #include "tools/detail/conversion_plan.hpp"
 #include "tools/detail/state_reader.hpp"
 
@@ -223,8 +224,9 @@ void check_room(Manifest const& source, ConvertOptions const& options, fs::path 
   std::int64_t const needed = source.parameter_count() * 4 *
                               static_cast<std::int64_t>(source.states.size()),
                      free = detail::free_bytes(directory);
-  TESSERA_VALIDATE(free >= needed, IoError, "the converted checkpoint needs ", needed, " bytes in ",
-                   directory.string(), " but ", free, " are free; choose another directory");
+  TESSERA_VALIDATE(free >= needed, IoError, "the converted checkpoint needs ", human_bytes(needed),
+                   " in ", directory.string(), ", but ", human_bytes(free),
+                   " are free; choose another directory");
 }
 
 void commit(Manifest const& manifest, fs::path const& destination) {

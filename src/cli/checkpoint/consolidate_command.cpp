@@ -35,9 +35,9 @@ void consolidate(ConsolidateArguments& a) {
   if (a.debug)
     fmt::print("read {}: {}, {} of data\n", r.checkpoint.string(), r.format,
                human_bytes(r.bytes_read));
-  fmt::print("{}: step {}, {} tensors, {} parameters, {} written in {:.2f} s\n",
-             r.checkpoint.string(), r.step, r.tensors, r.parameters, human_bytes(r.bytes_written),
-             r.seconds);
+  fmt::print("{}: step {}, {}, {}, {} written in {:.2f} s\n", r.checkpoint.string(), r.step,
+             counted(r.tensors, "tensor"), counted(r.parameters, "parameter"),
+             human_bytes(r.bytes_written), r.seconds);
   for (auto const& file : r.files) fmt::print("  {}\n", file.string());
   require_finite(r.nonfinite, a.output, a.options.dtype);
 }

@@ -83,7 +83,8 @@ void print_diff(checkpoint::CompareReport const& r) {
     fmt::print("{:<{}}  {:<{}}  {:>14}  {:>14}  {:>10.3g}  {:>10.3g}  {:>10.3g}\n",
                printable(t.name), name, printable(t.state), state, with_commas(t.numel),
                with_commas(t.different), t.max, t.mean, t.relative);
-  fmt::print("largest deviation {:g} over {} tensors, states {}\n", r.max(), r.tensors.size(),
+  fmt::print("largest deviation {:g} over {}, states {}\n", r.max(),
+             counted(static_cast<std::int64_t>(r.tensors.size()), "tensor"),
              fmt::join(r.states, ", "));
 }
 

@@ -29,8 +29,8 @@ void run_export(ExportArguments& a) {
   auto const r = checkpoint::export_model(a.options);
   progress.clear();
   print_replaced(r);
-  fmt::print("{}: step {}, {} tensors, {} parameters as {}, {} written in {:.2f} s\n",
-             r.checkpoint.string(), r.step, r.tensors, r.parameters, a.options.dtype,
+  fmt::print("{}: step {}, {}, {} as {}, {} written in {:.2f} s\n", r.checkpoint.string(), r.step,
+             counted(r.tensors, "tensor"), counted(r.parameters, "parameter"), a.options.dtype,
              human_bytes(r.bytes_written), r.seconds);
   for (auto const& file : r.files) fmt::print("  {}\n", file.string());
   require_finite(r.nonfinite, a.output, dtype_from_name(a.options.dtype));

@@ -52,9 +52,9 @@ void run_import(ImportArguments const& a) {
   options.progress = std::ref(progress);
   auto const r = checkpoint::import_checkpoint(options);
   progress.clear();
-  fmt::print("{}: {}, step {}, {} tensors, {} parameters{}, {} written in {:.2f} s\n  {}\n",
-             r.source.string(), r.format, r.step, r.tensors, r.parameters,
-             r.has_optimizer_states ? fmt::format(", optimizer step {}", r.optimizer_steps) : "",
+  fmt::print("{}: {}, step {}, {}, {}{}, {} written in {:.2f} s\n  {}\n", r.source.string(),
+             r.format, r.step, counted(r.tensors, "tensor"), counted(r.parameters, "parameter"),
+             r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "",
              human_bytes(r.bytes), r.seconds, r.checkpoint.string());
   if (!r.nonfinite.empty())
     log::warning(concat("values of ", r.source.string(),

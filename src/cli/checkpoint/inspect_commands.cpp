@@ -164,8 +164,8 @@ void print_info(Manifest const& m, bool tensors) {
   row("tokens", with_commas(m.tokens));
   row("samples", with_commas(m.samples));
   row("model", m.model_config.get_string("model_type", "unknown"));
-  row("parameters",
-      fmt::format("{} in {} tensors", with_commas(m.parameter_count()), m.tensors.size()));
+  row("parameters", fmt::format("{} in {}", with_commas(m.parameter_count()),
+                                counted(static_cast<std::int64_t>(m.tensors.size()), "tensor")));
   row("states", fmt::format("{}", fmt::join(m.states, ", ")));
   row("values", finite_text(m));
   if (m.skipped_in_a_row > 0)
@@ -216,8 +216,8 @@ Verified verify_one(InspectArguments const& a, fs::path const& directory) {
   auto const& report = verified.report;
   for (auto const& problem : report.problems) fmt::print(stderr, "{}\n", printable(problem));
   if (report.ok())
-    fmt::print("{}: complete ({} files, {} tensors, {})\n", directory.string(), report.files,
-               report.tensors,
+    fmt::print("{}: complete ({}, {}, {})\n", directory.string(), counted(report.files, "file"),
+               counted(report.tensors, "tensor"),
                a.quick ? "structure only, no data read" : human_bytes(report.bytes) + " checked");
   return verified;
 }
@@ -245,9 +245,8 @@ void verify_latest(InspectArguments const& a) {
   auto const& report = verified.report;
   TESSERA_VALIDATE(!verified.is_unreadable(), IoError, verified.directory.string(),
                    " cannot be checked: ", report.problems.front());
-  TESSERA_VALIDATE(report.ok(), DataError, verified.directory.string(), ": ", report.damages,
-                   plural(report.damages, " problem"), " in ", report.files,
-                   plural(report.files, " file"),
+  TESSERA_VALIDATE(report.ok(), DataError, verified.directory.string(), ": ",
+                   counted(report.damages, "problem"), " in ", counted(report.files, "file"),
                    "; `tessera checkpoint verify --all` checks the other checkpoints of the run");
 }
 

@@ -28,17 +28,14 @@ struct LayoutArguments {
   checkpoint::WhenDamaged when_damaged = checkpoint::WhenDamaged::refuse;
 };
 
-std::string counted(std::int64_t count, char const* what) {
-  return fmt::format("{} {}", count, plural(count, what));
-}
-
 void write_view(LayoutArguments const& a) {
   auto const start = Clock::now();
   auto const directory = checkpoint::resolve_checkpoint(a.checkpoint, a.tag, a.when_damaged);
   auto const m = checkpoint::read_manifest(directory);
   auto const view = checkpoint::make_view(directory);
-  fmt::print("{}: {} tensors in {} states over {}, {}, written in {:.2f} s\n", view.string(),
-             m.tensors.size(), m.states.size(),
+  fmt::print("{}: {} in {} over {}, {}, written in {:.2f} s\n", view.string(),
+             counted(static_cast<std::int64_t>(m.tensors.size()), "tensor"),
+             counted(static_cast<std::int64_t>(m.states.size()), "state"),
              counted(static_cast<std::int64_t>(m.shards.size()), "shard"),
              human_bytes(static_cast<std::int64_t>(std::filesystem::file_size(view))),
              seconds_since(start));

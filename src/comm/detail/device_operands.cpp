@@ -4,6 +4,7 @@
 
 #include "detail/operation.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::comm::detail {
 
@@ -23,8 +24,8 @@ std::shared_ptr<void> allocate_on_all_ranks(Collectives& comm, std::string const
   }
   bool const all = agree(comm, failure.empty());
   TESSERA_VALIDATE(failure.empty(), OutOfMemoryError, failure);
-  TESSERA_VALIDATE(all, OutOfMemoryError, "another rank cannot allocate ", bytes,
-                   " bytes of device memory for ", name,
+  TESSERA_VALIDATE(all, OutOfMemoryError, "another rank cannot allocate ",
+                   human_bytes(static_cast<std::int64_t>(bytes)), " of device memory for ", name,
                    "; see the log of that rank for what its device holds");
   void* const data = buffer->data();
   return {std::move(buffer), data};

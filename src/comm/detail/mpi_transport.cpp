@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -138,7 +139,8 @@ std::shared_ptr<void> MpiTransport::allocate(Operation const& o, std::string con
   });
   TESSERA_VALIDATE(failure.empty(), OutOfMemoryError, failure);
   TESSERA_VALIDATE(first == size(), OutOfMemoryError, peers_.describe(first), " cannot allocate ",
-                   o.bytes(), " bytes for ", name, "; see the log of that rank");
+                   human_bytes(static_cast<std::int64_t>(o.bytes())), " for ", name,
+                   "; see the log of that rank");
   return memory;
 }
 

@@ -5,6 +5,7 @@
 #include "detail/transport.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
 
 namespace tessera::comm::detail {
@@ -44,8 +45,9 @@ std::shared_ptr<void> SharedAllocator::allocate(Operation const& o, std::string 
   auto const throw_if_out_of_memory = [&](Outcome outcome) {
     if (outcome != Outcome::out_of_memory) return;
     TESSERA_VALIDATE(failure.empty(), OutOfMemoryError, failure);
-    throw OutOfMemoryError(concat(peers_.describe(worst_rank), " cannot allocate ", o.bytes(),
-                                  " bytes for ", name, "; see the log of that rank"));
+    throw OutOfMemoryError(concat(peers_.describe(worst_rank), " cannot allocate ",
+                                  human_bytes(static_cast<std::int64_t>(o.bytes())), " for ", name,
+                                  "; see the log of that rank"));
   };
   auto const attempt = [&](auto&& body) {
     try {
@@ -69,8 +71,8 @@ std::shared_ptr<void> SharedAllocator::allocate(Operation const& o, std::string 
     outcome = worst_outcome(o, map_peers(o, allocation), nullptr, worst_rank);
   if (outcome == Outcome::done) return heap_->add(std::move(allocation), name, purpose);
 
-  log::warning(concat(name, ": ", o.bytes(),
-                      " bytes could not be mapped by all ranks of this node (",
+  log::warning(concat(name, ": ", human_bytes(static_cast<std::int64_t>(o.bytes())),
+                      " could not be mapped by all ranks of this node (",
                       peers_.describe(worst_rank),
                       " failed); they are copied through staging buffers, which is slower"));
   std::shared_ptr<void> memory;

@@ -5,6 +5,7 @@
 #include "detail/byte_stream.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/core/utf8.hpp"
 
 namespace tessera::data::detail {
@@ -26,7 +27,8 @@ class LineReader : public RecordReader {
       std::size_t const end = std::min(here.find_first_of("\r\n"), here.size());
       bytes.append(here.substr(0, end));
       TESSERA_VALIDATE(bytes.size() < max_line_bytes, DataError, in_.file().string(),
-                       ": a line has more than ", max_line_bytes, " bytes; break it up");
+                       ": a line has more than ",
+                       human_bytes(static_cast<std::int64_t>(max_line_bytes)), "; break it up");
       in_.skip(end);
       if (end < here.size()) break;
     }
@@ -96,7 +98,7 @@ class JsonReader : public RecordReader {
       int const c = in_.get();
       TESSERA_VALIDATE(c >= 0, DataError, where(), " is cut short: the file ends inside it");
       TESSERA_VALIDATE(object.size() < max_object_bytes, DataError, where(), " has more than ",
-                       max_object_bytes, " bytes");
+                       human_bytes(static_cast<std::int64_t>(max_object_bytes)));
       object.push_back(static_cast<char>(c));
       if (in_string && c == '\\')
         object.push_back(static_cast<char>(std::max(in_.get(), 0)));

@@ -8,6 +8,7 @@
 #include "detail/hash.hpp"
 #include "detail/post_processor.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -23,8 +24,8 @@ std::string read_bytes_of(fs::path const& file) {
                    with_errno("cannot read " + file.string(), in ? EISDIR : errno));
   auto const bytes = static_cast<std::int64_t>(in.tellg());
   TESSERA_VALIDATE(bytes >= 0 && bytes <= max_file_bytes && fs::is_regular_file(file), DataError,
-                   file.string(), " has ", bytes, " bytes or is not a regular file; at most ",
-                   max_file_bytes, " bytes are read");
+                   file.string(), " has ", human_bytes(bytes),
+                   " or is not a regular file; at most ", human_bytes(max_file_bytes), " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   in.seekg(0).read(text.data(), static_cast<std::streamsize>(text.size()));
   TESSERA_VALIDATE(in, IoError, with_errno("cannot read " + file.string(), errno));

@@ -83,11 +83,11 @@ def sizes_are_quoted(b):
     """A batch that cannot be: the message names what was written, never a derived 0."""
     document = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": 1}}
     done = refused_text(b, b.common("x", per_device_train_batch_size=None, deepspeed=b.config("a.json", document)))
-    assert "train_batch_size is 12, but it must be a multiple of train_micro_batch_size_per_gpu 8 * 2 ranks = 16;" in done, done
-    assert "gradient_accumulation_steps" not in done, done
+    assert "train_batch_size is 12, but it must be train_micro_batch_size_per_gpu 8 * gradient_accumulation_steps * ranks 2, a multiple of 16;" in done, done
+    assert " 0" not in done.split("train_batch_size is 12")[1], done
     document = {"train_batch_size": 17, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
     done = refused_text(b, b.common("x", per_device_train_batch_size=None, deepspeed=b.config("b.json", document)))
-    assert "train_batch_size is 17, but it must be train_micro_batch_size_per_gpu 4 * gradient_accumulation_steps 2 * 2 ranks = 16;" in done, done
+    assert "train_batch_size is 17, but it must be train_micro_batch_size_per_gpu 4 * gradient_accumulation_steps 2 * ranks 2 = 16;" in done, done
 
 
 def refused_text(b, words):

@@ -19,6 +19,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/host.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -305,8 +306,8 @@ std::vector<fs::directory_entry> entries_of(fs::path const& directory) {
 std::string read_text(fs::path const& path, std::int64_t max_bytes, File::Links links) {
   File const file = File::open_read(path, links);
   std::int64_t const bytes = file.size();
-  TESSERA_VALIDATE(bytes <= max_bytes, DataError, path.string(), " has ", bytes, " bytes; at most ",
-                   max_bytes, " are read");
+  TESSERA_VALIDATE(bytes <= max_bytes, DataError, path.string(), " has ", human_bytes(bytes),
+                   "; at most ", human_bytes(max_bytes), " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read(text.data(), bytes, 0);
   return text;

@@ -6,6 +6,7 @@
 #include "format/detail/text.hpp"
 #include "interchange/detail/element_conversion.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -209,8 +210,8 @@ void TorchFile::open_zip(CrcCheck check) {
   TESSERA_VALIDATE(pickle != nullptr, DataError, path().string(),
                    " is a zip archive without a data.pkl; this is not a file of torch.save");
   TESSERA_VALIDATE(pickle->bytes <= static_cast<std::int64_t>(Pickle::largest), DataError,
-                   path().string(), ": data.pkl has ", pickle->bytes, " bytes; at most ",
-                   Pickle::largest, " are read");
+                   path().string(), ": data.pkl has ", human_bytes(pickle->bytes), "; at most ",
+                   human_bytes(static_cast<std::int64_t>(Pickle::largest)), " are read");
   if (auto const* order = zip_->find(saved_name_ + "/byteorder")) {
     std::string text(static_cast<std::size_t>(std::min<std::int64_t>(order->bytes, 16)), '\0');
     file_.read(text.data(), static_cast<std::int64_t>(text.size()), order->offset);

@@ -8,6 +8,7 @@
 
 #include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -111,7 +112,8 @@ ZipReader::Directory ZipReader::find_directory(File const& file) const {
          concat("it says that it has ", count, " members; at most ", most_members, " are read"));
   if (bytes > static_cast<std::uint64_t>(largest_directory))
     fail(file,
-         concat("its directory has ", bytes, " bytes; at most ", largest_directory, " are read"));
+         concat("its directory has ", human_bytes(static_cast<std::int64_t>(bytes)), "; at most ",
+                human_bytes(static_cast<std::int64_t>(largest_directory)), " are read"));
   if (offset > static_cast<std::uint64_t>(before) ||
       bytes != static_cast<std::uint64_t>(before) - offset)
     fail(file, concat("its directory of ", bytes, " bytes at ", offset, " does not end at byte ",

@@ -18,6 +18,7 @@
 #include "tessera/core/files.hpp"
 #include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::checkpoint::detail {
 namespace {
@@ -231,7 +232,8 @@ fs::path prepare(SaveRequest const& request, std::size_t states) {
       data_bytes(request, states) + extents * static_cast<std::int64_t>(states) * 16384 + model;
   std::int64_t const free = free_bytes(request.directory);
   TESSERA_VALIDATE(free >= needed, IoError, "the checkpoint of step ", request.step, " needs ",
-                   needed, " bytes in ", request.directory.string(), " but ", free,
+                   human_bytes(needed), " in ", request.directory.string(), ", but ",
+                   human_bytes(free),
                    " are free; remove old checkpoints, keep fewer (save_total_limit) or use "
                    "another output directory");
   for (int attempt = 1;; ++attempt) {
