@@ -122,8 +122,7 @@ void RunLog::checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& sa
 void RunLog::training_results(TrainingEnd const& end) {
   if (role_ == Role::silent) return;
   ConfigTree results;
-  results.set("epoch", end.epoch)
-      .set("train_loss", attempt_.mean_loss());
+  results.set("epoch", end.epoch).set("train_loss", attempt_.mean_loss());
   results.set("train_runtime", end.seconds).set("train_samples", end.samples);
   results.set("train_samples_per_second",
               static_cast<double>(end.steps * end.train_batch_size) / end.seconds);

@@ -92,7 +92,7 @@ class RunLog {
   struct Attempt {
     Clock::time_point started;
     std::int64_t steps = 0, skipped = 0, tokens = 0;
-    double loss_sum = 0.0;          ///< of the finite step losses
+    double loss_sum = 0.0;  ///< of the finite step losses
     std::int64_t finite_losses = 0;
     double last_loss = 0.0;
     double mean_loss() const { return loss_sum / static_cast<double>(finite_losses); }
