@@ -103,22 +103,4 @@ TEST_F(Damage, ConsolidationRefusesDamageAndLeavesNothing) {
       HasSubstr("is missing"));
 }
 
-TEST_F(Damage, WhereToLookIsSaid) {
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(dir / "none"); }),
-              HasSubstr("is not a directory"));
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(dir.path(), "99"); }),
-              HasSubstr("has no checkpoint step_00000099; it has step_"));
-  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::resolve_checkpoint(dir.path(), "../x"); }),
-              HasSubstr("is not the name of a checkpoint"));
-  EXPECT_EQ(checkpoint::resolve_checkpoint(dir.path(), "10").filename(), "step_00000010");
-  EXPECT_EQ(checkpoint::resolve_checkpoint(step).filename(), "step_00000020");
-  ScratchDirectory empty;
-  EXPECT_THAT(message_of<IoError>([&] { checkpoint::resolve_checkpoint(empty.path()); }),
-              HasSubstr("has no checkpoint; one is a directory"));
-  fs::remove(step / "manifest.json");
-  fs::remove(dir / "step_00000010/manifest.json");
-  EXPECT_THAT(message_of<DataError>([&] { checkpoint::resolve_checkpoint(dir.path()); }),
-              HasSubstr("both checkpoints"));
-}
-
 }  // namespace

@@ -72,7 +72,7 @@ TEST_F(Directory, WhereToLookIsSaid) {
   fs::remove(step / "manifest.json");
   fs::remove(dir / "step_00000010/manifest.json");
   EXPECT_THAT(message_of<DataError>([&] { checkpoint::resolve_checkpoint(dir.path()); }),
-              HasSubstr("none of the 2 checkpoints"));
+              HasSubstr("both checkpoints"));
 }
 
 }  // namespace

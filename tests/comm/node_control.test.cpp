@@ -59,14 +59,14 @@ TEST_F(NodeControlTest, WhatWasWrittenBeforeAPhaseIsReadAfterIt) {
     for (std::uint64_t i = 1; i <= 1000; ++i) {
       int const half = control.next_half();
       auto const value = static_cast<std::byte>((i * 3 + at(rank)) % 251);
-      control.staging(rank, half)[NodeControl::half_bytes - 1] = value;
+      control.staging(Rank(rank), half)[NodeControl::half_bytes - 1] = value;
       PostedOperation own;
       own.operation = barrier(i);
       own.offset_bytes = i * 10 + at(rank);
       control.post(own);
       for (int q = 0; q < ranks; ++q) {
         wrong += control.posted(q).offset_bytes != i * 10 + at(q);
-        wrong += control.staging(q, half)[NodeControl::half_bytes - 1] !=
+        wrong += control.staging(Rank(q), half)[NodeControl::half_bytes - 1] !=
                  static_cast<std::byte>((i * 3 + at(q)) % 251);
       }
     }

@@ -13,6 +13,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {
@@ -129,8 +130,9 @@ void add_diff(CLI::App& group) {
   command->add_option("--tag_a", a->tag, "Checkpoint of a (default: the latest)");
   command->add_option("--tag_b", a->other_tag, "Checkpoint of b (default: the latest)");
   add_allow_older(*command, a->when_damaged);
-  command->add_option("--states", a->states,
-                      "Such as fp32, exp_avg, exp_avg_sq (default: all states in both)");
+  command->add_option(
+      "--states", a->states,
+      fmt::format("Some of {} (default: all states in both)", fmt::join(known_states(), ", ")));
   command
       ->add_option("--tolerance", a->tolerance,
                    "Exit with 65 if an element deviates more, or if tensors or shapes differ")

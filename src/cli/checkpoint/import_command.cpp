@@ -54,7 +54,7 @@ void run_import(ImportArguments const& a) {
   progress.clear();
   fmt::print("{}: {}, step {}, {}, {}{}, {} written in {:.2f} s\n  {}\n", r.source.string(),
              r.format, r.step, counted(r.tensors, "tensor"), counted(r.parameters, "parameter"),
-             r.has_moments ? fmt::format(", Adam step {}", r.optimizer_steps) : "",
+             r.has_optimizer_states ? fmt::format(", optimizer step {}", r.optimizer_steps) : "",
              human_bytes(r.bytes), r.seconds, r.checkpoint.string());
   if (!r.nonfinite.empty())
     log::warning(concat("values of ", r.source.string(),

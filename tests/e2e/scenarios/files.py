@@ -6,7 +6,7 @@ import shutil
 import zipfile
 
 from gpt2_reference import Gpt2
-from support import close, corpus, zero, safetensors, goes_on, refused
+from support import close, corpus, zero, safetensors, continues, refused
 
 
 def model_files_while_training(b):
