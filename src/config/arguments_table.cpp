@@ -176,8 +176,8 @@ void add_precision(OptionTable& t) {
         "float16 weights and activations with loss scaling; fp32 master weights");
   t.add(boolean, "bf16", false, "bfloat16 weights and activations; fp32 master weights");
   t.add(integer, "max_skipped_steps", {},
-        "consecutive skipped steps (gradients not finite) after which training still continues; "
-        "none: what the loss scale can cure, without a dynamic one 10 (Tessera's own)")
+        "consecutive skipped steps after which training continues; none: what the loss scale can "
+        "cure, else 10 (Tessera's own)")
       .at_least(0)
       .unit("steps");
   t.add(boolean, "gradient_checkpointing", false,
