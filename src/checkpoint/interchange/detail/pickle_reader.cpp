@@ -6,7 +6,6 @@
 #include "format/detail/json_reader.hpp"
 #include "format/detail/text.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/text.hpp"
 #include "tessera/core/utf8.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -355,9 +354,8 @@ class PickleMachine {
 
 Pickle::Pickle(std::string text, std::string source)
     : text_(std::move(text)), source_(std::move(source)) {
-  TESSERA_VALIDATE(text_.size() <= largest, DataError, source_, ": the pickle has ",
-                   human_bytes(static_cast<std::int64_t>(text_.size())), "; at most ",
-                   human_bytes(static_cast<std::int64_t>(largest)), " are read");
+  TESSERA_VALIDATE(text_.size() <= largest, DataError, source_, ": the pickle has ", text_.size(),
+                   " bytes; at most ", largest, " are read");
   PickleMachine(*this).run();
 }
 
