@@ -43,6 +43,12 @@ std::string number_text(double value) {
   return fmt::format("{:g}", value);
 }
 
+std::string fixed_text(double value, int decimals) {
+  if (!std::isfinite(value)) return number_text(value);
+  return std::abs(value) < 1e6 ? fmt::format("{:.{}f}", value, decimals)
+                               : fmt::format("{:.3e}", value);
+}
+
 std::string join(std::vector<std::string> const& words, std::string_view separator) {
   std::string out;
   for (std::size_t i = 0; i < words.size(); ++i)

@@ -29,9 +29,9 @@ void Progress::log_line(Sample const& s) {
   std::string scale = s.show_loss_scale ? fmt::format("  scale {:g}", s.loss_scale) : "";
   if (s.skipped_steps > 0) scale += fmt::format("  skipped {}", s.skipped_steps);
   log::info(fmt::format(
-      "step {:>{}}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.3e}  {:.0f} tokens/s{}  left {}",
-      s.step, digits, total_steps_, s.loss, s.grad_norm, s.learning_rate, s.tokens_per_second,
-      scale, human_duration(seconds_left(s.step))));
+      "step {:>{}}/{}  loss {}  grad_norm {}  lr {:.3e}  {:.0f} tokens/s{}  left {}", s.step,
+      digits, total_steps_, fixed_text(s.loss, 4), fixed_text(s.grad_norm, 3), s.learning_rate,
+      s.tokens_per_second, scale, human_duration(seconds_left(s.step))));
 }
 
 void Progress::update_status_line(std::int64_t step) {

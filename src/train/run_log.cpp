@@ -83,9 +83,9 @@ void RunLog::end_step() {
 
 void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const& result) {
   if (role_ == Role::silent) return;
-  info(fmt::format(
-      "evaluation after step {}: eval_loss {:.4f}, perplexity {:.2f} ({} samples, {:.1f} s)", step,
-      result.loss, result.perplexity, result.samples, result.seconds));
+  info(fmt::format("evaluation after step {}: eval_loss {}, perplexity {} ({} samples, {:.1f} s)",
+                   step, fixed_text(result.loss, 4), fixed_text(result.perplexity, 2),
+                   result.samples, result.seconds));
   if (metrics_)
     metrics_->write(ConfigTree()
                         .set("step", step)

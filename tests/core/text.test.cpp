@@ -15,6 +15,23 @@ TEST(Text, Commas) {
   EXPECT_EQ(with_commas(-123456), "-123,456");
 }
 
+TEST(Text, Counts) {
+  EXPECT_EQ(counted(0, "step"), "0 steps");
+  EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(12000, "step"), "12,000 steps");
+}
+
+TEST(Text, Numbers) {
+  EXPECT_EQ(number_text(0.0001), "0.0001");
+  EXPECT_EQ(number_text(-1e30), "-1e+30");
+  EXPECT_EQ(number_text(-NAN), "NaN");
+  EXPECT_EQ(number_text(-INFINITY), "-infinity");
+  EXPECT_EQ(fixed_text(4276.7249, 2), "4276.72");
+  EXPECT_EQ(fixed_text(std::exp(700.0), 2), "1.014e+304") << "not 305 digits";
+  EXPECT_EQ(fixed_text(-NAN, 4), "NaN");
+  EXPECT_EQ(fixed_text(INFINITY, 4), "infinity");
+}
+
 TEST(Text, Bytes) {
   EXPECT_EQ(human_bytes(1023), "1023 B");
   EXPECT_EQ(human_bytes(1536), "1.5 KiB");
