@@ -140,8 +140,8 @@ void RunLog::summary() {
       "trained {}{} in {}: {} tokens, {:.0f} tokens/s, loss {} in the last step, {} on average",
       counted(a.steps, "step"), a.skipped > 0 ? fmt::format(" ({} skipped)", a.skipped) : "",
       human_duration(seconds_since(a.started)), with_commas(a.tokens),
-      static_cast<double>(a.tokens) / a.seconds, number_text(a.last_loss),
-      number_text(a.mean_loss())));
+      static_cast<double>(a.tokens) / a.seconds, fixed_text(a.last_loss, 4),
+      fixed_text(a.mean_loss(), 4)));
   if (auto const files = files_text(); !files.empty())
     info("files in " + output_dir_.string() + ": " + files);
 }
