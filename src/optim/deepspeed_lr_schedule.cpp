@@ -108,8 +108,16 @@ struct Warmup {
   }
 };
 
-/// min + (max - min) gamma while warming up; before the first step DeepSpeed sets min, and log(1) =
-/// 0 gives min once more.
+/// @p low before the first step, where DeepSpeed sets it, low + (high - low) gamma while warming up
+/// (log(1) = 0 gives low once more), and after(i) from then on.
+template <class After>
+Rate with_warmup(Warmup const& warmup, double low, double high, After const& after) {
+  return [=](double i) {
+    if (i < 0.0) return low;
+    return i < warmup.steps ? low + (high - low) * warmup.gamma(i) : after(i);
+  };
+}
+
 Rate warmup_lr(ConfigTree const& tree, double learning_rate) {
   Params const params(tree, where,
                       {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type",
@@ -118,10 +126,7 @@ Rate warmup_lr(ConfigTree const& tree, double learning_rate) {
   Warmup const warmup(params);
   double const least = params.number("warmup_min_lr", 0.0),
                most = params.number("warmup_max_lr", learning_rate);
-  return [=](double i) {
-    if (i < 0.0) return least;
-    return i < warmup.steps ? least + (most - least) * warmup.gamma(i) : most;
-  };
+  return with_warmup(warmup, least, most, [=](double) { return most; });
 }
 
 Rate warmup_decay_lr(ConfigTree const& tree, double) {
@@ -134,13 +139,10 @@ Rate warmup_decay_lr(ConfigTree const& tree, double) {
                most = params.number("warmup_max_lr", 1e-3);
   double const total = static_cast<double>(params.required_integer("total_num_steps", 1));
   warmup.compare(total);
-  return [=](double i) {
-    if (i < 0.0) return least;
-    double const gamma = i < warmup.steps
-                             ? warmup.gamma(i)
-                             : std::max(0.0, (total - i) / std::max(1.0, total - warmup.steps));
+  return with_warmup(warmup, least, most, [=](double i) {
+    double const gamma = std::max(0.0, (total - i) / std::max(1.0, total - warmup.steps));
     return least + (most - least) * gamma;
-  };
+  });
 }
 
 Rate warmup_cosine_lr(ConfigTree const& tree, double learning_rate) {
@@ -153,14 +155,12 @@ Rate warmup_cosine_lr(ConfigTree const& tree, double learning_rate) {
                last = params.number("cos_min_ratio", 1e-4);
   double const total = static_cast<double>(params.required_integer("total_num_steps", 1));
   warmup.compare(total);
-  return [=](double i) {
-    if (i < 0.0) return 0.0;
-    if (i < warmup.steps) return learning_rate * (first + (1.0 - first) * warmup.gamma(i));
+  Rate const ratio = with_warmup(warmup, first, 1.0, [=](double i) {
     double const progress =
         std::min(1.0, (i - warmup.steps + 1.0) / std::max(1.0, total - warmup.steps));
-    double const ratio = last + (1.0 - last) * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0;
-    return learning_rate * std::max(0.0, ratio);
-  };
+    return std::max(0.0, last + (1.0 - last) * (1.0 + std::cos(std::numbers::pi * progress)) / 2.0);
+  });
+  return [=](double i) { return i < 0.0 ? 0.0 : learning_rate * ratio(i); };
 }
 
 using Make = Rate (*)(ConfigTree const&, double);
