@@ -5,17 +5,16 @@
 #include <algorithm>
 #include <memory>
 
+#include "argument_check.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/model/registry.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {
-namespace fs = std::filesystem;
 namespace {
 
 struct CheckArguments {
@@ -49,17 +48,6 @@ std::vector<std::string> training_words(CheckArguments const& a) {
                      "two DeepSpeed configurations: ", words[0], " and --deepspeed; leave one out");
   words.insert(words.begin(), "--deepspeed");
   return words;
-}
-
-/// The model's hidden size where its config.json can be read; 0: unknown.
-std::int64_t known_hidden_size(config::TrainingArguments const& arguments) {
-  fs::path const& given =
-      arguments.config_name.empty() ? arguments.model_name_or_path : arguments.config_name;
-  fs::path const file = fs::is_directory(given) ? given / "config.json" : given;
-  if (!given.empty()) return fs::exists(file) ? model::hidden_size(ConfigTree::read(file)) : 0;
-  if (arguments.model_type.empty()) return 0;
-  return model::hidden_size(model::apply_overrides(model::default_config(arguments.model_type),
-                                                   arguments.config_overrides));
 }
 
 /// The sizes that are "auto" follow the hidden size; without it their rule is the value.

@@ -1,6 +1,7 @@
 // tessera: the tools for login nodes. Under the name zero-to-fp32 it only consolidates, with the
 // arguments of DeepSpeed's script.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -37,7 +38,9 @@ int report(std::string const& program, Error const& error) {
 /// Errors of CLI11 (unknown option, missing argument) exit with 64; --help and --version with 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, std::string const& program) {
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = cli::launch_words(app, {argv + 1, argv + argc});
+    std::ranges::reverse(words);  // CLI11 takes a vector from its end
+    app.parse(std::move(words));
     return 0;
   } catch (CLI::CallForHelp const& e) {
     return app.exit(e);

@@ -118,7 +118,30 @@ Life life_of(ConfigTree const& owner, ConfigTree const& own_entry) {
   return !start.empty() && start_of(owner.get_int("pid", -1)) == start ? Life::alive : Life::dead;
 }
 
+/// Whether the file changes within @p patience. If it disappears, the owner has ended.
+bool beats_within(fs::path const& file, std::string const& text, RunLock::Timing timing) {
+  auto const end = Clock::now() + timing.patience;
+  while (Clock::now() < end) {
+    std::this_thread::sleep_for(std::min(timing.beat / 4, std::chrono::milliseconds(1000)));
+    auto const now = read(file);
+    if (!now) return false;
+    if (*now != text) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+std::optional<LockOwner> find_owner(fs::path const& directory, std::chrono::milliseconds wait) {
+  fs::path const file = directory / ".lock";
+  auto const text = read(file);
+  if (!text) return std::nullopt;
+  ConfigTree const owner = parse(*text);
+  Life const life = life_of(owner, ConfigTree::object());
+  bool const alive = life == Life::alive ||
+                     (life == Life::unknown && beats_within(file, *text, {.patience = wait}));
+  return LockOwner{alive, describe(owner)};
+}
 
 struct RunLock::Impl {
   fs::path file;
@@ -153,18 +176,6 @@ struct RunLock::Impl {
                                 "; wait until it has ended, stop it, or use another --output_dir"));
   }
 
-  /// Whether the owner's heartbeat continues. If the file disappears, the owner has ended.
-  bool is_beating(std::string const& text) const {
-    auto const end = Clock::now() + timing.patience;
-    while (Clock::now() < end) {
-      std::this_thread::sleep_for(std::min(timing.beat / 4, std::chrono::milliseconds(1000)));
-      auto const now = read(file);
-      if (!now) return false;
-      if (*now != text) return true;
-    }
-    return false;
-  }
-
   /// Renames the file of an owner that has ended; of several jobs that try, one finds the text that
   /// it has checked.
   void remove_stale(std::string const& checked) const {
@@ -191,7 +202,7 @@ struct RunLock::Impl {
         log::info(concat("the output directory is locked by ", describe(owner),
                          "; it is taken over after ", timing.patience.count() / 1000,
                          " s without a heartbeat"));
-        if (is_beating(*text)) refuse(parse(read(file).value_or(*text)));
+        if (beats_within(file, *text, timing)) refuse(parse(read(file).value_or(*text)));
       }
       replaced = describe(owner);
       remove_stale(*text);

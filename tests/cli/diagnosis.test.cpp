@@ -28,6 +28,35 @@ TEST(Diagnosis, ALostNodeIsNamed) {
   EXPECT_THAT(d.advice.front(), HasSubstr("--exclude=n017"));
 }
 
+/// On one node there is no other one; without a checkpoint there is nothing to resume.
+TEST(Diagnosis, AdviceFitsTheRun) {
+  auto const lost = [](char const* more) {
+    return diagnose(status((std::string(R"({"state": "failed", "exit_code": 69, "reason": "gone",
+                       "suspect_rank": 1, "suspect_host": "n1", )") +
+                            more + "}")
+                               .c_str()),
+                    JobRecord{"", "", ""});
+  };
+  auto const alone = lost(R"("nodes": 1)"),
+             two = lost(R"("nodes": 2, "last_checkpoint": "step_1")");
+  EXPECT_THAT(alone.advice, testing::Each(testing::Not(HasSubstr("--exclude"))));
+  EXPECT_THAT(alone.advice.front(), HasSubstr("n1"));
+  EXPECT_THAT(alone.advice, testing::Contains(HasSubstr("starts from the first step")));
+  EXPECT_THAT(two.advice.front(), HasSubstr("--exclude=n1"));
+  EXPECT_THAT(two.advice, testing::Contains(HasSubstr("resume from the last checkpoint")));
+  auto const killed = diagnose(status(R"({"state": "running", "step": 3, "total_steps": 9})"),
+                               JobRecord{"", "", ""});
+  EXPECT_THAT(killed.advice, testing::Each(testing::Not(HasSubstr("resume"))));
+}
+
+TEST(Diagnosis, ALivingRunWasNotKilled) {
+  auto const d = diagnose(status(R"({"state": "saving", "step": 3, "total_steps": 9})"),
+                          JobRecord{"", "", ""}, "process 17 on host n1");
+  EXPECT_THAT(d.what,
+              testing::AllOf(HasSubstr("the run is saving"), HasSubstr("process 17 on host n1")));
+  EXPECT_THAT(d.advice, testing::ElementsAre("no action needed"));
+}
+
 TEST(Diagnosis, EveryCodeHasAdvice) {
   for (int const code : {64, 65, 69, 70, 74, 75, 78}) {
     ConfigTree s;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/error.hpp"
+
 namespace tessera::cli {
 namespace {
 
@@ -19,6 +21,43 @@ TEST(CommandWords, AScriptBecomesTheTrainer) {
 
 TEST(CommandWords, OtherProgramsStay) {
   EXPECT_THAT(command_words({"hostname", "-f"}, "t"), ElementsAre("hostname", "-f"));
+}
+
+TEST(CommandWords, OnlyRunClmIsReplaced) {
+  EXPECT_THAT(command_words({"../examples/run_clm.py", "-x"}, "t"), ElementsAre("t", "-x"));
+  EXPECT_THROW(command_words({"train.py", "--lr", "1"}, "t"), UsageError);
+  EXPECT_THROW(command_words({"my_run_clm.py"}, "t"), UsageError);
+}
+
+std::vector<std::string> separated(std::vector<std::string> words) {
+  CLI::App app;
+  add_launch(app);
+  words.insert(words.begin(), "launch");
+  words = launch_words(app, words);
+  return {words.begin() + 1, words.end()};
+}
+
+/// The program's options may be named like those of the launcher.
+TEST(SeparateProgram, WordsAfterTheProgramAreItsOwn) {
+  EXPECT_THAT(separated({"--num_gpus", "2", "run_clm.py", "--log_level", "info"}),
+              ElementsAre("--num_gpus", "2", "--", "run_clm.py", "--log_level", "info"));
+  EXPECT_THAT(separated({"--nnodes=2", "-Hhosts", "--no_ssh", "run.json"}),
+              ElementsAre("--nnodes=2", "-Hhosts", "--no_ssh", "--", "run.json"));
+  EXPECT_THAT(separated({"--dry-run", "--", "--do_train"}),
+              ElementsAre("--dry-run", "--", "--do_train"));
+  EXPECT_THAT(separated({"--dry-run"}), ElementsAre("--dry-run"));
+  EXPECT_THROW(separated({"--num_processes", "2", "run_clm.py"}), UsageError);
+  EXPECT_THROW(separated({"--do_train"}), UsageError);
+  CLI::App without;
+  EXPECT_THAT(launch_words(without, {"launch", "--x"}), ElementsAre("launch", "--x"));
+}
+
+TEST(CountOf, IsANumberOrAll) {
+  EXPECT_EQ(count_of("4", "--nnodes"), 4);
+  for (char const* all : {"", "-1", "auto", "gpu", "cpu"})
+    EXPECT_EQ(count_of(all, "x"), std::nullopt);
+  for (char const* wrong : {"0", "-2", "1:4", "2x", "four"})
+    EXPECT_THROW(count_of(wrong, "--nnodes"), UsageError) << wrong;
 }
 
 }  // namespace

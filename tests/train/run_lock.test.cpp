@@ -70,6 +70,33 @@ class Lock : public ::testing::Test {
   mutable ConfigTree entry;
 };
 
+/// What a program that only looks sees: a living owner, one that was killed, none.
+TEST_F(Lock, ShowsItsOwner) {
+  EXPECT_FALSE(train::find_owner(directory, milliseconds(0)));
+  {
+    RunLock const lock(directory, quick);
+    auto const owner = train::find_owner(directory, milliseconds(0));
+    ASSERT_TRUE(owner);
+    EXPECT_TRUE(owner->alive);
+    EXPECT_THAT(owner->description, HasSubstr(concat("process ", ::getpid())));
+  }
+  EXPECT_FALSE(train::find_owner(directory, milliseconds(0)));
+  std::ofstream(file()) << R"({"host": "elsewhere", "pid": 1, "beat": "000000000001"})"
+                        << "\n";
+  auto const silent = train::find_owner(directory, milliseconds(100));
+  ASSERT_TRUE(silent);
+  EXPECT_FALSE(silent->alive);
+  std::thread beat([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    std::ofstream(file()) << R"({"host": "elsewhere", "pid": 1, "beat": "000000000002"})"
+                          << "\n";
+  });
+  auto const beating = train::find_owner(directory, milliseconds(20000));
+  beat.join();
+  ASSERT_TRUE(beating);
+  EXPECT_TRUE(beating->alive);
+}
+
 TEST_F(Lock, ASecondJobIsRefusedUntilTheFirstHasEnded) {
   {
     RunLock const first(directory, quick);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/core/error.hpp"
@@ -14,6 +15,16 @@ namespace tessera::train {
 struct DirectoryInUse : UsageError {
   using UsageError::UsageError;
 };
+
+/// The owner of a run directory, for programs that only look.
+struct LockOwner {
+  bool alive = false;
+  std::string description;  ///< "process 17 on host n1, job 42, started ..."
+};
+/// Nothing when the directory has no lock. @param wait  for a heartbeat of an owner whose process
+/// cannot be seen from here; without one it counts as dead
+std::optional<LockOwner> find_owner(std::filesystem::path const& directory,
+                                    std::chrono::milliseconds wait);
 
 /// The file `.lock` in the output directory: its owner, and a heartbeat counter.
 ///

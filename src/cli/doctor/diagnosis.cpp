@@ -12,6 +12,24 @@ std::string place(ConfigTree const& status) {
       saved.empty() ? "; no checkpoint was written" : concat("; last checkpoint: ", saved));
 }
 
+/// What running the same command again does: it depends on whether there is a checkpoint.
+std::string run_again(ConfigTree const& status) {
+  return status.get_string("last_checkpoint", "").empty()
+             ? "run the same command again; without a checkpoint it starts from the first step"
+             : "run the same command again to resume from the last checkpoint";
+}
+
+/// On one node, there is no other node to use instead.
+std::string check_host(ConfigTree const& status, std::string const& host) {
+  if (host.empty())
+    return "find out why a rank ended (memory, hardware, a signal) in the output of the other "
+           "ranks and the logs of the nodes";
+  if (status.get_int("nodes", 0) == 1)
+    return concat("find out in the log of node ", host,
+                  " why a rank ended (memory, hardware, a signal)");
+  return concat("check the log of node ", host, "; submit again without it: --exclude=", host);
+}
+
 std::vector<std::string> advice_for(int code, ConfigTree const& status) {
   std::string const host = status.get_string("suspect_host", "");
   switch (static_cast<ExitCode>(code)) {
@@ -25,11 +43,7 @@ std::vector<std::string> advice_for(int code, ConfigTree const& status) {
               "for a damaged checkpoint: `tessera checkpoint ls`, then --resume_from_checkpoint "
               "with an older one"};
     case ExitCode::peer_lost:
-      return {host.empty() ? "find out why a rank ended (memory, hardware, a signal) in the output "
-                             "of the other ranks and the logs of the nodes"
-                           : concat("check the log of node ", host,
-                                    "; submit again without it: --exclude=", host),
-              "run the same command again to resume from the last checkpoint",
+      return {check_host(status, host), run_again(status),
               "if no rank ended and one is slow, raise --comm_timeout"};
     case ExitCode::internal:
       return {
@@ -43,7 +57,7 @@ std::vector<std::string> advice_for(int code, ConfigTree const& status) {
           "run the same command again",
           "do not requeue before that: the next attempt would fail in the same way"};
     case ExitCode::stopped_early:
-      return {"run the same command again to resume from the last checkpoint"};
+      return {run_again(status)};
     case ExitCode::bad_config:
       return {
           "correct the configuration; `tessera config check FILE` prints every value with its "
@@ -52,20 +66,20 @@ std::vector<std::string> advice_for(int code, ConfigTree const& status) {
   return {"this exit code is not one of Tessera's; read the log"};
 }
 
-Diagnosis out_of_memory(std::string const& head) {
+Diagnosis out_of_memory(std::string const& head, ConfigTree const& status) {
   return {
       head + "the memory limit of a node was exceeded and the kernel killed a process of the job",
       {"request more memory (--mem, or fewer ranks per node)",
        "use a smaller --per_device_train_batch_size, --gradient_checkpointing, or a higher ZeRO "
        "stage",
-       "run the same command again to resume from the last checkpoint"}};
+       run_again(status)}};
 }
 
 Diagnosis silent(ConfigTree const& status, std::string const& job_state) {
   std::string const head = concat("the run ended without a final status (last state: ",
                                   status.get_string("state", "unknown"), ' ', place(status), "): ");
-  std::string const again = "run the same command again to resume from the last checkpoint";
-  if (job_state == "OUT_OF_MEMORY") return out_of_memory(head);
+  std::string const again = run_again(status);
+  if (job_state == "OUT_OF_MEMORY") return out_of_memory(head, status);
   if (job_state == "TIMEOUT")
     return {head + "the time limit was reached before a checkpoint was written",
             {"signal the run earlier: --signal=USR1@600 in the job script, or --time_limit",
@@ -92,9 +106,14 @@ bool has_ended(ConfigTree const& status) {
   return state == "done" || state == "failed" || state == "stopped_early";
 }
 
-Diagnosis diagnose(ConfigTree const& status, JobRecord const& record) {
+Diagnosis diagnose(ConfigTree const& status, JobRecord const& record,
+                   std::string const& living_owner) {
   std::string const job_state = state_of(record);
   if (!has_ended(status)) {
+    if (!living_owner.empty())
+      return {concat("the run is ", status.get_string("state", "unknown"), " (", living_owner,
+                     "), ", place(status)),
+              {"no action needed"}};
     if (job_state == "RUNNING" || job_state == "COMPLETING")
       return {concat("the run is ", status.get_string("state", "unknown"), ", ", place(status)),
               {"no action needed"}};
@@ -109,7 +128,8 @@ Diagnosis diagnose(ConfigTree const& status, JobRecord const& record) {
                  status.get_string("suspect_host", "?"), ")");
   if (code == static_cast<int>(ExitCode::peer_lost) && job_state == "OUT_OF_MEMORY")
     return out_of_memory(concat("the run exited with code ", code, who, ' ', place(status),
-                                " because a rank was lost: "));
+                                " because a rank was lost: "),
+                         status);
   return {concat("the run exited with code ", code, who, ' ', place(status), ". Reason: ", reason),
           advice_for(code, status)};
 }

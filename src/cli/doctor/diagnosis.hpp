@@ -17,7 +17,9 @@ struct Diagnosis {
 };
 
 /// @param status  the run's status.json
-Diagnosis diagnose(ConfigTree const& status, JobRecord const& record);
+/// @param living_owner  the process that holds the run directory, described; empty: none is alive
+Diagnosis diagnose(ConfigTree const& status, JobRecord const& record,
+                   std::string const& living_owner = "");
 
 /// Whether the status records the end of the run.
 bool has_ended(ConfigTree const& status);

@@ -17,6 +17,7 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
 #include "tessera/topology/mpi_headers.hpp"
+#include "tessera/train/run_lock.hpp"
 #include "tessera/train/version.hpp"
 
 namespace tessera::cli {
@@ -35,7 +36,9 @@ void explain(DoctorArguments const& a) {
   TESSERA_VALIDATE(a.log.empty() || fs::exists(a.log), IoError, "no log file ", a.log,
                    "; give the job's log with --log");
   auto const record = read_job_record(job, a.log);
-  auto const diagnosis = diagnose(status, record);
+  // a heartbeat every 10 s
+  auto const owner = has_ended(status) ? std::nullopt : train::find_owner(a.why, 12s);
+  auto const diagnosis = diagnose(status, record, owner && owner->alive ? owner->description : "");
   fmt::print("{}\n", diagnosis.what);
   if (!record.state.empty()) fmt::print("Slurm state of job {}: {}\n", job, record.state);
   if (!record.evidence.empty()) fmt::print("{}: {}\n", record.log, record.evidence);

@@ -4,15 +4,13 @@
 #include <sstream>
 
 #include "launch/shell_words.hpp"
+#include "slurm/sbatch_options.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
 namespace {
 
 constexpr std::string_view sbatch_mark = "#SBATCH ";
-
-/// "--nodes" of "--nodes=4" or "--requeue".
-std::string option_name(std::string const& word) { return word.substr(0, word.find('=')); }
 
 /// sbatch splits #SBATCH lines by its own rules for quotes and #, so only words without them are
 /// accepted.
@@ -87,17 +85,11 @@ std::string fill_job_script(std::string const& script_template, JobSettings cons
   std::vector<std::string> options;  // the last value of an option is used
   for (auto const& word : given) {
     check_sbatch_word(word);
-    std::erase_if(
-        options, [&](std::string const& other) { return option_name(other) == option_name(word); });
-    options.push_back(word);
+    check_sbatch_value(word);
+    set_sbatch_option(options, word);
   }
   auto const replaced = [&](std::string const& line) {
-    return line.starts_with(sbatch_mark) &&
-           std::any_of(options.begin(), options.end(), [&](std::string const& o) {
-             return option_name(o) ==
-                    option_name(line.substr(sbatch_mark.size(), line.find(' ', sbatch_mark.size()) -
-                                                                    sbatch_mark.size()));
-           });
+    return line.starts_with(sbatch_mark) && is_replaced(line.substr(sbatch_mark.size()), options);
   };
   auto lines = lines_of(script_template);
   std::erase_if(lines, replaced);

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <set>
 
+#include "argument_check.hpp"
 #include "installation.hpp"
 #include "launch/run_program.hpp"
 #include "slurm/job_script.hpp"
+#include "slurm/sbatch_options.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
@@ -34,10 +38,31 @@ fs::path find_shipped(std::string const& given, std::string const& folder,
 
 struct SubmitArguments {
   std::string script, site, after;
-  std::vector<std::pair<std::string, std::string>> named;  ///< options of sbatch with values
+  std::vector<std::pair<std::string, std::optional<std::string>>> named;  ///< options of sbatch
   std::vector<std::string> sbatch, words;
-  bool dry_run = false;
+  bool dry_run = false, unchecked = false;
 };
+
+/// The arguments of tessera-train, where the script passes them on: all of "$@", or of an array a
+/// run file for each task.
+void check_arguments(std::string const& script, std::vector<std::string> const& words) {
+  int const ranks = ranks_of_script(script);
+  if (script.find("tessera-train \"$@\"") != std::string::npos)
+    return check_training_arguments(words, ranks);
+  if (script.find("tessera-train \"$run\"") == std::string::npos) return;
+  TESSERA_VALIDATE(!words.empty() && fs::is_directory(words[0]), UsageError,
+                   "an array needs a directory with run files (*.json)",
+                   words.empty() ? "" : concat("; '", words[0], "' is none"));
+  int files = 0;
+  for (auto const& entry : fs::directory_iterator(words[0])) {
+    if (entry.path().extension() != ".json") continue;
+    auto of_task = words;
+    of_task[0] = entry.path().string();
+    check_training_arguments(of_task, ranks);
+    ++files;
+  }
+  TESSERA_VALIDATE(files > 0, UsageError, words[0], " has no run files (*.json)");
+}
 
 void submit(SubmitArguments const& a) {
   JobSettings settings;
@@ -46,17 +71,17 @@ void submit(SubmitArguments const& a) {
     settings.site = parse_site_profile(read_text(file), file.string());
   }
   for (auto const& [option, value] : a.named)
-    if (!value.empty()) settings.sbatch.push_back("--" + option + "=" + value);
+    if (value) settings.sbatch.push_back("--" + option + "=" + *value);
+  TESSERA_VALIDATE(a.after.find_first_not_of("0123456789_") == std::string::npos, UsageError,
+                   "--after is '", a.after, "'; it must be a job id");
   if (!a.after.empty()) settings.sbatch.push_back("--dependency=afterok:" + a.after);
   settings.sbatch.insert(settings.sbatch.end(), a.sbatch.begin(), a.sbatch.end());
   settings.arguments = a.words;
   std::string const script =
       fill_job_script(read_text(find_shipped(a.script, "slurm", ".sh")), settings);
-  if (a.dry_run) {
-    fmt::print("{}", script);
-    return;
-  }
-  exec_program({"sbatch"}, script);
+  if (a.dry_run) fmt::print("{}", script);
+  if (!a.unchecked) check_arguments(script, a.words);
+  if (!a.dry_run) exec_program({"sbatch"}, script);
 }
 
 }  // namespace
@@ -84,7 +109,7 @@ void add_submit(CLI::App& app) {
       {"output", "Log file, such as %x-%j.out"}};
   a->named.reserve(std::size(options));
   for (auto const& [name, meaning] : options) {
-    a->named.emplace_back(name, "");
+    a->named.emplace_back(name, std::nullopt);
     submit_app->add_option(std::string("--") + name, a->named.back().second, meaning);
   }
   submit_app->add_option(
@@ -94,6 +119,9 @@ void add_submit(CLI::App& app) {
   submit_app->add_option("--site", a->site,
                          "Site profile: a name from slurm/sites, or the path of a file");
   submit_app->add_flag("--dry-run", a->dry_run, "Print the script and do not submit it");
+  submit_app->add_flag("--no-check", a->unchecked,
+                       "Do not check the training arguments first, as for files that exist on the "
+                       "compute nodes only");
   submit_app->add_option("arguments", a->words, "Arguments of the script, after --");
   submit_app->callback([a] { submit(*a); });
 }

@@ -1,7 +1,11 @@
 """The tools of a login node: what they check, print and refuse before a job starts."""
 import json
+import os
+import re
+import signal
+import subprocess
 
-from support import zero
+from support import wait_for, zero
 
 
 def config_check_takes_any_part(b):
@@ -42,3 +46,59 @@ def config_check_takes_any_part(b):
                               (78, [b.config("batch.json", zero(2, train_batch_size=17)), "--ranks", 2], "17")):
         refused = b.tool(["config", "check"] + words, expect=code)
         assert text in refused.stderr and refused.stdout == "" and refused.stderr.count("\n") == 1, (words, refused)
+
+
+def submit_checks_before_it_queues(b):
+    """Options of sbatch and arguments of the training are refused before sbatch is called; GPUs are requested once."""
+    good = b.common("run")
+    script = b.tool(["submit", "multi-node", "--dry-run", "--site", "juwels", "--gpus-per-node", 2, "--time", "1-12:00:00", "--"] + good).stdout
+    assert "#SBATCH --gres=gpu:2\n" in script and "gpus-per-node" not in script and "#SBATCH --time=1-12:00:00" in script, script
+    for option, value in (("--time", "abc"), ("--nodes", "0"), ("--nodes", ""), ("--ntasks-per-node", "-1"), ("--gpus-per-node", "none"), ("--after", "x"), ("--sbatch=--nodes=0", None)):
+        done = b.tool(["submit", "multi-node", "--dry-run", option, *([value] if value is not None else []), "--"] + good, expect=64)
+        assert option.split("=")[0].lstrip("-") in done.stderr and done.stdout == "", done
+    runs = b.work / "runs"
+    runs.mkdir()
+    for code, words, text in ((64, ["multi-node", "--"] + b.common("run", learning_rate="fast"), "fast"),
+                              (64, ["requeue"], "nothing to do"),
+                              (74, ["requeue", "--"] + b.common("run", train_file=str(b.work / "missing.txt")), "missing.txt"),
+                              (78, ["single-node", "--ntasks-per-node", 3, "--"] + b.common("run", deepspeed=b.config("batch.json", zero(2, train_batch_size=16))), "16"),
+                              (64, ["array", "--", runs], "no run files"),
+                              (64, ["array"], "directory")):
+        done = b.tool(["submit", words[0], "--dry-run"] + words[1:], expect=code)
+        assert text in done.stderr and done.stdout.startswith("#!"), done
+    b.tool(["submit", "requeue", "--dry-run", "--no-check"])
+    (runs / "one.json").write_text(json.dumps({"learning_rate": "fast"}))
+    b.tool(["submit", "array", "--dry-run", "--", runs], expect=78)
+    b.tool(["submit", "consolidate", "--dry-run", "--", "run", "model.safetensors"])
+
+
+def launch_takes_torchruns_options(b):
+    """Numbers of nodes and ranks are translated, what has no effect is said, and no other Python program is replaced."""
+    done = b.tool(["launch", "--dry-run", "--nproc_per_node=2", "--standalone", "--rdzv-id", "7", "run_clm.py", "--log_level", "debug", "--do_train"])
+    lines = done.stderr.splitlines()
+    assert re.fullmatch(r"mpirun .*-np 2 \S*/tessera-train --log_level debug --do_train", lines[-1]), lines
+    assert [line.split(" has no effect")[0] for line in lines if "has no effect" in line] == ["note: --standalone", "note: --rdzv_id"], lines
+    hosts = b.work / "hosts"
+    hosts.write_text("n1 slots=8\nn2 slots=8\n")
+    two = b.tool(["launch", "--dry-run", "-H", hosts, "--nnodes", 2, "--nproc-per-node", 4, "run_clm.py"])
+    assert "-np 8 --host n1:4,n2:4" in two.stderr, two.stderr
+    for words, text in ((["train.py", "--lr", "1"], "train.py is a Python program"), (["--nnodes=1:2", "run_clm.py"], "1:2"), (["--num_processes", 2, "run_clm.py"], "--num_processes"),
+                        (["--do_train"], "--do_train"), (["--num_gpus", 0, "run_clm.py"], "'0'")):
+        refused = b.tool(["launch", "--dry-run"] + words, expect=64)
+        assert text in refused.stderr and "mpirun" not in refused.stderr.split("note")[0].replace("srun or mpirun", ""), refused.stderr
+
+
+def doctor_knows_a_living_run(b):
+    """A run without a batch system: alive while it trains; after a kill without a checkpoint there is nothing to resume."""
+    words = b.common("run", max_steps=1000000)
+    run = subprocess.Popen(b.command(1, words), env=b.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: (b.work / "run/metrics.jsonl").exists() and len(b.losses("run")) >= 2, 60)
+        told = b.tool(["doctor", "--why", b.work / "run"]).stdout
+        assert "the run is running (process " in told and "killed" not in told and "no action needed" in told, told
+    finally:
+        owner = json.loads((b.work / "run/.lock").read_text())
+        os.kill(owner["pid"], signal.SIGKILL)
+        run.wait(timeout=60)
+    told = b.tool(["doctor", "--why", b.work / "run"]).stdout
+    assert "it was killed" in told and "starts from the first step" in told and "resume" not in told, told
