@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -144,6 +145,17 @@ inline checkpoint::SavedCheckpoint save_toy(fs::path const& checkpoints, std::in
   request.keep = keep;
   request.file_starts = file_starts;
   return checkpoint::save_all(request, views);
+}
+
+/// Of two ranks; one value of the first is not a number.
+inline void save_not_a_number(fs::path const& checkpoints, std::int64_t step) {
+  auto const units = toy_units();
+  zero::PartitionPlan const plan(units, 2);
+  RankState first(plan, 0), second(plan, 1);
+  first.fill(step).memory(0)[0] = std::nanf("");
+  auto request = request_for(checkpoints, step, plan, units);
+  request.nonfinite = checkpoint::NonFiniteState::record;
+  checkpoint::save_all(request, {first.views(), second.fill(step).views()});
 }
 
 inline std::string read_file(fs::path const& file) {

@@ -1,5 +1,5 @@
-/// Numbering and argument checks of the calls on one rank, and the values that describe them
-/// (operation.hpp), for every rank of groups of several sizes in one process.
+/// Numbering and argument checks of the calls on one rank, for every rank of groups of several
+/// sizes in one process.
 #include "detail/checked_operations.hpp"
 
 #include <gtest/gtest.h>
@@ -48,32 +48,7 @@ TEST(CheckedOperations, OverlapOfAReduceScatter) {
   EXPECT_THROW((void)operations.reduce_scatter(in, shards, view(data, 12, 5)), InternalError);
 }
 
-TEST(Operation, ShardsFit) {
-  EXPECT_TRUE(shards_fit({10, 10, 0}, 3, 30));
-  EXPECT_FALSE(shards_fit({10, 10, 0}, 3, 29));
-  EXPECT_TRUE(shards_fit({4, 10, 6}, 3, 30));
-  EXPECT_FALSE(shards_fit({5, 10, 6}, 3, 40)) << "the shard exceeds its region";
-  EXPECT_TRUE(shards_fit({7, 0, 3}, 1, 10)) << "one rank needs no stride";
-  EXPECT_FALSE(shards_fit({-1, 10, 0}, 3, 30));
-  EXPECT_TRUE(shards_fit({0, 0, 0}, 3, 0));
-}
-
-TEST(Operation, SlicesCoverAllElementsOnceAndDifferByAtMostOne) {
-  for (int const ranks : {1, 2, 3, 7})
-    for (std::int64_t const numel : {0, 1, 6, 7, 1001}) {
-      std::int64_t next = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        Slice const slice = slice_of(numel, ranks, Rank(rank));
-        EXPECT_EQ(slice.begin, next);
-        EXPECT_GE(slice.count, numel / ranks);
-        EXPECT_LE(slice.count, (numel + ranks - 1) / ranks);
-        next += slice.count;
-      }
-      EXPECT_EQ(next, numel);
-    }
-}
-
-TEST(Operation, IsDescribedWithItsSizes) {
+TEST(CheckedOperations, AreDescribedWithTheirSizes) {
   std::vector<float> data(30);
   CheckedOperations operations(Group{0, 3});
   EXPECT_EQ(describe(operations.reduce(view(data, 0, 30), ReduceOp::min, 2)),

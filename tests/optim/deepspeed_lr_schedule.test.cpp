@@ -1,47 +1,12 @@
 #include "tessera/optim/deepspeed_lr_schedule.hpp"
-#include "tessera/optim/hf_lr_schedule.hpp"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <string>
-
-#include "tessera/core/error.hpp"
+#include "schedule_fixture.hpp"
 
 namespace tessera::optim {
 namespace {
 
-ConfigTree const& oracle() {
-  static ConfigTree const tree =
-      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/schedules.json");
-  return tree;
-}
-
-void expect_rates(Schedule const& schedule, ConfigTree const& c) {
-  double largest = 0.0;
-  for (auto const& rate : c.at("rates").as_array()) largest = std::max(largest, rate.as_double());
-  std::int64_t step = 0;
-  for (auto const& rate : c.at("rates").as_array()) {
-    ++step;
-    EXPECT_NEAR(schedule(step), rate.as_double(), 1e-15 * largest)
-        << "step " << step << " of " << c.dump();
-  }
-}
-
-TEST(HfSchedule, EqualsTransformers) {
-  for (auto const& c : oracle().at("hf_cases").as_array())
-    expect_rates(
-        hf_schedule(c.at("type").as_string(), c.at("learning_rate").as_double(),
-                    c.at("warmup_steps").as_int(), c.at("total_steps").as_int(), c.at("kwargs")),
-        c);
-}
-
-TEST(HfSchedule, TheFirstStepOfAWarmupHasRateZero) {
-  auto const schedule = hf_schedule("linear", 1e-3, 10, 100);
-  EXPECT_EQ(schedule(1), 0.0);
-  EXPECT_DOUBLE_EQ(schedule(2), 1e-4);
-  EXPECT_DOUBLE_EQ(schedule(11), 1e-3);
-  EXPECT_DOUBLE_EQ(schedule(100), 1e-3 / 90);
+std::string deepspeed_refusal(char const* text) {
+  return refusal([&] { deepspeed_schedule(ConfigTree::parse(text, "test"), 1e-3); });
 }
 
 TEST(DeepspeedSchedule, EqualsDeepspeed) {
@@ -62,24 +27,6 @@ TEST(DeepspeedSchedule, TheFirstTwoStepsOfAWarmupRunAtItsMinimum) {
     EXPECT_GT(schedule(3), 1e-5);
     EXPECT_EQ(schedule(6), 1e-3);
   }
-}
-
-/// Runs f, which must throw ConfigError, and gives the message.
-template <class F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (ConfigError const& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return "";
-}
-std::string deepspeed_refusal(char const* text) {
-  return refusal([&] { deepspeed_schedule(ConfigTree::parse(text, "test"), 1e-3); });
-}
-void expect_contains(std::string const& text, char const* part) {
-  EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
 TEST(DeepspeedSchedule, RefusesByName) {
@@ -130,25 +77,6 @@ TEST(DeepspeedSchedule, TakesEqualRatesOfSeveralGroups) {
           "test"),
       1e-3);
   EXPECT_EQ(schedule(100), 0.01);
-}
-
-TEST(HfSchedule, RefusesByName) {
-  expect_contains(refusal([] { hf_schedule("quadratic", 1e-3, 0, 10); }),
-                  "lr_scheduler_type is quadratic, which is not known; known are linear, cosine, "
-                  "cosine_with_restarts, polynomial, constant, "
-                  "constant_with_warmup, inverse_sqrt");
-  expect_contains(refusal([] { hf_schedule("reduce_lr_on_plateau", 1e-3, 0, 10); }),
-                  "evaluation results");
-  expect_contains(refusal([] { hf_schedule("linear", -1.0, 0, 10); }), "learning_rate is -1");
-  expect_contains(refusal([] { hf_schedule("linear", 1e-3, -1, 10); }), "-1 warm-up steps");
-  expect_contains(refusal([] { hf_schedule("polynomial", 1e-8, 0, 10); }), "lr_end");
-  expect_contains(refusal([] { hf_schedule("cosine_with_min_lr", 1e-3, 0, 10); }),
-                  "exactly one of min_lr and min_lr_rate");
-  expect_contains(refusal([] {
-                    hf_schedule("cosine", 1e-3, 0, 10,
-                                ConfigTree::parse(R"({"cycles": 1})", "test"));
-                  }),
-                  "lr_scheduler_kwargs.cycles is not known here; known are num_cycles");
 }
 
 }  // namespace
