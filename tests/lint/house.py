@@ -22,7 +22,7 @@ BOUNDS = {
     "functions with more than 6 parameters": (0, 0),
     "bool parameters of public functions": (0, 0),
     "sources without a header of their name": (0, 0),
-    "sources without a test of their name": (87, 0),
+    "sources without a test of their name": (77, 0),
     "sources without a test, not listed": (0, 0),
     "duplicated lines": (44, 0),
     "duplicated lines of tests": (0, 0),
