@@ -93,6 +93,13 @@ void add_optimizer(OptionTable& t) {
       .hint("no effect: Tessera has one kernel");
   t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "keep moments in fp32")
       .refuse("moments are always fp32; leave it out");
+  for (char const* name : {"cuda_aware", "comm_backend_name"})
+    t.add(json, std::string("optimizer.params.") + name, {}, "1-bit optimizers: transport")
+        .hint("no effect: Tessera's own collectives are used");
+  for (char const* name : {"coeff_beta", "factor_max", "factor_min", "factor_threshold",
+                           "local_step_scaler", "local_step_clipper"})
+    t.add(json, std::string("optimizer.params.") + name, {}, "1-bit optimizers: compressed steps")
+        .hint("no effect: steps with compression are not implemented");
   t.add(boolean, "optimizer.params.amsgrad", false, "AMSGrad").refuse("leave it out");
   t.add(real, "optimizer.params.max_grad_norm", {}, "gradient clipping")
       .refuse("use gradient_clipping");

@@ -14,6 +14,7 @@
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
+#include "tessera/optim/last_step.hpp"
 #include "tessera/train/activation_memory.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/save_request.hpp"
@@ -56,6 +57,15 @@ checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero
   }
   std::erase_if(states, is_missing);
   return checkpoint::restore(manifest, plan, states, comm);
+}
+
+void check_last_step(optim::OptimizerSpec const& optimizer, std::int64_t steps) {
+  auto const last = optim::last_step(optimizer);
+  TESSERA_VALIDATE(!last || steps <= *last, ConfigError, "optimizer ", optimizer.algorithm,
+                   " compresses its communication after step ", last.value_or(0),
+                   ", which is not implemented, and this run has ", steps,
+                   " steps; raise its freeze step, lower --max_steps, or use ",
+                   optimizer.algorithm == "OneBitLamb" ? "Lamb" : "AdamW");
 }
 
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
@@ -135,6 +145,7 @@ void TrainingSetup::plan_steps() {
   if (!job_.arguments.do_train) return;
   run_.sampler.emplace(
       sampler_config(job_.arguments, run_.config, run_.data.train->count(), job_.comm.size()));
+  check_last_step(run_.config.optimizer, run_.sampler->total_steps());
   run_.schedule = config::learning_rate_schedule(run_.config, run_.sampler->total_steps());
 }
 

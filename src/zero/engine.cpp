@@ -201,9 +201,11 @@ class StagedEngine final : public Engine {
   bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
 
   void update(double learning_rate) {
+    optim::StepControl const control{steps_ + 1, learning_rate, decision_.control()};
+    state_.sum(control);
     weights_->prepare_update();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
-      state_.update(u, {steps_ + 1, learning_rate, decision_.control()});
+      state_.update(u, control);
       if (rules_.shards_optimizer) weights_->all_gather_updated(u);
     }
   }

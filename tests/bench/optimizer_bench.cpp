@@ -1,4 +1,4 @@
-/// The fused AdamW step against STREAM in the same process; one JSON line a metric.
+/// The fused optimizer steps against STREAM in the same process; one JSON line a metric.
 ///
 ///   OMP_NUM_THREADS=2 build/host/bin/bench.optimizer [elements = 100000000] [rounds = 7]
 ///
@@ -6,9 +6,12 @@
 /// copy with non-temporal stores, the faster of both). In-place updates read before they write, so
 /// 1 is what memory gives; seconds are medians of interleaved rounds.
 #include <Kokkos_Core.hpp>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,8 +21,14 @@
 
 #include "interleaved.hpp"
 #include "tessera/core/config_tree.hpp"
+#include "tessera/kernels/adagrad.hpp"
+#include "tessera/kernels/adam_variants.hpp"
 #include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
+#include "tessera/kernels/lamb.hpp"
+#include "tessera/kernels/lion.hpp"
+#include "tessera/kernels/rmsprop.hpp"
+#include "tessera/kernels/sgd.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 
@@ -103,23 +112,65 @@ struct Arrays {
     owned.emplace_back("benchmark array", Purpose::workspace, static_cast<std::size_t>(n) * size);
     return owned.back().data();
   }
+  /// @p s for all elements. Roots are taken of a state that comes first; it is positive.
+  template <class Step>
+  Step on_all(Step s, std::array<float*, 3> states, Dtype dtype = Dtype::fp32) const {
+    s.gradient_factor = 0.5;
+    s.gradient_dtype = s.weights_dtype = dtype;
+    bool const narrow = dtype == Dtype::bf16;
+    s.segments = {{all.p, states, narrow ? static_cast<void const*>(all.g16) : all.g,
+                   narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
+    return s;
+  }
   kernels::AdamWStep step(Dtype dtype) const {
     kernels::AdamWStep s;
     s.bias_correction1 = 0.1;
     s.bias_correction2 = 0.001;
-    s.gradient_factor = 0.5;
-    s.gradient_dtype = s.weights_dtype = dtype;
-    bool const narrow = dtype == Dtype::bf16;
-    s.segments = {{all.p,
-                   {all.m, all.v},
-                   narrow ? static_cast<void const*>(all.g16) : all.g,
-                   narrow ? all.w16 : nullptr,
-                   n,
-                   1e-6,
-                   0.1}};
-    return s;
+    return on_all(s, {all.m, all.v}, dtype);
   }
 };
+
+struct Metric {
+  char const* name;
+  double bytes;  ///< an element
+  std::function<void()> work;
+};
+
+/// One update of each optimizer with fp32 gradients; LAMB reads its operands twice.
+std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
+  auto const momentum = [](auto step) {
+    step.momentum = 0.9;
+    return step;
+  };
+  kernels::SgdStep sgd = momentum(kernels::SgdStep());
+  sgd.momentum_form = kernels::Momentum::nesterov;
+  auto const lamb = [&x, &q, sums = std::make_shared<std::array<double, 2>>()] {
+    auto step = x.on_all(kernels::LambStep(), {x.all.m, x.all.v});
+    step.sums = {sums->data()};
+    kernels::lamb_norms(q, step);
+    kernels::lamb(q, step);
+  };
+  return {{"sgd_fp32", 12, [&] { kernels::sgd(q, x.on_all(kernels::SgdStep(), {})); }},
+          {"sgd_nesterov_fp32", 20, [&, sgd] { kernels::sgd(q, x.on_all(sgd, {x.all.m})); }},
+          {"lion_fp32", 20, [&] { kernels::lion(q, x.on_all(kernels::LionStep(), {x.all.m})); }},
+          {"adagrad_fp32", 20,
+           [&] { kernels::adagrad(q, x.on_all(kernels::AdagradStep(), {x.all.v})); }},
+          {"rmsprop_fp32", 20,
+           [&] { kernels::rmsprop(q, x.on_all(kernels::RmsPropStep(), {x.all.v})); }},
+          {"rmsprop_momentum_fp32", 28,
+           [&, momentum] {
+             kernels::rmsprop(q, x.on_all(momentum(kernels::RmsPropStep()), {x.all.v, x.all.m}));
+           }},
+          {"adamax_fp32", 28,
+           [&] {
+             kernels::adamax(q, x.on_all(kernels::AdamaxStep(), {x.all.m, x.all.v}));
+           }},
+          {"nadam_fp32", 28,
+           [&] {
+             kernels::adam_variant(q, x.on_all(kernels::AdamVariantStep(), {x.all.m, x.all.v}));
+           }},
+          {"lamb_fp32", 44, lamb}};
+}
 
 /// The update of a spread of elements equals the formula in double: a step that skips work must not
 /// score.
@@ -154,12 +205,7 @@ int main(int argc, char** argv) {
     void const* g = dtype == Dtype::bf16 ? static_cast<void const*>(x.all.g16) : x.all.g;
     kernels::gradient_statistics(*q, sums, {{g, n}}, dtype);
   };
-  struct Metric {
-    char const* name;
-    double bytes;  ///< an element
-    std::function<void()> work;
-  };
-  std::vector<Metric> const metrics{
+  std::vector<Metric> metrics{
       {"triad", 12,
        [&] {
          over_tiles(n, Triad{x.all.a, x.all.b, x.all.c});
@@ -175,6 +221,7 @@ int main(int argc, char** argv) {
       {"optimizer_step_fp32", 32, [&] { measure_gradient(Dtype::fp32), adamw(Dtype::fp32); }},
       {"optimizer_step_bf16", 30, [&] { measure_gradient(Dtype::bf16), adamw(Dtype::bf16); }},
   };
+  for (auto const& update : updates(x, *q)) metrics.push_back(update);
   std::vector<std::function<void()>> alternatives;
   for (auto const& metric : metrics) alternatives.push_back(metric.work);
   auto const timings = bench::interleaved(alternatives, rounds);

@@ -159,30 +159,55 @@ TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
   EXPECT_FALSE(import_checkpoint(again).has_optimizer_states);
 }
 
-/// ds_to_universal converts the states of Adam only; files of SGD with momentum in its form are
-/// made here from those of an AdamW run: exp_avg takes the name momentum_buffer.
-TEST(Import, UniversalSgdKeepsItsMomentumBuffer) {
-  ScratchDirectory const scratch;
-  fs::copy(data / "universal_z2", scratch / "sgd", fs::copy_options::recursive);
-  for (auto const& entry : fs::directory_iterator(scratch / "sgd/step3_universal/zero")) {
-    if (!fs::exists(entry.path() / "exp_avg.pt")) continue;
-    fs::rename(entry.path() / "exp_avg.pt", entry.path() / "momentum_buffer.pt");
-    fs::remove(entry.path() / "exp_avg_sq.pt");
+/// A universal checkpoint as ds_to_universal.py writes it for another optimizer, made from that of
+/// an AdamW run: the moments take the names of the other's states.
+struct OtherStates {
+  std::string first, second;  ///< of exp_avg and exp_avg_sq; empty: absent
+  std::vector<std::string> states;
+};
+
+void rename_states(fs::path const& parameter, OtherStates const& other) {
+  for (auto const& [from, to] : {std::pair{"exp_avg", other.first}, {"exp_avg_sq", other.second}}) {
+    fs::path const file = parameter / concat(from, ".pt");
+    if (!fs::exists(file)) continue;
+    if (to.empty())
+      fs::remove(file);
+    else if (to != from)
+      fs::rename(file, parameter / concat(to, ".pt"));
   }
-  auto const options = options_for(scratch / "sgd", scratch / "checkpoints");
-  auto const report = import_checkpoint(options);
-  EXPECT_TRUE(report.has_optimizer_states);
-  EXPECT_EQ(read_manifest(report.checkpoint).states,
-            (std::vector<std::string>{"fp32", "momentum_buffer"}));
-  auto const got = restored(report.checkpoint, options.units);
-  std::size_t compared = 0;
+}
+
+TEST(Import, OtherOptimizersKeepTheirStates) {
   auto const expected = ConfigTree::read(data / "universal_z2/expected.json");
-  for (auto const& [name, sum] : expected.at("xxh3").as_object())
-    if (name.rfind("exp_avg/", 0) == 0) {
-      EXPECT_EQ(got.at(concat("momentum_buffer/", name.substr(8))), sum.as_string()) << name;
+  for (auto const& other : std::vector<OtherStates>{
+           {"momentum_buffer", "", {"fp32", "momentum_buffer"}},            // SGD
+           {"exp_avg", "", {"fp32", "exp_avg"}},                            // Lion
+           {"", "sum", {"fp32", "sum"}},                                    // Adagrad
+           {"", "square_avg", {"fp32", "square_avg"}},                      // RMSprop
+           {"grad_avg", "square_avg", {"fp32", "square_avg", "grad_avg"}},  // centered
+           {"exp_avg", "exp_inf", {"fp32", "exp_avg", "exp_inf"}}}) {       // Adamax
+    ScratchDirectory const scratch;
+    fs::copy(data / "universal_z2", scratch / "other", fs::copy_options::recursive);
+    for (auto const& entry : fs::directory_iterator(scratch / "other/step3_universal/zero"))
+      if (entry.is_directory()) rename_states(entry.path(), other);
+    auto const options = options_for(scratch / "other", scratch / "checkpoints");
+    auto const report = import_checkpoint(options);
+    EXPECT_TRUE(report.has_optimizer_states);
+    EXPECT_EQ(read_manifest(report.checkpoint).states, other.states);
+    auto const got = restored(report.checkpoint, options.units);
+    std::size_t compared = 0;
+    for (auto const& [name, sum] : expected.at("xxh3").as_object()) {
+      auto const slash = name.find('/');
+      std::string const state = name.substr(0, slash);
+      std::string const renamed = state == "exp_avg"      ? other.first
+                                  : state == "exp_avg_sq" ? other.second
+                                                          : "";
+      if (renamed.empty()) continue;
+      EXPECT_EQ(got.at(concat(renamed, name.substr(slash))), sum.as_string()) << name;
       ++compared;
     }
-  EXPECT_EQ(compared, 16u);
+    EXPECT_EQ(compared, 16u * (other.states.size() - 1));
+  }
 }
 
 TEST(Import, UniversalWeightsWithoutStatesGetNone) {

@@ -109,6 +109,19 @@ TEST(ResolvedConfig, OptimArgsAreThoseOfTheOptimizerOfTheFlag) {
   EXPECT_THROW(resolved("", {"--optim", "sgd", "--optim_args", "nesterow=true"}), UsageError);
 }
 
+/// DeepSpeed's documented section; the steps with compression are refused when their number is
+/// known.
+TEST(ResolvedConfig, OneBitOptimizersKeepTheirParameters) {
+  auto const c = resolved(R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 4e-4,
+      "freeze_step": 23000, "cuda_aware": false, "comm_backend_name": "nccl"}}})");
+  EXPECT_EQ(c.optimizer.algorithm, "OneBitAdam");
+  EXPECT_EQ(c.optimizer.value("freeze_step"), 23000.0);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("comm_backend_name")));
+  auto const lamb = resolved(
+      R"({"optimizer": {"type": "lamb", "params": {"max_coeff": 0.3, "min_coeff": 0.01}}})");
+  EXPECT_EQ(lamb.optimizer.value("max_coeff"), 0.3);
+}
+
 struct Good {
   char const* json;
   Words flags;
@@ -186,9 +199,9 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
                 "max_in_cpu": 1e9}}})",
            "offload_param.device \"nvme\" is not supported"},
           {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload is not supported"},
-          {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "OneBitAdam"}})",
-           "optimizer.type \"OneBitAdam\" is not supported: it is not implemented; use AdamW"},
-          {R"({"optimizer": {"type": "lamb"}})", "\"Lamb\" is not supported"},
+          {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "Muon"}})",
+           "optimizer.type \"Muon\" is not supported: it is not implemented; use AdamW"},
+          {R"({"optimizer": {"type": "muadam"}})", "\"MuAdam\" is not supported"},
           {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
           {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
           {R"({"optimizer": {"type": "Adam", "params": {"max_grad_norm": 1}}})",

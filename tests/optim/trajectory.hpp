@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::optim::test {
 
@@ -43,7 +43,42 @@ inline void expect_near(Floats const& got, Floats const& want, std::string const
     EXPECT_NEAR(got[i], want[i], 2e-6 * std::abs(want[i]) + 2e-7) << what << " of element " << i;
 }
 
-/// A case: all weights as one segment.
+/// One update of the elements of a parameter, as two segments that begin and end at @p border.
+struct Halves {
+  Optimizer const& optimizer;
+  memory::Queue& queue;
+  std::size_t border;
+
+  void update(Floats& weights, std::vector<Floats>& states, Floats const& gradient,
+              StepControl const& control) const {
+    auto const segment = [&](std::size_t begin, std::size_t end) {
+      Segment s;
+      s.master = weights.data() + begin;
+      for (auto& state : states) s.states.push_back(state.data() + begin);
+      s.gradient = gradient.data() + begin;
+      s.numel = static_cast<std::int64_t>(end - begin);
+      auto const numel = static_cast<std::int64_t>(weights.size());
+      s.parameters = {{{numel}, numel, static_cast<std::int64_t>(begin), 0, s.numel}};
+      return Segments{{s}, Dtype::fp32, Dtype::fp32};
+    };
+    auto const first = segment(0, border), second = segment(border, weights.size());
+    auto const* summing = dynamic_cast<SummingOptimizer const*>(&optimizer);
+    if (!summing) {
+      optimizer.update(queue, first, control);
+      optimizer.update(queue, second, control);
+      return;
+    }
+    auto const count = static_cast<std::size_t>(summing->sums_per_parameter());
+    std::vector<double> sums(count, -1.0), others(count, -1.0);
+    summing->sum(queue, first, control, {{{sums.data()}}});
+    summing->sum(queue, second, control, {{{others.data()}}});
+    for (std::size_t k = 0; k < count; ++k) sums[k] += others[k];
+    summing->update_with(queue, first, control, {{{sums.data()}}});
+    summing->update_with(queue, second, control, {{{sums.data()}}});
+  }
+};
+
+/// A case on two ranks' worth of segments.
 inline void expect_trajectory(ConfigTree const& oracle, ConfigTree const& stored) {
   auto const queue = memory::make_inline_queue("compute");
   auto const optimizer = make_optimizer(spec_of(stored));
@@ -54,13 +89,8 @@ inline void expect_trajectory(ConfigTree const& oracle, ConfigTree const& stored
   for (auto const& row : oracle.at("gradients").as_array()) {
     Floats gradient = floats_of(row);
     for (auto& g : gradient) g *= 2.0f;  // the factor undoes it
-    Segment s;
-    s.master = weights.data();
-    for (auto& state : states) s.states.push_back(state.data());
-    s.gradient = gradient.data();
-    s.numel = static_cast<std::int64_t>(weights.size());
-    optimizer->update(*queue, {{s}, Dtype::fp32, Dtype::fp32},
-                      {++t, stored.at("lr").as_double(), &control});
+    Halves{*optimizer, *queue, weights.size() / 3}.update(
+        weights, states, gradient, {++t, stored.at("lr").as_double(), &control});
   }
   std::string const name = stored.at("algorithm").as_string();
   expect_near(weights, floats_of(stored.at("weight")), name + " weights");

@@ -75,6 +75,7 @@ std::vector<Scenario> fp32_scenarios() {
   sgd("momentum", {{"momentum", 0.9}});
   sgd("dampened", {{"momentum", 0.9}, {"dampening", 0.5}});
   sgd("nesterov", {{"momentum", 0.9}, {"nesterov", 1.0}});
+  fp32("lamb", [](auto& c) { c.optimizer = optim::make_spec("Lamb", {{"weight_decay", 0.1}}); });
   fp32("lion", [](auto& c) { c.optimizer = optim::make_spec("Lion", {{"weight_decay", 0.1}}); });
   fp32("rmsprop", [](auto& c) {
     c.optimizer = optim::make_spec("RMSprop", {{"momentum", 0.5}, {"centered", 1.0}, {"eps", 0.1}});
@@ -104,6 +105,7 @@ std::vector<Scenario> half_scenarios() {
       c.accumulation_steps = 2;
       c.communication_dtype = Dtype::fp32;
     });
+    half("lamb", [](auto& c) { c.optimizer = optim::make_spec("Lamb"); });
     half("sgd", [](auto& c) { c.optimizer = optim::make_spec("SGD", {{"momentum", 0.9}}); });
     half("scaled", [](auto& c) { c.loss_scaler.static_scale = 128.0; });
   }

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <ostream>
 
 #include "mpi_test.hpp"
@@ -95,6 +97,11 @@ class SerialTraining {
     double const clip =
         config_.max_grad_norm > 0 ? std::min(1.0, config_.max_grad_norm / (norm + 1e-6)) : 1.0;
     ++t_;
+    if (config_.optimizer.algorithm == "Lamb") {
+      for (auto& g : gradients) g *= clip;
+      update_lamb(gradients, learning_rate);
+      return norm;
+    }
     for (std::size_t k = 0; k < elements_.size(); ++k)
       update(elements_[k], clip * gradients[k], learning_rate);
     return norm;
@@ -166,6 +173,35 @@ class SerialTraining {
       g = value(e, "nesterov") != 0.0 ? g + momentum * b : b;
     }
     e.weight -= lr * g;
+  }
+
+  /// With the norms of each parameter.
+  void update_lamb(std::vector<double> const& gradients, double lr) {
+    struct Norms {
+      double weights = 0.0, update = 0.0;
+    };
+    std::map<std::pair<UnitIndex, int>, Norms> norms;
+    std::vector<double> updates;
+    for (std::size_t k = 0; k < elements_.size(); ++k) {
+      Element& e = elements_[k];
+      double const g = gradients[k], beta1 = value(e, "beta1"), beta2 = value(e, "beta2");
+      double &m = e.states[0], &v = e.states[1];
+      m = beta1 * m + (1 - beta1) * g;
+      v = beta2 * v + (1 - beta2) * g * g;
+      updates.push_back(m / (std::sqrt(v) + value(e, "eps")) + value(e, "weight_decay") * e.weight);
+      auto& norm = norms[{e.unit, e.parameter}];
+      norm.weights += e.weight * e.weight;
+      norm.update += updates.back() * updates.back();
+    }
+    for (std::size_t k = 0; k < elements_.size(); ++k) {
+      Element& e = elements_[k];
+      auto const& norm = norms[{e.unit, e.parameter}];
+      double const ratio = std::clamp(std::sqrt(norm.weights / norm.update), value(e, "min_coeff"),
+                                      value(e, "max_coeff"));
+      double const factor =
+          std::sqrt(1 - std::pow(value(e, "beta2"), t_)) / (1 - std::pow(value(e, "beta1"), t_));
+      e.weight -= lr * factor * ratio * updates[k];
+    }
   }
 
   void update_lion(Element& e, double g, double lr) const {

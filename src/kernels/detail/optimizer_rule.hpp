@@ -7,6 +7,8 @@
 ///   struct Rates          values of a segment
 ///   static constexpr int states      fp32 values that an element keeps next to its master weight
 ///   static void element(Coefficients, Rates, float gradient, float& p, float&... states)
+/// and, where rates depend on memory that earlier kernels have written,
+///   static Rates resolved(Coefficients, Rates)
 
 #include <Kokkos_Core.hpp>
 #include <cmath>
@@ -52,10 +54,19 @@ struct UpdateValues {
   typename Rule::Rates rates;
 };
 
+/// The values of a run, once its rates are known.
+template <class Rule>
+KOKKOS_INLINE_FUNCTION UpdateValues<Rule> values_of(typename Rule::Coefficients const& c,
+                                                    UpdateRun<Rule> const& r) {
+  if constexpr (requires { Rule::resolved(c, r.rates); })
+    return {c, Rule::resolved(c, r.rates)};
+  else
+    return {c, r.rates};
+}
+
 /// Applies the rule. G: dtype of the gradient; W: of weights_out, void if there is none.
 template <class Rule, class G, class W>
 struct RuleApplication {
-  using Coefficients = typename Rule::Coefficients;
   using Run = UpdateRun<Rule>;
   static constexpr int state_arrays = Rule::states > 0 ? Rule::states : 1;
   static constexpr int pack = 4;  ///< elements
@@ -87,14 +98,15 @@ struct RuleApplication {
 
   /// Updates the pack that starts at element @p at and writes it.
   template <std::size_t... S>
-  static KOKKOS_FUNCTION void update_pack(Coefficients const& c, Run const& r, std::int64_t at,
-                                          Registers& x, std::index_sequence<S...>) {
+  static KOKKOS_FUNCTION void update_pack(UpdateValues<Rule> const& v, Run const& r,
+                                          std::int64_t at, Registers& x,
+                                          std::index_sequence<S...>) {
     Pack<W, pack> w;
     TESSERA_UNROLL
     for (int i = 0; i < pack; ++i) {
       float p = x.master.get(i);
       float s[state_arrays] = {x.states[S].get(i)...};
-      Rule::element(c, r.rates, x.gradient.get(i), p, s[S]...);
+      Rule::element(v.coefficients, v.rates, x.gradient.get(i), p, s[S]...);
       x.master.set(i, p);
       (x.states[S].set(i, s[S]), ...);
       if constexpr (!std::is_void_v<W>) w.set(i, p);
@@ -106,11 +118,11 @@ struct RuleApplication {
 
   /// Updates element @p i on a device.
   template <std::size_t... S>
-  static KOKKOS_FUNCTION void update_element(Coefficients const& c, Run const& r, std::int64_t i,
-                                             std::index_sequence<S...>) {
+  static KOKKOS_FUNCTION void update_element(UpdateValues<Rule> const& v, Run const& r,
+                                             std::int64_t i, std::index_sequence<S...>) {
     float p = r.master[i];
     float s[state_arrays] = {r.states[S][i]...};
-    Rule::element(c, r.rates, load(static_cast<G const*>(r.gradient)[i]), p, s[S]...);
+    Rule::element(v.coefficients, v.rates, load(static_cast<G const*>(r.gradient)[i]), p, s[S]...);
     r.master[i] = p;
     ((r.states[S][i] = s[S]), ...);
     if constexpr (!std::is_void_v<W>) store(static_cast<W*>(r.weights_out)[i], p);

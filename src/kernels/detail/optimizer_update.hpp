@@ -69,7 +69,7 @@ struct UpdateTiles {
     UpdateRun<Rule> const& r = batch.run_of(index);
     std::int64_t const begin = (index - r.first_tile) * tile;
     std::int64_t const count = begin + tile < r.numel ? tile : r.numel - begin;
-    update_run({c, r.rates}, r, begin, count, std::make_index_sequence<Rule::states>());
+    update_run(values_of<Rule>(c, r), r, begin, count, std::make_index_sequence<Rule::states>());
   }
 
  private:
@@ -145,8 +145,9 @@ struct UpdatePacks {
       return full_packs(r, begin + lane * pack);
     Coefficients c;
     if (!batch.decide(c)) return;
+    auto const values = values_of<Rule>(c, r);
     for (std::int64_t i = begin + lane; i < begin + tile && i < r.numel; i += warp_size)
-      if (i >= 0) Application::update_element(c, r, i, States());
+      if (i >= 0) Application::update_element(values, r, i, States());
   }
 
  private:
@@ -157,9 +158,10 @@ struct UpdatePacks {
     for (int k = 0; k < packs; ++k) x[k].read(r, first + k * stride);
     Coefficients c;  // decided after the reads have begun
     if (!batch.decide(c)) return;
+    auto const values = values_of<Rule>(c, r);
     TESSERA_UNROLL
     for (int k = 0; k < packs; ++k)
-      Application::update_pack(c, r, first + k * stride, x[k], States());
+      Application::update_pack(values, r, first + k * stride, x[k], States());
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <type_traits>
 
 namespace tessera::optim::detail {
 
@@ -23,6 +25,30 @@ void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
     segment.weight_decay = spec.value("weight_decay", s.group);
     out.segments.push_back(segment);
   }
+}
+
+Segments parameter_segments(Segments const& segments) {
+  auto const advanced = [](auto* base, Dtype dtype, std::int64_t elements) -> decltype(base) {
+    using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(base)>>,
+                                    std::byte const, std::byte>;
+    return base ? static_cast<Byte*>(base) + elements * static_cast<std::int64_t>(size_of(dtype))
+                : nullptr;
+  };
+  Segments out{{}, segments.gradient_dtype, segments.weights_dtype};
+  for (auto const& s : segments.list)
+    for (auto const& run : s.parameters) {
+      std::int64_t const at = run.segment_offset;
+      Segment part = s;
+      part.master += at;
+      for (auto& state : part.states) state = advanced(state, Dtype::fp32, at);
+      part.gradient = advanced(s.gradient, segments.gradient_dtype, at);
+      part.weights_out = advanced(s.weights_out, segments.weights_dtype, at);
+      part.numel = run.numel;
+      part.parameters = {run};
+      part.parameters[0].segment_offset = 0;
+      out.list.push_back(std::move(part));
+    }
+  return out;
 }
 
 double bias_correction(double beta, std::int64_t t) {

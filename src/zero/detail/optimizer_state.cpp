@@ -12,6 +12,14 @@ void* offset(void* base, Dtype dtype, std::int64_t elements) {
   return static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size_of(dtype);
 }
 
+/// Parameters of all units before @p unit.
+std::int64_t parameters_before(PartitionPlan const& plan, UnitIndex unit) {
+  std::int64_t count = 0;
+  for (UnitIndex u = first_unit; u < unit; ++u)
+    count += static_cast<std::int64_t>(plan.unit(u).parameters.size());
+  return count;
+}
+
 /// The plan itself for element-wise states.
 std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::Extent extent) {
   if (extent == optim::Extent::elementwise) return {std::shared_ptr<PartitionPlan const>(), &plan};
@@ -27,13 +35,17 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
       rules_(rules),
       weights_(weights),
       gradients_(gradients),
-      optimizer_(optimizer) {
+      optimizer_(optimizer),
+      summing_(dynamic_cast<optim::SummingOptimizer const*>(&optimizer)) {
   states_.push_back(make_state({optim::master_weights_name}, memory::Purpose::master_weights,
                                rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
-  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
-    segments_.push_back(segments_of(u));
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+    UnitOffset const begin = context_.ownership.begin(u);
+    segments_.push_back(segments_of(u, begin, begin + context_.ownership.numel(u)));
+  }
+  if (summing_) prepare_sums();
 }
 
 OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
@@ -78,12 +90,44 @@ float* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
   return static_cast<float*>(region(index, unit)) + ownership(states_[index]).shard_offset(unit);
 }
 
-optim::Segments OptimizerState::segments_of(UnitIndex unit) const {
-  UnitOffset const begin = context_.ownership.begin(unit),
-                   end = begin + context_.ownership.numel(unit);
+void OptimizerState::prepare_sums() {
+  sums_ = CommBuffer(
+      context_.comm, "sums of parameters", memory::Purpose::workspace, Dtype::fp64,
+      summing_->sums_per_parameter() * parameters_before(context_.plan, context_.plan.end_unit()));
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+    UnitOffset const begin = context_.ownership.begin(u), shard = context_.ownership.shard_begin(u);
+    UnitOffset const end = begin + context_.ownership.numel(u),
+                     shard_end = shard + context_.plan.unit(u).shard_numel;
+    unit_sums_.push_back(
+        {segments_of(u, shard, shard_end), sums_of(u, shard, shard_end), sums_of(u, begin, end)});
+  }
+}
+
+/// In the order of segments_of().
+optim::ParameterSums OptimizerState::sums_of(UnitIndex unit, UnitOffset begin,
+                                             UnitOffset end) const {
+  auto const& parameters = context_.plan.unit(unit).parameters;
+  optim::ParameterSums out;
+  for (auto const& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
+    auto& of_run = out.of.emplace_back();
+    for (auto const& part : run.parameters) {
+      UnitOffset const at = run.begin + part.segment_offset;
+      auto const slot = std::find_if(parameters.begin(), parameters.end(),
+                                     [&](ParameterSlot const& p) { return at < p.end(); });
+      std::int64_t const index =
+          parameters_before(context_.plan, unit) + (slot - parameters.begin());
+      of_run.push_back(static_cast<double*>(sums_.at(summing_->sums_per_parameter() * index)));
+    }
+  }
+  return out;
+}
+
+optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
+                                            UnitOffset end) const {
+  UnitOffset const region_begin = context_.ownership.begin(unit);
   optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
   for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
-    std::int64_t const at = run.begin - begin;
+    std::int64_t const at = run.begin - region_begin;
     optim::Segment s;
     s.master = static_cast<float*>(region(master_weights, unit)) + at;
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
@@ -110,12 +154,38 @@ std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
   return runs;
 }
 
-void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
+template <class Work>
+void OptimizerState::on_update_queue(Work const& work) const {
   auto& queue = *states_[master_weights].placement.queue;
   bool const is_compute = &queue == &context_.compute;
   if (!is_compute) queue.wait(context_.compute.record());
-  optimizer_.update(queue, segments_[position(unit)], control);
+  work(queue);
   if (!is_compute) context_.compute.wait(queue.record());
+}
+
+/// Each rank sums its own shards, also where it updates all elements: the same bits in every stage.
+void OptimizerState::sum(optim::StepControl const& control) const {
+  if (!summing_) return;
+  on_update_queue([&](memory::Queue& queue) {
+    memory::zero(queue, sums_.at(0), sums_.bytes());
+    for (auto const& unit : unit_sums_) summing_->sum(queue, unit.shard, control, unit.of_shard);
+    if (!rules_.reduces) return;
+    auto const count = static_cast<std::int64_t>(sums_.bytes() / sizeof(double));
+    auto const complete =
+        context_.comm.all_reduce(sums_.view(0, count), comm::ReduceOp::sum, queue.record());
+    complete.order_before(queue);
+    if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(complete);
+  });
+}
+
+void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
+  auto const index = position(unit);
+  on_update_queue([&](memory::Queue& queue) {
+    if (summing_)
+      summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
+    else
+      optimizer_.update(queue, segments_[index], control);
+  });
 }
 
 void OptimizerState::round_weights(UnitIndex unit) const {

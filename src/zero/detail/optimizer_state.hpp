@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::zero::detail {
 
@@ -45,6 +46,9 @@ class OptimizerState {
   std::vector<kernels::GradientRun> gradient_shards() const;
   Dtype gradient_dtype() const { return rules_.gradient_dtype; }
 
+  /// Enqueues the sums of all parameters that the updates need, added over the ranks. No effect for
+  /// other optimizers; otherwise collective.
+  void sum(optim::StepControl const& control) const;
   /// Enqueues the update of @p unit. Later work of the compute queue reads the new weights.
   void update(UnitIndex unit, optim::StepControl const& control) const;
 
@@ -72,15 +76,29 @@ class OptimizerState {
   /// First value of the region of @p unit that this rank updates.
   void* region(std::size_t state, UnitIndex unit) const;
   float* shard(std::size_t state, UnitIndex unit) const;
-  optim::Segments segments_of(UnitIndex unit) const;
+  /// Of the elements from @p begin to @p end, in the region that this rank updates.
+  optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
+  void prepare_sums();
+  optim::ParameterSums sums_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
+  /// Calls @p work(queue) after the compute queue's earlier work and before its later work.
+  template <class Work>
+  void on_update_queue(Work const& work) const;
 
   StoreContext context_;
   StageRules rules_;
   WeightStore& weights_;
   GradientFlow& gradients_;
   optim::Optimizer const& optimizer_;
+  optim::SummingOptimizer const* summing_;  ///< the optimizer, or null when it needs no sums
   std::vector<State> states_;
   std::vector<optim::Segments> segments_;  ///< per unit
+  /// Of a unit: the segments of the shard, where their sums are, and the region's.
+  struct UnitSums {
+    optim::Segments shard;
+    optim::ParameterSums of_shard, of_region;
+  };
+  CommBuffer sums_;  ///< of all parameters, unit by unit
+  std::vector<UnitSums> unit_sums_;
 };
 
 }  // namespace tessera::zero::detail

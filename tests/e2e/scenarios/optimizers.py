@@ -10,7 +10,8 @@ def optimizers_resume_on_other_ranks(b):
     for kind, rate, params, states in (("Lion", 1e-3, {"betas": [0.9, 0.99]}, ["exp_avg"]),
                                        ("Adagrad", 5e-2, {"initial_accumulator_value": 0.1}, ["sum"]),
                                        ("RMSprop", 1e-3, {"momentum": 0.5, "centered": True, "eps": 1e-3}, ["square_avg", "momentum_buffer", "grad_avg"]),
-                                       ("Adamax", 1e-2, {"weight_decay": 0.01}, ["exp_avg", "exp_inf"])):
+                                       ("Adamax", 1e-2, {"weight_decay": 0.01}, ["exp_avg", "exp_inf"]),
+                                       ("Lamb", 1e-2, {"weight_decay": 0.01, "max_coeff": 10}, ["exp_avg", "exp_avg_sq"])):
         section = {"optimizer": {"type": kind, "params": {"lr": "auto", **params}}}
         words = dict(learning_rate=rate, max_steps=4, save_strategy="steps", save_steps=2)
         b.train(1, b.common(f"{kind}_full", max_steps=4, learning_rate=rate, per_device_train_batch_size=8, deepspeed=b.config("full.json", zero(0, **section))))
@@ -33,3 +34,14 @@ def optimizers_of_flags(b):
     refused(b, 64, b.common("wrong", optim="galore_adamw"), "low-rank gradient projections are not implemented")
     refused(b, 78, b.common("wrong", optim_args="beta1=0.5", deepspeed=b.config("ds.json", zero(0, optimizer={"type": "Lion"}))),
             "move its values to optimizer.params")
+
+
+def one_bit_optimizers_train_until_they_compress(b):
+    adam = zero(1, optimizer={"type": "AdamW", "params": {"lr": "auto", "bias_correction": False}})
+    one_bit = zero(1, optimizer={"type": "OneBitAdam", "params": {"lr": "auto", "freeze_step": 4, "cuda_aware": False, "comm_backend_name": "nccl"}})
+    words = dict(max_steps=4, learning_rate=1e-3, per_device_train_batch_size=4)
+    b.train(2, b.common("adam", deepspeed=b.config("adam.json", adam), **words))
+    b.train(2, b.common("one_bit", deepspeed=b.config("one_bit.json", one_bit), **words))
+    assert b.losses("one_bit") == b.losses("adam")
+    refused(b, 78, b.common("later", deepspeed=b.config("one_bit.json", one_bit), **{**words, "max_steps": 5}),
+            "OneBitAdam compresses its communication after step 4", "this run has 5 steps; raise its freeze step, lower --max_steps, or use AdamW")

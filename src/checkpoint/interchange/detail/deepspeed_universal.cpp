@@ -27,17 +27,18 @@ struct UniversalShapes {
 
 /// "fp32" and the states of the optimizer whose files the parameters' directories have.
 std::vector<std::string> universal_states(std::vector<fs::path> const& parameters) {
-  std::error_code error;
-  std::vector<std::string> names{optim::master_weights_name};
-  for (auto const& info : optim::optimizers())
-    for (auto const& directory : parameters) {
-      auto const exists = [&](std::string const& name) {
-        return fs::exists(directory / (name + ".pt"), error);
-      };
-      if (!std::all_of(info.states.begin(), info.states.end(), exists)) continue;
-      names.insert(names.end(), info.states.begin(), info.states.end());
-      return names;
-    }
+  std::set<std::string> known;
+  for (auto const& info : optim::optimizers()) known.insert(info.states.begin(), info.states.end());
+  std::vector<std::string> present, names{optim::master_weights_name};
+  for (auto const& name : known)
+    if (std::ranges::any_of(parameters, [&](fs::path const& directory) {
+          std::error_code error;
+          return fs::exists(directory / concat(name, ".pt"), error);
+        }))
+      present.push_back(name);
+  if (present.empty()) return names;
+  auto const states = matching_states(present);
+  names.insert(names.end(), states.begin(), states.end());
   return names;
 }
 

@@ -73,10 +73,6 @@ StateSource whole(int file, TensorLocation const& place) {
   return {std::move(parts), 0, std::max<std::int64_t>(1, place.numel)};
 }
 
-namespace {
-
-/// The optimizer of the table that may keep all of @p present, else the one whose states are all
-/// among them: PyTorch's AMSGrad has one more. Empty when there is none.
 std::vector<std::string> matching_states(std::vector<std::string> const& present) {
   auto const has = [](std::vector<std::string> const& list, std::string const& name) {
     return std::find(list.begin(), list.end(), name) != list.end();
@@ -91,8 +87,6 @@ std::vector<std::string> matching_states(std::vector<std::string> const& present
   }
   return best;
 }
-
-}  // namespace
 
 std::vector<std::string> state_names_in(PickleValue const& state) {
   std::vector<std::string> present;

@@ -64,6 +64,9 @@ struct SourceTensor {
   std::vector<StateSource> states;  ///< parallel to TrainingSource::state_names; missing ones are 0
 };
 
+/// The states of the optimizer in the table that may keep all of @p present, else of the one whose
+/// states are all among them: PyTorch's AMSGrad has one more. Empty when there is none.
+std::vector<std::string> matching_states(std::vector<std::string> const& present);
 /// Names of the states in a PyTorch optimizer's dict of one parameter, as optim's table has them;
 /// empty for an optimizer that keeps none.
 /// @throws DataError naming the dict's keys when no optimizer of the table has such states

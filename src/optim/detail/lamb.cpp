@@ -1,0 +1,98 @@
+#include "detail/lamb.hpp"
+
+#include <cmath>
+
+#include "detail/elementwise.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/lamb.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
+
+namespace tessera::optim::detail {
+namespace {
+
+using Range = HyperparameterRule::Range;
+
+std::vector<HyperparameterRule> common_rules() {
+  return {{"beta1", 0.9, Range::unit, "decay of the mean of the gradients"},
+          {"beta2", 0.999, Range::unit, "decay of the mean of their squares"},
+          {"eps", 1e-8, Range::positive, "added to the root of the mean square"},
+          {"eps_inside_sqrt", 0.0, Range::flag, "add eps to the mean square instead"},
+          {"weight_decay", 0.0, Range::not_negative, "weight decay"},
+          {"max_coeff", 10.0, Range::positive, "largest ratio of the norms of weights and update"},
+          {"min_coeff", 0.01, Range::not_negative, "smallest ratio of these norms"}};
+}
+
+std::vector<HyperparameterRule> lamb_rules() {
+  auto out = common_rules();
+  out.push_back({"bias_correction", 1.0, Range::flag, "divide the means by 1 - beta^t"});
+  return out;
+}
+
+std::vector<HyperparameterRule> one_bit_rules() {
+  auto out = common_rules();
+  out.push_back({"freeze_step", 100000.0, Range::positive, "last step without compression"});
+  return out;
+}
+
+std::vector<StateSpec> states_of(OptimizerSpec const& spec) {
+  TESSERA_VALIDATE(spec.value("min_coeff") <= spec.value("max_coeff"), ConfigError, "optimizer ",
+                   spec.algorithm, ": min_coeff is ", spec.value("min_coeff"), " and max_coeff is ",
+                   spec.value("max_coeff"), "; min_coeff must not be larger");
+  return {{"exp_avg"}, {"exp_avg_sq"}};
+}
+
+kernels::LambStep values(OptimizerSpec const& spec, StepControl const& control) {
+  kernels::LambStep step;
+  step.beta1 = spec.value("beta1");
+  step.beta2 = spec.value("beta2");
+  step.epsilon = spec.value("eps");
+  step.epsilon_inside_root = spec.value("eps_inside_sqrt") != 0.0;
+  step.min_coeff = spec.value("min_coeff");
+  step.max_coeff = spec.value("max_coeff");
+  if (spec.has("bias_correction") && spec.value("bias_correction") != 0.0)
+    step.rate_factor = std::sqrt(bias_correction(step.beta2, control.step)) /
+                       bias_correction(step.beta1, control.step);
+  return step;
+}
+
+class Lamb final : public SummingOptimizer {
+ public:
+  explicit Lamb(OptimizerSpec const& spec) : spec_(spec) {}
+
+  OptimizerSpec const& spec() const override { return spec_; }
+  int sums_per_parameter() const override { return kernels::lamb_sums; }
+
+  void sum(memory::Queue& queue, Segments const& segments, StepControl const& control,
+           ParameterSums const& sums) const override {
+    kernels::lamb_norms(queue, step_of(segments, control, sums));
+  }
+  void update_with(memory::Queue& queue, Segments const& segments, StepControl const& control,
+                   ParameterSums const& sums) const override {
+    kernels::lamb(queue, step_of(segments, control, sums));
+  }
+
+ private:
+  kernels::LambStep step_of(Segments const& segments, StepControl const& control,
+                            ParameterSums const& sums) const {
+    auto step = values(spec_, control);
+    set_segments(step, spec_, parameter_segments(segments), control);
+    for (auto const& of_segment : sums.of)
+      step.sums.insert(step.sums.end(), of_segment.begin(), of_segment.end());
+    return step;
+  }
+
+  OptimizerSpec spec_;
+};
+
+std::unique_ptr<Optimizer> make(OptimizerSpec const& spec) { return std::make_unique<Lamb>(spec); }
+
+}  // namespace
+
+OptimizerEntry lamb_entry() {
+  return {{"Lamb", {}, lamb_rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+}
+OptimizerEntry one_bit_lamb_entry() {
+  return {{"OneBitLamb", {}, one_bit_rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+}
+
+}  // namespace tessera::optim::detail
