@@ -110,8 +110,9 @@ TEST(RunLog, EndsWithASummary) {
   log.summary();
   auto const text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, ::testing::HasSubstr("trained 2 steps (1 skipped) in "));
-  EXPECT_THAT(text, ::testing::HasSubstr(
-                        "4,096 tokens, 4096 tokens/s, loss 3.0000 in the last step, 3.5000 on average"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr(
+                  "4,096 tokens, 4096 tokens/s, loss 3.0000 in the last step, 3.5000 on average"));
   EXPECT_THAT(text, ::testing::HasSubstr("files in " + files.directory().string() +
                                          ": checkpoints (1), the model (2.0 KiB), "
                                          "eval_results.json"));
