@@ -112,9 +112,10 @@ void add_submit(CLI::App& app) {
     a->named.emplace_back(name, std::nullopt);
     submit_app->add_option(std::string("--") + name, a->named.back().second, meaning);
   }
-  submit_app->add_option(
-      "--sbatch", a->sbatch,
-      "Any other option of sbatch, such as --sbatch=--constraint=gpu; can be repeated");
+  submit_app
+      ->add_option("--sbatch", a->sbatch,
+                   "Any other option of sbatch, such as --sbatch=--constraint=gpu; can be repeated")
+      ->allow_extra_args(false);  // else CLI11 takes the -- that follows as the end of this list
   submit_app->add_option("--after", a->after, "Start after this job has succeeded");
   submit_app->add_option("--site", a->site,
                          "Site profile: a name from slurm/sites, or the path of a file");
