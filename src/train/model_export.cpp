@@ -1,53 +1,68 @@
 #include "tessera/train/model_export.hpp"
 
-#include <string>
-#include <system_error>
+#include <algorithm>
 
-#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/checkpoint/save/save_model.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/train/save_request.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
 
-void copy_files(std::vector<fs::path> const& files, fs::path const& directory) {
-  for (auto const& file : files) {
-    fs::path const copy = directory / file.filename();
-    std::error_code failed;
-    if (!fs::equivalent(file, copy, failed)) copy_file_atomically(file, copy);
-  }
-}
-
-void write(ModelExport const& from) {
-  checkpoint::ConsolidateOptions options;
-  options.checkpoint = from.shards;
-  options.output = from.output_dir;
-  if (from.dtype) options.dtype = *from.dtype;
-  auto const report = checkpoint::consolidate(options);
-  if (!report.nonfinite.empty())
-    log::warning(concat("values of the model in ", from.output_dir.string(),
-                        " are beyond the range of ", name_of(options.dtype), ": ",
-                        checkpoint::text_of(report.nonfinite)));
-  copy_files(from.tokenizer_files, from.output_dir);
-  log::info("wrote the model to " + from.output_dir.string() +
-            " (config.json, safetensors, tokenizer)");
+checkpoint::SaveModelRequest request_of(JobContext const& job, TrainingRun const& run) {
+  checkpoint::SaveModelRequest request{.directory = job.arguments.output_dir,
+                                       .plan = run.engine->plan(),
+                                       .units = run.model->units()};
+  if (run.config.gather_16bit_weights) request.dtype = run.config.dtype;
+  request.model_config = run.model->config();
+  if (job.is_root()) request.extra_files = model_companions(run);
+  return request;
 }
 
 }  // namespace
 
-void export_model(ModelExport const& options, comm::Collectives& comm) {
-  std::string failure;
-  if (comm.rank() == 0) {
-    try {
-      write(options);
-    } catch (Error const& e) {
-      failure = e.what();
-    }
+std::vector<fs::path> model_companions(TrainingRun const& run) {
+  auto files = run.data.tokenizer ? run.data.tokenizer->files() : std::vector<fs::path>{};
+  std::error_code failed;
+  fs::path const generation = run.source.weights_directory / "generation_config.json";
+  if (!run.source.weights_directory.empty() && fs::is_regular_file(generation, failed))
+    files.push_back(generation);
+  return files;
+}
+
+void require_room(JobContext const& job, TrainingRun const& run) {
+  auto const& arguments = job.arguments;
+  std::int64_t const first = run.state.first_step;
+  bool const saves =
+      arguments.save_strategy != config::Interval::no && first <= run.sampler->total_steps();
+  auto const save = save_request(job, run, first, SaveContent::regular);
+  checkpoint::require_room(request_of(job, run), saves ? &save : nullptr,
+                           run.engine->config().optimizer.state_names().size(), job.comm);
+}
+
+void export_model(JobContext const& job, TrainingRun const& run, std::int64_t last_saved_step) {
+  auto views = run.engine->state();
+  auto const weights = std::find_if(views.begin(), views.end(), [](auto const& view) {
+    return view.name == optim::master_weights_name;
+  });
+  try {
+    auto const request = request_of(job, run);
+    auto const saved = checkpoint::save_model(request, *weights, job.comm);
+    if (job.is_root() && !saved.nonfinite.empty())
+      log::warning(concat("values of the model in ", request.directory.string(),
+                          " are beyond the range of ", name_of(request.dtype), ": ",
+                          checkpoint::text_of(saved.nonfinite)));
+  } catch (IoError const& e) {
+    throw IoError(concat("the trained model could not be written: ", e.what(),
+                         "; then run the same command again: it continues ",
+                         last_saved_step < 0 ? "from the start, for no checkpoint was saved"
+                                             : concat("from step ", last_saved_step)));
   }
-  failure = comm::broadcast_bytes(comm, failure, 0);
-  TESSERA_VALIDATE(failure.empty(), IoError, "the model could not be written: ", failure);
+  if (job.is_root())
+    log::info("wrote the model to " + job.arguments.output_dir.string() +
+              " (config.json, safetensors, tokenizer)");
 }
 
 }  // namespace tessera::train

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
@@ -152,16 +151,6 @@ void SavePolicy::completed(checkpoint::SavedCheckpoint const& saved, std::int64_
   parts_.log.checkpoint(
       step, saved,
       model_only_ ? RunLog::CheckpointKind::model_only : RunLog::CheckpointKind::resumable);
-}
-
-SavePolicy::Shards SavePolicy::weight_shards(std::int64_t step) {
-  auto request = make_request_(step, SaveContent::resumable);
-  auto const scratch = request.directory.parent_path() / ".model-shards";
-  if (last_saved_ == step) return {request.directory / checkpoint::step_name(step), scratch};
-  request.model_files.reset();
-  request.directory = scratch;
-  request.keep = 1;
-  return {checkpoint::save(request, weights_of(parts_.engine), parts_.comm).directory, scratch};
 }
 
 }  // namespace tessera::train

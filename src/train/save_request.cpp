@@ -2,6 +2,7 @@
 
 #include "tessera/memory/runtime.hpp"
 #include "tessera/train/library_versions.hpp"
+#include "tessera/train/model_export.hpp"
 
 namespace tessera::train {
 
@@ -43,7 +44,7 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
     auto& files = request.model_files.emplace();
     files.dtype = run.config.dtype;
     files.only_model = arguments.save_only_model && content == SaveContent::regular;
-    if (run.data.tokenizer) files.extra_files = run.data.tokenizer->files();
+    if (job.is_root()) files.extra_files = model_companions(run);
   }
   if (!job.is_root()) return request;
   request.model_config = run.model->config();

@@ -149,6 +149,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
                        return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
                      }});
 
+  require_room(job_, run);
   log.begin_training(log_options(arguments, run));
   if (first > total) {
     job_.status.update(StatusFile::State::running, first - 1, total);
@@ -157,17 +158,12 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto const started = std::chrono::steady_clock::now();
   auto const outcome = loop.run();
   if (outcome.code != ExitCode::done) return outcome;
+  double const seconds = seconds_since(started);
+  export_model(job_, run, saves.last_saved_step());
   if (first <= total)
-    log.training_results({epochs_after(*run.sampler, total), seconds_since(started),
-                          total - first + 1, run.data.train->count(), run.config.train_batch_size,
-                          total, total - run.state.applied_steps});
-  auto const shards = saves.weight_shards(total);
-  export_model({shards.directory, arguments.output_dir,
-                run.config.gather_16bit_weights ? std::optional(run.config.dtype) : std::nullopt,
-                run.data.tokenizer ? run.data.tokenizer->files() : std::vector<fs::path>{}},
-               job_.comm);
-  std::error_code ignored;
-  if (job_.is_root()) fs::remove_all(shards.scratch, ignored);
+    log.training_results({epochs_after(*run.sampler, total), seconds, total - first + 1,
+                          run.data.train->count(), run.config.train_batch_size, total,
+                          total - run.state.applied_steps});
   if (auto const& why = saves.last_failure(); why.empty())
     job_.status.training_completed();
   else

@@ -8,8 +8,9 @@
 
 #include "small_run.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/save/save_model.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/core/error.hpp"
-#include "tessera/train/model_export.hpp"
 
 namespace tessera::train {
 namespace {
@@ -143,9 +144,12 @@ TEST_F(Saves, AStateThatIsNotFiniteEndsTheRun) {
 }
 
 TEST_F(Saves, TheModelIsNotExportedFromWeightsThatAreNotFinite) {
-  auto saves = policy(config::AsyncSave::off);
-  run.engine->state()[0].unit_shards[0][3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THROW(saves.weight_shards(4), ConfigError);
+  auto const views = run.engine->state();
+  views[0].unit_shards[0][3] = std::numeric_limits<float>::quiet_NaN();
+  checkpoint::SaveModelRequest request{
+      .directory = output() / "a", .plan = run.engine->plan(), .units = run.model->units()};
+  request.model_config = run.model->config();
+  EXPECT_THROW(checkpoint::save_model(request, views[0], *run.comm), ConfigError);
 }
 
 TEST_F(Saves, KnowsTheNewestCheckpointWithProgress) {
@@ -177,25 +181,24 @@ std::string contents(fs::path const& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-TEST_F(Saves, TheModelIsTheSameFromACheckpointAndFromScratchShards) {
+TEST_F(Saves, TheModelIsTheSameFromACheckpointAndFromTheEngine) {
   auto saves = policy(config::AsyncSave::off);
-  auto const scratch = saves.weight_shards(4);
-  EXPECT_EQ(scratch.directory.parent_path(), scratch.scratch);
+  auto const tokenizer = test::tokenizer_directory() / "tokenizer.json";
+  checkpoint::SaveModelRequest request{
+      .directory = output() / "a", .plan = run.engine->plan(), .units = run.model->units()};
+  request.model_config = run.model->config();
+  request.extra_files = {tokenizer};
+  checkpoint::save_model(request, run.engine->state().at(0), *run.comm);
   EXPECT_FALSE(fs::exists(output() / "checkpoints")) << "that would be resumed from";
   saves.save(4, SaveMode::wait, SaveContent::regular);
-  auto const saved = saves.weight_shards(4);
-  EXPECT_EQ(saved.directory, checkpoint(4));
-  fs::create_directories(output() / "a");
-  fs::create_directories(output() / "b");
-  auto const tokenizer = test::tokenizer_directory() / "tokenizer.json";
-  export_model({scratch.directory, output() / "a", {}, {tokenizer}}, *run.comm);
-  export_model({saved.directory, output() / "b", {}, {}}, *run.comm);
+  checkpoint::consolidate({.checkpoint = checkpoint(4), .output = output() / "b"});
   auto const model = contents(output() / "a/model.safetensors");
   EXPECT_GT(model.size(), 4u * 16 * 4096);
   EXPECT_TRUE(model == contents(output() / "b/model.safetensors"));
+  EXPECT_TRUE(contents(output() / "a/config.json") == contents(output() / "b/config.json"));
   EXPECT_TRUE(contents(output() / "a/tokenizer.json") == contents(tokenizer));
-  EXPECT_THROW(export_model({saved.directory, output() / "b", {}, {output() / "none"}}, *run.comm),
-               IoError);
+  request.extra_files = {output() / "none"};
+  EXPECT_THROW(checkpoint::save_model(request, run.engine->state().at(0), *run.comm), IoError);
 }
 
 }  // namespace

@@ -1,24 +1,26 @@
 #pragma once
 /// The trained model as a Hugging Face directory, at the end of a run.
 
+#include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <vector>
 
-#include "tessera/comm/collectives.hpp"
-#include "tessera/core/dtype.hpp"
+#include "tessera/train/training_run.hpp"
 
 namespace tessera::train {
 
-struct ModelExport {
-  std::filesystem::path shards;  ///< checkpoint directory with the weights
-  std::filesystem::path output_dir;
-  std::optional<Dtype> dtype;                          ///< none: fp32
-  std::vector<std::filesystem::path> tokenizer_files;  ///< copied next to the model; read on rank 0
-};
+/// Files that belong next to the weights: the tokenizer's, and generation_config.json of the model
+/// that the run started from. Read on rank 0.
+std::vector<std::filesystem::path> model_companions(TrainingRun const& run);
 
-/// Rank 0 streams config.json and safetensors from the shards and copies the tokenizer; no rank
-/// ever holds the full model. Collective. @throws IoError on every rank
-void export_model(ModelExport const& options, comm::Collectives& comm);
+/// Before the first step: whether the trained model and, where the run saves, another checkpoint
+/// fit into the output directory. Collective. @throws IoError on every rank
+void require_room(JobContext const& job, TrainingRun const& run);
+
+/// All ranks write their weights into config.json, safetensors and the companions in the output
+/// directory; a failure leaves it as it was. Collective.
+/// @param last_saved_step  of the newest checkpoint, for the message; -1: none
+/// @throws IoError on every rank
+void export_model(JobContext const& job, TrainingRun const& run, std::int64_t last_saved_step);
 
 }  // namespace tessera::train

@@ -71,14 +71,6 @@ class SavePolicy {
   /// Time that saves have blocked training for.
   std::chrono::duration<double> blocked() const { return blocked_; }
 
-  /// Shards with at least the weights of @p step: those of its checkpoint, or, when it has none,
-  /// shards written to a scratch directory. Collective.
-  struct Shards {
-    std::filesystem::path directory;
-    std::filesystem::path scratch;  ///< for the caller to remove when it is done
-  };
-  Shards weight_shards(std::int64_t step);
-
  private:
   bool saves_in_background();
   bool snapshot_fits() const;

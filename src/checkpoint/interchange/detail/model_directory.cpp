@@ -10,8 +10,7 @@ namespace tessera::checkpoint::detail {
 
 namespace fs = std::filesystem;
 
-fs::path write_model_config(fs::path const& directory, ConfigTree const& model_config,
-                            Dtype dtype) {
+std::string model_config_text(ConfigTree const& model_config, Dtype dtype) {
   ConfigTree config = model_config;
   for (auto const* key : {"torch_dtype", "dtype"})
     if (config.contains(key) ||
@@ -19,7 +18,12 @@ fs::path write_model_config(fs::path const& directory, ConfigTree const& model_c
       config.set(key, dtype == Dtype::fp32   ? "float32"
                       : dtype == Dtype::bf16 ? "bfloat16"
                                              : "float16");
-  write_file_atomically(directory / "config.json", config.dump(2) + "\n");
+  return config.dump(2) + "\n";
+}
+
+fs::path write_model_config(fs::path const& directory, ConfigTree const& model_config,
+                            Dtype dtype) {
+  write_file_atomically(directory / "config.json", model_config_text(model_config, dtype));
   return directory / "config.json";
 }
 

@@ -3,6 +3,7 @@
 /// a checkpoint's shards.
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "tessera/checkpoint/format/manifest.hpp"
@@ -11,6 +12,8 @@
 
 namespace tessera::checkpoint::detail {
 
+/// config.json, which names the type of the weights.
+std::string model_config_text(ConfigTree const& model_config, Dtype dtype);
 /// Writes config.json, which names the type of the weights. @return the file
 std::filesystem::path write_model_config(std::filesystem::path const& directory,
                                          ConfigTree const& model_config, Dtype dtype);

@@ -217,8 +217,7 @@ void check_request(SaveRequest const& request, StateViews const& states) {
   }
 }
 
-fs::path prepare(SaveRequest const& request, std::size_t states) {
-  make_directories(request.directory);
+std::int64_t bytes_needed(SaveRequest const& request, std::size_t states) {
   // page alignment, HDF5 metadata, manifest and view come on top of the numbers: 16 KiB a tensor of
   // each rank is ample
   std::int64_t extents = 0;
@@ -228,8 +227,12 @@ fs::path prepare(SaveRequest const& request, std::size_t states) {
       request.model_files ? request.plan.parameter_count() *
                                 static_cast<std::int64_t>(size_of(request.model_files->dtype))
                           : 0;
-  std::int64_t const needed =
-      data_bytes(request, states) + extents * static_cast<std::int64_t>(states) * 16384 + model;
+  return data_bytes(request, states) + extents * static_cast<std::int64_t>(states) * 16384 + model;
+}
+
+fs::path prepare(SaveRequest const& request, std::size_t states) {
+  make_directories(request.directory);
+  std::int64_t const needed = bytes_needed(request, states);
   std::int64_t const free = free_bytes(request.directory);
   TESSERA_VALIDATE(free >= needed, IoError, "the checkpoint of step ", request.step, " needs ",
                    human_bytes(needed), " in ", request.directory.string(), ", but ",

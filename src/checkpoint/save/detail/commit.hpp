@@ -20,6 +20,8 @@ std::vector<std::string> names_of(StateViews const& states);
 void check_units(SaveRequest const& request);
 void check_request(SaveRequest const& request, StateViews const& states);
 
+/// Bytes that the files of a save need, estimated from above.
+std::int64_t bytes_needed(SaveRequest const& request, std::size_t states);
 /// Rank 0: room for the save and an empty directory of its own. @throws IoError
 std::filesystem::path prepare(SaveRequest const& request, std::size_t states);
 /// Other ranks may see a new directory or file late (attribute caches of network file systems).
