@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "fixture.hpp"
+#include "large_checkpoint.hpp"
 #include "processes.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/convert.hpp"
@@ -15,20 +16,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 namespace {
-
-/// A checkpoint that is made without holding it.
-fs::path save_large(fs::path const& checkpoints, int ranks,
-                    std::vector<memory::UnitSpec> const& units) {
-  zero::PartitionPlan const plan(units, ranks);
-  checkpoint::StreamedStates states{{"fp32", "exp_avg", "exp_avg_sq"}, {}};
-  states.read = [](std::string const& state, zero::ShardExtent const& extent, std::int64_t first,
-                   std::int64_t numel, float* out) {
-    for (std::int64_t i = 0; i < numel; ++i)
-      out[i] = static_cast<float>((extent.parameter_offset.value() + first + i) % 9973) +
-               static_cast<float>(state.size());
-  };
-  return checkpoint::save_all(request_for(checkpoints, 1, plan, units), states).directory;
-}
 
 checkpoint::CompareReport compare(fs::path const& a, fs::path const& b) {
   return checkpoint::compare({.a = a, .b = b});

@@ -33,7 +33,7 @@ TEST(File, OpensRegularFilesAndLinksOnlyWhereAsked) {
   EXPECT_EQ(File::open_read(dir / "link").size(), 4);
   EXPECT_THAT(message_of<IoError>([&] { File::open_read(dir / "link", File::Links::refuse); }),
               HasSubstr("link"));
-  EXPECT_THAT(message_of<IoError>([&] { File::open_read(dir.path()); }),
+  EXPECT_THAT(message_of<DataError>([&] { File::open_read(dir.path()); }),
               HasSubstr("not a regular file"));
   EXPECT_THROW(File::open_read(dir / "none"), IoError);
 }

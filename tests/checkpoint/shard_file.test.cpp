@@ -22,8 +22,6 @@ TEST(ShardFile, GroupsFollowTheStarts) {
     auto const group = group_of(Rank(rank), 5, starts_at({0, 1, 4}));
     EXPECT_TRUE(group.first <= Rank(rank) && Rank(rank) < group.end()) << rank;
   }
-  EXPECT_THROW(rank_groups(4, starts_at({1, 2})), InternalError);
-  EXPECT_THROW(rank_groups(4, starts_at({0, 4})), InternalError);
 }
 
 TEST(ShardFile, NamesSortLikeNumbers) {

@@ -4,6 +4,7 @@
 #include <hdf5.h>
 
 #include "fixture.hpp"
+#include "large_checkpoint.hpp"
 
 using namespace tessera;
 using namespace tessera::test;
