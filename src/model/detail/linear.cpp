@@ -12,7 +12,7 @@ Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, doubl
       add_parameter(unit, name + ".weight",
                     {in_out ? shape.in : shape.out, in_out ? shape.out : shape.in}, normal(stddev));
   if (shape.bias == Bias::zeros)
-    bias_ = add_parameter(unit, name + ".bias", {shape.out}, zeros(), WeightDecay::skipped);
+    bias_ = add_undecayed_parameter(unit, name + ".bias", {shape.out}, zeros());
 }
 
 void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,

@@ -5,8 +5,8 @@ namespace tessera::model::detail {
 LayerNorm::LayerNorm(UnitSpec& unit, std::string const& name, std::int64_t width, double epsilon)
     : width_(width),
       epsilon_(static_cast<float>(epsilon)),
-      gamma_(add_parameter(unit, name + ".weight", {width}, ones(), WeightDecay::skipped)),
-      beta_(add_parameter(unit, name + ".bias", {width}, zeros(), WeightDecay::skipped)) {}
+      gamma_(add_undecayed_parameter(unit, name + ".weight", {width}, ones())),
+      beta_(add_undecayed_parameter(unit, name + ".bias", {width}, zeros())) {}
 
 LayerNorm::Saved LayerNorm::forward(PassContext const& pass, WeightLease const& weights,
                                     TensorView out, ConstTensorView in) const {

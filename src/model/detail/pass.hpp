@@ -97,18 +97,23 @@ class ArenaScope {
   Arena::Mark mark_;
 };
 
-enum class WeightDecay { applies, skipped };
-
 /// Appends a parameter to @p unit. @return its position there, by which a layer finds it in leases.
 inline std::size_t add_parameter(UnitSpec& unit, std::string name, std::vector<std::int64_t> shape,
-                                 Initializer init, WeightDecay decay = WeightDecay::applies) {
+                                 Initializer init) {
   ParameterSpec spec;
   spec.name = std::move(name);
   spec.shape = std::move(shape);
   spec.init = init;
-  spec.decays = decay == WeightDecay::applies;
   unit.parameters.push_back(std::move(spec));
   return unit.parameters.size() - 1;
+}
+
+/// The same for a bias or a norm's weight, to which weight decay does not apply.
+inline std::size_t add_undecayed_parameter(UnitSpec& unit, std::string name,
+                                           std::vector<std::int64_t> shape, Initializer init) {
+  std::size_t const at = add_parameter(unit, std::move(name), std::move(shape), init);
+  unit.parameters[at].decays = false;
+  return at;
 }
 
 inline Initializer zeros() { return {Initializer::Kind::zeros, 0.0}; }
