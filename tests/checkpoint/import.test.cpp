@@ -159,8 +159,8 @@ TEST(Import, WithoutNamesTheOptimizerStateMustFitInOneWay) {
   EXPECT_FALSE(import_checkpoint(again).has_optimizer_states);
 }
 
-/// A universal checkpoint as ds_to_universal.py writes it for another optimizer, made from that of
-/// an AdamW run: the moments take the names of the other's states.
+/// ds_to_universal converts the states of Adam only; files of other optimizers in its form are made
+/// here from those of an AdamW run: the moments take the names of the other's states.
 struct OtherStates {
   std::string first, second;  ///< of exp_avg and exp_avg_sq; empty: absent
   std::vector<std::string> states;

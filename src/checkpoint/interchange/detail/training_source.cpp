@@ -108,7 +108,8 @@ std::vector<std::string> state_names_in(PickleValue const& state) {
 
 bool keeps_no_state(TorchFile const& file, PickleValue const& group) {
   auto const momentum = group.find("momentum");
-  return momentum && !group.find("betas") && file.number(*momentum) == 0.0;
+  return momentum && !group.find("betas") && !group.find("alpha") &&  // nor Adam, nor RMSprop
+         file.number(*momentum) == 0.0;
 }
 
 }  // namespace tessera::checkpoint::detail
