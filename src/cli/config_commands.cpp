@@ -102,13 +102,13 @@ void add_config_commands(CLI::App& app) {
       "Resolve a DeepSpeed JSON, a run file or options of tessera-train as a run does, and print "
       "every value with its origin");
   check_app->add_option("--ranks,--world_size,--world-size", a->ranks, "Number of ranks")
-      ->check(CLI::PositiveNumber)
+      ->check(number_from(1))
       ->capture_default_str();
   check_app
       ->add_option("--hidden_size", a->hidden_size,
                    "Hidden size of the model, for sizes that are \"auto\" (default: that of the "
                    "model in the options)")
-      ->check(CLI::PositiveNumber);
+      ->check(number_from(1));
   check_app->add_option("file", a->first, "A DeepSpeed JSON, or a run file of tessera-train");
   check_app->add_option("options", a->options, "Options of tessera-train, after --");
   check_app->callback([a] { check(*a); });

@@ -144,9 +144,9 @@ TEST(Config, InitializationAndDecayFollowTransformers) {
 }
 
 TEST(Config, TheHiddenSizeNeedsNoModel) {
-  EXPECT_EQ(hidden_size(default_config("gpt2")), 768);
-  EXPECT_EQ(hidden_size(ConfigTree::parse(R"({"hidden_size": 12})", "config.json")), 12);
-  EXPECT_EQ(hidden_size(ConfigTree::object()), 0);
+  EXPECT_EQ(model::hidden_size(default_config("gpt2")), 768);
+  EXPECT_EQ(model::hidden_size(ConfigTree::parse(R"({"hidden_size": 12})", "config.json")), 12);
+  EXPECT_EQ(model::hidden_size(ConfigTree::object()), 0);
 }
 
 TEST(Config, UntiedHeadHasItsOwnWeight) {
