@@ -84,16 +84,17 @@ build_targets() {   # TARGET ...
 
 show() { printf '\n$'; printf ' %q' "$@"; printf '\n'; "$@"; }   # prints a command as a user would type it, then runs it
 
-# Compiles and links the CUDA build for one architecture where nvcc is installed; needs no driver.
+# The preset cuda for one architecture where nvcc is installed: its programs, benchmarks and GPU tests; needs no driver. The host's tests are those
+# of the host build.
 test_cuda_build() {
   local nvcc log=$build-cuda.log
   nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || { say "no nvcc on this machine: skipping the build for GPUs"; return 0; }
   echo '#include <nccl.h>' | "$nvcc" -x cu -E - >/dev/null 2>&1 || { say "no nccl.h on this machine: skipping the build for GPUs"; return 0; }
   say "building for GPUs (${TESSERA_CUDA_ARCHITECTURES:-90})"
-  cmake -S . -B "$build-cuda" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=ON -DTESSERA_TEST_FOLDERS=gpu -DTESSERA_BUILD_BENCH=OFF -DTESSERA_ENABLE_CUDA=ON \
-    -DCMAKE_CUDA_COMPILER="$nvcc" -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
+  cmake --preset cuda -B "$build-cuda" "-DTESSERA_TEST_FOLDERS=gpu;bench" -DCMAKE_CUDA_COMPILER="$nvcc" \
+    -DTESSERA_CUDA_ARCHITECTURES="${TESSERA_CUDA_ARCHITECTURES:-90}" >"$log" 2>&1 ||
     { tail -30 "$log" >&2; die 70 "configuring for GPUs failed; the complete log is in $log"; }
-  cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite
+  cmake --build "$build-cuda" --parallel "$jobs" --target gpu_suite benchmarks
   if ! command -v cuobjdump >/dev/null && [[ ! -x ${nvcc%/*}/cuobjdump ]] && tests/gpu/get_cuobjdump.sh "$build-cuda/tools"; then
     TESSERA_CUOBJDUMP=$(cd "$build-cuda/tools" && pwd)/cuobjdump
     export TESSERA_CUOBJDUMP

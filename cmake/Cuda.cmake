@@ -3,6 +3,14 @@
 set(CMAKE_CUDA_ARCHITECTURES OFF)   # chosen below, and by cmake/Kokkos.cmake
 set(CMAKE_CUDA_HOST_COMPILER "${CMAKE_CXX_COMPILER}")
 set(CMAKE_CUDA_RUNTIME_LIBRARY "${TESSERA_CUDA_RUNTIME}")
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})   # toolkits are often installed without a place in PATH
+  find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(NOT TESSERA_NVCC)
+    message(FATAL_ERROR "TESSERA_ENABLE_CUDA needs nvcc of CUDA 12.4 or newer, and none is in PATH, CUDA_HOME or /usr/local/cuda; give its path "
+                        "with -DCMAKE_CUDA_COMPILER=PATH")
+  endif()
+  set(CMAKE_CUDA_COMPILER "${TESSERA_NVCC}")
+endif()
 enable_language(CUDA)
 if(TESSERA_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${TESSERA_CCACHE}")

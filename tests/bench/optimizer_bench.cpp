@@ -5,7 +5,6 @@
 /// value = (bytes the step must move / its time) / (12 or 8 bytes an element / time of triad or
 /// copy with non-temporal stores, the faster of both). In-place updates read before they write, so
 /// 1 is what memory gives; seconds are medians of interleaved rounds.
-#include <Kokkos_Core.hpp>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -90,10 +89,8 @@ struct Fill {
 
 template <class Rule>
 void over_tiles(std::int64_t n, Rule const& rule) {
-  using Policy =
-      Kokkos::RangePolicy<Kokkos::DefaultHostExecutionSpace, Kokkos::IndexType<std::int64_t>,
-                          Kokkos::Schedule<Kokkos::Static>>;
-  Kokkos::parallel_for("tessera::bench", Policy(0, n / tile), rule);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t index = 0; index < n / tile; ++index) rule(index);
 }
 
 struct Arrays {
