@@ -130,7 +130,7 @@ std::string problem(Called const& command, std::vector<std::string> const& words
     if (auto const* option = named_option(*command.app, error.what()))
       return concat(option->get_name(), " needs a value");
   if (kind == "ConversionError" || kind == "ValidationError") return wrong_value(command, error);
-  if (kind == "ExtrasError") {
+  if (dynamic_cast<CLI::ExtrasError const*>(&error)) {  // its name is that of the command
     auto const extras = words_after_colon(error.what());
     return concat("unexpected ", plural(static_cast<std::int64_t>(extras.size()), "argument"), " '",
                   join(extras, "' '"), "'");
