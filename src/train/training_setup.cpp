@@ -61,10 +61,10 @@ checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero
 
 void check_last_step(optim::OptimizerSpec const& optimizer, std::int64_t steps) {
   auto const last = optim::last_step(optimizer);
-  TESSERA_VALIDATE(!last || steps <= *last, ConfigError, "optimizer ", optimizer.algorithm,
-                   " compresses its communication after step ", last.value_or(0),
-                   ", which is not implemented, and this run has ", steps,
-                   " steps; raise its freeze step, lower --max_steps, or use ",
+  TESSERA_VALIDATE(!last || steps <= last->step, ConfigError, "optimizer ", optimizer.algorithm,
+                   " compresses its communication after step ", last->step,
+                   ", which is not implemented, and this run has ", steps, " steps; raise ",
+                   last->parameter, ", lower --max_steps, or use ",
                    optimizer.algorithm == "OneBitLamb" ? "Lamb" : "AdamW");
 }
 

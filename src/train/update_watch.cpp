@@ -16,11 +16,6 @@ constexpr std::int64_t skips_by_default = 10;
 /// chance, because overflows are part of its search.
 constexpr std::int64_t losses_by_default = 2;
 
-std::string value_text(double value) {
-  if (std::isnan(value)) return "NaN";
-  return std::isinf(value) ? "infinite" : concat(value);
-}
-
 }  // namespace
 
 UpdateWatch::UpdateWatch(Options options, TrainingState& state)
@@ -44,8 +39,8 @@ void UpdateWatch::count(StepOutcome const& outcome) {
 
 void UpdateWatch::require_progress(std::int64_t step, StepOutcome const& outcome) const {
   if (!std::isfinite(outcome.loss) && (!outcome.update.skipped || !tolerated()))
-    throw ConfigError(concat("the loss of step ", step, " is ", value_text(outcome.loss),
-                             " (gradient norm ", value_text(outcome.update.grad_norm),
+    throw ConfigError(concat("the loss of step ", step, " is ", number_text(outcome.loss),
+                             " (gradient norm ", number_text(outcome.update.grad_norm),
                              ", learning rate ", outcome.learning_rate,
                              "): training has diverged. ", advice()));
   TESSERA_VALIDATE(

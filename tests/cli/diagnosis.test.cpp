@@ -58,7 +58,7 @@ TEST(Diagnosis, ALivingRunWasNotKilled) {
 }
 
 TEST(Diagnosis, EveryCodeHasAdvice) {
-  for (int const code : {64, 65, 69, 70, 74, 75, 78}) {
+  for (int const code : {64, 65, 69, 70, 74, 75, 78, 130, 143}) {
     ConfigTree s;
     s.set("state", code == 75 ? "stopped_early" : "failed")
         .set("exit_code", code)
@@ -67,6 +67,7 @@ TEST(Diagnosis, EveryCodeHasAdvice) {
     EXPECT_THAT(d.what, HasSubstr(std::to_string(code)));
     EXPECT_THAT(d.what, HasSubstr("because"));
     EXPECT_FALSE(d.advice.empty()) << code;
+    EXPECT_THAT(d.advice, testing::Each(testing::Not(HasSubstr("not one of Tessera's")))) << code;
   }
 }
 

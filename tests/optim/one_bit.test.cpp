@@ -30,10 +30,16 @@ TEST(OneBit, WarmUpIsAdam) {
 }
 
 TEST(OneBit, EndsWhereCompressionBegins) {
-  EXPECT_EQ(last_step(make_spec("OneBitAdam", {{"freeze_step", 400.0}})), 400);
-  EXPECT_EQ(last_step(make_spec("OneBitLamb")), 100000);
-  EXPECT_EQ(last_step(make_spec("ZeroOneAdam")), 16);
-  EXPECT_EQ(last_step(make_spec("ZeroOneAdam", {{"var_freeze_step", 4.0}})), 4);
+  auto const expect_last = [](OptimizerSpec const& spec, std::int64_t step, char const* parameter) {
+    auto const last = last_step(spec);
+    ASSERT_TRUE(last);
+    EXPECT_EQ(last->step, step);
+    EXPECT_EQ(last->parameter, parameter);
+  };
+  expect_last(make_spec("OneBitAdam", {{"freeze_step", 400.0}}), 400, "freeze_step");
+  expect_last(make_spec("OneBitLamb"), 100000, "freeze_step");
+  expect_last(make_spec("ZeroOneAdam"), 16, "var_update_scaler");
+  expect_last(make_spec("ZeroOneAdam", {{"var_freeze_step", 4.0}}), 4, "var_freeze_step");
   EXPECT_FALSE(last_step(make_spec("AdamW")));
 }
 

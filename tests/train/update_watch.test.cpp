@@ -77,7 +77,7 @@ TEST_F(Watch, ADynamicScaleFallsToItsMinimumFirst) {
 
 TEST_F(Watch, ALossThatIsNotFiniteEndsTheRun) {
   EXPECT_EQ(end(fixed(Dtype::fp32), outcome(Update::skipped, nan)), 1);
-  EXPECT_THAT(message, HasSubstr("the loss of step 1 is NaN (gradient norm infinite"));
+  EXPECT_THAT(message, HasSubstr("the loss of step 1 is NaN (gradient norm infinity"));
   EXPECT_EQ(end(fixed(Dtype::bf16), outcome(Update::applied, -1.0 / 0.0)), 1);
   EXPECT_EQ(end(fixed(Dtype::fp16), outcome(Update::skipped, nan)), 1) << "a static scale";
   EXPECT_EQ(end(dynamic(), outcome(Update::applied, nan)), 1);

@@ -1,22 +1,27 @@
 #pragma once
 /// Optimizers that are implemented for a part of a run only.
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "tessera/optim/optimizer_spec.hpp"
 
 namespace tessera::optim {
 
+struct LastStep {
+  std::int64_t step = 0;
+  std::string parameter;  ///< the hyperparameter that sets it
+};
+
 /// The last step before @p spec compresses its communication, which is not implemented: that of
 /// OneBitAdam, OneBitLamb and ZeroOneAdam. None for other optimizers.
-inline std::optional<std::int64_t> last_step(OptimizerSpec const& spec) {
-  std::optional<std::int64_t> last;
+inline std::optional<LastStep> last_step(OptimizerSpec const& spec) {
+  std::optional<LastStep> last;
   for (char const* name : {"freeze_step", "var_freeze_step", "var_update_scaler"}) {
     if (!spec.has(name)) continue;
     auto const step = static_cast<std::int64_t>(spec.value(name));
-    last = last ? std::min(*last, step) : step;
+    if (!last || step < last->step) last = LastStep{step, name};
   }
   return last;
 }

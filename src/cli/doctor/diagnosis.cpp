@@ -1,5 +1,7 @@
 #include "doctor/diagnosis.hpp"
 
+#include <csignal>
+
 #include "tessera/core/error.hpp"
 
 namespace tessera::cli {
@@ -30,7 +32,11 @@ std::string check_host(ConfigTree const& status, std::string const& host) {
   return concat("check the log of node ", host, "; submit again without it: --exclude=", host);
 }
 
+/// A second SIGINT or SIGTERM ended the run before it could save.
+bool ended_by_signal(int code) { return code == 128 + SIGINT || code == 128 + SIGTERM; }
+
 std::vector<std::string> advice_for(int code, ConfigTree const& status) {
+  if (ended_by_signal(code)) return {run_again(status)};
   std::string const host = status.get_string("suspect_host", "");
   switch (static_cast<ExitCode>(code)) {
     case ExitCode::done:

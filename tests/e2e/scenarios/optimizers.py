@@ -44,4 +44,4 @@ def one_bit_optimizers_train_until_they_compress(b):
     b.train(2, b.common("one_bit", deepspeed=b.config("one_bit.json", one_bit), **words))
     assert b.losses("one_bit") == b.losses("adam")
     refused(b, 78, b.common("later", deepspeed=b.config("one_bit.json", one_bit), **{**words, "max_steps": 5}),
-            "OneBitAdam compresses its communication after step 4", "this run has 5 steps; raise its freeze step, lower --max_steps, or use AdamW")
+            "OneBitAdam compresses its communication after step 4", "this run has 5 steps; raise freeze_step, lower --max_steps, or use AdamW")
