@@ -72,7 +72,7 @@ def failing_disk(b):
 
 
 def out_of_memory(b):
-    refused(b, 70, b.common("x", config_overrides=TINY.replace("n_embd=32", "n_embd=65536").replace("n_layer=2", "n_layer=96")), "bytes", "ZeRO stage")
+    refused(b, 70, b.common("x", config_overrides=TINY.replace("n_embd=32", "n_embd=65536").replace("n_layer=2", "n_layer=96")), "TiB for weights", "ZeRO stage")
 
 
 def full_disk(b):
