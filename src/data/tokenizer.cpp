@@ -9,6 +9,7 @@
 #include "detail/regex.hpp"
 #include "detail/tokenizer_file.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/core/utf8.hpp"
 
 namespace tessera::data {
@@ -24,12 +25,64 @@ std::vector<AddedToken> tokens_with(std::vector<AddedToken> const& all, bool nor
   return out;
 }
 
+/// Tokens that are matched in the normalized text are normalized themselves.
+std::vector<AddedToken> normalized(std::vector<AddedToken> tokens,
+                                   detail::Normalizer const& normalizer) {
+  for (auto& token : tokens) token.content = normalizer.apply(token.content);
+  std::erase_if(tokens, [](AddedToken const& token) { return token.content.empty(); });
+  return tokens;
+}
+
 /// A compiled step of the pre-tokenizer.
 struct Split {
   std::optional<detail::Regex> regex;
-  bool keep_gaps;
-  bool add_prefix_space;
+  detail::SplitRule rule;
+
+  /// Text between the matches is a word of its own, or no word.
+  bool simple() const {
+    using enum detail::SplitBehavior;
+    return rule.behavior == isolated || (rule.behavior == removed && rule.invert);
+  }
 };
+
+/// The words of @p text by any behavior.
+std::vector<detail::Span> spans_of(Split const& split, std::string_view text) {
+  std::vector<detail::Span> pieces;
+  std::vector<bool> is_match;
+  auto const add = [&](std::size_t begin, std::size_t end, bool match) {
+    if (begin == end) return;
+    pieces.push_back({begin, end});
+    is_match.push_back(match != split.rule.invert);
+  };
+  std::size_t done = 0;
+  for (detail::Regex::Match match; done < text.size() && split.regex->search(text, done, match);
+       done = match.end) {
+    add(done, match.begin, false);
+    add(match.begin, match.end, true);
+  }
+  add(done, text.size(), false);
+  return detail::fold_pieces(pieces, is_match, split.rule.behavior);
+}
+
+/// Text with the spaces that the step writes otherwise, and its prefix; @returns false when nothing
+/// changes.
+bool respaced(detail::SplitRule const& rule, std::string_view text, bool at_start,
+              std::string& out) {
+  std::string const prefix = rule.prefix_text();
+  bool const begins = !rule.space.empty() && text.starts_with(' ');
+  bool const wants =
+      rule.prefix == detail::Prefix::always || (rule.prefix == detail::Prefix::first && at_start);
+  bool const adds = wants && !begins && !text.starts_with(prefix);
+  if (!adds && (rule.space.empty() || text.find(' ') == std::string_view::npos)) return false;
+  out.reserve(text.size() + prefix.size());
+  if (adds) out = prefix;
+  for (char const c : text)
+    if (c == ' ' && !rule.space.empty())
+      out += rule.space;
+    else
+      out += c;
+  return true;
+}
 
 }  // namespace
 
@@ -41,19 +94,21 @@ struct Tokenizer::State {
 
   explicit State(detail::TokenizerFile file)
       : raw_added(tokens_with(file.added, false)),
-        normalized_added(tokens_with(file.added, true)),
+        normalized_added(normalized(tokens_with(file.added, true), file.normalizer)),
         bpe(std::move(file.model.tables)) {
     for (auto const& [token, id] : file.model.vocabulary)
-      put(id, detail::bytes_of_token(token).value_or(token), false);
+      put(id, file.pre_tokenizer.byte_level ? detail::bytes_of_token(token).value_or(token) : token,
+          false);
     for (auto const& token : file.added) {
-      put(token.id, token.content, token.special);
+      put(token.id, token.normalized ? file.normalizer.apply(token.content) : token.content,
+          token.special);
       file.model.vocabulary.emplace(token.content, token.id);
     }
-    for (auto const& rule : file.splits) {
+    for (auto const& rule : file.pre_tokenizer.rules) {
       std::optional<detail::Regex> regex;
       if (!rule.pattern.empty())
         regex.emplace(rule.pattern, file.files.front().string() + ": pre_tokenizer");
-      splits.push_back({std::move(regex), rule.keep_gaps, rule.add_prefix_space});
+      splits.push_back({std::move(regex), rule});
     }
     about = std::move(file);
   }
@@ -64,8 +119,13 @@ struct Tokenizer::State {
     entries[static_cast<std::size_t>(id)] = {std::move(bytes), true, special};
   }
 
-  void encode_piece(std::string_view piece, std::size_t step, Ids& out);
-  void encode_plain(std::string_view text, Ids& out);
+  /// A piece of text; at_start: nothing of the input is before it.
+  struct Piece {
+    std::string_view text;
+    bool at_start;
+  };
+  void encode_piece(Piece piece, std::size_t step, Ids& out);
+  void encode_plain(Piece piece, Ids& out);
   void encode(std::string_view text, Ids& out);
 
   detail::TokenizerFile about;  ///< its vocabulary holds the added tokens too
@@ -76,37 +136,46 @@ struct Tokenizer::State {
 };
 
 /// Applies the pre-tokenizer from @p step on, and encodes the words that result.
-void Tokenizer::State::encode_piece(std::string_view piece, std::size_t step, Ids& out) {
-  if (piece.empty()) return;
-  if (step == splits.size()) return bpe.encode(piece, out);
+void Tokenizer::State::encode_piece(Piece piece, std::size_t step, Ids& out) {
+  if (piece.text.empty()) return;
+  if (step == splits.size()) return bpe.encode(piece.text, out);
   Split const& split = splits[step];
-  std::string with_space;
-  if (split.add_prefix_space && piece[0] != ' ') {
-    with_space.reserve(piece.size() + 1);
-    with_space.append(" ").append(piece);
-    piece = with_space;
+  std::string changed;
+  if (respaced(split.rule, piece.text, piece.at_start, changed)) piece.text = changed;
+  std::string_view const text = piece.text;
+  auto const word = [&](std::size_t begin, std::size_t end) {
+    encode_piece({text.substr(begin, end - begin), piece.at_start && begin == 0}, step + 1, out);
+  };
+  if (!split.regex) return word(0, text.size());
+  if (!split.simple()) {
+    for (auto const& span : spans_of(split, text)) word(span.begin, span.end);
+    return;
   }
-  if (!split.regex) return encode_piece(piece, step + 1, out);
+  bool const keep_gaps = split.rule.behavior == detail::SplitBehavior::isolated;
   std::size_t done = 0;
-  detail::Regex::Match match;
-  while (done < piece.size() && split.regex->search(piece, done, match)) {
-    if (split.keep_gaps) encode_piece(piece.substr(done, match.begin - done), step + 1, out);
-    encode_piece(piece.substr(match.begin, match.end - match.begin), step + 1, out);
-    done = match.end;
+  for (detail::Regex::Match match; done < text.size() && split.regex->search(text, done, match);
+       done = match.end) {
+    if (keep_gaps) word(done, match.begin);
+    word(match.begin, match.end);
   }
-  if (split.keep_gaps) encode_piece(piece.substr(done), step + 1, out);
+  if (keep_gaps) word(done, text.size());
 }
 
 /// Encodes text between the added tokens that are matched before normalization.
-void Tokenizer::State::encode_plain(std::string_view text, Ids& out) {
-  if (normalized_added.empty()) return encode_piece(text, 0, out);
+void Tokenizer::State::encode_plain(Piece piece, Ids& out) {
+  std::string normalized;
+  if (!about.normalizer.empty()) {
+    normalized = about.normalizer.apply(piece.text);
+    piece.text = normalized;
+  }
+  if (normalized_added.empty()) return encode_piece(piece, 0, out);
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
-  normalized_added.split(text, pieces);
-  for (auto const& piece : pieces) {
-    if (piece.id >= 0)
-      out.push_back(piece.id);
+  normalized_added.split(piece.text, pieces);
+  for (auto const& part : pieces) {
+    if (part.id >= 0)
+      out.push_back(part.id);
     else
-      encode_piece(piece.text, 0, out);
+      encode_piece({part.text, piece.at_start && part.text.data() == piece.text.data()}, 0, out);
   }
 }
 
@@ -118,7 +187,7 @@ void Tokenizer::State::encode(std::string_view text, Ids& out) {
     if (piece.id >= 0)
       out.push_back(piece.id);
     else
-      encode_plain(piece.text, out);
+      encode_plain({piece.text, piece.text.data() == text.data()}, out);
   }
   out.insert(out.end(), about.suffix_ids.begin(), about.suffix_ids.end());
 }
@@ -146,13 +215,17 @@ Ids Tokenizer::encode(std::string_view text) const {
 }
 
 std::string Tokenizer::decode(std::span<std::int32_t const> ids, SpecialTokens special) const {
-  std::string bytes, out;
+  std::vector<std::string> tokens;
   for (std::int32_t const id : ids) {
     if (id < 0 || id > max_id()) continue;
     auto const& entry = state_->entries[static_cast<std::size_t>(id)];
-    if (!entry.special || special == SpecialTokens::keep) bytes += entry.bytes;
+    if (entry.present && (!entry.special || special == SpecialTokens::keep))
+      tokens.push_back(entry.bytes);
   }
-  append_valid_utf8(bytes, out);
+  std::string out;
+  bool const bytes = state_->about.pre_tokenizer.byte_level;
+  append_valid_utf8(bytes ? join(tokens, "") : state_->about.decoder.decode(std::move(tokens)),
+                    out);
   return out;
 }
 

@@ -18,11 +18,11 @@ ConfigTree const small = parse(R"({"type": "BPE",
 
 template <class ErrorType>
 std::string model_error(ConfigTree const& model) {
-  return error_of<ErrorType>([&] { read_bpe_model(model, "model"); });
+  return error_of<ErrorType>([&] { read_bpe_model(model, Symbols::bytes, "model"); });
 }
 
 TEST(BpeModel, MergesBecomeIdsInTheirOrder) {
-  BpeModel const model = read_bpe_model(small, "model");
+  BpeModel const model = read_bpe_model(small, Symbols::bytes, "model");
   ASSERT_EQ(model.tables.merges.size(), 3u);
   EXPECT_EQ(model.tables.merges[1].left, 3);
   EXPECT_EQ(model.tables.merges[1].right, 2);
@@ -37,7 +37,7 @@ TEST(BpeModel, MergesBecomeIdsInTheirOrder) {
 TEST(BpeModel, UnknownTokensAndIgnoreMerges) {
   ConfigTree tree = small;
   tree.set("unk_token", "c").set("fuse_unk", true).set("ignore_merges", true);
-  BpeModel const model = read_bpe_model(tree, "model");
+  BpeModel const model = read_bpe_model(tree, Symbols::bytes, "model");
   EXPECT_EQ(model.tables.unknown_id, 2);
   EXPECT_TRUE(model.tables.fuse_unknown);
   EXPECT_EQ(model.tables.vocabulary_words.at(" a"), 5);
@@ -46,7 +46,7 @@ TEST(BpeModel, UnknownTokensAndIgnoreMerges) {
 TEST(BpeModel, TwoFilesGiveTheSameModel) {
   BpeModel const model = read_bpe_files(
       {small.at("vocab"), "vocab.json", "#version: 0.2\na b\r\nab c\n\n\u0120 a\n", "merges.txt"});
-  EXPECT_EQ(model.vocabulary, read_bpe_model(small, "model").vocabulary);
+  EXPECT_EQ(model.vocabulary, read_bpe_model(small, Symbols::bytes, "model").vocabulary);
   ASSERT_EQ(model.tables.merges.size(), 3u);
   EXPECT_EQ(model.tables.merges[2].result, 5);
 }

@@ -56,8 +56,9 @@ TEST_P(EqualsHuggingFace, OnEveryText) {
   ASSERT_EQ(texts.size(), expected.size());
   for (int pass = 0; pass < 2; ++pass)  // the second time words come from the cache
     for (std::size_t i = 0; i < texts.size(); ++i)
-      EXPECT_EQ(tokenizer.encode(text_of(texts[i])), ids_of(expected[i]))
-          << "text " << i << ": " << texts[i].dump();
+      if (!expected[i].is_null())  // a character that is newer than the oracle's tables
+        EXPECT_EQ(tokenizer.encode(text_of(texts[i])), ids_of(expected[i]))
+            << "text " << i << ": " << texts[i].dump();
 }
 
 TEST_P(EqualsHuggingFace, OnTheFacts) {
@@ -71,9 +72,22 @@ TEST_P(EqualsHuggingFace, OnTheFacts) {
   }
 }
 
+TEST_P(EqualsHuggingFace, OnDecodedText) {
+  auto const* expected = cases().at("decoded").find(GetParam());
+  if (!expected) return;  // tokens of bytes: decoding inverts encoding, below
+  Tokenizer const tokenizer(folder_of(GetParam()));
+  auto const& ids = cases().at("ids").at(GetParam()).as_array();
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(tokenizer.decode(ids_of(ids[i])), expected->as_array()[i].as_string())
+        << "text " << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, EqualsHuggingFace,
                          ::testing::Values("gpt2", "flags", "llama3", "qwen", "o200k", "bigcode",
-                                           "narrow", "two_files", "two_files_config", "gpt2_8m"),
+                                           "narrow", "llama2", "metaspace_first",
+                                           "metaspace_always", "metaspace_never", "gemma", "neox",
+                                           "nfkc_parts", "unknown", "two_files", "two_files_config",
+                                           "gpt2_8m"),
                          [](auto const& info) { return info.param; });
 
 /// A tokenizer in which a, 1 and ! join the first byte of any other character, if that is in the
@@ -256,8 +270,9 @@ TEST(TokenizerFile, MissingFilesAreNamed) {
 
 TEST(TokenizerFile, OtherKindsAreRefusedByName) {
   auto tree = small_tokenizer();
-  tree["normalizer"] = ConfigTree(ConfigTree::Object{{"type", "NFC"}});
-  EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("normalizer is NFC"));
+  tree["normalizer"] = ConfigTree(ConfigTree::Object{{"type", "BertNormalizer"}});
+  EXPECT_THAT(file_error<tessera::ConfigError>(tree),
+              HasSubstr("normalizer has type 'BertNormalizer'"));
   tree = small_tokenizer();
   tree["model"].set("type", "WordPiece");
   EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("model.type is 'WordPiece'"));
@@ -268,9 +283,9 @@ TEST(TokenizerFile, OtherKindsAreRefusedByName) {
   tree["model"].set("end_of_word_suffix", "</w>");
   EXPECT_THAT(file_error<tessera::ConfigError>(tree), HasSubstr("end_of_word_suffix is '</w>'"));
   tree = small_tokenizer();
-  tree["pre_tokenizer"] = ConfigTree(ConfigTree::Object{{"type", "Metaspace"}});
+  tree["pre_tokenizer"] = ConfigTree(ConfigTree::Object{{"type", "Whitespace"}});
   EXPECT_THAT(file_error<tessera::ConfigError>(tree),
-              HasSubstr("pre_tokenizer has type 'Metaspace'"));
+              HasSubstr("pre_tokenizer has type 'Whitespace'"));
   tree = small_tokenizer();
   tree["post_processor"] = ConfigTree(ConfigTree::Object{{"type", "BertProcessing"}});
   EXPECT_THAT(file_error<tessera::ConfigError>(tree),

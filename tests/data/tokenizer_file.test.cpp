@@ -52,7 +52,7 @@ TEST_F(TokenizerFiles, VocabularyAndMergesAreTheOlderForm) {
   EXPECT_EQ(file.model.tables.merges.size(), 1u);
   EXPECT_EQ(file.bos_id, 3);
   EXPECT_THAT(file.prefix_ids, ::testing::ElementsAre(3));
-  EXPECT_FALSE(file.splits.at(0).add_prefix_space);
+  EXPECT_EQ(file.pre_tokenizer.rules.at(0).prefix, Prefix::never);
 }
 
 TEST_F(TokenizerFiles, AFolderWithoutATokenizerIsAnIoError) {

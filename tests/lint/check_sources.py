@@ -14,6 +14,7 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"spdlog/.*": {"core"},
     r"CLI/.*": {"cli"},
     r"pcre2\.h": {"data"},
+    r"utf8proc\.h": {"data"},
     r"zlib\.h": {"data", "checkpoint"},
     r"xxhash\.h": {"data", "checkpoint"},
     r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},

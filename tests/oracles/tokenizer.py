@@ -4,7 +4,8 @@
     python tests/oracles/tokenizer.py tests/data/vectors/tokenizer configs/gpt2-8m
 
 Trains byte-level BPE on a few sentences in many scripts, writes the tokenizers' files and cases.json (which also has the shipped one):
-{"texts": [string or {"hex": bytes that are not UTF-8}], "ids": {tokenizer: [ids of each text]}, "facts": {tokenizer: {...}}}.
+{"texts": [string or {"hex": bytes that are not UTF-8}], "ids": {tokenizer: [ids of each text]}, "decoded": the same as texts,
+"facts": {tokenizer: {...}}}.
 Needs tokenizers and transformers.
 """
 import json
@@ -13,7 +14,7 @@ import random
 import shutil
 import sys
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, and it's the dog's fault that they're late; we'll see, I'd say we've won.",
@@ -140,6 +141,72 @@ def narrow():
     return Tokenizer.from_str(json.dumps(state))
 
 
+def train_characters(size=520):
+    """SentencePiece's BPE as Llama's and Gemma's files have it: words begin with \u2581, characters without a token are bytes."""
+    tok = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tok.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=2, show_progress=False, limit_alphabet=70,
+                                  special_tokens=["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)])
+    tok.train_from_iterator(CORPUS, trainer)
+    return tok
+
+
+def begins(tok):
+    return processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B:1", special_tokens=[("<s>", tok.token_to_id("<s>"))])
+
+
+def llama2():
+    tok = train_characters()
+    tok.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tok.pre_tokenizer = None
+    tok.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tok.add_tokens([AddedToken("word", normalized=True)])
+    tok.post_processor = begins(tok)
+    return tok
+
+
+def metaspace(scheme, split):
+    tok = train_characters()
+    tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+    tok.decoder = decoders.Metaspace(prepend_scheme=scheme, split=split)
+    tok.add_special_tokens([special("<|endoftext|>")])
+    return tok
+
+
+def gemma():
+    tok = train_characters()
+    tok.normalizer = normalizers.Replace(" ", "\u2581")
+    tok.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tok.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tok.add_special_tokens([special("<|endoftext|>")])
+    tok.post_processor = begins(tok)
+    return tok
+
+
+def neox():
+    tok = train(byte_level(), size=400)
+    tok.normalizer = normalizers.NFC()
+    tok.add_special_tokens([special("<|endoftext|>")])
+    return tok
+
+
+def nfkc_parts():
+    """Other forms of normalization and every behavior of Split."""
+    tok = train(pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"[,;]"), "merged_with_previous"), pre_tokenizers.Split("<", "merged_with_next"),
+        pre_tokenizers.Split(Regex(r"\p{N}"), "contiguous"), pre_tokenizers.Split(Regex(r"\n+"), "removed"), byte_level()]), size=400)
+    tok.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(True, True), normalizers.NFD()])
+    return tok
+
+
+def unknown():
+    """Characters without a token and without bytes: <unk>, once per run or per character."""
+    tok = train_characters()
+    state = json.loads(tok.to_str())
+    state["model"].update(byte_fallback=False, fuse_unk=False)
+    return Tokenizer.from_str(json.dumps(state))
+
+
 def write(folder, tok, pairs=False, config=None):
     os.makedirs(folder)
     state = json.loads(tok.to_str())
@@ -172,8 +239,10 @@ def main(out, shipped):
     os.makedirs(out)
     texts = TEXTS + random_texts(120)
     decoded = texts + [bytes.fromhex(h).decode("utf-8", errors="replace") for h in INVALID]
-    cases = {"texts": texts + [{"hex": h} for h in INVALID], "ids": {}, "facts": {}}
-    made = {"gpt2": gpt2(), "flags": flags(), "llama3": llama3(), "qwen": qwen(), "o200k": o200k(), "bigcode": bigcode(), "narrow": narrow()}
+    cases = {"texts": texts + [{"hex": h} for h in INVALID], "ids": {}, "decoded": {}, "facts": {}}
+    made = {"gpt2": gpt2(), "flags": flags(), "llama3": llama3(), "qwen": qwen(), "o200k": o200k(), "bigcode": bigcode(), "narrow": narrow(), "llama2": llama2(),
+            "metaspace_first": metaspace("first", False), "metaspace_always": metaspace("always", True), "metaspace_never": metaspace("never", True),
+            "gemma": gemma(), "neox": neox(), "nfkc_parts": nfkc_parts(), "unknown": unknown()}
     config = {"eos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 512}
     more = {"eos_token": {"__type": "AddedToken", "content": "<eos>", "lstrip": True, "special": True}, "pad_token": "<pad>",
             "bos_token": "<|endoftext|>", "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 1e30, "add_bos_token": True}
@@ -191,7 +260,10 @@ def main(out, shipped):
             tok = AutoTokenizer.from_pretrained(shipped)
         else:
             tok = PreTrainedTokenizerFast.from_pretrained(f"{out}/{name}")
-        cases["ids"][name] = [tok(t)["input_ids"] for t in decoded]
+        # U+1E030 has a compatibility form since Unicode 15, which the oracle's tables of NFKC do not have
+        cases["ids"][name] = [None if name == "nfkc_parts" and "\U0001e030" in t else tok(t)["input_ids"] for t in decoded]
+        if name in ("llama2", "metaspace_first", "metaspace_always", "metaspace_never", "gemma"):
+            cases["decoded"][name] = [tok.decode(i, clean_up_tokenization_spaces=False) for i in cases["ids"][name]]
         ids = sorted(tok.get_vocab().values())
         cases["facts"][name] = {"size": len(tok), "max_id": ids[-1], "eos_id": -1 if tok.eos_token_id is None else tok.eos_token_id,
                                 "model_max_length": min(tok.model_max_length, 2**63 - 1)}

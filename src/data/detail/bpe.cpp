@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "detail/hash.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -38,7 +39,8 @@ std::size_t Bpe::StringHash::operator()(std::string_view s) const {
 }
 
 void Bpe::encode(std::string_view word, std::vector<std::int32_t>& out) {
-  if (word.size() == 1 && tables_.byte_ids[static_cast<unsigned char>(word[0])] >= 0) {
+  if (tables_.symbols == Symbols::bytes && word.size() == 1 &&
+      tables_.byte_ids[static_cast<unsigned char>(word[0])] >= 0) {
     out.push_back(tables_.byte_ids[static_cast<unsigned char>(word[0])]);
     return;
   }
@@ -59,17 +61,49 @@ void Bpe::encode(std::string_view word, std::vector<std::int32_t>& out) {
                      out.end());
 }
 
-/// One symbol per byte, in a doubly linked list over positions.
+void Bpe::append_symbol(std::int32_t id) {
+  auto const at = static_cast<std::int32_t>(symbols_.size());
+  symbols_.push_back({id, at - 1, at + 1});
+}
+
+void Bpe::append_unknown(bool& after_unknown) {
+  if (tables_.unknown_id < 0 || (after_unknown && tables_.fuse_unknown)) return;
+  append_symbol(tables_.unknown_id);
+  after_unknown = true;
+}
+
+/// A character without a token becomes the tokens of its UTF-8 bytes if each of them has one.
+void Bpe::start_character(std::string_view character, char32_t code, bool& after_unknown) {
+  auto const id_of = [&](char c) { return tables_.byte_ids[static_cast<unsigned char>(c)]; };
+  if (auto const found = tables_.character_ids.find(code); found != tables_.character_ids.end())
+    append_symbol(found->second);
+  else if (std::ranges::all_of(character, [&](char c) { return id_of(c) >= 0; }))
+    for (char const c : character) append_symbol(id_of(c));
+  else
+    return append_unknown(after_unknown);
+  after_unknown = false;
+}
+
+/// One symbol per byte or character, in a doubly linked list over positions.
 void Bpe::start_symbols(std::string_view word) {
   symbols_.clear();
   bool after_unknown = false;
-  for (char const c : word) {
-    std::int32_t const id = tables_.byte_ids[static_cast<unsigned char>(c)];
-    bool const unknown = id < 0;
-    if (unknown && (tables_.unknown_id < 0 || (after_unknown && tables_.fuse_unknown))) continue;
-    after_unknown = unknown;
-    auto const at = static_cast<std::int32_t>(symbols_.size());
-    symbols_.push_back({unknown ? tables_.unknown_id : id, at - 1, at + 1});
+  if (tables_.symbols == Symbols::characters) {
+    for (std::size_t at = 0; at < word.size();) {
+      std::size_t const begin = at;
+      char32_t const code = next_code_point(word, at);
+      start_character(word.substr(begin, at - begin), code, after_unknown);
+    }
+  } else {
+    for (char const c : word) {
+      std::int32_t const id = tables_.byte_ids[static_cast<unsigned char>(c)];
+      if (id < 0) {
+        append_unknown(after_unknown);
+      } else {
+        append_symbol(id);
+        after_unknown = false;
+      }
+    }
   }
   if (!symbols_.empty()) symbols_.back().next = -1;
 }

@@ -17,12 +17,19 @@ struct Merge {
   std::int32_t left, right, result;
 };
 
+/// What a word is split into before merging.
+enum class Symbols { bytes, characters };
+
 /// The tables of a BPE model, as ids and bytes.
 struct BpeTables {
+  Symbols symbols = Symbols::bytes;
   std::vector<Merge> merges;
-  std::array<std::int32_t, 256> byte_ids{};  ///< id of each byte's own token, or -1
-  std::int32_t unknown_id = -1;              ///< for bytes without a token; -1 drops them
-  bool fuse_unknown = false;                 ///< a run of unknown bytes becomes one token
+  /// Id of each byte's own token, or -1. With Symbols::characters the tokens <0x00> to <0xFF>, for
+  /// characters that have no token (byte_fallback); all -1 without them.
+  std::array<std::int32_t, 256> byte_ids{};
+  std::unordered_map<char32_t, std::int32_t> character_ids;  ///< only with Symbols::characters
+  std::int32_t unknown_id = -1;  ///< for symbols without a token; -1 drops them
+  bool fuse_unknown = false;     ///< a run of unknown symbols becomes one token
   std::unordered_map<std::string, std::int32_t>
       vocabulary_words;  ///< looked up before merging (ignore_merges in tokenizer.json)
 };
@@ -76,6 +83,9 @@ class Bpe {
   };
   void merge_word(std::string_view word, std::vector<std::int32_t>& out);
   void start_symbols(std::string_view word);
+  void start_character(std::string_view character, char32_t code, bool& after_unknown);
+  void append_symbol(std::int32_t id);
+  void append_unknown(bool& after_unknown);
   void consider(std::int32_t at);
   void join(std::int32_t at, std::int32_t result);
 

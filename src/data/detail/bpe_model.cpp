@@ -78,21 +78,21 @@ void read_merges_text(std::string const& text, std::string const& where, BpeMode
   }
 }
 
-/// Finds each byte's own token. Where some are missing, unk_token decides, as in Hugging Face's
-/// BPE.
-void read_bytes(ConfigTree const& model, std::string const& where, BpeModel& out) {
+/// The token of a byte in the vocabulary, by the function that writes it; @returns how many bytes
+/// have none.
+template <class NameOf>
+int find_bytes(BpeModel& out, NameOf const& name_of) {
   int missing = 0;
   for (unsigned byte = 0; byte < 256; ++byte) {
-    auto const found = out.vocabulary.find(byte_token(byte));
+    auto const found = out.vocabulary.find(name_of(byte));
     out.tables.byte_ids[byte] = found == out.vocabulary.end() ? -1 : found->second;
     missing += found == out.vocabulary.end();
   }
-  TESSERA_VALIDATE(missing < 256, ConfigError, where,
-                   ".vocab has none of the 256 byte tokens; it is not byte-level BPE");
-  if (missing == 0) return;
-  TESSERA_VALIDATE(!model.get_bool("byte_fallback", false), ConfigError, where,
-                   ".byte_fallback is true and ", missing,
-                   " of the 256 byte tokens are missing; Tessera reads byte-level BPE only");
+  return missing;
+}
+
+/// What happens to symbols without a token, as in Hugging Face's BPE.
+void read_unknown(ConfigTree const& model, std::string const& where, BpeModel& out) {
   if (std::string const unknown = model.get_string("unk_token", ""); !unknown.empty()) {
     auto const found = out.vocabulary.find(unknown);
     TESSERA_VALIDATE(found != out.vocabulary.end(), DataError, where, ".unk_token is '", unknown,
@@ -102,34 +102,63 @@ void read_bytes(ConfigTree const& model, std::string const& where, BpeModel& out
   out.tables.fuse_unknown = model.get_bool("fuse_unk", false);
 }
 
+/// Finds each byte's own token. Where some are missing, unk_token decides.
+void read_bytes(ConfigTree const& model, std::string const& where, BpeModel& out) {
+  int const missing = find_bytes(out, byte_token);
+  TESSERA_VALIDATE(missing < 256, ConfigError, where,
+                   ".vocab has none of the 256 byte tokens that a ByteLevel pre_tokenizer needs");
+  if (missing == 0) return;
+  TESSERA_VALIDATE(!model.get_bool("byte_fallback", false), ConfigError, where,
+                   ".byte_fallback is true and ", missing,
+                   " of the 256 byte tokens are missing; that is not supported with a ByteLevel "
+                   "pre_tokenizer");
+  read_unknown(model, where, out);
+}
+
+/// Finds the tokens of one character, and with byte_fallback those of bytes.
+void read_characters(ConfigTree const& model, std::string const& where, BpeModel& out) {
+  for (auto const& [token, id] : out.vocabulary) {
+    std::size_t at = 0;
+    if (token.empty()) continue;
+    char32_t const code = next_code_point(token, at);
+    if (at == token.size()) out.tables.character_ids.emplace(code, id);
+  }
+  out.tables.byte_ids.fill(-1);
+  if (model.get_bool("byte_fallback", false)) find_bytes(out, fallback_token);
+  read_unknown(model, where, out);
+}
+
 }  // namespace
 
 bool is_token_id(ConfigTree const& value) {
   return value.is_int() && value.as_int() >= 0 && value.as_int() <= max_token_id;
 }
 
-BpeModel read_bpe_model(ConfigTree const& model, std::string const& where) {
+BpeModel read_bpe_model(ConfigTree const& model, Symbols symbols, std::string const& where) {
   BpeModel out;
+  out.tables.symbols = symbols;
   std::string const type =
       model.get_string("type", model.contains("merges") ? "BPE" : "");  // old files leave it out
   TESSERA_VALIDATE(type == "BPE", ConfigError, where, ".type is '", type,
-                   "'; Tessera reads byte-level BPE tokenizers only");
+                   "'; Tessera reads BPE tokenizers only");
   auto const* dropout = model.find("dropout");
   TESSERA_VALIDATE(!dropout || dropout->is_null() || dropout->as_double() == 0, ConfigError, where,
                    ".dropout is ", dropout->dump(),
                    "; tokens would differ from run to run. Set it to null");
   for (char const* field : {"continuing_subword_prefix", "end_of_word_suffix"})
     TESSERA_VALIDATE(model.get_string(field, "").empty(), ConfigError, where, ".", field, " is '",
-                     model.get_string(field, ""), "'; byte-level BPE has none");
+                     model.get_string(field, ""), "'; Tessera reads BPE without it");
   read_vocabulary(model.at("vocab"), where + ".vocab", out);
   read_merges(model.at("merges"), where + ".merges", out);
-  read_bytes(model, where, out);
+  bool const bytes = symbols == Symbols::bytes;
+  bytes ? read_bytes(model, where, out) : read_characters(model, where, out);
   if (!model.get_bool("ignore_merges", false)) return out;
   for (auto const& [token, id] : out.vocabulary)
-    if (auto bytes = bytes_of_token(token))
-      out.tables.vocabulary_words.emplace(std::move(*bytes), id);
+    if (auto word = bytes ? bytes_of_token(token) : token)
+      out.tables.vocabulary_words.emplace(std::move(*word), id);
   return out;
 }
+
 BpeModel read_bpe_files(BpeFiles const& files) {
   BpeModel out;
   read_vocabulary(files.vocabulary, files.vocabulary_name, out);

@@ -18,13 +18,14 @@ constexpr std::int64_t max_token_id = (std::int64_t{1} << 22) - 1;
 bool is_token_id(ConfigTree const& value);
 
 struct BpeModel {
-  std::unordered_map<std::string, std::int32_t> vocabulary;  ///< as written, in the byte alphabet
+  std::unordered_map<std::string, std::int32_t> vocabulary;  ///< as written
   BpeTables tables;
 };
 
-/// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not
-/// byte-level BPE).
-BpeModel read_bpe_model(ConfigTree const& model, std::string const& where);
+/// @param symbols bytes if the pre_tokenizer is byte-level
+/// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not a
+/// BPE model that Tessera reads).
+BpeModel read_bpe_model(ConfigTree const& model, Symbols symbols, std::string const& where);
 
 /// The same from the trees and texts of vocab.json and merges.txt; the names are for messages.
 struct BpeFiles {

@@ -50,4 +50,11 @@ inline std::optional<std::string> bytes_of_token(std::string_view token) {
   return out;
 }
 
+/// The token of one byte where symbols are characters and characters without a token fall back to
+/// bytes (SentencePiece): <0x00> to <0xFF>.
+inline std::string fallback_token(unsigned byte) {
+  constexpr char digits[] = "0123456789ABCDEF";
+  return {'<', '0', 'x', digits[byte >> 4 & 15], digits[byte & 15], '>'};
+}
+
 }  // namespace tessera::data::detail

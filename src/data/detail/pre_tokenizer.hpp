@@ -8,15 +8,46 @@
 
 namespace tessera::data::detail {
 
-/// One step of splitting.
-struct SplitRule {
-  std::string pattern;            ///< regular expression of the words; empty: does not split
-  bool keep_gaps = true;          ///< text between matches is a word too
-  bool add_prefix_space = false;  ///< a text that does not begin with a space gets one first
+/// What becomes of the text that a pattern matches; the names are those of tokenizer.json.
+enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
+
+/// Where a step inserts its prefix, unless the text begins with it.
+enum class Prefix {
+  never,
+  first,   ///< before the text that begins the input
+  always,  ///< before every text between added tokens
 };
 
+/// One step of splitting.
+struct SplitRule {
+  std::string pattern;  ///< regular expression of the matches; empty: does not split
+  SplitBehavior behavior = SplitBehavior::isolated;
+  bool invert = false;  ///< the text between the matches is what the behavior is about
+  std::string space;    ///< replaces each space first; empty: spaces stay
+  Prefix prefix = Prefix::never;
+
+  /// The prefix: a space, or what replaces it.
+  std::string prefix_text() const { return space.empty() ? " " : space; }
+};
+
+struct PreTokenizer {
+  std::vector<SplitRule> rules;
+  bool byte_level = false;  ///< words are in the byte alphabet, so the model's symbols are bytes
+};
+
+/// @param tree null or the member `pre_tokenizer`
 /// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not
 /// supported).
-std::vector<SplitRule> read_pre_tokenizer(ConfigTree const& tree, std::string const& where);
+PreTokenizer read_pre_tokenizer(ConfigTree const& tree, std::string const& where);
+
+/// A piece of text that a pattern split off, as offsets.
+struct Span {
+  std::size_t begin, end;
+};
+
+/// Joins or removes pieces as the behavior says. @p pieces alternate between matches and the text
+/// between them in any order; is_match[i] belongs to pieces[i]. Empty pieces are not passed.
+std::vector<Span> fold_pieces(std::vector<Span> const& pieces, std::vector<bool> const& is_match,
+                              SplitBehavior behavior);
 
 }  // namespace tessera::data::detail

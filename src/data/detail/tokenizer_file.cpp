@@ -118,34 +118,30 @@ std::int32_t named_id(ConfigTree const& config, char const* name, AddedTokenList
 void apply_config(ConfigTree const& config, std::string const& where, AddedTokenList& added,
                   TokenizerFile& out) {
   read_special_tokens(config, where, added);
-  if (auto const* prefix = config.find("add_prefix_space");
-      prefix && prefix->is_bool() && out.splits.size() == 1)
-    out.splits[0].add_prefix_space = prefix->as_bool();
+  if (auto const* prefix = config.find("add_prefix_space"); prefix && prefix->is_bool() &&
+                                                            out.pre_tokenizer.byte_level &&
+                                                            out.pre_tokenizer.rules.size() == 1)
+    out.pre_tokenizer.rules[0].prefix = prefix->as_bool() ? Prefix::always : Prefix::never;
   out.model_max_length = read_max_length(config, where);
   out.bos_id = named_id(config, "bos_token", added);
   out.eos_id = named_id(config, "eos_token", added);
   out.added = added.take();
 }
 
-/// null, or a Sequence of nothing: what some programs write in place of null.
-bool changes_nothing(ConfigTree const& normalizer) {
-  if (normalizer.is_null()) return true;
-  auto const* steps = normalizer.find("normalizers");
-  return normalizer.get_string("type", "") == "Sequence" && steps && steps->is_array() &&
-         std::all_of(steps->as_array().begin(), steps->as_array().end(), changes_nothing);
-}
-
 void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
   Sources sources;
   ConfigTree const tree = sources.take_json(file, out);
   std::string const where = file.string() + ": ";
-  auto const* normalizer = tree.find("normalizer");
-  TESSERA_VALIDATE(!normalizer || changes_nothing(*normalizer), ConfigError, where,
-                   "normalizer is ", normalizer->get_string("type", "of an unknown type"),
-                   "; Tessera reads tokenizers without a normalizer. Normalize the text beforehand "
-                   "and set it to null");
-  out.model = read_bpe_model(tree.at("model"), where + "model");
-  out.splits = read_pre_tokenizer(tree.at("pre_tokenizer"), where + "pre_tokenizer");
+  auto const member = [&](char const* name) {
+    auto const* found = tree.find(name);
+    return found ? *found : ConfigTree();
+  };
+  out.normalizer = Normalizer(member("normalizer"), where + "normalizer");
+  out.pre_tokenizer = read_pre_tokenizer(member("pre_tokenizer"), where + "pre_tokenizer");
+  bool const bytes = out.pre_tokenizer.byte_level;
+  out.model = read_bpe_model(tree.at("model"), bytes ? Symbols::bytes : Symbols::characters,
+                             where + "model");
+  if (!bytes) out.decoder = TokenDecoder(member("decoder"), where + "decoder");
   if (auto const* post = tree.find("post_processor")) {
     TemplateIds ids = read_post_processor(*post, where + "post_processor");
     out.prefix_ids = std::move(ids.prefix);
@@ -175,7 +171,7 @@ void read_vocabulary_and_merges(fs::path const& folder, TokenizerFile& out) {
   ConfigTree tree = sources.take_json(vocabulary, out);
   out.model = read_bpe_files(
       {std::move(tree), vocabulary.string(), sources.take(merges, out), merges.string()});
-  out.splits = read_pre_tokenizer(
+  out.pre_tokenizer = read_pre_tokenizer(
       ConfigTree(ConfigTree::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}}),
       vocabulary.string());
   AddedTokenList added(out.model.vocabulary);

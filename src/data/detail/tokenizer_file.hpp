@@ -9,13 +9,17 @@
 
 #include "detail/added_tokens.hpp"
 #include "detail/bpe_model.hpp"
+#include "detail/normalizer.hpp"
 #include "detail/pre_tokenizer.hpp"
+#include "detail/token_decoder.hpp"
 
 namespace tessera::data::detail {
 
 struct TokenizerFile {
+  Normalizer normalizer;
   BpeModel model;
-  std::vector<SplitRule> splits;
+  PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;  ///< only for tokens of characters
   std::vector<AddedToken> added;
   std::vector<std::int32_t> prefix_ids, suffix_ids;  ///< added before and after every text
   std::int64_t model_max_length = std::numeric_limits<std::int64_t>::max();
@@ -24,8 +28,8 @@ struct TokenizerFile {
   std::vector<std::filesystem::path> files;
 };
 
-/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a byte-level BPE
-/// tokenizer).
+/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a BPE tokenizer
+/// that Tessera reads).
 TokenizerFile read_tokenizer_file(std::filesystem::path const& path);
 
 }  // namespace tessera::data::detail

@@ -1,0 +1,37 @@
+#pragma once
+/// The decoder of tokenizer.json for tokens that are characters: turns tokens into text.
+
+#include <string>
+#include <vector>
+
+#include "tessera/core/config_tree.hpp"
+
+namespace tessera::data::detail {
+
+/// Steps Replace, ByteFallback, Fuse, Strip and Metaspace, alone or in a Sequence. Without a step
+/// the tokens are joined with spaces, as Hugging Face's tokenizers do.
+class TokenDecoder {
+ public:
+  TokenDecoder() = default;
+  /// @param tree null or the member `decoder`
+  /// @param where names the field in messages. @throws DataError (malformed) or ConfigError (not
+  /// supported).
+  TokenDecoder(ConfigTree const& tree, std::string const& where);
+
+  std::string decode(std::vector<std::string> tokens) const;
+
+ private:
+  enum class Kind { replace, byte_fallback, fuse, strip, metaspace };
+  struct Step {
+    Kind kind;
+    std::string from = {}, to = {};    ///< replace; strip and metaspace: the character
+    std::int64_t start = 0, stop = 0;  ///< strip: at most this many characters at each end
+    bool drops_first = false;          ///< metaspace: spaces of the first token are left out
+  };
+  void append(ConfigTree const& tree, std::string const& where);
+  static void apply(Step const& step, std::vector<std::string>& tokens);
+
+  std::vector<Step> steps_;
+};
+
+}  // namespace tessera::data::detail

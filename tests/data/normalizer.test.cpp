@@ -1,0 +1,52 @@
+/// Real tokenizers are compared in data.tokenizer; here are the steps by themselves.
+#include "detail/normalizer.hpp"
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::data::detail {
+namespace {
+
+Normalizer read(std::string const& json) {
+  return Normalizer(ConfigTree::parse(json, "test"), "normalizer");
+}
+
+TEST(Normalizer, KnowsTheFourFormsOfUnicode) {  // Unicode Annex 15, figures 3 to 6
+  std::string const angstrom = "\u212B", ring = "\u00C5", parts = "A\u030A";
+  EXPECT_EQ(read(R"({"type": "NFC"})").apply(angstrom), ring);
+  EXPECT_EQ(read(R"({"type": "NFD"})").apply(angstrom), parts);
+  std::string const ligature = "\uFB01", power = "2\u2075";
+  EXPECT_EQ(read(R"({"type": "NFC"})").apply(ligature + power), ligature + power);
+  EXPECT_EQ(read(R"({"type": "NFKC"})").apply(ligature + power), "fi25");
+  EXPECT_EQ(read(R"({"type": "NFKD"})").apply("\u1E9B\u0323"), "s\u0323\u0307");
+  EXPECT_EQ(read(R"({"type": "NFC"})").apply(std::string("a\0b", 3)), std::string("a\0b", 3));
+}
+
+TEST(Normalizer, AppliesStepsInOrder) {
+  auto const normalizer = read(R"({"type": "Sequence", "normalizers": [
+      {"type": "Strip", "strip_left": true, "strip_right": false},
+      {"type": "Replace", "pattern": {"String": " "}, "content": "_"},
+      {"type": "Replace", "pattern": {"Regex": "_+$"}, "content": "!"},
+      {"type": "Prepend", "prepend": ">"}]})");
+  EXPECT_EQ(normalizer.apply(" \t a b  "), ">a_b!");
+  EXPECT_EQ(normalizer.apply(""), "");
+  EXPECT_EQ(read(R"({"type": "Strip"})").apply(" \n a \u00A0b \u2003"), "a \u00A0b");
+  EXPECT_EQ(read(R"({"type": "Strip"})").apply("  "), "");
+}
+
+TEST(Normalizer, AnEmptySequenceChangesNothing) {
+  EXPECT_TRUE(read("null").empty());
+  EXPECT_TRUE(read(R"({"type": "Sequence", "normalizers": []})").empty());
+}
+
+TEST(Normalizer, NamesWhatItDoesNotRead) {
+  EXPECT_THROW(read(R"({"type": "BertNormalizer"})"), ConfigError);
+  EXPECT_THROW(read(R"({"type": "Replace", "pattern": {}, "content": ""})"), DataError);
+  std::string deep = R"({"type": "NFC"})";
+  for (int i = 0; i < 20; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";
+  EXPECT_THROW(read(deep), ConfigError);
+}
+
+}  // namespace
+}  // namespace tessera::data::detail
