@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 
-from support import ranks_of, wait_for
+from support import TINY, ranks_of, wait_for
 
 
 def first_line_and_summary(b):
@@ -43,7 +43,8 @@ def memory_is_refused_before_training(b):
 
 def signal_within_a_step(b):
     """A step of very many micro-steps: the run answers inside it. Resumed, it continues from the last complete step."""
-    long_step = dict(per_device_train_batch_size=1, gradient_accumulation_steps=100000, max_steps=3, num_train_epochs=None, save_strategy="no")
+    long_step = dict(per_device_train_batch_size=1, gradient_accumulation_steps=100000, max_steps=3, num_train_epochs=None, save_strategy="no",
+                     config_overrides=TINY.replace("n_embd=32", "n_embd=384").replace("n_layer=2", "n_layer=4"))  # an epoch is one step of many seconds
     for stage in (0, 3):
         run = f"stage{stage}"
         document = {"zero_optimization": {"stage": stage}}
