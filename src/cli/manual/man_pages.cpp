@@ -86,7 +86,7 @@ std::string see_also(std::string const& program) {
     if (program == "tessera-train") pages.push_back(std::string("\\fB") + other + "\\fR(1)");
   if (program == "tessera") pages.emplace_back("\\fBsbatch\\fR(1)");
   return ".SH SEE ALSO\n" + join(pages) +
-         "\n.PP\nThe documentation in share/doc/tessera of the installation: options, DeepSpeed "
+         "\n.PP\nThe documentation in share/doc/Tessera of the installation: options, DeepSpeed "
          "configuration, exit codes, checkpoint format.\n";
 }
 
