@@ -8,6 +8,9 @@ if(HDF5_IS_PARALLEL)
   message(WARNING "the HDF5 that was found is a parallel build, which loads MPI: tessera and zero-to-fp32 will need MPI on login nodes; name a serial "
                   "HDF5 with -DHDF5_ROOT=PREFIX")
 endif()
+# A name of Tessera's own: projects that link Tessera find HDF5 without the language C (cmake/TesseraConfig.cmake.in).
+add_library(TesseraHdf5::hdf5 INTERFACE IMPORTED)
+target_link_libraries(TesseraHdf5::hdf5 INTERFACE hdf5::hdf5)
 find_package(nlohmann_json 3.9 REQUIRED)
 find_package(CLI11 2.1 REQUIRED)
 find_package(fmt REQUIRED)

@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
-foreach(layer IN LISTS layers)
+foreach(layer IN LISTS layers ITEMS all)
   install(TARGETS tessera_${layer} EXPORT TesseraTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
 install(TARGETS tessera-train tessera RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -21,9 +21,37 @@ include(ModuleFiles)
 install(FILES LICENSE README.md CHANGELOG.md CONTRIBUTING.md CITATION.cff DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json"
         PATTERN quickstart EXCLUDE PATTERN __pycache__ EXCLUDE)
+file(RELATIVE_PATH slurm_from_docs "${CMAKE_INSTALL_FULL_DOCDIR}" "${CMAKE_INSTALL_FULL_DATADIR}/tessera/slurm")
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/docs-links")
+file(CREATE_LINK "${slurm_from_docs}" "${PROJECT_BINARY_DIR}/docs-links/slurm" SYMBOLIC)   # pages link to ../../slurm
+install(FILES "${PROJECT_BINARY_DIR}/docs-links/slurm" DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
-# A Kokkos built with Tessera is installed next to it (its own install rules); the package file finds an external one again.
+# A Kokkos built with Tessera is installed next to it: libraries, headers and package file, not its scripts. Its own install rules fill a
+# folder of the build tree, from which the rest is taken. An external Kokkos is found again by the package file.
+if(TESSERA_KOKKOS_TREE)
+  if(TESSERA_KOKKOS_BUILD)
+    install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" -E env --unset=DESTDIR
+                                          \"${CMAKE_COMMAND}\" --install \"${TESSERA_KOKKOS_BUILD}\" --prefix \"${TESSERA_KOKKOS_TREE}\"
+                                  OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)")
+  endif()
+  foreach(folder include ${CMAKE_INSTALL_LIBDIR})
+    install(DIRECTORY "${TESSERA_KOKKOS_TREE}/${folder}/" DESTINATION ${folder})
+  endforeach()
+endif()
+
+# Where the package file finds HDF5; a static one needs the libraries that its compiler wrapper names.
+list(GET HDF5_C_LIBRARIES 0 TESSERA_HDF5_LIBRARY)
+if(TARGET "${TESSERA_HDF5_LIBRARY}")
+  get_target_property(TESSERA_HDF5_LIBRARY "${TESSERA_HDF5_LIBRARY}" LOCATION)
+endif()
+cmake_path(GET TESSERA_HDF5_LIBRARY PARENT_PATH TESSERA_HDF5_DIRECTORY)
+cmake_path(GET TESSERA_HDF5_LIBRARY FILENAME TESSERA_HDF5_FILE)
+set(TESSERA_HDF5_STATIC_DEPENDENCIES "")
+if(TESSERA_HDF5_LIBRARY MATCHES "\\.a$")
+  list(SUBLIST HDF5_C_LIBRARIES 1 -1 TESSERA_HDF5_STATIC_DEPENDENCIES)
+endif()
+
 configure_package_config_file(cmake/TesseraConfig.cmake.in "${PROJECT_BINARY_DIR}/TesseraConfig.cmake"
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

@@ -61,6 +61,7 @@ function(tessera_build_cuda_kokkos prefix)
             "-DCMAKE_CXX_COMPILER=${source}/bin/nvcc_wrapper" -DCMAKE_CXX_STANDARD=20 -DCMAKE_CXX_EXTENSIONS=OFF
             -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_SERIAL=ON
             -DKokkos_ARCH_${name}=ON -DKokkos_ENABLE_DEPRECATED_CODE_4=OFF "-DCMAKE_INSTALL_PREFIX=${prefix}"
+            "-DCMAKE_INSTALL_LIBDIR=${CMAKE_INSTALL_LIBDIR}"
     OUTPUT_FILE "${prefix}.log" ERROR_FILE "${prefix}.log" RESULT_VARIABLE failed)
   if(NOT failed)
     execute_process(COMMAND "${CMAKE_COMMAND}" --build "${prefix}-build" --target install --parallel ${cores}
@@ -86,12 +87,15 @@ elseif(TESSERA_ENABLE_CUDA)
   set(kokkos_prefix "${PROJECT_BINARY_DIR}/kokkos-cuda-${lowest}")
   tessera_build_cuda_kokkos("${kokkos_prefix}")
   find_package(Kokkos 5.0 REQUIRED COMPONENTS separable_compilation PATHS "${kokkos_prefix}" NO_DEFAULT_PATH)
+  set(TESSERA_KOKKOS_TREE "${kokkos_prefix}")
 else()
   tessera_kokkos_source(kokkos_dir)
   set(Kokkos_ENABLE_OPENMP ON CACHE BOOL "")
   set(Kokkos_ENABLE_SERIAL ON CACHE BOOL "")
   set(Kokkos_ENABLE_DEPRECATED_CODE_4 OFF CACHE BOOL "")
-  add_subdirectory("${kokkos_dir}" "${PROJECT_BINARY_DIR}/kokkos" SYSTEM)
+  set(TESSERA_KOKKOS_BUILD "${PROJECT_BINARY_DIR}/kokkos")
+  set(TESSERA_KOKKOS_TREE "${PROJECT_BINARY_DIR}/kokkos-tree")   # of cmake/Install.cmake
+  add_subdirectory("${kokkos_dir}" "${TESSERA_KOKKOS_BUILD}" EXCLUDE_FROM_ALL SYSTEM)   # not its install rules, which install scripts too
 endif()
 
 if(TESSERA_ENABLE_CUDA)

@@ -98,3 +98,13 @@ function(tessera_join_parts layer)
   target_link_libraries(tessera_${layer} INTERFACE ${parts})
   set_property(GLOBAL APPEND PROPERTY TESSERA_LAYERS ${layer})
 endfunction()
+
+# Tessera::Tessera: every layer, for other projects.
+function(tessera_add_library_of_layers)
+  get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
+  list(TRANSFORM layers PREPEND tessera_)
+  add_library(tessera_all INTERFACE)
+  add_library(Tessera::Tessera ALIAS tessera_all)
+  set_target_properties(tessera_all PROPERTIES EXPORT_NAME Tessera)
+  target_link_libraries(tessera_all INTERFACE ${layers})
+endfunction()

@@ -4,6 +4,7 @@ page named in a source exists, and pages keep their form (a title, lines of at m
 tables with as many cells in each row).
 
 Usage: check_links.py SOURCE_DIRECTORY
+       check_links.py INSTALLED_DOCUMENTATION PREFIX     links may lead to any installed file
 """
 import pathlib
 import re
@@ -17,19 +18,19 @@ LANGUAGES = {"sh", "text", "console", "json", "python", "cpp", "cmake", "lua"}
 GENERATED = {"docs/reference/options.md", "docs/reference/deepspeed-config.md"}
 
 
-def check_link(root, page, target, reached):
+def check_link(root, bound, page, target, reached):
     if re.match(r"[a-z]+:", target):
         return None
     name, _, anchor = target.partition("#")
     path = (page.parent / name).resolve() if name else page
     if not path.exists():
         return f"links to {target}, which does not exist"
-    if not path.is_relative_to(root):
-        return f"links to {target}, outside of the sources"
+    if not path.is_relative_to(bound):
+        return f"links to {target}, outside of {bound}"
     if path.suffix == ".md":
         reached.add(path)
         if anchor and anchor not in anchors(path):
-            return f"links to {target}; {path.relative_to(root)} has no such heading"
+            return f"links to {target}; {path.relative_to(bound)} has no such heading"
     return None
 
 
@@ -66,18 +67,19 @@ def pages_named_in_sources(root):
         except UnicodeDecodeError:
             continue
         for number, line in enumerate(text.splitlines(), 1):
-            for page in re.findall(r"\bdocs/[\w./-]+\.(?:md|json|svg|py)\b", line):
+            for page in re.findall(r"(?<!tests/)\bdocs/[\w./-]+\.(?:md|json|svg|py)\b", line):
                 yield name, number, page
 
 
 def main():
-    root = pathlib.Path(sys.argv[1]).resolve()
+    root, bound = (pathlib.Path(argument).resolve() for argument in (sys.argv[1], sys.argv[-1]))
     errors, graph = [], {}
     for page in pages(root):
         name = page.relative_to(root)
+        page = page.resolve()   # below an installed slurm, which is a link
         reached = graph.setdefault(page, set())
         for number, target in links(page):
-            if error := check_link(root, page, target, reached):
+            if error := check_link(root, bound, page, target, reached):
                 errors.append(f"{name}:{number}: {error}")
         if str(name) not in GENERATED:
             errors += [f"{name}:{number}: {error}" for number, error in check_form(root, page)]
@@ -88,7 +90,7 @@ def main():
         if page not in seen:
             seen.add(page)
             waiting += graph.get(page, ())
-    errors += [f"{page.relative_to(root)}: no link leads here from docs/README.md"
+    errors += [f"{page.relative_to(bound)}: no link leads here from docs/README.md"
                for page in graph if page.is_relative_to(root / "docs") and page not in seen]
     errors += [f"{name}:{number}: names {page}, which does not exist"
                for name, number, page in pages_named_in_sources(root) if not (root / page).exists()]

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Installs the build tree, moves the installation, builds the consumer against it and runs the installed programs.
-#   check_install.sh CMAKE BUILD_DIR CONSUMER_SOURCE WORK_DIR KOKKOS_DIR
+# Installs the build tree and moves the installation. Then the installed programs run, links of the installed pages resolve, and projects with the
+# language CXX only build against it: the consumer, and the example of docs/how-to/use-the-library.md as it is in the installed page.
+#   check_install.sh CMAKE BUILD_DIR SOURCE_DIR WORK_DIR KOKKOS_DIR
 set -euo pipefail
-cmake=$1 build=$2 consumer=$3 work=$4 kokkos=$5
+cmake=$1 build=$2 source=$3 work=$4 kokkos=$5
+fail() { echo "$1"; exit 1; }
 rm -rf "$work"; mkdir -p "$work"
 "$cmake" --install "$build" --prefix "$work/first" >"$work/install.log"
 mv "$work/first" "$work/moved"
@@ -15,10 +17,37 @@ for field in commit compiler mpi hdf5 kokkos blas cuda nccl cudnn; do
   "$work/moved/bin/tessera" --version | grep -q "^  $field  *[^ ]" || { echo "tessera --version has no $field"; exit 1; }
 done
 
+programs=$(cd "$work/moved/bin" && echo *)
+[[ $programs == "tessera tessera-train zero-to-fp32" ]] || fail "bin has other files than Tessera's programs: $programs"
+
+pages=$work/moved/share/doc/Tessera
+python3 -B "$source/tests/docs/check_links.py" "$pages" "$work/moved" || fail "an installed page has a link to something that is not installed"
+
 prefixes="$work/moved"
 [[ -d $kokkos && $kokkos != "$build"* ]] && prefixes+=";$(realpath "$kokkos/../../..")"
-"$cmake" -S "$consumer" -B "$work/consumer" -G Ninja -DCMAKE_PREFIX_PATH="$prefixes" >"$work/consumer.log" 2>&1 || { tail -30 "$work/consumer.log"; exit 1; }
-"$cmake" --build "$work/consumer" >>"$work/consumer.log" 2>&1 || { tail -30 "$work/consumer.log"; exit 1; }
-"$work/consumer/consumer" | grep -q "1000 parameters over 3 ranks: 352 elements a rank" || { echo "the consumer printed something else:"; "$work/consumer/consumer"; exit 1; }
-! grep -rlF "$build" "$work/moved/lib/cmake/Tessera" || { echo "the installed package file names the build tree"; exit 1; }
-echo "installed, moved and used"
+build_project() {   # SOURCE BUILD
+  { "$cmake" -S "$1" -B "$2" -G Ninja -DCMAKE_PREFIX_PATH="$prefixes" && "$cmake" --build "$2"; } >"$2.log" 2>&1 || { tail -30 "$2.log"; fail "$1 does not build"; }
+  ! grep -q "CMake Warning" "$2.log" || { grep -A 8 "CMake Warning" "$2.log"; fail "CMake warns"; }
+}
+build_project "$source/tests/install/consumer" "$work/consumer"
+"$work/consumer/consumer" | grep -q "1000 parameters over 3 ranks: 352 elements a rank" || { "$work/consumer/consumer"; fail "the consumer printed something else"; }
+! grep -rlF "$build" "$work/moved/lib/cmake" || fail "an installed package file names the build tree"
+
+python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/use-the-library.md" "$work/example"
+build_project "$work/example" "$work/example-build"
+printf 'record %s of the text\n' {1..400} >"$work/text.txt"
+"$work/moved/bin/tessera-train" --model_type gpt2 --config_overrides n_embd=32,n_layer=2,n_head=2,vocab_size=4096,n_positions=32 --block_size 32 \
+  --tokenizer_name "$work/moved/share/tessera/configs/gpt2-8m" --train_file "$work/text.txt" --do_train --max_steps 2 --output_dir "$work/run" \
+  --device cpu >"$work/run.log" 2>&1 || { tail "$work/run.log"; fail "tessera-train"; }
+inspect() {   # RUN EXIT_CODE PATTERN: what the example says about a run
+  local status=0
+  "$work/example-build/inspect" "$1" >"$work/inspect.log" 2>&1 || status=$?
+  if [[ $status != "$2" ]] || ! grep -qE -- "$3" "$work/inspect.log"; then cat "$work/inspect.log"; fail "the example ends with $status, not $2, or does not say '$3'"; fi
+}
+# 2 layers of 12 x 32^2 + 13 x 32 parameters, the final norm of 2 x 32, embeddings of 4096 + 32 rows; 2 x 12 + 2 + 2 tensors
+inspect "$work/run" 0 "^step 2: $((2 * (12 * 32 * 32 + 13 * 32) + 2 * 32 + 4128 * 32)) parameters in 28 tensors$"
+inspect "$work/missing" 74 "^inspect: .*$work/missing"
+shards=("$work"/run/checkpoints/step_00000002/shard*)
+printf 'damaged' | dd of="${shards[0]}" bs=1 seek=$(($(stat -c %s "${shards[0]}") / 2)) conv=notrunc status=none
+inspect "$work/run" 65 "${shards[0]}"
+echo "installed, moved, documented and used"
