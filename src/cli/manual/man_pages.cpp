@@ -73,8 +73,8 @@ using Example = std::pair<char const*, char const*>;
 std::string examples(std::vector<Example> const& list) {
   std::string page;
   for (auto const& [command, meaning] : list)
-    page += (page.empty() ? ".SH EXAMPLES\n" : ".PP\n") + troff(meaning) +
-            "\n.PP\n.nf\n.RS 4\n" + troff(command) + "\n.RE\n.fi\n";
+    page += (page.empty() ? ".SH EXAMPLES\n" : ".PP\n") + troff(meaning) + "\n.PP\n.nf\n.RS 4\n" +
+            troff(command) + "\n.RE\n.fi\n";
   return page;
 }
 

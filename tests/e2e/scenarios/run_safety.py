@@ -134,7 +134,7 @@ def a_second_interrupt_is_recorded(b):
     """A second SIGINT, more than a second after the first, ends a run that cannot finish its step; status.json says so."""
     words = b.common("run", max_steps=100000, save_strategy="steps", save_steps=5, per_device_train_batch_size=1)
     started = subprocess.Popen(b.command(2, words), env=b.environment(), stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: (b.work / "run/checkpoints/latest").exists(), 60)
+    wait_for(lambda: (b.work / "run/checkpoints/latest").exists() and "last_checkpoint" in b.status("run"), 60)
     ranks = sorted(ranks_of(started.pid), key=lambda pid: b"OMPI_COMM_WORLD_RANK=1\0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes())
     os.kill(ranks[1], signal.SIGSTOP)  # rank 0 waits for it
     os.kill(ranks[0], signal.SIGINT)
@@ -146,7 +146,9 @@ def a_second_interrupt_is_recorded(b):
     assert started.returncode not in (0, 75), f"exit {started.returncode}\n{stderr}"
     status, newest = b.status("run"), (b.work / "run/checkpoints/latest").read_text().strip()
     assert status["state"] == "failed" and status["exit_code"] == 130, status
-    assert "second SIGINT" in status["reason"] and status["last_checkpoint"] == newest and newest in status["reason"], status
+    # a save that was being published when the process ended is on disk, but not in status.json
+    last = status["last_checkpoint"]
+    assert "second SIGINT" in status["reason"] and last in status["reason"] and int(newest[5:]) - int(last[5:]) in (0, 5), (newest, status)
     assert b.tool(["status", "--code", b.work / "run"]).stdout.strip() == "130"
     words[words.index("--max_steps") + 1] = str(status["step"] + 3)
     done = b.train(2, words + ["--overwrite_output_dir"])
