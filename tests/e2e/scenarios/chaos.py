@@ -28,7 +28,8 @@ class Chaos:
         self.settings = dict(max_steps=STEPS, save_strategy="steps", save_steps=5, save_total_limit=3, per_device_train_batch_size=4)
         self.config = {stage: b.config(f"stage{stage}.json", zero(stage)) for stage in (1, 2, 3)}
         b.train(2, b.common("reference", deepspeed=self.config[2], **self.settings))
-        self.losses = b.losses("reference")
+        self.losses = {m["step"]: m["loss"] for m in b.metrics("reference") if "loss" in m}
+        assert len(self.losses) == STEPS
         self.model = safetensors(b.work / "reference/model.safetensors")
         self.counts = {}
 
@@ -130,6 +131,7 @@ class Chaos:
         shutil.rmtree(self.run, ignore_errors=True)
         self.exact = True
         self.best = []
+        self.unwritten = 0  # records of metrics.jsonl that a failing disk refused, as a warning said
 
     def round(self, number, told):
         if number == 0 or self.finished():
@@ -140,6 +142,7 @@ class Chaos:
         name = self.dice.choice(names)
         self.counts[name] = self.counts.get(name, 0) + 1
         code, said, right = getattr(self, name)()
+        self.unwritten += 5 * said.count("a metrics record could not be written")  # at most 5 calls fail, with one warning or more
         told = f"round {number} ({name}), exit code {code}; again with {told}\n{said}"
         print(f"round {number}: {name}, exit code {code}, best step before {self.best}", flush=True)
         assert right is None or code in right, f"{told}\nright would be one of {sorted(right)}"
@@ -149,9 +152,9 @@ class Chaos:
             self.trained(told)
 
     def trained(self, told):
-        losses = self.b.losses(RUN)
-        assert len(losses) == STEPS, f"{len(losses)} of {STEPS} steps are in metrics.jsonl; {told}"
-        worst = max(abs(x - y) / y for x, y in zip(losses, self.losses))
+        losses = {m["step"]: m["loss"] for m in self.b.metrics(RUN) if "loss" in m}
+        assert len(losses) >= STEPS - self.unwritten and set(losses) <= set(self.losses), f"{len(losses)} of {STEPS} steps are in metrics.jsonl; {told}"
+        worst = max(abs(loss - self.losses[step]) / self.losses[step] for step, loss in losses.items())
         assert worst == 0 if self.exact else worst < 1e-5, f"losses differ by {worst}; {told}"
         assert not self.exact or safetensors(self.run / "model.safetensors") == self.model, f"the model differs; {told}"
 
