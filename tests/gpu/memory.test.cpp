@@ -90,7 +90,7 @@ TEST(DeviceMemory, ARefusalNamesWhatIsHeldAndLeavesTheDeviceUsable) {
   } catch (OutOfMemoryError const& error) {
     EXPECT_THAT(error.what(),
                 ::testing::AllOf(::testing::HasSubstr("for too large on the device"),
-                                 ::testing::HasSubstr("weights 256 MiB"),
+                                 ::testing::HasSubstr("weights 256.0 MiB"),
                                  ::testing::HasSubstr("--per_device_train_batch_size")));
     std::printf("%s\n", error.what());
   }
