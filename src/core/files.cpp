@@ -24,6 +24,19 @@ std::string user_name(uid_t user) {
   return std::to_string(user);
 }
 
+/// Into a device, a pipe or a terminal, which a rename would replace by a file.
+void write_through(fs::path const& file, std::string const& text) {
+  int const d = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  if (d < 0) throw IoError(with_errno("cannot open " + file.string(), errno));
+  try {
+    write_all(d, text, file);
+  } catch (...) {
+    ::close(d);
+    throw;
+  }
+  ::close(d);
+}
+
 }  // namespace
 
 void write_all(int descriptor, std::string const& text, fs::path const& file) {
@@ -66,6 +79,9 @@ void sync_directory(fs::path const& directory) {
 }
 
 void write_file_atomically(fs::path const& file, std::string const& text) {
+  std::error_code absent;
+  auto const status = fs::status(file, absent);
+  if (fs::exists(status) && !fs::is_regular_file(status)) return write_through(file, text);
   fs::path temporary = file;
   temporary +=
       concat(".tmp.", host_name(), "-", ::getpid(),

@@ -74,4 +74,9 @@ std::string human_duration(double seconds) {
   return fmt::format("{}s", s);
 }
 
+std::string deadline_text(std::chrono::milliseconds deadline) {
+  if (deadline < std::chrono::seconds(1)) return fmt::format("{} ms", deadline.count());
+  return fmt::format("{:.6g} s", std::chrono::duration<double>(deadline).count());
+}
+
 }  // namespace tessera

@@ -22,7 +22,7 @@ bool Event::done() const { return !state_ || state_->done(); }
 void Event::wait(std::string_view what, std::chrono::milliseconds deadline) const {
   if (!state_) return;
   if (!state_->wait_for(deadline))
-    throw PeerLostError(-1, concat(what, " did not finish within ", deadline.count(), " ms"));
+    throw PeerLostError(-1, concat(what, " did not finish within ", deadline_text(deadline)));
   state_->rethrow();
 }
 

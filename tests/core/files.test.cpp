@@ -55,6 +55,16 @@ TEST_F(Files, ACopyHasThePermissionsOfANewFile) {
   EXPECT_EQ(read(to), "content");
 }
 
+TEST_F(Files, WritesIntoADeviceInsteadOfReplacingIt) {
+  fs::path const full = folder_.directory() / "full", null = folder_.directory() / "null";
+  fs::create_symlink("/dev/full", full);  // links: a defect would replace the link
+  fs::create_symlink("/dev/null", null);
+  write_file_atomically(null, "text");
+  EXPECT_THROW(write_file_atomically(full, "text"), IoError);
+  EXPECT_TRUE(fs::is_character_file(null) && fs::is_character_file(full));
+  EXPECT_EQ(entries().size(), 2u);
+}
+
 TEST_F(Files, AReaderSeesOneOfTheVersionsOnly) {
   fs::path const file = folder_.directory() / "status.json";
   std::string const a(70'000, 'a'), b(50'000, 'b');

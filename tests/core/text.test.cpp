@@ -61,5 +61,12 @@ TEST(Text, Durations) {
   EXPECT_EQ(human_duration(NAN), "?");
 }
 
+TEST(Text, DeadlinesAreShownInSecondsFromOneSecondOn) {
+  using namespace std::chrono_literals;
+  EXPECT_EQ(deadline_text(800ms), "800 ms");
+  EXPECT_EQ(deadline_text(1500ms), "1.5 s");
+  EXPECT_EQ(deadline_text(10min), "600 s");
+}
+
 }  // namespace
 }  // namespace tessera

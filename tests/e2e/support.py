@@ -178,3 +178,4 @@ def refused(b, code, words, *parts):
     done = b.train(2, words, expect=code)
     for part in parts:
         assert part in done.stderr, f"'{part}' is not said:\n{done.stderr}"
+    return done

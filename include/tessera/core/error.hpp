@@ -6,6 +6,9 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
+
+#include "tessera/core/text.hpp"
 
 namespace tessera {
 
@@ -57,11 +60,22 @@ struct PeerLostError : Error {
   int rank;
 };
 
-/// Streams its arguments into one string: concat("step ", 3, " of ", n).
+namespace detail {
+template <class Arg>
+void put(std::ostream& out, Arg const& arg) {
+  if constexpr (std::is_floating_point_v<Arg>)
+    out << number_text(arg);
+  else
+    out << arg;
+}
+}  // namespace detail
+
+/// Streams its arguments into one string: concat("step ", 3, " of ", n). Floating-point numbers are
+/// written as number_text() does.
 template <class... Args>
 std::string concat(Args const&... args) {
   std::ostringstream out;
-  (out << ... << args);
+  (detail::put(out, args), ...);
   return out.str();
 }
 

@@ -7,7 +7,7 @@
 namespace tessera {
 
 /// Writes @p text to a temporary file next to @p file, syncs and renames it: a reader sees the old
-/// or the new file, never a partial one.
+/// or the new file, never a partial one. A device or a pipe (/dev/null, /dev/stdout) is written to.
 /// @throws IoError naming the file and the system's reason; the temporary file is removed
 void write_file_atomically(std::filesystem::path const& file, std::string const& text);
 

@@ -1,6 +1,7 @@
 #pragma once
 /// Text for logs, tables and messages: readable numbers, lists, printable names.
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -27,5 +28,7 @@ std::string human_bytes(std::int64_t bytes);
 std::string join(std::vector<std::string> const& words, std::string_view separator = ", ");
 /// "1d 03h", "1h 02m", "3m 20s", "12s"; "?" when not finite
 std::string human_duration(double seconds);
+/// A deadline in messages: "800 ms", "1.5 s", "600 s"
+std::string deadline_text(std::chrono::milliseconds deadline);
 
 }  // namespace tessera

@@ -199,7 +199,7 @@ void check(ConvertOptions const& options) {
                    options.ranks, " and --ranks-per-file ", options.ranks_per_file,
                    "; give numbers from 1");
   TESSERA_VALIDATE(options.ranks <= 1'000'000, UsageError, "--ranks is ", options.ranks,
-                   "; up to 1000000 is known");
+                   "; at most 1,000,000 are known");
   TESSERA_VALIDATE(options.level >= 1 && options.level <= 9, UsageError,
                    "gzip has levels 1 (quick) to 9 (small), not ", options.level);
   std::error_code error;

@@ -30,6 +30,9 @@ ConfigTree read_config(ImportArguments const& a) {
   if (!a.config.empty())
     return ConfigTree::read(fs::is_directory(a.config) ? fs::path(a.config) / "config.json"
                                                        : fs::path(a.config));
+  TESSERA_VALIDATE(fs::is_directory(a.source), IoError, a.source,
+                   " is not a directory; give DeepSpeed's save_dir, one of its tags, or a Hugging "
+                   "Face model directory");
   auto const found = checkpoint::find_model_config(a.source);
   TESSERA_VALIDATE(found, IoError, "no config.json in or next to ", a.source,
                    "; give the Hugging Face model directory with --config DIR");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <memory>
 
 #include "installation.hpp"
@@ -102,7 +103,15 @@ std::vector<std::string> command_words(std::vector<std::string> words, std::stri
     words.erase(words.begin());
   }
   bool const program = !words.empty() && !words[0].starts_with("-") && !words[0].ends_with(".json");
-  if (!program) words.insert(words.begin(), trainer);
+  if (!program) {
+    words.insert(words.begin(), trainer);
+    return words;
+  }
+  // a plain name is searched in PATH on the nodes of the job
+  std::error_code error;
+  TESSERA_VALIDATE(
+      words[0].find('/') == std::string::npos || std::filesystem::exists(words[0], error), IoError,
+      "no program ", words[0], "; give tessera-train, run_clm.py or a path that exists");
   return words;
 }
 

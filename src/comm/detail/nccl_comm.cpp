@@ -94,8 +94,8 @@ void NcclComm::wait_until_done(ncclResult_t status, std::string const& what) {
     auto const waited = Clock::now() - start;
     if (waited > deadline_)
       throw PeerLostError(
-          -1, concat(with_rank(what), " did not complete within ", deadline_.count(),
-                     " ms; a rank is missing. NCCL_DEBUG=INFO shows what each rank waits for"));
+          -1, concat(with_rank(what), " did not complete within ", deadline_text(deadline_),
+                     "; a rank is missing. NCCL_DEBUG=INFO shows what each rank waits for"));
     if (waited < polling)
       std::this_thread::yield();
     else

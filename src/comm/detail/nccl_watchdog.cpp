@@ -92,8 +92,8 @@ void NcclWatchdog::check_deadlines(Clock::time_point now) {
     if (now - o.start > deadline_)
       throw PeerLostError(
           -1, concat(o.what, " on rank ", rank_, " (", host_name(), ") did not finish within ",
-                     deadline_.count(),
-                     " ms; a rank is missing. NCCL_DEBUG=INFO shows what each rank waits for"));
+                     deadline_text(deadline_),
+                     "; a rank is missing. NCCL_DEBUG=INFO shows what each rank waits for"));
   }
 }
 

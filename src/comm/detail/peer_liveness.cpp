@@ -65,8 +65,8 @@ void PeerWait::check(int missing) {
     lost(-1, "this rank has abandoned its operations after an error or at shutdown");
   if (int const rank = peers_.rank_of_lost_node(); rank >= 0)
     lost(rank, concat("the node of ", peers_.describe(rank), " has sent no heartbeat for ",
-                      peers_.heartbeat_timeout().count() / 1000.0,
-                      " s: it crashed, was stopped or lost its network; see its log, then restart "
+                      deadline_text(peers_.heartbeat_timeout()),
+                      ": it crashed, was stopped or lost its network; see its log, then restart "
                       "from the last checkpoint, without this node if it happens again"));
   // the rank seen first stays the suspect: others may end because of it
   int const dead = missing >= 0                         ? (peers_.alive(missing) ? -1 : missing)
@@ -79,8 +79,8 @@ void PeerWait::check(int missing) {
   dead_ = dead;
   if (now - start_ < deadline_) return;
   lost(missing, concat(missing < 0 ? std::string("a rank") : peers_.describe(missing),
-                       " did not take part within ", deadline_.count(),
-                       " ms; it hangs, or computes or writes for longer: in that case raise the "
+                       " did not take part within ", deadline_text(deadline_),
+                       "; it hangs, or computes or writes for longer: in that case raise the "
                        "communication deadline"));
 }
 

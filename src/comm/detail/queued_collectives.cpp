@@ -65,10 +65,10 @@ void QueuedCollectives::wait(Pending const& pending) {
     if (pending.event().wait_for(deadline_ + grace)) break;
     if (seen == progress_)
       throw PeerLostError(
-          -1,
-          concat(pending.what(), ": rank ", rank(), " has waited for ", (deadline_ + grace).count(),
-                 " ms and its communication thread makes no progress; a rank may compute or write "
-                 "for longer than the communication deadline: then raise the deadline"));
+          -1, concat(pending.what(), ": rank ", rank(), " has waited for ",
+                     deadline_text(deadline_ + grace),
+                     " and its communication thread makes no progress; a rank may compute or write "
+                     "for longer than the communication deadline: then raise the deadline"));
   }
   pending.event().wait(pending.what(), 0ms);
 }

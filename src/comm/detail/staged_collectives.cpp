@@ -124,8 +124,8 @@ class StagedCollectives final : public Collectives {
       if (pending.event().wait_for(deadline_ + grace)) break;
       TESSERA_VALIDATE(seen != progress_, InternalError, pending.what(),
                        ": the worker thread of rank ", rank(), " has made no progress for ",
-                       (deadline_ + grace).count(),
-                       " ms; it waits for work on the device that does not complete");
+                       deadline_text(deadline_ + grace),
+                       "; it waits for work on the device that does not complete");
     }
     pending.event().wait(pending.what(), 0ms);
   }
@@ -142,7 +142,7 @@ class StagedCollectives final : public Collectives {
       ++progress_;
       if (!after.wait_for(deadline_))
         throw PeerLostError(rank(), concat("staged ", what, ": its input was not ready within ",
-                                           deadline_.count(), " ms"));
+                                           deadline_text(deadline_)));
       after.wait(what, 0ms);
       ++progress_;
       body();

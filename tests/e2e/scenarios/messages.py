@@ -5,7 +5,7 @@ import resource
 import signal
 import subprocess
 
-from support import TINY, ranks_of, wait_for
+from support import TINY, ranks_of, refused, wait_for
 
 
 def first_line_and_summary(b):
@@ -114,3 +114,37 @@ def selftest_marks_what_it_left_out(b):
     assert "this installation works on this machine" in last, done.stdout
     assert ("not tested: " + ", ".join(skipped) in last) if skipped else "not tested" not in last, done.stdout
     assert " ok " in done.stdout and not re.search(r"ok .*skipped", done.stdout), done.stdout
+
+
+# each tool with the positional arguments that name an input, here a path that does not exist
+READERS = {"checkpoint ls": 1, "checkpoint info": 1, "checkpoint verify": 1, "checkpoint diff": 2, "checkpoint convert": 2, "zero-to-fp32": 2,
+           "import": 2, "export": 2, "plot": 1, "config check": 1, "tokenize": 1, "status": 1, "submit": 1, "launch": 1}
+
+
+def exit_codes_agree(b):
+    """One kind of error has one exit code in all programs."""
+    missing, broken = b.work / "missing", b.work / "broken.json"
+    broken.write_text('{"zero_optimization": {')
+    for tool, inputs in READERS.items():
+        words = tool.split()
+        assert "missing" in b.tool(words + [missing] + [b.work / f"new{i}" for i in range(inputs - 1)], expect=74).stderr, tool
+        assert "--no-such-option" in b.tool(words + ["--no-such-option"], expect=64).stderr, tool
+        if tool not in ("launch", "config check"):  # these need no input
+            assert "missing" in b.tool(words, expect=64).stderr, tool
+    for program, words in (("tessera-train", []), ("tessera", []), ("zero-to-fp32", [])):
+        assert "--no-such-option" in b.tool(words + ["--no-such-option"], expect=64, program=program).stderr, program
+    refused(b, 65, [str(broken)] + b.common("x"), "broken.json")
+    refused(b, 65, b.common("x", deepspeed=str(broken)), "broken.json")
+    assert "broken.json" in b.tool(["config", "check", broken], expect=65).stderr
+    (b.work / "model").mkdir()
+    (b.work / "model/config.json").write_text(broken.read_text())
+    assert "config.json" in b.tool(["import", b.work / "model", b.work / "new"], expect=65).stderr
+    assert "config.json" in refused(b, 65, b.common("x", model_type=None, config_overrides=None, config_name=str(b.work / "model"))).stderr
+    # a write that fails: the device is full, whatever the program
+    run = b.work / "run"
+    b.train(1, b.common("run", max_steps=1, save_strategy="steps", save_steps=1))
+    full = b.work / "full.svg"
+    full.symlink_to("/dev/full")  # not the device itself: a defect would replace it
+    assert "full.svg" in b.tool(["plot", run, "-o", full], expect=74).stderr
+    assert full.is_char_device(), "a device was replaced by a file"
+    assert not list(b.work.glob("new*"))
