@@ -45,6 +45,18 @@ std::int32_t draw_token(std::vector<float> const& logits, double temperature, st
   return order.back();
 }
 
+std::string_view GrowingText::grow(std::string_view text) {
+  constexpr std::string_view replacement = "\xEF\xBF\xBD";
+  while (text.ends_with(replacement)) text.remove_suffix(replacement.size());
+  return finish(text);
+}
+
+std::string_view GrowingText::finish(std::string_view text) {
+  auto const more = text.substr(std::min(given_, text.size()));
+  given_ = std::max(given_, text.size());
+  return more;
+}
+
 std::vector<std::int32_t> generate_tokens(ModelContext context, std::vector<std::int32_t> tokens,
                                           SamplingOptions const& options) {
   Philox const random{options.seed, random_stream};
@@ -59,6 +71,7 @@ std::vector<std::int32_t> generate_tokens(ModelContext context, std::vector<std:
         context.is_root() ? draw_token(logits, options.temperature, options.top_k, uniform) : 0;
     next = comm::all_reduce_value(context.comm, next, comm::ReduceOp::max);
     tokens.push_back(static_cast<std::int32_t>(next));
+    if (options.after_token) options.after_token(tokens);
     if (next == options.end_of_text) break;
   }
   return tokens;

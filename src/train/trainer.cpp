@@ -111,7 +111,7 @@ Outcome Trainer::run() {
     outcome = train(run, log, {stop_check, evaluator ? &*evaluator : nullptr});
   if (outcome.code == ExitCode::done && evaluator) outcome = evaluate(run, log, *evaluator);
   log.summary();
-  if (outcome.code == ExitCode::done && arguments.do_generate) generate(run);
+  if (outcome.code == ExitCode::done && arguments.do_generate) outcome = generate(run, stop_check);
   if (outcome.code == ExitCode::done && !unsaved_.empty()) return {ExitCode::io, unsaved_};
   return outcome;
 }
@@ -183,8 +183,8 @@ Outcome Trainer::evaluate(TrainingRun const& run, RunLog& log, Evaluator& evalua
                  "; run the same command again to repeat it")};
 }
 
-/// Continues the prompt and prints the text on standard output.
-void Trainer::generate(TrainingRun const& run) const {
+/// Continues the prompt and prints the text on standard output, token by token.
+Outcome Trainer::generate(TrainingRun const& run, StopCheck& stop_check) const {
   auto const& arguments = job_.arguments;
   TESSERA_VALIDATE(!run.source.tokenizer_directory.empty(), UsageError,
                    "--do_generate needs a tokenizer; give --tokenizer_name DIR");
@@ -193,11 +193,29 @@ void Trainer::generate(TrainingRun const& run) const {
                           static_cast<std::uint64_t>(arguments.seed), prompt.back()};
   prompt.pop_back();
   auto const given = prompt.size();
-  auto const tokens = generate_tokens(run.model_context(job_.comm), std::move(prompt), options);
-  if (!job_.is_root()) return;
-  log::info(fmt::format("{} new tokens after the prompt:", tokens.size() - given));
-  std::printf("%s\n", run.data.tokenizer->decode(tokens).c_str());
-  std::fflush(stdout);
+  GrowingText printed;
+  auto const print = [&](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+  };
+  options.after_token = [&](std::vector<std::int32_t> const& tokens) {
+    if (job_.is_root()) print(printed.grow(run.data.tokenizer->decode(tokens)));
+    stop_check.ask();
+  };
+  try {
+    if (job_.is_root()) print(printed.grow(run.data.tokenizer->decode(prompt)));
+    auto const tokens = generate_tokens(run.model_context(job_.comm), std::move(prompt), options);
+    if (!job_.is_root()) return {};
+    print(printed.finish(run.data.tokenizer->decode(tokens)));
+    print("\n");
+    log::info(fmt::format("{} new tokens after the prompt", tokens.size() - given));
+  } catch (StopBetweenLayers const& e) {
+    if (job_.is_root()) print("\n");
+    return {ExitCode::stopped_early,
+            concat("stopped by ", StopRequest::name(e.request),
+                   " while text was generated; run the same command again to repeat it")};
+  }
+  return {};
 }
 
 }  // namespace tessera::train

@@ -59,5 +59,25 @@ TEST_F(Generation, RepeatsForTheSameSeed) {
   EXPECT_NE(generate(other), first);
 }
 
+TEST_F(Generation, ShowsEachTokenAndEndsWithWhatTheObserverThrows) {
+  std::vector<std::size_t> seen;
+  SamplingOptions options{.max_new_tokens = 9, .temperature = 0.0};
+  options.after_token = [&](std::vector<std::int32_t> const& tokens) {
+    seen.push_back(tokens.size());
+    if (tokens.size() == 4) throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(generate(options), std::runtime_error);
+  EXPECT_THAT(seen, ElementsAre(2, 3, 4));
+}
+
+TEST(GrowingText, WaitsForTheBytesOfACharacter) {
+  GrowingText text;
+  EXPECT_EQ(text.grow("a\xEF\xBF\xBD"), "a");
+  EXPECT_EQ(text.grow("a\xEF\xBF\xBD\xEF\xBF\xBD"), "");
+  EXPECT_EQ(text.grow("a\u20AC b"), "\u20AC b");
+  EXPECT_EQ(text.grow("a\u20AC b\xEF\xBF\xBD"), "");
+  EXPECT_EQ(text.finish("a\u20AC b\xEF\xBF\xBD"), "\xEF\xBF\xBD");
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -25,7 +25,7 @@ class Trainer {
   };
   Outcome train(TrainingRun& run, RunLog& log, Between const& between);
   Outcome evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const;
-  void generate(TrainingRun const& run) const;
+  Outcome generate(TrainingRun const& run, StopCheck& stop_check) const;
 
   JobContext job_;
   Deadline deadline_;

@@ -116,6 +116,20 @@ def selftest_marks_what_it_left_out(b):
     assert " ok " in done.stdout and not re.search(r"ok .*skipped", done.stdout), done.stdout
 
 
+def signal_while_text_is_generated(b):
+    """The text appears token by token; SIGTERM ends it on both ranks with 75 and the text so far."""
+    words = b.common("run", max_steps=1, do_generate=True, prompt="the hacker", max_new_tokens=1000000, per_device_train_batch_size=4)
+    output = b.work / "text.out"
+    with output.open("w") as out:
+        started = subprocess.Popen(b.command(2, words), env=b.environment(), stdout=out, stderr=subprocess.PIPE, text=True)
+        wait_for(lambda: len(output.read_text(errors="replace")) > 40, 100)
+        os.kill(ranks_of(started.pid)[1], signal.SIGTERM)
+        _, stderr = started.communicate(timeout=60)
+    assert started.returncode == 75 and "stopped by SIGTERM while text was generated" in stderr, (started.returncode, stderr)
+    assert output.read_text(errors="replace").startswith("the hacker")
+    assert b.status("run")["exit_code"] == 75, b.status("run")
+
+
 # each tool with the positional arguments that name an input, here a path that does not exist
 READERS = {"checkpoint ls": 1, "checkpoint info": 1, "checkpoint verify": 1, "checkpoint diff": 2, "checkpoint convert": 2, "zero-to-fp32": 2,
            "import": 2, "export": 2, "plot": 1, "config check": 1, "tokenize": 1, "status": 1, "submit": 1, "launch": 1}
