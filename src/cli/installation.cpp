@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::cli {
 namespace fs = std::filesystem;
@@ -30,8 +31,7 @@ fs::path shipped_file(fs::path const& relative, fs::path const& program) {
 
 std::string read_text(fs::path const& file) {
   std::ifstream in(file, std::ios::binary);
-  TESSERA_VALIDATE(in && !fs::is_directory(file), IoError,
-                   with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, path_error("cannot read", file, errno));
   return std::string(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
 }
 

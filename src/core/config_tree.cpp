@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera {
@@ -178,7 +179,7 @@ ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, S
 ConfigTree ConfigTree::read(std::filesystem::path const& file, Syntax syntax) {
   std::ifstream in(file, std::ios::binary);
   TESSERA_VALIDATE(in && !std::filesystem::is_directory(file), IoError,
-                   with_errno("cannot read " + file.string(), in ? EISDIR : errno));
+                   path_error("cannot read", file, in ? EISDIR : errno));
   // not by its size: a pipe has none
   std::string text;
   for (std::vector<char> part(std::size_t{1} << 16); in && text.size() <= max_bytes;) {

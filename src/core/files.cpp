@@ -24,10 +24,32 @@ std::string user_name(uid_t user) {
   return std::to_string(user);
 }
 
+std::string advice(int error, fs::path const& path) {
+  switch (error) {
+    case ENOSPC:
+      return "; the file system is full: remove old checkpoints or use another directory";
+    case EDQUOT:
+      return "; your quota is used up: remove old files or use another directory";
+    case EFBIG:
+      return "; the file size limit (ulimit -f) is too small";
+    case EACCES:
+    case EPERM:
+      return "; " + describe_denial(path);
+    case EROFS:
+      return "; the file system is mounted read-only: use another directory";
+    case ENOENT:
+      return "; check the path";
+    case ELOOP:
+      return "; it is a symbolic link, which is not followed here: put the file itself there";
+    default:
+      return "";
+  }
+}
+
 /// Into a device, a pipe or a terminal, which a rename would replace by a file.
 void write_through(fs::path const& file, std::string const& text) {
   int const d = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  if (d < 0) throw IoError(with_errno("cannot open " + file.string(), errno));
+  if (d < 0) throw IoError(path_error("cannot open", file, errno));
   try {
     write_all(d, text, file);
   } catch (...) {
@@ -70,6 +92,10 @@ std::string describe_denial(fs::path const& path) {
                 ") is closed to user ", user_name(::geteuid()));
 }
 
+std::string path_error(std::string_view what, fs::path const& path, int errno_value) {
+  return with_errno(concat(what, " ", path.string()), errno_value) + advice(errno_value, path);
+}
+
 void sync_directory(fs::path const& directory) {
   int const d =
       ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -87,7 +113,7 @@ void write_file_atomically(fs::path const& file, std::string const& text) {
       concat(".tmp.", host_name(), "-", ::getpid(),
              "-0");  // names the owner, so that a leftover of a killed process can be removed
   int const d = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (d < 0) throw IoError(with_errno("cannot create " + temporary.string(), errno));
+  if (d < 0) throw IoError(path_error("cannot create", temporary, errno));
   try {
     write_all(d, text, temporary);
     if (::fsync(d) != 0) throw IoError(with_errno("cannot sync " + temporary.string(), errno));
@@ -110,7 +136,7 @@ void copy_file_atomically(fs::path const& from, fs::path const& to) {
   errno = 0;
   std::ifstream in(from, std::ios::binary);
   std::string const content{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw IoError(with_errno("cannot read " + from.string(), errno));
+  if (!in) throw IoError(path_error("cannot read", from, errno));
   write_file_atomically(to, content);
 }
 

@@ -15,6 +15,7 @@
 
 #include "detail/comm_handle.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::topology {
 namespace {
@@ -133,7 +134,7 @@ std::string open_rest(std::vector<fs::path> const& files, std::vector<int>& desc
   while (descriptors.size() < files.size()) {
     fs::path const& file = files[descriptors.size()];
     int const fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return with_errno("cannot open " + file.string(), errno);
+    if (fd < 0) return path_error("cannot open", file, errno);
     descriptors.push_back(fd);
   }
   return "";

@@ -29,7 +29,7 @@ MetricsFile::MetricsFile(fs::path const& run_directory, std::int64_t first_step)
   }
   write_file_atomically(file_, kept);
   descriptor_ = ::open(file_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (descriptor_ < 0) throw IoError(with_errno("cannot open " + file_.string(), errno));
+  if (descriptor_ < 0) throw IoError(path_error("cannot open", file_, errno));
 }
 
 MetricsFile::~MetricsFile() {

@@ -164,7 +164,7 @@ struct RunLock::Impl {
   bool create() {
     descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor < 0 && errno == EEXIST) return false;
-    if (descriptor < 0) throw IoError(with_errno("cannot create " + file.string(), errno));
+    if (descriptor < 0) throw IoError(path_error("cannot create", file, errno));
     write_all(descriptor, text_of(entry, 0), file);
     ::fsync(descriptor);
     return true;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace tessera {
 
@@ -23,6 +24,10 @@ void write_all(int descriptor, std::string const& text, std::filesystem::path co
 /// For messages about a refused access: which directory of @p path, or which file, has an owner and
 /// mode that this user does not pass: "/data/run (owner alice, mode 0700) is closed to user bob".
 std::string describe_denial(std::filesystem::path const& path);
+
+/// "<what> <path>: <strerror(errno_value)>", and what to try: "cannot read /data/a: Permission
+/// denied; /data (owner alice, mode 0700) is closed to user bob".
+std::string path_error(std::string_view what, std::filesystem::path const& path, int errno_value);
 
 /// Makes a rename or a new entry in @p directory durable where the file system supports it.
 void sync_directory(std::filesystem::path const& directory);

@@ -108,10 +108,9 @@ std::vector<std::string> command_words(std::vector<std::string> words, std::stri
     return words;
   }
   // a plain name is searched in PATH on the nodes of the job
-  std::error_code error;
-  TESSERA_VALIDATE(
-      words[0].find('/') == std::string::npos || std::filesystem::exists(words[0], error), IoError,
-      "no program ", words[0], "; give tessera-train, run_clm.py or a path that exists");
+  TESSERA_VALIDATE(words[0].find('/') == std::string::npos || std::filesystem::exists(words[0]),
+                   IoError, "no program ", words[0],
+                   "; give tessera-train, run_clm.py or a path that exists");
   return words;
 }
 

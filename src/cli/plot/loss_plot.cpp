@@ -8,6 +8,7 @@
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -146,7 +147,7 @@ std::string legend(LossCurves const& curves) {
 LossCurves read_loss_curves(std::filesystem::path const& run_directory) {
   auto const file = run_directory / "metrics.jsonl";
   std::ifstream in(file);
-  TESSERA_VALIDATE(in.good(), IoError, "cannot read ", file.string(),
+  TESSERA_VALIDATE(in.good(), IoError, path_error("cannot read", file, errno),
                    "; give the output_dir of a training run");
   LossCurves curves;
   std::int64_t number = 0;

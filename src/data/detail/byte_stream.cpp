@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -19,7 +20,7 @@ ByteStream::ByteStream(std::filesystem::path file) : file_(std::move(file)), buf
                    ": there is no such file");
   errno = 0;
   handle_.reset(gzopen(file_.c_str(), "rb"));
-  TESSERA_VALIDATE(handle_, IoError, with_errno("cannot read " + file_.string(), errno));
+  TESSERA_VALIDATE(handle_, IoError, path_error("cannot read", file_, errno));
   gzbuffer(handle_of(handle_.get()), 1u << 17);
 }
 
@@ -30,7 +31,7 @@ bool ByteStream::fill() {
       gzread(handle_of(handle_.get()), buffer_.data(), static_cast<unsigned>(buffer_.size()));
   int error = Z_OK;
   char const* const message = gzerror(handle_of(handle_.get()), &error);
-  TESSERA_VALIDATE(error != Z_ERRNO, IoError, with_errno("cannot read " + file_.string(), errno));
+  TESSERA_VALIDATE(error != Z_ERRNO, IoError, path_error("cannot read", file_, errno));
   TESSERA_VALIDATE(got >= 0 && error == Z_OK, DataError, file_.string(),
                    " is damaged or cut short: ", message);
   end_ = static_cast<std::size_t>(got);

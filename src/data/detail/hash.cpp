@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 
 namespace tessera::data::detail {
 
@@ -30,13 +31,12 @@ std::uint64_t Xxh3Stream::digest() const { return XXH3_64bits_digest(state_->xxh
 std::uint64_t xxh3_of_file(std::filesystem::path const& file) {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> const in(std::fopen(file.c_str(), "rb"),
                                                            &std::fclose);
-  TESSERA_VALIDATE(in, IoError, with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(in, IoError, path_error("cannot read", file, errno));
   std::vector<char> buffer(std::size_t{1} << 20);
   Xxh3Stream hash;
   while (std::size_t const got = std::fread(buffer.data(), 1, buffer.size(), in.get()))
     hash.update(buffer.data(), got);
-  TESSERA_VALIDATE(!std::ferror(in.get()), IoError,
-                   with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(!std::ferror(in.get()), IoError, path_error("cannot read", file, errno));
   return hash.digest();
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/host.hpp"
 
 namespace tessera::data {
@@ -44,7 +45,7 @@ void read_start(int fd, void* out, std::size_t bytes, std::filesystem::path cons
     ssize_t const got =
         ::pread(fd, static_cast<char*>(out) + done, bytes - done, static_cast<off_t>(done));
     if (got < 0 && errno == EINTR) continue;
-    TESSERA_VALIDATE(got >= 0, IoError, with_errno("cannot read " + file.string(), errno));
+    TESSERA_VALIDATE(got >= 0, IoError, path_error("cannot read", file, errno));
     TESSERA_VALIDATE(got > 0, DataError, file.string(), " ends after ", done,
                      " bytes; remove it, and Tessera builds it again");
     done += static_cast<std::size_t>(got);
@@ -53,8 +54,7 @@ void read_start(int fd, void* out, std::size_t bytes, std::filesystem::path cons
 
 std::size_t size_of_file(int fd, std::filesystem::path const& file) {
   struct stat about {};
-  TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError,
-                   with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(::fstat(fd, &about) == 0, IoError, path_error("cannot read", file, errno));
   auto const bytes = static_cast<std::size_t>(about.st_size);
   TESSERA_VALIDATE(bytes >= sizeof(SequenceFileHeader), DataError, file.string(), " has only ",
                    bytes, " bytes; it is not a file of token sequences");
@@ -97,7 +97,7 @@ TokenSequences SequenceFile::sequences_in(std::shared_ptr<void const> mapping,
 TokenSequences SequenceFile::open(std::filesystem::path const& file, std::uint64_t request_key,
                                   Check check) {
   Descriptor const in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
-  TESSERA_VALIDATE(in.fd >= 0, IoError, with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(in.fd >= 0, IoError, path_error("cannot read", file, errno));
   std::size_t const bytes = size_of_file(in.fd, file);
   auto mapping = map_bytes(in.fd, bytes, file);
   SequenceFileHeader header;
@@ -133,8 +133,7 @@ SequenceWriter::SequenceWriter(std::filesystem::path file, std::int64_t length)
   std::string const name =
       concat(file_.string(), ".tmp.", host_name(), "-", ::getpid(), "-", writers++);
   int const fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  TESSERA_VALIDATE(fd >= 0, IoError,
-                   with_errno("cannot write in " + file_.parent_path().string(), errno));
+  TESSERA_VALIDATE(fd >= 0, IoError, path_error("cannot write in", file_.parent_path(), errno));
   temporary_ = name;
   out_ = ::fdopen(fd, "wb");
   std::memcpy(header_.magic, magic, sizeof magic);

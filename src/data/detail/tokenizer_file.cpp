@@ -8,6 +8,7 @@
 #include "detail/hash.hpp"
 #include "detail/post_processor.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::data::detail {
@@ -21,14 +22,14 @@ constexpr std::size_t max_config_members = 10'000;
 std::string read_bytes_of(fs::path const& file) {
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   TESSERA_VALIDATE(in && !fs::is_directory(file), IoError,
-                   with_errno("cannot read " + file.string(), in ? EISDIR : errno));
+                   path_error("cannot read", file, in ? EISDIR : errno));
   auto const bytes = static_cast<std::int64_t>(in.tellg());
   TESSERA_VALIDATE(bytes >= 0 && bytes <= max_file_bytes && fs::is_regular_file(file), DataError,
                    file.string(), " has ", human_bytes(bytes),
                    " or is not a regular file; at most ", human_bytes(max_file_bytes), " are read");
   std::string text(static_cast<std::size_t>(bytes), '\0');
   in.seekg(0).read(text.data(), static_cast<std::streamsize>(text.size()));
-  TESSERA_VALIDATE(in, IoError, with_errno("cannot read " + file.string(), errno));
+  TESSERA_VALIDATE(in, IoError, path_error("cannot read", file, errno));
   return text;
 }
 

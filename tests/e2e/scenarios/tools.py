@@ -173,6 +173,9 @@ def closed_directories(b):
                       ["import", data / "z1_w1", closed / "b"], ["export", mine / "copy/run", closed / "c"], ["zero-to-fp32", mine / "copy/run", closed / "c.pt"],
                       ["checkpoint", "convert", mine / "copy/run", closed / "d"], ["checkpoint", "diff", mine / "copy/run", closed / "run"]):
             refuses(words, closed)
+        for words in (["status", closed / "run"], ["status", "--code", closed / "run"], ["doctor", "--why", closed / "run"], ["plot", closed / "run"],
+                      ["config", "check", closed / "ds.json"], ["tokenize", closed, "text"], ["submit", closed / "ds.json"], ["launch", closed / "ds"]):
+            refuses(words, f"{closed} (owner ")
         refuses(["export", half, mine / "a"], latest)
         refuses(["export", mine / "copy/run", fixed / "model"], fixed)
         common = lambda **flags: b.common("mine/new", **flags)

@@ -35,30 +35,8 @@ constexpr std::chrono::hours abandoned_after{1};
 /// One system call moves less than 2 GiB; larger transfers are cut here.
 constexpr std::int64_t largest_transfer = std::int64_t{1} << 30;
 
-std::string advice(int error, fs::path const& path) {
-  switch (error) {
-    case ENOSPC:
-      return "; the file system is full: remove old checkpoints or use another directory";
-    case EDQUOT:
-      return "; your quota is used up: remove old files or use another directory";
-    case EFBIG:
-      return "; the file size limit (ulimit -f) is too small";
-    case EACCES:
-    case EPERM:
-      return "; " + describe_denial(path);
-    case EROFS:
-      return "; the file system is mounted read-only: use another directory";
-    case ENOENT:
-      return "; check the path";
-    case ELOOP:
-      return "; it is a symbolic link, which is not followed here: put the file itself there";
-    default:
-      return "";
-  }
-}
-
 [[noreturn]] void fail(std::string const& what, fs::path const& path, int error) {
-  throw IoError(with_errno(concat(what, " ", path.string()), error) + advice(error, path));
+  throw IoError(path_error(what, path, error));
 }
 
 int open_checked(fs::path const& path, int flags, char const* what) {
