@@ -13,6 +13,7 @@
 #include "checkpoint/import_command.hpp"
 #include "config_commands.hpp"
 #include "doctor/doctor_command.hpp"
+#include "estimate/estimate_command.hpp"
 #include "launch/launch_command.hpp"
 #include "manual/manual_command.hpp"
 #include "plot/plot_command.hpp"
@@ -82,6 +83,7 @@ int main(int argc, char** argv) {
     cli::add_export(app);
     cli::add_plot(app);
     cli::add_config_commands(app);
+    cli::add_estimate(app);
     cli::add_tokenize(app);
     for (auto* add : {cli::add_status, cli::add_doctor, cli::add_submit, cli::add_launch,
                       cli::add_selftest, cli::add_manual})

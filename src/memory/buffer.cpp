@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -10,8 +11,8 @@
 #include "detail/device_memory.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/memory/arena_planning.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -116,12 +117,20 @@ void deallocate(MemorySpace space, void* data, std::size_t bytes) noexcept {
   unmap_pages(data, bytes);
 }
 
+/// An address that nothing may access, or lazily committed pages for a small buffer.
+void* plan_pages(std::string const& name, std::size_t bytes) {
+  if (bytes < BufferPlanning::smallest_without_memory) return map_pages(name, bytes);
+  static std::atomic<std::uintptr_t> next{std::uintptr_t{1} << 44};
+  return reinterpret_cast<void*>(next.fetch_add(round_up(bytes, huge_page)));
+}
+
 }  // namespace
 
 Buffer::Buffer(std::string name, Purpose purpose, std::size_t bytes, MemorySpace space)
     : name_(std::move(name)), purpose_(purpose), space_(space), bytes_(bytes) {
   if (bytes_ == 0) return;
-  data_ = allocate(space_, name_, bytes_);
+  planned_ = BufferPlanning::active();
+  data_ = planned_ ? plan_pages(name_, bytes_) : allocate(space_, name_, bytes_);
   MemoryTracker::of(space_).add(purpose_, name_, bytes_);
 }
 Buffer::Buffer(Buffer&& other) noexcept
@@ -129,7 +138,8 @@ Buffer::Buffer(Buffer&& other) noexcept
       purpose_(other.purpose_),
       space_(other.space_),
       data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      planned_(other.planned_) {}
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
     release();
@@ -138,13 +148,17 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     space_ = other.space_;
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
+    planned_ = other.planned_;
   }
   return *this;
 }
 Buffer::~Buffer() { release(); }
 void Buffer::release() noexcept {
   if (!data_) return;
-  deallocate(space_, data_, bytes_);
+  if (!planned_)
+    deallocate(space_, data_, bytes_);
+  else if (bytes_ < BufferPlanning::smallest_without_memory)
+    unmap_pages(data_, bytes_);
   MemoryTracker::of(space_).remove(purpose_, name_, bytes_);
   data_ = nullptr;
 }

@@ -3,30 +3,12 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/model/initialize.hpp"
-#include "tessera/model/registry.hpp"
 #include "tessera/topology/node_files.hpp"
+#include "tessera/train/model_config.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
-
-ConfigTree read_config(fs::path const& given, char const* flag) {
-  fs::path const file = fs::is_directory(given) ? given / "config.json" : given;
-  TESSERA_VALIDATE(fs::exists(file), IoError, flag, " ", given.string(), ": there is no ",
-                   file.string(),
-                   "; give a local Hugging Face directory (nothing is downloaded from the Hub)");
-  return ConfigTree::read(file);
-}
-
-ConfigTree config_of(config::TrainingArguments const& arguments) {
-  if (!arguments.config_name.empty()) return read_config(arguments.config_name, "--config_name");
-  if (!arguments.model_name_or_path.empty())
-    return read_config(arguments.model_name_or_path, "--model_name_or_path");
-  TESSERA_VALIDATE(!arguments.model_type.empty(), UsageError,
-                   "no model is named; give --model_name_or_path DIR, --config_name DIR_OR_FILE, "
-                   "or --model_type gpt2");
-  return model::default_config(arguments.model_type);
-}
 
 /// What save_pretrained() has noted; nothing for dtypes that Tessera does not know.
 std::optional<Dtype> stored_dtype(ConfigTree const& config) {
@@ -54,14 +36,8 @@ std::optional<Dtype> dtype_in(ConfigTree const& layout) {
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
   ModelSource source;
   source.config = ConfigTree::parse(
-      comm::broadcast_from_root(comm, [&] { return config_of(arguments).dump(); }), "config.json");
-  if (!arguments.config_overrides.empty()) {
-    TESSERA_VALIDATE(arguments.model_name_or_path.empty() && arguments.config_name.empty(),
-                     UsageError,
-                     "--config_overrides cannot be combined with --config_name or "
-                     "--model_name_or_path (run_clm.py's rule); use --model_type");
-    source.config = model::apply_overrides(source.config, arguments.config_overrides);
-  }
+      comm::broadcast_from_root(comm, [&] { return model_config(arguments).dump(); }),
+      "config.json");
   source.weights_directory = arguments.model_name_or_path;
   if (!arguments.model_name_or_path.empty())
     source.weights = {arguments.model_name_or_path.string(), stored_dtype(source.config)};

@@ -42,6 +42,7 @@ class Buffer {
   MemorySpace space_ = MemorySpace::host;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  bool planned_ = false;  ///< made in the scope of a BufferPlanning
 };
 
 /// Stack allocator for activations and workspaces: the forward pass allocates, the backward pass

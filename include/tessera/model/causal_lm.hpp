@@ -46,6 +46,8 @@ struct PlannedPass {
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
   bool gradient_checkpointing = false;
+  /// Gives weights and takes gradients of the planned pass; null: nobody counts theirs.
+  memory::ParamProvider* params = nullptr;
 };
 
 /// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1)

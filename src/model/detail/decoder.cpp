@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "detail/planning.hpp"
-#include "tessera/memory/arena_planning.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::model::detail {
 namespace {
@@ -243,8 +243,9 @@ std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamP
 
 std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpace space) {
   memory::ArenaPlanning const planning;
-  PlanningQueue queue(space);
-  PlanningParams params(parts_.units, parts_.dtype);
+  memory::PlanningQueue queue(space);
+  PlanningParams own(parts_.units, parts_.dtype);
+  memory::ParamProvider& params = pass.params ? *pass.params : own;
   PassBuffers place{Arena("planned", memory::Purpose::activations, space), {}, {}};
   Batch const batch{nullptr, pass.rows, pass.sequence, 0};
   if (pass.kind == memory::Pass::evaluation)

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-from support import wait_for, zero
+from support import TINY, wait_for, zero
 
 
 def config_check_takes_any_part(b):
@@ -46,6 +46,22 @@ def config_check_takes_any_part(b):
                               (78, [b.config("batch.json", zero(2, train_batch_size=17)), "--ranks", 2], "17")):
         refused = b.tool(["config", "check"] + words, expect=code)
         assert text in refused.stderr and refused.stdout == "" and refused.stderr.count("\n") == 1, (words, refused)
+
+
+def estimate_agrees_with_the_run(b):
+    """The planned bytes of model states and activations are those that the run logs."""
+    sizes = dict(block_size=128, per_device_train_batch_size=4, config_overrides=TINY.replace("n_embd=32", "n_embd=192").replace("n_positions=64", "n_positions=128"))
+    for stage in (0, 2, 3):
+        ds = b.config("ds.json", zero(stage, bf16={"enabled": True}))
+        words = b.common(f"stage{stage}", max_steps=1, deepspeed=ds, **sizes)
+        plans = json.loads(b.tool(["estimate", "--num_gpus_per_node", 2, "--json", "--"] + words + ["--use_cpu"]).stdout)["plans"]
+        planned = next(p for p in plans if p["stage"] == stage and not p["gradient_checkpointing"])
+        logged = re.search(r"\(weights ([\d.]+ \w+), gradients ([\d.]+ \w+), master weights ([\d.]+ \w+), optimizer states ([\d.]+ \w+);"
+                           r".*activations ([\d.]+ \w+)", b.train(2, words).stderr).groups()
+        for key, text in zip(("weights", "gradients", "master_weights", "optimizer_state", "activations"), logged):
+            number, unit = text.split()
+            value = float(number) * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit)
+            assert abs(planned[key] - value) <= 0.01 * value + 0.05 * 1024 ** ["B", "KiB", "MiB", "GiB"].index(unit), (stage, key, planned[key], text)
 
 
 def submit_checks_before_it_queues(b):

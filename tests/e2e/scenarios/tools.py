@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 
-from support import damage, safetensors
+from support import damage, other_user, safetensors
 
 
 def checkpoints_of(run):
@@ -125,17 +125,6 @@ def export_keeps_models(b):
         assert "replaced" not in b.tool([run, b.work / name], program="zero-to-fp32").stdout
         done = b.tool([run, b.work / name], program="zero-to-fp32")
         assert f"replaced {b.work / name}" in done.stdout, done.stdout
-
-
-def other_user(b):
-    """The words before a command that may not pass closed directories: root passes all of them."""
-    if os.geteuid() != 0:
-        return []
-    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    if shutil.which("setpriv") is None or subprocess.run(words + [str(b.bin / "tessera"), "--version"], capture_output=True).returncode != 0:
-        print("SKIPPED: another user cannot start the programs here")
-        raise SystemExit(77)
-    return words
 
 
 def closed_directories(b):

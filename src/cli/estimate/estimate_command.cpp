@@ -1,0 +1,209 @@
+#include "estimate/estimate_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "estimate/deepspeed_estimate.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/model/registry.hpp"
+#include "tessera/train/engine_config.hpp"
+#include "tessera/train/memory_plan.hpp"
+#include "tessera/train/model_config.hpp"
+#include "validators.hpp"
+
+namespace tessera::cli {
+namespace {
+
+struct EstimateArguments {
+  EstimatedHardware hardware;
+  EstimatedModel totals;
+  bool all_cold = false, json = false;
+  std::string memory;
+  std::vector<std::string> words;
+
+  int ranks() const { return hardware.nodes * hardware.gpus_per_node; }
+};
+
+/// One way of running: a stage, with or without gradient checkpointing.
+struct Candidate {
+  int stage = 0;
+  bool gradient_checkpointing = false;
+  train::MemoryPlan plan;
+};
+
+/// A module's own parameters are those whose names differ in the last part only.
+EstimatedModel totals_of(model::CausalLm const& model) {
+  std::map<std::string, std::int64_t> modules;
+  EstimatedModel out;
+  for (auto const& unit : model.units())
+    for (auto const& parameter : unit.parameters) {
+      modules[parameter.name.substr(0, parameter.name.rfind('.'))] += parameter.numel();
+      out.parameters += parameter.numel();
+    }
+  for (auto const& [name, numel] : modules) out.largest_layer = std::max(out.largest_layer, numel);
+  return out;
+}
+
+/// Of the lowest stage first, which is the fastest; before stage 3, which also sends weights,
+/// activations are recomputed.
+std::vector<Candidate> candidates() {
+  std::vector<Candidate> out;
+  for (bool const checkpointing : {false, true})
+    for (int const stage : {0, 1, 2}) out.push_back({stage, checkpointing, {}});
+  out.push_back({3, false, {}});
+  out.push_back({3, true, {}});
+  return out;
+}
+
+/// The sizes of a micro-batch: from the options, with run_clm.py's default for block_size.
+train::PlannedRun planned_run(config::TrainingArguments const& arguments,
+                              config::ResolvedConfig const& config, model::CausalLm const& model) {
+  constexpr std::int64_t default_block_size = 1024;
+  train::PlannedRun run;
+  run.engine = train::engine_config(config);
+  run.ranks = config.world_size;
+  run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
+  run.rows = config.micro_batch_size;
+  run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
+  TESSERA_VALIDATE(run.sequence <= model.max_positions(), ConfigError, "block_size is ",
+                   run.sequence, " but the model has ", model.max_positions(),
+                   " positions; use --block_size ", model.max_positions(), " or less");
+  return run;
+}
+
+std::string size_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
+ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
+  auto const bytes = [](std::size_t n) { return ConfigTree(static_cast<std::int64_t>(n)); };
+  auto const& s = c.plan.states;
+  ConfigTree::Object out{{"stage", c.stage},
+                         {"gradient_checkpointing", c.gradient_checkpointing},
+                         {"weights", bytes(s.weights)},
+                         {"gradients", bytes(s.gradients)},
+                         {"master_weights", bytes(s.master_weights)},
+                         {"optimizer_state", bytes(s.optimizer_state)},
+                         {"buffers", bytes(s.buffers)},
+                         {"activations", bytes(c.plan.activations)},
+                         {"total", bytes(c.plan.total())}};
+  if (limit) out.emplace_back("fits", static_cast<std::int64_t>(c.plan.total()) <= *limit);
+  return ConfigTree(std::move(out));
+}
+
+void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t> limit) {
+  fmt::print("stage  recompute  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}\n", "weights",
+             "gradients", "masters", "optimizer", "buffers", "activations", "total");
+  bool first = true, any = false;
+  for (auto const& c : plans) {
+    auto const& s = c.plan.states;
+    bool const fits = limit && static_cast<std::int64_t>(c.plan.total()) <= *limit;
+    fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}\n", c.stage,
+               c.gradient_checkpointing ? "yes" : "no", size_text(s.weights),
+               size_text(s.gradients), size_text(s.master_weights), size_text(s.optimizer_state),
+               size_text(s.buffers), size_text(c.plan.activations), size_text(c.plan.total()),
+               !limit ? ""
+               : fits ? (first ? "  fits, try first" : "  fits")
+                      : "  too large");
+    first = first && !fits;
+    any = any || fits;
+  }
+  if (limit && !any)
+    fmt::print(
+        "Nothing fits into {} per rank: use more ranks, a smaller "
+        "--per_device_train_batch_size or a shorter --block_size.\n",
+        human_bytes(*limit));
+}
+
+void print_deepspeed(EstimatedModel const& model, EstimatedHardware const& on) {
+  fmt::print("DeepSpeed's estimate for ZeRO stage 2:\n{}\n", zero2_table(model, on));
+  fmt::print("DeepSpeed's estimate for ZeRO stage 3:\n{}", zero3_table(model, on));
+}
+
+void estimate_model(EstimateArguments const& a) {
+  auto const arguments = config::parse_options(a.words);
+  auto const model_config = train::model_config(arguments);
+  auto const config = config::resolve(arguments, a.ranks(),
+                                      std::max<std::int64_t>(model::hidden_size(model_config), 1));
+  auto const model = model::make_model(model_config, config.dtype);
+  auto run = planned_run(arguments, config, *model);
+  std::optional<std::int64_t> limit;
+  if (!a.memory.empty()) limit = checkpoint::parse_size(a.memory);
+  auto plans = candidates();
+  for (auto& c : plans) {
+    run.engine.stage = c.stage;
+    run.gradient_checkpointing = c.gradient_checkpointing;
+    c.plan = train::plan_memory(*model, run);
+  }
+  auto const totals = totals_of(*model);
+  if (a.json) {
+    ConfigTree::Array list;
+    for (auto const& c : plans) list.push_back(json_of(c, limit));
+    fmt::print("{}\n", ConfigTree(ConfigTree::Object{{"parameters", totals.parameters},
+                                                     {"largest_layer", totals.largest_layer},
+                                                     {"ranks", a.ranks()},
+                                                     {"rows", run.rows},
+                                                     {"sequence", run.sequence},
+                                                     {"plans", std::move(list)}})
+                           .dump(2));
+    return;
+  }
+  print_deepspeed(totals, a.hardware);
+  fmt::print("\nTessera, each of {}, {} weights, {}, micro-batches of {} x {} tokens:\n",
+             counted(a.ranks(), "rank"), name_of(config.dtype), config.optimizer.algorithm,
+             run.rows, run.sequence);
+  print_plans(plans, limit);
+  if (run.space == memory::MemorySpace::device)
+    fmt::print("The CUDA context, NCCL and the matrix libraries need about a gigabyte more.\n");
+}
+
+void estimate(EstimateArguments const& a) {
+  if (!a.all_cold) return estimate_model(a);
+  TESSERA_VALIDATE(a.totals.parameters > 0 && a.totals.largest_layer > 0, UsageError,
+                   "--all_cold needs --total_params and --largest_layer_params");
+  TESSERA_VALIDATE(a.words.empty(), UsageError, "--all_cold knows no model; leave out ",
+                   a.words[0]);
+  print_deepspeed(a.totals, a.hardware);
+}
+
+}  // namespace
+
+void add_estimate(CLI::App& app) {
+  auto const a = std::make_shared<EstimateArguments>();
+  auto* command = app.add_subcommand(
+      "estimate",
+      "Memory per rank of every ZeRO stage before a run: DeepSpeed's estimates, and the bytes that "
+      "tessera-train allocates");
+  command->add_option("--num_nodes", a->hardware.nodes, "Nodes of the run")
+      ->check(number_from(1))
+      ->capture_default_str();
+  command->add_option("--num_gpus_per_node", a->hardware.gpus_per_node, "Ranks per node")
+      ->check(number_from(1))
+      ->capture_default_str();
+  command
+      ->add_option("--additional_buffer_factor", a->hardware.buffer_factor,
+                   "Factor of host memory in DeepSpeed's estimates")
+      ->check(number_from(0))
+      ->capture_default_str();
+  command->add_option("--memory", a->memory,
+                      "Memory of a rank, for example 80GiB: says what fits and what to try first");
+  command->add_flag("--all_cold", a->all_cold,
+                    "DeepSpeed's estimates only, from --total_params and --largest_layer_params");
+  command->add_option("--total_params", a->totals.parameters, "Parameters of the model")
+      ->check(number_from(1));
+  command
+      ->add_option("--largest_layer_params", a->totals.largest_layer,
+                   "Parameters of its largest layer")
+      ->check(number_from(1));
+  command->add_flag("--json", a->json, "Tessera's bytes as JSON");
+  command->add_option("options", a->words,
+                      "Options of tessera-train that name the model and the run, after --");
+  command->callback([a] { estimate(*a); });
+}
+
+}  // namespace tessera::cli
