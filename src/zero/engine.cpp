@@ -125,11 +125,10 @@ class StagedEngine final : public Engine {
     if (!(decision_.is_on_host() && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
-    if (!decision.finite && !result.skipped && context_.ownership.rank == first_rank)
+    if (!decision.finite && !skips_nonfinite() && context_.ownership.rank == first_rank)
       log::warning(
           "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
-          "the "
-          "overflow check");
+          "the overflow check");
     if (!result.skipped) ++steps_;
     scaler_.update(result.skipped);
     return result;
