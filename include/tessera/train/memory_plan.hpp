@@ -31,7 +31,7 @@ struct PlannedRun {
 };
 
 /// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, without
-/// memory, kernels and communication. The thread's memory tracker is as before afterwards.
+/// memory, kernels and communication. Afterwards the memory trackers are as before.
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run);
 
 }  // namespace tessera::train
