@@ -29,6 +29,7 @@ struct AttentionTile {
   HeadRows<T> out;
   float* lse;
   std::int64_t tiles;
+  detail::SoftCap cap{in.shape.mask.soft_cap};
 
   int width() const { return Width > 0 ? Width : detail::padded_head(in.shape.head_dim); }
 
@@ -52,7 +53,8 @@ struct AttentionTile {
     std::fill(state.running_max, state.running_max + query_tile,
               -std::numeric_limits<float>::infinity());
     std::fill(state.running_sum, state.running_sum + query_tile, 0.0f);
-    for (std::int64_t s = 0; s < t0 + count; s += key_tile) {
+    for (std::int64_t s = detail::first_key_tile(shape.mask, t0, key_tile); s < t0 + count;
+         s += key_tile) {
       detail::pack_rows(state.rows, width(), in.key, {b, s, kv, key_tile});
       detail::transpose_tile(state.keys, key_tile, {state.rows, width()}, key_tile, width());
       detail::pack_rows(state.rows, width(), in.value, {b, s, kv, key_tile});
@@ -69,50 +71,40 @@ struct AttentionTile {
   void attend(State& state, std::int64_t head, std::int64_t t0, int r0, std::int64_t s) const {
     std::int64_t const sequence = in.shape.sequence;
     detail::KeySpan const span = detail::span_of(t0 + r0, s, sequence);
-    if (span.keys <= 0) return;
+    if (span.keys <= 0 || s + key_tile <= detail::first_key(in.shape.mask, t0 + r0)) return;
     alignas(64) float p[tile_rows * key_tile];
     detail::multiply_rows<detail::Operand::plain>({p, key_tile}, {state.q + r0 * width(), width()},
                                                   {state.keys, key_tile}, {span.padded, width()},
                                                   ProductMode::overwrite);
-    for (int r = 0; r < tile_rows; ++r) {
-      std::int64_t const t = t0 + r0 + r;
-      int const seen = detail::keys_of_row(span, t0 + r0, r, s);
-      float* const row = p + r * key_tile;
-      float const correction = update_softmax(row, seen, span.padded, state.running_max[r0 + r],
-                                              state.running_sum[r0 + r]);
-      if (correction != 1.0f) {
-        float* const sum = state.sum + (r0 + r) * width();
-        for (int c = 0; c < width(); ++c) sum[c] *= correction;
-      }
-      if (in.drop.active()) {
-        float factor[key_tile];
-        in.drop.fill(static_cast<std::uint64_t>((head * sequence + t) * sequence + s), seen,
-                     factor);
-        for (int c = 0; c < seen; ++c) row[c] *= factor[c];
-      }
-    }
+    for (int r = 0; r < tile_rows; ++r)
+      weigh(state, {head, t0 + r0 + r, s}, r0 + r, span, p + r * key_tile);
     detail::multiply_rows<detail::Operand::plain>({state.sum + r0 * width(), width()},
                                                   {p, key_tile}, {state.rows, width()},
                                                   {width(), span.keys}, ProductMode::add);
   }
 
-  /// One step of the online softmax: row = exp(row - running max), 0 beyond the keys seen. @return
-  /// the factor for sums formed with the previous running max
-  static float update_softmax(float* row, int seen, int padded_keys, float& running_max,
-                              float& running_sum) {
-    for (int c = seen; c < padded_keys; ++c) row[c] = -std::numeric_limits<float>::infinity();
-    float new_max = running_max, sum = 0.0f;
-#pragma omp simd reduction(max : new_max)
-    for (int c = 0; c < padded_keys; ++c) new_max = row[c] > new_max ? row[c] : new_max;
-#pragma omp simd reduction(+ : sum)
-    for (int c = 0; c < padded_keys; ++c) {
-      row[c] = fast_exp(row[c] - new_max);
-      sum += row[c];
+  /// A query of a head, and the tile of keys from position s.
+  struct Place {
+    std::int64_t head, t, s;
+  };
+  /// row = P f of one query, row r of the tile, whose sum is scaled to the new running max.
+  void weigh(State& state, Place const& at, int r, detail::KeySpan const& span, float* row) const {
+    std::int64_t const sequence = in.shape.sequence;
+    detail::SeenKeys const seen = detail::seen_keys(span, in.shape.mask, at.t, at.s);
+    if (seen.none()) return std::fill(row, row + span.padded, 0.0f);
+    if (cap.active()) detail::cap_scores(row, span.padded, cap);
+    detail::mask_scores(row, seen, span.padded);
+    float const correction =
+        detail::update_softmax(row, span.padded, state.running_max[r], state.running_sum[r]);
+    if (correction != 1.0f) {
+      float* const sum = state.sum + r * width();
+      for (int c = 0; c < width(); ++c) sum[c] *= correction;
     }
-    float const correction = fast_exp(running_max - new_max);
-    running_max = new_max;
-    running_sum = running_sum * correction + sum;
-    return correction;
+    if (!in.drop.active()) return;
+    float factor[key_tile];
+    in.drop.fill(static_cast<std::uint64_t>((at.head * sequence + at.t) * sequence + at.s),
+                 seen.end, factor);
+    for (int c = seen.begin; c < seen.end; ++c) row[c] *= factor[c];
   }
 };
 
@@ -139,7 +131,7 @@ void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& t
   detail::with_type(config.dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(config, from);
-    HeadRows<T> const rows = operands.rows(out.data(), operands.packed_stride());
+    HeadRows<T> const rows = operands.packed(out.data());
     float* const lse = to.lse.as<float>();
     switch (detail::padded_head(shape.head_dim)) {
       case 64:

@@ -55,6 +55,7 @@ struct AttentionBackward {
   HeadRows<T> dquery, dkey, dvalue;
   float* workspace;
   Workspace layout;
+  detail::SoftCap cap{from.in.shape.mask.soft_cap};
 
   int width() const { return Width > 0 ? Width : static_cast<int>(layout.width); }
 
@@ -83,7 +84,9 @@ struct AttentionBackward {
     sum_delta(at);
     for (std::int64_t s = 0; s < shape().sequence; s += key_tile) {
       load_keys(state, at, s);
-      for (std::int64_t t = s; t < shape().sequence; t += key_tile) {
+      std::int64_t const end =
+          detail::end_of_queries(shape(), std::min(s + key_tile, shape().sequence) - 1);
+      for (std::int64_t t = s; t < end; t += key_tile) {
         detail::pack_rows(state.q, width(), from.in.query, {at.b, t, at.h, key_tile},
                           shape().scale);
         detail::pack_rows(state.dout, width(), from.dout, {at.b, t, at.h, key_tile});
@@ -143,14 +146,16 @@ struct AttentionBackward {
         std::fill(ds_row, ds_row + span.padded, 0.0f);
         continue;
       }
-      int const seen = detail::keys_of_row(span, t0 + r0, r, s);
-      for (int c = seen; c < span.padded; ++c) p_row[c] = -std::numeric_limits<float>::infinity();
+      detail::SeenKeys const seen = detail::seen_keys(span, shape().mask, t, s);
+      float slope[key_tile];
+      if (cap.active()) cap_with_slopes(p_row, slope, span.padded);
+      detail::mask_scores(p_row, seen, span.padded);
       float const log_sum = log_sums[t], delta = deltas[t];
       if (from.in.drop.active()) {
         float factor[key_tile] = {};
         from.in.drop.fill(
             static_cast<std::uint64_t>((at.head * shape().sequence + t) * shape().sequence + s),
-            seen, factor);
+            std::max(seen.end, 0), factor);
 #pragma omp simd
         for (int c = 0; c < span.padded; ++c) {
           float const probability = fast_exp(p_row[c] - log_sum);
@@ -164,7 +169,15 @@ struct AttentionBackward {
           ds_row[c] = p_row[c] * (ds_row[c] - delta);
         }
       }
+      if (!cap.active()) continue;
+#pragma omp simd
+      for (int c = 0; c < span.padded; ++c) ds_row[c] *= slope[c];
     }
+  }
+  void cap_with_slopes(float* scores, float* slope, int n) const {
+    detail::cap_scores(scores, n, cap);
+#pragma omp simd
+    for (int c = 0; c < n; ++c) slope[c] = cap.slope_at(scores[c]);
   }
 
   /// dv += (P f)^T dout, dk += dS^T q, dq += dS k for the tile of queries at t and keys at s; only
@@ -187,7 +200,9 @@ struct AttentionBackward {
       detail::KeySpan const span = detail::span_of(t + r0, s, shape().sequence);
       multiply_rows<Operand::plain>(
           {dq + r0 * width(), width()}, {state.ds + r0 * key_tile, key_tile}, {state.k, width()},
-          {width(), span.keys}, s > 0 ? ProductMode::add : ProductMode::overwrite);
+          {width(), span.keys},
+          s > detail::first_key_tile(shape().mask, t, key_tile) ? ProductMode::add
+                                                                : ProductMode::overwrite);
     }
   }
 
@@ -277,9 +292,8 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
   detail::with_type(config.dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(config, from);
-    detail::AttentionRowsBackward<T> const inputs{
-        operands.in, operands.rows(dout.data(), operands.packed_stride()),
-        operands.rows(out.data(), operands.packed_stride()), lse.as<float>()};
+    detail::AttentionRowsBackward<T> const inputs{operands.in, operands.packed(dout.data()),
+                                                  operands.packed(out.data()), lse.as<float>()};
     Outputs<T> const outputs{operands.rows(to.query), operands.rows(to.key),
                              operands.rows(to.value)};
     float* const sums = workspace.as<float>();

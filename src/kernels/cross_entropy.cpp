@@ -16,7 +16,8 @@ using detail::with_type;
 
 /// Host traversal (device: detail/cross_entropy_device.hpp). One pass for maximum and sum of
 /// exponentials together (online softmax), one for the gradient, while the row is in the L2 cache.
-template <class Out, class In>
+/// Score turns an element into its logit.
+template <class Out, class In, class Score>
 struct CrossEntropy {
   float* losses;
   Out* dlogits;  ///< may be null
@@ -24,6 +25,7 @@ struct CrossEntropy {
   std::int32_t const* targets;
   std::int64_t columns, stride;
   float gradient_scale;
+  Score score;
 
   template <class Team>
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
@@ -32,7 +34,7 @@ struct CrossEntropy {
     if (target < 0) return ignore(team, row, gradient);
     In const* const x = logits + row * stride;
     float const x_target =
-        load(x[target]);  // before dlogits, which may be the same memory, is written
+        score(load(x[target]));  // before dlogits, which may be the same memory, is written
     float running_max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
     for_chunks(team, columns,
                [&](std::int64_t c, int n) { add_chunk(x + c, n, running_max, sum); });
@@ -46,22 +48,26 @@ struct CrossEntropy {
       // afterwards, by the thread that wrote it
       for_chunks(team, columns, [&](std::int64_t c, int n) {
 #pragma omp simd
-        for (int i = 0; i < n; ++i)
-          store(gradient[c + i], fast_exp(load(x[c + i]) - row_max) * inverse * factor);
+        for (int i = 0; i < n; ++i) {
+          float const logit = score(load(x[c + i]));
+          store(gradient[c + i],
+                fast_exp(logit - row_max) * inverse * (factor * score.slope_at(logit)));
+        }
         if (c <= target && target < c + n)
-          store(gradient[target], (fast_exp(x_target - row_max) * inverse - 1.0f) * factor);
+          store(gradient[target], (fast_exp(x_target - row_max) * inverse - 1.0f) *
+                                      (factor * score.slope_at(x_target)));
       });
     }
     if (team.rank() == 0) losses[row] = log_sum - x_target;
   }
 
-  KOKKOS_FUNCTION static void add_chunk(In const* x, int n, float& running_max, float& sum) {
+  KOKKOS_FUNCTION void add_chunk(In const* x, int n, float& running_max, float& sum) const {
     float new_max = running_max;
 #pragma omp simd reduction(max : new_max)
-    for (int i = 0; i < n; ++i) new_max = load(x[i]) > new_max ? load(x[i]) : new_max;
+    for (int i = 0; i < n; ++i) new_max = score(load(x[i])) > new_max ? score(load(x[i])) : new_max;
     float part = 0.0f;
 #pragma omp simd reduction(+ : part)
-    for (int i = 0; i < n; ++i) part += fast_exp(load(x[i]) - new_max);
+    for (int i = 0; i < n; ++i) part += fast_exp(score(load(x[i])) - new_max);
     sum = sum * fast_exp(running_max - new_max) + part;
     running_max = new_max;
   }
@@ -77,14 +83,27 @@ struct CrossEntropy {
   }
 };
 
-template <bool aligned, class Out, class In>
-void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In> const& r, std::int64_t rows) {
+template <bool aligned, class Out, class In, class Score>
+void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In, Score> const& r,
+                  std::int64_t rows) {
   detail::with_team_size<detail::cross_entropy_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
-    detail::TeamCrossEntropy<Out, In, aligned, team> const rule{
-        r.losses, r.dlogits, r.logits, r.targets, r.columns, r.stride, r.gradient_scale};
+    detail::TeamCrossEntropy<Out, In, Score, aligned, team> const rule{
+        r.losses, r.dlogits, r.logits, r.targets, r.columns, r.stride, r.gradient_scale, r.score};
     detail::parallel_teams<team>(q, name, rows, rule);
   });
+}
+
+template <class Out, class In, class Score>
+void run(Queue& q, CrossEntropy<Out, In, Score> const& rule, std::int64_t rows) {
+  char const* const name = "tessera::kernels::cross_entropy";
+  if (q.kind() != memory::QueueKind::stream)
+    return detail::launch_on_host(q, name, rows,
+                                  detail::CallWithRow<CrossEntropy<Out, In, Score>>{rule});
+  if (detail::in_packs<detail::pack_of<bfloat16>>(rule.stride, rule.logits, rule.dlogits))
+    run_in_teams<true>(q, name, rule, rows);
+  else
+    run_in_teams<false>(q, name, rule, rows);
 }
 
 }  // namespace
@@ -102,21 +121,22 @@ void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView loss
     with_type(logits.dtype(), "cross_entropy", [&](auto from) {
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
-      char const* const name = "tessera::kernels::cross_entropy";
-      CrossEntropy<Out, In> const rule{losses.as<float>(),
-                                       dlogits.empty() ? nullptr : dlogits.as<Out>(),
-                                       logits.as<In>(),
-                                       targets.as<std::int32_t>(),
-                                       options.vocabulary > 0 ? options.vocabulary : stride,
-                                       stride,
-                                       options.gradient_scale};
-      if (q.kind() != memory::QueueKind::stream)
-        return detail::launch_on_host(q, name, rows,
-                                      detail::CallWithRow<CrossEntropy<Out, In>>{rule});
-      if (detail::in_packs<detail::pack_of<bfloat16>>(stride, rule.logits, rule.dlogits))
-        run_in_teams<true>(q, name, rule, rows);
+      auto const call = [&](auto score) {
+        CrossEntropy<Out, In, decltype(score)> const rule{
+            losses.as<float>(),
+            dlogits.empty() ? nullptr : dlogits.as<Out>(),
+            logits.as<In>(),
+            targets.as<std::int32_t>(),
+            options.vocabulary > 0 ? options.vocabulary : stride,
+            stride,
+            options.gradient_scale,
+            score};
+        run(q, rule, rows);
+      };
+      if (options.soft_cap > 0.0f)
+        call(detail::CappedLogit{detail::SoftCap(options.soft_cap)});
       else
-        run_in_teams<false>(q, name, rule, rows);
+        call(detail::PlainLogit());
     });
   });
 }

@@ -1,9 +1,9 @@
 #include "tessera/kernels/elementwise.hpp"
 
 #include "detail/convert.hpp"
-#include "detail/fast_math.hpp"
 #include "detail/flat.hpp"
 #include "detail/launch.hpp"
+#include "tessera/kernels/activation.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -43,26 +43,6 @@ struct PlusDropped {
   detail::DropoutFactors factors;
   KOKKOS_FUNCTION float operator()(float factor, float residual, float branch) const {
     return residual + branch * factor;
-  }
-};
-
-constexpr float gelu_slope = 2.0f * 0.7978845608f;  // 2 sqrt(2/pi)
-constexpr float gelu_cubic = 0.044715f;
-
-/// 0.5 x (1 + tanh(u)) = x logistic(2u).
-struct Gelu {
-  static constexpr bool draws = false;
-  KOKKOS_FUNCTION float operator()(float x) const {
-    return x * detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x));
-  }
-};
-/// With s = logistic(2u): d/dx (x s) = s + x s (1 - s) 2u'.
-struct GeluBackward {
-  static constexpr bool draws = false;
-  KOKKOS_FUNCTION float operator()(float dout, float x) const {
-    float const s = detail::logistic(gelu_slope * (x + gelu_cubic * x * x * x));
-    float const two_du = gelu_slope * (1.0f + 3.0f * gelu_cubic * x * x);
-    return dout * (s + x * s * (1.0f - s) * two_du);
   }
 };
 
@@ -140,21 +120,10 @@ void residual_add(Queue& q, TensorView out, ConstTensorView residual, ConstTenso
 }
 
 void gelu_new(Queue& q, TensorView out, ConstTensorView in) {
-  TESSERA_EXPECT(out.numel() == in.numel());
-  with_type(out.dtype(), "gelu_new", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    parallel_flat(q, "tessera::kernels::gelu_new", in.numel(),
-                  Flat<Gelu, T, T>{{}, out.as<T>(), in.as<T>()});
-  });
+  activate(q, Activation::gelu_new, out, in);
 }
-
 void gelu_new_backward(Queue& q, TensorView din, ConstTensorView dout, ConstTensorView in) {
-  TESSERA_EXPECT(din.numel() == in.numel() && dout.numel() == in.numel());
-  with_type(din.dtype(), "gelu_new_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    parallel_flat(q, "tessera::kernels::gelu_new_backward", in.numel(),
-                  Flat<GeluBackward, T, T, T>{{}, din.as<T>(), dout.as<T>(), in.as<T>()});
-  });
+  activate_backward(q, Activation::gelu_new, din, dout, in);
 }
 
 }  // namespace tessera::kernels

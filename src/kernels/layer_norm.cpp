@@ -5,10 +5,10 @@
 
 #include "detail/column_sums_launch.hpp"
 #include "detail/convert.hpp"
-#include "detail/dropout.hpp"
 #include "detail/launch.hpp"
 #include "detail/layer_norm_backward_device.hpp"
 #include "detail/layer_norm_device.hpp"
+#include "detail/norm_rows.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -61,39 +61,6 @@ struct Normalize {
     }
   }
 };
-
-template <class T>
-struct ResidualNormalize {
-  T* sum;
-  T const *residual, *branch;
-  detail::DropoutFactors factors;
-  Normalize<T> normalize;  ///< of `sum` as rounded to T, which the backward pass reads
-
-  template <class Team>
-  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t row) const {
-    std::int64_t const at = row * normalize.columns;
-    T* const y = sum + at;
-    T const *const a = residual + at, *const b = branch + at;
-    for_chunks(team, normalize.columns, [&](std::int64_t c, int n) {
-      float factor[Team::chunk];
-      if (factors.active()) {
-        factors.fill(static_cast<std::uint64_t>(at + c), n, factor);
-      } else {
-        for (int i = 0; i < n; ++i) factor[i] = 1.0f;
-      }
-#pragma omp simd
-      for (int i = 0; i < n; ++i) store(y[c + i], load(a[c + i]) + load(b[c + i]) * factor[i]);
-    });
-    normalize(team, row);
-  }
-};
-
-/// Each chunk of rows writes its partial sums of dgamma and dbeta to the workspace [chunks, 2, C].
-std::int64_t rows_per_chunk(std::int64_t rows) {
-  constexpr std::int64_t max_chunks = 128, min_rows = 16;
-  return std::max(min_rows, (rows + max_chunks - 1) / max_chunks);
-}
-std::int64_t chunks_of(std::int64_t rows, std::int64_t chunk) { return (rows + chunk - 1) / chunk; }
 
 /// With x^ = (x - mean) rstd and h = dout gamma:  din = rstd (h - mean(h) - x^ mean(h x^)),  dgamma
 /// = sum dout x^,  dbeta = sum dout.
@@ -151,29 +118,6 @@ struct NormalizeBackward {
   }
 };
 
-/// Host only: adds the partial sums of the chunks in their order.
-template <class G>
-struct AddParts {
-  G *dgamma, *dbeta;
-  float const* parts;
-  std::int64_t columns, chunks;
-  bool accumulate;
-
-  KOKKOS_FUNCTION void add(G* out, float const* part, std::int64_t begin, int width) const {
-    float sums[64];
-    for (int i = 0; i < width; ++i) sums[i] = accumulate ? load(out[begin + i]) : 0.0f;
-    for (std::int64_t b = 0; b < chunks; ++b) {
-#pragma omp simd
-      for (int i = 0; i < width; ++i) sums[i] += part[2 * b * columns + begin + i];
-    }
-    for (int i = 0; i < width; ++i) store(out[begin + i], sums[i]);
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t, std::int64_t begin, std::int64_t end) const {
-    add(dgamma, parts, begin, static_cast<int>(end - begin));
-    add(dbeta, parts + columns, begin, static_cast<int>(end - begin));
-  }
-};
-
 template <class T>
 Normalize<T> make_normalize(LayerNormWeights const& norm, LayerNormOutput const& to,
                             ConstTensorView in) {
@@ -190,28 +134,14 @@ detail::TeamNormalize<T, Threads> in_registers(Normalize<T> const& n, std::int64
   return {n.out, n.mean, n.rstd, n.in, n.gamma, n.beta, rows, n.columns, n.epsilon};
 }
 
-/// Launches make(threads), the rule of a team that keeps rows in registers. @return false, and no
-/// launch, on other queues than CUDA's and for rows that registers do not hold.
-template <class T, class Make, class... Data>
-bool run_in_registers(Queue& q, char const* name, std::int64_t columns, Make const& make,
-                      Data const*... data) {
-  if (!memory::on_cuda(q) || !detail::fits_registers<T>(columns, data...)) return false;
-  if constexpr (detail::kokkos_has_cuda)
-    detail::with_norm_team<T>(columns, [&](auto threads) {
-      auto const rule = make(threads);
-      detail::parallel_teams<decltype(threads)::value>(q, name, rule.teams(), rule);
-    });
-  return true;
-}
-
 /// din, and the partial sums of dgamma and dbeta. @return the number of chunks
 template <class T>
 std::int64_t backward_rows(Queue& q, GradientTarget const& din, LayerNormBackwardInput const& from,
                            float* parts) {
   char const* const name = "tessera::kernels::layer_norm_backward";
   std::int64_t const rows = from.mean.numel(), columns = from.gamma.numel(),
-                     chunk = rows_per_chunk(rows);
-  std::int64_t chunks = chunks_of(rows, chunk);
+                     chunk = detail::norm_rows_per_chunk(rows);
+  std::int64_t chunks = detail::norm_chunks(rows, chunk);
   NormalizeBackward<T> const rule{din.view.as<T>(),
                                   from.dout.as<T>(),
                                   from.in.as<T>(),
@@ -231,7 +161,8 @@ std::int64_t backward_rows(Queue& q, GradientTarget const& din, LayerNormBackwar
     chunks = out.teams();
     return out;
   };
-  if (!run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in, rule.gamma))
+  if (!detail::run_in_registers<T>(q, name, columns, team, rule.din, rule.dout, rule.in,
+                                   rule.gamma))
     detail::parallel_rows(q, name, chunks, rule);
   return chunks;
 }
@@ -242,12 +173,8 @@ void backward_parameters(Queue& q, LayerNormGradients const& to, detail::ColumnP
   char const* const name = "tessera::kernels::layer_norm_backward_parameters";
   G *const dgamma = to.dgamma.as<G>(), *const dbeta = to.dbeta.as<G>();
   bool const accumulate = to.parameters == WriteMode::add;
-  if (q.kind() == memory::QueueKind::stream)
-    return detail::add_column_parts<G>(q, name, {dgamma, dbeta, parts.columns, accumulate},
-                                       {parts.data, parts.chunks, 2 * parts.columns});
-  AddParts<G> const rule{dgamma, dbeta, parts.data, parts.columns, parts.chunks, accumulate};
-  detail::launch_on_host(q, name, (parts.columns + 63) / 64,
-                         detail::CallWithChunk<AddParts<G>>{rule, parts.columns, 64});
+  detail::add_column_parts<G>(q, name, {dgamma, dbeta, parts.columns, accumulate},
+                              {parts.data, parts.chunks, 2 * parts.columns});
 }
 
 }  // namespace
@@ -262,7 +189,8 @@ void layer_norm(Queue& q, LayerNormWeights const& norm, LayerNormOutput const& t
     auto const team = [&](auto threads) {
       return in_registers<decltype(threads)::value>(rule, rows);
     };
-    if (!run_in_registers<T>(q, name, rule.columns, team, rule.out, rule.in, rule.gamma, rule.beta))
+    if (!detail::run_in_registers<T>(q, name, rule.columns, team, rule.out, rule.in, rule.gamma,
+                                     rule.beta))
       detail::parallel_rows(q, name, rows, rule);
   });
 }
@@ -275,24 +203,25 @@ void residual_layer_norm(Queue& q, LayerNormWeights const& norm, TensorView sum,
     char const* const name = "tessera::kernels::residual_layer_norm";
     Normalize<T> const n = make_normalize<T>(norm, to, sum);
     std::int64_t const rows = to.mean.numel();
-    ResidualNormalize<T> const rule{sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(),
-                                    detail::DropoutFactors(in.drop), n};
+    detail::ResidualNormalize<T, Normalize<T>> const rule{
+        sum.as<T>(), in.residual.as<T>(), in.branch.as<T>(), detail::DropoutFactors(in.drop), n};
     auto const team = [&](auto threads) {
       constexpr int size = decltype(threads)::value;
       return detail::TeamResidualNormalize<T, size>{rule.sum, rule.residual, rule.branch,
                                                     rule.factors, in_registers<size>(n, rows)};
     };
-    if (!run_in_registers<T>(q, name, n.columns, team, rule.sum, rule.residual, rule.branch, n.out,
-                             n.gamma, n.beta))
+    if (!detail::run_in_registers<T>(q, name, n.columns, team, rule.sum, rule.residual, rule.branch,
+                                     n.out, n.gamma, n.beta))
       detail::parallel_rows(q, name, rows, rule);
   });
 }
 
 std::int64_t layer_norm_backward_workspace(Queue const& q, std::int64_t rows,
                                            std::int64_t columns) {
-  std::int64_t const chunks = chunks_of(rows, rows_per_chunk(rows));
+  std::int64_t const chunks = detail::norm_chunks(rows, detail::norm_rows_per_chunk(rows));
   if (q.kind() != memory::QueueKind::stream) return 2 * columns * chunks;
-  return 2 * columns * std::max(chunks, chunks_of(rows, detail::rows_per_norm_chunk(rows)));
+  return 2 * columns *
+         std::max(chunks, detail::norm_chunks(rows, detail::rows_per_norm_chunk(rows)));
 }
 
 void layer_norm_backward(Queue& q, LayerNormGradients const& to, LayerNormBackwardInput const& from,

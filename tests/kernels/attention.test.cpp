@@ -3,20 +3,26 @@
 #include <barrier>
 #include <thread>
 
+#include "decoder_oracle.hpp"
 #include "detail/attention_cudnn.hpp"
-#include "reference.hpp"
 
 namespace tessera::kernels::test {
 namespace {
 
 TESSERA_KERNEL_SUITE(Attention);
 
-/// Fused rows [B, T, (heads + 2 kv_heads) * head_dim]: queries, keys, values, as GPT-2's projection
-/// gives them.
+/// How fused rows hold queries, keys and values.
+enum class Layout {
+  in_parts,      ///< all queries, all keys, all values: GPT-2
+  next_to_each,  ///< query, key and value of the first head, then of the next: GPT-NeoX
+};
+
+/// Fused rows [B, T, (heads + 2 kv_heads) * head_dim], as projections give them.
 struct Problem {
   AttentionShape shape;
   Dtype dtype;
   Dropout drop;
+  Layout layout = Layout::in_parts;
   Array qkv, out, lse, dout, dqkv;
 
   Problem(Dtype t, AttentionShape const& s, Dropout const& d = {})
@@ -35,12 +41,19 @@ struct Problem {
   std::int64_t row() const {
     return std::int64_t{shape.heads + 2 * shape.kv_heads} * shape.head_dim;
   }
-  std::int64_t key_at() const { return std::int64_t{shape.heads} * shape.head_dim; }
-  std::int64_t value_at() const { return key_at() + std::int64_t{shape.kv_heads} * shape.head_dim; }
+  bool in_parts() const { return layout == Layout::in_parts; }
+  std::int64_t key_at() const {
+    return std::int64_t{in_parts() ? shape.heads : 1} * shape.head_dim;
+  }
+  std::int64_t value_at() const {
+    return key_at() + std::int64_t{in_parts() ? shape.kv_heads : 1} * shape.head_dim;
+  }
+  std::int64_t head_stride() const { return (in_parts() ? 1 : 3) * shape.head_dim; }
   template <class End, class Data>
   End part(Data* base, std::int64_t offset) const {
     using Byte = std::conditional_t<std::is_const_v<Data>, std::byte const, std::byte>;
-    return {static_cast<Byte*>(base) + static_cast<std::size_t>(offset) * size_of(dtype), row()};
+    return {static_cast<Byte*>(base) + static_cast<std::size_t>(offset) * size_of(dtype), row(),
+            in_parts() ? 0 : head_stride()};
   }
   AttentionConfig config() const { return {dtype, shape, drop}; }
   AttentionInput in() const {
@@ -74,7 +87,7 @@ struct Row {
 
   std::size_t at(std::int64_t position, std::int64_t offset, int head, int c) const {
     return static_cast<std::size_t>((b * p.shape.sequence + position) * p.row() + offset +
-                                    head * p.shape.head_dim + c);
+                                    head * p.head_stride() + c);
   }
   std::size_t out_at(int c) const {
     return static_cast<std::size_t>(
@@ -90,15 +103,21 @@ struct Row {
 
   void run(Reference& r, Reals const& dout) const {
     int const kv = h / (p.shape.heads / p.shape.kv_heads), d = p.shape.head_dim;
-    Reals probability(static_cast<std::size_t>(t) + 1);
+    AttentionMask const& mask = p.shape.mask;
+    double const cap = mask.soft_cap;
+    std::int64_t const first = mask.window > 0 ? std::max<std::int64_t>(t - mask.window + 1, 0) : 0;
+    Reals score(static_cast<std::size_t>(t) + 1), probability(score.size());
     double most = -1e300, sum = 0;
-    for (std::int64_t s = 0; s <= t; ++s) {
+    for (std::int64_t s = first; s <= t; ++s) {
       double dot = 0;
       for (int c = 0; c < d; ++c) dot += qkv[at(t, 0, h, c)] * qkv[at(s, p.key_at(), kv, c)];
-      probability[static_cast<std::size_t>(s)] = dot * p.shape.scale;
-      most = std::max(most, dot * p.shape.scale);
+      double& x = score[static_cast<std::size_t>(s)];
+      x = dot * p.shape.scale;
+      if (cap > 0.0) x = cap * std::tanh(x / cap);
+      most = std::max(most, x);
     }
-    for (double& x : probability) sum += x = std::exp(x - most);
+    for (auto s = static_cast<std::size_t>(first); s < score.size(); ++s)
+      sum += probability[s] = std::exp(score[s] - most);
     r.lse[index()] = most + std::log(sum);
     double delta = 0;
     Reals dp(probability.size());
@@ -114,8 +133,10 @@ struct Row {
       delta += x * dp[static_cast<std::size_t>(s)];
     }
     for (std::int64_t s = 0; s <= t; ++s) {
+      double const x = score[static_cast<std::size_t>(s)] / cap;
       double const ds = probability[static_cast<std::size_t>(s)] *
-                        (dp[static_cast<std::size_t>(s)] - delta) * p.shape.scale;
+                        (dp[static_cast<std::size_t>(s)] - delta) * p.shape.scale *
+                        (cap > 0.0 ? 1.0 - x * x : 1.0);
       for (int c = 0; c < d; ++c) {
         r.dqkv[at(t, 0, h, c)] += ds * qkv[at(s, p.key_at(), kv, c)];
         r.dqkv[at(s, p.key_at(), kv, c)] += ds * qkv[at(t, 0, h, c)];
@@ -233,6 +254,61 @@ TEST_P(Attention, SharedKeyValueHeads) {
   }
 }
 
+TEST_P(Attention, HeadsNextToEachOther) {
+  for (int d : {20, 64}) {
+    Problem p(dtype, {2, 70, 3, 3, d, 0.2f});
+    p.layout = Layout::next_to_each;
+    check(p, *queue);
+    p.dqkv.randomize(6);
+    run_flash(p, *queue);
+    expect_reference(p);
+  }
+}
+
+std::vector<AttentionMask> masks() {
+  return {{1, 0.0f},   {3, 0.0f},   {17, 0.0f},   {63, 0.0f}, {64, 0.0f}, {65, 0.0f}, {66, 0.0f},
+          {100, 0.0f}, {129, 0.0f}, {1000, 0.0f}, {0, 2.5f},  {0, 50.0f}, {7, 1.5f},  {70, 30.0f}};
+}
+
+TEST_P(Attention, WindowsAndSoftCaps) {
+  for (auto const& mask : masks())
+    for (std::int64_t t : {1, 9, 64, 130, 200}) {
+      SCOPED_TRACE(::testing::Message() << "window " << mask.window << ", cap " << mask.soft_cap);
+      Problem p(dtype, {1, t, 2, 1, 20, 0.6f, mask});
+      check(p, *queue);
+    }
+}
+
+TEST_P(Attention, WindowsAndSoftCapsWithDropout) {
+  for (AttentionMask const mask : {AttentionMask{5, 0.0f}, {66, 2.0f}}) {
+    Problem p(dtype, {2, 150, 4, 2, 64, 0.2f, mask}, {0.2f, 3, 4, 5});
+    check(p, *queue);
+    p.dqkv.randomize(6);
+    run_flash(p, *queue);
+    expect_reference(p);
+  }
+}
+
+TEST_P(Attention, DeviceRulesOfWindowsAndSoftCaps) {
+  for (auto const& mask : masks())
+    for (int d : {20, 100, 200}) {
+      SCOPED_TRACE(::testing::Message() << "window " << mask.window << ", cap " << mask.soft_cap);
+      Problem p(dtype, {1, 130, 2, 1, d, 1.0f / std::sqrt(static_cast<float>(d)), mask});
+      run_flash(p, *queue);
+      expect_reference(p);
+    }
+}
+
+TEST_P(Attention, AWindowThatHoldsTheSequenceChangesNothing) {
+  Problem plain(dtype, {1, 90, 2, 2, 32, 0.2f}), wide = plain;
+  wide.shape.mask.window = 90;
+  for (Problem* p : {&plain, &wide}) {
+    p->forward(*queue);
+    p->backward(*queue);
+  }
+  EXPECT_TRUE(plain.out == wide.out && plain.lse == wide.lse && plain.dqkv == wide.dqkv);
+}
+
 TEST_P(Attention, WithDropout) {
   for (std::int64_t t : {64, 67, 130}) {
     Problem p(dtype, {2, t, 3, 3, 64, 0.125f}, {0.2f, 8, 9, 1001});
@@ -272,6 +348,7 @@ TEST_P(Attention, DeviceRulesAnyHead) {
 TEST_P(Attention, DeviceRulesInAThreadBlock) {
   for (int d : {24, 64, 100, 256}) {
     Problem p(dtype, {1, 71, 2, 1, d, 1.0f / std::sqrt(static_cast<float>(d))}, {0.1f, 3, 4, 5});
+    if (d != 64) p.shape.mask = {37, 1.5f};
     run_flash_as_a_thread_block(p);
     expect_reference(p);
     Problem again = p;
@@ -307,8 +384,8 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   expect_close(p.lse, want.lse, 1e-6);
 }
 
-TEST(AttentionReference, AgreesWithFiniteDifferences) {
-  Problem p(Dtype::fp32, {1, 5, 2, 1, 3, 0.7f}, {0.2f, 1, 2, 3});
+void expect_finite_differences(AttentionMask const& mask) {
+  Problem p(Dtype::fp32, {1, 5, 2, 1, 3, 0.7f, mask}, {0.2f, 1, 2, 3});
   Reals const qkv = p.qkv.values(), dout = p.dout.values();
   Reference const want = reference(p, qkv);
   auto const loss = [&](std::size_t i, double shift) {
@@ -323,6 +400,52 @@ TEST(AttentionReference, AgreesWithFiniteDifferences) {
     EXPECT_NEAR(want.dqkv[i], (loss(i, 1e-5) - loss(i, -1e-5)) / 2e-5, 1e-8);
 }
 
+TEST(AttentionReference, AgreesWithFiniteDifferences) {
+  for (AttentionMask const mask : {AttentionMask{}, {2, 0.0f}, {0, 0.8f}, {3, 1.5f}})
+    expect_finite_differences(mask);
+}
+
+/// A stored operand [B, T, heads, head_dim].
+ConstHeadsView packed(Array const& x, int heads, int head_dim) {
+  return {x.data(), std::int64_t{heads} * head_dim};
+}
+
+TEST(AttentionOracle, EqualsTransformers) {
+  auto const queue = memory::make_inline_queue("compute");
+  auto const stored = decoder_oracle("attention");
+  ASSERT_EQ(stored.size(), 5u);
+  for (auto const& c : stored.as_array()) {
+    auto const number = [&](char const* key) { return c.at(key).as_int(); };
+    AttentionShape const shape{number("batch"),
+                               number("length"),
+                               static_cast<int>(number("heads")),
+                               static_cast<int>(number("kv_heads")),
+                               static_cast<int>(number("head_dim")),
+                               static_cast<float>(c.at("scale").as_double()),
+                               {number("window"), static_cast<float>(c.at("cap").as_double())}};
+    SCOPED_TRACE(::testing::Message()
+                 << "window " << shape.mask.window << ", cap " << shape.mask.soft_cap);
+    auto const array = [&](char const* key) { return array_of(c.at(key), Dtype::fp32); };
+    Array const q = array("query"), k = array("key"), v = array("value"), dout = array("dout");
+    Array out = dout, dq = q, dk = k, dv = v, lse(Dtype::fp32, {q.numel() / shape.head_dim}),
+          workspace(Dtype::fp32, {attention_backward_workspace(*queue, shape)});
+    AttentionInput const in{packed(q, shape.heads, shape.head_dim),
+                            packed(k, shape.kv_heads, shape.head_dim),
+                            packed(v, shape.kv_heads, shape.head_dim)};
+    AttentionConfig const config{Dtype::fp32, shape, {}};
+    attention(*queue, config, {out.view(), lse.view()}, in);
+    std::int64_t const row = std::int64_t{shape.heads} * shape.head_dim,
+                       shared_row = std::int64_t{shape.kv_heads} * shape.head_dim;
+    attention_backward(*queue, config,
+                       {{dq.data(), row}, {dk.data(), shared_row}, {dv.data(), shared_row}}, in,
+                       {dout.view(), out.view(), lse.view()}, workspace.view());
+    expect_close(out, reals(c.at("out")), 5e-7);
+    expect_close(dq, reals(c.at("dquery")), 1e-6);
+    expect_close(dk, reals(c.at("dkey")), 1e-6);
+    expect_close(dv, reals(c.at("dvalue")), 1e-6);
+  }
+}
+
 TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   alignas(16) static std::byte memory[64];
   ConstHeadsView const aligned{memory, 192}, shifted{memory + 2, 192};
@@ -335,6 +458,13 @@ TEST(CudnnAttention, SaysWhatItDoesNotCompute) {
   EXPECT_NE(why(Dtype::bf16, 160, 0, aligned).find("heads of 160 elements"), std::string::npos);
   EXPECT_NE(why(Dtype::fp16, 64, 0.1f, aligned).find("attn_pdrop"), std::string::npos);
   EXPECT_NE(why(Dtype::fp16, 64, 0, shifted).find("16 bytes"), std::string::npos);
+  auto const why_masked = [&](AttentionMask const& mask) {
+    return detail::why_not_cudnn(
+        {{Dtype::bf16, {1, 8, 1, 1, 64, 1.0f, mask}, {}}, {aligned, aligned, aligned}});
+  };
+  EXPECT_NE(why_masked({4, 0.0f}).find("sliding window of 4"), std::string::npos);
+  EXPECT_NE(why_masked({0, 50.0f}).find("soft cap of 50"), std::string::npos);
+  EXPECT_EQ(why_masked({8, 0.0f}), why_masked({})) << "this window holds the sequence";
   EXPECT_EQ(why(Dtype::bf16, 64, 0, aligned).empty(), !detail::cudnn_description().empty());
 }
 
@@ -344,6 +474,10 @@ TEST(AttentionShape, IsChecked) {
   EXPECT_THROW(heads.forward(*queue), ConfigError);
   Problem wide(Dtype::fp32, {1, 4, 1, 1, 257, 1.0f});
   EXPECT_THROW(wide.forward(*queue), ConfigError);
+  for (AttentionMask const mask : {AttentionMask{-1, 0.0f}, {0, -1.0f}}) {
+    Problem p(Dtype::fp32, {1, 4, 1, 1, 8, 1.0f, mask});
+    EXPECT_THROW(p.forward(*queue), ConfigError);
+  }
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 #include "tessera/kernels/cross_entropy.hpp"
 
+#include "decoder_oracle.hpp"
 #include "detail/cross_entropy_device.hpp"
 #include "detail/element_types.hpp"
 #include "fake_device.hpp"
 #include "fiber_thread_block.hpp"
-#include "reference.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -14,7 +14,15 @@ TESSERA_KERNEL_SUITE(CrossEntropy);
 struct Reference {
   Reals losses, dlogits;
 };
-Reference reference(Array const& logits, Array const& targets, std::int64_t columns, double scale) {
+Reference reference(Array const& in, Array const& targets, std::int64_t columns, double scale,
+                    double cap = 0.0) {
+  Reals logit = in.values();
+  if (cap > 0.0)
+    for (double& x : logit) x = cap * std::tanh(x / cap);
+  struct {
+    Reals const& values;
+    double get(std::int64_t i) const { return values[static_cast<std::size_t>(i)]; }
+  } const logits{logit};
   std::int64_t const rows = targets.numel();
   Reference r{Reals(static_cast<std::size_t>(rows)),
               Reals(static_cast<std::size_t>(rows * columns))};
@@ -29,7 +37,8 @@ Reference reference(Array const& logits, Array const& targets, std::int64_t colu
     r.losses[static_cast<std::size_t>(row)] = log_sum - logits.get(row * columns + target);
     for (std::int64_t c = 0; c < columns; ++c)
       r.dlogits[static_cast<std::size_t>(row * columns + c)] =
-          scale * (std::exp(logits.get(row * columns + c) - log_sum) - (c == target ? 1.0 : 0.0));
+          scale * (std::exp(logits.get(row * columns + c) - log_sum) - (c == target ? 1.0 : 0.0)) *
+          (cap > 0.0 ? 1.0 - std::pow(logits.get(row * columns + c) / cap, 2) : 1.0);
   }
   return r;
 }
@@ -47,16 +56,16 @@ struct Data {
   }
 };
 
-void check(Queue& q, Dtype dtype) {
+void check(Queue& q, Dtype dtype, float cap = 0.0f) {
   auto const run = [&](TensorView losses, TensorView dlogits, Data& d, float scale) {
-    cross_entropy(q, {scale}, losses, dlogits, d.logits.view(), d.targets.view());
+    cross_entropy(q, {scale, 0, cap}, losses, dlogits, d.logits.view(), d.targets.view());
     q.record().wait("cross-entropy", std::chrono::seconds(60));
   };
   for (std::int64_t columns : {1, 2, 7, 255, 257, 1000, 5003}) {
     for (Dtype in : {Dtype::fp32, dtype}) {
       Data d(in, dtype, 7, columns);
       float const scale = 0.125f;
-      Reference const want = reference(d.logits, d.targets, columns, scale);
+      Reference const want = reference(d.logits, d.targets, columns, scale, cap);
       run(d.losses.view(), d.dlogits.view(), d, scale);
       expect_close(d.losses, want.losses);
       expect_close(d.dlogits, want.dlogits, 5e-7);
@@ -76,6 +85,28 @@ TEST_P(CrossEntropy, LossesAndGradients) { check(*queue, dtype); }
 TEST_P(CrossEntropy, LossesAndGradientsOnAStream) {
   tessera::test::FakeDevice device;
   check(*memory::make_stream_queue("compute"), dtype);
+}
+
+TEST_P(CrossEntropy, OfCappedLogits) {
+  for (float cap : {6.0f, 30.0f}) check(*queue, dtype, cap);
+}
+
+TEST_P(CrossEntropy, OfCappedLogitsOnAStream) {
+  tessera::test::FakeDevice device;
+  check(*memory::make_stream_queue("compute"), dtype, 6.0f);
+}
+
+TEST(CrossEntropyOracle, OfCappedLogitsEqualsTransformers) {
+  auto const queue = memory::make_inline_queue("compute");
+  auto const stored = decoder_oracle("capped_loss");
+  Array const logits = array_of(stored.at("logits"), Dtype::fp32),
+              targets = array_of(stored.at("targets"), Dtype::int32);
+  Array losses(Dtype::fp32, {stored.at("rows").as_int()}), dlogits = logits;
+  auto const cap = static_cast<float>(stored.at("cap").as_double());
+  cross_entropy(*queue, {1.0f, 0, cap}, losses.view(), dlogits.view(), logits.view(),
+                targets.view());
+  expect_close(losses, reals(stored.at("losses")), 5e-7);
+  expect_close(dlogits, reals(stored.at("dlogits")), 5e-7);
 }
 
 /// Rows of `stride` elements of which the first `columns` count; the others are NaN.
@@ -128,14 +159,15 @@ void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool
         in_place ? static_cast<Out*>(p.logits.data()) : p.dlogits.view().template as<Out>();
     std::int64_t const rows = d.targets.numel(), stride = p.logits.view().dim(1);
     constexpr int threads = detail::cross_entropy_threads;
-    detail::TeamCrossEntropy<Out, float, aligned, threads> const rule{
+    detail::TeamCrossEntropy<Out, float, detail::PlainLogit, aligned, threads> const rule{
         d.losses.view().as<float>(),
         gradient,
         p.logits.view().as<float>(),
         d.targets.view().as<std::int32_t>(),
         columns,
         stride,
-        0.5f};
+        0.5f,
+        {}};
     FiberThreadBlock<threads>(order).run(rule, rows);
   });
 }
@@ -179,19 +211,22 @@ TEST_P(CrossEntropy, NanIsNotHidden) {
   EXPECT_TRUE(std::isnan(d.losses.get(0)));
 }
 
-TEST(CrossEntropyReference, AgreesWithFiniteDifferences) {
+void expect_finite_differences(double cap) {
   Data d(Dtype::fp32, Dtype::fp32, 4, 9);
-  Reference const want = reference(d.logits, d.targets, 9, 1.0);
+  Reference const want = reference(d.logits, d.targets, 9, 1.0, cap);
   for (std::int64_t i = 0; i < d.logits.numel(); ++i) {
     Array up = d.logits, down = d.logits;
     up.set(i, d.logits.get(i) + 1e-2);
     down.set(i, d.logits.get(i) - 1e-2);
     auto const row = static_cast<std::size_t>(i / 9);
-    double const slope = (reference(up, d.targets, 9, 1.0).losses[row] -
-                          reference(down, d.targets, 9, 1.0).losses[row]) /
+    double const slope = (reference(up, d.targets, 9, 1.0, cap).losses[row] -
+                          reference(down, d.targets, 9, 1.0, cap).losses[row]) /
                          (up.get(i) - down.get(i));
     EXPECT_NEAR(want.dlogits[static_cast<std::size_t>(i)], slope, 2e-5);
   }
+}
+TEST(CrossEntropyReference, AgreesWithFiniteDifferences) {
+  for (double cap : {0.0, 6.0}) expect_finite_differences(cap);
 }
 
 }  // namespace

@@ -29,6 +29,47 @@ TEST(FastMath, ExpAtTheEnds) {
   EXPECT_TRUE(std::isnan(fast_exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
+TEST(FastMath, TanhIsWithinSixUnitsInTheLastPlace) {
+  double worst = 0.0;
+  for (double x = 1e-6; x < 12.0; x *= 1.0003) {
+    auto const at = static_cast<float>(x);
+    double const want = std::tanh(static_cast<double>(at));
+    worst = std::max(worst, std::abs(fast_tanh(at) - want) / want);
+    EXPECT_EQ(fast_tanh(-at), -fast_tanh(at));
+  }
+  EXPECT_LT(worst, 4e-7);
+  float const infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(fast_tanh(0.0f), 0.0f);
+  EXPECT_NEAR(fast_tanh(infinity), 1.0, 3e-7);
+  EXPECT_NEAR(fast_tanh(-infinity), -1.0, 3e-7);
+  EXPECT_TRUE(std::isnan(fast_tanh(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(FastMath, Erf) {
+  double worst = 0.0;
+  for (double x = 1e-6; x < 12.0; x *= 1.0003) {
+    auto const at = static_cast<float>(x);
+    worst = std::max(worst, std::abs(fast_erf(at) - std::erf(static_cast<double>(at))));
+    EXPECT_EQ(fast_erf(-at), -fast_erf(at));
+  }
+  EXPECT_LT(worst, 3e-7);
+  float const infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(fast_erf(0.0f), 0.0f);
+  EXPECT_NEAR(fast_erf(infinity), 1.0, 1e-7);
+  EXPECT_TRUE(std::isnan(fast_erf(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST(FastMath, SoftCapAndItsSlope) {
+  SoftCap const cap(30.0f);
+  for (float x = -200.0f; x < 200.0f; x += 0.7f) {
+    double const t = std::tanh(static_cast<double>(x) / 30.0);
+    EXPECT_NEAR(cap.value(x), 30.0 * t, 1.5e-5);
+    EXPECT_NEAR(cap.slope_at(cap.value(x)), 1.0 - t * t, 1e-6);
+  }
+  EXPECT_TRUE(cap.active());
+  EXPECT_FALSE(SoftCap(0.0f).active());
+}
+
 TEST(FastMath, Logistic) {
   for (float x = -80.0f; x < 80.0f; x += 0.37f) {
     double const want = 1.0 / (1.0 + std::exp(-static_cast<double>(x)));

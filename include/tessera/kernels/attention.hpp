@@ -3,8 +3,17 @@
 /// Dao et al., "FlashAttention", NeurIPS 2022, algorithm 1; Milakov & Gimelshein, arXiv 1805.02867.
 
 #include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/heads.hpp"
 
 namespace tessera::kernels {
+
+/// Which scores count, besides causality, and how.
+struct AttentionMask {
+  std::int64_t window = 0;  ///< query t sees the keys t - window < s <= t; 0: all s <= t
+  float soft_cap = 0.0f;    ///< scores become soft_cap * tanh(score / soft_cap); 0: off
+
+  bool operator==(AttentionMask const&) const = default;
+};
 
 struct AttentionShape {
   std::int64_t batch = 0;
@@ -13,6 +22,7 @@ struct AttentionShape {
   int kv_heads = 0;  ///< = heads, or fewer for grouped-query and multi-query attention
   int head_dim = 0;
   float scale = 1.0f;  ///< of q.k, 1/sqrt(head_dim) for GPT-2
+  AttentionMask mask{};
 };
 
 /// What is computed. The dropout of attention weights has element (b, h, t, s) at
@@ -23,17 +33,6 @@ struct AttentionConfig {
   Dropout drop;
 };
 
-/// Rows of all heads: (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim. The fused
-/// projection [B, T, 3C] of GPT-2 is three such views with row_stride 3C.
-struct HeadsView {
-  void* base = nullptr;
-  std::int64_t row_stride = 0;
-};
-struct ConstHeadsView {
-  void const* base = nullptr;
-  std::int64_t row_stride = 0;
-};
-
 struct AttentionInput {
   ConstHeadsView query, key, value;
 };
@@ -42,8 +41,8 @@ struct AttentionOutput {
   TensorView lse;  ///< [B, heads, T] fp32, the log-sum-exp of each row of scores
 };
 
-/// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s<=t(scale q.k));
-/// lse[b,h,t] = log sum_s<=t exp(scale q.k).
+/// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s(scale q.k)) over the keys s <= t that
+/// the mask leaves;  lse[b,h,t] = log sum_s exp(scale q.k).
 /// Outputs are overwritten and must not alias inputs. Deterministic. A tile of queries (64 to
 /// 128 rows) reads each key and value that it sees once.
 void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& to,

@@ -10,6 +10,8 @@ struct CrossEntropyOptions {
   /// Columns that are part of the vocabulary, when the rows of logits and dlogits are longer
   /// (16-byte accesses of a device need a multiple of 8); 0: all. dlogits beyond them is undefined.
   std::int64_t vocabulary = 0;
+  /// The logits x become soft_cap * tanh(x / soft_cap) first, as in Gemma2; 0: off.
+  float soft_cap = 0.0f;
 };
 
 /// losses[r] = logsumexp(logits[r, :]) - logits[r, targets[r]];  0 where targets[r] < 0 (ignored,

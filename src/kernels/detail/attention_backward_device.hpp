@@ -65,19 +65,22 @@ struct FlashPair {
       float score[TR][TC], dp[TR][TC];
       multiply_rows_by_rows<Scores, Width>(score, thread, i, tiles.q, tiles.k);
       multiply_rows_by_rows<Scores, Width>(dp, thread, i, tiles.dout, tiles.v);
+      cap_scores(score, from.in.cap);
       for (int r = 0; r < TR; ++r) {
         int const row = Scores::row(thread, i, r);
         std::int64_t const t = t0 + row;
         bool const inside = t < sequence;
+        std::int64_t const hidden = first_key(from.in.shape.mask, t);
         float const log_sum = inside ? from.lse[head * sequence + t] : 0.0f,
                     delta = inside ? from.delta[head * sequence + t] : 0.0f;
         for (int c = 0; c < TC; ++c) {
           int const column = Scores::column_group(thread, i) + c * Scores::column_groups;
           std::int64_t const s = s0 + column;
-          bool const sees = inside && s <= t;
+          bool const sees = inside && hidden <= s && s <= t;
           float const p = sees ? fast_exp(score[r][c] - log_sum) : 0.0f,
                       f = sees ? factor(head, t, s) : 0.0f;
-          visit(row, column, p * f, p * (dp[r][c] * f - delta));
+          float const slope = from.in.cap.active() ? from.in.cap.slope_at(score[r][c]) : 1.0f;
+          visit(row, column, p * f, p * (dp[r][c] * f - delta) * slope);
         }
       }
     }
@@ -156,7 +159,7 @@ struct FlashQueryBackward {
     float sum[Sums::each][2][8] = {};
     read_tile<N, Width, Threads>(team, x.q, in.query, {b, t0, h}, in.shape.scale);
     read_tile<N, Width, Threads>(team, x.dout, pair.from.dout, {b, t0, h}, 1.0f);
-    for (std::int64_t s0 = 0; s0 <= t0; s0 += N) {
+    for (std::int64_t s0 = first_key_tile(in.shape.mask, t0, N); s0 <= t0; s0 += N) {
       team.barrier();
       read_tile<N, Width, Threads>(team, x.k, in.key, {b, s0, kv}, 1.0f);
       read_tile<N, Width, Threads>(team, x.v, in.value, {b, s0, kv}, 1.0f);
@@ -203,8 +206,10 @@ struct FlashKeyBackward {
     float dk[Sums::each][2][8] = {}, dv[Sums::each][2][8] = {};
     read_tile<N, Width, Threads>(team, x.k, in.key, {b, s0, kv}, 1.0f);
     read_tile<N, Width, Threads>(team, x.v, in.value, {b, s0, kv}, 1.0f);
+    std::int64_t const last = s0 + N < in.shape.sequence ? s0 + N : in.shape.sequence,
+                       end = end_of_queries(in.shape, last - 1);
     for (int h = kv * in.group(); h < (kv + 1) * in.group(); ++h) {
-      for (std::int64_t t0 = s0; t0 < in.shape.sequence; t0 += N) {
+      for (std::int64_t t0 = s0; t0 < end; t0 += N) {
         team.barrier();
         read_tile<N, Width, Threads>(team, x.q, in.query, {b, t0, h}, in.shape.scale);
         read_tile<N, Width, Threads>(team, x.dout, pair.from.dout, {b, t0, h}, 1.0f);

@@ -47,10 +47,10 @@ struct Plan {
 };
 
 /// What a plan depends on: direction, shape, strides, dtype, scale, determinism.
-using Key = std::array<std::int64_t, 14>;
-Key key_of(FlashCall const& call, bool backward, std::array<std::int64_t, 3> gradient_strides) {
+using Key = std::array<std::int64_t, 21>;
+Key key_of(FlashCall const& call, bool backward, AttentionGradients const& gradients) {
   auto const& s = call.config.shape;
-  return {backward,
+  Key key{backward,
           s.batch,
           s.sequence,
           s.heads,
@@ -58,22 +58,26 @@ Key key_of(FlashCall const& call, bool backward, std::array<std::int64_t, 3> gra
           s.head_dim,
           static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(s.scale)),
           static_cast<std::int64_t>(call.config.dtype),
-          call.in.query.row_stride,
-          call.in.key.row_stride,
-          gradient_strides[0],
-          gradient_strides[1],
-          gradient_strides[2] + (call.in.value.row_stride << 24),
           backward && device_settings().deterministic};
+  std::size_t at = 9;
+  for (ConstHeadsView const& view :
+       {call.in.query, call.in.key, call.in.value, ConstHeadsView(gradients.query),
+        ConstHeadsView(gradients.key), ConstHeadsView(gradients.value)}) {
+    key[at++] = view.row_stride;
+    key[at++] = head_stride_of(view.head_stride, s.head_dim);
+  }
+  return key;
 }
 
 /// [B, H, T, D] over rows that hold all heads of a position.
 graph::Tensor_attributes rows_of(TensorId id, FlashCall const& call, int heads,
-                                 std::int64_t stride) {
+                                 ConstHeadsView const& view) {
   auto const& s = call.config.shape;
+  std::int64_t const stride = view.row_stride;
   return graph::Tensor_attributes()
       .set_uid(id)
       .set_dim({s.batch, heads, s.sequence, s.head_dim})
-      .set_stride({s.sequence * stride, s.head_dim, stride, 1});
+      .set_stride({s.sequence * stride, head_stride_of(view.head_stride, s.head_dim), stride, 1});
 }
 graph::Tensor_attributes log_sums_of(FlashCall const& call) {
   auto const& s = call.config.shape;
@@ -97,11 +101,11 @@ std::shared_ptr<graph::Graph> empty_graph(Dtype dtype) {
 
 std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
   auto const& s = call.config.shape;
-  std::int64_t const packed = std::int64_t{s.heads} * s.head_dim;
+  ConstHeadsView const packed(nullptr, std::int64_t{s.heads} * s.head_dim);
   auto out = empty_graph(call.config.dtype);
-  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query.row_stride));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key.row_stride)),
-             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value.row_stride));
+  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query));
+  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key)),
+             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value));
   auto options = graph::SDPA_attributes()
                      .set_name("attention")
                      .set_generate_stats(true)
@@ -118,11 +122,11 @@ std::shared_ptr<graph::Graph> forward_graph(FlashCall const& call) {
 std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call,
                                              AttentionGradients const& gradients) {
   auto const& s = call.config.shape;
-  std::int64_t const packed = std::int64_t{s.heads} * s.head_dim;
+  ConstHeadsView const packed(nullptr, std::int64_t{s.heads} * s.head_dim);
   auto out = empty_graph(call.config.dtype);
-  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query.row_stride));
-  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key.row_stride)),
-             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value.row_stride));
+  auto const q = out->tensor(rows_of(query_id, call, s.heads, call.in.query));
+  auto const k = out->tensor(rows_of(key_id, call, s.kv_heads, call.in.key)),
+             v = out->tensor(rows_of(value_id, call, s.kv_heads, call.in.value));
   auto const mixed = out->tensor(rows_of(out_id, call, s.heads, packed)),
              dmixed = out->tensor(rows_of(dout_id, call, s.heads, packed));
   auto const log_sums = out->tensor(log_sums_of(call));
@@ -132,9 +136,9 @@ std::shared_ptr<graph::Graph> backward_graph(FlashCall const& call,
       .set_diagonal_band_right_bound(0);
   options.set_deterministic_algorithm(device_settings().deterministic);
   auto const [dq, dk, dv] = out->sdpa_backward(q, k, v, mixed, dmixed, log_sums, options);
-  give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query.row_stride));
-  give_out(dk, rows_of(dkey_id, call, s.kv_heads, gradients.key.row_stride));
-  give_out(dv, rows_of(dvalue_id, call, s.kv_heads, gradients.value.row_stride));
+  give_out(dq, rows_of(dquery_id, call, s.heads, gradients.query));
+  give_out(dk, rows_of(dkey_id, call, s.kv_heads, gradients.key));
+  give_out(dv, rows_of(dvalue_id, call, s.kv_heads, gradients.value));
   return out;
 }
 
@@ -240,20 +244,17 @@ bool cudnn_attention(void* stream, FlashCall const& call, void* out, float* lse)
 
 bool cudnn_attention_backward(void* stream, FlashCall const& call,
                               AttentionGradients const& gradients, AttentionSaved const& saved) {
-  return CudnnAttention::of_process().run(
-      stream,
-      key_of(call, true,
-             {gradients.query.row_stride, gradients.key.row_stride, gradients.value.row_stride}),
-      {{query_id, at(call.in.query.base)},
-       {key_id, at(call.in.key.base)},
-       {value_id, at(call.in.value.base)},
-       {out_id, at(saved.out.data())},
-       {dout_id, at(saved.dout.data())},
-       {lse_id, at(saved.lse.data())},
-       {dquery_id, gradients.query.base},
-       {dkey_id, gradients.key.base},
-       {dvalue_id, gradients.value.base}},
-      [&] { return backward_graph(call, gradients); });
+  return CudnnAttention::of_process().run(stream, key_of(call, true, gradients),
+                                          {{query_id, at(call.in.query.base)},
+                                           {key_id, at(call.in.key.base)},
+                                           {value_id, at(call.in.value.base)},
+                                           {out_id, at(saved.out.data())},
+                                           {dout_id, at(saved.dout.data())},
+                                           {lse_id, at(saved.lse.data())},
+                                           {dquery_id, gradients.query.base},
+                                           {dkey_id, gradients.key.base},
+                                           {dvalue_id, gradients.value.base}},
+                                          [&] { return backward_graph(call, gradients); });
 }
 
 std::string cudnn_description() {
@@ -287,8 +288,12 @@ std::string why_not_cudnn(FlashCall const& call) {
   if (call.config.drop.p > 0.0f)
     return concat("a dropout of ", call.config.drop.p,
                   " on attention weights (attn_pdrop); it would draw other numbers than the host");
+  if (s.mask.window > 0 && s.mask.window < s.sequence)
+    return concat("a sliding window of ", s.mask.window, " positions");
+  if (s.mask.soft_cap > 0.0f) return concat("a soft cap of ", s.mask.soft_cap, " on scores");
   for (auto const& x : {call.in.query, call.in.key, call.in.value})
-    if (x.row_stride % 8 != 0 || reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0)
+    if (x.row_stride % 8 != 0 || x.head_stride % 8 != 0 ||
+        reinterpret_cast<std::uintptr_t>(x.base) % 16 != 0)
       return "operands that are not aligned to 16 bytes";
   if (cudnn_description().empty())
     return "anything here: this build has no frontend of it (TESSERA_CUDNN_FRONTEND)";

@@ -80,7 +80,7 @@ struct FlashForward {
     read_tile<Q, Width, Threads>(team, q, in.query, {at.b, at.t0, at.h}, in.shape.scale);
     for (int r = at.thread; r < Q; r += Threads) at.running_max[r] = at.running_sum[r] = 0.0f;
     std::int64_t const end = at.t0 + Q < in.shape.sequence ? at.t0 + Q : in.shape.sequence;
-    for (std::int64_t s0 = 0; s0 < end; s0 += K) {
+    for (std::int64_t s0 = first_key_tile(in.shape.mask, at.t0, K); s0 < end; s0 += K) {
       team.barrier();
       read_tile<K, Width, Threads>(team, rows, in.key, {at.b, s0, kv}, 1.0f);
       team.barrier();
@@ -105,6 +105,7 @@ struct FlashForward {
       if (!Scores::has(thread, i)) continue;
       float values[TR][TC];
       multiply_rows_by_rows<Scores, Width>(values, thread, i, q, keys);
+      cap_scores(values, in.cap);
       for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c)
           p[Scores::row(thread, i, r) * (K + 4) + Scores::column_group(thread, i) +
@@ -117,18 +118,21 @@ struct FlashForward {
   TESSERA_FUNCTION void update_softmax(float* row, QueryTile const& at, int r,
                                        std::int64_t s0) const {
     std::int64_t const t = at.t0 + r, left = t < in.shape.sequence ? t - s0 + 1 : 0;
-    int const seen = left < 0 ? 0 : left < K ? static_cast<int>(left) : K;
-    if (seen == 0) {
+    int const end = left < 0 ? 0 : left < K ? static_cast<int>(left) : K;
+    std::int64_t const hidden = first_key(in.shape.mask, t) - s0;
+    int const begin = hidden < 0 ? 0 : hidden < K ? static_cast<int>(hidden) : K;
+    if (begin >= end) {
       for (int c = 0; c < K; ++c) row[c] = 0.0f;
       at.correction[r] = 1.0f;
       return;
     }
-    float new_max = s0 == 0 ? row[0] : at.running_max[r];
-    for (int c = 0; c < seen; ++c) new_max = row[c] > new_max ? row[c] : new_max;
-    float const correction = s0 == 0 ? 0.0f : fast_exp(at.running_max[r] - new_max);
+    bool const is_first = at.running_sum[r] == 0.0f;  // later sums are at least 1, or NaN
+    float new_max = is_first ? row[begin] : at.running_max[r];
+    for (int c = begin; c < end; ++c) new_max = row[c] > new_max ? row[c] : new_max;
+    float const correction = is_first ? 0.0f : fast_exp(at.running_max[r] - new_max);
     float added = 0.0f;
     for (int c = 0; c < K; ++c) {
-      row[c] = c < seen ? fast_exp(row[c] - new_max) : 0.0f;
+      row[c] = begin <= c && c < end ? fast_exp(row[c] - new_max) : 0.0f;
       added += row[c];
     }
     at.running_max[r] = new_max;
@@ -137,9 +141,9 @@ struct FlashForward {
     if (!in.drop.active()) return;
     float factor[K];
     in.drop.fill(
-        static_cast<std::uint64_t>((at.head * in.shape.sequence + t) * in.shape.sequence + s0),
-        seen, factor);
-    for (int c = 0; c < seen; ++c) row[c] *= factor[c];
+        static_cast<std::uint64_t>((at.head * in.shape.sequence + t) * in.shape.sequence + s0), end,
+        factor);
+    for (int c = begin; c < end; ++c) row[c] *= factor[c];
   }
 
   TESSERA_FUNCTION void finish(QueryTile const& at, float const (&sum)[Sums::each][4][8]) const {

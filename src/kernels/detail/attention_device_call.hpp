@@ -7,30 +7,34 @@
 
 namespace tessera::kernels::detail {
 
-inline FlashRows flash_rows(AttentionShape const& shape, Dtype dtype, void const* base,
-                            std::int64_t stride) {
+inline FlashRows flash_rows(AttentionShape const& shape, Dtype dtype, ConstHeadsView const& x) {
   auto const pack = 4 * size_of(dtype);
-  bool const vectorized = reinterpret_cast<std::uintptr_t>(base) % pack == 0 && stride % 4 == 0 &&
-                          shape.head_dim % 4 == 0;
-  return {const_cast<void*>(base), stride, shape.sequence, shape.head_dim, dtype, vectorized};
+  std::int64_t const head_stride = head_stride_of(x.head_stride, shape.head_dim);
+  bool const vectorized = reinterpret_cast<std::uintptr_t>(x.base) % pack == 0 &&
+                          x.row_stride % 4 == 0 && head_stride % 4 == 0;
+  return {const_cast<void*>(x.base),
+          x.row_stride,
+          head_stride,
+          shape.sequence,
+          shape.head_dim,
+          dtype,
+          vectorized};
 }
 inline FlashRows packed_flash_rows(AttentionShape const& shape, Dtype dtype, void const* base) {
-  return flash_rows(shape, dtype, base, std::int64_t{shape.heads} * shape.head_dim);
+  return flash_rows(shape, dtype, {base, std::int64_t{shape.heads} * shape.head_dim});
 }
 
 struct FlashCall {
   AttentionConfig config;
   AttentionInput in;
 
-  FlashRows rows(void const* base, std::int64_t stride) const {
-    return flash_rows(config.shape, config.dtype, base, stride);
+  FlashRows rows(ConstHeadsView const& x) const {
+    return flash_rows(config.shape, config.dtype, x);
   }
   FlashInput input() const {
-    return {config.shape, rows(in.query.base, in.query.row_stride),
-            rows(in.key.base, in.key.row_stride), rows(in.value.base, in.value.row_stride),
+    return {config.shape, rows(in.query), rows(in.key), rows(in.value),
             DropoutFactors(config.drop)};
   }
-  FlashRows to(HeadsView const& x) const { return rows(x.base, x.row_stride); }
 };
 
 template <int Width, int Threads, class Run>
@@ -52,9 +56,9 @@ void flash_backward(FlashCall const& call, AttentionGradients const& gradients,
        saved.lse.as<float>(), delta}};
   std::int64_t const tiles = Queries::tiles_of(call.config.shape.sequence);
   run("tessera::kernels::attention_backward_queries",
-      Queries{pair, call.to(gradients.query), tiles});
+      Queries{pair, call.rows(gradients.query), tiles});
   run("tessera::kernels::attention_backward_keys",
-      Keys{pair, call.to(gradients.key), call.to(gradients.value), tiles});
+      Keys{pair, call.rows(gradients.key), call.rows(gradients.value), tiles});
 }
 
 inline FlashDelta flash_delta(FlashCall const& call, AttentionSaved const& saved, float* delta) {

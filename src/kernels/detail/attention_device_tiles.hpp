@@ -20,13 +20,13 @@ struct alignas(16) Float4 {
 /// Rows of heads of any dtype, accessed four neighboring elements at a time.
 struct FlashRows {
   void* base = nullptr;
-  std::int64_t row_stride = 0, sequence = 0;
+  std::int64_t row_stride = 0, head_stride = 0, sequence = 0;
   int head_dim = 0;
   Dtype dtype = Dtype::fp32;
   bool vectorized = false;  ///< every four elements from a multiple of four on are aligned
 
   TESSERA_FUNCTION std::int64_t at(std::int64_t b, std::int64_t t, int h, int c) const {
-    return (b * sequence + t) * row_stride + std::int64_t{h} * head_dim + c;
+    return (b * sequence + t) * row_stride + h * head_stride + c;
   }
   template <class T>
   TESSERA_FUNCTION Float4 read_typed(std::int64_t index, int count) const {
@@ -86,8 +86,16 @@ struct FlashInput {
   AttentionShape shape;
   FlashRows query, key, value;
   DropoutFactors drop;
+  SoftCap cap{shape.mask.soft_cap};
   TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
 };
+
+template <int Rows, int Columns>
+TESSERA_FUNCTION void cap_scores(float (&score)[Rows][Columns], SoftCap const& cap) {
+  if (!cap.active()) return;
+  for (int r = 0; r < Rows; ++r)
+    for (int c = 0; c < Columns; ++c) score[r][c] = cap.value(score[r][c]);
+}
 
 /// Distributes a Rows x Columns result over the threads in micro tiles of TR x TC. The rows of a
 /// micro tile are `row_groups` apart, so neighboring threads read neighboring rows: the threads of

@@ -1,6 +1,7 @@
 #include "detail/attention_launch.hpp"
 
 #include "detail/attention_cudnn.hpp"
+#include "detail/attention_decode_device.hpp"
 #include "detail/launch.hpp"
 
 namespace tessera::kernels::detail {
@@ -55,5 +56,17 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
     });
   });
 }
+
+template <class T>
+void decode_on_device(Queue& q, DecodeCall<T> const& call) {
+  with_team_size(q, [&](auto threads) {
+    constexpr int team = decltype(threads)::value;
+    TeamDecode<T, team> const rule{call};
+    parallel_teams<team>(q, "tessera::kernels::attention_decode", rule.teams(), rule);
+  });
+}
+template void decode_on_device(Queue&, DecodeCall<float> const&);
+template void decode_on_device(Queue&, DecodeCall<float16> const&);
+template void decode_on_device(Queue&, DecodeCall<bfloat16> const&);
 
 }  // namespace tessera::kernels::detail

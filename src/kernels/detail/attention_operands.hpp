@@ -7,6 +7,7 @@
 #include "detail/convert.hpp"
 #include "detail/dropout.hpp"
 #include "detail/fast_math.hpp"
+#include "detail/strided_heads.hpp"
 #include "tessera/kernels/attention.hpp"
 #include "tessera/memory/queue.hpp"
 
@@ -14,15 +15,15 @@ namespace tessera::kernels::detail {
 
 inline constexpr int max_head_dim = 256;
 
-/// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_dim.
+/// Element 0 of (b, t, h) is at base + (b * T + t) * row_stride + h * head_stride.
 template <class T>
 struct HeadRows {
   T* base = nullptr;
-  std::int64_t row_stride = 0;
+  std::int64_t row_stride = 0, head_stride = 0;
   int head_dim = 0;
   std::int64_t sequence = 0;
   TESSERA_FUNCTION T* row(std::int64_t b, std::int64_t t, int h) const {
-    return base + (b * sequence + t) * row_stride + std::int64_t{h} * head_dim;
+    return base + (b * sequence + t) * row_stride + h * head_stride;
   }
 };
 
@@ -34,6 +35,21 @@ struct AttentionRows {
 
   TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
 };
+
+/// The first key that query t sees.
+TESSERA_FUNCTION inline std::int64_t first_key(AttentionMask const& mask, std::int64_t t) {
+  return mask.window > 0 && t >= mask.window ? t - mask.window + 1 : 0;
+}
+/// One past the last query that sees key s.
+TESSERA_FUNCTION inline std::int64_t end_of_queries(AttentionShape const& shape, std::int64_t s) {
+  std::int64_t const window = shape.mask.window;
+  return window > 0 && s + window < shape.sequence ? s + window : shape.sequence;
+}
+/// The tile of `size` keys that holds the first key that query t sees.
+TESSERA_FUNCTION inline std::int64_t first_key_tile(AttentionMask const& mask, std::int64_t t,
+                                                    int size) {
+  return first_key(mask, t) / size * size;
+}
 
 /// What the backward pass reads.
 template <class T>
@@ -47,18 +63,21 @@ struct AttentionRowsBackward {
 template <class T>
 struct AttentionOperands {
   AttentionRows<T> in;
-  HeadRows<T> rows(void* base, std::int64_t stride) const {
-    return {static_cast<T*>(base), stride, in.shape.head_dim, in.shape.sequence};
+  HeadRows<T> rows(HeadsView const& view) const {
+    return {static_cast<T*>(view.base), view.row_stride,
+            head_stride_of(view.head_stride, in.shape.head_dim), in.shape.head_dim,
+            in.shape.sequence};
   }
-  HeadRows<T const> rows(void const* base, std::int64_t stride) const {
-    return {static_cast<T const*>(base), stride, in.shape.head_dim, in.shape.sequence};
+  HeadRows<T const> rows(ConstHeadsView const& view) const {
+    return {static_cast<T const*>(view.base), view.row_stride,
+            head_stride_of(view.head_stride, in.shape.head_dim), in.shape.head_dim,
+            in.shape.sequence};
   }
   /// Of out and dout, [B, T, heads * head_dim].
   std::int64_t packed_stride() const { return std::int64_t{in.shape.heads} * in.shape.head_dim; }
-
-  HeadRows<T> rows(HeadsView const& view) const { return rows(view.base, view.row_stride); }
-  HeadRows<T const> rows(ConstHeadsView const& view) const {
-    return rows(view.base, view.row_stride);
+  HeadRows<T> packed(void* base) const { return rows(HeadsView{base, packed_stride()}); }
+  HeadRows<T const> packed(void const* base) const {
+    return rows(ConstHeadsView{base, packed_stride()});
   }
 
   AttentionOperands(AttentionConfig const& config, AttentionInput const& from)

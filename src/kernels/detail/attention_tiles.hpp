@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "detail/attention_operands.hpp"
 #include "detail/tile_product.hpp"
@@ -44,7 +45,7 @@ inline void unpack_row(T* out, float const* row, int head_dim, float factor) {
 
 /// The keys that tile_rows queries from position t see in the key tile from position s.
 struct KeySpan {
-  int keys;    ///< that any of the rows sees; <= 0: none
+  int keys;    ///< that any of the rows may see; <= 0: none
   int padded;  ///< to full vectors
 };
 inline KeySpan span_of(std::int64_t t, std::int64_t s, std::int64_t sequence) {
@@ -52,9 +53,42 @@ inline KeySpan span_of(std::int64_t t, std::int64_t s, std::int64_t sequence) {
   int const keys = static_cast<int>(std::min<std::int64_t>(key_tile, last - s + 1));
   return {keys, (keys + tile_lanes - 1) / tile_lanes * tile_lanes};
 }
-/// The keys that row r sees; at least one when any row sees one.
-inline int keys_of_row(KeySpan const& span, std::int64_t t, int r, std::int64_t s) {
-  return static_cast<int>(std::min<std::int64_t>(span.keys, t + r - s + 1));
+/// The keys [begin, end) of the tile that one query sees.
+struct SeenKeys {
+  int begin, end;
+  bool none() const { return begin >= end; }
+};
+inline SeenKeys seen_keys(KeySpan const& span, AttentionMask const& mask, std::int64_t t,
+                          std::int64_t s) {
+  return {static_cast<int>(std::clamp<std::int64_t>(first_key(mask, t) - s, 0, key_tile)),
+          static_cast<int>(std::min<std::int64_t>(span.keys, t - s + 1))};
+}
+/// Sets the scores of keys that are not seen to -inf.
+inline void mask_scores(float* row, SeenKeys const& seen, int padded) {
+  constexpr float nothing = -std::numeric_limits<float>::infinity();
+  for (int c = 0; c < seen.begin; ++c) row[c] = nothing;
+  for (int c = seen.end; c < padded; ++c) row[c] = nothing;
+}
+inline void cap_scores(float* row, int n, SoftCap const& cap) {
+#pragma omp simd
+  for (int c = 0; c < n; ++c) row[c] = cap.value(row[c]);
+}
+
+/// One step of the online softmax: row = exp(row - running max). @return the factor for sums formed
+/// with the previous running max
+inline float update_softmax(float* row, int padded_keys, float& running_max, float& running_sum) {
+  float new_max = running_max, sum = 0.0f;
+#pragma omp simd reduction(max : new_max)
+  for (int c = 0; c < padded_keys; ++c) new_max = row[c] > new_max ? row[c] : new_max;
+#pragma omp simd reduction(+ : sum)
+  for (int c = 0; c < padded_keys; ++c) {
+    row[c] = fast_exp(row[c] - new_max);
+    sum += row[c];
+  }
+  float const correction = fast_exp(running_max - new_max);
+  running_max = new_max;
+  running_sum = running_sum * correction + sum;
+  return correction;
 }
 
 inline void check_attention(AttentionShape const& shape) {
@@ -64,6 +98,9 @@ inline void check_attention(AttentionShape const& shape) {
   TESSERA_VALIDATE(shape.head_dim > 0 && shape.head_dim <= max_head_dim, ConfigError,
                    "attention heads are ", shape.head_dim, " wide; 1 to ", max_head_dim,
                    " are supported, use more heads");
+  TESSERA_VALIDATE(shape.mask.window >= 0 && shape.mask.soft_cap >= 0.0f, ConfigError,
+                   "attention with a window of ", shape.mask.window, " and a soft cap of ",
+                   shape.mask.soft_cap, ": both must be positive, or 0 for none");
 }
 
 }  // namespace tessera::kernels::detail

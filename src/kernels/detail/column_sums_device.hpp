@@ -38,8 +38,11 @@ struct ColumnTarget {
   std::int64_t split = std::numeric_limits<std::int64_t>::max();
   bool accumulate = false;
 
-  TESSERA_FUNCTION void add(std::int64_t at, float sum) const {
-    Out& out = at < split ? first[at] : second[at - split];
+  TESSERA_FUNCTION Out& at(std::int64_t column) const {
+    return column < split ? first[column] : second[column - split];
+  }
+  TESSERA_FUNCTION void add(std::int64_t column, float sum) const {
+    Out& out = at(column);
     store(out, accumulate ? load(out) + sum : sum);
   }
 };

@@ -17,13 +17,24 @@ namespace tessera::kernels::detail {
 /// cache.
 inline constexpr int cross_entropy_threads = 1024;
 
+/// The logit of an element, and the slope of the logit by the element.
+struct PlainLogit {
+  TESSERA_FUNCTION float operator()(float x) const { return x; }
+  TESSERA_FUNCTION float slope_at(float) const { return 1.0f; }
+};
+struct CappedLogit {
+  SoftCap cap;
+  TESSERA_FUNCTION float operator()(float x) const { return cap.value(x); }
+  TESSERA_FUNCTION float slope_at(float logit) const { return cap.slope_at(logit); }
+};
+
 /// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread
 /// processes 16 elements at a time: as packs when rows are `aligned` (address and stride in 16
 /// bytes; the columns need not be), else one by one, neighboring threads at neighboring elements.
 /// Elements between the columns and the stride of an aligned row are not used; in dlogits they
 /// become 0 as far as packs reach. Order of the sum: a thread's elements in steps of 16, then the
 /// threads as in sum_over_team().
-template <class Out, class In, bool aligned, int Threads>
+template <class Out, class In, class Score, bool aligned, int Threads>
 struct TeamCrossEntropy {
   static constexpr int width = 8, packs = 2;
   static constexpr std::int64_t step = std::int64_t{width} * Threads;
@@ -35,6 +46,7 @@ struct TeamCrossEntropy {
   std::int32_t const* targets;
   std::int64_t columns, stride;
   float gradient_scale;
+  Score score;
 
   template <class Team>
   TESSERA_FUNCTION void operator()(Team const& team, std::int64_t row) const {
@@ -42,7 +54,7 @@ struct TeamCrossEntropy {
     Out* const gradient = dlogits == nullptr ? nullptr : dlogits + row * stride;
     if (target < 0) return ignore(team, row, gradient);
     In const* const x = logits + row * stride;
-    float const x_target = load(x[target]);  // before any thread writes dlogits
+    float const x_target = score(load(x[target]));  // before any thread writes dlogits
     float running_max = -std::numeric_limits<float>::infinity(), sum = 0.0f;
     for (std::int64_t base = 0; base < columns; base += packs * step) {
       float v[packs][width];
@@ -69,7 +81,7 @@ struct TeamCrossEntropy {
           float const probability = fast_exp(v[p][k] - row_max) * inverse;
           v[p][k] =
               (probability - (column_of(base + p * step, team.rank(), k) == target ? 1.0f : 0.0f)) *
-              gradient_scale;
+              (gradient_scale * score.slope_at(v[p][k]));
         }
         write(gradient, v[p], base + p * step, team.rank());
       }
@@ -81,10 +93,14 @@ struct TeamCrossEntropy {
     return aligned ? base + std::int64_t{rank} * width + k
                    : base + std::int64_t{k} * Threads + rank;
   }
-  /// -inf where there are no columns.
+  /// The logits; -inf where there are no columns.
   TESSERA_FUNCTION void read(float (&v)[width], In const* x, std::int64_t base, int rank) const {
     if constexpr (aligned) {
-      if (column_of(base, rank, 0) < columns) read_floats(v, x + column_of(base, rank, 0));
+      if (column_of(base, rank, 0) < columns) {
+        read_floats(v, x + column_of(base, rank, 0));
+        TESSERA_UNROLL
+        for (int k = 0; k < width; ++k) v[k] = score(v[k]);
+      }
       if (column_of(base, rank, width - 1) < columns) return;
       TESSERA_UNROLL
       for (int k = 0; k < width; ++k)
@@ -92,7 +108,7 @@ struct TeamCrossEntropy {
     } else {
       TESSERA_UNROLL
       for (int k = 0; k < width; ++k)
-        v[k] = column_of(base, rank, k) < columns ? load(x[column_of(base, rank, k)])
+        v[k] = column_of(base, rank, k) < columns ? score(load(x[column_of(base, rank, k)]))
                                                   : -std::numeric_limits<float>::infinity();
     }
   }

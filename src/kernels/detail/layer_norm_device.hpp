@@ -104,16 +104,16 @@ struct TeamNormalize {
 
 /// sum = residual + dropout(branch), then its norm: of `sum` as rounded to T, which the backward
 /// pass reads.
-template <class T, int Threads>
+template <class T, int Threads, class Norm = TeamNormalize<T, Threads>>
 struct TeamResidualNormalize {
   using Part = NormPart<T>;
   using Elements = typename Part::Elements;
-  static constexpr std::size_t scratch_floats = TeamNormalize<T, Threads>::scratch_floats;
+  static constexpr std::size_t scratch_floats = Norm::scratch_floats;
 
   T* sum;
   T const *residual, *branch;
   DropoutFactors factors;
-  TeamNormalize<T, Threads> norm;
+  Norm norm;
 
   std::int64_t teams() const { return norm.teams(); }
 
