@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include "../kernels/flat_case.hpp"
+#include "tessera/kernels/activation.hpp"
+#include "tessera/kernels/attention_backward.hpp"
+#include "tessera/kernels/attention_decode.hpp"
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/embedding.hpp"
-#include "tessera/kernels/layer_norm.hpp"
+#include "tessera/kernels/rms_norm.hpp"
+#include "tessera/kernels/rotary.hpp"
 
 namespace tessera::kernels::test {
 namespace {
@@ -158,6 +162,117 @@ TEST_P(Rows, Embeddings) {
           },
           3e-6);
     }
+}
+
+TEST_P(Rows, RmsNorms) {
+  for (std::int64_t rows : {1, 3, 1000})
+    for (std::int64_t columns : {7, 48, 769, 768, 4096}) {
+      SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
+      compare(
+          [&](Queue& q) {
+            std::int64_t const n = rows * columns;
+            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), branch = operand(q, dtype, n, 2),
+                          sum = operand(q, dtype, n, 3), out = operand(q, dtype, n, 4),
+                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0),
+                          rstd = operand(q, Dtype::fp32, rows, 6), din = operand(q, dtype, n, 7),
+                          dgamma = operand(q, Dtype::fp32, columns, 8),
+                          workspace = operand(q, Dtype::fp32,
+                                              rms_norm_backward_workspace(q, rows, columns), 9);
+            RmsNormWeights const norm{gamma.view(), 1e-5f, 1.0f, RmsNormRounding::after_gamma};
+            rms_norm(q, norm, {out.view(), rstd.view()}, in.view());
+            Results results{out.read(), rstd.read()};
+            rms_norm_backward(q, norm,
+                              {{din.view(), WriteMode::add}, {dgamma.view(), WriteMode::add}},
+                              {branch.view(), in.view(), rstd.view()}, workspace.view());
+            residual_rms_norm(q, norm, sum.view(), {out.view(), rstd.view()},
+                              {in.view(), branch.view(), {0.2f, 8, 9, 10}});
+            for (Guarded const* r : {&din, &dgamma, &sum, &out, &rstd})
+              results.push_back(r->read());
+            return results;
+          },
+          1e-5 + 4 * rounding(dtype));
+    }
+}
+
+/// Norms and rotations of the heads of rows, in place, and gated activations of the same rows.
+TEST_P(Rows, HeadsAndGates) {
+  std::int64_t const batch = 3, sequence = 17, rows = batch * sequence;
+  for (int head_dim : {6, 64, 128})
+    for (int rotary_dim : {2, head_dim / 2, head_dim}) {
+      if (rotary_dim % 2 != 0) continue;
+      SCOPED_TRACE(::testing::Message() << rotary_dim << " of " << head_dim);
+      std::int64_t const width = 5 * head_dim;
+      compare(
+          [&](Queue& q) {
+            Guarded const x = operand(q, dtype, rows * width, 1, 2.0),
+                          up = operand(q, dtype, rows * width, 2),
+                          out = operand(q, dtype, rows * width, 3),
+                          gamma = operand(q, dtype, head_dim, 4, 0.5, 1.0),
+                          rstd = operand(q, Dtype::fp32, rows * 5, 5),
+                          cos = operand(q, Dtype::fp32, 64 * (rotary_dim / 2), 6),
+                          sin = operand(q, Dtype::fp32, 64 * (rotary_dim / 2), 7);
+            HeadsView const heads{x.data(), width};
+            rms_norm_heads(q, {gamma.view()}, {dtype, rows, 5, head_dim}, {heads, rstd.view()},
+                           heads);
+            rotate_heads(q,
+                         {{dtype, batch, sequence, 5, head_dim, rotary_dim},
+                          {cos.view(), sin.view()},
+                          {9, {}}},
+                         heads, heads, RotaryDirection::inverse);
+            gated_activate(q, Activation::silu, {dtype, rows, width}, {out.data(), width},
+                           {{x.data(), width}, {up.data(), width}});
+            return Results{x.read(), rstd.read(), out.read()};
+          },
+          1e-5 + 8 * rounding(dtype));
+    }
+}
+
+TEST_P(Rows, AttentionWithAWindowASoftCapAndACache) {
+  std::int64_t const batch = 2, length = 150;
+  for (int head_dim : {20, 64, 128}) {
+    SCOPED_TRACE(head_dim);
+    int const heads = 4, kv_heads = 2;
+    std::int64_t const row = std::int64_t{heads} * head_dim, shared = row / 2;
+    AttentionShape const shape{batch, length, heads, kv_heads, head_dim, 0.2f, {37, 2.0f}};
+    compare(
+        [&](Queue& q) {
+          Array rows_of_cache(Dtype::int32, {batch});
+          rows_of_cache.set(0, 150);
+          rows_of_cache.set(1, 41);
+          Guarded const query = operand(q, dtype, batch * length * row, 1),
+                        key = operand(q, dtype, batch * length * shared, 2),
+                        value = operand(q, dtype, batch * length * shared, 3),
+                        dout = operand(q, dtype, batch * length * row, 4),
+                        out = operand(q, dtype, batch * length * row, 5),
+                        lse = operand(q, Dtype::fp32, batch * heads * length, 6),
+                        dquery = operand(q, dtype, batch * length * row, 7),
+                        dkey = operand(q, dtype, batch * length * shared, 8),
+                        dvalue = operand(q, dtype, batch * length * shared, 9),
+                        workspace =
+                            operand(q, Dtype::fp32, attention_backward_workspace(q, shape), 10),
+                        decoded = operand(q, dtype, batch * row, 11), lengths(q, rows_of_cache, 0);
+          AttentionConfig const config{dtype, shape, {}};
+          AttentionInput const in{
+              {query.data(), row}, {key.data(), shared}, {value.data(), shared}};
+          attention(q, config, {out.view(), lse.view()}, in);
+          attention_backward(q, config,
+                             {{dquery.data(), row}, {dkey.data(), shared}, {dvalue.data(), shared}},
+                             in, {dout.view(), out.view(), lse.view()}, workspace.view());
+          DecodeShape const decode{dtype,    batch, 1,          heads, kv_heads,
+                                   head_dim, 0.2f,  {37, 2.0f}, length};
+          attention_decode(q, decode, decoded.view(),
+                           {{query.data(), row},
+                            {key.data(), length * shared, shared},
+                            {value.data(), length * shared, shared},
+                            lengths.view()},
+                           {});
+          Results results;
+          for (Guarded const* r : {&out, &lse, &dquery, &dkey, &dvalue, &decoded})
+            results.push_back(r->read());
+          return results;
+        },
+        1e-5 + 8 * rounding(dtype));
+  }
 }
 
 }  // namespace

@@ -11,13 +11,17 @@
 #include <string>
 
 #include "reference.hpp"
+#include "tessera/kernels/activation.hpp"
 #include "tessera/kernels/adamw.hpp"
 #include "tessera/kernels/attention_backward.hpp"
+#include "tessera/kernels/attention_decode.hpp"
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/layer_norm.hpp"
+#include "tessera/kernels/rms_norm.hpp"
+#include "tessera/kernels/rotary.hpp"
 #include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels::test {
@@ -37,6 +41,9 @@ class Everything {
     normalize(q);
     embed(q);
     attend(q);
+    decode(q);
+    normalize_squares(q);
+    gate(q);
     cross_entropy(q, {0.5f}, array("losses", Dtype::fp32, {rows}).view(),
                   array("dlogits", dtype_, {rows, 601}).view(), logits_.view(), targets_.view());
     step(q);
@@ -104,6 +111,60 @@ class Everything {
                        {{matrix("dquery").data(), 192}, {dkey.data(), 96}, {dvalue.data(), 96}},
                        from, {matrix("b"), out, lse},
                        array("sums", Dtype::fp32, {attention_backward_workspace(q, shape)}).view());
+  }
+  void decode(Queue& q) {
+    DecodeShape const shape{dtype_, batch, 1, 6, 3, 32, 0.2f, {}, 600};
+    TensorView const key = array("key cache", dtype_, {batch, 600, 96}).view(),
+                     value = array("value cache", dtype_, {batch, 600, 96}).view();
+    TensorView const lengths = array("lengths", Dtype::int32, {batch}).view();
+    fill_lengths(lengths);
+    attention_decode(q, shape, array("decoded", dtype_, {batch, 192}).view(),
+                     {{matrix("query").data(), 192},
+                      {key.data(), 600 * 96, 96},
+                      {value.data(), 600 * 96, 96},
+                      lengths},
+                     array("partial", Dtype::fp32, {attention_decode_workspace(q, shape)}).view());
+  }
+  static void fill_lengths(TensorView lengths) {
+    lengths.as<std::int32_t>()[0] = 600;
+    lengths.as<std::int32_t>()[1] = 31;
+  }
+  void normalize_squares(Queue& q) {
+    TensorView const rstd = array("rms rstd", Dtype::fp32, {rows}).view(),
+                     heads_rstd = array("heads rstd", Dtype::fp32, {rows, 6}).view();
+    RmsNormWeights const norm{vector("gamma")}, of_heads{array("head gamma", dtype_, {32}).view()};
+    rms_norm(q, norm, {matrix("rms"), rstd}, matrix("a"));
+    residual_rms_norm(q, norm, matrix("sum3"), {matrix("rms2"), rstd},
+                      {matrix("a"), matrix("b"), drop_});
+    TensorView const parts =
+        array("rms parts", Dtype::fp32, {6 * rms_norm_backward_workspace(q, rows, columns)}).view();
+    rms_norm_backward(q, norm, {{matrix("drms"), WriteMode::add}, {vector("drms gamma")}},
+                      {matrix("b"), matrix("sum3"), rstd}, parts);
+    HeadNormShape const shape{dtype_, rows, 6, 32};
+    rms_norm_heads(q, of_heads, shape, {{matrix("heads").data(), 192}, heads_rstd},
+                   {matrix("a").data(), 192});
+    rms_norm_heads_backward(q, of_heads, shape,
+                            {{matrix("dheads").data(), 192},
+                             {array("dhead gamma", Dtype::fp32, {32}).view(), WriteMode::add}},
+                            {{matrix("b").data(), 192}, {matrix("a").data(), 192}, heads_rstd},
+                            parts);
+    TensorView const cos = array("cos", Dtype::fp32, {sequence, 12}).view(),
+                     sin = array("sin", Dtype::fp32, {sequence, 12}).view();
+    rotate_heads(q, {{dtype_, batch, sequence, 6, 32, 24}, {cos, sin}, {}},
+                 {matrix("rotated").data(), 192}, {matrix("a").data(), 192},
+                 RotaryDirection::inverse);
+  }
+  void gate(Queue& q) {
+    activate(q, Activation::silu, matrix("silu"), matrix("a"));
+    activate_backward(q, Activation::gelu, matrix("derf"), matrix("b"), matrix("a"));
+    cap_logits(q, matrix("capped"), 2.0f);
+    GatedShape const shape{dtype_, rows, columns};
+    gated_activate(q, Activation::silu, shape, {matrix("gated").data(), columns},
+                   {{matrix("a").data(), columns}, {matrix("b").data(), columns}});
+    gated_activate_backward(q, Activation::silu, shape,
+                            {{matrix("dgate").data(), columns}, {matrix("dup").data(), columns}},
+                            {matrix("c").data(), columns},
+                            {{matrix("a").data(), columns}, {matrix("b").data(), columns}});
   }
   void step(Queue& q) {
     AdamWStep step;
@@ -176,7 +237,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, Observed, all_dtypes(), dtype_test_name);
 
 TEST_P(Observed, KernelsAreNamedAndDoNotFenceOrAllocate) {
   Everything(dtype).run(*queue);
-  EXPECT_GE(seen_.kernels.size(), 19u);
+  EXPECT_GE(seen_.kernels.size(), 32u);
   for (auto const& [name, calls] : seen_.kernels)
     EXPECT_EQ(name.rfind("tessera::kernels::", 0), 0u) << name << ", " << calls << " calls";
   EXPECT_EQ(seen_.fences, std::vector<std::string>{});

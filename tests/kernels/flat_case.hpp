@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference.hpp"
+#include "tessera/kernels/activation.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -80,6 +81,11 @@ inline std::vector<FlatKernel> flat_kernels(Dtype t) {
       {"gelu_new", t, t, t, false, [](Queue& q, View o, View a, View) { gelu_new(q, o, a); }},
       {"gelu_new_backward", t, t, t, false,
        [](Queue& q, View o, View a, View b) { gelu_new_backward(q, o, a, b); }},
+      {"silu", t, t, t, false,
+       [](Queue& q, View o, View a, View) { activate(q, Activation::silu, o, a); }},
+      {"gelu backward", t, t, t, false,
+       [](Queue& q, View o, View a, View b) { activate_backward(q, Activation::gelu, o, a, b); }},
+      {"cap_logits", t, t, t, false, [](Queue& q, View o, View, View) { cap_logits(q, o, 1.5f); }},
   };
   for (Dtype from : {Dtype::fp32, Dtype::fp16, Dtype::bf16}) {
     std::string const name(name_of(from));
