@@ -216,17 +216,37 @@ struct DecodeBlock {
 
   /// values += p v
   void add_values(Partial<Rows>& to, State const& state, int keys) const {
-    for (int c = 0; c < width; c += tile_lanes) {
-      TileVector sum[Rows];
+    constexpr int most = Rows > 4 ? 2 : 4;  // vectors in flight, as far as there are registers
+    int c = 0;
+    for (; c + most * tile_lanes <= width; c += most * tile_lanes)
+      add_columns<most>(to, state, keys, c);
+    for (; c < width; c += tile_lanes) add_columns<1>(to, state, keys, c);
+  }
+  template <int Vectors>
+  void add_columns(Partial<Rows>& to, State const& state, int keys, int c) const {
+    TileVector sum[Rows][Vectors];
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) sum[r] = load_vector(to.values + r * width + c);
-      for (int k = 0; k < keys; ++k) {
-        TileVector const value = load_vector(state.rows + k * width + c);
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v)
+        sum[r][v] = load_vector(to.values + r * width + c + v * tile_lanes);
+    }
+    for (int k = 0; k < keys; ++k) {
+      TileVector value[Vectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v)
+        value[v] = load_vector(state.rows + k * width + c + v * tile_lanes);
 #pragma GCC unroll 8
-        for (int r = 0; r < Rows; ++r) sum[r] += state.p[r * key_tile + k] * value;
+      for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < Vectors; ++v) sum[r][v] += state.p[r * key_tile + k] * value[v];
       }
+    }
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) store_vector(to.values + r * width + c, sum[r]);
+    for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Vectors; ++v)
+        store_vector(to.values + r * width + c + v * tile_lanes, sum[r][v]);
     }
   }
 };

@@ -27,7 +27,7 @@ struct Gelu {
   }
   TESSERA_FUNCTION static float value(float x) { return x * distribution(x); }
   TESSERA_FUNCTION static float slope(float x) {
-    return distribution(x) + x * (0.39894228f * fast_exp(-0.5f * x * x));
+    return multiply_add(x, 0.39894228f * fast_exp(-0.5f * x * x), distribution(x));
   }
 };
 

@@ -1,15 +1,33 @@
 #include "detail/attention_launch.hpp"
 
+#include <mutex>
+#include <set>
+
 #include "detail/attention_cudnn.hpp"
 #include "detail/attention_decode_device.hpp"
 #include "detail/launch.hpp"
+#include "tessera/core/log.hpp"
 
 namespace tessera::kernels::detail {
 namespace {
 
+/// In the log, which reason keeps cuDNN from computing.
+void say_once(std::string const& refusal) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  std::lock_guard const lock(mutex);
+  if (said.insert(refusal).second)
+    log::info(concat("cuDNN does not compute attention of ", refusal,
+                     "; the portable kernel computes it"));
+}
+
 bool uses_cudnn(Queue const& q, FlashCall const& call) {
-  return memory::on_cuda(q) && choose_attention(device_settings().attention, why_not_cudnn(call)) ==
-                                   AttentionLibrary::cudnn;
+  if (!memory::on_cuda(q)) return false;
+  std::string const refusal = why_not_cudnn(call);
+  DeviceAttention const wanted = device_settings().attention;
+  if (choose_attention(wanted, refusal) == AttentionLibrary::cudnn) return true;
+  if (wanted == DeviceAttention::automatic && !cudnn_description().empty()) say_once(refusal);
+  return false;
 }
 
 }  // namespace
