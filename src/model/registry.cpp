@@ -5,12 +5,14 @@
 #include <cctype>
 #include <charconv>
 
+#include "detail/assemble.hpp"
 #include "detail/gpt2.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::model {
 namespace {
 
+using detail::DecoderDescription;
 using detail::Family;
 
 std::array<Family const*, 1> families() { return {&detail::gpt2_family()}; }
@@ -54,6 +56,10 @@ ConfigTree complete(Family const& family, ConfigTree const& given) {
   return out;
 }
 
+std::string_view torch_name(Dtype dtype) {
+  return dtype == Dtype::bf16 ? "bfloat16" : dtype == Dtype::fp16 ? "float16" : "float32";
+}
+
 bool parse_flag(std::string_view key, std::string const& text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -94,7 +100,13 @@ std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype) {
   TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16,
                    ConfigError, "a model in ", name_of(dtype),
                    " is not supported; use fp32, bf16 or fp16");
-  return family.make(complete(family, hf_config), dtype);
+  ConfigTree config = complete(family, hf_config);
+  DecoderDescription const description = family.describe(config);
+  config.set("architectures", ConfigTree::Array{std::string(family.architecture)});
+  config.erase("torch_dtype");
+  config.set("dtype", torch_name(dtype));
+  return detail::make_decoder(std::string(family.model_type), description, std::move(config),
+                              dtype);
 }
 
 std::int64_t hidden_size(ConfigTree const& hf_config) {

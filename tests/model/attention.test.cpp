@@ -5,6 +5,10 @@
 namespace tessera::model::detail::test {
 namespace {
 
+QkvOptions qkv(int kv_heads) {
+  return {.width = 6, .heads = 2, .kv_heads = kv_heads, .head_dim = 3, .names = {"qkv"}};
+}
+
 LayerCase make(AttentionOptions const& options, LayerShape const& shape) {
   UnitSpec unit;
   CausalSelfAttention const attention(unit, "attn", options);
@@ -22,14 +26,11 @@ LayerCase make(AttentionOptions const& options, LayerShape const& shape) {
 
 TEST(CausalSelfAttention, GradientsAreFiniteDifferences) {
   for (int kv_heads : {2, 1})
-    make({.width = 6, .heads = 2, .kv_heads = kv_heads, .head_dim = 3, .scale = 0.6}, {2, 4, 6, 6})
-        .expect_gradients();
+    make({.qkv = qkv(kv_heads), .scale = 0.6}, {2, 4, 6, 6}).expect_gradients();
 }
 
 TEST(CausalSelfAttention, GradientsWithDropoutOfTheWeights) {
-  LayerCase layer =
-      make({.width = 6, .heads = 2, .kv_heads = 2, .head_dim = 3, .scale = 0.6, .dropout = 0.4},
-           {2, 4, 6, 6});
+  LayerCase layer = make({.qkv = qkv(2), .scale = 0.6, .dropout = 0.4}, {2, 4, 6, 6});
   auto const without = layer.output();
   layer.set_dropout();
   EXPECT_NE(layer.output(), without);
@@ -38,7 +39,7 @@ TEST(CausalSelfAttention, GradientsWithDropoutOfTheWeights) {
 
 TEST(CausalSelfAttention, APositionDoesNotSeeLaterOnes) {
   LayerShape const shape{1, 5, 6, 6}, longer{1, 6, 6, 6};
-  AttentionOptions const options{.width = 6, .heads = 2, .kv_heads = 2, .head_dim = 3};
+  AttentionOptions const options{.qkv = qkv(2)};
   auto const first = make(options, shape).output(), all = make(options, longer).output();
   for (std::size_t i = 0; i < first.size(); ++i) EXPECT_NEAR(first[i], all[i], 1e-6) << i;
 }

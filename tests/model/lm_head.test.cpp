@@ -64,7 +64,7 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
   constexpr std::int64_t rows = 50, width = 24, vocabulary = 131;
   UnitSpec unit;
   unit.name = "head";
-  LayerNorm const norm(unit, "ln_f", width, 1e-5);
+  Norm const norm(unit, "ln_f", {.width = width});
   LmHead head(norm, {.width = width, .vocabulary = vocabulary, .chunk_bytes = most});
   head.own_projection(unit, "lm_head.weight", 0.02);
   auto const random = [](std::size_t i, std::uint64_t seed) {

@@ -7,9 +7,9 @@ namespace {
 
 constexpr std::int64_t width = 9;
 
-TEST(LayerNorm, GradientsAreFiniteDifferences) {
+TEST(Norm, GradientsAreFiniteDifferences) {
   UnitSpec unit;
-  LayerNorm const norm(unit, "ln", width, 1e-5);
+  Norm const norm(unit, "ln", {.width = width});
   LayerCase(
       unit, {2, 3, width, width},
       [norm](PassContext const& pass, WeightLease const& weights, TensorView out,
@@ -24,9 +24,9 @@ TEST(LayerNorm, GradientsAreFiniteDifferences) {
 }
 
 /// out = norm(sum) + sum with sum = in + in: the gradient of the norm is added to that of the sum.
-TEST(LayerNorm, OfAResidualSumAddsToTheGradientOfTheStream) {
+TEST(Norm, OfAResidualSumAddsToTheGradientOfTheStream) {
   UnitSpec unit;
-  LayerNorm const norm(unit, "ln", width, 1e-5);
+  Norm const norm(unit, "ln", {.width = width});
   auto const run = [norm](PassContext const& pass, WeightLease const& weights, TensorView sum,
                           TensorView out, ConstTensorView in) {
     auto const saved =

@@ -1,35 +1,31 @@
 #pragma once
-/// Causal self-attention with a fused query-key-value projection.
+/// Causal self-attention: projections to queries, keys and values, attention, output projection.
 
 #include <string>
 
-#include "detail/linear.hpp"
-#include "tessera/kernels/attention.hpp"
+#include "detail/qkv_projection.hpp"
 
 namespace tessera::model::detail {
 
 struct AttentionOptions {
-  std::int64_t width = 0;
-  int heads = 0;
-  int kv_heads = 0;  ///< = heads, or fewer when heads share keys and values
-  int head_dim = 0;
+  QkvOptions qkv;
   double scale = 1.0;  ///< of q.k
   double dropout = 0.0;
   int layer = 0;
-  WeightLayout layout = WeightLayout::in_out;
-  double stddev = 0.02;             ///< initial weights of the query-key-value projection
-  double projection_stddev = 0.02;  ///< of the output projection, scaled with depth
+  Bias output_bias = Bias::zeros;
+  double output_stddev = 0.02;  ///< initial weights of the output projection
+  std::string output_name{};    ///< below the attention
 };
 
 class CausalSelfAttention {
  public:
   struct Saved {
-    TensorView qkv;    ///< [R, (heads + 2 kv_heads) * head_dim]
+    QkvProjection::Rows qkv;
     TensorView mixed;  ///< [R, heads * head_dim], before the output projection
     TensorView lse;    ///< [B, heads, T] fp32
   };
 
-  /// Adds "<name>.c_attn.*" and "<name>.c_proj.*" to @p unit.
+  /// Adds the parameters of the projections to @p unit, below "<name>.".
   CausalSelfAttention(UnitSpec& unit, std::string const& name, AttentionOptions const& options);
 
   /// The part before the output projection.
@@ -44,15 +40,9 @@ class CausalSelfAttention {
  private:
   kernels::AttentionConfig config(PassContext const& pass) const;
   Dropout dropout(PassContext const& pass) const;
-  std::int64_t qkv_width() const {
-    return static_cast<std::int64_t>(options_.heads + 2 * options_.kv_heads) * options_.head_dim;
-  }
-  std::int64_t mixed_width() const {
-    return static_cast<std::int64_t>(options_.heads) * options_.head_dim;
-  }
 
   AttentionOptions options_;
-  Linear qkv_;
+  QkvProjection qkv_;
   Linear output_;
 };
 

@@ -1,7 +1,8 @@
 #pragma once
-/// Pre-norm transformer block:  x1 = x + dropout(attention(norm_1(x)));  out = x1 +
-/// dropout(mlp(norm_2(x1))). Radford et al., "Language Models are Unsupervised Multitask Learners",
-/// 2019, section 2.3.
+/// Transformer block: attention and a perceptron, each with a norm before it, after it or both, and
+/// added to the residual stream one after the other or together.
+
+#include <optional>
 
 #include "detail/attention.hpp"
 #include "detail/mlp.hpp"
@@ -9,24 +10,40 @@
 
 namespace tessera::model::detail {
 
+/// How the two branches join the residual stream, with a(x) = after(attention(before(x))) and m(x)
+/// = after(mlp(before(x))).
+enum class Residual {
+  sequential,  ///< x1 = x + a(x);  out = x1 + m(x1). Radford et al., "Language Models are
+               ///< Unsupervised Multitask Learners", 2019, section 2.3.
+  parallel     ///< out = x + a(x) + m(x). Wang & Komatsuzaki, "GPT-J-6B", 2021.
+};
+
+/// The norms of a block; an absent one passes its input on.
+struct BlockNorms {
+  std::optional<Norm> before_attention, after_attention;
+  /// A parallel block without a norm before the perceptron gives it what attention gets.
+  std::optional<Norm> before_mlp, after_mlp;
+};
+
 class Block {
  public:
   struct Options {
     int layer = 0;
     std::int64_t width = 0;
     double residual_dropout = 0.0;
+    Residual residual = Residual::sequential;
   };
   /// Activations that backward needs besides the block's input: 15 * R * width elements for GPT-2.
   struct Saved {
-    LayerNorm::Saved norm_1, norm_2;
     CausalSelfAttention::Saved attention;
     Mlp::Saved mlp;
-    TensorView normed_1, normed_2;  ///< inputs of attention and mlp
-    TensorView middle;              ///< x1
+    Norm::Saved before_attention, after_attention, before_mlp, after_mlp;
+    ConstTensorView attention_in, mlp_in;  ///< inputs of attention and mlp
+    TensorView attention_out, mlp_out;     ///< inputs of the norms after them
+    TensorView middle;                     ///< x1 of a sequential block
   };
 
-  Block(Options options, LayerNorm norm_1, CausalSelfAttention attention, LayerNorm norm_2,
-        Mlp mlp);
+  Block(Options options, BlockNorms norms, CausalSelfAttention attention, Mlp mlp);
 
   /// out [R, width] overwritten; the returned views stay in the arena.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
@@ -41,11 +58,22 @@ class Block {
 
  private:
   Dropout dropout(PassContext const& pass, DropoutSite site) const;
+  TensorView allocate(PassContext const& pass) const {
+    return pass.allocate(pass.positions(), options_.width);
+  }
+  /// What the perceptron gets: x1 normalized, or the normalized x of a parallel block.
+  void enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
+                 ConstTensorView in, Saved& saved) const;
+  void enter_mlp_in_parallel(PassContext const& pass, WeightLease const& weights,
+                             ConstTensorView in, Saved& saved) const;
+  void backward_sequential(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
+                           ConstTensorView in, Saved const& saved) const;
+  void backward_parallel(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
+                         ConstTensorView in, Saved const& saved) const;
 
   Options options_;
-  LayerNorm norm_1_;
+  BlockNorms norms_;
   CausalSelfAttention attention_;
-  LayerNorm norm_2_;
   Mlp mlp_;
 };
 

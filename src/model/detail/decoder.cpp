@@ -70,7 +70,7 @@ void Decoder::check(Batch const& batch) const {
   TESSERA_VALIDATE(batch.sequence <= parts_.positions, ConfigError, "rows of ", batch.sequence,
                    " tokens, but the model has positions for ", parts_.positions,
                    "; use a block_size of at most ", parts_.positions,
-                   " or train a model with a larger n_positions from scratch");
+                   " or train a model with a larger ", parts_.positions_field, " from scratch");
   for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
     TESSERA_VALIDATE(batch.tokens[i] >= 0 && batch.tokens[i] < vocabulary_size(), DataError,
                      "token ", batch.tokens[i], " in row ", i / batch.sequence, " at position ",

@@ -23,6 +23,7 @@ struct DecoderParts {
   Dtype dtype;
   std::int64_t width;
   std::int64_t positions;
+  std::string positions_field;  ///< of config.json
   std::vector<UnitSpec> units;
   Embedding embedding;
   std::vector<Block> blocks;

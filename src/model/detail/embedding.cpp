@@ -7,10 +7,11 @@ namespace tessera::model::detail {
 Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
     : options_(options),
       tokens_(add_parameter(unit, options.token_name, {options.vocabulary, options.width},
-                            normal(options.stddev))),
-      positions_(add_parameter(unit, options.position_name, {options.positions, options.width},
-                               normal(options.stddev))) {
+                            normal(options.stddev))) {
   unit.parameters[tokens_].aliases = options.token_aliases;
+  if (!options.position_name.empty())
+    positions_ = add_parameter(unit, options.position_name, {options.positions, options.width},
+                               normal(options.stddev));
 }
 
 Dropout Embedding::dropout(PassContext const& pass) const {
@@ -20,7 +21,8 @@ Dropout Embedding::dropout(PassContext const& pass) const {
 void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                         ConstTensorView tokens) const {
   kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens,
-                     weights[tokens_], weights[positions_], dropout(pass));
+                     weights[tokens_], positions_ ? weights[*positions_] : ConstTensorView{},
+                     dropout(pass));
 }
 
 void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
@@ -29,18 +31,21 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   ArenaScope const scope(pass.arena);
   TensorView const parts = pass.allocate_fp32(
       kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
-  TensorView const dpositions = gradients[positions_];
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
-  if (!gradients.accumulate() && unused > 0)
-    kernels::fill(pass.compute, dpositions.rows(used, unused), 0.0f);
+  TensorView dpositions;
+  if (positions_) {
+    if (!gradients.accumulate() && unused > 0)
+      kernels::fill(pass.compute, gradients[*positions_].rows(used, unused), 0.0f);
+    dpositions = gradients[*positions_].rows(0, used);
+  }
   auto const mode = gradients.mode();
   kernels::embedding_backward(
-      pass.compute, dropout(pass), {{gradients[tokens_], mode}, {dpositions.rows(0, used), mode}},
+      pass.compute, dropout(pass), {{gradients[tokens_], mode}, {dpositions, mode}},
       {dout.reshape({pass.batch, used, options_.width}), tokens, {order, parts}});
 }
 
 void Embedding::clear_positions(PassContext const& pass, GradientLease const& gradients) const {
-  kernels::fill(pass.compute, gradients[positions_], 0.0f);
+  if (positions_) kernels::fill(pass.compute, gradients[*positions_], 0.0f);
 }
 
 }  // namespace tessera::model::detail

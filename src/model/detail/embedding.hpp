@@ -1,6 +1,7 @@
 #pragma once
-/// Token and learned position embeddings.
+/// Token embeddings, with learned position embeddings where a model has them.
 
+#include <optional>
 #include <string>
 
 #include "detail/pass.hpp"
@@ -8,7 +9,8 @@
 namespace tessera::model::detail {
 
 struct EmbeddingOptions {
-  std::string token_name, position_name;
+  std::string token_name;
+  std::string position_name;               ///< empty: no learned positions
   std::vector<std::string> token_aliases;  ///< further names of the token weights, of a tied head
   std::int64_t vocabulary = 0;
   std::int64_t positions = 0;
@@ -25,7 +27,7 @@ class Embedding {
   void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                ConstTensorView tokens) const;
 
-  /// Gradients of both tables, overwritten or added to as the lease says; dout [B * T, width]. A
+  /// Gradients of the tables, overwritten or added to as the lease says; dout [B * T, width]. A
   /// device needs the @p order of Inputs.
   void backward(PassContext const& pass, GradientLease const& gradients, ConstTensorView dout,
                 ConstTensorView tokens, ConstTensorView order) const;
@@ -41,7 +43,7 @@ class Embedding {
 
   EmbeddingOptions options_;
   std::size_t tokens_;
-  std::size_t positions_;
+  std::optional<std::size_t> positions_;
 };
 
 }  // namespace tessera::model::detail

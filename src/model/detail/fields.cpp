@@ -5,6 +5,9 @@
 namespace tessera::model::detail {
 namespace {
 
+/// Far above any model: a list of so many layers does not exhaust memory.
+constexpr std::int64_t max_layers = 100'000;
+
 [[noreturn]] void wrong_type(std::string_view key, std::string_view wanted,
                              ConfigTree const& found) {
   throw ConfigError(concat("config.json: ", key, " is ", found.dump(), " (", found.type_name(),
@@ -49,6 +52,27 @@ double Fields::probability(std::string_view key) const {
   TESSERA_VALIDATE(p >= 0.0 && p < 1.0, ConfigError, "config.json: ", key, " is ", p,
                    "; a dropout probability must be at least 0 and below 1");
   return p;
+}
+
+int Fields::layers(std::string_view key) const {
+  std::int64_t const n = positive(key);
+  TESSERA_VALIDATE(n <= max_layers, ConfigError, "config.json: ", key, " is ", n, "; at most ",
+                   max_layers, " are built");
+  return static_cast<int>(n);
+}
+
+double Fields::epsilon(std::string_view key) const {
+  double const value = real(key);
+  TESSERA_VALIDATE(value > 0.0, ConfigError, "config.json: ", key, " is ", value,
+                   "; it must be positive (usually 1e-5)");
+  return value;
+}
+
+double Fields::deviation(std::string_view key) const {
+  double const value = real(key);
+  TESSERA_VALIDATE(value >= 0.0, ConfigError, "config.json: ", key, " is ", value,
+                   "; a standard deviation cannot be negative");
+  return value;
 }
 
 bool Fields::flag(std::string_view key) const {

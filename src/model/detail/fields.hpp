@@ -21,6 +21,12 @@ class Fields {
   double real(std::string_view key) const;
   /// @throws ConfigError unless 0 <= value < 1.
   double probability(std::string_view key) const;
+  /// A number of layers. @throws ConfigError when no list of so many layers can be built.
+  int layers(std::string_view key) const;
+  /// Of a norm. @throws ConfigError unless positive.
+  double epsilon(std::string_view key) const;
+  /// A standard deviation. @throws ConfigError when negative.
+  double deviation(std::string_view key) const;
   bool flag(std::string_view key) const;
   std::string text(std::string_view key) const;
   bool is_set(std::string_view key) const;

@@ -35,8 +35,9 @@ void Linear::backward(PassContext const& pass, BackwardLeases const& leases, Inp
     kernels::bias_gradient(pass.compute, leases.gradient(bias_), dout, workspace);
   }
   if (!din.out.empty())
-    kernels::gemm(pass.compute, {.transpose_b = in_out}, din.out, dout, leases.weights[weight_],
-                  {.gelu_slope_at = din.gelu_input});
+    kernels::gemm(pass.compute,
+                  {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add},
+                  din.out, dout, leases.weights[weight_], {.gelu_slope_at = din.gelu_input});
 }
 
 }  // namespace tessera::model::detail

@@ -27,9 +27,12 @@ class Linear {
   struct InputGradient {
     InputGradient(TensorView to, ConstTensorView gelu = {})
         : out(to), gelu_input(gelu) {}  // NOLINT(google-explicit-constructor)
-    TensorView out;                     ///< [R, in] overwritten; empty: not wanted
-    ConstTensorView gelu_input;  ///< not empty: the layer's input is gelu_new of this [R, in],
-                                 ///< whose gradient is wanted instead
+    InputGradient(kernels::GradientTarget const& to)
+        : out(to.view), mode(to.mode) {}  // NOLINT(google-explicit-constructor)
+    TensorView out;                       ///< [R, in]; empty: not wanted
+    ConstTensorView gelu_input{};  ///< not empty: the layer's input is gelu_new of this [R, in],
+                                   ///< whose gradient is wanted instead
+    kernels::WriteMode mode = kernels::WriteMode::overwrite;  ///< add: not with gelu_input
   };
 
   /// out [R, out] overwritten, in [R, in]. With gelu_input [R, out] that receives in * W + b, and

@@ -87,7 +87,7 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   auto const chunks = chunks_of(pass, rows);
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate(rows, options_.width);
-  LayerNorm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
+  Norm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   TensorView const dlogits =
       pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunks.gradients, chunks.row);

@@ -29,7 +29,7 @@ class LmHead {
     std::optional<ChunkBytes> chunk_bytes{};  ///< on a device; none: as below
   };
 
-  LmHead(LayerNorm norm, Options options) : norm_(norm), options_(options) {}
+  LmHead(Norm norm, Options options) : norm_(norm), options_(options) {}
   /// Gives the head its own projection "<name>" in @p unit.
   void own_projection(UnitSpec& unit, std::string const& name, double stddev);
   /// Position of the head's own projection in its unit; empty when it is tied to the embedding.
@@ -82,7 +82,7 @@ class LmHead {
   void score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
              Chunk const& chunk) const;
 
-  LayerNorm norm_;
+  Norm norm_;
   Options options_;
   std::optional<std::size_t> projection_;
 };

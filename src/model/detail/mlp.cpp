@@ -3,11 +3,17 @@
 namespace tessera::model::detail {
 
 Mlp::Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options)
-    : expand_(unit, name + ".c_fc",
-              {.in = options.width, .out = options.inner, .layout = options.layout},
+    : expand_(unit, name + "." + options.expand_name,
+              {.in = options.width,
+               .out = options.inner,
+               .layout = options.layout,
+               .bias = options.bias},
               options.stddev),
-      project_(unit, name + ".c_proj",
-               {.in = options.inner, .out = options.width, .layout = options.layout},
+      project_(unit, name + "." + options.project_name,
+               {.in = options.inner,
+                .out = options.width,
+                .layout = options.layout,
+                .bias = options.bias},
                options.projection_stddev) {}
 
 Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,

@@ -11,8 +11,10 @@ struct MlpOptions {
   std::int64_t width = 0;
   std::int64_t inner = 0;
   WeightLayout layout = WeightLayout::in_out;
+  Bias bias = Bias::zeros;
   double stddev = 0.02;
-  double projection_stddev = 0.02;  ///< of the second layer, scaled with depth
+  double projection_stddev = 0.02;            ///< of the second layer
+  std::string expand_name{}, project_name{};  ///< below the perceptron
 };
 
 class Mlp {
@@ -22,7 +24,7 @@ class Mlp {
     TensorView activated;  ///< [R, inner]
   };
 
-  /// Adds "<name>.c_fc.*" and "<name>.c_proj.*" to @p unit.
+  /// Adds the parameters of both layers to @p unit, below "<name>.".
   Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options);
 
   /// The part before the second layer.

@@ -1,5 +1,5 @@
 #pragma once
-/// Layer normalization of rows with learned gamma and beta.
+/// Normalization of rows with learned weights.
 
 #include <string>
 
@@ -8,7 +8,12 @@
 
 namespace tessera::model::detail {
 
-class LayerNorm {
+struct NormOptions {
+  std::int64_t width = 0;
+  double epsilon = 1e-5;
+};
+
+class Norm {
  public:
   /// What backward needs besides the input.
   struct Saved {
@@ -23,7 +28,7 @@ class LayerNorm {
   };
 
   /// Adds "<name>.weight" (ones) and "<name>.bias" (zeros) to @p unit.
-  LayerNorm(UnitSpec& unit, std::string const& name, std::int64_t width, double epsilon);
+  Norm(UnitSpec& unit, std::string const& name, NormOptions const& options);
 
   /// out [R, width] overwritten.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
@@ -43,8 +48,7 @@ class LayerNorm {
     return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
   }
 
-  std::int64_t width_;
-  float epsilon_;
+  NormOptions options_;
   std::size_t gamma_;
   std::size_t beta_;
 };

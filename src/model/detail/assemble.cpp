@@ -1,0 +1,96 @@
+#include "detail/assemble.hpp"
+
+#include "detail/decoder.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::model::detail {
+namespace {
+
+/// Far above any model. Below it no product of sizes overflows.
+constexpr double max_parameters = 1e15;
+
+/// Of the matrices, in floating point: cannot overflow.
+double matrix_elements(DecoderDescription const& d) {
+  auto const real = [](std::int64_t n) { return static_cast<double>(n); };
+  QkvOptions const& qkv = d.attention.qkv;
+  double const width = real(qkv.width), heads = qkv.heads, kv_heads = qkv.kv_heads;
+  double const layer =
+      2 * width * qkv.head_dim * (heads + kv_heads) + 2 * width * real(d.mlp.inner);
+  double const rows = real(d.embedding.vocabulary) * (d.tied ? 1 : 2) + real(d.embedding.positions);
+  return rows * width + d.layers * layer;
+}
+
+void check_size(DecoderDescription const& d) {
+  double const elements = matrix_elements(d);
+  TESSERA_VALIDATE(elements <= max_parameters, ConfigError, "config.json describes ", elements,
+                   " parameters; at most ", max_parameters, " are built");
+}
+
+std::string below(std::string pattern, int layer) {
+  std::size_t const at = pattern.find("{}");
+  return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(layer));
+}
+
+/// Parameters in the order of Hugging Face's modules: a branch's norms around the branch.
+Block make_block(UnitSpec& unit, DecoderDescription const& d, int layer) {
+  std::string const name = below(d.names.block, layer) + ".";
+  auto const norm = [&](std::string const& of) {
+    return of.empty() ? std::nullopt : std::optional(Norm(unit, name + of, d.norm));
+  };
+  AttentionOptions options = d.attention;
+  options.layer = layer;
+  if (d.scale_by_inverse_layer) options.scale /= layer + 1;
+  BlockNorms norms;
+  norms.before_attention = norm(d.names.before_attention);
+  CausalSelfAttention attention(unit, name + d.names.attention, options);
+  norms.after_attention = norm(d.names.after_attention);
+  norms.before_mlp = norm(d.names.before_mlp);
+  Mlp mlp(unit, name + d.names.mlp, d.mlp);
+  norms.after_mlp = norm(d.names.after_mlp);
+  return Block({.layer = layer,
+                .width = options.qkv.width,
+                .residual_dropout = d.residual_dropout,
+                .residual = d.residual},
+               std::move(norms), std::move(attention), std::move(mlp));
+}
+
+Embedding make_embedding(UnitSpec& unit, DecoderDescription const& d) {
+  EmbeddingOptions options = d.embedding;
+  if (d.tied) options.token_aliases.push_back(d.names.head);
+  return Embedding(unit, options);
+}
+
+LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
+  LmHead head(Norm(unit, d.names.final_norm, d.norm),
+              {.width = d.embedding.width, .vocabulary = d.embedding.vocabulary});
+  if (!d.tied) head.own_projection(unit, d.names.head, d.head_stddev);
+  return head;
+}
+
+}  // namespace
+
+std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& d,
+                                       ConfigTree config, Dtype dtype) {
+  check_size(d);
+  std::vector<UnitSpec> units{{.name = "embedding", .parameters = {}}};
+  Embedding embedding = make_embedding(units.back(), d);
+  std::vector<Block> blocks;
+  for (int layer = 0; layer < d.layers; ++layer) {
+    units.push_back({.name = concat("block.", layer), .parameters = {}});
+    blocks.push_back(make_block(units.back(), d, layer));
+  }
+  units.push_back({.name = "head", .parameters = {}});
+  LmHead head = make_head(units.back(), d);
+  return std::make_unique<Decoder>(DecoderParts{.family = std::move(family),
+                                                .config = std::move(config),
+                                                .dtype = dtype,
+                                                .width = d.embedding.width,
+                                                .positions = d.embedding.positions,
+                                                .positions_field = d.positions_field,
+                                                .units = std::move(units),
+                                                .embedding = std::move(embedding),
+                                                .blocks = std::move(blocks),
+                                                .head = std::move(head)});
+}
+
+}  // namespace tessera::model::detail

@@ -1,0 +1,54 @@
+#pragma once
+/// What a decoder is made of. A model family reads one from a config.json; make_decoder() builds
+/// the layers.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "detail/attention.hpp"
+#include "detail/block.hpp"
+#include "detail/embedding.hpp"
+#include "detail/mlp.hpp"
+#include "detail/norm.hpp"
+
+namespace tessera::model::detail {
+
+/// Hugging Face's parameter names. An empty name: the model has no such part.
+struct DecoderNames {
+  std::string block{};      ///< with {} for the layer: "transformer.h.{}"
+  std::string attention{};  ///< below the block, as the following
+  std::string mlp{};
+  std::string before_attention{}, after_attention{}, before_mlp{}, after_mlp{};  ///< norms
+  std::string final_norm{};
+  std::string head{};  ///< "lm_head.weight"; a tied head adds it to the token embedding's aliases
+};
+
+struct DecoderDescription {
+  DecoderNames names;
+  int layers = 0;
+  EmbeddingOptions embedding;
+  AttentionOptions attention;           ///< of layer 0
+  bool scale_by_inverse_layer = false;  ///< layer l divides the attention's scale by l + 1
+  MlpOptions mlp;
+  NormOptions norm;
+  Residual residual = Residual::sequential;
+  double residual_dropout = 0.0;
+  bool tied = true;             ///< the head's weights are those of the token embedding
+  double head_stddev = 0.02;    ///< initial weights of a head that is not tied
+  std::string positions_field;  ///< of config.json: the most tokens in a row
+
+  /// Sets the width of all parts.
+  DecoderDescription& set_width(std::int64_t width) {
+    embedding.width = attention.qkv.width = mlp.width = norm.width = width;
+    return *this;
+  }
+  /// Sets the initial weights of all matrices.
+  DecoderDescription& set_stddev(double stddev) {
+    embedding.stddev = attention.qkv.stddev = attention.output_stddev = stddev;
+    mlp.stddev = mlp.projection_stddev = head_stddev = stddev;
+    return *this;
+  }
+};
+
+}  // namespace tessera::model::detail
