@@ -7,6 +7,7 @@
 
 #include "detail/assemble.hpp"
 #include "detail/gpt2.hpp"
+#include "detail/rotary_fields.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::model {
@@ -15,7 +16,10 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 1> families() { return {&detail::gpt2_family()}; }
+std::array<Family const*, 1> families() {
+  using namespace detail;
+  return {&gpt2_family()};
+}
 
 Family const& family_of(std::string const& model_type) {
   std::string supported;
@@ -42,10 +46,18 @@ std::string_view resolve(Family const& family, std::string_view key) {
   return key;
 }
 
+ConfigTree default_config_of(Family const& family) {
+  ConfigTree out = ConfigTree::parse(family.default_config, "default configuration");
+  out.set("architectures", ConfigTree::Array{std::string(family.architecture)});
+  return out;
+}
+
 /// Defaults under the given fields, aliases resolved. Fields that the family does not know are
 /// kept, as transformers does.
 ConfigTree complete(Family const& family, ConfigTree const& given) {
-  ConfigTree out = family.default_config();
+  ConfigTree out = default_config_of(family);
+  if (detail::has_older_rotary_fields(given) && !given.contains("rope_parameters"))
+    out.erase("rope_parameters");
   for (auto const& [key, value] : given.as_object()) {
     std::string const field(resolve(family, key));
     TESSERA_VALIDATE(field == key || !given.contains(field) || given.at(field) == value,
@@ -116,12 +128,12 @@ std::int64_t hidden_size(ConfigTree const& hf_config) {
 }
 
 ConfigTree default_config(std::string const& model_type) {
-  return family_of(model_type).default_config();
+  return default_config_of(family_of(model_type));
 }
 
 ConfigTree apply_overrides(ConfigTree config, std::string const& overrides) {
   Family const& family = family_of(config);
-  ConfigTree const defaults = family.default_config();
+  ConfigTree const defaults = default_config_of(family);
   config = complete(family, config);
   for (std::size_t begin = 0; begin < overrides.size();) {
     std::size_t const end = std::min(overrides.find(',', begin), overrides.size());

@@ -6,15 +6,16 @@ namespace tessera::model::detail::test {
 namespace {
 
 /// The layer's input are tokens, so that the loss does not depend on the rows of `in`.
-LayerCase make(double dropout) {
+LayerCase make(double dropout, std::string const& positions = "wpe", double scale = 1.0) {
   UnitSpec unit;
   Embedding const embedding(unit, {.token_name = "wte",
-                                   .position_name = "wpe",
+                                   .position_name = positions,
                                    .token_aliases = {"lm_head.weight"},
                                    .vocabulary = 5,
                                    .positions = 4,
                                    .width = 6,
-                                   .dropout = dropout});
+                                   .dropout = dropout,
+                                   .scale = scale});
   auto const tokens = std::make_shared<std::vector<std::int32_t>>(
       std::vector<std::int32_t>{3, 0, 3, 1, 3, 3});  // token 2 and 4, position 3 do not occur
   auto const view = [tokens] { return TensorView(tokens->data(), Dtype::int32, {2, 3}); };
@@ -30,6 +31,11 @@ LayerCase make(double dropout) {
 }
 
 TEST(Embedding, GradientsAreFiniteDifferences) { make(0.0).expect_gradients(); }
+
+TEST(Embedding, GradientsWithoutPositionsAndWithAScale) {
+  make(0.0, "").expect_gradients();
+  make(0.0, "", 3.5).expect_gradients();
+}
 
 TEST(Embedding, GradientsWithDropout) {
   LayerCase layer = make(0.4);

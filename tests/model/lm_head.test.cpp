@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "fake_device.hpp"
 #include "resident_params.hpp"
@@ -49,7 +50,7 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
 
 /// One training pass of a head on a stream, in chunks of at most so many bytes.
 struct Trained {
-  std::vector<float> losses, dhidden, projection, gain, offset;
+  std::vector<float> losses, dhidden, projection, gain, offset, bias;
 };
 /// Largest difference over the largest element; infinite where nothing is there.
 double relative(std::vector<float> const& got, std::vector<float> const& want) {
@@ -67,6 +68,7 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
   Norm const norm(unit, "ln_f", {.width = width});
   LmHead head(norm, {.width = width, .vocabulary = vocabulary, .chunk_bytes = most});
   head.own_projection(unit, "lm_head.weight", 0.02);
+  head.own_bias(unit, "lm_head.bias");
   auto const random = [](std::size_t i, std::uint64_t seed) {
     return 2.0f * Philox{seed, 1}.uniform(i) - 1.0f;
   };
@@ -92,8 +94,11 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
     auto const weights = params.acquire(memory::first_unit, *queue);
     for (int time = 0; time < (accumulate ? 2 : 1); ++time) {
       auto const gradients = params.gradient(memory::first_unit, *queue);
-      LmHead::Projection const projection{weights[*head.projection()],
-                                          gradients[*head.projection()], gradients.accumulate()};
+      LmHead::Projection const projection{.weight = weights[*head.projection()],
+                                          .gradient = gradients[*head.projection()],
+                                          .accumulate = gradients.accumulate(),
+                                          .bias = weights[*head.bias()],
+                                          .bias_gradient = gradients[*head.bias()]};
       head.train(pass, {weights, gradients}, projection, 1.0f / rows, {losses, dhidden},
                  {hidden, targets});
     }
@@ -103,8 +108,12 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
   auto const floats = [](TensorView v) {
     return std::vector<float>(v.as<float>(), v.as<float>() + v.numel());
   };
-  return {floats(losses), floats(values), params.gradient_values(0, 2),
-          params.gradient_values(0, 0), params.gradient_values(0, 1)};
+  return {floats(losses),
+          floats(values),
+          params.gradient_values(0, 2),
+          params.gradient_values(0, 0),
+          params.gradient_values(0, 1),
+          params.gradient_values(0, 3)};
 }
 
 TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
@@ -114,6 +123,9 @@ TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
     for (bool accumulate : {false, true}) {
       SCOPED_TRACE(name_of(dtype));
       Trained const whole = train(dtype, {1 << 20, 1 << 20}, accumulate);
+      EXPECT_NEAR(std::accumulate(whole.bias.begin(), whole.bias.end(), 0.0), 0.0,
+                  dtype == Dtype::fp32 ? 1e-5 : 2e-2)
+          << "probabilities sum to the one of the target";
       for (LmHead::ChunkBytes const& most : {LmHead::ChunkBytes{4 * row * 7, 1 << 20},
                                              {4 * row * 7, 2 * row * 20},
                                              {4 * row, 2 * row}}) {
@@ -123,6 +135,7 @@ TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
                                                                                        : 3e-2)
             << "sums of chunks are rounded";
         EXPECT_LT(relative(parts.offset, whole.offset), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
+        EXPECT_LT(relative(parts.bias, whole.bias), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
         EXPECT_LT(relative(parts.gain, whole.gain), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
         EXPECT_LT(relative(parts.losses, whole.losses), 2e-6);
         EXPECT_LT(relative(parts.dhidden, whole.dhidden), dtype == Dtype::fp32 ? 1e-5 : 2e-2);

@@ -7,9 +7,16 @@ namespace {
 
 constexpr std::int64_t width = 9;
 
-TEST(Norm, GradientsAreFiniteDifferences) {
+NormOptions const kinds[] = {{.width = width},
+                             {.width = width, .kind = NormKind::rms},
+                             {.width = width, .kind = NormKind::rms, .gamma_offset = 1.0}};
+
+class EachNorm : public testing::TestWithParam<NormOptions> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, EachNorm, testing::ValuesIn(kinds));
+
+TEST_P(EachNorm, GradientsAreFiniteDifferences) {
   UnitSpec unit;
-  Norm const norm(unit, "ln", {.width = width});
+  Norm const norm(unit, "ln", GetParam());
   LayerCase(
       unit, {2, 3, width, width},
       [norm](PassContext const& pass, WeightLease const& weights, TensorView out,
@@ -24,9 +31,9 @@ TEST(Norm, GradientsAreFiniteDifferences) {
 }
 
 /// out = norm(sum) + sum with sum = in + in: the gradient of the norm is added to that of the sum.
-TEST(Norm, OfAResidualSumAddsToTheGradientOfTheStream) {
+TEST_P(EachNorm, OfAResidualSumAddsToTheGradientOfTheStream) {
   UnitSpec unit;
-  Norm const norm(unit, "ln", {.width = width});
+  Norm const norm(unit, "ln", GetParam());
   auto const run = [norm](PassContext const& pass, WeightLease const& weights, TensorView sum,
                           TensorView out, ConstTensorView in) {
     auto const saved =
@@ -51,6 +58,17 @@ TEST(Norm, OfAResidualSumAddsToTheGradientOfTheStream) {
         kernels::scale(pass.compute, din, 2.0f);
       })
       .expect_gradients();
+}
+
+TEST(Norm, StartsWithAFactorOfOne) {
+  using Kind = memory::Initializer::Kind;
+  UnitSpec unit;
+  Norm const layer(unit, "a", kinds[0]), rms(unit, "b", kinds[1]), offset(unit, "c", kinds[2]);
+  ASSERT_EQ(unit.parameters.size(), 4u) << "only layer normalization has beta";
+  EXPECT_EQ(unit.parameters[0].init.kind, Kind::ones);
+  EXPECT_EQ(unit.parameters[1].init.kind, Kind::zeros);
+  EXPECT_EQ(unit.parameters[2].init.kind, Kind::ones);
+  EXPECT_EQ(unit.parameters[3].init.kind, Kind::zeros) << "one is added";
 }
 
 }  // namespace

@@ -27,13 +27,15 @@ void gather(QkvProjection const& projection, QkvOptions const& o, QkvProjection:
   auto const operands = projection.heads<kernels::AttentionGradients>(rows);
   std::int64_t at = 0;
   for (std::int64_t row = 0; row < 6; ++row)
-    for (auto const& [view, columns] : {std::pair(operands.query, o.query_width()),
-                                        {operands.key, o.kv_width()},
-                                        {operands.value, o.kv_width()}})
-      for (std::int64_t c = 0; c < columns; ++c, ++at) {
-        float& element = static_cast<float*>(view.base)[row * view.row_stride + c];
-        (scatter ? element : all[at]) = scatter ? all[at] : element;
-      }
+    for (auto const& [view, count] : {std::pair(operands.query, o.heads),
+                                      {operands.key, o.kv_heads},
+                                      {operands.value, o.kv_heads}})
+      for (std::int64_t h = 0; h < count; ++h)
+        for (std::int64_t c = 0; c < head_dim; ++c, ++at) {
+          std::int64_t const stride = view.head_stride == 0 ? head_dim : view.head_stride;
+          float& element = static_cast<float*>(view.base)[row * view.row_stride + h * stride + c];
+          (scatter ? element : all[at]) = scatter ? all[at] : element;
+        }
 }
 
 LayerCase make(QkvOptions const& o) {
@@ -59,8 +61,27 @@ LayerCase make(QkvOptions const& o) {
 TEST(QkvProjection, GradientsAreFiniteDifferences) {
   make(options(QkvLayout::fused, heads)).expect_gradients();
   make(options(QkvLayout::fused, 1)).expect_gradients();
+  make(options(QkvLayout::fused_per_head, heads)).expect_gradients();
   make(options(QkvLayout::separate, heads)).expect_gradients();
   make(options(QkvLayout::separate, 1)).expect_gradients();
+}
+
+/// Column c of query, key or value of head h is row (3 h + part) * head_dim + c of the matrix.
+TEST(QkvProjection, OfOneMatrixPerHeadPutsTheHeadsTogether) {
+  LayerCase layer = make(options(QkvLayout::fused_per_head, heads));
+  auto const out = layer.output(), weight = layer.params().weight_values(0, 0),
+             bias = layer.params().weight_values(0, 1);
+  std::size_t at = 0;
+  for (std::size_t row = 0; row < 6; ++row)
+    for (std::size_t part = 0; part < 3; ++part)
+      for (std::size_t h = 0; h < heads; ++h)
+        for (std::size_t c = 0; c < head_dim; ++c, ++at) {
+          std::size_t const of = (3 * h + part) * head_dim + c;
+          double want = bias[of];
+          for (std::size_t i = 0; i < width; ++i)
+            want += static_cast<double>(layer.in()[row * width + i]) * weight[of * width + i];
+          EXPECT_NEAR(out[at], want, 1e-6) << row << ", " << part << ", " << h << ", " << c;
+        }
 }
 
 TEST(QkvProjection, NamesItsMatrices) {

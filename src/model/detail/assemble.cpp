@@ -14,8 +14,9 @@ double matrix_elements(DecoderDescription const& d) {
   auto const real = [](std::int64_t n) { return static_cast<double>(n); };
   QkvOptions const& qkv = d.attention.qkv;
   double const width = real(qkv.width), heads = qkv.heads, kv_heads = qkv.kv_heads;
+  double const mlp_matrices = d.mlp.kind == MlpKind::plain ? 2 : 3;
   double const layer =
-      2 * width * qkv.head_dim * (heads + kv_heads) + 2 * width * real(d.mlp.inner);
+      2 * width * qkv.head_dim * (heads + kv_heads) + mlp_matrices * width * real(d.mlp.inner);
   double const rows = real(d.embedding.vocabulary) * (d.tied ? 1 : 2) + real(d.embedding.positions);
   return rows * width + d.layers * layer;
 }
@@ -40,6 +41,8 @@ Block make_block(UnitSpec& unit, DecoderDescription const& d, int layer) {
   AttentionOptions options = d.attention;
   options.layer = layer;
   if (d.scale_by_inverse_layer) options.scale /= layer + 1;
+  if (!d.windows.empty()) options.mask.window = d.windows.at(static_cast<std::size_t>(layer));
+  if (d.rotary) options.rotary_dim = d.rotary->rotary_dim;
   BlockNorms norms;
   norms.before_attention = norm(d.names.before_attention);
   CausalSelfAttention attention(unit, name + d.names.attention, options);
@@ -61,9 +64,11 @@ Embedding make_embedding(UnitSpec& unit, DecoderDescription const& d) {
 }
 
 LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
-  LmHead head(Norm(unit, d.names.final_norm, d.norm),
-              {.width = d.embedding.width, .vocabulary = d.embedding.vocabulary});
+  LmHead head(
+      Norm(unit, d.names.final_norm, d.norm),
+      {.width = d.embedding.width, .vocabulary = d.embedding.vocabulary, .soft_cap = d.logit_cap});
   if (!d.tied) head.own_projection(unit, d.names.head, d.head_stddev);
+  if (!d.names.head_bias.empty()) head.own_bias(unit, d.names.head_bias);
   return head;
 }
 
@@ -90,7 +95,8 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
                                                 .units = std::move(units),
                                                 .embedding = std::move(embedding),
                                                 .blocks = std::move(blocks),
-                                                .head = std::move(head)});
+                                                .head = std::move(head),
+                                                .rotary = d.rotary});
 }
 
 }  // namespace tessera::model::detail

@@ -1,13 +1,27 @@
 #include "detail/attention.hpp"
 
-#include "tessera/kernels/attention_backward.hpp"
-
 namespace tessera::model::detail {
+namespace {
+
+std::optional<HeadNorm> head_norm(UnitSpec& unit, std::string const& name,
+                                  AttentionOptions const& options, int heads) {
+  if (options.head_norms == HeadNormScope::none) return std::nullopt;
+  return HeadNorm(unit, name,
+                  {.norm = options.head_norm,
+                   .scope = options.head_norms,
+                   .heads = heads,
+                   .head_dim = options.qkv.head_dim});
+}
+
+}  // namespace
 
 CausalSelfAttention::CausalSelfAttention(UnitSpec& unit, std::string const& name,
                                          AttentionOptions const& options)
     : options_(options),
       qkv_(unit, name, options.qkv),
+      query_norm_(
+          head_norm(unit, name + "." + options.query_norm_name, options, options.qkv.heads)),
+      key_norm_(head_norm(unit, name + "." + options.key_norm_name, options, options.qkv.kv_heads)),
       output_(unit, name + "." + options.output_name,
               {.in = options.qkv.query_width(),
                .out = options.qkv.width,
@@ -22,7 +36,8 @@ kernels::AttentionConfig CausalSelfAttention::config(PassContext const& pass) co
                     .heads = options_.qkv.heads,
                     .kv_heads = options_.qkv.kv_heads,
                     .head_dim = options_.qkv.head_dim,
-                    .scale = static_cast<float>(options_.scale)},
+                    .scale = static_cast<float>(options_.scale),
+                    .mask = options_.mask},
           .drop = dropout(pass)};
 }
 
@@ -31,18 +46,54 @@ Dropout CausalSelfAttention::dropout(PassContext const& pass) const {
                       options_.qkv.heads * pass.sequence * pass.sequence);
 }
 
+CausalSelfAttention::Saved CausalSelfAttention::allocate(PassContext const& pass) const {
+  std::int64_t const rows = pass.positions();
+  Saved out;
+  out.qkv = qkv_.allocate(pass);
+  if (query_norm_) out.query = pass.allocate(rows, options_.qkv.query_width());
+  if (key_norm_) out.key = pass.allocate(rows, options_.qkv.kv_width());
+  out.mixed = pass.allocate(rows, options_.qkv.query_width());
+  out.lse = pass.arena.allocate(Dtype::fp32, {pass.batch, options_.qkv.heads, pass.sequence});
+  return out;
+}
+
+kernels::AttentionGradients CausalSelfAttention::operands(Saved const& saved) const {
+  auto heads = qkv_.heads<kernels::AttentionGradients>(saved.qkv);
+  if (query_norm_) heads.query = {saved.query.data(), saved.query.dim(1)};
+  if (key_norm_) heads.key = {saved.key.data(), saved.key.dim(1)};
+  return heads;
+}
+
+void CausalSelfAttention::rotate(PassContext const& pass, kernels::AttentionGradients const& heads,
+                                 kernels::RotaryDirection direction) const {
+  if (options_.rotary_dim == 0) return;
+  kernels::Rotation rotation{.shape = {.dtype = pass.dtype,
+                                       .batch = pass.batch,
+                                       .sequence = pass.sequence,
+                                       .heads = options_.qkv.heads,
+                                       .head_dim = options_.qkv.head_dim,
+                                       .rotary_dim = options_.rotary_dim},
+                             .tables = pass.rotary};
+  kernels::rotate_heads(pass.compute, rotation, heads.query, heads.query, direction);
+  rotation.shape.heads = options_.qkv.kv_heads;
+  kernels::rotate_heads(pass.compute, rotation, heads.key, heads.key, direction);
+}
+
 CausalSelfAttention::Saved CausalSelfAttention::mix(PassContext const& pass,
                                                     WeightLease const& weights,
                                                     ConstTensorView in) const {
-  std::int64_t const mixed_width = options_.qkv.query_width();
-  Saved const saved{
-      .qkv = qkv_.allocate(pass),
-      .mixed = pass.allocate(pass.positions(), mixed_width),
-      .lse = pass.arena.allocate(Dtype::fp32, {pass.batch, options_.qkv.heads, pass.sequence})};
+  Saved saved = allocate(pass);
   qkv_.forward(pass, weights, saved.qkv, in);
-  kernels::attention(pass.compute, config(pass),
-                     {saved.mixed.reshape({pass.batch, pass.sequence, mixed_width}), saved.lse},
-                     qkv_.heads<kernels::AttentionInput>(saved.qkv));
+  auto const projected = qkv_.heads<kernels::AttentionGradients>(saved.qkv),
+             heads = operands(saved);
+  if (query_norm_)
+    saved.query_rstd = query_norm_->forward(pass, weights, {heads.query, projected.query});
+  if (key_norm_) saved.key_rstd = key_norm_->forward(pass, weights, {heads.key, projected.key});
+  rotate(pass, heads, kernels::RotaryDirection::forward);
+  kernels::attention(
+      pass.compute, config(pass),
+      {saved.mixed.reshape({pass.batch, pass.sequence, options_.qkv.query_width()}), saved.lse},
+      {heads.query, heads.key, heads.value});
   return saved;
 }
 
@@ -63,11 +114,17 @@ void CausalSelfAttention::backward(PassContext const& pass, BackwardLeases const
       pass.allocate_fp32(kernels::attention_backward_workspace(pass.compute, config.shape));
 
   output_.backward(pass, leases, dmixed, dout, saved.mixed);
+  auto const gradients = qkv_.heads<kernels::AttentionGradients>(dqkv),
+             projected = qkv_.heads<kernels::AttentionGradients>(saved.qkv),
+             heads = operands(saved);
   auto const by_row = {pass.batch, pass.sequence, mixed_width};
-  kernels::attention_backward(pass.compute, config, qkv_.heads<kernels::AttentionGradients>(dqkv),
-                              qkv_.heads<kernels::AttentionInput>(saved.qkv),
-                              {dmixed.reshape(by_row), saved.mixed.reshape(by_row), saved.lse},
-                              workspace);
+  kernels::attention_backward(
+      pass.compute, config, gradients, {heads.query, heads.key, heads.value},
+      {dmixed.reshape(by_row), saved.mixed.reshape(by_row), saved.lse}, workspace);
+  rotate(pass, gradients, kernels::RotaryDirection::inverse);
+  if (query_norm_)
+    query_norm_->backward(pass, leases, gradients.query, projected.query, saved.query_rstd);
+  if (key_norm_) key_norm_->backward(pass, leases, gradients.key, projected.key, saved.key_rstd);
   qkv_.backward(pass, leases, din, dqkv, in);
 }
 

@@ -1,17 +1,27 @@
 #pragma once
-/// Causal self-attention: projections to queries, keys and values, attention, output projection.
+/// Causal self-attention: projections to queries, keys and values, their norms and rotation,
+/// attention, output projection.
 
+#include <optional>
 #include <string>
 
+#include "detail/head_norm.hpp"
 #include "detail/qkv_projection.hpp"
+#include "tessera/kernels/attention_backward.hpp"
 
 namespace tessera::model::detail {
 
 struct AttentionOptions {
   QkvOptions qkv;
   double scale = 1.0;  ///< of q.k
+  kernels::AttentionMask mask{};
   double dropout = 0.0;
   int layer = 0;
+  int rotary_dim = 0;  ///< first elements of a head that are rotated; 0: none
+  /// Of queries and keys, before the rotation. The widths are replaced.
+  HeadNormScope head_norms = HeadNormScope::none;
+  NormOptions head_norm{};
+  std::string query_norm_name{}, key_norm_name{};  ///< below the attention
   Bias output_bias = Bias::zeros;
   double output_stddev = 0.02;  ///< initial weights of the output projection
   std::string output_name{};    ///< below the attention
@@ -20,12 +30,14 @@ struct AttentionOptions {
 class CausalSelfAttention {
  public:
   struct Saved {
-    QkvProjection::Rows qkv;
+    QkvProjection::Rows qkv;  ///< with rotated queries and keys, unless those are normalized
+    TensorView query, key;    ///< normalized and rotated; empty without norms
+    TensorView query_rstd, key_rstd;
     TensorView mixed;  ///< [R, heads * head_dim], before the output projection
     TensorView lse;    ///< [B, heads, T] fp32
   };
 
-  /// Adds the parameters of the projections to @p unit, below "<name>.".
+  /// Adds the parameters to @p unit, below "<name>.".
   CausalSelfAttention(UnitSpec& unit, std::string const& name, AttentionOptions const& options);
 
   /// The part before the output projection.
@@ -40,9 +52,15 @@ class CausalSelfAttention {
  private:
   kernels::AttentionConfig config(PassContext const& pass) const;
   Dropout dropout(PassContext const& pass) const;
+  Saved allocate(PassContext const& pass) const;
+  /// What attention reads.
+  kernels::AttentionGradients operands(Saved const& saved) const;
+  void rotate(PassContext const& pass, kernels::AttentionGradients const& heads,
+              kernels::RotaryDirection direction) const;
 
   AttentionOptions options_;
   QkvProjection qkv_;
+  std::optional<HeadNorm> query_norm_, key_norm_;
   Linear output_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 struct HeadWeights {
   WeightLease own;
   WeightLease embedding;
-  ConstTensorView projection;
+  LmHead::Projection projection{};  ///< without gradients
 };
 
 HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& embedding,
@@ -21,11 +21,12 @@ HeadWeights acquire_head(UnitIndex unit, LmHead const& head, Embedding const& em
   HeadWeights out;
   out.own = params.acquire(unit, pass.compute);
   if (head.projection()) {
-    out.projection = out.own[*head.projection()];
+    out.projection.weight = out.own[*head.projection()];
   } else {
     out.embedding = params.acquire(memory::first_unit, pass.compute);
-    out.projection = out.embedding[embedding.token_weights()];
+    out.projection.weight = out.embedding[embedding.token_weights()];
   }
+  if (head.bias()) out.projection.bias = out.own[*head.bias()];
   return out;
 }
 
@@ -46,10 +47,15 @@ Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) {
 Decoder::PassBuffers& Decoder::buffers_for(Queue const& compute) {
   auto const space = memory::memory_space_of(compute);
   auto& place = space == memory::MemorySpace::device ? on_device_ : on_host_;
-  if (!place)
-    place.emplace(PassBuffers{
-        Arena(parts_.family + " activations", memory::Purpose::activations, space), {}, {}});
+  if (!place) place.emplace(make_buffers(parts_.family + " activations", space));
   return *place;
+}
+
+Decoder::PassBuffers Decoder::make_buffers(std::string const& name,
+                                           memory::MemorySpace space) const {
+  PassBuffers out{Arena(name, memory::Purpose::activations, space), {}, {}, {}};
+  if (parts_.rotary) out.rotary.emplace(*parts_.rotary);
+  return out;
 }
 
 std::vector<UnitIndex> Decoder::acquisitions(memory::Pass kind) const {
@@ -80,11 +86,14 @@ void Decoder::check(Batch const& batch) const {
 }
 
 PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& compute) const {
-  return {.compute = compute,
-          .arena = place.arena,
-          .dtype = parts_.dtype,
-          .batch = batch.rows,
-          .sequence = batch.sequence};
+  PassContext pass{.compute = compute,
+                   .arena = place.arena,
+                   .dtype = parts_.dtype,
+                   .batch = batch.rows,
+                   .sequence = batch.sequence};
+  if (place.rotary)
+    pass.rotary = place.rotary->stage(pass, batch.tokens ? Staging::real : Staging::planned);
+  return pass;
 }
 
 LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
@@ -145,10 +154,11 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
   GradientLease const own = params.gradient(head_unit(), pass.compute);
   GradientLease const owner = tied() ? params.gradient(embedding_unit, pass.compute) : own;
   if (tied() && !owner.accumulate()) parts_.embedding.clear_positions(pass, owner);
-  LmHead::Projection const projection{
-      .weight = weights.projection,
-      .gradient = owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()],
-      .accumulate = owner.accumulate()};
+  LmHead::Projection projection = weights.projection;
+  projection.gradient =
+      owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()];
+  projection.accumulate = owner.accumulate();
+  if (parts_.head.bias()) projection.bias_gradient = own[*parts_.head.bias()];
   parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
                     {hidden, inputs.targets});
   params.gradient_complete(head_unit(), pass.compute);
@@ -246,7 +256,7 @@ std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpa
   memory::PlanningQueue queue(space);
   PlanningParams own(parts_.units, parts_.dtype);
   memory::ParamProvider& params = pass.params ? *pass.params : own;
-  PassBuffers place{Arena("planned", memory::Purpose::activations, space), {}, {}};
+  PassBuffers place = make_buffers("planned", space);
   Batch const batch{nullptr, pass.rows, pass.sequence, 0};
   if (pass.kind == memory::Pass::evaluation)
     evaluate_in(place, batch, params, queue);

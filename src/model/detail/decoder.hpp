@@ -11,6 +11,7 @@
 #include "detail/embedding.hpp"
 #include "detail/host_staging.hpp"
 #include "detail/lm_head.hpp"
+#include "detail/rotary_staging.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/model/causal_lm.hpp"
 
@@ -28,6 +29,7 @@ struct DecoderParts {
   Embedding embedding;
   std::vector<Block> blocks;
   LmHead head;
+  std::optional<kernels::RotaryOptions> rotary;  ///< of a model whose heads are rotated
 };
 
 class Decoder final : public CausalLm {
@@ -69,7 +71,9 @@ class Decoder final : public CausalLm {
     Arena arena;
     PinnedInputBuffers inputs;
     LossReadback losses;
+    std::optional<RotaryStaging> rotary;
   };
+  PassBuffers make_buffers(std::string const& name, memory::MemorySpace space) const;
   PassBuffers& buffers_for(Queue const& compute);
   PassContext begin(Batch const& batch, PassBuffers& place, Queue& compute) const;
   LossSum train_in(PassBuffers& place, Batch const& batch, PassSettings const& settings,

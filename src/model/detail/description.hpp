@@ -3,6 +3,7 @@
 /// the layers.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "detail/embedding.hpp"
 #include "detail/mlp.hpp"
 #include "detail/norm.hpp"
+#include "tessera/kernels/rotary_tables.hpp"
 
 namespace tessera::model::detail {
 
@@ -22,6 +24,7 @@ struct DecoderNames {
   std::string before_attention{}, after_attention{}, before_mlp{}, after_mlp{};  ///< norms
   std::string final_norm{};
   std::string head{};  ///< "lm_head.weight"; a tied head adds it to the token embedding's aliases
+  std::string head_bias{};
 };
 
 struct DecoderDescription {
@@ -30,10 +33,14 @@ struct DecoderDescription {
   EmbeddingOptions embedding;
   AttentionOptions attention;           ///< of layer 0
   bool scale_by_inverse_layer = false;  ///< layer l divides the attention's scale by l + 1
+  std::vector<std::int64_t> windows;    ///< of each layer's attention, 0: none; empty: no windows
+  /// Of a model that rotates queries and keys. The rotated dimensions are the attention's.
+  std::optional<kernels::RotaryOptions> rotary;
   MlpOptions mlp;
   NormOptions norm;
   Residual residual = Residual::sequential;
   double residual_dropout = 0.0;
+  double logit_cap = 0.0;       ///< of the head; 0: off
   bool tied = true;             ///< the head's weights are those of the token embedding
   double head_stddev = 0.02;    ///< initial weights of a head that is not tied
   std::string positions_field;  ///< of config.json: the most tokens in a row

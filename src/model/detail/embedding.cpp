@@ -8,6 +8,7 @@ Embedding::Embedding(UnitSpec& unit, EmbeddingOptions const& options)
     : options_(options),
       tokens_(add_parameter(unit, options.token_name, {options.vocabulary, options.width},
                             normal(options.stddev))) {
+  TESSERA_EXPECT(options.scale == 1.0 || options.position_name.empty());
   unit.parameters[tokens_].aliases = options.token_aliases;
   if (!options.position_name.empty())
     positions_ = add_parameter(unit, options.position_name, {options.positions, options.width},
@@ -18,11 +19,19 @@ Dropout Embedding::dropout(PassContext const& pass) const {
   return pass.dropout(options_.dropout, 0, DropoutSite::embedding, pass.sequence * options_.width);
 }
 
+float Embedding::scale(PassContext const& pass) const {
+  auto const exact = static_cast<float>(options_.scale);
+  return pass.dtype == Dtype::bf16   ? static_cast<float>(bfloat16(exact))
+         : pass.dtype == Dtype::fp16 ? static_cast<float>(float16(exact))
+                                     : exact;
+}
+
 void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                         ConstTensorView tokens) const {
   kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens,
                      weights[tokens_], positions_ ? weights[*positions_] : ConstTensorView{},
                      dropout(pass));
+  if (options_.scale != 1.0) kernels::scale(pass.compute, out, scale(pass));
 }
 
 void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
@@ -39,6 +48,12 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
     dpositions = gradients[*positions_].rows(0, used);
   }
   auto const mode = gradients.mode();
+  if (options_.scale != 1.0) {
+    TensorView const scaled = pass.allocate(dout.dim(0), dout.dim(1));
+    kernels::cast(pass.compute, scaled, dout);
+    kernels::scale(pass.compute, scaled, scale(pass));
+    dout = scaled;
+  }
   kernels::embedding_backward(
       pass.compute, dropout(pass), {{gradients[tokens_], mode}, {dpositions, mode}},
       {dout.reshape({pass.batch, used, options_.width}), tokens, {order, parts}});

@@ -17,6 +17,7 @@ struct EmbeddingOptions {
   std::int64_t width = 0;
   double stddev = 0.02;
   double dropout = 0.0;
+  double scale = 1.0;  ///< of the token rows, rounded to the working dtype as transformers does
 };
 
 class Embedding {
@@ -40,6 +41,7 @@ class Embedding {
 
  private:
   Dropout dropout(PassContext const& pass) const;
+  float scale(PassContext const& pass) const;
 
   EmbeddingOptions options_;
   std::size_t tokens_;

@@ -13,8 +13,9 @@ namespace tessera::model::detail {
 struct Family {
   std::string_view model_type;
   std::string_view architecture;  ///< Hugging Face's class with a language model head
-  /// Complete config.json with Hugging Face's defaults.
-  ConfigTree (*default_config)();
+  /// Text of a complete config.json with Hugging Face's defaults. Fields whose default depends on
+  /// others are null.
+  std::string_view default_config;
   /// Other spellings of fields: (alias, field), as in the config class's attribute_map.
   std::vector<std::pair<std::string_view, std::string_view>> aliases;
   /// @param config complete, aliases resolved

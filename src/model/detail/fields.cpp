@@ -68,11 +68,63 @@ double Fields::epsilon(std::string_view key) const {
   return value;
 }
 
+double Fields::positive_real(std::string_view key) const {
+  double const value = real(key);
+  TESSERA_VALIDATE(value > 0.0, ConfigError, "config.json: ", key, " is ", value,
+                   "; it must be positive");
+  return value;
+}
+
 double Fields::deviation(std::string_view key) const {
   double const value = real(key);
   TESSERA_VALIDATE(value >= 0.0, ConfigError, "config.json: ", key, " is ", value,
                    "; a standard deviation cannot be negative");
   return value;
+}
+
+std::int64_t Fields::positive_or(std::string_view key, std::int64_t otherwise) const {
+  return is_set(key) ? positive(key) : otherwise;
+}
+
+int Fields::heads(std::string_view key, std::string_view of) const {
+  std::int64_t const count = positive(key), columns = positive(of);
+  TESSERA_VALIDATE(columns % count == 0, ConfigError, "config.json: ", of, " ", columns,
+                   " is not a multiple of ", key, " ", count, "; every head needs ", of, " / ", key,
+                   " columns");
+  return static_cast<int>(count);
+}
+
+kernels::Activation Fields::activation(std::string_view key) const {
+  using kernels::Activation;
+  static constexpr std::pair<std::string_view, Activation> names[] = {
+      {"gelu_new", Activation::gelu_new},
+      {"gelu_pytorch_tanh", Activation::gelu_new},
+      {"gelu_fast", Activation::gelu_new},
+      {"gelu", Activation::gelu},
+      {"gelu_python", Activation::gelu},
+      {"silu", Activation::silu},
+      {"swish", Activation::silu},
+      {"relu", Activation::relu},
+      {"quick_gelu", Activation::quick_gelu},
+      {"relu2", Activation::relu_squared}};
+  std::string const wanted = text(key);
+  std::string known;
+  for (auto const& [name, activation] : names) {
+    if (name == wanted) return activation;
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  }
+  throw ConfigError(
+      concat("config.json: ", key, " '", wanted, "' is not supported; supported are ", known));
+}
+
+void Fields::refuse(std::string_view key, std::string_view instead) const {
+  if (!is_set(key)) return;
+  ConfigTree const& found = value(key);
+  bool const off = (found.is_bool() && !found.as_bool()) ||
+                   (found.is_number() && found.as_double() == 0.0) ||
+                   ((found.is_array() || found.is_object()) && found.size() == 0);
+  TESSERA_VALIDATE(off, ConfigError, "config.json: ", key, " ", found.dump(), " is not supported; ",
+                   instead);
 }
 
 bool Fields::flag(std::string_view key) const {

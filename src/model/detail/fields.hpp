@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "tessera/core/config_tree.hpp"
+#include "tessera/kernels/activation.hpp"
 
 namespace tessera::model::detail {
 
@@ -25,8 +26,20 @@ class Fields {
   int layers(std::string_view key) const;
   /// Of a norm. @throws ConfigError unless positive.
   double epsilon(std::string_view key) const;
+  /// @throws ConfigError unless above 0.
+  double positive_real(std::string_view key) const;
   /// A standard deviation. @throws ConfigError when negative.
   double deviation(std::string_view key) const;
+  /// positive(), or @p otherwise where the field is missing or null.
+  std::int64_t positive_or(std::string_view key, std::int64_t otherwise) const;
+  /// A number of heads that divides the columns of field @p of.
+  int heads(std::string_view key, std::string_view of) const;
+  /// transformers' name of an activation function. @throws ConfigError naming those that are
+  /// computed.
+  kernels::Activation activation(std::string_view key) const;
+  /// @throws ConfigError unless the field is missing, null, false, 0 or empty; @p instead says what
+  /// to do.
+  void refuse(std::string_view key, std::string_view instead) const;
   bool flag(std::string_view key) const;
   std::string text(std::string_view key) const;
   bool is_set(std::string_view key) const;

@@ -7,36 +7,36 @@
 namespace tessera::model::detail {
 namespace {
 
-ConfigTree default_config() {
-  return ConfigTree(ConfigTree::Object{{"architectures", ConfigTree::Array{"GPT2LMHeadModel"}},
-                                       {"model_type", "gpt2"},
-                                       {"activation_function", "gelu_new"},
-                                       {"add_cross_attention", false},
-                                       {"attn_pdrop", 0.1},
-                                       {"bos_token_id", 50256},
-                                       {"embd_pdrop", 0.1},
-                                       {"eos_token_id", 50256},
-                                       {"initializer_range", 0.02},
-                                       {"layer_norm_epsilon", 1e-5},
-                                       {"n_embd", 768},
-                                       {"n_head", 12},
-                                       {"n_inner", nullptr},
-                                       {"n_layer", 12},
-                                       {"n_positions", 1024},
-                                       {"pad_token_id", nullptr},
-                                       {"reorder_and_upcast_attn", false},
-                                       {"resid_pdrop", 0.1},
-                                       {"scale_attn_by_inverse_layer_idx", false},
-                                       {"scale_attn_weights", true},
-                                       {"summary_activation", nullptr},
-                                       {"summary_first_dropout", 0.1},
-                                       {"summary_proj_to_labels", true},
-                                       {"summary_type", "cls_index"},
-                                       {"summary_use_proj", true},
-                                       {"tie_word_embeddings", true},
-                                       {"use_cache", true},
-                                       {"vocab_size", 50257}});
-}
+constexpr char default_config[] = R"({
+  "architectures": ["GPT2LMHeadModel"],
+  "model_type": "gpt2",
+  "activation_function": "gelu_new",
+  "add_cross_attention": false,
+  "attn_pdrop": 0.1,
+  "bos_token_id": 50256,
+  "embd_pdrop": 0.1,
+  "eos_token_id": 50256,
+  "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-5,
+  "n_embd": 768,
+  "n_head": 12,
+  "n_inner": null,
+  "n_layer": 12,
+  "n_positions": 1024,
+  "pad_token_id": null,
+  "reorder_and_upcast_attn": false,
+  "resid_pdrop": 0.1,
+  "scale_attn_by_inverse_layer_idx": false,
+  "scale_attn_weights": true,
+  "summary_activation": null,
+  "summary_first_dropout": 0.1,
+  "summary_proj_to_labels": true,
+  "summary_type": "cls_index",
+  "summary_use_proj": true,
+  "tie_word_embeddings": true,
+  "use_cache": true,
+  "vocab_size": 50257
+})";
 
 /// Refuses fields that would change the computed function in unsupported ways.
 void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
@@ -59,6 +59,14 @@ void refuse_unsupported(Fields const& fields, ConfigTree const& config) {
 DecoderDescription describe(ConfigTree const& config) {
   Fields const fields(config);
   refuse_unsupported(fields, config);
+  DecoderDescription d = read_gpt2(fields);
+  d.scale_by_inverse_layer = fields.flag("scale_attn_by_inverse_layer_idx");
+  return d;
+}
+
+}  // namespace
+
+DecoderDescription read_gpt2(Fields const& fields) {
   DecoderDescription d;
   d.names = {.block = "transformer.h.{}",
              .attention = "attn",
@@ -67,10 +75,8 @@ DecoderDescription describe(ConfigTree const& config) {
              .before_mlp = "ln_2",
              .final_norm = "transformer.ln_f",
              .head = "lm_head.weight"};
-  std::int64_t const width = fields.positive("n_embd"), heads = fields.positive("n_head");
-  TESSERA_VALIDATE(width % heads == 0, ConfigError, "config.json: n_embd ", width,
-                   " is not a multiple of n_head ", heads,
-                   "; every head needs n_embd / n_head columns");
+  std::int64_t const width = fields.positive("n_embd");
+  int const heads = fields.heads("n_head", "n_embd");
   double const stddev = fields.deviation("initializer_range");
   d.set_width(width).set_stddev(stddev);
   d.layers = fields.layers("n_layer");
@@ -86,23 +92,20 @@ DecoderDescription describe(ConfigTree const& config) {
   d.embedding.dropout = fields.probability("embd_pdrop");
 
   QkvOptions& qkv = d.attention.qkv;
-  qkv.heads = qkv.kv_heads = static_cast<int>(heads);
+  qkv.heads = qkv.kv_heads = heads;
   qkv.head_dim = static_cast<int>(width / heads);
   qkv.names = {"c_attn"};
   d.attention.scale =
       fields.flag("scale_attn_weights") ? 1.0 / std::sqrt(static_cast<double>(qkv.head_dim)) : 1.0;
-  d.scale_by_inverse_layer = fields.flag("scale_attn_by_inverse_layer_idx");
   d.attention.dropout = fields.probability("attn_pdrop");
   d.attention.output_name = "c_proj";
 
-  d.mlp.inner = fields.is_set("n_inner") ? fields.positive("n_inner") : 4 * width;
+  d.mlp.inner = fields.positive_or("n_inner", 4 * width);
   d.mlp.expand_name = "c_fc";
   d.mlp.project_name = "c_proj";
   d.attention.output_stddev = d.mlp.projection_stddev = stddev / std::sqrt(2.0 * d.layers);
   return d;
 }
-
-}  // namespace
 
 Family const& gpt2_family() {
   static Family const family{.model_type = "gpt2",

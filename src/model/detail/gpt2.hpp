@@ -9,4 +9,8 @@ namespace tessera::model::detail {
 
 Family const& gpt2_family();
 
+/// The fields that families derived from GPT-2 share: all but the activation and the layout of
+/// projections.
+DecoderDescription read_gpt2(Fields const& fields);
+
 }  // namespace tessera::model::detail

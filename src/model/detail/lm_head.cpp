@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/kernels/activation.hpp"
+#include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/gemm.hpp"
 
@@ -33,6 +35,10 @@ void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stdd
   projection_ = add_parameter(unit, name, {options_.vocabulary, options_.width}, normal(stddev));
 }
 
+void LmHead::own_bias(UnitSpec& unit, std::string const& name) {
+  bias_ = add_undecayed_parameter(unit, name, {options_.vocabulary}, zeros());
+}
+
 LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
                                   memory::MemorySpace space, std::optional<ChunkBytes> most) {
   constexpr std::int64_t mib = std::int64_t{1} << 20;
@@ -50,17 +56,20 @@ LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dt
   return {equal_chunks(gradients, 4 * row, bytes.logits), gradients, row};
 }
 
-void LmHead::score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
+void LmHead::score(PassContext const& pass, Projection const& projection, float gradient_scale,
                    Chunk const& chunk) const {
   kernels::gemm(pass.compute, {.transpose_b = true, .row_c = chunk.logits.dim(1)},
-                first_columns(chunk.logits, options_.vocabulary), chunk.normed, projection);
+                first_columns(chunk.logits, options_.vocabulary), chunk.normed, projection.weight,
+                {.bias = projection.bias});
   kernels::cross_entropy(pass.compute,
-                         {.gradient_scale = gradient_scale, .vocabulary = options_.vocabulary},
+                         {.gradient_scale = gradient_scale,
+                          .vocabulary = options_.vocabulary,
+                          .soft_cap = static_cast<float>(options_.soft_cap)},
                          chunk.losses, chunk.dlogits, chunk.logits, chunk.targets);
 }
 
-void LmHead::losses(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
-                    TensorView losses, Input const& from) const {
+void LmHead::losses(PassContext const& pass, WeightLease const& weights,
+                    Projection const& projection, TensorView losses, Input const& from) const {
   auto const& [hidden, targets] = from;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
@@ -94,7 +103,7 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   for_chunks(rows, chunks.gradients, [&](std::int64_t first, std::int64_t group) {
     for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
       std::int64_t const begin = first + at;
-      score(pass, projection.weight, gradient_scale,
+      score(pass, projection, gradient_scale,
             {to.losses.rows(begin, count), dlogits.rows(at, count), logits.rows(0, count),
              normed.rows(begin, count), targets.rows(begin, count)});
     });
@@ -106,16 +115,40 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
                    .accumulate = projection.accumulate || first > 0,
                    .row_a = chunks.row},
                   projection.gradient, dpart, normed.rows(first, group));
+    if (bias_)
+      backward_bias(pass,
+                    {projection.bias_gradient, first > 0 ? kernels::WriteMode::add : leases.mode()},
+                    dlogits.rows(0, group));
   });
   norm_.backward(pass, leases, {to.dhidden}, dnormed, hidden, saved);
 }
 
-void LmHead::logits(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
-                    TensorView out, ConstTensorView hidden) const {
+void LmHead::backward_bias(PassContext const& pass, kernels::GradientTarget const& to,
+                           ConstTensorView dlogits) const {
+  ArenaScope const scope(pass.arena);
+  std::int64_t const row = dlogits.dim(1);
+  TensorView const workspace =
+      pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dlogits.dim(0), row));
+  if (row == options_.vocabulary)
+    return kernels::bias_gradient(pass.compute, to, dlogits, workspace);
+  TensorView const sums = pass.allocate_fp32(row);  // with those of columns that do not count
+  kernels::bias_gradient(pass.compute, {sums}, dlogits, workspace);
+  TensorView const counted = sums.rows(0, options_.vocabulary);
+  if (to.mode == kernels::WriteMode::add)
+    kernels::add(pass.compute, to.view, counted);
+  else
+    kernels::cast(pass.compute, to.view, counted);
+}
+
+void LmHead::logits(PassContext const& pass, WeightLease const& weights,
+                    Projection const& projection, TensorView out, ConstTensorView hidden) const {
   ArenaScope const scope(pass.arena);
   TensorView const normed = pass.allocate(hidden.dim(0), options_.width);
   norm_.forward(pass, weights, normed, hidden);
-  kernels::gemm(pass.compute, {.transpose_b = true}, out, normed, projection);
+  kernels::gemm(pass.compute, {.transpose_b = true}, out, normed, projection.weight,
+                {.bias = projection.bias});
+  if (options_.soft_cap > 0.0)
+    kernels::cap_logits(pass.compute, out, static_cast<float>(options_.soft_cap));
 }
 
 }  // namespace tessera::model::detail

@@ -18,6 +18,8 @@ class LmHead {
     ConstTensorView weight;
     TensorView gradient;
     bool accumulate = false;  ///< the gradient has values already
+    ConstTensorView bias{};   ///< [V], in the head's own unit; empty: none
+    TensorView bias_gradient{};
   };
   /// Most bytes of a chunk of fp32 logits, and of 16-bit gradients.
   struct ChunkBytes {
@@ -26,14 +28,18 @@ class LmHead {
   struct Options {
     std::int64_t width = 0;
     std::int64_t vocabulary = 0;
+    double soft_cap = 0.0;                    ///< logits x become cap tanh(x / cap); 0: off
     std::optional<ChunkBytes> chunk_bytes{};  ///< on a device; none: as below
   };
 
   LmHead(Norm norm, Options options) : norm_(norm), options_(options) {}
   /// Gives the head its own projection "<name>" in @p unit.
   void own_projection(UnitSpec& unit, std::string const& name, double stddev);
+  /// Gives the head a bias "<name>" in @p unit.
+  void own_bias(UnitSpec& unit, std::string const& name);
   /// Position of the head's own projection in its unit; empty when it is tied to the embedding.
   std::optional<std::size_t> projection() const { return projection_; }
+  std::optional<std::size_t> bias() const { return bias_; }
 
   struct Input {
     ConstTensorView hidden;   ///< [R, width]
@@ -45,13 +51,13 @@ class LmHead {
   };
 
   /// losses [R] fp32, overwritten.
-  void losses(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
+  void losses(PassContext const& pass, WeightLease const& weights, Projection const& projection,
               TensorView losses, Input const& from) const;
   /// The same, and the gradients of the hidden states, the projection and the norm.
   void train(PassContext const& pass, BackwardLeases const& leases, Projection const& projection,
              float gradient_scale, Output const& to, Input const& from) const;
   /// logits [R, V] fp32.
-  void logits(PassContext const& pass, WeightLease const& weights, ConstTensorView projection,
+  void logits(PassContext const& pass, WeightLease const& weights, Projection const& projection,
               TensorView out, ConstTensorView hidden) const;
 
   /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB of fp32 logits at
@@ -79,12 +85,15 @@ class LmHead {
     TensorView losses, dlogits, logits;  ///< dlogits may be empty
     ConstTensorView normed, targets;
   };
-  void score(PassContext const& pass, ConstTensorView projection, float gradient_scale,
+  void score(PassContext const& pass, Projection const& projection, float gradient_scale,
              Chunk const& chunk) const;
+  /// The bias's gradient from the logits' @p dlogits [R, row].
+  void backward_bias(PassContext const& pass, kernels::GradientTarget const& to,
+                     ConstTensorView dlogits) const;
 
   Norm norm_;
   Options options_;
-  std::optional<std::size_t> projection_;
+  std::optional<std::size_t> projection_, bias_;
 };
 
 }  // namespace tessera::model::detail

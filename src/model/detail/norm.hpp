@@ -5,19 +5,33 @@
 
 #include "detail/pass.hpp"
 #include "tessera/kernels/layer_norm.hpp"
+#include "tessera/kernels/rms_norm.hpp"
 
 namespace tessera::model::detail {
+
+enum class NormKind {
+  layer,  ///< layer normalization with gamma and beta
+  rms     ///< root mean square normalization with gamma only
+};
 
 struct NormOptions {
   std::int64_t width = 0;
   double epsilon = 1e-5;
+  NormKind kind = NormKind::layer;
+  double gamma_offset = 0.0;  ///< rms: added to gamma, 1 in Gemma
+  kernels::RmsNormRounding rounding = kernels::RmsNormRounding::before_gamma;  ///< rms
 };
+
+/// Adds gamma to @p unit, so that the norm starts with a factor of 1.
+std::size_t add_gamma(UnitSpec& unit, std::string const& name, NormOptions const& options);
+/// The weights of a norm of kind rms.
+kernels::RmsNormWeights rms_weights(NormOptions const& options, ConstTensorView gamma);
 
 class Norm {
  public:
   /// What backward needs besides the input.
   struct Saved {
-    TensorView mean, rstd;  ///< [R] fp32
+    TensorView mean, rstd;  ///< [R] fp32; rms has no mean
   };
   /// End of a residual branch, added before the norm: sum = residual + dropout(branch).
   struct Residual {
@@ -27,7 +41,7 @@ class Norm {
     Dropout drop;
   };
 
-  /// Adds "<name>.weight" (ones) and "<name>.bias" (zeros) to @p unit.
+  /// Adds "<name>.weight", and "<name>.bias" (zeros) of layer normalization, to @p unit.
   Norm(UnitSpec& unit, std::string const& name, NormOptions const& options);
 
   /// out [R, width] overwritten.
@@ -43,14 +57,18 @@ class Norm {
                 Saved const& saved) const;
 
  private:
+  bool is_rms() const { return options_.kind == NormKind::rms; }
   kernels::LayerNormWeights weights_of(WeightLease const& weights) const;
   Saved allocate(PassContext const& pass, std::int64_t rows) const {
-    return {pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
+    return {is_rms() ? TensorView{} : pass.allocate_fp32(rows), pass.allocate_fp32(rows)};
   }
+  void backward_rms(PassContext const& pass, BackwardLeases const& leases,
+                    kernels::GradientTarget const& din,
+                    kernels::RmsNormBackwardInput const& from) const;
 
   NormOptions options_;
   std::size_t gamma_;
-  std::size_t beta_;
+  std::size_t beta_ = 0;
 };
 
 }  // namespace tessera::model::detail

@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
+#include "tessera/kernels/rotary.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/param_provider.hpp"
 #include "tessera/memory/queue.hpp"
@@ -45,6 +46,7 @@ struct PassContext {
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
   std::uint64_t first_global_row = 0;
+  kernels::RotaryTables rotary{};  ///< of the positions of a row, where a model rotates heads
 
   std::int64_t positions() const { return batch * sequence; }
 

@@ -11,6 +11,7 @@ QkvProjection::QkvProjection(UnitSpec& unit, std::string const& name, QkvOptions
             .in = options.width, .out = out, .layout = options.weights, .bias = options.bias},
         options.stddev);
   };
+  TESSERA_EXPECT(options.layout != QkvLayout::fused_per_head || options.heads == options.kv_heads);
   if (options.layout != QkvLayout::separate) {
     add(0, fused_width());
     return;
@@ -35,7 +36,8 @@ QkvProjection::Rows QkvProjection::allocate(PassContext const& pass) const {
 
 void QkvProjection::forward(PassContext const& pass, WeightLease const& weights, Rows const& rows,
                             ConstTensorView in) const {
-  if (options_.layout == QkvLayout::fused) return parts_[0].forward(pass, weights, rows.fused, in);
+  if (options_.layout != QkvLayout::separate)
+    return parts_[0].forward(pass, weights, rows.fused, in);
   parts_[0].forward(pass, weights, rows.query, in);
   parts_[1].forward(pass, weights, rows.key, in);
   parts_[2].forward(pass, weights, rows.value, in);
@@ -43,7 +45,7 @@ void QkvProjection::forward(PassContext const& pass, WeightLease const& weights,
 
 void QkvProjection::backward(PassContext const& pass, BackwardLeases const& leases, TensorView din,
                              Rows const& drows, ConstTensorView in) const {
-  if (options_.layout == QkvLayout::fused)
+  if (options_.layout != QkvLayout::separate)
     return parts_[0].backward(pass, leases, din, drows.fused, in);
   kernels::GradientTarget const sum{din, kernels::WriteMode::add};
   parts_[0].backward(pass, leases, din, drows.query, in);

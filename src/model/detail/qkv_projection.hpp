@@ -12,8 +12,9 @@ namespace tessera::model::detail {
 
 /// Where the parameters of queries, keys and values are.
 enum class QkvLayout {
-  fused,     ///< one matrix: all queries, then all keys, then all values
-  separate,  ///< three matrices
+  fused,           ///< one matrix: all queries, then all keys, then all values
+  fused_per_head,  ///< one matrix: query, key and value of head 0, then those of head 1, ...
+  separate,        ///< three matrices
 };
 
 struct QkvOptions {
@@ -58,7 +59,11 @@ class QkvProjection {
       return {{rows.query.data(), rows.query.dim(1)},
               {rows.key.data(), rows.key.dim(1)},
               {rows.value.data(), rows.value.dim(1)}};
-    std::int64_t const row = rows.fused.dim(1);
+    std::int64_t const row = rows.fused.dim(1), head = options_.head_dim;
+    if (options_.layout == QkvLayout::fused_per_head)
+      return {{column(rows.fused, 0), row, 3 * head},
+              {column(rows.fused, head), row, 3 * head},
+              {column(rows.fused, 2 * head), row, 3 * head}};
     return {{column(rows.fused, 0), row},
             {column(rows.fused, options_.query_width()), row},
             {column(rows.fused, options_.query_width() + options_.kv_width()), row}};
