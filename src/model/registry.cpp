@@ -7,6 +7,7 @@
 
 #include "detail/assemble.hpp"
 #include "detail/gpt2.hpp"
+#include "detail/gpt_bigcode.hpp"
 #include "detail/rotary_fields.hpp"
 #include "tessera/core/error.hpp"
 
@@ -16,9 +17,9 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 1> families() {
+std::array<Family const*, 2> families() {
   using namespace detail;
-  return {&gpt2_family()};
+  return {&gpt2_family(), &gpt_bigcode_family()};
 }
 
 Family const& family_of(std::string const& model_type) {

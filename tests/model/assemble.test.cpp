@@ -27,6 +27,11 @@ TEST(Assemble, PublicModelsHaveTheirKnownSizes) {
             774'030'080);
   EXPECT_EQ(parameters_of(R"({"model_type": "gpt2", "n_embd": 1600, "n_layer": 48, "n_head": 25})"),
             1'557'611'200);
+  EXPECT_EQ(parameters_of(R"({"model_type": "gpt_bigcode", "n_embd": 6144, "n_layer": 40,
+                              "n_head": 48, "n_inner": 24576, "n_positions": 8192,
+                              "vocab_size": 49152})"),
+            15'517'456'384)
+      << "StarCoder";
 }
 
 DecoderDescription tiny() {

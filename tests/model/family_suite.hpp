@@ -1,0 +1,166 @@
+#pragma once
+/// The tests of every model family, against the cases of tests/oracles/model_families.py.
+
+#include <gmock/gmock.h>
+
+#include "stored_checks.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::test {
+
+inline std::vector<StoredCase> const& family_cases(std::string const& family) {
+  static std::map<std::string, std::vector<StoredCase>> read;
+  auto const [found, is_new] = read.try_emplace(family);
+  if (is_new) found->second = read_cases("families/" + family);
+  return found->second;
+}
+
+/// Weights of the generator: a parameter's stream is the hash of its name.
+inline ResidentParams::Fill named_weights(std::string const& family) {
+  bool const offset = family.starts_with("gemma");  // the models add one themselves
+  return [offset](memory::ParameterSpec const& spec, float* out) {
+    std::uint64_t stream = 0xCBF29CE484222325u;
+    for (char const c : spec.name)
+      stream = (stream ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+    stream &= 0x7FFFFFFFu;
+    bool const gain = spec.shape.size() == 1 && spec.name.ends_with(".weight") && !offset;
+    for (std::int64_t i = 0; i < spec.numel(); ++i)
+      out[i] = unit_value(stream, static_cast<std::uint64_t>(i)) * 0.25f + (gain ? 1.0f : 0.0f);
+  };
+}
+
+struct FamilyModel : StoredModel {
+  explicit FamilyModel(StoredCase const& c, Dtype dtype = Dtype::fp32)
+      : StoredModel(c.config, dtype, named_weights(c.config.at("model_type").as_string())) {}
+};
+
+inline std::vector<std::vector<float>> gradients_of(ResidentParams const& params) {
+  std::vector<std::vector<float>> out;
+  params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const&) {
+    out.push_back(params.gradient_values(unit, p));
+  });
+  return out;
+}
+
+/// Recomputed activations have the same bits; a second micro-step doubles the gradients.
+inline void expect_passes_agree(StoredCase const& c, Dtype dtype) {
+  auto const tokens = c.tokens();
+  model::Batch const batch{tokens.data(), c.rows, c.sequence};
+  FamilyModel kept(c, dtype), recomputed(c, dtype);
+  EXPECT_EQ(kept.train(batch, {}), recomputed.train(batch, {.gradient_checkpointing = true}));
+  auto const once = gradients_of(kept.params);
+  EXPECT_EQ(once, gradients_of(recomputed.params));
+  kept.train(batch, {});
+  auto const twice = gradients_of(kept.params);
+  double const tolerance = dtype == Dtype::fp32 ? 2e-6 : 0x1.0p-7;
+  for (std::size_t t = 0; t < once.size(); ++t)
+    for (std::size_t i = 0; i < once[t].size(); ++i)
+      ASSERT_NEAR(twice[t][i], 2.0f * once[t][i], tolerance * largest(twice[t])) << t << ", " << i;
+}
+
+/// The arena grows by no more than what is planned.
+inline void expect_memory_as_planned(StoredCase const& c) {
+  auto const tokens = c.tokens();
+  for (bool const checkpointing : {false, true}) {
+    FamilyModel b(c);
+    auto const planned = b.lm->activation_bytes(
+        {memory::Pass::training, c.rows, c.sequence, checkpointing}, memory::MemorySpace::host);
+    b.lm->reserve_activations(planned, *b.queue);
+    auto const held = [] {
+      return memory::MemoryTracker::of_process().current(memory::Purpose::activations);
+    };
+    auto const reserved = held();
+    b.train({tokens.data(), c.rows, c.sequence}, {.gradient_checkpointing = checkpointing});
+    EXPECT_EQ(held(), reserved);
+  }
+}
+
+/// Losses of AdamW steps as torch.optim.AdamW makes them, in fp32 with moments in double.
+inline void expect_trajectory(StoredCase const& c) {
+  struct Moments {
+    std::vector<double> first, second;
+  };
+  constexpr double rate = 5e-3, beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-8, decay = 0.1;
+  FamilyModel b(c);
+  std::map<std::string, Moments> all;
+  auto const n = static_cast<double>(c.predictions());
+  std::uint64_t step = 0;
+  for (auto const& want : c.entry.at("trajectory").as_array()) {
+    auto const tokens = c.tokens(step++);
+    b.params.begin_step();
+    double const loss = b.train({tokens.data(), c.rows, c.sequence},
+                                {.gradient_scale = static_cast<float>(1.0 / n)}) /
+                        n;
+    EXPECT_NEAR(loss, want.as_double(), 2e-6 * want.as_double()) << "step " << step;
+    double const t = static_cast<double>(step);
+    double const correction_1 = 1.0 - std::pow(beta_1, t), correction_2 = 1.0 - std::pow(beta_2, t);
+    b.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+      auto w = b.params.weight_values(unit, p);
+      auto const g = b.params.gradient_values(unit, p);
+      Moments& m = all[spec.name];
+      m.first.resize(w.size());
+      m.second.resize(w.size());
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        double const gradient = g[i];
+        m.first[i] = beta_1 * m.first[i] + (1.0 - beta_1) * gradient;
+        m.second[i] = beta_2 * m.second[i] + (1.0 - beta_2) * gradient * gradient;
+        double const moved =
+            m.first[i] / correction_1 / (std::sqrt(m.second[i] / correction_2) + epsilon);
+        w[i] = static_cast<float>(w[i] * (1.0 - rate * decay) - rate * moved);
+      }
+      b.params.set_weight(unit, p, w);
+    });
+  }
+}
+
+/// transformers' defaults, apart from its version.
+inline void expect_default_config(std::string const& family) {
+  ConfigTree const theirs = ConfigTree::read(
+      std::string(TESSERA_TEST_DATA "/model/data/families/") + family + ".default.json");
+  ConfigTree const ours = model::default_config(family);
+  for (auto const& [key, value] : theirs.as_object()) {
+    ASSERT_TRUE(ours.contains(key)) << key;
+    EXPECT_EQ(ours.at(key).dump(), value.dump()) << key;
+  }
+  EXPECT_EQ(ours.size(), theirs.size() + 1) << "the architecture";
+}
+
+/// The message of the refusal of a stored configuration after a change.
+inline std::string refusal_of(ConfigTree const& config) {
+  try {
+    model::make_model(config, Dtype::fp32);
+  } catch (ConfigError const& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+
+class FamilyTest : public testing::TestWithParam<StoredCase> {};
+
+}  // namespace tessera::test
+
+/// Tests of a family whose model_type is @p model_type.
+#define TESSERA_FAMILY_SUITE(Suite, model_type)                                              \
+  using Suite = tessera::test::FamilyTest;                                                   \
+  INSTANTIATE_TEST_SUITE_P(Stored, Suite,                                                    \
+                           testing::ValuesIn(tessera::test::family_cases(model_type)),       \
+                           [](auto const& info) { return info.param.name; });                \
+  TEST_P(Suite, TrainingMatchesTransformers) {                                               \
+    tessera::test::FamilyModel model(GetParam());                                            \
+    tessera::test::expect_training_matches(GetParam(), model);                               \
+  }                                                                                          \
+  TEST_P(Suite, EvaluationAndLogitsMatchTransformers) {                                      \
+    tessera::test::FamilyModel model(GetParam());                                            \
+    tessera::test::expect_evaluation_matches(GetParam(), model);                             \
+  }                                                                                          \
+  TEST_P(Suite, TenStepsMatchTransformers) { tessera::test::expect_trajectory(GetParam()); } \
+  TEST_P(Suite, PassesAgree) {                                                               \
+    for (auto const dtype : {tessera::Dtype::fp32, tessera::Dtype::bf16})                    \
+      tessera::test::expect_passes_agree(GetParam(), dtype);                                 \
+  }                                                                                          \
+  TEST_P(Suite, NeedsTheMemoryThatIsPlanned) {                                               \
+    tessera::test::expect_memory_as_planned(GetParam());                                     \
+  }                                                                                          \
+  TEST(Suite##Config, DefaultsAreThoseOfTransformers) {                                      \
+    tessera::test::expect_default_config(model_type);                                        \
+  }
