@@ -32,6 +32,17 @@ TEST(Assemble, PublicModelsHaveTheirKnownSizes) {
                               "vocab_size": 49152})"),
             15'517'456'384)
       << "StarCoder";
+  EXPECT_EQ(parameters_of(R"({"model_type": "llama", "intermediate_size": 14336,
+                              "num_key_value_heads": 8, "vocab_size": 128256,
+                              "rope_theta": 500000.0})"),
+            8'030'261'248)
+      << "Llama 3 8B";
+  EXPECT_EQ(parameters_of(R"({"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80,
+                              "num_attention_heads": 64, "num_key_value_heads": 8,
+                              "intermediate_size": 28672, "vocab_size": 128256,
+                              "rope_theta": 500000.0})"),
+            70'553'706'496)
+      << "Llama 3 70B";
 }
 
 DecoderDescription tiny() {
