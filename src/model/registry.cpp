@@ -8,6 +8,7 @@
 #include "detail/assemble.hpp"
 #include "detail/gpt2.hpp"
 #include "detail/gpt_bigcode.hpp"
+#include "detail/gpt_neox.hpp"
 #include "detail/llama.hpp"
 #include "detail/rotary_fields.hpp"
 #include "tessera/core/error.hpp"
@@ -18,10 +19,10 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 6> families() {
+std::array<Family const*, 7> families() {
   using namespace detail;
-  return {&gpt2_family(),    &gpt_bigcode_family(), &llama_family(),
-          &mistral_family(), &qwen2_family(),       &qwen3_family()};
+  return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),   &mistral_family(),
+          &qwen2_family(), &qwen3_family(),       &gpt_neox_family()};
 }
 
 Family const& family_of(std::string const& model_type) {
