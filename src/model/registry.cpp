@@ -11,6 +11,7 @@
 #include "detail/gpt_neox.hpp"
 #include "detail/llama.hpp"
 #include "detail/rotary_fields.hpp"
+#include "detail/starcoder2.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::model {
@@ -19,10 +20,10 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 7> families() {
+std::array<Family const*, 8> families() {
   using namespace detail;
-  return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),   &mistral_family(),
-          &qwen2_family(), &qwen3_family(),       &gpt_neox_family()};
+  return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),    &mistral_family(),
+          &qwen2_family(), &qwen3_family(),       &gpt_neox_family(), &starcoder2_family()};
 }
 
 Family const& family_of(std::string const& model_type) {
