@@ -10,6 +10,7 @@
 #include "detail/gpt_bigcode.hpp"
 #include "detail/gpt_neox.hpp"
 #include "detail/llama.hpp"
+#include "detail/olmo2.hpp"
 #include "detail/phi.hpp"
 #include "detail/rotary_fields.hpp"
 #include "detail/starcoder2.hpp"
@@ -21,11 +22,11 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 10> families() {
+std::array<Family const*, 11> families() {
   using namespace detail;
   return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),    &mistral_family(),
           &qwen2_family(), &qwen3_family(),       &gpt_neox_family(), &starcoder2_family(),
-          &phi_family(),   &phi3_family()};
+          &phi_family(),   &phi3_family(),        &olmo2_family()};
 }
 
 Family const& family_of(std::string const& model_type) {
