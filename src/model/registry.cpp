@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "detail/assemble.hpp"
+#include "detail/gemma.hpp"
 #include "detail/gpt2.hpp"
 #include "detail/gpt_bigcode.hpp"
 #include "detail/gpt_neox.hpp"
@@ -22,11 +23,12 @@ namespace {
 using detail::DecoderDescription;
 using detail::Family;
 
-std::array<Family const*, 11> families() {
+std::array<Family const*, 13> families() {
   using namespace detail;
   return {&gpt2_family(),  &gpt_bigcode_family(), &llama_family(),    &mistral_family(),
           &qwen2_family(), &qwen3_family(),       &gpt_neox_family(), &starcoder2_family(),
-          &phi_family(),   &phi3_family(),        &olmo2_family()};
+          &phi_family(),   &phi3_family(),        &olmo2_family(),    &gemma_family(),
+          &gemma2_family()};
 }
 
 Family const& family_of(std::string const& model_type) {
