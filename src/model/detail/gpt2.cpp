@@ -8,34 +8,14 @@ namespace tessera::model::detail {
 namespace {
 
 constexpr char default_config[] = R"({
-  "architectures": ["GPT2LMHeadModel"],
-  "model_type": "gpt2",
-  "activation_function": "gelu_new",
-  "add_cross_attention": false,
-  "attn_pdrop": 0.1,
-  "bos_token_id": 50256,
-  "embd_pdrop": 0.1,
-  "eos_token_id": 50256,
-  "initializer_range": 0.02,
-  "layer_norm_epsilon": 1e-5,
-  "n_embd": 768,
-  "n_head": 12,
-  "n_inner": null,
-  "n_layer": 12,
-  "n_positions": 1024,
-  "pad_token_id": null,
-  "reorder_and_upcast_attn": false,
-  "resid_pdrop": 0.1,
-  "scale_attn_by_inverse_layer_idx": false,
-  "scale_attn_weights": true,
-  "summary_activation": null,
-  "summary_first_dropout": 0.1,
-  "summary_proj_to_labels": true,
-  "summary_type": "cls_index",
-  "summary_use_proj": true,
-  "tie_word_embeddings": true,
-  "use_cache": true,
-  "vocab_size": 50257
+  "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "activation_function": "gelu_new",
+  "add_cross_attention": false, "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1,
+  "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "n_embd": 768,
+  "n_head": 12, "n_inner": null, "n_layer": 12, "n_positions": 1024, "pad_token_id": null,
+  "reorder_and_upcast_attn": false, "resid_pdrop": 0.1, "scale_attn_by_inverse_layer_idx": false,
+  "scale_attn_weights": true, "summary_activation": null, "summary_first_dropout": 0.1,
+  "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+  "tie_word_embeddings": true, "use_cache": true, "vocab_size": 50257
 })";
 
 /// Refuses fields that would change the computed function in unsupported ways.

@@ -6,29 +6,13 @@ namespace tessera::model::detail {
 namespace {
 
 constexpr char gpt_bigcode_defaults[] = R"({
-  "model_type": "gpt_bigcode",
-  "activation_function": "gelu_pytorch_tanh",
-  "add_cross_attention": false,
-  "attention_softmax_in_fp32": true,
-  "attn_pdrop": 0.1,
-  "bos_token_id": 50256,
-  "embd_pdrop": 0.1,
-  "eos_token_id": 50256,
-  "initializer_range": 0.02,
-  "layer_norm_epsilon": 1e-05,
-  "multi_query": true,
-  "n_embd": 768,
-  "n_head": 12,
-  "n_inner": null,
-  "n_layer": 12,
-  "n_positions": 1024,
-  "pad_token_id": null,
-  "resid_pdrop": 0.1,
-  "scale_attention_softmax_in_fp32": true,
-  "scale_attn_weights": true,
-  "tie_word_embeddings": true,
-  "use_cache": true,
-  "vocab_size": 50257
+  "model_type": "gpt_bigcode", "activation_function": "gelu_pytorch_tanh",
+  "add_cross_attention": false, "attention_softmax_in_fp32": true, "attn_pdrop": 0.1,
+  "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-05, "multi_query": true, "n_embd": 768, "n_head": 12, "n_inner": null,
+  "n_layer": 12, "n_positions": 1024, "pad_token_id": null, "resid_pdrop": 0.1,
+  "scale_attention_softmax_in_fp32": true, "scale_attn_weights": true,
+  "tie_word_embeddings": true, "use_cache": true, "vocab_size": 50257
 })";
 
 /// attention_softmax_in_fp32 and scale_attention_softmax_in_fp32 change nothing: scores and softmax

@@ -8,27 +8,13 @@ namespace tessera::model::detail {
 namespace {
 
 constexpr char gpt_neox_defaults[] = R"({
-  "model_type": "gpt_neox",
-  "attention_bias": true,
-  "attention_dropout": 0.0,
-  "bos_token_id": 0,
-  "classifier_dropout": 0.1,
-  "eos_token_id": 2,
-  "hidden_act": "gelu",
-  "hidden_dropout": 0.0,
-  "hidden_size": 6144,
-  "initializer_range": 0.02,
-  "intermediate_size": 24576,
-  "is_decoder": false,
-  "layer_norm_eps": 1e-05,
-  "max_position_embeddings": 2048,
-  "num_attention_heads": 64,
-  "num_hidden_layers": 44,
-  "pad_token_id": null,
+  "model_type": "gpt_neox", "attention_bias": true, "attention_dropout": 0.0, "bos_token_id": 0,
+  "classifier_dropout": 0.1, "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout": 0.0,
+  "hidden_size": 6144, "initializer_range": 0.02, "intermediate_size": 24576,
+  "is_decoder": false, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+  "num_attention_heads": 64, "num_hidden_layers": 44, "pad_token_id": null,
   "rope_parameters": {"partial_rotary_factor": 0.25, "rope_theta": 10000.0, "rope_type": "default"},
-  "tie_word_embeddings": false,
-  "use_cache": true,
-  "use_parallel_residual": true,
+  "tie_word_embeddings": false, "use_cache": true, "use_parallel_residual": true,
   "vocab_size": 50432
 })";
 

@@ -6,25 +6,12 @@ namespace tessera::model::detail {
 namespace {
 
 constexpr char olmo2_defaults[] = R"({
-  "model_type": "olmo2",
-  "attention_bias": false,
-  "attention_dropout": 0.0,
-  "bos_token_id": null,
-  "eos_token_id": 50279,
-  "hidden_act": "silu",
-  "hidden_size": 4096,
-  "initializer_range": 0.02,
-  "intermediate_size": 11008,
-  "max_position_embeddings": 2048,
-  "num_attention_heads": 32,
-  "num_hidden_layers": 32,
-  "num_key_value_heads": null,
-  "pad_token_id": 1,
-  "rms_norm_eps": 1e-05,
+  "model_type": "olmo2", "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": null,
+  "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+  "intermediate_size": 11008, "max_position_embeddings": 2048, "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": null, "pad_token_id": 1, "rms_norm_eps": 1e-05,
   "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
-  "tie_word_embeddings": false,
-  "use_cache": true,
-  "vocab_size": 50304
+  "tie_word_embeddings": false, "use_cache": true, "vocab_size": 50304
 })";
 
 DecoderDescription describe(ConfigTree const& config) {

@@ -6,52 +6,23 @@ namespace tessera::model::detail {
 namespace {
 
 constexpr char phi_defaults[] = R"({
-  "model_type": "phi",
-  "attention_dropout": 0.0,
-  "bos_token_id": 1,
-  "embd_pdrop": 0.0,
-  "eos_token_id": 2,
-  "hidden_act": "gelu_new",
-  "hidden_size": 2048,
-  "initializer_range": 0.02,
-  "intermediate_size": 8192,
-  "layer_norm_eps": 1e-05,
-  "max_position_embeddings": 2048,
-  "num_attention_heads": 32,
-  "num_hidden_layers": 24,
-  "num_key_value_heads": null,
-  "pad_token_id": null,
-  "qk_layernorm": false,
-  "resid_pdrop": 0.0,
+  "model_type": "phi", "attention_dropout": 0.0, "bos_token_id": 1, "embd_pdrop": 0.0,
+  "eos_token_id": 2, "hidden_act": "gelu_new", "hidden_size": 2048, "initializer_range": 0.02,
+  "intermediate_size": 8192, "layer_norm_eps": 1e-05, "max_position_embeddings": 2048,
+  "num_attention_heads": 32, "num_hidden_layers": 24, "num_key_value_heads": null,
+  "pad_token_id": null, "qk_layernorm": false, "resid_pdrop": 0.0,
   "rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 10000.0, "rope_type": "default"},
-  "tie_word_embeddings": false,
-  "use_cache": true,
-  "vocab_size": 51200
+  "tie_word_embeddings": false, "use_cache": true, "vocab_size": 51200
 })";
 
 constexpr char phi3_defaults[] = R"({
-  "model_type": "phi3",
-  "attention_dropout": 0.0,
-  "bos_token_id": 1,
-  "embd_pdrop": 0.0,
-  "eos_token_id": 32000,
-  "hidden_act": "silu",
-  "hidden_size": 3072,
-  "initializer_range": 0.02,
-  "intermediate_size": 8192,
-  "max_position_embeddings": 4096,
-  "num_attention_heads": 32,
-  "num_hidden_layers": 32,
-  "num_key_value_heads": null,
-  "original_max_position_embeddings": 4096,
-  "pad_token_id": 32000,
-  "resid_pdrop": 0.0,
-  "rms_norm_eps": 1e-05,
+  "model_type": "phi3", "attention_dropout": 0.0, "bos_token_id": 1, "embd_pdrop": 0.0,
+  "eos_token_id": 32000, "hidden_act": "silu", "hidden_size": 3072, "initializer_range": 0.02,
+  "intermediate_size": 8192, "max_position_embeddings": 4096, "num_attention_heads": 32,
+  "num_hidden_layers": 32, "num_key_value_heads": null, "original_max_position_embeddings": 4096,
+  "pad_token_id": 32000, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05,
   "rope_parameters": {"partial_rotary_factor": 1.0, "rope_theta": 10000.0, "rope_type": "default"},
-  "sliding_window": null,
-  "tie_word_embeddings": false,
-  "use_cache": true,
-  "vocab_size": 32064
+  "sliding_window": null, "tie_word_embeddings": false, "use_cache": true, "vocab_size": 32064
 })";
 
 DecoderDescription describe_phi(ConfigTree const& config) {
