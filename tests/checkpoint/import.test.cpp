@@ -60,9 +60,9 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
 /// "fp32" and the states that the running optimizer had.
 std::vector<std::string> states_of(ConfigTree const& expected) {
   std::vector<std::string> out{"fp32"};
-  for (auto const* state : {"exp_avg", "exp_avg_sq", "momentum_buffer"})
-    if (expected.at("xxh3").contains(concat(state, "/transformer.wte.weight")))
-      out.push_back(state);
+  for (std::string const state : {"exp_avg", "exp_avg_sq", "momentum_buffer"})
+    for (auto const& [name, sum] : expected.at("xxh3").as_object())
+      if (name.starts_with(state + "/") && out.back() != state) out.push_back(state);
   return out;
 }
 
@@ -71,6 +71,13 @@ class DeepSpeed : public testing::TestWithParam<char const*> {
   fs::path source_ = data / GetParam();
   ConfigTree expected_ = ConfigTree::read(source_ / "expected.json");
   ScratchDirectory scratch_;
+
+  /// transformers 5 calls the head of GPT-NeoX lm_head in memory, where DeepSpeed finds it.
+  std::string name_in_files(std::string const& name) const {
+    std::size_t const head = name.find("/lm_head.weight");
+    bool const neox = source_.filename() == "neox_z2_w2" && head != std::string::npos;
+    return neox ? name.substr(0, head) + "/embed_out.weight" : name;
+  }
 };
 
 TEST_P(DeepSpeed, EveryElementIsImported) {
@@ -84,12 +91,14 @@ TEST_P(DeepSpeed, EveryElementIsImported) {
   auto const got = restored(report.checkpoint, options.units);
   std::size_t compared = 0;
   for (auto const& [name, sum] : expected_.at("xxh3").as_object()) {
-    ASSERT_TRUE(got.contains(name)) << name;
-    EXPECT_EQ(got.at(name), sum.as_string()) << name;
+    std::string const in_files = name_in_files(name);
+    ASSERT_TRUE(got.contains(in_files)) << name;
+    EXPECT_EQ(got.at(in_files), sum.as_string()) << name;
     ++compared;
   }
   std::size_t const frozen = report.notes.empty() ? 0 : 2;
-  EXPECT_EQ(compared, manifest.states.size() * 16 - (manifest.states.size() - 1) * frozen);
+  EXPECT_EQ(compared, got.size() - (manifest.states.size() - 1) * frozen);
+  EXPECT_EQ(got.size(), manifest.states.size() * manifest.tensors.size());
   EXPECT_EQ(manifest.states, states_of(expected_));
 }
 
@@ -140,7 +149,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeed,
                                          "z2_w2_aligned", "z2_w2_legacy", "z3_w2_bf16", "z3_w3",
                                          "universal_z2", "universal_z3", "sgd_z0_w2", "sgd_z1_w2",
                                          "sgd_z2_w2", "sgd_z3_w2", "sgd_plain_z0_w1",
-                                         "sgd_plain_z2_w2", "sgd_plain_z3_w2"),
+                                         "sgd_plain_z2_w2", "sgd_plain_z3_w2", "llama_z3_w2",
+                                         "bigcode_z1_w2_bf16", "neox_z2_w2"),
                          [](auto const& info) { return std::string(info.param); });
 
 /// In fp32 there are no master weights to tell parameters of one shape apart, and a frozen one

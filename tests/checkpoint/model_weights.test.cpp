@@ -94,6 +94,20 @@ TEST_F(Weights, WhatIsMissingIsListed) {
             HasSubstr("scale is missing")));
 }
 
+TEST_F(Weights, WhatTheModelDoesNotHaveIsListed) {
+  auto tensors = toy_tensors();
+  tensors.push_back({"transformer.h.7.mlp.c_fc.weight", {2, 2}});
+  tensors.push_back({"transformer.h.0.attn.rotary_emb.inv_freq", {4}});  // a saved constant
+  for (auto const format : {As::safetensors, As::torch}) {
+    write(tensors, format);
+    auto const message =
+        message_of<DataError>([&] { checkpoint::ModelWeights(dir.path()).require(toy_units()); });
+    EXPECT_THAT(message, HasSubstr("transformer.h.7.mlp.c_fc.weight is not in the model"));
+    EXPECT_THAT(message, ::testing::Not(HasSubstr("inv_freq")));
+    fs::remove(dir / "model.safetensors");
+  }
+}
+
 TEST_F(Weights, WhatIsNoModelDirectoryIsRefused) {
   EXPECT_THAT(message_of<IoError>([&] { checkpoint::ModelWeights weights(dir.path()); }),
               HasSubstr("has neither model.safetensors"));

@@ -1,6 +1,9 @@
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 
+#include <set>
+
 #include "format/detail/text.hpp"
+#include "interchange/detail/parameter_names.hpp"
 #include "interchange/detail/torch_weights.hpp"
 #include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/core/error.hpp"
@@ -13,6 +16,11 @@ namespace fs = std::filesystem;
 class SafetensorsWeights final : public detail::WeightFiles {
  public:
   explicit SafetensorsWeights(fs::path const& directory) : reader_(directory) {}
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (auto const& [name, entry] : reader_.entries()) out.push_back(name);
+    return out;
+  }
   std::vector<std::int64_t> const* find(std::string const& name) const override {
     auto const* entry = reader_.find(name);
     return entry == nullptr ? nullptr : &entry->shape;
@@ -52,6 +60,22 @@ std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
                        "either; give a Hugging Face model directory"));
 }
 
+/// A list of at most ten problems.
+class Problems {
+ public:
+  void add(std::string const& problem) {
+    if (++count_ <= 10) text_ += (text_.empty() ? "" : "; ") + problem;
+  }
+  bool none() const { return count_ == 0; }
+  std::string text() const {
+    return count_ > 10 ? concat(text_, "; and ", count_ - 10, " more") : text_;
+  }
+
+ private:
+  std::string text_;
+  int count_ = 0;
+};
+
 }  // namespace
 
 ModelWeights::ModelWeights(fs::path const& model_directory)
@@ -66,39 +90,29 @@ std::vector<fs::path> const& ModelWeights::files() const { return files_->files(
 std::string ModelWeights::layout() const { return files_->layout().dump(); }
 
 std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) const {
-  // Weights saved from the bare model lack the head class's prefix ("wte.weight"), others have it
-  // where we do not
-  static std::string const prefixes[] = {"transformer.", "model."};
-  auto names = parameter.aliases;
-  names.insert(names.begin(), parameter.name);
-  for (auto const& name : names) {
+  for (auto const& name : detail::possible_names(parameter))
     if (files_->find(name)) return name;
-    for (auto const& prefix : prefixes) {
-      if (name.rfind(prefix, 0) == 0 && files_->find(name.substr(prefix.size())))
-        return name.substr(prefix.size());
-      if (files_->find(prefix + name)) return prefix + name;
-    }
-  }
   return "";
 }
 
 void ModelWeights::require(std::vector<memory::UnitSpec> const& units) const {
-  std::string problems;
-  int count = 0;
+  Problems problems;
+  std::set<std::string> known;
   for (auto const& unit : units)
     for (auto const& parameter : unit.parameters) {
+      for (auto const& name : detail::possible_names(parameter)) known.insert(name);
       std::string const name = find_name(parameter);
-      bool const found = !name.empty();
-      if (found && *files_->find(name) == parameter.shape) continue;
-      if (++count > 10) continue;
-      problems += (problems.empty() ? "" : "; ") + parameter.name +
-                  (found ? " has shape " + detail::list_text(*files_->find(name)) +
-                               ", the model wants " + detail::list_text(parameter.shape)
-                         : " is missing");
+      if (name.empty())
+        problems.add(parameter.name + " is missing");
+      else if (*files_->find(name) != parameter.shape)
+        problems.add(concat(parameter.name, " has shape ", detail::list_text(*files_->find(name)),
+                            ", the model wants ", detail::list_text(parameter.shape)));
     }
-  if (count > 10) problems += concat("; and ", count - 10, " more");
-  TESSERA_VALIDATE(count == 0, DataError, files_->files()[0].string(),
-                   " does not fit config.json: ", problems);
+  for (auto const& name : files_->names())
+    if (!known.contains(name) && !detail::is_saved_constant(name))
+      problems.add(detail::printable(name) + " is not in the model");
+  TESSERA_VALIDATE(problems.none(), DataError, files_->files()[0].string(),
+                   " does not fit config.json: ", problems.text());
 }
 
 void ModelWeights::fill(memory::ParameterSpec const& parameter, std::int64_t first,

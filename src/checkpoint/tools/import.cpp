@@ -11,6 +11,7 @@
 #include "format/detail/file.hpp"
 #include "format/detail/text.hpp"
 #include "interchange/detail/deepspeed_reader.hpp"
+#include "interchange/detail/parameter_names.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/checkpoint/save/save.hpp"
@@ -50,14 +51,9 @@ std::vector<std::vector<std::size_t>> match(TrainingSource const& source,
   for (auto const& unit : units) {
     auto& row = matched.emplace_back();
     for (auto const& parameter : unit.parameters) {
-      auto names = parameter.aliases;
-      names.insert(names.begin(), parameter.name);
       auto found = by_name.end();
-      // weights of the bare model lack the head class's prefix; wrappers put "module." before all
-      for (auto const& name : names)
-        for (auto const& variant : {name, "module." + name, name.substr(name.find('.') + 1),
-                                    "transformer." + name, "model." + name})
-          if (found == by_name.end()) found = by_name.find(variant);
+      for (auto const& name : detail::possible_names(parameter))
+        if (found == by_name.end()) found = by_name.find(name);
       if (found == by_name.end())
         complain(parameter.name + " is missing");
       else if (source.tensors[found->second].shape != parameter.shape)

@@ -29,8 +29,9 @@ class ModelWeights {
   ModelWeights& operator=(ModelWeights&&) noexcept;
 
   /// Checks that every parameter is there (under its name, an alias, or either without or with the
-  /// leading "transformer." or "model.") with its shape. @throws DataError listing what is missing
-  /// or has another shape
+  /// leading "transformer.", "model." or "gpt_neox.") with its shape, and no other tensor, apart
+  /// from constants that older versions of transformers saved. @throws DataError listing what is
+  /// missing, has another shape or is not in the model
   void require(std::vector<memory::UnitSpec> const& units) const;
   std::vector<std::filesystem::path> const& files() const;
   std::string layout() const;

@@ -37,6 +37,11 @@ class TorchWeights final : public WeightFiles {
     TESSERA_VALIDATE(!files_.empty(), DataError, index.string(), " names no file");
   }
 
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (auto const& [name, entry] : entries_) out.push_back(name);
+    return out;
+  }
   std::vector<std::int64_t> const* find(std::string const& name) const override {
     auto const it = entries_.find(name);
     return it == entries_.end() ? nullptr : &it->second.place.shape;

@@ -14,6 +14,7 @@ namespace tessera::checkpoint::detail {
 class WeightFiles {
  public:
   virtual ~WeightFiles() = default;
+  virtual std::vector<std::string> names() const = 0;
   /// The shape of a tensor, or null.
   virtual std::vector<std::int64_t> const* find(std::string const& name) const = 0;
   /// Elements [first, first + numel) as fp32. Positional: threads may share it. @pre the tensor is
