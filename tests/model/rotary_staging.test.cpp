@@ -63,6 +63,7 @@ TEST_F(RotaryStagingTest, APlannedPassTakesTheSameMemoryAndComputesNothing) {
   arena.rollback(real);
   staging.stage(pass(50), Staging::real);
   EXPECT_EQ(arena.mark(), planned);
+  queue->record().wait("the copy", std::chrono::seconds(60));
 }
 
 }  // namespace
