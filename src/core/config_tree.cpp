@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "detail/hjson.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
@@ -94,56 +95,6 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   std::vector<Frame> stack_;
 };
 
-/// Past the end of the comment that starts at @p at, or @p at when none does.
-std::size_t skip_comment(std::string_view text, std::size_t at) {
-  std::string_view const rest = text.substr(at);
-  if (rest.starts_with('#') || rest.starts_with("//"))
-    return std::min(text.find('\n', at), text.size());
-  if (!rest.starts_with("/*")) return at;
-  auto const end = text.find("*/", at + 2);
-  return end == std::string_view::npos ? text.size() : end + 2;
-}
-
-/// Past the closing quote of the string that starts at @p at.
-std::size_t skip_string(std::string_view text, std::size_t at) {
-  for (++at; at < text.size() && text[at] != '"'; ++at)
-    if (text[at] == '\\') ++at;
-  return std::min(at + 1, text.size());
-}
-
-/// Strict JSON from relaxed: comments become blanks, commas before a closing bracket go, and a
-/// comma that is missing at the end of a line is added. Line numbers stay; strings do not change.
-std::string relax(std::string_view text) {
-  std::string out;
-  out.reserve(text.size() + 16);
-  std::size_t end = 0;    // of the last token in out
-  bool new_line = false;  // since then
-  for (std::size_t i = 0; i < text.size();) {
-    if (std::size_t const next = skip_comment(text, i); next != i) {
-      for (; i < next; ++i) out += text[i] == '\n' ? '\n' : ' ', new_line |= text[i] == '\n';
-      continue;
-    }
-    char const c = text[i];
-    if (std::isspace(static_cast<unsigned char>(c))) {
-      new_line |= c == '\n';
-      out += c;
-      ++i;
-      continue;
-    }
-    char const before = end > 0 ? out[end - 1] : '{';
-    bool const starts_value = std::string_view(",:}]").find(c) == std::string_view::npos;
-    if ((c == '}' || c == ']') && before == ',') out[end - 1] = ' ';
-    if (new_line && starts_value && std::string_view(",:{[").find(before) == std::string_view::npos)
-      out.insert(end, 1, ',');
-    std::size_t const next = c == '"' ? skip_string(text, i) : i + 1;
-    out.append(text.substr(i, next - i));
-    i = next;
-    end = out.size();
-    new_line = false;
-  }
-  return out;
-}
-
 nlohmann::ordered_json to_nlohmann(ConfigTree const& tree) {
   if (tree.is_null()) return nullptr;
   if (tree.is_bool()) return tree.as_bool();
@@ -170,9 +121,10 @@ ConfigTree ConfigTree::parse(std::string_view text, std::string const& source, S
                    human_bytes(static_cast<std::int64_t>(text.size())), "; at most ",
                    human_bytes(static_cast<std::int64_t>(max_bytes)), " are read as JSON");
   Builder builder(source);
-  std::string const relaxed = syntax == Syntax::relaxed ? relax(text) : std::string();
-  std::string_view const input = syntax == Syntax::relaxed ? std::string_view(relaxed) : text;
-  nlohmann::json::sax_parse(input.begin(), input.end(), &builder);
+  if (syntax == Syntax::relaxed)
+    detail::parse_hjson(text, source, builder);
+  else
+    nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
 

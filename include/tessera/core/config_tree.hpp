@@ -35,9 +35,9 @@ class ConfigTree {
   static ConfigTree object() { return ConfigTree(Object{}); }
   static ConfigTree array() { return ConfigTree(Array{}); }
 
-  /// Parses strict JSON, or with `relaxed` also // /* */ # comments, trailing commas, and lines
-  /// that end without their comma (as DeepSpeed's HJSON reader accepts). Refuses duplicate
-  /// keys, more than 64 MiB, and nesting deeper than 64. @p source names the text in messages.
+  /// Parses strict JSON, or with `relaxed` the Hjson in which DeepSpeed reads its configuration:
+  /// comments, keys and text without quotes, missing and trailing commas. Refuses duplicate keys,
+  /// more than 64 MiB, and nesting deeper than 64. @p source names the text in messages.
   /// @throws DataError with line and column.
   enum class Syntax { strict, relaxed };
   static ConfigTree parse(std::string_view text, std::string const& source,
