@@ -21,6 +21,7 @@ pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
 
 if(TESSERA_ENABLE_CUDA)
   include(Cuda)                      # nvcc, NCCL, cuBLASLt, cuDNN

@@ -20,7 +20,7 @@ OWNS = {
 }
 
 LIBRARIES = [("MPI::", "MPI"), ("NCCL", "NCCL"), ("KOKKOS", "Kokkos"), ("TesseraGemm", "oneDNN or CBLAS"),
-             ("hdf5", "HDF5"), ("HWLOC", "hwloc"), ("PCRE2", "PCRE2"), ("UTF8PROC", "utf8proc"), ("ZLIB", "zlib"),
+             ("hdf5", "HDF5"), ("HWLOC", "hwloc"), ("PCRE2", "PCRE2"), ("UTF8PROC", "utf8proc"), ("YAML", "libyaml"), ("ZLIB", "zlib"),
              ("nlohmann", "nlohmann-json"), ("CLI11", "CLI11")]
 
 

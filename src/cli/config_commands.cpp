@@ -6,12 +6,17 @@
 #include <memory>
 
 #include "argument_check.hpp"
+#include "plot/rate_plot.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
+#include "tessera/config/learning_rate.hpp"
+#include "tessera/config/option_text.hpp"
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/config/traps.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {
@@ -36,6 +41,10 @@ std::vector<std::string> training_words(CheckArguments const& a) {
   auto words = a.options;
   if (!a.first.empty()) words.insert(words.begin(), a.first);
   if (words.empty() || words[0].starts_with("-")) return words;
+  if (words[0].ends_with(".yaml") || words[0].ends_with(".yml")) {
+    words.insert(words.begin(), "--accelerate_config");
+    return words;
+  }
   auto const document = config::read_document(words[0]);
   TESSERA_VALIDATE(document.is_object(), ConfigError, words[0],
                    " must hold a JSON object {...}, found ", document.type_name());
@@ -88,6 +97,72 @@ void check(CheckArguments const& a) {
   fmt::print("{}\n", tree.dump(2));
   for (auto const* notes : {&arguments.hints, &resolved.notes})
     for (auto const& note : *notes) fmt::print(stderr, "note: {}\n", note);
+  for (auto const& trap : config::find_traps(arguments, resolved))
+    fmt::print(stderr, "trap: {}\n", trap);
+}
+
+/// The options of @p table that @p key names: completely, or by the last part of a dotted name.
+std::string explanations(config::OptionTable const& table, std::string const& key,
+                         char const* where) {
+  std::string out;
+  auto const add = [&](config::Option const& option) {
+    out += fmt::format("{}{} ({})\n{}", out.empty() ? "" : "\n", option.name, where,
+                       config::explain(option));
+  };
+  if (auto const* exact = table.find(key))
+    add(*exact);
+  else
+    for (auto const& option : table.options())
+      if (option.name.ends_with("." + key) || option.name.starts_with(key + ".")) add(option);
+  return out;
+}
+
+void explain(std::string const& key) {
+  std::string const flag = key.starts_with("--") ? key.substr(2) : key;
+  std::string const in_json = explanations(config::deepspeed_table(), flag, "DeepSpeed JSON"),
+                    in_flags = explanations(config::argument_table(), flag, "tessera-train");
+  if (in_json.empty() && in_flags.empty()) {
+    auto names = config::argument_table().names();
+    for (auto const& name : config::deepspeed_table().names()) names.push_back(name);
+    std::string const near = config::nearest_name(flag, names);
+    throw UsageError(concat("no option or key is named '", key, "'",
+                            near.empty() ? "; tessera config page prints all of them"
+                                         : concat("; did you mean ", near, "?")));
+  }
+  fmt::print("{}{}{}", in_flags, in_flags.empty() || in_json.empty() ? "" : "\n", in_json);
+}
+
+struct RateArguments {
+  CheckArguments check;
+  std::int64_t steps = 0;
+  std::string plot;
+};
+
+/// The rates of a run with that many optimizer steps.
+void print_rates(RateArguments const& a) {
+  auto const words = training_words(a.check);
+  auto const arguments = config::parse_options(words);
+  auto const resolved =
+      config::resolve(arguments, a.check.ranks, std::max<std::int64_t>(a.check.hidden_size, 1));
+  auto const schedule = config::learning_rate_schedule(resolved, a.steps);
+  std::vector<double> rates;
+  for (std::int64_t step = 1; step <= a.steps; ++step) rates.push_back(schedule(step));
+  if (a.plot.empty()) return fmt::print("{}", rates_csv(rates));
+  write_file_atomically(a.plot, draw_rates(rates, "Learning rate"));
+  fmt::print("{}\n", a.plot);
+}
+
+void add_check_options(CLI::App& app, CheckArguments& a) {
+  app.add_option("--ranks,--world_size,--world-size", a.ranks, "Number of ranks")
+      ->check(number_from(1))
+      ->capture_default_str();
+  app.add_option("--hidden_size", a.hidden_size,
+                 "Hidden size of the model, for sizes that are \"auto\" (default: that of the "
+                 "model in the options)")
+      ->check(number_from(1));
+  app.add_option("file", a.first,
+                 "A DeepSpeed JSON, a run file of tessera-train, or Accelerate's YAML");
+  app.add_option("options", a.options, "Options of tessera-train, after --");
 }
 
 }  // namespace
@@ -101,17 +176,23 @@ void add_config_commands(CLI::App& app) {
       "check",
       "Resolve a DeepSpeed JSON, a run file or options of tessera-train as a run does, and print "
       "every value with its origin");
-  check_app->add_option("--ranks,--world_size,--world-size", a->ranks, "Number of ranks")
-      ->check(number_from(1))
-      ->capture_default_str();
-  check_app
-      ->add_option("--hidden_size", a->hidden_size,
-                   "Hidden size of the model, for sizes that are \"auto\" (default: that of the "
-                   "model in the options)")
-      ->check(number_from(1));
-  check_app->add_option("file", a->first, "A DeepSpeed JSON, or a run file of tessera-train");
-  check_app->add_option("options", a->options, "Options of tessera-train, after --");
+  add_check_options(*check_app, *a);
   check_app->callback([a] { check(*a); });
+  auto const key = std::make_shared<std::string>();
+  auto* explain_app = group->add_subcommand(
+      "explain", "Explain an option of tessera-train or a key of the DeepSpeed JSON");
+  explain_app->add_option("key", *key, "Its name: zero_optimization.stage, stage or --bf16")
+      ->required();
+  explain_app->callback([key] { explain(*key); });
+  auto const rates = std::make_shared<RateArguments>();
+  auto* rates_app = group->add_subcommand(
+      "lr", "Print the learning rate of every step as CSV, or draw it as SVG");
+  rates_app->add_option("--steps", rates->steps, "Optimizer steps of the run")
+      ->required()
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10'000'000}));
+  rates_app->add_option("--plot", rates->plot, "SVG file to write instead");
+  add_check_options(*rates_app, rates->check);
+  rates_app->callback([rates] { print_rates(*rates); });
   auto const which = std::make_shared<std::string>();
   auto* page = group->add_subcommand(
       "page", "Print the Markdown reference of the flags or of the DeepSpeed keys");

@@ -11,8 +11,10 @@
 #include "slurm/job_record.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/timed_collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/reference_pages.hpp"
+#include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/exceptions.hpp"
 #include "tessera/core/log.hpp"
@@ -98,14 +100,29 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
   return {now, time};
 }
 
+/// With comms_logger every operation is measured; null without it.
+comm::TimedCollectives const* add_comms_logger(config::TrainingArguments const& arguments,
+                                               std::unique_ptr<comm::Collectives>& comm) {
+  auto const logger = config::reporting_of(arguments).comms_logger;
+  if (!logger) return nullptr;
+  comm::TimedCollectives::Options options{logger->operations, {}};
+  if (logger->verbose && comm->rank() == 0) options.each = log::info;
+  auto timed = std::make_unique<comm::TimedCollectives>(std::move(comm), std::move(options));
+  auto const* out = timed.get();
+  comm = std::move(timed);
+  return out;
+}
+
 int run(topology::MpiSession& session, config::TrainingArguments const& arguments,
         topology::LauncherFacts const& facts) {
   auto const& info = session.info();
   StatusFile status(info.rank == 0 ? arguments.output_dir : std::filesystem::path(),
                     identity_of(info));
   try {
-    log::configure({arguments.log_level, arguments.log_level_replica, info.rank, info.world_size,
-                    info.host, arguments.log_dir});
+    bool const first_of_node = arguments.log_on_each_node && info.local_rank == 0;
+    log::configure({arguments.log_level,
+                    first_of_node ? arguments.log_level : arguments.log_level_replica, info.rank,
+                    info.world_size, info.host, arguments.log_dir});
     auto const deadline =
         std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
     session.start_heartbeat_monitor(
@@ -117,12 +134,14 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
         arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
+    auto const* timed = add_comms_logger(arguments, comm);
     train::StopRequest::BeforeTheEnd const killed([&](int signal_number) {
       status.finish_by_signal(signal_number, train::StopRequest::name(signal_number));
     });
     train::Trainer trainer({arguments, session, *comm, status});
     if (info.rank == 0) trainer.set_deadline(deadline_of(arguments, facts));
     auto const outcome = trainer.run();
+    if (info.rank == 0 && timed) log::info("collective operations of rank 0:\n" + timed->table());
     if (info.rank == 0 && outcome.code == ExitCode::stopped_early) log::info(outcome.reason);
     if (info.rank == 0 && state_of(outcome) == StatusFile::State::failed)
       log::error(outcome.reason);

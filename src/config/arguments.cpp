@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "detail/accelerate.hpp"
+#include "detail/fsdp.hpp"
+#include "detail/yaml.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/core/error.hpp"
 
@@ -61,10 +64,15 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("fp16", a.fp16);
   visit("bf16", a.bf16);
   visit("gradient_checkpointing", a.gradient_checkpointing);
-  visit("logging_steps", a.logging_steps);
   visit("eval_on_start", a.eval_on_start);
   visit("eval_strategy", a.eval_strategy);
   visit("eval_steps", a.eval_steps);
+  visit("eval_delay", a.eval_delay);
+  visit("load_best_model_at_end", a.load_best_model_at_end);
+  visit("metric_for_best_model", a.metric_for_best_model);
+  visit("greater_is_better", a.greater_is_better);
+  visit("early_stopping_patience", a.early_stopping_patience);
+  visit("early_stopping_threshold", a.early_stopping_threshold);
   visit("save_strategy", a.save_strategy);
   visit("save_steps", a.save_steps);
   visit("save_total_limit", a.save_total_limit);
@@ -73,9 +81,6 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("checkpoint_ranks_per_file", a.checkpoint_ranks_per_file);
   visit("max_save_failures", a.max_save_failures);
   visit("max_skipped_steps", a.max_skipped_steps);
-  visit("log_level", a.log_level);
-  visit("log_level_replica", a.log_level_replica);
-  visit("log_dir", a.log_dir);
   visit("use_cpu", a.use_cpu);
   visit("deterministic", a.deterministic);
   visit("tf32", a.tf32);
@@ -92,18 +97,38 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("top_k", a.top_k);
 }
 
+template <class Visitor, class Arguments>
+void visit_log(Visitor&& visit, Arguments& a) {
+  visit("logging_strategy", a.logging_strategy);
+  visit("logging_steps", a.logging_steps);
+  visit("logging_dir", a.logging_dir);
+  visit("logging_nan_inf_filter", a.logging_nan_inf_filter);
+  visit("include_num_input_tokens_seen", a.include_num_input_tokens_seen);
+  visit("log_on_each_node", a.log_on_each_node);
+  visit("log_level", a.log_level);
+  visit("log_level_replica", a.log_level_replica);
+  visit("log_dir", a.log_dir);
+}
+
 /// Calls visit(name, field) for every option with a field of its own.
 template <class Visitor, class Arguments>
 void visit_fields(Visitor&& visit, Arguments& a) {
   visit_inputs(visit, a);
   visit_training(visit, a);
+  visit_log(visit, a);
 }
 
 Interval interval_from(std::string const& name) {
-  return name == "steps" ? Interval::steps : name == "epoch" ? Interval::epoch : Interval::no;
+  return name == "steps"   ? Interval::steps
+         : name == "epoch" ? Interval::epoch
+         : name == "best"  ? Interval::best
+                           : Interval::no;
 }
 char const* name_of_interval(Interval interval) {
-  return interval == Interval::steps ? "steps" : interval == Interval::epoch ? "epoch" : "no";
+  return interval == Interval::steps   ? "steps"
+         : interval == Interval::epoch ? "epoch"
+         : interval == Interval::best  ? "best"
+                                       : "no";
 }
 
 log::Level level_from(std::string const& name, log::Level passive) {
@@ -239,6 +264,19 @@ OptionValues collect(std::vector<std::string> const& words, ReadDocument const& 
   return merged(parse_flat(argument_table(), read(file), file), flags);
 }
 
+/// Values of --accelerate_config where neither flag nor run file gives one; returns its notes.
+std::vector<std::string> add_accelerate(OptionValues& values, ReadDocument const& read) {
+  auto const& file = values.value(argument_table(), "accelerate_config");
+  if (file.is_null()) return {};
+  auto accelerate = detail::read_accelerate(read(file.as_string()), file.as_string());
+  for (char const* name : {"deepspeed", "fsdp"})
+    TESSERA_VALIDATE(!values.given(name) || !accelerate.values.given(name), UsageError, "--", name,
+                     " and the ", name, "_config of ", file.as_string(),
+                     " are both given; leave one out");
+  values = merged(std::move(accelerate.values), values);
+  return std::move(accelerate.notes);
+}
+
 /// Options that set another option's field.
 void apply_dependent_options(TrainingArguments& a) {
   auto const& v = a.values;
@@ -258,6 +296,11 @@ void apply_dependent_options(TrainingArguments& a) {
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError,
                    "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;
+  if (a.include_num_input_tokens_seen == "true") a.include_num_input_tokens_seen = "all";
+  if (a.include_num_input_tokens_seen.empty()) a.include_num_input_tokens_seen = "no";
+  if (a.metric_for_best_model.empty() &&
+      (a.load_best_model_at_end || a.save_strategy == Interval::best || a.early_stopping_patience))
+    a.metric_for_best_model = "loss";
   if (a.resume_from_checkpoint == "True") a.resume_from_checkpoint = "true";
   if (a.resume_from_checkpoint == "Auto" || a.resume_from_checkpoint == "AUTO")
     a.resume_from_checkpoint = "auto";
@@ -278,6 +321,57 @@ void load_deepspeed(TrainingArguments& a, ReadDocument const& read) {
   a.deepspeed = value.is_string() ? read(value.as_string()) : value;
   TESSERA_VALIDATE(a.deepspeed.is_object(), ConfigError, a.deepspeed_source,
                    " must hold a JSON object {...}, found ", a.deepspeed.type_name());
+}
+
+ConfigTree const& object_or_file(TrainingArguments const& a, ReadDocument const& read,
+                                 char const* name, ConfigTree& out) {
+  auto const& value = a.values.value(argument_table(), name);
+  if (value.is_null()) return out;
+  TESSERA_VALIDATE(value.is_string() || value.is_object(), ConfigError, "--", name,
+                   " must be a path or an object {...}, found ", value.type_name(), " ",
+                   value.dump());
+  out = value.is_string() ? read(value.as_string()) : value;
+  TESSERA_VALIDATE(out.is_object(), ConfigError, "--", name, " must hold an object {...}, found ",
+                   out.type_name());
+  return out;
+}
+
+/// --fsdp_config; its activation_checkpointing is --gradient_checkpointing.
+void load_fsdp(TrainingArguments& a, ReadDocument const& read) {
+  object_or_file(a, read, "fsdp_config", a.fsdp_config);
+  if (auto const fsdp = detail::resolve_fsdp(a); fsdp && fsdp->activation_checkpointing)
+    a.gradient_checkpointing = true;
+}
+
+/// What the choice of the best checkpoint needs.
+void validate_best(TrainingArguments const& a) {
+  bool const chooses = a.load_best_model_at_end || a.save_strategy == Interval::best ||
+                       a.early_stopping_patience.has_value();
+  if (!chooses) return;
+  char const* const option = a.load_best_model_at_end            ? "load_best_model_at_end"
+                             : a.save_strategy == Interval::best ? "save_strategy best"
+                                                                 : "early_stopping_patience";
+  TESSERA_VALIDATE(a.eval_strategy != Interval::no, UsageError, "--", option,
+                   " compares evaluations, but --eval_strategy is no; set it to steps or epoch");
+  std::string const& metric = a.metric_for_best_model;
+  TESSERA_VALIDATE(metric == "loss" || metric == "eval_loss" || metric == "perplexity" ||
+                       metric == "eval_perplexity",
+                   UsageError, "--metric_for_best_model is ", metric,
+                   "; an evaluation measures loss and perplexity");
+  if (!a.load_best_model_at_end || a.save_strategy == Interval::best) return;
+  TESSERA_VALIDATE(a.save_strategy == a.eval_strategy, UsageError,
+                   "--load_best_model_at_end needs a checkpoint of each evaluated step, but "
+                   "--eval_strategy is ",
+                   name_of_interval(a.eval_strategy), " and --save_strategy ",
+                   name_of_interval(a.save_strategy), "; make them equal, or --save_strategy best");
+  TESSERA_VALIDATE(!a.save_only_model, UsageError,
+                   "--load_best_model_at_end loads a checkpoint with optimizer states, but "
+                   "--save_only_model is given; leave one out");
+  bool const multiple = a.save_strategy != Interval::steps ||
+                        std::abs(std::remainder(a.save_steps, a.eval_steps)) < 1e-9;
+  TESSERA_VALIDATE(multiple, UsageError, "--save_steps is ", a.save_steps,
+                   ", not a multiple of --eval_steps ", a.eval_steps,
+                   "; --load_best_model_at_end needs that");
 }
 
 void require_model(TrainingArguments const& a) {
@@ -301,11 +395,16 @@ void validate(TrainingArguments const& a) {
   TESSERA_VALIDATE(a.lr_scheduler_kwargs.is_null() || a.lr_scheduler_kwargs.is_object(), UsageError,
                    "--lr_scheduler_kwargs is ", a.lr_scheduler_kwargs.dump(),
                    "; it must be a JSON object like {\"num_cycles\": 2}");
+  for (char const* known : {"no", "all", "non_padding"})
+    if (a.include_num_input_tokens_seen == known) return validate_best(a);
+  throw UsageError(concat("--include_num_input_tokens_seen is ", a.include_num_input_tokens_seen,
+                          "; it must be one of no, all, non_padding, or a boolean"));
 }
 
 }  // namespace
 
 ConfigTree read_document(std::string const& file) {
+  if (file.ends_with(".yaml") || file.ends_with(".yml")) return detail::read_yaml(file);
   return ConfigTree::read(file, ConfigTree::Syntax::relaxed);
 }
 
@@ -338,12 +437,15 @@ TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDoc
 TrainingArguments parse_options(std::vector<std::string> const& words, ReadDocument const& read) {
   TrainingArguments a;
   a.values = collect(words, read);
+  auto const accelerate_notes = add_accelerate(a.values, read);
   visit_fields(Assign{a.values}, a);
   if (a.help || a.version) return a;
   apply_dependent_options(a);
   validate(a);
   load_deepspeed(a, read);
+  load_fsdp(a, read);
   a.hints = a.values.hints(argument_table());
+  a.hints.insert(a.hints.end(), accelerate_notes.begin(), accelerate_notes.end());
   return a;
 }
 

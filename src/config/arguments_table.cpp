@@ -17,7 +17,8 @@ char const* const one_reader =
 char const* const no_hub =
     "nothing is uploaded to the Hub; output_dir is a Hugging Face directory that can be uploaded "
     "afterwards";
-char const* const use_metrics = "not supported yet; metrics.jsonl in output_dir has every value";
+char const* const use_metrics =
+    "nothing is sent to a service; use tensorboard, or metrics.jsonl in output_dir";
 
 void add_model(OptionTable& t) {
   t.group("Model");
@@ -138,6 +139,8 @@ void add_work(OptionTable& t) {
         "own)");
   t.add(json, "deepspeed", {}, "DeepSpeed configuration file; in a run file also the object itself")
       .shown_as("path or JSON object");
+  t.add(path, "accelerate_config", {},
+        "configuration file of Accelerate (YAML or JSON): precision, DeepSpeed, FSDP");
   t.add(boolean, "print_config", false,
         "print every resolved value with its origin and exit (Tessera's own)");
   t.add(boolean, "help", false, "print this text and exit").alias("h");
@@ -227,10 +230,9 @@ void add_log(OptionTable& t) {
       .unit("steps");
   t.add(boolean, "logging_first_step", false, "also log the first step")
       .hint("no effect: the first step is always logged");
-  t.add(choice, "logging_strategy", "steps", "when to log")
-      .one_of({"steps"})
-      .except("no", "metrics.jsonl always has one record per step; use a large --logging_steps")
-      .except("epoch", "use --logging_steps");
+  t.add(choice, "logging_strategy", "steps",
+        "when to write log lines; metrics.jsonl always has every step")
+      .one_of({"no", "steps", "epoch"});
   t.add(choice, "eval_strategy", "no", "when to evaluate during training")
       .one_of({"no", "steps", "epoch"})
       .alias("evaluation_strategy");
@@ -239,8 +241,15 @@ void add_log(OptionTable& t) {
       .above(0)
       .unit("steps");
   t.add(boolean, "eval_on_start", false, "evaluate once before the first step");
-  t.add(real, "eval_delay", 0.0, "epochs or steps before the first evaluation")
-      .refuse("use eval_steps");
+  t.add(real, "eval_delay", 0.0, "steps or epochs (as eval_strategy) before the first evaluation")
+      .at_least(0);
+  t.add(integer, "early_stopping_patience", {},
+        "end training after N evaluations in a row without a better metric (Trainer's callback)")
+      .at_least(1)
+      .unit("evaluations");
+  t.add(real, "early_stopping_threshold", 0.0,
+        "smallest change of the metric that counts as better for early stopping")
+      .at_least(0);
   auto const levels = {"debug", "info", "warning", "error", "critical", "passive"};
   t.add(choice, "log_level", "passive", "log level of rank 0; passive: info")
       .one_of({levels.begin(), levels.end()});
@@ -252,24 +261,23 @@ void add_log(OptionTable& t) {
 }
 
 void add_reporting(OptionTable& t) {
-  auto& report =
-      t.add(list, "report_to", ConfigTree::Array{"none"}, "services that receive metrics")
-          .one_of({"none", "all"})
-          .hint("no effect: metrics are always written to metrics.jsonl, and only there");
-  for (char const* name : {"tensorboard", "wandb", "mlflow", "comet_ml", "clearml", "dvclive",
-                           "swanlab", "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})
+  auto& report = t.add(list, "report_to", ConfigTree::Array{"none"},
+                       "tensorboard (or all): also write TensorBoard event files")
+                     .one_of({"none", "all", "tensorboard"});
+  for (char const* name : {"wandb", "mlflow", "comet_ml", "clearml", "dvclive", "swanlab",
+                           "trackio", "azure_ml", "neptune", "flyte", "codecarbon"})
     report.except(name, use_metrics);
   t.add(boolean, "disable_tqdm", {}, "no progress bar")
       .hint("no effect: Tessera prints no progress bar to a batch log");
-  t.add(boolean, "log_on_each_node", true, "log once per node")
-      .hint("no effect: rank 0 logs; log_level_replica sets the level of the other ranks");
-  t.add(boolean, "logging_nan_inf_filter", true, "exclude NaN and infinity from the logged loss")
-      .hint("no effect: losses are logged unfiltered");
-  t.add(string, "logging_dir", {}, "directory of TensorBoard files")
-      .hint("no effect: none are written");
-  t.add(json, "include_num_input_tokens_seen", "no", "log the number of input tokens")
-      .shown_as("text or true")
-      .hint(no_effect);
+  t.add(boolean, "log_on_each_node", true,
+        "the first rank of each node logs at log_level; false: only rank 0");
+  t.add(boolean, "logging_nan_inf_filter", true,
+        "leave NaN and infinity out of the loss in log lines; metrics.jsonl has every loss");
+  t.add(path, "logging_dir", {}, "directory of TensorBoard files; none: output_dir/runs");
+  t.add(json, "include_num_input_tokens_seen", "no",
+        "write num_input_tokens_seen to metrics and TensorBoard: no, all, non_padding (no padding "
+        "exists)")
+      .shown_as("text or true");
   t.add(boolean, "include_tokens_per_second", false, "log tokens per second")
       .hint("no effect: metrics.jsonl always has this value");
   for (char const* name : {"run_name", "trackio_space_id", "trackio_bucket_id"})
@@ -300,8 +308,7 @@ void add_reporting(OptionTable& t) {
 void add_save(OptionTable& t) {
   t.group("Checkpoints");
   t.add(choice, "save_strategy", "steps", "when to write checkpoints")
-      .one_of({"no", "steps", "epoch"})
-      .except("best", "use steps or epoch");
+      .one_of({"no", "steps", "epoch", "best"});
   t.add(real, "save_steps", 500.0, "steps between checkpoints; below 1: a fraction of all steps")
       .above(0)
       .unit("steps");
@@ -328,12 +335,11 @@ void add_save(OptionTable& t) {
   t.add(boolean, "enable_jit_checkpoint", false, "save a checkpoint on a stop signal")
       .hint(
           "no effect: a stop signal always saves a checkpoint and ends the run with exit code 75");
-  t.add(boolean, "load_best_model_at_end", false, "load the best checkpoint at the end")
-      .refuse("the last weights are exported; choose a checkpoint with tessera export");
-  t.add(string, "metric_for_best_model", {}, "metric of load_best_model_at_end")
-      .hint("no effect without load_best_model_at_end");
-  t.add(boolean, "greater_is_better", {}, "whether a higher metric is better")
-      .hint("no effect without load_best_model_at_end");
+  t.add(boolean, "load_best_model_at_end", false,
+        "export and evaluate the checkpoint with the best metric; it is never removed");
+  t.add(string, "metric_for_best_model", {},
+        "loss or perplexity; none: loss where a best checkpoint is wanted");
+  t.add(boolean, "greater_is_better", {}, "whether a higher metric is better; none: false");
   t.add(boolean, "restore_callback_states_from_checkpoint", false, "restore Python callbacks")
       .hint("no effect: Tessera has no callbacks");
   t.add(boolean, "push_to_hub", false, "upload the model").refuse(no_hub);
@@ -409,12 +415,11 @@ void add_other_launchers(OptionTable& t) {
        {"ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_static_graph"})
     t.add(boolean, name, {}, "option of PyTorch's DistributedDataParallel")
         .hint("no effect: every parameter has a gradient in every step");
-  t.add(json, "fsdp", {}, "PyTorch's FSDP")
-      .shown_as("text or true")
-      .refuse("use --deepspeed with zero_optimization.stage 3 (full_shard) or 2 (shard_grad_op)");
-  t.add(json, "fsdp_config", {}, "configuration of FSDP")
-      .shown_as("path or JSON object")
-      .refuse("use --deepspeed with zero_optimization.stage 3 or 2");
+  t.add(json, "fsdp", {},
+        "FSDP's name of a ZeRO stage: full_shard (3), shard_grad_op (2), no_shard (0)")
+      .shown_as("words or true");
+  t.add(json, "fsdp_config", {}, "FSDP's options; each has an effect, a note or a refusal")
+      .shown_as("path or JSON object");
   t.add(string, "sharded_ddp", {}, "sharding of FairScale")
       .refuse("use --deepspeed with zero_optimization.stage 2 or 3");
   t.add(json, "accelerator_config", {}, "Accelerate's configuration")

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "detail/deepspeed_blocks.hpp"
 #include "detail/deepspeed_zero.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -30,8 +31,8 @@ void add_batch(OptionTable& t) {
       .auto_is("gradient_accumulation_steps");
   t.add(boolean, "managed_gradient_accumulation", true, "the engine counts the micro-steps")
       .refuse("Tessera counts them itself; leave it out");
-  t.add(boolean, "dataloader_drop_last", false, "drop an incomplete last batch")
-      .hint("no effect: use --dataloader_drop_last");
+  t.add(boolean, "dataloader_drop_last", false,
+        "drop the last incomplete batch of an epoch, as --dataloader_drop_last");
 }
 
 std::vector<std::string> optimizer_types() {
@@ -75,9 +76,9 @@ void add_optimizer(OptionTable& t) {
         "learning rate; none: --learning_rate if given, else DeepSpeed's 0.001")
       .at_least(0)
       .auto_is("learning_rate");
-  t.add(json, "optimizer.params.betas", {},
+  t.add(numbers, "optimizer.params.betas", {},
         "decay rates of the moments; none: --adam_beta1, --adam_beta2")
-      .shown_as("[number, number]")
+      .shown_as("two numbers from 0 to below 1")
       .auto_is("adam_beta1, adam_beta2");
   t.add(real, "optimizer.params.eps", {}, "epsilon; none: --adam_epsilon")
       .at_least(0)
@@ -93,12 +94,13 @@ void add_optimizer(OptionTable& t) {
       .hint("no effect: Tessera has one kernel");
   t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "keep moments in fp32")
       .refuse("moments are always fp32; leave it out");
-  for (char const* name : {"cuda_aware", "comm_backend_name"})
-    t.add(json, std::string("optimizer.params.") + name, {}, "1-bit optimizers: transport")
-        .hint("no effect: Tessera's own collectives are used");
+  char const* const transport = "no effect: Tessera's own collectives are used";
+  t.add(boolean, "optimizer.params.cuda_aware", {}, "1-bit optimizers: transport").hint(transport);
+  t.add(string, "optimizer.params.comm_backend_name", {}, "1-bit optimizers: transport")
+      .hint(transport);
   for (char const* name : {"coeff_beta", "factor_max", "factor_min", "factor_threshold",
                            "local_step_scaler", "local_step_clipper"})
-    t.add(json, std::string("optimizer.params.") + name, {}, "1-bit optimizers: compressed steps")
+    t.add(real, std::string("optimizer.params.") + name, {}, "1-bit optimizers: compressed steps")
         .hint("no effect: steps with compression are not implemented");
   t.add(boolean, "optimizer.params.amsgrad", false, "AMSGrad").refuse("leave it out");
   t.add(real, "optimizer.params.max_grad_norm", {}, "gradient clipping")
@@ -226,14 +228,18 @@ void add_data_types(OptionTable& t) {
       .hint("no effect: the models have none");
   t.add(list, "data_types.keep_in_fp32_modules", {}, "modules kept in fp32")
       .refuse("leave it out; master weights are fp32");
-  t.add(json, "amp.enabled", false, "apex mixed precision")
-      .shown_as("true or false")
+  t.add(boolean, "amp.enabled", false, "apex mixed precision")
       .auto_is("false")
       .refuse("use fp16 or bf16");
-  t.add(json, "amp.opt_level", {}, "apex optimization level")
-      .shown_as("text")
+  t.add(string, "amp.opt_level", {}, "apex optimization level")
       .hint("no effect: Tessera does not use apex");
-  t.add(json, "torch_autocast", {}, "PyTorch's mixed precision").refuse("use fp16 or bf16");
+  t.add(boolean, "torch_autocast.enabled", false, "PyTorch's mixed precision")
+      .refuse("use fp16 or bf16");
+  t.add(string, "torch_autocast.dtype", {}, "dtype of PyTorch's mixed precision")
+      .hint("no effect without torch_autocast.enabled");
+  t.add(list, "torch_autocast.lower_precision_safe_modules", {},
+        "modules in PyTorch's mixed precision")
+      .hint("no effect without torch_autocast.enabled");
   t.add(string, "seq_parallel_communication_data_type", "fp32",
         "dtype of communication in sequence parallelism")
       .hint("no effect: sequence parallelism is not supported");
@@ -256,91 +262,6 @@ void add_gradients(OptionTable& t) {
   t.add(boolean, "disable_allgather", false, "no effect in DeepSpeed either").hint("no effect");
 }
 
-void add_disk(OptionTable& t) {
-  t.group("Disk");
-  char const* const disk = "no effect: NVMe offloading is not supported";
-  for (auto const& [name, preset] : {std::pair{"block_size", 1048576},
-                                     {"queue_depth", 8},
-                                     {"intra_op_parallelism", 1},
-                                     {"thread_count", 1}})
-    t.add(integer, std::string("aio.") + name, preset, "asynchronous I/O of NVMe offloading")
-        .hint(disk);
-  for (auto const& [name, preset] :
-       {std::pair{"single_submit", false}, {"overlap_events", true}, {"use_gds", false}})
-    t.add(boolean, std::string("aio.") + name, preset, "asynchronous I/O of NVMe offloading")
-        .hint(disk);
-}
-
-void add_checkpoint(OptionTable& t) {
-  t.group("Checkpoints and activations");
-  t.add(string, "checkpoint.tag_validation", "Warn", "check that ranks agree on the checkpoint tag")
-      .hint("no effect: they always agree");
-  t.add(boolean, "checkpoint.load_universal", false, "load a universal checkpoint")
-      .hint("no effect: every checkpoint resumes on any rank count and stage");
-  t.add(boolean, "checkpoint.use_node_local_storage", false, "save to the local disk of each node")
-      .refuse("all ranks write to one output_dir on a shared file system");
-  t.add(boolean, "checkpoint.checkpoint_serialization", true, "serialization of checkpoints")
-      .hint("no effect: checkpoints are HDF5");
-  t.add(json, "checkpoint.parallel_write", {}, "parallel writes")
-      .hint("no effect: every rank writes its own shard");
-  t.add(json, "checkpoint.writer", {}, "checkpoint writer").hint("no effect: checkpoints are HDF5");
-  char const* const own = "no effect: use --gradient_checkpointing";
-  for (char const* name : {"partition_activations", "contiguous_memory_optimization",
-                           "cpu_checkpointing", "synchronize_checkpoint_boundary", "profile"})
-    t.add(boolean, std::string("activation_checkpointing.") + name, false,
-          "option of DeepSpeed's activation checkpointing")
-        .hint(own);
-  t.add(integer, "activation_checkpointing.number_checkpoints", {},
-        "option of DeepSpeed's activation checkpointing")
-      .hint(own);
-  t.add(json, "nebula", {}, "asynchronous checkpoints of a cloud service")
-      .refuse("remove the block");
-  t.add(json, "datastates_ckpt", {}, "asynchronous checkpoints").refuse("remove the block");
-}
-
-void add_observation(OptionTable& t) {
-  t.group("Log and measure");
-  t.add(real, "steps_per_print", {}, "steps between progress lines")
-      .hint("no effect: use --logging_steps");
-  t.add(boolean, "wall_clock_breakdown", false, "measure the phases of a step")
-      .hint("no effect: metrics.jsonl has the time of each step");
-  t.add(boolean, "memory_breakdown", false, "print memory per phase").hint("no effect");
-  t.add(boolean, "dump_state", false, "print the configuration at the start")
-      .hint("no effect: use --print_config");
-  t.add(string, "log_level", {}, "log level").hint("no effect: use --log_level");
-  t.add(integer, "vocabulary_size", {}, "warn if it is not a multiple of 8").hint("no effect");
-  for (char const* name : {"comms_logger", "flops_profiler", "timers"})
-    t.add(json, name, {}, "profiling").hint("no effect: metrics.jsonl has tokens per second");
-  for (char const* name : {"tensorboard", "csv_monitor", "wandb", "comet"})
-    t.add(json, name, {}, "report metrics to this service")
-        .refuse("remove the block; metrics.jsonl in output_dir has every value");
-}
-
-void add_other(OptionTable& t) {
-  t.group("Other features of DeepSpeed");
-  auto const refused = [&t](std::initializer_list<char const*> names, char const* meaning,
-                            char const* why) {
-    for (char const* name : names) t.add(json, name, {}, meaning).refuse(why);
-  };
-  refused({"elasticity"}, "elastic batch sizes",
-          "remove the block; a checkpoint resumes on any rank count");
-  refused({"autotuning"}, "search for a configuration", "remove the block");
-  refused({"compression_training", "quantize_training", "weight_quantization"},
-          "pruning and quantization", "remove the block; train without compression");
-  refused({"sparse_attention"}, "sparse attention", "remove the block; attention is dense");
-  refused({"curriculum_learning", "data_efficiency"}, "curriculum learning", "remove the block");
-  refused({"progressive_layer_drop", "eigenvalue"}, "layer dropping", "remove the block");
-  refused({"tensor_parallel", "expert_parallel", "pipeline"}, "other kinds of parallelism",
-          "only data parallelism is supported; remove the block");
-  refused({"sequence_parallel_size", "data_parallel_size"}, "other kinds of parallelism",
-          "only data parallelism is supported; remove it");
-  refused({"use_data_before_expert_parallelism", "graph_harvesting"},
-          "option of other models and devices", "remove it");
-  refused({"hybrid_engine"}, "training and inference together", "remove the block");
-  refused({"compile"}, "compiled graphs",
-          "remove the block; kernels are compiled when Tessera is built");
-}
-
 OptionTable build() {
   OptionTable t;
   add_batch(t);
@@ -350,10 +271,11 @@ OptionTable build() {
   add_data_types(t);
   add_gradients(t);
   detail::add_zero_optimization(t);
-  add_disk(t);
-  add_checkpoint(t);
-  add_observation(t);
-  add_other(t);
+  detail::add_deepspeed_blocks(t);
+  for (char const* typed :
+       {"zero_optimization.", "fp16.", "bf16.", "comms_logger.", "tensorboard.", "csv_monitor.",
+        "wandb.", "comet.", "hybrid_engine.", "compile.", "timers.", "weight_quantization."})
+    t.convert_values(typed);
   return t;
 }
 

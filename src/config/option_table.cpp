@@ -34,6 +34,8 @@ std::string_view name_of(Origin origin) {
   switch (origin) {
     case Origin::default_value:
       return "default";
+    case Origin::accelerate:
+      return "accelerate";
     case Origin::run_file:
       return "run file";
     case Origin::flag:
@@ -61,6 +63,14 @@ Option& OptionTable::add(OptionType type, std::string name, ConfigTree default_v
   option.meaning = std::move(meaning);
   option.group = group_;
   return options_.emplace_back(std::move(option));
+}
+
+void OptionTable::convert_values(std::string_view prefix) {
+  for (auto& option : options_) {
+    if (!option.name.starts_with(prefix)) continue;
+    option.converts = true;
+    if (!option.automatic) option.automatic = "the default";
+  }
 }
 
 Option const* OptionTable::find(std::string_view name) const {

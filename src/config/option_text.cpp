@@ -21,7 +21,7 @@ std::string default_text(Option const& option) {
   if (option.default_value.is_array()) {
     std::string out;
     for (auto const& item : option.default_value.as_array())
-      out += (out.empty() ? "" : ", ") + item.as_string();
+      out += (out.empty() ? "" : ", ") + (item.is_string() ? item.as_string() : item.dump());
     return out.empty() ? "none" : out;
   }
   if (!option.default_value.is_number()) return option.default_value.dump();
@@ -48,6 +48,8 @@ std::string type_text(Option const& option) {
       return joined(option.choices, ", ");
     case OptionType::list:
       return option.choices.empty() ? "words" : "words: " + joined(option.choices, ", ");
+    case OptionType::numbers:
+      return "numbers";
     case OptionType::json:
       return "JSON";
     case OptionType::string:
@@ -70,6 +72,7 @@ std::string placeholder(Option const& option) {
       return " NAME";
     case OptionType::list:
       return " WORD...";
+    case OptionType::numbers:
     case OptionType::json:
       return option.label.empty() ? " JSON" : " VALUE";
     case OptionType::string:
@@ -143,6 +146,15 @@ std::string row(Option const& option) {
 }
 
 }  // namespace
+
+std::string explain(Option const& option) {
+  std::string out = "  " + option.meaning + "\n  values: " + type_text(option) + range_text(option);
+  if (!option.unit_name.empty()) out += " (" + option.unit_name + ")";
+  if (option.automatic) out += ", or auto: " + *option.automatic;
+  out += "\n  default: " + default_text(option) + "\n";
+  if (!option.aliases.empty()) out += "  other names: " + joined(option.aliases, ", ") + "\n";
+  return out + "  supported: " + support_text(option) + "\n";
+}
 
 std::string help(OptionTable const& table, std::string const& program) {
   std::string out = program;

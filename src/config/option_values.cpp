@@ -44,6 +44,8 @@ std::string expectation(Option const& option) {
     case OptionType::list:
       return option.choices.empty() ? "a list of words"
                                     : "a list of some of " + joined(option.choices);
+    case OptionType::numbers:
+      return option.label.empty() ? "a list of numbers" : option.label;
     case OptionType::json:
       return option.label.empty() ? "a JSON value" : option.label;
     default:
@@ -93,6 +95,11 @@ ConfigTree converted(Option const& option, ConfigTree const& value) {
           value.as_array(), [](ConfigTree const& item) { return item.is_string(); });
       return words ? value : ConfigTree();
     }
+    case OptionType::numbers: {
+      bool const numbers =
+          value.is_array() && std::ranges::all_of(value.as_array(), &ConfigTree::is_number);
+      return numbers ? value : ConfigTree();
+    }
     case OptionType::json:
       return value;
     default:
@@ -116,11 +123,6 @@ void check_choice(Option const& option, std::string const& choice, std::string c
                         near.empty() ? "" : "; did you mean " + near + "?"));
 }
 
-bool is_disabled_block(ConfigTree const& value) {
-  auto const* enabled = value.find("enabled");
-  return enabled && enabled->is_bool() && !enabled->as_bool();
-}
-
 /// An empty value, or false: what people write to switch an option without a default off.
 bool says_nothing(ConfigTree const& value) {
   if (value.is_bool()) return !value.as_bool();
@@ -130,9 +132,9 @@ bool says_nothing(ConfigTree const& value) {
 
 ConfigTree boolean_from(std::string text) {
   std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  for (char const* yes : {"true", "yes", "t", "y", "1"})
+  for (char const* yes : {"true", "yes", "t", "y", "on", "1"})
     if (text == yes) return true;
-  for (char const* no : {"false", "no", "f", "n", "0"})
+  for (char const* no : {"false", "no", "f", "n", "off", "0"})
     if (text == no) return false;
   return {};
 }
@@ -149,6 +151,32 @@ ConfigTree number_from(std::string const& text) {
       error == std::errc() && end == last)
     return real;
   return {};
+}
+
+/// What @p value spells in the option's type, as pydantic converts it; else the value itself.
+ConfigTree spelled(Option const& option, ConfigTree const& value) {
+  bool const wants_number = option.type == OptionType::integer || option.type == OptionType::real;
+  if (wants_number && value.is_bool()) return value.as_bool() ? 1 : 0;
+  if (option.type == OptionType::boolean && value.is_number() &&
+      (value.as_double() == 0.0 || value.as_double() == 1.0))
+    return value.as_double() == 1.0;
+  if (!value.is_string()) return value;
+  ConfigTree const out = option.type == OptionType::boolean ? boolean_from(value.as_string())
+                         : wants_number                     ? number_from(value.as_string())
+                                                            : ConfigTree();
+  return out.is_null() ? value : out;
+}
+
+/// Of text that a missing quote has made too long: the reason.
+std::string swallowed(ConfigTree const& value) {
+  if (!value.is_string()) return "";
+  auto const& text = value.as_string();
+  bool const rest_of_line = text.find(',') != std::string::npos ||
+                            text.find("//") != std::string::npos ||
+                            text.find('#') != std::string::npos;
+  return rest_of_line ? ": text without quotes extends to the end of its line, commas and comments "
+                        "included (quote it)"
+                      : "";
 }
 
 ConfigTree json_from(std::string const& text, std::string const& shown) {
@@ -190,18 +218,18 @@ ConfigTree checked_value(Option const& option, ConfigTree const& value, std::str
   if (value.is_null()) return value;
   bool const is_auto = value.is_string() && value.as_string() == "auto";
   if (is_auto && option.automatic) return value;
-  ConfigTree const out = converted(option, value);
+  ConfigTree const out = converted(option, option.converts ? spelled(option, value) : value);
   if (out.is_null()) {
     bool const quoted = value.is_string() && audience == Audience::key &&
                         option.type != OptionType::choice && !is_auto;
     wrong_value(option,
                 concat(value.is_string() ? "" : std::string(value.type_name()) + " ", value.dump(),
-                       quoted ? " (a string)" : ""),
+                       quoted ? " (a string)" : "", swallowed(value)),
                 shown, audience);
   }
   if (out == option.default_value) return out;
   if (option.support == Support::refused) {
-    if (option.default_value.is_null() && (says_nothing(out) || is_disabled_block(out))) return {};
+    if (option.default_value.is_null() && says_nothing(out)) return {};
     fail(audience, concat(shown, " is not supported: ", option.note));
   }
   if (option.type == OptionType::choice ||
@@ -227,6 +255,7 @@ ConfigTree parsed_value(Option const& option, std::string const& text, std::stri
       if (!value.is_null() && option.support != Support::refused && !is_valid_number(option, value))
         wrong_value(option, text, shown, Audience::flag);
       break;
+    case OptionType::numbers:
     case OptionType::json:
       value = json_from(text, shown);
       break;
@@ -286,8 +315,9 @@ class FlagReader {
   ConfigTree value_of(Option const& option, std::optional<std::string> const& text) {
     if (text) return parsed_value(option, *text, last_);
     bool const has_next = at_ < words_.size() && !is_flag(words_[at_]);
-    if (option.type == OptionType::boolean)
-      return parsed_value(option, has_next ? words_[at_++] : "true", last_);
+    bool const may_be_bare =
+        option.type == OptionType::boolean || option.label.ends_with("or true");
+    if (may_be_bare) return parsed_value(option, has_next ? words_[at_++] : "true", last_);
     TESSERA_VALIDATE(has_next, UsageError, last_, " needs ", expectation(option), "; write ", last_,
                      "=VALUE if the value starts with a dash");
     if (option.type != OptionType::list) return parsed_value(option, words_[at_++], last_);

@@ -16,8 +16,8 @@ the arguments of Hugging Face's `run_clm.py`, and a few of its own, which are ma
   value (`--bf16`) means true; `--bf16 false` and `--no_bf16` mean false. The last occurrence wins.
 - `run.json` is one flat object with the same names; flags after it override it. Its `deepspeed` is
   a path or the object itself.
-- Every value has an origin (default, run file, flag, deepspeed, derived), which `--print_config`
-  prints and the manifest of a checkpoint records.
+- Every value has an origin (default, accelerate, run file, flag, deepspeed, derived), which
+  `--print_config` prints and the manifest of a checkpoint records. Later ones win.
 - An unknown flag, a wrong value or a contradiction ends with exit code 64, in a file with 78. The
   message names the nearest known name.
 - Names marked *accepted* may stay in a command line written for `run_clm.py`; the log says what
@@ -32,11 +32,12 @@ This page is generated from the table the program reads.
 char const* const deepspeed_head = R"(# DeepSpeed configuration
 
 For users who bring a DeepSpeed JSON: which keys Tessera knows and what it does with each.
-`--deepspeed FILE` (or the object itself in a run file) takes the configuration. Comments (`//`,
-`#`, `/* */`), trailing commas and lines without their comma are accepted.
+`--deepspeed FILE` (or the object itself in a run file) takes the configuration. As DeepSpeed does,
+Tessera reads it as [Hjson](https://hjson.github.io): comments (`//`, `#`, `/* */`), keys and text
+without quotes, trailing commas and lines without their comma are accepted. Text without quotes
+extends to the end of its line, commas and comments included.
 The keys below are checked at every level: an unknown key, a wrong type or a value out of range ends
-with exit code 78, and the message names the nearest known name. The members of a block of type JSON
-are not checked; such blocks have no effect or are refused.
+with exit code 78, and the message names the nearest known name.
 
 - Sizes are elements, not bytes; `5e8` is an integer.
 - `"auto"` is accepted where the type says so and takes the value named there, as the Hugging Face
@@ -50,7 +51,12 @@ are not checked; such blocks have no effect or are refused.
 - An `optimizer` section has one parameter group: every parameter decays, as under the Trainer.
   Without the section biases and norms do not decay.
 - A `scheduler` section replaces `--lr_scheduler_type`.
-- Blocks with `"enabled": false` are accepted even if the feature is not supported.
+- The switch of a feature that is not supported may be written as false; its other keys have no
+  effect then.
+- In `zero_optimization`, `fp16`, `bf16` and the monitors, `"2"`, `"true"` and 1 count as the number
+  or boolean that they spell, and `"auto"` as the default.
+- Deprecated names (`cpu_offload`, `zero_optimization: true`, `bfloat16`) are translated, with a note
+  in the log.
 - Differences from DeepSpeed: gradients are accumulated in fp32 unless `data_types.grad_accum_dtype`
   is set; stages 1 to 3 use a true reduce-scatter; gradients are unscaled with the loss scale that
   produced them; non-finite bf16 gradients skip the step at every stage.

@@ -4,8 +4,11 @@
 #include <cmath>
 
 #include "detail/batch_problem.hpp"
+#include "detail/canonical_config.hpp"
 #include "detail/config_fields.hpp"
+#include "detail/fsdp.hpp"
 #include "detail/optim_args.hpp"
+#include "detail/reporting.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
 #include "tessera/core/error.hpp"
@@ -15,49 +18,6 @@ namespace {
 
 bool is_auto(ConfigTree const& value) { return value.is_string() && value.as_string() == "auto"; }
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
-/// The section's type in the table's spelling, checked before its parameters: those of a refused
-/// type are not known.
-void canonicalize_type(ConfigTree& tree, std::string const& section, std::string const& source) {
-  if (!tree.contains(section) || !tree.at(section).is_object()) return;
-  std::string const name = section + ".type";
-  Option const& option = *deepspeed_table().find(name);
-  auto const* given = tree.at(section).find("type");
-  TESSERA_VALIDATE(
-      given && given->is_string(), ConfigError, source, ": the section '", section,
-      "' needs a \"type\": one of ",
-      ConfigTree(ConfigTree::Array(option.choices.begin(), option.choices.end())).dump());
-  std::string type = given->as_string();
-  if (section == "optimizer") {
-    for (auto const& choice : option.choices)
-      if (lower(choice) == lower(type)) type = choice;
-    for (auto const& [refused, why] : option.exceptions)
-      if (lower(refused) == lower(type)) type = refused;
-  }
-  checked_value(option, type, source + ": " + name, Audience::key);
-  tree[section].set("type", type);
-}
-
-/// Old spellings in the current form: "zero_optimization": true, "bfloat16", optimizer names in
-/// any case.
-ConfigTree canonical(ConfigTree tree, std::string const& source) {
-  if (auto const* zero = tree.find("zero_optimization"); zero && zero->is_bool())
-    tree.set("zero_optimization", ConfigTree::object().set("stage", zero->as_bool() ? 1 : 0));
-  if (auto const* old = tree.find("bfloat16")) {
-    TESSERA_VALIDATE(!tree.contains("bf16"), ConfigError, source,
-                     ": bf16 and bfloat16 name the same block; remove one of them");
-    tree.set("bf16", *old);
-    tree.erase("bfloat16");
-  }
-  canonicalize_type(tree, "optimizer", source);
-  canonicalize_type(tree, "scheduler", source);
-  return tree;
-}
-
 /// Resolves flags and DeepSpeed keys, field by field.
 class Resolver {
  public:
@@ -66,9 +26,11 @@ class Resolver {
     out_.world_size = world_size;
     out_.has_deepspeed = !arguments.deepspeed.is_null();
     if (!out_.has_deepspeed) return;
-    tree_ = canonical(arguments.deepspeed, arguments.deepspeed_source);
+    auto canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
+    tree_ = std::move(canonical.tree);
     json_ = parse_nested(deepspeed_table(), tree_, arguments.deepspeed_source);
-    out_.notes = json_.hints(deepspeed_table());
+    out_.notes = std::move(canonical.notes);
+    for (auto& hint : json_.hints(deepspeed_table())) out_.notes.push_back(std::move(hint));
   }
 
   ResolvedConfig run() {
@@ -78,6 +40,8 @@ class Resolver {
     resolve_zero();
     resolve_optimizer();
     resolve_schedule();
+    resolve_data();
+    out_.reporting = detail::resolve_reporting(args_, json_);
     return std::move(out_);
   }
 
@@ -131,6 +95,8 @@ class Resolver {
   double from_flag(optim::HyperparameterRule const& rule, std::string const& key,
                    std::string const& flag, double flag_value);
   void resolve_schedule();
+  void check_schedule() const;
+  void resolve_data();
   std::optional<bool> enabled(char const* name, bool flag_value) const;
   std::int64_t elements(char const* field, std::string const& key, std::int64_t automatic,
                         bool applies);
@@ -287,6 +253,13 @@ void Resolver::resolve_zero() {
   if (written("zero_optimization.stage")) {
     out_.stage = value("zero_optimization.stage").as_int();
     out_.origins["stage"] = Origin::deepspeed;
+  }
+  if (auto const fsdp = detail::resolve_fsdp(args_)) {
+    TESSERA_VALIDATE(!out_.has_deepspeed, UsageError,
+                     "--fsdp and --deepspeed both choose how the model is sharded; leave one out");
+    out_.stage = fsdp->stage;
+    out_.origins["stage"] = args_.values.origin("fsdp");
+    out_.notes.insert(out_.notes.end(), fsdp->notes.begin(), fsdp->notes.end());
   }
   if (std::string const key = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
       written(key)) {
@@ -452,6 +425,7 @@ void Resolver::resolve_schedule() {
   out_.origins["warmup_steps"] =
       args_.values.origin(args_.given("warmup_steps") ? "warmup_steps" : "warmup_ratio");
   if (!json_.given("scheduler.type")) return;
+  check_schedule();
   out_.scheduler = tree_.at("scheduler");
   out_.origins["scheduler"] = Origin::deepspeed;
   if (args_.given("lr_scheduler_type"))
@@ -472,12 +446,44 @@ void Resolver::resolve_schedule() {
                                  lacks_rate() ? args_.learning_rate : out_.learning_rate);
 }
 
+/// What is wrong whatever the number of steps is, before a model is loaded.
+void Resolver::check_schedule() const {
+  std::string const type = value("scheduler.type").as_string(), p = "scheduler.params.";
+  TESSERA_VALIDATE(type != "OneCycle" || !value(p + "cycle_momentum").as_bool(), ConfigError,
+                   source(), ": ", p,
+                   "cycle_momentum is true (DeepSpeed's default); cycling the betas is not "
+                   "supported, set it to false to keep those of the optimizer");
+  auto const require = [&](char const* name) {
+    TESSERA_VALIDATE(json_.given(p + name), ConfigError, source(), ": scheduler.type ", type,
+                     " needs ", p, name);
+  };
+  if (type == "OneCycle") require("cycle_min_lr"), require("cycle_max_lr");
+  if (type == "WarmupDecayLR" || type == "WarmupCosineLR") require("total_num_steps");
+}
+
+/// DeepSpeed's key or the flag.
+void Resolver::resolve_data() {
+  bool const key = written("dataloader_drop_last") && value("dataloader_drop_last").as_bool();
+  out_.drop_last = args_.dataloader_drop_last || key;
+  out_.origins["drop_last"] = key ? Origin::deepspeed : args_.values.origin("dataloader_drop_last");
+}
+
 }  // namespace
 
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
                        std::int64_t hidden_size) {
   TESSERA_EXPECT(world_size > 0);
   return Resolver(arguments, world_size, hidden_size).run();
+}
+
+Reporting reporting_of(TrainingArguments const& arguments) {
+  OptionValues keys;
+  if (!arguments.deepspeed.is_null())
+    keys =
+        parse_nested(deepspeed_table(),
+                     detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source).tree,
+                     arguments.deepspeed_source);
+  return detail::resolve_reporting(arguments, keys);
 }
 
 ConfigTree describe(ResolvedConfig const& config) { return detail::describe_fields(config); }

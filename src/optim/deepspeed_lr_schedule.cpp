@@ -98,7 +98,7 @@ struct Warmup {
   bool linear;
   explicit Warmup(Params const& params)
       : steps(static_cast<double>(
-            std::max<std::int64_t>(2, params.integer("warmup_num_steps", 1, 1000)))),
+            std::max<std::int64_t>(2, params.integer("warmup_num_steps", 0, 1000)))),
         linear(params.text("warmup_type", {"log", "linear"}, "log") == "linear") {}
   double gamma(double i) const { return linear ? i / steps : std::log(i + 1.0) / std::log(steps); }
   void compare(double total) const {

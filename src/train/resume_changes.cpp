@@ -19,8 +19,13 @@ Names const distribution{"world_size",           "micro_batch_size",
                          "prefetch_bucket_size", "param_persistence_threshold",
                          "max_live_parameters"};
 
+/// Resolved values that decide only what a run writes about itself.
+Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_breakdown",
+                      "dump_state",          "tensorboard",          "csv_monitor",
+                      "trainer_tensorboard", "flops_profiler",       "comms_logger"};
+
 /// Arguments that change what steps compute, and that no other part of the description has.
-Names const training_arguments{"seed", "dataloader_drop_last", "tf32"};
+Names const training_arguments{"seed", "tf32"};
 
 /// Arguments that other parts of the description have as resolved values, and those that say what
 /// this start of the program does.
@@ -52,6 +57,7 @@ Names const covered_arguments{"model_name_or_path",
                               "lr_scheduler_type",
                               "lr_scheduler_kwargs",
                               "warmup_steps",
+                              "dataloader_drop_last",
                               "fp16",
                               "bf16",
                               "output_dir",
@@ -182,7 +188,8 @@ ResumeChanges compare(RunDescription const& saved, RunDescription const& now) {
   ResumeChanges changes;
   changes.data = DataComparison(saved.data, now.data).training_data();
   compare_block(saved, now, "engine", [&](std::string_view name) {
-    return distribution.contains(name) ? &changes.other : &changes.training;
+    return distribution.contains(name) || reporting.contains(name) ? &changes.other
+                                                                   : &changes.training;
   });
   if (saved.total_steps > 0 && now.total_steps > 0 && saved.total_steps != now.total_steps)
     changes.training.push_back(was_is("total_steps", saved.total_steps, now.total_steps));

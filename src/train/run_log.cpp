@@ -21,6 +21,10 @@ void RunLog::open_metrics(std::int64_t first_step) {
   if (role_ == Role::writer) metrics_.emplace(output_dir_, first_step);
 }
 
+void RunLog::open_monitors(config::Reporting const& reporting, Monitors::Start const& start) {
+  if (role_ == Role::writer) monitors_.emplace(reporting, start);
+}
+
 void RunLog::begin_training(TrainingOptions const& options) {
   options_ = options;
   progress_.emplace(role_ == Role::writer ? Progress::Output::log : Progress::Output::none,
@@ -31,6 +35,10 @@ void RunLog::begin_training(TrainingOptions const& options) {
 }
 
 bool RunLog::line_is_due(std::int64_t step) const {
+  if (options_.steps_per_print > 0 && step % options_.steps_per_print == 0) return true;
+  if (options_.strategy == config::Interval::no) return false;
+  if (options_.strategy == config::Interval::epoch)
+    return step % options_.steps_per_epoch == 0 || step == options_.total_steps;
   return attempt_.steps == 1 || step % options_.logging_steps == 0 ||
          step == options_.total_steps || Clock::now() - line_started_ >= options_.longest_silence;
 }
@@ -49,13 +57,54 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
   tree.set("seconds", outcome.seconds)
       .set("tokens_per_second", tokens_per_second)
       .set("tokens", record.tokens);
+  if (options_.counts_input_tokens) tree.set("num_input_tokens_seen", record.tokens);
   metrics_->write(tree);
+}
+
+/// DeepSpeed's values of every step.
+void RunLog::write_monitors(StepRecord const& record) {
+  if (!monitors_) return;
+  auto const& outcome = record.outcome;
+  std::vector<Scalar> scalars{{"train_loss", outcome.loss}, {"lr", outcome.learning_rate}};
+  if (options_.show_loss_scale) scalars.push_back({"loss_scale", outcome.update.loss_scale});
+  if (auto const& t = outcome.phases)
+    scalars.insert(scalars.end(), {{"elapsed_time_ms_forward", 1e3 * t->forward},
+                                   {"elapsed_time_ms_backward", 1e3 * t->backward},
+                                   {"elapsed_time_ms_step", 1e3 * t->step}});
+  monitors_->samples(record.samples, scalars);
+}
+
+/// The line, and the Trainer's values for TensorBoard.
+void RunLog::write_line(StepRecord const& record, double tokens_per_second) {
+  auto const& outcome = record.outcome;
+  double const loss = losses_since_line_ > 0
+                          ? loss_since_line_ / static_cast<double>(losses_since_line_)
+                          : outcome.loss;
+  progress_->log_line({record.step, loss, outcome.update.grad_norm, outcome.learning_rate,
+                       tokens_per_second, outcome.update.loss_scale, options_.show_loss_scale,
+                       record.skipped_steps});
+  if (auto const& t = outcome.phases)
+    info(fmt::format(
+        "time of step {} (ms): data {:.2f} | forward {:.2f} | backward {:.2f} | "
+        "step {:.2f}",
+        record.step, 1e3 * t->data, 1e3 * t->forward, 1e3 * t->backward, 1e3 * t->step));
+  if (!monitors_) return;
+  std::vector<Scalar> scalars{{"train/loss", loss},
+                              {"train/grad_norm", outcome.update.grad_norm},
+                              {"train/learning_rate", outcome.learning_rate},
+                              {"train/epoch", record.epoch}};
+  if (options_.counts_input_tokens)
+    scalars.push_back({"train/num_input_tokens_seen", static_cast<double>(record.tokens)});
+  monitors_->steps(record.step, scalars);
 }
 
 void RunLog::step(StepRecord const& record) {
   auto const& outcome = record.outcome;
   tokens_since_line_ += outcome.samples * options_.tokens_per_sample;
-  loss_since_line_ += outcome.loss;
+  if (std::isfinite(outcome.loss) || !options_.filter_nonfinite) {
+    loss_since_line_ += outcome.loss;
+    ++losses_since_line_;
+  }
   ++steps_since_line_;
   ++attempt_.steps;
   attempt_.skipped += outcome.update.skipped ? 1 : 0;
@@ -68,13 +117,12 @@ void RunLog::step(StepRecord const& record) {
   attempt_.seconds += outcome.seconds;
   double const rate = static_cast<double>(tokens_since_line_) / seconds_since(line_started_);
   write_metrics(record, rate);
+  write_monitors(record);
   had_line_ = line_is_due(record.step);
   if (!had_line_) return progress_->update_status_line(record.step);
-  progress_->log_line({record.step, loss_since_line_ / static_cast<double>(steps_since_line_),
-                       outcome.update.grad_norm, outcome.learning_rate, rate,
-                       outcome.update.loss_scale, options_.show_loss_scale, record.skipped_steps});
+  write_line(record, rate);
   loss_since_line_ = 0.0;
-  steps_since_line_ = tokens_since_line_ = 0;
+  steps_since_line_ = losses_since_line_ = tokens_since_line_ = 0;
 }
 
 void RunLog::end_step() {
@@ -92,6 +140,10 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
                         .set("epoch", epoch)
                         .set("eval_loss", result.loss)
                         .set("perplexity", result.perplexity));
+  if (monitors_)
+    monitors_->steps(step, {{"eval/loss", result.loss},
+                            {"eval/perplexity", result.perplexity},
+                            {"eval/runtime", result.seconds}});
   ConfigTree results;
   results.set("epoch", epoch)
       .set("eval_loss", result.loss)

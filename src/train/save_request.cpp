@@ -23,20 +23,22 @@ ConfigTree resolved_config(JobContext const& job, TrainingRun const& run) {
 checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& run,
                                      std::int64_t step, SaveContent content) {
   auto const& arguments = job.arguments;
-  checkpoint::SaveRequest request{.directory = arguments.output_dir / "checkpoints",
-                                  .step = step,
-                                  .tokens = run.state.tokens,
-                                  .samples = run.state.samples,
-                                  .zero_stage = static_cast<int>(run.config.stage),
-                                  .run_id = run.state.run_id,
-                                  .plan = run.engine->plan(),
-                                  .units = run.model->units(),
-                                  .keep = static_cast<int>(arguments.save_total_limit.value_or(0)),
-                                  .skipped_in_a_row = run.state.skipped_in_a_row,
-                                  .model_config = {},
-                                  .resolved_config = {},
-                                  .trainer_state = {},
-                                  .versions = {}};
+  checkpoint::SaveRequest request{
+      .directory = arguments.output_dir / "checkpoints",
+      .step = step,
+      .tokens = run.state.tokens,
+      .samples = run.state.samples,
+      .zero_stage = static_cast<int>(run.config.stage),
+      .run_id = run.state.run_id,
+      .plan = run.engine->plan(),
+      .units = run.model->units(),
+      .keep = static_cast<int>(arguments.save_total_limit.value_or(0)),
+      .protected_step = arguments.load_best_model_at_end ? run.state.best.step : -1,
+      .skipped_in_a_row = run.state.skipped_in_a_row,
+      .model_config = {},
+      .resolved_config = {},
+      .trainer_state = {},
+      .versions = {}};
   int const per_file = arguments.checkpoint_ranks_per_file.count;
   request.file_starts = per_file == 0 ? checkpoint::starts_by_host(job.session.hosts())
                                       : checkpoint::starts_by_count(job.comm.size(), per_file);

@@ -9,9 +9,13 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/model/registry.hpp"
+#include "tessera/train/flops_table.hpp"
 #include "tessera/train/generator.hpp"
+#include "tessera/train/memory_breakdown.hpp"
 #include "tessera/train/model_export.hpp"
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/stop_request.hpp"
@@ -26,7 +30,7 @@ TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
   std::int64_t const total = run.sampler->total_steps(), per_epoch = run.sampler->steps_per_epoch();
   TrainingLoop::Options options;
   options.evaluate = {arguments.eval_strategy, config::step_interval(arguments.eval_steps, total),
-                      per_epoch, total};
+                      per_epoch, total, arguments.eval_delay};
   options.save = {arguments.save_strategy, config::step_interval(arguments.save_steps, total),
                   per_epoch, total};
   options.evaluate_on_start = arguments.eval_on_start;
@@ -34,14 +38,24 @@ TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
                      arguments.max_skipped_steps, run.source.weights};
   options.tokens_per_sample = run.data.train->length();
   options.output_dir = arguments.output_dir.string();
+  options.best = best_model_options(arguments);
   return options;
 }
 
 RunLog::TrainingOptions log_options(config::TrainingArguments const& arguments,
                                     TrainingRun const& run) {
   std::int64_t const total = run.sampler->total_steps();
-  return {total, config::step_interval(arguments.logging_steps, total),
-          run.config.dtype == Dtype::fp16, run.data.train->length()};
+  RunLog::TrainingOptions options;
+  options.total_steps = total;
+  options.logging_steps = config::step_interval(arguments.logging_steps, total);
+  options.show_loss_scale = run.config.dtype == Dtype::fp16;
+  options.tokens_per_sample = run.data.train->length();
+  options.strategy = arguments.logging_strategy;
+  options.steps_per_epoch = run.sampler->steps_per_epoch();
+  options.steps_per_print = run.config.reporting.steps_per_print;
+  options.filter_nonfinite = arguments.logging_nan_inf_filter;
+  options.counts_input_tokens = arguments.include_num_input_tokens_seen != "no";
+  return options;
 }
 
 StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy const& saves,
@@ -64,6 +78,31 @@ std::string unsaved_text(fs::path const& output_dir, std::int64_t saved, std::st
     return text + "this training cannot be continued, because no checkpoint was written";
   return concat(text, "the newest one is of step ", saved,
                 ": correct that, and run the same command again to repeat the steps after it");
+}
+
+ProfiledStep profiled_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
+                           int ranks) {
+  return {.step = step,
+          .sequences = run.config.micro_batch_size * run.config.accumulation_steps,
+          .sequence_length = run.data.train->length(),
+          .hidden_size = model::hidden_size(run.model->config()),
+          .vocabulary = run.model->vocabulary_size(),
+          .ranks = ranks,
+          .phases = outcome.phases.value_or(PhaseTimes{})};
+}
+
+/// The table of flops_profiler, to its file or the log. A file that cannot be written is a warning.
+void report_flops(TrainingRun const& run, ProfiledStep const& step, PassTimer const& timer) {
+  auto const& options = *run.config.reporting.flops_profiler;
+  auto const text =
+      flops_table(profile_units(run.model->units(), timer.units(), step), step, options);
+  if (options.output_file.empty()) return log::info(text);
+  try {
+    write_file_atomically(options.output_file, text);
+    log::info("wrote the profile to " + options.output_file.string());
+  } catch (IoError const& e) {
+    log::warning(concat("the profile could not be written: ", e.what()));
+  }
 }
 
 /// On a device the host only enqueues the layers, so that asking between them would stop nothing.
@@ -128,6 +167,10 @@ void Trainer::open_run_files(TrainingRun const& run, RunLog& log) const {
   }
   if (arguments.do_train || arguments.do_eval)
     log.open_metrics(arguments.do_train ? run.state.first_step : INT64_MAX);
+  auto const& r = run.config.reporting;
+  if (arguments.do_train &&
+      !(r.tensorboard.empty() && r.csv.empty() && r.trainer_tensorboard.empty()))
+    log.open_monitors(r, {run.state.first_step, run.state.samples});
 }
 
 Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
@@ -140,10 +183,16 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
                      return save_request(job_, run, step, content);
                    });
   if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
+  PassTimer timer(*run.compute, run.model->units().size() - 2);
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
                     {run.config.micro_batch_size, static_cast<std::uint64_t>(arguments.seed),
-                     arguments.gradient_checkpointing, layer_check(between.stop_check, run)});
-  TrainingLoop loop(loop_options(arguments, run),
+                     arguments.gradient_checkpointing, layer_check(between.stop_check, run),
+                     run.config.reporting.wall_clock_breakdown ? &timer : nullptr});
+  auto options = loop_options(arguments, run);
+  options.after_step = [&](std::int64_t at, StepOutcome const& outcome) {
+    report_step(run, at, outcome, timer);
+  };
+  TrainingLoop loop(std::move(options),
                     {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
                      saves, log, job_.status, deadline_, between.stop_check, [&] {
                        return poll_requests(job_.is_root(), deadline_, saves, run.lock.get());
@@ -159,11 +208,13 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   auto const outcome = loop.run();
   if (outcome.code != ExitCode::done) return outcome;
   double const seconds = seconds_since(started);
+  last_step_ = loop.last_step();
+  if (arguments.load_best_model_at_end) load_best_model(job_, run, last_step_);
   export_model(job_, run, saves.last_saved_step());
-  if (first <= total)
-    log.training_results({epochs_after(*run.sampler, total), seconds, total - first + 1,
-                          run.data.train->count(), run.config.train_batch_size, total,
-                          total - run.state.applied_steps});
+  if (first <= last_step_)
+    log.training_results({epochs_after(*run.sampler, last_step_), seconds, last_step_ - first + 1,
+                          run.data.train->count(), run.config.train_batch_size, last_step_,
+                          last_step_ - run.state.applied_steps});
   if (auto const& why = saves.last_failure(); why.empty())
     job_.status.training_completed();
   else
@@ -171,8 +222,18 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   return outcome;
 }
 
+/// memory_breakdown and flops_profiler.
+void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
+                          PassTimer const& timer) const {
+  auto const& reporting = run.config.reporting;
+  if (!job_.is_root()) return;
+  if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
+  if (reporting.flops_profiler && step == reporting.flops_profiler->step)
+    report_flops(run, profiled_step(run, step, outcome, job_.comm.size()), timer);
+}
+
 Outcome Trainer::evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const try {
-  std::int64_t const step = run.sampler ? run.sampler->total_steps() : 0;
+  std::int64_t const step = run.sampler ? last_step_ : 0;
   auto const result = evaluator.evaluate();
   log.evaluation(step, run.sampler ? epochs_after(*run.sampler, step) : 0.0, result);
   return {};

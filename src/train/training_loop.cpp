@@ -25,7 +25,9 @@ std::string checkpoints_text(SavePolicy const& saves) {
 TrainingLoop::TrainingLoop(Options options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
-      watch_(options_.updates, parts_.state) {}
+      watch_(options_.updates, parts_.state) {
+  if (options_.best) best_.emplace(*options_.best, parts_.state);
+}
 
 /// Training that cannot continue leaves the save in flight complete, and names it.
 Outcome TrainingLoop::run() {
@@ -45,6 +47,7 @@ Outcome TrainingLoop::run_steps() {
   using Clock = std::chrono::steady_clock;
   std::int64_t const total = parts_.sampler.total_steps();
   if (options_.evaluate_on_start && parts_.state.first_step == 1 && parts_.evaluator) evaluate(0);
+  if (complete_ < total && stops_early(complete_)) return finish(complete_);
   for (std::int64_t step = parts_.state.first_step; step <= total; ++step) {
     parts_.status.update(StatusFile::State::running, step - 1, total);
     auto const started = Clock::now();
@@ -56,15 +59,30 @@ Outcome TrainingLoop::run_steps() {
     watch_.require_progress(step, outcome);
     parts_.status.update(StatusFile::State::running, step, total);
     run_events(step);
+    if (step < total && stops_early(step)) return finish(step);
     if (requests.stop != 0 && step < total) return stop(step, requests.stop);
     if (requests.save && step < total && !parts_.saves.covers(step))
       parts_.saves.save(step, SaveMode::background, SaveContent::resumable);
     parts_.deadline.step_took(Clock::now() - started - (parts_.saves.blocked() - blocked_before));
   }
+  return finish(total);
+}
+
+Outcome TrainingLoop::finish(std::int64_t step) {
   parts_.log.clear_status_line();
   parts_.saves.finish();
-  watch_.training_done(total);
+  watch_.training_done(step);
   return {};
+}
+
+/// The evaluations have not improved for long enough. The last checkpoint is of this step then.
+bool TrainingLoop::stops_early(std::int64_t step) {
+  if (!best_ || step == 0 || !best_->should_stop()) return false;
+  parts_.log.info(concat("early stopping after step ", step, " of ", parts_.sampler.total_steps(),
+                         ": no better evaluation than ", best_->best_text()));
+  if (options_.save.interval != config::Interval::no && !parts_.saves.covers(step))
+    parts_.saves.save(step, SaveMode::wait, SaveContent::regular);
+  return true;
 }
 
 StepOutcome TrainingLoop::train(std::int64_t step) {
@@ -101,21 +119,28 @@ void TrainingLoop::log_step(std::int64_t step, StepOutcome const& outcome) {
                                ? concat(" at loss scale ", outcome.update.loss_scale)
                                : ""));
   parts_.log.step({step, epochs_after(parts_.sampler, step), parts_.state.tokens, outcome,
-                   step - parts_.state.applied_steps});
+                   step - parts_.state.applied_steps, parts_.state.samples});
+  if (options_.after_step) options_.after_step(step, outcome);
 }
 
-/// Evaluation and regular save. The last step's evaluation is the one after the training.
+/// Evaluation and regular save. The last step's evaluation is the one after the training, unless
+/// the best one is wanted.
 void TrainingLoop::run_events(std::int64_t step) {
   bool const last = step == parts_.sampler.total_steps();
-  if (parts_.evaluator && !last && options_.evaluate.due(step)) evaluate(step);
-  if (options_.save.due(step))
+  bool is_best = false;
+  if (parts_.evaluator && (!last || best_) && options_.evaluate.due(step)) {
+    auto const result = evaluate(step);
+    is_best = best_ && best_->evaluated(step, result);
+  }
+  if (options_.save.due(step) || (is_best && options_.save.interval == config::Interval::best))
     parts_.saves.save(step, last ? SaveMode::wait : SaveMode::background, SaveContent::regular);
   parts_.log.end_step();
 }
 
-void TrainingLoop::evaluate(std::int64_t step) {
+EvaluationResult TrainingLoop::evaluate(std::int64_t step) {
   auto const result = parts_.evaluator->evaluate();
   parts_.log.evaluation(step, epochs_after(parts_.sampler, step), result);
+  return result;
 }
 
 Outcome TrainingLoop::stop(std::int64_t step, int request) {

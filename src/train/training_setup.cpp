@@ -99,8 +99,7 @@ data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
   plan.max_steps = arguments.max_steps;
   plan.order = order_of(arguments.train_sampling_strategy);
   plan.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
-  plan.last_micro_step =
-      arguments.dataloader_drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
+  plan.last_micro_step = config.drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
   return plan;
 }
 
@@ -135,6 +134,8 @@ StartingPoint TrainingSetup::open_directory() {
   if (run_.lock && !run_.lock->replaced().empty())
     log::info("the previous job in " + job_.arguments.output_dir.string() +
               " is no longer running: " + run_.lock->replaced());
+  if (job_.is_root() && run_.config.reporting.dump_state)
+    log::info("resolved configuration:\n" + config::describe(run_.config).dump(2));
   if (job_.is_root())
     for (auto const* notes : {&job_.arguments.hints, &std::as_const(run_.config).notes})
       for (auto const& note : *notes) log::info("note: " + note);

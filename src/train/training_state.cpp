@@ -76,6 +76,12 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
       .set("random", random)
       .set("data", data_position(at, step))
       .set("schedule", schedule);
+  if (auto const& best = at.state.best; best.step >= 0 || best.evaluations_without_improvement > 0)
+    tree.set("best",
+             ConfigTree::object()
+                 .set("metric", best.metric)
+                 .set("step", best.step)
+                 .set("evaluations_without_improvement", best.evaluations_without_improvement));
   if (!at.state.resumed_from.is_null()) tree.set("resumed_from", at.state.resumed_from);
   return tree;
 }
@@ -83,6 +89,9 @@ ConfigTree trainer_state(TrainingPosition const& at, std::int64_t step) {
 EngineState read_trainer_state(ConfigTree const& tree, TrainingState& state) {
   state.applied_steps = tree.at("applied_steps").as_int();
   state.skipped_in_a_row = tree.get_int("skipped_in_a_row", 0);
+  if (auto const* best = tree.find("best"))
+    state.best = {best->get_double("metric", 0.0), best->get_int("step", -1),
+                  best->get_int("evaluations_without_improvement", 0)};
   return {tree.at("optimizer_steps").as_int(), scaler_from(tree.at("loss_scaler"))};
 }
 

@@ -6,6 +6,19 @@
 
 namespace tessera::train {
 
+namespace {
+
+/// The timer's call, then the caller's.
+std::function<void()> between_layers(TrainingStep::Options const& options) {
+  if (!options.timer) return options.between_layers;
+  return [timer = options.timer, next = options.between_layers] {
+    timer->between_layers();
+    if (next) next();
+  };
+}
+
+}  // namespace
+
 TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
                            data::TokenSequences sequences, Options const& options)
     : context_(context), engine_(engine), sequences_(std::move(sequences)), options_(options) {}
@@ -13,6 +26,7 @@ TrainingStep::TrainingStep(ModelContext context, zero::Engine& engine,
 StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double learning_rate) {
   auto const started = std::chrono::steady_clock::now();
   StepOutcome outcome;
+  if (options_.timer) options_.timer->begin_step();
   auto const micro_batches = sampler.micro_batches(step - 1, Rank(context_.comm.rank()));
   outcome.samples = sampler.samples(step - 1);
   outcome.tokens = outcome.samples * (sequences_.length() - 1);
@@ -24,7 +38,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   settings.gradient_scale =
       static_cast<float>(engine_.loss_scale() / static_cast<double>(outcome.tokens));
   settings.gradient_checkpointing = options_.gradient_checkpointing;
-  settings.between_layers = options_.between_layers;
+  settings.between_layers = between_layers(options_);
 
   engine_.begin_step();
   std::vector<model::LossSum> losses;
@@ -36,6 +50,10 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
     losses.push_back(micro_step(micro_batches[i], first_row, settings));
   }
   outcome.update = engine_.finish_step(learning_rate);
+  if (options_.timer) {
+    options_.timer->end_step();
+    outcome.phases = options_.timer->phases();
+  }
 
   std::vector<double> sums{0.0};
   for (auto const& loss : losses) sums[0] += loss.value();
@@ -55,7 +73,10 @@ model::LossSum TrainingStep::micro_step(data::MicroBatch const& samples,
   }
   model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(samples.size()),
                            sequences_.length(), first_global_row};
-  return context_.model.train(batch, settings, engine_, context_.compute);
+  if (options_.timer) options_.timer->begin_passes();
+  auto const loss = context_.model.train(batch, settings, engine_, context_.compute);
+  if (options_.timer) options_.timer->end_passes();
+  return loss;
 }
 
 }  // namespace tessera::train

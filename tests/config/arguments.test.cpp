@@ -91,8 +91,8 @@ TEST(Arguments, EveryFullySupportedOptionReachesTheProgram) {
   ConfigTree const described = describe(TrainingArguments{});
   for (auto const& [name, entry] : described.as_object()) reached.insert(name);
   // these settle another option's field
-  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "logging_strategy",
-                           "full_determinism", "optim_args"})
+  for (char const* name : {"warmup_ratio", "ddp_timeout", "device", "deepspeed", "full_determinism",
+                           "optim_args", "report_to", "fsdp", "fsdp_config", "accelerate_config"})
     reached.insert(name);
   for (auto const& option : argument_table().options()) {
     bool const full = option.support == Support::full;
@@ -158,6 +158,9 @@ TEST(Arguments, CommandLinesOfUsersParse) {
   EXPECT_EQ(b.resume_from_checkpoint, "true");
   EXPECT_EQ(b.eval_steps, 500.0);
   EXPECT_THAT(b.hints, Contains(HasSubstr("preprocessing_num_workers: no effect")));
+  auto const c = parse({"--include_num_input_tokens_seen", "--fsdp", "--eval_strategy", "epoch"});
+  EXPECT_EQ(c.include_num_input_tokens_seen, "all");
+  EXPECT_EQ(c.values.value(argument_table(), "fsdp"), ConfigTree("true"));
 }
 
 struct Mistake {
@@ -208,15 +211,22 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {{"--learning_rate", "fast"}, "it must be a number"},
            {{"--per_device_train_batch_size", "0"}, "must be an integer of at least 1"},
            {{"--validation_split_percentage", "100"}, "from 0 to 99"},
-           {{"--report_to", "tensorboard"}, "metrics.jsonl"},
-           {{"--fsdp", "full_shard auto_wrap"}, "zero_optimization.stage 3"},
+           {{"--report_to", "wandb"}, "use tensorboard"},
            {{"--optim", "adafactor"}, "use adamw_torch"},
            {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
            {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "depends on evaluation results"},
            {with_model({"--do_eval", "--train_file", "a.txt", "--lr_scheduler_kwargs", "two"}),
             "must be a JSON object"},
            {{"--dataset_name", "wikitext"}, "Use --train_file"},
-           {{"--save_strategy", "best"}, "use steps or epoch"},
+           {{"--save_strategy", "best"}, "--eval_strategy is no"},
+           {{"--load_best_model_at_end", "--eval_strategy", "epoch"}, "--save_strategy steps"},
+           {{"--load_best_model_at_end", "--eval_strategy", "steps", "--eval_steps", "200"},
+            "not a multiple of --eval_steps 200"},
+           {{"--early_stopping_patience", "2"}, "--eval_strategy is no"},
+           {{"--metric_for_best_model", "accuracy", "--save_strategy", "best", "--eval_strategy",
+             "steps"},
+            "loss and perplexity"},
+           {{"--include_num_input_tokens_seen", "some"}, "no, all, non_padding"},
            {{"train.py", "--bf16"}, "a run file ends in .json"},
            {{"a.json", "b.json"}, "only one run file"},
        })

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -42,6 +44,37 @@ TEST(LearningRate, AWarmupThatContradictsTheFlagIsRefused) {
       R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.1, "warmup_num_steps": 7}}})",
       {"--warmup_steps", "5"});
   EXPECT_THROW(scheduler_section(config, 100), ConfigError);
+}
+
+/// 10,000 steps of DeepSpeed's and the Trainer's schedules, resumed in the middle from a state;
+/// stored by tests/oracles/deepspeed_config.py: some rates, and the sum of all.
+TEST(LearningRate, FollowsDeepSpeedAndTheTrainerOverTenThousandSteps) {
+  auto const stored =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/deepspeed_config.json");
+  std::int64_t const steps = stored.at("steps").as_int();
+  ASSERT_GE(stored.at("schedules").size(), 12u);
+  for (auto const& entry : stored.at("schedules").as_array()) {
+    ResolvedConfig config;
+    config.learning_rate = stored.at("learning_rate").as_double();
+    std::string name;
+    if (auto const* section = entry.find("scheduler")) {
+      config.scheduler = *section;
+      name = section->at("type").as_string();
+    } else {
+      name = config.lr_scheduler_type = entry.at("lr_scheduler_type").as_string();
+      config.warmup_steps = entry.at("warmup_steps").as_double();
+      config.lr_scheduler_kwargs = entry.at("lr_scheduler_kwargs");
+    }
+    auto const schedule = learning_rate_schedule(config, steps);
+    double sum = 0.0;
+    for (std::int64_t step = 1; step <= steps; ++step) sum += schedule(step);
+    EXPECT_NEAR(sum, entry.at("sum").as_double(), 1e-12 * sum) << name;
+    for (auto const& sample : entry.at("rates").as_array()) {
+      double const want = sample.as_array()[1].as_double();
+      EXPECT_NEAR(schedule(sample.as_array()[0].as_int()), want, 1e-12 * std::abs(want) + 1e-18)
+          << name << " step " << sample.as_array()[0].as_int();
+    }
+  }
 }
 
 }  // namespace

@@ -30,5 +30,13 @@ TEST(OptionText, MarkdownHasEveryOption) {
                           HasSubstr("no: use stage 3"), HasSubstr("| none | where |")));
 }
 
+TEST(OptionText, ExplainsOneOption) {
+  EXPECT_EQ(explain(*table().find("bf16")),
+            "  bfloat16\n  values: true or false\n  default: false\n  other names: brain\n"
+            "  supported: yes\n");
+  EXPECT_THAT(explain(*table().find("push")), HasSubstr("supported: no: nothing is uploaded"));
+  EXPECT_THAT(explain(*table().find("stage")), HasSubstr("values: integer, from 0 to 3\n"));
+}
+
 }  // namespace
 }  // namespace tessera::config

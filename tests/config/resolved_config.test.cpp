@@ -166,6 +166,28 @@ TEST(ResolvedConfig, ConfigurationsOfUsersParse) {
     EXPECT_EQ(error_of(json, flags), "") << json;
 }
 
+/// What DeepSpeed's typed blocks convert, and what its users leave out.
+TEST(ResolvedConfig, ValuesAreConvertedAsInDeepSpeed) {
+  EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": "2", "overlap_comm": 1}})").stage, 2);
+  EXPECT_EQ(resolved(R"({"zero_optimization": {"stage": true}})").stage, 1);
+  EXPECT_EQ(resolved("{zero_optimization: {stage: 3\n}\nfp16: {enabled: \"True\"}}").dtype,
+            Dtype::fp16);
+  EXPECT_EQ(resolved(R"({"fp16": {"enabled": true, "auto_cast": "auto", "loss_scale": "128"}})")
+                .static_loss_scale,
+            128.0);
+  EXPECT_NO_THROW(scheduler_section(resolved(R"({"scheduler": {"type": "WarmupLR", "params":
+      {"warmup_num_steps": 0, "warmup_max_lr": [0.1, 0.1]}}})"),
+                                    10));
+  EXPECT_NO_THROW(learning_rate_schedule(resolved(R"({"scheduler": {"type": "WarmupLR", "params":
+      {"warmup_num_steps": 0}}})"),
+                                         10));
+  EXPECT_TRUE(resolved(R"({"dataloader_drop_last": true})").drop_last);
+  EXPECT_TRUE(resolved("", {"--dataloader_drop_last"}).drop_last);
+  EXPECT_FALSE(resolved("").drop_last);
+  EXPECT_NO_THROW(resolved(R"({"disable_python_gc": true, "activation_checkpointing":
+      {"partition_activations": false, "number_checkpoints": null}})"));
+}
+
 TEST(ResolvedConfig, FilesOfTheProjectParse) {
   std::size_t count = 0;
   for (auto const& entry :
@@ -198,7 +220,8 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
           {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm", "buffer_count": 5, "buffer_size": 1e8,
                 "max_in_cpu": 1e9}}})",
            "offload_param.device \"nvme\" is not supported"},
-          {R"({"zero_optimization": {"cpu_offload": true}})", "cpu_offload is not supported"},
+          {R"({"zero_optimization": {"cpu_offload": true}})",
+           "offload_optimizer.device \"cpu\" is not supported"},
           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "Muon"}})",
            "optimizer.type \"Muon\" is not supported: it is not implemented; use AdamW"},
           {R"({"optimizer": {"type": "muadam"}})", "\"MuAdam\" is not supported"},
@@ -208,11 +231,19 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "use gradient_clipping"},
           {R"({"optimizer": {"type": "Adam", "params": {"betas": [0.9, 1.5]}}})",
            "two numbers from 0 to below 1"},
+          {R"({"optimizer": {"type": "Adam", "params": {"betas": "0.9"}}})",
+           "two numbers from 0 to below 1"},
           {R"({"scheduler": {"type": "StepLR"}})", "it must be one of WarmupLR"},
+          {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1}}})",
+           "cycle_momentum is true (DeepSpeed's default)"},
+          {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_momentum": false}}})",
+           "scheduler.type OneCycle needs scheduler.params.cycle_min_lr"},
+          {R"({"scheduler": {"type": "WarmupDecayLR"}})", "needs scheduler.params.total_num_steps"},
           {R"({"zero_optimization": {"zero_quantized_weights": true}})",
            "two-level collectives are not supported"},
           {R"({"zero_optimization": {"mics_shard_size": 4}})", "not supported"},
-          {R"({"elasticity": {"enabled": true}})", "elasticity is not supported: remove the block"},
+          {R"({"elasticity": {"enabled": true}})",
+           "elasticity.enabled is not supported: remove the block"},
           {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},
           {R"({"sparse_attention": {"mode": "fixed"}})", "attention is dense"},
           {R"({"amp": {"enabled": true}})", "use fp16 or bf16"},
@@ -222,7 +253,9 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
           {R"({"fp16": {"enabled": true, "los_scale": 0}})", "did you mean fp16.loss_scale?"},
           {R"({"stage": 2})", "did you mean zero_optimization.stage?"},
           {R"({"zero_optimization": {"stage": 4}})", "it must be an integer from 0 to 3"},
-          {R"({"zero_optimization": {"stage": "2"}})", "(a string); it must be an integer"},
+          {R"({"zero_optimization": {"stage": "two"}})", "(a string); it must be an integer"},
+          {R"({"train_batch_size": "2"})", "(a string); it must be an integer"},
+          {"{fp16: {\nenabled: auto,  //true\n}}", "text without quotes extends"},
           {R"({"zero_optimization": {"reduce_bucket_size": 0}})", "at least 1"},
           {R"({"zero_optimization": {"prefetch_bucket_size": 1, "stage3_prefetch_bucket_size": 1}})",
            "two names of one key"},
@@ -231,7 +264,7 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
           {R"({"fp16": {"enabled": true, "initial_scale_power": 4, "min_loss_scale": 32}})",
            "above the first scale"},
           {R"({"train_batch_size": 0})", "at least 1"},
-          {R"({"steps_per_print": "auto"})", "it must be a number"},
+          {R"({"steps_per_print": "auto"})", "it must be an integer"},
       })
     EXPECT_THAT(error_of(json), HasSubstr(part)) << json;
 }

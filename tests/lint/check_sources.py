@@ -15,6 +15,7 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"CLI/.*": {"cli"},
     r"pcre2\.h": {"data"},
     r"utf8proc\.h": {"data"},
+    r"yaml\.h": {"config"},
     r"zlib\.h": {"data", "checkpoint"},
     r"xxhash\.h": {"data", "checkpoint"},
     r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},

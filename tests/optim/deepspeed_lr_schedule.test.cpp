@@ -42,7 +42,7 @@ TEST(DeepspeedSchedule, RefusesByName) {
       deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": "auto"}})"),
       "warmup_num_steps is \"auto\"; it must be a number");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": -5}})"),
-                  "at least 1");
+                  "at least 0");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_num_steps": 2.5}})"),
                   "integer");
   expect_contains(deepspeed_refusal(R"({"type": "WarmupLR", "params": {"warmup_type": "cubic"}})"),

@@ -25,6 +25,13 @@ TEST(EventSchedule, IsDueByStepsOrEpochsAndAtTheEnd) {
   EXPECT_THAT(due_steps({Interval::steps, 5, 3, 10}), ElementsAre(5, 10));
   EXPECT_THAT(due_steps({Interval::steps, 500, 3, 10}), ElementsAre(10));
   EXPECT_THAT(due_steps({Interval::epoch, 4, 3, 10}), ElementsAre(3, 6, 9, 10));
+  EXPECT_THAT(due_steps({Interval::best, 4, 3, 10}), IsEmpty());
+}
+
+TEST(EventSchedule, BeginsAfterItsDelay) {
+  EXPECT_THAT(due_steps({Interval::steps, 2, 3, 10, 5.0}), ElementsAre(6, 8, 10));
+  EXPECT_THAT(due_steps({Interval::epoch, 4, 3, 10, 2.0}), ElementsAre(6, 9, 10));
+  EXPECT_THAT(due_steps({Interval::epoch, 4, 3, 10, 2.5}), ElementsAre(9, 10));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -84,6 +85,68 @@ std::string lines_of(RunLog::TrainingOptions options, std::int64_t first, std::i
 TEST(RunLog, HasALineForTheFirstStepThenByLoggingStepsAndForTheLast) {
   EXPECT_EQ(lines_of({.total_steps = 9, .logging_steps = 4}, 1, 9), "1 4 8 9 ");
   EXPECT_EQ(lines_of({.total_steps = 9, .logging_steps = 500}, 3, 9), "3 9 ") << "resumed";
+}
+
+TEST(RunLog, HasLinesAsTheStrategySays) {
+  using config::Interval;
+  auto const with = [](Interval strategy, std::int64_t print) {
+    RunLog::TrainingOptions options{.total_steps = 9, .logging_steps = 2};
+    options.longest_silence = std::chrono::milliseconds(0);
+    options.strategy = strategy;
+    options.steps_per_epoch = 4;
+    options.steps_per_print = print;
+    return lines_of(options, 1, 9);
+  };
+  EXPECT_EQ(with(Interval::no, 0), "");
+  EXPECT_EQ(with(Interval::no, 3), "3 6 9 ");
+  EXPECT_EQ(with(Interval::epoch, 0), "4 8 9 ");
+  EXPECT_EQ(with(Interval::epoch, 3), "3 4 6 8 9 ");
+}
+
+/// The text of the line of step 2.
+std::string line_after_nan(bool filter, double second) {
+  ScratchFiles const files;
+  RunLog log(files.directory(), RunLog::Role::writer);
+  RunLog::TrainingOptions options{.total_steps = 9, .logging_steps = 3, .tokens_per_sample = 16};
+  options.filter_nonfinite = filter;
+  log.begin_training(options);
+  log.step({1, 0.0, 0, outcome(8.0)});
+  ::testing::internal::CaptureStderr();
+  log.step({2, 0.0, 0, outcome(NAN)});
+  log.step({3, 0.0, 0, outcome(second)});
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(RunLog, LeavesNonFiniteLossesOutOfItsLines) {
+  EXPECT_THAT(line_after_nan(true, 4.0), ::testing::HasSubstr("loss 4.0000"));
+  EXPECT_THAT(line_after_nan(false, 4.0), ::testing::HasSubstr("loss NaN"));
+  EXPECT_THAT(line_after_nan(true, NAN), ::testing::HasSubstr("loss NaN")) << "nothing else";
+}
+
+TEST(RunLog, WritesTimesMonitorsAndInputTokens) {
+  ScratchFiles const files;
+  RunLog log(files.directory(), RunLog::Role::writer);
+  config::Reporting reporting;
+  reporting.csv = files.directory() / "csv";
+  reporting.trainer_tensorboard = files.directory() / "runs";
+  log.open_metrics(1);
+  log.open_monitors(reporting, {1, 0});
+  RunLog::TrainingOptions options{.total_steps = 2, .logging_steps = 1};
+  options.counts_input_tokens = true;
+  log.begin_training(options);
+  auto timed = outcome(4.0);
+  timed.phases = PhaseTimes{0.001, 0.010, 0.020, 0.005};
+  ::testing::internal::CaptureStderr();
+  log.step({1, 0.5, 32, timed, 0, 2});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("time of step 1 (ms): data 1.00 | forward 10.00 | backward "
+                                   "20.00 | step 5.00"));
+  EXPECT_EQ(records(files.directory()).at(0).at("num_input_tokens_seen").as_int(), 32);
+  std::ifstream csv(reporting.csv / "Train_Samples_elapsed_time_ms_forward.csv");
+  std::string header, row;
+  std::getline(csv, header), std::getline(csv, row);
+  EXPECT_EQ(row, "2,10.0");
+  EXPECT_FALSE(std::filesystem::is_empty(reporting.trainer_tensorboard));
 }
 
 TEST(RunLog, IsNotSilentForLong) {

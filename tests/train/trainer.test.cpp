@@ -117,6 +117,28 @@ TEST_F(Job, ASetupFindsWhatTheLastAttemptLeft) {
   comm->barrier();
 }
 
+/// Higher is declared better, so that the first evaluated checkpoint is the best one.
+TEST_F(Job, ExportsTheBestCheckpointAndKeepsIt) {
+  auto const best =
+      arguments("best", {"--load_best_model_at_end", "--eval_strategy", "steps", "--eval_steps",
+                         "2", "--save_steps", "2", "--save_total_limit", "1", "--greater_is_better",
+                         "--learning_rate", "1e-2", "--report_to", "tensorboard"});
+  EXPECT_EQ(train(best).code, ExitCode::done);
+  if (comm->rank() != 0) return;
+  EXPECT_TRUE(fs::exists(directory / "best/checkpoints/step_00000002")) << "the best one";
+  EXPECT_FALSE(fs::exists(directory / "best/checkpoints/step_00000004"));
+  EXPECT_TRUE(fs::exists(directory / "best/checkpoints/step_00000006")) << "the newest one";
+  std::vector<double> evaluated;
+  std::ifstream in(directory / "best/metrics.jsonl");
+  for (std::string line; std::getline(in, line);)
+    if (auto const record = ConfigTree::parse(line, "metrics"); record.contains("eval_loss"))
+      evaluated.push_back(record.at("eval_loss").as_double());
+  ASSERT_EQ(evaluated.size(), 4u);
+  EXPECT_EQ(evaluated.back(), evaluated.front()) << "the exported weights are those of step 2";
+  EXPECT_NE(evaluated[1], evaluated.front());
+  EXPECT_FALSE(fs::is_empty(directory / "best/runs"));
+}
+
 TEST_F(Job, EvaluatesWithoutTraining) {
   auto only = arguments("evaluated", {"--do_eval", "--do_train", "false"});
   EXPECT_EQ(train(only).code, ExitCode::done);

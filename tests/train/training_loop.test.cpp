@@ -127,6 +127,30 @@ TEST_F(Loop, EvaluatesAndSavesInTurn) {
   EXPECT_EQ(saves.last_saved_step(), 8);
 }
 
+/// The loss of this text falls with every step, so that higher is worse.
+TEST_F(Loop, SavesTheBestAndStopsEarly) {
+  options.evaluate.interval = config::Interval::steps;
+  options.evaluate.every = 1;
+  options.save.interval = config::Interval::best;
+  options.best = BestModel::Options{.better = BestModel::Better::higher, .patience = 3};
+  EXPECT_EQ(loop().run().code, ExitCode::done);
+  EXPECT_EQ(state.best.step, 1);
+  EXPECT_THAT(events(), ElementsAre("1", "1e", "1s", "2", "2e", "3", "3e", "4", "4e", "4s"))
+      << "three evaluations without a better one, and a checkpoint of the end";
+  state.first_step = 5;
+  EXPECT_EQ(loop().run().code, ExitCode::done);
+  EXPECT_THAT(events(), ::testing::SizeIs(10)) << "the same command again trains no further";
+}
+
+TEST_F(Loop, EvaluatesTheLastStepWhereTheBestIsWanted) {
+  options.evaluate.interval = options.save.interval = config::Interval::epoch;
+  options.evaluate.delay = 1.5;
+  options.best = BestModel::Options{};
+  loop().run();
+  EXPECT_THAT(events(), ElementsAre("1", "2", "3", "4", "4s", "5", "6", "7", "8", "8e", "8s"));
+  EXPECT_EQ(state.best.step, 8);
+}
+
 TEST_F(Loop, BeginsWhereTheStateSays) {
   options.evaluate_on_start = true;
   state.first_step = 7;

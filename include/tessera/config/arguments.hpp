@@ -17,7 +17,8 @@
 
 namespace tessera::config {
 
-enum class Interval { no, steps, epoch };
+/// `best`: save_strategy only.
+enum class Interval { no, steps, epoch, best };
 enum class Sampling { random, sequential, philox };
 /// How many ranks share a shard file.
 struct RanksPerFile {
@@ -73,10 +74,21 @@ struct TrainingArguments {
   bool gradient_checkpointing = false;
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
+  Interval logging_strategy = Interval::steps;
   double logging_steps = 500.0;
-  bool eval_on_start = false;  ///< evaluate once before the first step
+  std::filesystem::path logging_dir;   ///< of TensorBoard files; empty: output_dir/runs
+  bool logging_nan_inf_filter = true;  ///< leave losses that are not finite out of log lines
+  std::string include_num_input_tokens_seen = "no";  ///< "all" and "non_padding" are the same here
+  bool log_on_each_node = true;  ///< the first rank of each node logs at log_level
+  bool eval_on_start = false;    ///< evaluate once before the first step
   Interval eval_strategy = Interval::no;
   double eval_steps = 500.0;  ///< defaults to logging_steps
+  double eval_delay = 0.0;    ///< steps or epochs (as eval_strategy) before the first evaluation
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model;      ///< "loss", "perplexity", perhaps with "eval_"; "": none
+  std::optional<bool> greater_is_better;  ///< none: false
+  std::optional<std::int64_t> early_stopping_patience;  ///< evaluations without improvement
+  double early_stopping_threshold = 0.0;                ///< smallest improvement that counts
   Interval save_strategy = Interval::steps;
   double save_steps = 500.0;
   std::optional<std::int64_t> save_total_limit;
@@ -114,6 +126,7 @@ struct TrainingArguments {
   /// The DeepSpeed configuration as written, null if none; where it was read, for messages.
   ConfigTree deepspeed;
   std::string deepspeed_source;
+  ConfigTree fsdp_config;  ///< null if none
 
   OptionValues values;  ///< the given values with their origin
   std::vector<std::string>

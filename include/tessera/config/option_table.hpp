@@ -14,17 +14,17 @@
 
 namespace tessera::config {
 
-/// `list`: words. `json`: any JSON value; as a flag, text that opens with { or [ is parsed and
-/// anything else stays text.
-enum class OptionType { boolean, integer, real, string, path, choice, list, json };
+/// `list`: words. `numbers`: a list of numbers. `json`: any JSON value. As a flag, text of the last
+/// two that opens with { or [ is parsed and anything else stays text.
+enum class OptionType { boolean, integer, real, string, path, choice, list, numbers, json };
 
 /// `hint`: accepted, with another effect or none, which the note describes. `refused`: an error for
 /// every value but the default, with the reason and the alternative.
 enum class Support { full, hint, refused };
 
 /// Where a value came from; later ones win.
-enum class Origin { default_value, run_file, flag, deepspeed, derived };
-/// "default", "run file", "flag", "deepspeed", "derived"
+enum class Origin { default_value, accelerate, run_file, flag, deepspeed, derived };
+/// "default", "accelerate", "run file", "flag", "deepspeed", "derived"
 std::string_view name_of(Origin origin);
 
 /// One option. The setters return the option for chaining.
@@ -43,6 +43,7 @@ struct Option {
   bool minimum_excluded = false;
   std::optional<std::string> automatic;  ///< "auto" is accepted; what it becomes
   std::string label;                     ///< replaces the type's name in texts
+  bool converts = false;  ///< "2", "true" and 1 count as the number or boolean they spell
   Support support = Support::full;
   std::string note;  ///< of a hint: the effect; of a refusal: reason and remedy
 
@@ -73,6 +74,9 @@ class OptionTable {
   Option& add(OptionType type, std::string name, ConfigTree default_value, std::string meaning);
 
   std::vector<Option> const& options() const { return options_; }
+  /// The options under @p prefix convert text, numbers and booleans into each other, and take
+  /// "auto" as their default, as DeepSpeed's typed blocks do.
+  void convert_values(std::string_view prefix);
   /// By name or alias; `-` and `_` are the same. Null when unknown.
   Option const* find(std::string_view name) const;
   /// Every name and alias.

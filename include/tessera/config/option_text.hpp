@@ -11,6 +11,9 @@ namespace tessera::config {
 /// page.
 std::string help(OptionTable const& table, std::string const& program);
 
+/// Meaning, values, default and support of one option: lines of text.
+std::string explain(Option const& option);
+
 /// A reference page: @p head, then one Markdown table a group with type, default, meaning and
 /// support.
 std::string markdown(OptionTable const& table, std::string const& head);

@@ -8,6 +8,7 @@
 
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/option_values.hpp"
+#include "tessera/config/reporting.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -58,6 +59,9 @@ struct ResolvedConfig {
   ConfigTree lr_scheduler_kwargs;  ///< null: none
   double warmup_steps = 0.0;       ///< below 1: a share of all steps
 
+  bool drop_last = false;  ///< drop the last incomplete micro-step of an epoch
+  Reporting reporting;
+
   std::map<std::string, Origin, std::less<>> origins;  ///< by field name; absent: default
   bool has_deepspeed = false;
   std::vector<std::string>
@@ -74,6 +78,9 @@ struct ResolvedConfig {
 /// @throws ConfigError naming both values
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
                        std::int64_t hidden_size);
+
+/// What the run reports, which does not depend on ranks and model. @throws ConfigError
+Reporting reporting_of(TrainingArguments const& arguments);
 
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);

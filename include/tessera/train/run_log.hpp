@@ -1,6 +1,7 @@
 #pragma once
 /// What a run reports while it works: metrics.jsonl, the result files of run_clm.py, and the lines
-/// on standard error: of the first step, then every logging_steps, and at least one per minute.
+/// on standard error: of the first step, then every logging_steps, and at least one per minute; or
+/// as logging_strategy and steps_per_print say.
 
 #include <chrono>
 #include <cstdint>
@@ -9,9 +10,12 @@
 #include <string>
 
 #include "tessera/checkpoint/save/save.hpp"
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/reporting.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/train/evaluator.hpp"
 #include "tessera/train/metrics_file.hpp"
+#include "tessera/train/monitors.hpp"
 #include "tessera/train/progress.hpp"
 #include "tessera/train/training_step.hpp"
 
@@ -29,6 +33,8 @@ class RunLog {
 
   /// Creates metrics.jsonl, or drops its records from @p first_step on.
   void open_metrics(std::int64_t first_step);
+  /// Opens the files of TensorBoard and csv_monitor that @p reporting names. @throws IoError
+  void open_monitors(config::Reporting const& reporting, Monitors::Start const& start);
 
   struct TrainingOptions {
     std::int64_t total_steps = 0;
@@ -36,6 +42,11 @@ class RunLog {
     bool show_loss_scale = false;
     std::int64_t tokens_per_sample = 0;
     std::chrono::milliseconds longest_silence = std::chrono::minutes(1);
+    config::Interval strategy = config::Interval::steps;
+    std::int64_t steps_per_epoch = 1;
+    std::int64_t steps_per_print = 0;  ///< further lines; 0: none
+    bool filter_nonfinite = true;      ///< leave losses that are not finite out of a line's mean
+    bool counts_input_tokens = false;  ///< write num_input_tokens_seen
   };
   void begin_training(TrainingOptions const& options);
 
@@ -45,6 +56,7 @@ class RunLog {
     std::int64_t tokens = 0;  ///< consumed so far
     StepOutcome outcome;
     std::int64_t skipped_steps = 0;  ///< of the run so far
+    std::int64_t samples = 0;        ///< consumed so far
   };
   /// A record in metrics.jsonl; also a log line when one is due, else the status line.
   void step(StepRecord const& record);
@@ -78,15 +90,18 @@ class RunLog {
   bool line_is_due(std::int64_t step) const;
   std::string files_text() const;
   void write_metrics(StepRecord const& record, double tokens_per_second);
+  void write_monitors(StepRecord const& record);
+  void write_line(StepRecord const& record, double tokens_per_second);
 
   std::filesystem::path output_dir_;
   Role role_;
   std::optional<MetricsFile> metrics_;
+  std::optional<Monitors> monitors_;
   std::optional<Progress> progress_;
   TrainingOptions options_;
   Clock::time_point line_started_;  ///< since when tokens_since_line_ counts
   double loss_since_line_ = 0.0;    ///< sum of step losses
-  std::int64_t steps_since_line_ = 0, tokens_since_line_ = 0;
+  std::int64_t steps_since_line_ = 0, losses_since_line_ = 0, tokens_since_line_ = 0;
   bool had_line_ = false;
 
   struct Attempt {

@@ -26,9 +26,12 @@ class Trainer {
   Outcome train(TrainingRun& run, RunLog& log, Between const& between);
   Outcome evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const;
   Outcome generate(TrainingRun const& run, StopCheck& stop_check) const;
+  void report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
+                   PassTimer const& timer) const;
 
   JobContext job_;
   Deadline deadline_;
+  std::int64_t last_step_ = 0;  ///< of the training, once it has ended
   std::string unsaved_;  ///< why the run cannot end as done though its last step is; empty: it can
 };
 

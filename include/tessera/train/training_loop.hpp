@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tessera/core/error.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/train/best_model.hpp"
 #include "tessera/train/deadline.hpp"
 #include "tessera/train/evaluator.hpp"
 #include "tessera/train/event_schedule.hpp"
@@ -36,7 +38,10 @@ class TrainingLoop {
     bool evaluate_on_start = false;
     UpdateWatch::Options updates;
     std::int64_t tokens_per_sample = 0;
-    std::string output_dir;  ///< for messages
+    std::string output_dir;                    ///< for messages
+    std::optional<BestModel::Options> best{};  ///< none: no evaluation is compared
+    /// Called after the log line of a step.
+    std::function<void(std::int64_t step, StepOutcome const&)> after_step{};
   };
   /// Outlive the loop.
   struct Parts {
@@ -64,7 +69,9 @@ class TrainingLoop {
   Outcome run();
 
   /// Evaluates and logs the result. @pre there is an evaluator
-  void evaluate(std::int64_t step);
+  EvaluationResult evaluate(std::int64_t step);
+  /// The last step that is complete.
+  std::int64_t last_step() const { return complete_; }
 
  private:
   Outcome run_steps();
@@ -72,12 +79,15 @@ class TrainingLoop {
   StepRequests exchange_requests(double step_seconds);
   void log_step(std::int64_t step, StepOutcome const& outcome);
   void run_events(std::int64_t step);
+  bool stops_early(std::int64_t step);
+  Outcome finish(std::int64_t step);
   Outcome stop(std::int64_t step, int request);
   Outcome stop_before_first_step(int request);
 
   Options options_;
   Parts parts_;
   UpdateWatch watch_;
+  std::optional<BestModel> best_;
   std::int64_t complete_ = 0;          ///< last complete step
   double seconds_of_last_step_ = 0.0;  ///< the same on all ranks
 };

@@ -12,12 +12,20 @@
 
 namespace tessera::train {
 
+/// The best evaluation so far; see best_model.hpp.
+struct BestEvaluation {
+  double metric = 0.0;
+  std::int64_t step = -1;  ///< -1: none
+  std::int64_t evaluations_without_improvement = 0;
+};
+
 struct TrainingState {
   std::int64_t first_step = 1;        ///< of this attempt
   std::int64_t applied_steps = 0;     ///< not skipped: the position in the learning-rate schedule
   std::int64_t skipped_in_a_row = 0;  ///< steps without an update up to now
   std::int64_t tokens = 0, samples = 0;  ///< consumed by all ranks so far
-  std::string run_id;                    ///< kept over resumes
+  BestEvaluation best;
+  std::string run_id;       ///< kept over resumes
   ConfigTree resumed_from;  ///< {"run_id", "step", "checkpoint"}; null: from the beginning
 };
 

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/train/model_context.hpp"
+#include "tessera/train/pass_timer.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {
@@ -20,6 +22,7 @@ struct StepOutcome {
   double learning_rate = 0.0;
   zero::StepResult update;
   double seconds = 0.0;
+  std::optional<PhaseTimes> phases = {};  ///< with a timer
 };
 
 class TrainingStep {
@@ -29,6 +32,7 @@ class TrainingStep {
     std::uint64_t dropout_seed = 42;
     bool gradient_checkpointing = false;
     std::function<void()> between_layers{};  ///< see model::PassSettings
+    PassTimer* timer = nullptr;              ///< null: nothing is timed
   };
   /// @param context  `weights` is @p engine
   TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,

@@ -27,6 +27,7 @@ class Tessera(CMakePackage):
     depends_on("xxhash")
     depends_on("pcre2")
     depends_on("utf8proc")
+    depends_on("libyaml")
     depends_on("zlib-api")
     depends_on("googletest", type="test")
 

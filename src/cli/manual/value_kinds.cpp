@@ -109,7 +109,11 @@ ValueKind value_kind(config::Option const& option) {
       if (!option.choices.empty()) return of_words(option.choices);
       return {Source::text, "WORD...", {}};
     default:
-      return {Source::text, option.type == config::OptionType::json ? "JSON" : "TEXT", {}};
+      return {Source::text,
+              option.type == config::OptionType::json || option.type == config::OptionType::numbers
+                  ? "JSON"
+                  : "TEXT",
+              {}};
   }
 }
 

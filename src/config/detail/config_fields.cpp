@@ -20,6 +20,33 @@ void visit_optimizer(Visitor&& visit, optim::OptimizerSpec const& spec) {
     visit("adam_l2", spec.algorithm == "Adam");
 }
 
+ConfigTree text_or_null(std::filesystem::path const& path) {
+  return path.empty() ? ConfigTree() : ConfigTree(path.string());
+}
+
+template <class Visitor>
+void visit_reporting(Visitor&& visit, Reporting const& r) {
+  visit("steps_per_print", r.steps_per_print);
+  visit("wall_clock_breakdown", r.wall_clock_breakdown);
+  visit("memory_breakdown", r.memory_breakdown);
+  visit("dump_state", r.dump_state);
+  visit("tensorboard", text_or_null(r.tensorboard));
+  visit("csv_monitor", text_or_null(r.csv));
+  visit("trainer_tensorboard", text_or_null(r.trainer_tensorboard));
+  ConfigTree profiler, logger;
+  if (auto const& p = r.flops_profiler)
+    profiler.set("profile_step", p->step)
+        .set("recompute_fwd_factor", p->recompute_factor)
+        .set("top_modules", p->top_units)
+        .set("detailed", p->detailed)
+        .set("output_file", text_or_null(p->output_file));
+  visit("flops_profiler", profiler);
+  if (auto const& l = r.comms_logger)
+    logger.set("verbose", l->verbose)
+        .set("prof_ops", ConfigTree::Array(l->operations.begin(), l->operations.end()));
+  visit("comms_logger", logger);
+}
+
 /// Calls visit(name, field) for every resolved value.
 template <class Visitor>
 void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
@@ -53,6 +80,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("lr_scheduler_type", c.lr_scheduler_type);
   visit("lr_scheduler_kwargs", c.lr_scheduler_kwargs);
   visit("warmup_steps", c.warmup_steps);
+  visit("drop_last", c.drop_last);
+  visit_reporting(visit, c.reporting);
 }
 
 }  // namespace

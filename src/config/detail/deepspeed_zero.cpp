@@ -117,7 +117,8 @@ void add_zero_without_effect(OptionTable& t) {
       .alias(z + "module_granularity_threshold")
       .auto_is(by_default)
       .hint(gathers);
-  t.add(json, z + "leaf_module", {}, "modules gathered together").hint(gathers);
+  for (char const* name : {"classes", "names", "name_suffixes"})
+    t.add(list, z + "leaf_module." + name, {}, "modules gathered together").hint(gathers);
   t.add(boolean, z + "legacy_stage1", false, "old stage 1").refuse("remove it");
 }
 
@@ -178,8 +179,7 @@ void add_zero_plus_plus(OptionTable& t) {
   for (char const* name :
        {"cpu_offload", "cpu_offload_param", "cpu_offload_params", "cpu_offload_use_pin_memory"})
     t.add(boolean, z + name, false, "old names of the offload blocks")
-        .auto_is("false")
-        .refuse(no_offload);
+        .hint("no effect when false; true is read as offload_optimizer or offload_param");
   t.add(json, z + "zenflow", {}, "ZenFlow").refuse("remove the block");
   char const* const plain = "quantized and two-level collectives are not supported yet: remove it";
   t.add(integer, z + "zero_hpz_partition_size", 1, "ZeRO++: secondary partition").refuse(plain);

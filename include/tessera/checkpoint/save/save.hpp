@@ -43,6 +43,7 @@ struct SaveRequest {
   std::vector<memory::UnitSpec> const&
       units;     ///< for the names of tied tensors; the units of `plan`
   int keep = 0;  ///< checkpoints to keep, this one included (save_total_limit); 0: all
+  std::int64_t protected_step = -1;  ///< a step that `keep` never removes; -1: none
   NonFiniteState nonfinite = NonFiniteState::refuse;
   /// Steps without an update, up to this one. If there are any, the checkpoint does not count for
   /// `keep`, and the next one replaces it.

@@ -325,7 +325,7 @@ std::vector<std::string> prune(SaveRequest const& request) {
   for (auto const& one : listed) {
     if (one.step > request.step || !(models ? holds_only_model(one.directory) : one.is_complete))
       continue;
-    if (retention.keeps(one) || one.is_latest) continue;
+    if (retention.keeps(one) || one.is_latest || one.step == request.protected_step) continue;
     discard(one.directory);
     pruned.push_back(one.name);
   }

@@ -1,0 +1,87 @@
+#include "detail/accelerate.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "error_of.hpp"
+#include "scratch_files.hpp"
+#include "tessera/config/resolved_config.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::config::detail {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+/// As `accelerate config` writes it.
+char const* const deepspeed_yaml = R"(compute_environment: LOCAL_MACHINE
+debug: false
+deepspeed_config:
+  gradient_accumulation_steps: 4
+  gradient_clipping: 0.5
+  offload_optimizer_device: none
+  offload_param_device: none
+  zero3_init_flag: true
+  zero3_save_16bit_model: true
+  zero_stage: 3
+distributed_type: DEEPSPEED
+downcast_bf16: 'no'
+machine_rank: 0
+main_training_function: main
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+rdzv_backend: static
+same_network: true
+use_cpu: false
+)";
+
+ResolvedConfig resolved(std::string const& yaml, std::vector<std::string> words = {}) {
+  ScratchFiles const files;
+  words.insert(words.begin(), {"--accelerate_config", files.write("default_config.yaml", yaml)});
+  return resolve(parse_options(words), 2, 64);
+}
+std::string config_error(std::string const& yaml) {
+  return error_of<ConfigError>([&] { resolved(yaml); });
+}
+
+TEST(Accelerate, DeepSpeedKeysAreThoseOfTheJson) {
+  auto const c = resolved(deepspeed_yaml);
+  EXPECT_EQ(c.stage, 3);
+  EXPECT_EQ(c.accumulation_steps, 4);
+  EXPECT_EQ(c.max_grad_norm, 0.5);
+  EXPECT_EQ(c.dtype, Dtype::bf16);
+  EXPECT_TRUE(c.gather_16bit_weights);
+}
+
+TEST(Accelerate, FlagsWin) {
+  EXPECT_EQ(resolved("mixed_precision: fp16\n").dtype, Dtype::fp16);
+  EXPECT_EQ(resolved("mixed_precision: fp16\n", {"--fp16", "false"}).dtype, Dtype::fp32);
+  EXPECT_EQ(resolved("mixed_precision: no\n").dtype, Dtype::fp32);
+  EXPECT_THAT(error_of<UsageError>([] {
+                resolved(deepspeed_yaml, {"--deepspeed", "{\"zero_optimization\": {}}"});
+              }),
+              HasSubstr("are both given"));
+}
+
+TEST(Accelerate, FsdpIsAStage) {
+  auto const c = resolved(
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+      "  fsdp_offload_params: false\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n"
+      "  fsdp_transformer_layer_cls_to_wrap: GPT2Block\n");
+  EXPECT_EQ(c.stage, 2);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("shard_grad_op is ZeRO stage 2")));
+}
+
+TEST(Accelerate, WhatIsRefusedSaysWhy) {
+  EXPECT_THAT(config_error("mixed_precision: fp8\n"), HasSubstr("use bf16"));
+  EXPECT_THAT(config_error("distributed_type: MEGATRON_LM\n"), HasSubstr("DEEPSPEED or FSDP"));
+  EXPECT_THAT(config_error("num_procesess: 2\n"), HasSubstr("did you mean num_processes?"));
+  EXPECT_THAT(config_error("distributed_type: DEEPSPEED\ndeepspeed_config:\n"
+                           "  offload_optimizer_device: cpu\n"),
+              HasSubstr("offloading is not supported yet"));
+}
+
+}  // namespace
+}  // namespace tessera::config::detail

@@ -1,0 +1,142 @@
+"""What a run reports, which checkpoint is the best, and where the configuration may come from."""
+import json
+import pathlib
+import struct
+import sys
+
+from support import refused, zero
+
+
+def scalars(file):
+    """(step, tag, value) of a TensorBoard event file, without the library."""
+    data, out = file.read_bytes(), []
+
+    def varint(at):
+        value = shift = 0
+        while True:
+            value |= (data[at] & 0x7F) << shift
+            shift += 7
+            at += 1
+            if data[at - 1] < 0x80:
+                return value, at
+
+    def fields(at, end):
+        while at < end:
+            key, at = varint(at)
+            if key & 7 == 0:
+                value, at = varint(at)
+            elif key & 7 == 2:
+                size, at = varint(at)
+                value, at = (at, at + size), at + size
+            else:
+                size = {1: 8, 5: 4}[key & 7]
+                value, at = data[at:at + size], at + size
+            yield key >> 3, value
+
+    at = 0
+    while at < len(data):
+        size = struct.unpack_from("<Q", data, at)[0]
+        event = dict(fields(at + 12, at + 12 + size))
+        for number, value in fields(*event[5]) if 5 in event else ():
+            entry = dict(fields(*value))
+            out.append((event.get(2, 0), data[slice(*entry[1])].decode(), struct.unpack("<f", entry[2])[0]))
+        at += size + 16
+    return out
+
+
+def near(a, b):
+    return abs(a - b) <= 1e-6 * abs(b)
+
+
+def reports_go_where_the_blocks_say(b):
+    blocks = zero(1, steps_per_print=2, memory_breakdown=True, dump_state=True,
+                  tensorboard={"enabled": True, "output_path": str(b.work / "tb"), "job_name": "job"},
+                  csv_monitor={"enabled": "true", "output_path": str(b.work / "csv")},
+                  flops_profiler={"enabled": True, "profile_step": 2, "output_file": str(b.work / "flops.txt")},
+                  comms_logger={"enabled": True})
+    words = dict(deepspeed=b.config("ds.json", blocks), max_steps=4, logging_strategy="no", report_to="tensorboard",
+                 include_num_input_tokens_seen="all", per_device_train_batch_size=4)
+    log = b.train(2, b.common("run", **words)).stderr
+    metrics = [m for m in b.metrics("run") if "loss" in m]
+    assert [line.split("step ")[1][:3] for line in log.splitlines() if "tokens/s" in line and "/4" in line] == ["2/4", "4/4"], log
+    for text in ("time of step 2 (ms): data", '"steps_per_print"', "memory of rank 0 (now / peak): weights", "reduce_scatter", "busbw"):
+        assert text in log, (text, log)
+    rows = (b.work / "csv/DeepSpeedJobName/Train_Samples_train_loss.csv").read_text().splitlines()
+    assert rows[0] == "step,train_loss" and [int(r.split(",")[0]) for r in rows[1:]] == [8, 16, 24, 32], rows
+    assert all(near(float(r.split(",")[1]), m["loss"]) for r, m in zip(rows[1:], metrics))
+    assert [m["num_input_tokens_seen"] for m in metrics] == [8 * 32 * s for s in (1, 2, 3, 4)]
+    (events,) = (b.work / "tb/job").iterdir()
+    found = [(step, value) for step, tag, value in scalars(events) if tag == "Train/Samples/train_loss"]
+    assert [step for step, _ in found] == [8, 16, 24, 32] and all(near(v, m["loss"]) for (_, v), m in zip(found, metrics))
+    (events,) = (b.work / "run/runs").iterdir()
+    assert [s for s, tag, _ in scalars(events) if tag == "train/learning_rate"] == [2, 4]
+    table = (b.work / "flops.txt").read_text()
+    assert "profile of step 2 on rank 0 of 2 ranks: 4 sequences of 32 tokens" in table and "block.1" in table, table
+
+
+def tensorboard_reads_event_files(b):
+    """The real library reads what the small writer wrote, across a resume."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError:
+        print("skipped: Python has no tensorboard")
+        sys.exit(77)
+    words = dict(report_to="tensorboard", save_strategy="steps", save_steps=2, logging_dir=str(b.work / "runs"))
+    b.train(1, b.common("run", max_steps=4, **words))
+    b.train(1, b.common("run", max_steps=6, resume_from_checkpoint=2, **words))
+    events = EventAccumulator(str(b.work / "runs"))
+    events.Reload()
+    losses = events.Scalars("train/loss")
+    assert [e.step for e in losses] == [1, 2, 3, 4, 5, 6], losses
+    assert all(near(e.value, loss) for e, loss in zip(losses, b.losses("run")))
+
+
+def best_checkpoint_is_kept_and_exported(b):
+    words = dict(eval_strategy="steps", eval_steps=1, save_strategy="best", load_best_model_at_end=True, greater_is_better=True,
+                 early_stopping_patience=3, save_total_limit=1)
+    log = b.train(1, b.common("run", max_steps=20, **words)).stderr
+    assert "early stopping after step 4 of 20: no better evaluation than eval_loss" in log, log
+    assert "loaded the best checkpoint, of step 1" in log, log
+    evaluations = [m["eval_loss"] for m in b.metrics("run") if "eval_loss" in m]
+    assert evaluations[-1] == evaluations[0] and len(evaluations) == 5, evaluations
+    assert b.status("run")["state"] == "done"
+    again = b.train(1, b.common("run", max_steps=20, **words)).stderr
+    assert "early stopping after step 4" in again and len(b.losses("run")) == 4, again
+    refused(b, 64, b.common("no", load_best_model_at_end=True), "--eval_strategy is no")
+
+
+def configurations_of_other_tools(b):
+    """FSDP's names, Accelerate's YAML and Hjson train as the JSON of the same stage does."""
+    flags = dict(max_steps=2, per_device_train_batch_size=4)
+    b.train(2, b.common("json", deepspeed=b.config("ds.json", zero(3)), **flags))
+    log = b.train(2, b.common("fsdp", fsdp="full_shard auto_wrap", **flags)).stderr
+    assert "fsdp: full_shard is ZeRO stage 3" in log and "ZeRO stage 3 on 2 ranks" in log, log
+    yaml = b.work / "accelerate.yaml"
+    yaml.write_text("compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: 'no'\nnum_processes: 2\n"
+                    "deepspeed_config:\n  zero_stage: 3\n  offload_optimizer_device: none\n")
+    b.train(2, b.common("yaml", accelerate_config=str(yaml), **flags))
+    hjson = b.work / "ds.hjson"
+    hjson.write_text("zero_optimization: {\n  stage: \"3\"  # text counts\n}\ntrain_batch_size: auto\n")
+    b.train(2, b.common("hjson", deepspeed=str(hjson), **flags))
+    for name in ("fsdp", "yaml", "hjson"):
+        assert all(abs(x - y) <= 2e-6 * y for x, y in zip(b.losses(name), b.losses("json"))), name
+    yaml.write_text("mixed_precision: [fp16\n")
+    refused(b, 65, b.common("wrong", accelerate_config=str(yaml)), "not valid YAML: line")
+    refused(b, 64, b.common("wrong", fsdp="full_shard offload"), "offloading is not supported yet")
+    checked = json.loads(b.tool(["config", "check", hjson, "--ranks", "2"]).stdout)
+    assert checked["stage"] == {"value": 3, "origin": "deepspeed"}, checked["stage"]
+
+
+def configuration_can_be_explained(b):
+    text = b.tool(["config", "explain", "stage"]).stdout
+    assert "zero_optimization.stage (DeepSpeed JSON)" in text and "0: nothing is partitioned" in text, text
+    text = b.tool(["config", "explain", "--report_to"]).stdout
+    assert "report_to (tessera-train)" in text and "`wandb`" in text, text
+    assert "did you mean zero_optimization.stage?" in b.tool(["config", "explain", "zero_optimization.satge"], expect=64).stderr
+    rates = b.tool(["config", "lr", "--steps", "4", "--", "--learning_rate", "1e-3", "--warmup_steps", "2"]).stdout.splitlines()
+    assert rates == ["step,learning_rate", "1,0", "2,0.0005", "3,0.001", "4,0.0005"], rates
+    picture = pathlib.Path(b.work / "lr.svg")
+    b.tool(["config", "lr", "--steps", "100", "--plot", picture])
+    assert "polyline" in picture.read_text()
+    wrong = b.tool(["config", "check", "--", "--bf16", "--max_steps", "5", "--num_train_epochs", "1"])
+    assert "trap: --max_steps overrides --num_train_epochs" in wrong.stderr, wrong.stderr
