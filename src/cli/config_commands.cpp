@@ -118,13 +118,12 @@ std::string explanations(config::OptionTable const& table, std::string const& ke
 }
 
 void explain(std::string const& key) {
-  std::string const flag = key.starts_with("--") ? key.substr(2) : key;
-  std::string const in_json = explanations(config::deepspeed_table(), flag, "DeepSpeed JSON"),
-                    in_flags = explanations(config::argument_table(), flag, "tessera-train");
+  std::string const in_json = explanations(config::deepspeed_table(), key, "DeepSpeed JSON"),
+                    in_flags = explanations(config::argument_table(), key, "tessera-train");
   if (in_json.empty() && in_flags.empty()) {
     auto names = config::argument_table().names();
     for (auto const& name : config::deepspeed_table().names()) names.push_back(name);
-    std::string const near = config::nearest_name(flag, names);
+    std::string const near = config::nearest_name(key, names);
     throw UsageError(concat("no option or key is named '", key, "'",
                             near.empty() ? "; tessera config page prints all of them"
                                          : concat("; did you mean ", near, "?")));
@@ -181,7 +180,7 @@ void add_config_commands(CLI::App& app) {
   auto const key = std::make_shared<std::string>();
   auto* explain_app = group->add_subcommand(
       "explain", "Explain an option of tessera-train or a key of the DeepSpeed JSON");
-  explain_app->add_option("key", *key, "Its name: zero_optimization.stage, stage or --bf16")
+  explain_app->add_option("key", *key, "Its name: zero_optimization.stage, stage or bf16")
       ->required();
   explain_app->callback([key] { explain(*key); });
   auto const rates = std::make_shared<RateArguments>();

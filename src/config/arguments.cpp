@@ -47,6 +47,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("per_device_train_batch_size", a.per_device_train_batch_size);
   visit("per_device_eval_batch_size", a.per_device_eval_batch_size);
   visit("gradient_accumulation_steps", a.gradient_accumulation_steps);
+  visit("auto_find_batch_size", a.auto_find_batch_size);
   visit("num_train_epochs", a.num_train_epochs);
   visit("max_steps", a.max_steps);
   visit("seed", a.seed);

@@ -168,8 +168,8 @@ void add_length(OptionTable& t) {
       .unit("steps");
   t.add(integer, "seed", 42, "seed of random weights, dropout and data order").at_least(0);
   t.add(integer, "data_seed", {}, "seed of the data order only; none: seed").at_least(0);
-  t.add(boolean, "auto_find_batch_size", false, "halve the batch size until it fits into memory")
-      .refuse("set --per_device_train_batch_size");
+  t.add(boolean, "auto_find_batch_size", false,
+        "halve per_device_train_batch_size until the activations fit into memory");
   t.add(boolean, "full_determinism", false,
         "bit-for-bit reproducible runs; the default unless deterministic is false");
 }

@@ -120,4 +120,14 @@ std::size_t reserve_activations(model::CausalLm& model, memory::Queue& compute,
   return bytes;
 }
 
+std::int64_t fitting_train_rows(model::CausalLm& model, memory::Queue& compute,
+                                comm::Collectives& comm, PlannedPasses const& passes) {
+  auto const space = memory::memory_space_of(compute);
+  Plan const plan(model, space, passes);
+  std::size_t const left = room(space, passes.ranks_on_node).bytes;
+  std::int64_t rows = passes.train_rows;
+  while (rows > 1 && plan.training(rows, passes.gradient_checkpointing) > left) rows /= 2;
+  return comm::all_reduce_value(comm, rows, comm::ReduceOp::min);
+}
+
 }  // namespace tessera::train

@@ -89,7 +89,8 @@ std::string tf_record(std::string const& data) {
 EventFile::EventFile(std::filesystem::path const& directory, std::int64_t first_step) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
-  TESSERA_VALIDATE(!error, IoError, "cannot create ", directory.string(), ": ", error.message());
+  TESSERA_VALIDATE(!error, IoError, "cannot create ", directory.string(), ": ", error.message(),
+                   "; choose a --logging_dir or output_path that can be written");
   auto const now = std::chrono::duration_cast<std::chrono::seconds>(
                        std::chrono::system_clock::now().time_since_epoch())
                        .count();

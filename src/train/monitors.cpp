@@ -41,7 +41,8 @@ Monitors::Monitors(config::Reporting const& reporting, Start const& start)
   if (csv_.empty()) return;
   std::error_code error;
   fs::create_directories(csv_, error);
-  TESSERA_VALIDATE(!error, IoError, "cannot create ", csv_.string(), ": ", error.message());
+  TESSERA_VALIDATE(!error, IoError, "cannot create ", csv_.string(), ": ", error.message(),
+                   "; choose an output_path of csv_monitor that can be written");
 }
 
 void Monitors::samples(std::int64_t samples, std::vector<Scalar> const& scalars) {

@@ -119,6 +119,7 @@ TrainingRun TrainingSetup::build() {
   run_.data = load_training_data(job_.arguments, run_.source, *run_.model, job_.session, job_.comm);
   run_.engine =
       zero::make_engine(engine_config(run_.config), run_.model->units(), job_.comm, *run_.compute);
+  find_batch_size();
   plan_steps();
   reserve_memory_of_passes();
   log_summary();
@@ -140,6 +141,29 @@ StartingPoint TrainingSetup::open_directory() {
     for (auto const* notes : {&job_.arguments.hints, &std::as_const(run_.config).notes})
       for (auto const& note : *notes) log::info("note: " + note);
   return start;
+}
+
+/// --auto_find_batch_size: a smaller micro-batch, as Trainer finds it; the batch of a step shrinks
+/// with it.
+void TrainingSetup::find_batch_size() {
+  auto const& arguments = job_.arguments;
+  if (!arguments.do_train || !arguments.auto_find_batch_size) return;
+  auto& config = run_.config;
+  PlannedPasses passes;
+  passes.ranks_on_node = job_.session.info().local_size;
+  passes.gradient_checkpointing = arguments.gradient_checkpointing;
+  passes.train_rows = std::min(config.micro_batch_size, run_.data.train->count());
+  passes.train_sequence = run_.data.train->length();
+  std::int64_t const rows = fitting_train_rows(*run_.model, *run_.compute, job_.comm, passes);
+  if (rows == passes.train_rows) return;
+  if (job_.is_root())
+    log::warning(fmt::format(
+        "--auto_find_batch_size: {} sequences per rank and micro-step do not fit into memory; {} "
+        "do, so that a step has {} sequences instead of {}",
+        config.micro_batch_size, rows, rows * config.accumulation_steps * job_.comm.size(),
+        config.train_batch_size));
+  config.micro_batch_size = rows;
+  config.train_batch_size = rows * config.accumulation_steps * job_.comm.size();
 }
 
 void TrainingSetup::plan_steps() {

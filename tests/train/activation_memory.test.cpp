@@ -64,5 +64,18 @@ TEST_F(Memory, ThatDoesNotFitIsRefusedWithABatchSizeThatFits) {
   EXPECT_EQ(model.reserved, 0u);
 }
 
+/// 100 rows of 10 tokens fill the memory.
+TEST_F(Memory, RowsAreHalvedUntilTheyFit) {
+  model.bytes_per_token = memory::available_memory().bytes / 1000;
+  auto const rows = [&](std::int64_t wanted) {
+    return fitting_train_rows(model, *compute, *comm, {.train_rows = wanted, .train_sequence = 10});
+  };
+  EXPECT_EQ(rows(50), 50);
+  EXPECT_EQ(rows(320), 80);
+  EXPECT_EQ(rows(1), 1);
+  model.bytes_per_token *= 1000;
+  EXPECT_EQ(rows(8), 1) << "the reservation refuses it";
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -10,14 +10,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 std::vector<memory::UnitSpec> units() {
-  return {{"embedding", {{"wte", {100, 8}, {}}, {"wpe", {16, 8}, {}}}},
+  return {{"embedding", {{"wte", {100, 8}, {}, true, {}}, {"wpe", {16, 8}, {}, true, {}}}},
           {"block.0",
-           {{"ln.weight", {8}, {}},
-            {"attn", {8, 24}, {}},
-            {"proj", {8, 8}, {}},
-            {"fc", {8, 32}, {}},
-            {"out", {32, 8}, {}}}},
-          {"head", {{"ln_f.weight", {8}, {}}}}};
+           {{"ln.weight", {8}, {}, true, {}},
+            {"attn", {8, 24}, {}, true, {}},
+            {"proj", {8, 8}, {}, true, {}},
+            {"fc", {8, 32}, {}, true, {}},
+            {"out", {32, 8}, {}, true, {}}}},
+          {"head", {{"ln_f.weight", {8}, {}, true, {}}}}};
 }
 
 ProfiledStep step() {

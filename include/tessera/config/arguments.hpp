@@ -57,6 +57,7 @@ struct TrainingArguments {
   // length and batches
   std::int64_t per_device_train_batch_size = 8, per_device_eval_batch_size = 8,
                gradient_accumulation_steps = 1;
+  bool auto_find_batch_size = false;  ///< halve the micro-batch until it fits into memory
   double num_train_epochs = 3.0;
   std::int64_t max_steps = -1;  ///< positive: overrides num_train_epochs
   std::int64_t seed = 42;

@@ -26,4 +26,9 @@ struct PlannedPasses {
 std::size_t reserve_activations(model::CausalLm& model, memory::Queue& compute,
                                 comm::Collectives& comm, PlannedPasses const& passes);
 
+/// The most rows of a training micro-batch that fit on every rank, among @p passes.train_rows and
+/// its halves; 1 when not even that fits. Collective.
+std::int64_t fitting_train_rows(model::CausalLm& model, memory::Queue& compute,
+                                comm::Collectives& comm, PlannedPasses const& passes);
+
 }  // namespace tessera::train

@@ -21,6 +21,7 @@ class TrainingSetup {
 
  private:
   StartingPoint open_directory();
+  void find_batch_size();
   void plan_steps();
   void reserve_memory_of_passes();
   void log_summary() const;

@@ -93,7 +93,8 @@ void add_names(OptionTable& t) {
       .refuse("the loss is always the mean over all tokens of the step; leave it out");
   t.add(real, "label_smoothing_factor", 0.0, "label smoothing factor")
       .refuse("the loss is plain cross-entropy; leave it out");
-  t.add(real, "neftune_noise_alpha", {}, "NEFTune noise on the embeddings").refuse("leave it out");
+  t.add(real, "neftune_noise_alpha", {}, "NEFTune noise on the embeddings")
+      .refuse("embeddings get no noise; leave it out");
 }
 
 }  // namespace

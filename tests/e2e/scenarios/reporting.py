@@ -130,7 +130,7 @@ def configurations_of_other_tools(b):
 def configuration_can_be_explained(b):
     text = b.tool(["config", "explain", "stage"]).stdout
     assert "zero_optimization.stage (DeepSpeed JSON)" in text and "0: nothing is partitioned" in text, text
-    text = b.tool(["config", "explain", "--report_to"]).stdout
+    text = b.tool(["config", "explain", "report_to"]).stdout
     assert "report_to (tessera-train)" in text and "`wandb`" in text, text
     assert "did you mean zero_optimization.stage?" in b.tool(["config", "explain", "zero_optimization.satge"], expect=64).stderr
     rates = b.tool(["config", "lr", "--steps", "4", "--", "--learning_rate", "1e-3", "--warmup_steps", "2"]).stdout.splitlines()
