@@ -37,6 +37,7 @@ void json(std::string_view bytes);
 void manifest(std::string_view bytes);
 void model_config(std::string_view bytes);
 void deepspeed_config(std::string_view bytes);
+void training_options(std::string_view bytes);
 void safetensors(std::string_view bytes);
 void torch_file(std::string_view bytes);
 void torch_pickle(std::string_view bytes);

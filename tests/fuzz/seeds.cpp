@@ -95,6 +95,21 @@ Seeds deepspeed_configs() {
   return out;
 }
 
+Seeds option_seeds() {
+  std::string const yaml =
+      "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: 'no'\n"
+      "deepspeed_config:\n  zero_stage: 3\n  gradient_clipping: 1.0\n";
+  std::string const fsdp_yaml =
+      "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"
+      "  fsdp_min_num_params: 2000\n";
+  return {std::string(1, '\0') + "{\"learning_rate\": 1e-4, \"max_steps\": 10, \"report_to\": []}",
+          '\1' + yaml,
+          '\1' + fsdp_yaml,
+          std::string("\2{\"min_num_params\": 5, \"reshard_after_forward\": false}"),
+          std::string("\3--fsdp=full_shard auto_wrap\n--learning_rate\n1e-3\n--bf16\n"),
+          std::string("\3--load_best_model_at_end\n--eval_strategy=steps\n--optim=sgd\n")};
+}
+
 Seeds torch_pickles() {
   Seeds out = {pickle_of(deepspeed_data / "torch_files/zip.pt")};
   for (auto const& entry : fs::recursive_directory_iterator(deepspeed_data / "z3_w2_bf16"))
@@ -144,6 +159,7 @@ std::vector<std::string> seeds(std::string_view target) {
   if (target == "manifest") return manifest_seeds();
   if (target == "model_config") return files(deepspeed_data / "z1_w1", "config.json");
   if (target == "deepspeed_config") return deepspeed_configs();
+  if (target == "training_options") return option_seeds();
   if (target == "safetensors") return {read(tests / "oracles/safetensors_reference.safetensors")};
   if (target == "torch_file")
     return {read(deepspeed_data / "torch_files/zip.pt"),

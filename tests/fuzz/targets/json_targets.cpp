@@ -1,7 +1,11 @@
+#include <sstream>
+
 #include "checkpoint/format/detail/checksum.hpp"
 #include "fuzz.hpp"
 #include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/config/arguments.hpp"
 #include "tessera/config/learning_rate.hpp"
+#include "tessera/config/traps.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/model/registry.hpp"
 #include "tessera/train/engine_config.hpp"
@@ -11,6 +15,14 @@ namespace {
 
 void require(bool holds, char const* what) {
   if (!holds) throw std::logic_error(what);
+}
+
+/// What is wrong with a configuration: a message, and a code that names the user's input.
+void require_configuration_error(Error const& error) {
+  require(*error.what() != '\0', "an error without a message");
+  require(error.code() == ExitCode::usage || error.code() == ExitCode::bad_data ||
+              error.code() == ExitCode::bad_config,
+          "a wrong configuration is not 64, 65 or 78");
 }
 
 /// The text with the checksum it should end with: so that damage reaches what is behind it.
@@ -77,7 +89,31 @@ void deepspeed_config(std::string_view bytes) {
     (void)train::engine_config(resolved);
     (void)config::learning_rate_schedule(resolved, 100);
     (void)config::describe(resolved).dump();
-  } catch (Error const&) {
+  } catch (Error const& error) {
+    require_configuration_error(error);
+  }
+}
+
+/// First byte: a run file, Accelerate's YAML, FSDP's configuration, or a command line with a word
+/// per line.
+void training_options(std::string_view bytes) {
+  if (bytes.empty()) return;
+  std::string const text(bytes.substr(1));
+  std::vector<std::string> words;
+  if (bytes[0] % 4 == 0) words = {put("run.json", text).string()};
+  if (bytes[0] % 4 == 1) words = {"--accelerate_config", put("accelerate.yaml", text).string()};
+  if (bytes[0] % 4 == 2)
+    words = {"--fsdp", "full_shard", "--fsdp_config", put("fsdp.json", text).string()};
+  std::istringstream lines(bytes[0] % 4 == 3 ? text : "");
+  for (std::string line; std::getline(lines, line);) words.push_back(line);
+  try {
+    auto const arguments = config::parse_options(words);
+    auto const resolved = config::resolve(arguments, 4, 768);
+    (void)config::find_traps(arguments, resolved);
+    (void)config::describe(arguments).dump();
+  } catch (IoError const&) {  // a file that a mutated line names
+  } catch (Error const& error) {
+    require_configuration_error(error);
   }
 }
 
