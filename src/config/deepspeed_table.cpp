@@ -37,7 +37,8 @@ void add_batch(OptionTable& t) {
 
 std::vector<std::string> optimizer_types() {
   std::vector<std::string> names;
-  for (auto const& info : optim::optimizers()) names.emplace_back(info.algorithm);
+  for (auto const& info : optim::optimizers())
+    if (!info.not_in_deepspeed) names.emplace_back(info.algorithm);
   return names;
 }
 
@@ -46,34 +47,61 @@ std::string owners_of(std::string const& hyperparameter) {
   std::string out;
   for (auto const& info : optim::optimizers())
     for (auto const& rule : info.hyperparameters)
-      if (rule.name == hyperparameter) out += concat(out.empty() ? "" : ", ", info.algorithm);
+      if (rule.name == hyperparameter && !info.not_in_deepspeed)
+        out += concat(out.empty() ? "" : ", ", info.algorithm);
   return out;
+}
+
+/// None where optimizers have different defaults.
+ConfigTree default_of(optim::HyperparameterRule const& rule) {
+  for (auto const& info : optim::optimizers())
+    for (auto const& other : info.hyperparameters)
+      if (std::string(other.name) == rule.name && other.value != rule.value &&
+          !info.not_in_deepspeed)
+        return {};
+  bool const is_flag = rule.range == optim::HyperparameterRule::Range::flag;
+  return is_flag ? ConfigTree(rule.value != 0.0) : ConfigTree(rule.value);
 }
 
 /// Hyperparameters of every optimizer; those that the table has already take flags as defaults.
 void add_hyperparameters(OptionTable& t) {
-  for (auto const& info : optim::optimizers())
+  for (auto const& info : optim::optimizers()) {
+    if (info.not_in_deepspeed) continue;
     for (auto const& rule : info.hyperparameters) {
       std::string const key = concat("optimizer.params.", rule.name);
       bool const is_flag = rule.range == optim::HyperparameterRule::Range::flag;
-      if (t.find(key) || std::string(rule.name).starts_with("beta")) continue;
-      t.add(is_flag ? boolean : real, key,
-            is_flag ? ConfigTree(rule.value != 0.0) : ConfigTree(rule.value),
+      if (t.find(key) || rule.is_derived || std::string(rule.name).starts_with("beta")) continue;
+      t.add(is_flag ? boolean : real, key, default_of(rule),
             concat(owners_of(rule.name), ": ", rule.meaning));
     }
+  }
+}
+
+void add_muon(OptionTable& t) {
+  for (char const* name : {"muon_lr", "adam_lr"})
+    t.add(real, std::string("optimizer.params.") + name, {},
+          std::string(name) == "muon_lr" ? "Muon: learning rate of matrices; none: lr"
+                                         : "Muon: learning rate of other parameters; none: lr")
+        .at_least(0);
+  t.add(choice, "optimizer.params.ns_method", "gram", "Muon: form of the Newton-Schulz iteration")
+      .one_of({"gram", "standard"})
+      .hint("no effect: both forms are the same iteration, which runs in fp32");
+  t.add(boolean, "optimizer.params.per_head_muon", false, "Muon: each attention head by itself")
+      .refuse("it is not implemented; leave it out");
 }
 
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer");
   auto& type =
       t.add(choice, "optimizer.type", {}, "optimizer; case-insensitive").one_of(optimizer_types());
-  for (char const* name : {"Lamb", "OneBitAdam", "ZeroOneAdam", "OneBitLamb", "Lion", "Adagrad",
-                           "Muon", "MuAdam", "MuAdamW", "MuSGD", "Adamax", "NAdam", "RAdam",
-                           "RMSprop", "Adadelta", "Adafactor", "DeepSpeedCPUAdam", "FusedAdam"})
+  for (auto const& info : optim::optimizers())
+    if (info.not_in_deepspeed) type.except(info.algorithm, info.not_in_deepspeed);
+  for (char const* name :
+       {"MuAdam", "MuAdamW", "MuSGD", "Adadelta", "DeepSpeedCPUAdam", "FusedAdam"})
     if (std::ranges::find(type.choices, name) == type.choices.end())
       type.except(name, "it is not implemented; use AdamW");
   t.add(real, "optimizer.params.lr", {},
-        "learning rate; none: --learning_rate if given, else DeepSpeed's 0.001")
+        "learning rate; none: --learning_rate if given, else DeepSpeed's default of the optimizer")
       .at_least(0)
       .auto_is("learning_rate");
   t.add(numbers, "optimizer.params.betas", {},
@@ -94,6 +122,7 @@ void add_optimizer(OptionTable& t) {
       .hint("no effect: Tessera has one kernel");
   t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "keep moments in fp32")
       .refuse("moments are always fp32; leave it out");
+  add_muon(t);
   char const* const transport = "no effect: Tessera's own collectives are used";
   t.add(boolean, "optimizer.params.cuda_aware", {}, "1-bit optimizers: transport").hint(transport);
   t.add(string, "optimizer.params.comm_backend_name", {}, "1-bit optimizers: transport")

@@ -8,6 +8,7 @@
 #include "detail/config_fields.hpp"
 #include "detail/fsdp.hpp"
 #include "detail/optim_args.hpp"
+#include "detail/optimizer_keys.hpp"
 #include "detail/reporting.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
@@ -85,11 +86,15 @@ class Resolver {
   bool lacks_rate() const {
     return json_.given("optimizer.type") && !json_.given("optimizer.params.lr");
   }
-  double peak_learning_rate();
+  double peak_learning_rate(std::string const& algorithm);
   std::string resolve_algorithm();
   void resolve_optim_args(std::string const& algorithm);
-  void check_hyperparameters(std::string const& algorithm) const;
-  double hyperparameter(optim::HyperparameterRule const& rule);
+  /// The keys of the JSON's optimizer section.
+  detail::OptimizerKeys optimizer_keys() const {
+    return {source(),
+            [this](std::string const& key) { return written(key) ? &value(key) : nullptr; }};
+  }
+  double hyperparameter(std::string const& algorithm, optim::HyperparameterRule const& rule);
   double beta(std::size_t index, optim::HyperparameterRule const& rule, double flag_value);
   std::optional<double> optim_arg(std::string const& name, std::string const& field);
   double from_flag(optim::HyperparameterRule const& rule, std::string const& key,
@@ -210,6 +215,14 @@ void Resolver::resolve_loss_scale() {
     out_.origins["skip_on_nonfinite"] = Origin::deepspeed;
   }
   if (out_.dtype != Dtype::fp16) return;
+  if (!out_.has_deepspeed) {  // the defaults of torch.amp.GradScaler
+    out_.dynamic_loss_scale = true;
+    out_.loss_scale_window = 2000;
+    out_.hysteresis = 1;
+    out_.min_loss_scale = std::ldexp(1.0, -24);
+    out_.loss_scale_growth = optim::ScaleGrowth::torch;
+    return;
+  }
   auto const take = [this](char const* field, char const* key) -> ConfigTree const& {
     if (!written(key)) return deepspeed_table().find(key)->default_value;
     out_.origins[field] = Origin::deepspeed;
@@ -287,17 +300,20 @@ void Resolver::resolve_zero() {
 void Resolver::resolve_optimizer() {
   std::string const p = "optimizer.params.";
   bool const section = json_.given("optimizer.type");
-  out_.learning_rate = peak_learning_rate();
+  std::string const algorithm = resolve_algorithm();
+  out_.learning_rate = peak_learning_rate(algorithm);
   out_.max_grad_norm =
       match("max_grad_norm", "gradient_clipping", "max_grad_norm", args_.max_grad_norm);
-  std::string const algorithm = resolve_algorithm();
-  check_hyperparameters(algorithm);
+  detail::check_hyperparameters(optimizer_keys(), algorithm);
   resolve_optim_args(algorithm);
   std::vector<optim::Hyperparameter> values;
   for (auto const& rule : optim::optimizer_info(algorithm).hyperparameters)
-    values.push_back({rule.name, hyperparameter(rule)});
+    values.push_back({rule.name, hyperparameter(algorithm, rule)});
   out_.optimizer =
       optim::make_spec(algorithm, values, section ? optim::one_group() : optim::decay_groups());
+  if (detail::sets_own_rate(out_.optimizer, args_.given("learning_rate")))
+    out_.notes.push_back(
+        "optim_args: relative_step sets the rate; --learning_rate and the schedule have no effect");
   if (!section) return;
   for (char const* field : {"decay_groups", "adam_l2", "bias_correction"})
     out_.origins[field] = Origin::deepspeed;
@@ -308,8 +324,8 @@ void Resolver::resolve_optimizer() {
 }
 
 /// An optimizer section without a rate: DeepSpeed constructs the optimizer with its own default.
-double Resolver::peak_learning_rate() {
-  constexpr double default_of_deepspeed = 1e-3;
+double Resolver::peak_learning_rate(std::string const& algorithm) {
+  double const default_of_deepspeed = optim::optimizer_info(algorithm).default_rate;
   std::string const key = "optimizer.params.lr";
   bool const flag = args_.given("learning_rate");
   if (!lacks_rate()) return match("learning_rate", key, "learning_rate", args_.learning_rate);
@@ -340,21 +356,6 @@ std::string Resolver::resolve_algorithm() {
   throw InternalError(concat("--optim ", args_.optim, " belongs to no optimizer"));
 }
 
-/// Keys of another optimizer are errors, as in PyTorch's constructors.
-void Resolver::check_hyperparameters(std::string const& algorithm) const {
-  auto const own = optim::optimizer_info(algorithm).hyperparameters;
-  for (auto const& info : optim::optimizers())
-    for (auto const& rule : info.hyperparameters) {
-      bool const is_beta = std::string(rule.name).starts_with("beta");
-      std::string const key = concat("optimizer.params.", is_beta ? "betas" : rule.name);
-      bool const known =
-          std::ranges::any_of(own, [&](auto const& r) { return std::string(r.name) == rule.name; });
-      TESSERA_VALIDATE(known || !written(key), ConfigError, source(), ": ", key, " is ",
-                       value(key).dump(), " but optimizer.type ", algorithm,
-                       " has no such hyperparameter; remove the key");
-    }
-}
-
 /// --optim_args belongs to --optim, which a DeepSpeed optimizer section replaces.
 void Resolver::resolve_optim_args(std::string const& algorithm) {
   auto const& text = args_.values.value(argument_table(), "optim_args");
@@ -371,8 +372,16 @@ std::optional<double> Resolver::optim_arg(std::string const& name, std::string c
   return std::nullopt;
 }
 
-double Resolver::hyperparameter(optim::HyperparameterRule const& rule) {
+/// --adam_beta1 belongs to optimizers with two betas: transformers does not give it to Adafactor.
+double Resolver::hyperparameter(std::string const& algorithm,
+                                optim::HyperparameterRule const& rule) {
   std::string const name = rule.name, key = "optimizer.params." + name;
+  if (algorithm == "Adafactor" && name == "beta1")
+    return optim_arg(name, name).value_or(rule.value);
+  if (rule.is_derived)
+    return detail::rate_multiple(
+        optimizer_keys(), name,
+        {out_.learning_rate, !lacks_rate() || args_.given("learning_rate")});
   if (name == "beta1") return beta(0, rule, args_.adam_beta1);
   if (name == "beta2") return beta(1, rule, args_.adam_beta2);
   if (name == "eps") return from_flag(rule, key, "adam_epsilon", args_.adam_epsilon);

@@ -51,7 +51,8 @@ void LossScaler::update(bool overflow) {
       --s.hysteresis;
     }
   } else if (config_.dynamic) {
-    std::int64_t const clean = s.iteration - s.last_overflow - 1;
+    std::int64_t const clean =
+        s.iteration - s.last_overflow - (config_.growth == ScaleGrowth::deepspeed ? 1 : 0);
     bool const grows = clean > 0 && clean % config_.window == 0;
     if (config_.consecutive_hysteresis || grows) s.hysteresis = config_.hysteresis;
     if (grows) s.scale *= 2.0;

@@ -22,7 +22,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                    .window = c.loss_scale_window,
                    .hysteresis = static_cast<int>(c.hysteresis),
                    .consecutive_hysteresis = c.consecutive_hysteresis,
-                   .min_scale = c.min_loss_scale};
+                   .min_scale = c.min_loss_scale,
+                   .growth = c.loss_scale_growth};
   e.skip_on_nonfinite = c.skip_on_nonfinite;
   return e;
 }

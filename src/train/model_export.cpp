@@ -39,7 +39,7 @@ void require_room(JobContext const& job, TrainingRun const& run) {
       arguments.save_strategy != config::Interval::no && first <= run.sampler->total_steps();
   auto const save = save_request(job, run, first, SaveContent::regular);
   checkpoint::require_room(request_of(job, run), saves ? &save : nullptr,
-                           run.engine->config().optimizer.state_names().size(), job.comm);
+                           checkpoint::layers_of(run.engine->config().optimizer), job.comm);
 }
 
 void export_model(JobContext const& job, TrainingRun const& run, std::int64_t last_saved_step) {

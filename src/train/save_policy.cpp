@@ -14,8 +14,8 @@ namespace tessera::train {
 namespace {
 
 /// Master weights and optimizer states.
-std::size_t state_count(zero::Engine const& engine) {
-  return engine.config().optimizer.state_names().size();
+checkpoint::StateLayers layers_of(zero::Engine const& engine) {
+  return checkpoint::layers_of(engine.config().optimizer);
 }
 
 std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
@@ -35,13 +35,13 @@ SavePolicy::SavePolicy(Options const& options, Parts const& parts, MakeRequest m
       make_request_(std::move(make_request)),
       saver_(parts.comm, options.copy_threads) {
   if (options_.async == config::AsyncSave::on && !parts_.engine.state_is_snapshot())
-    saver_.reserve(parts_.engine.plan(), state_count(parts_.engine));  // not only at the first save
+    saver_.reserve(parts_.engine.plan(), layers_of(parts_.engine));  // not only at the first save
 }
 
 /// Half of the memory that is left is enough for the snapshots of all ranks of this node.
 bool SavePolicy::snapshot_fits() const {
   std::size_t const bytes =
-      checkpoint::BackgroundSaver::snapshot_bytes(parts_.engine.plan(), state_count(parts_.engine));
+      checkpoint::BackgroundSaver::snapshot_bytes(parts_.engine.plan(), layers_of(parts_.engine));
   auto const left = memory::available_memory();
   auto const ranks = static_cast<std::size_t>(options_.ranks_on_node);
   bool const fits = options_.async == config::AsyncSave::on || bytes <= left.bytes / ranks / 2;

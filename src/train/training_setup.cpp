@@ -26,15 +26,15 @@ namespace {
 /// Master weights that no optimizer of the checkpoint has updated, such as an imported model: any
 /// optimizer may start from them, with its states at zero.
 bool has_only_weights(checkpoint::Manifest const& manifest) {
-  return manifest.states == std::vector<std::string>{optim::master_weights_name} &&
+  return manifest.state_names() == std::vector<std::string>{optim::master_weights_name} &&
          manifest.trainer_state.get_int("optimizer_steps", 0) == 0;
 }
 
 /// A checkpoint with optimizer states continues only with the optimizer that keeps them.
 void check_optimizer(checkpoint::Manifest const& manifest, optim::OptimizerSpec const& optimizer) {
   auto const wanted = optimizer.state_names();
-  TESSERA_VALIDATE(manifest.states == wanted || has_only_weights(manifest), ConfigError,
-                   manifest.directory.string(), " has the states ", join(manifest.states),
+  TESSERA_VALIDATE(manifest.state_names() == wanted || has_only_weights(manifest), ConfigError,
+                   manifest.directory.string(), " has the states ", join(manifest.state_names()),
                    ", but optimizer ", optimizer.algorithm, " of this run keeps ", join(wanted),
                    "; resume with the checkpoint's optimizer, or start a new run from its weights "
                    "with --model_name_or_path");
@@ -45,9 +45,9 @@ checkpoint::RestoreReport read_states(checkpoint::Manifest const& manifest, zero
                                       comm::Collectives& comm) {
   auto const& plan = engine.plan();
   auto states = engine.state();
+  auto const saved = manifest.state_names();
   auto const is_missing = [&](zero::StateView const& state) {
-    return std::find(manifest.states.begin(), manifest.states.end(), state.name) ==
-           manifest.states.end();
+    return std::find(saved.begin(), saved.end(), state.name) == saved.end();
   };
   for (auto const& state : states) {
     if (!is_missing(state)) continue;
@@ -283,7 +283,7 @@ void TrainingSetup::restore(StartingPoint const& start) {
       if (job_.is_root()) log_changes(manifest, changes);
       if (!at.note.empty() && job_.is_root()) log::info(at.note);
       auto const& optimizer = run_.engine->config().optimizer;
-      if (job_.is_root() && manifest.states != optimizer.state_names())
+      if (job_.is_root() && manifest.state_names() != optimizer.state_names())
         log::info(concat(at.checkpoint.string(), " has no optimizer states; those of ",
                          optimizer.algorithm, " start at zero"));
       return;

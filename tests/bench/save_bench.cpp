@@ -72,7 +72,7 @@ class Contest {
         copies_(plan_),
         saver_(comm, threads()) {
     bytes_ = states_.memory[0].size() * 3 * sizeof(float);
-    saver_.reserve(plan_, 3);
+    saver_.reserve(plan_, checkpoint::layers_of(states_.views));
     bench::raw_write(mine("source"), bytes_);
     checkpoint::save(request("same", plan_), states_.views, comm_);
     if (comm_.rank() == 0) {

@@ -80,7 +80,7 @@ TEST_F(SaverOverRanks, SnapshotMemoryIsNamedAndUsedAgain) {
     saver.begin(request("checkpoints", step), state.fill(step).views(),
                 BackgroundSaver::Source::snapshot);
     saver.finish();
-    EXPECT_EQ(held(), BackgroundSaver::snapshot_bytes(plan, 3));
+    EXPECT_EQ(held(), BackgroundSaver::snapshot_bytes(plan, checkpoint::layers_of(state.views())));
   }
   EXPECT_TRUE(checkpoint::verify(dir / "checkpoints/step_00000003").ok());
 }

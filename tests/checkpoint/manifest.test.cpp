@@ -23,8 +23,8 @@ TEST_F(Manifest, AnEditedManifestIsRefused) {
 }
 
 TEST_F(Manifest, ANewerVersionIsRefused) {
-  edit("\"version\": 1", "\"version\": 3");
-  EXPECT_THAT(manifest_error(), HasSubstr("format version 3; this program reads up to 2"));
+  edit("\"version\": 1", "\"version\": 4");
+  EXPECT_THAT(manifest_error(), HasSubstr("format version 4; this program reads up to 3"));
 }
 
 TEST_F(Manifest, UnknownMembersAreNoError) {

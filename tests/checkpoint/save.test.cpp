@@ -58,7 +58,7 @@ TEST_F(Save, RoundTrip) {
   EXPECT_EQ(saved.bytes, bytes);
 }
 
-TEST_F(Save, StatesThatAreNotElementWiseAreRefused) {
+TEST_F(Save, AStateOfAnotherShapeIsNotThatOfTheCheckpoint) {
   auto const saved = save(7);
   RankState state(plan, comm->rank());
   auto views = state.fill(8).views();
@@ -67,7 +67,7 @@ TEST_F(Save, StatesThatAreNotElementWiseAreRefused) {
   EXPECT_THROW(checkpoint::save(request, views, *comm), InternalError);
   EXPECT_EQ(names(), (std::vector<std::string>{"latest", "step_00000007"}));
   auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
-  EXPECT_THROW(checkpoint::restore(manifest, plan, views, *comm), InternalError);
+  EXPECT_THROW(checkpoint::restore(manifest, plan, views, *comm), DataError);
 }
 
 TEST_F(Save, TheSameStepAgainReplacesIt) {

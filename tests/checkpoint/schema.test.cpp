@@ -71,7 +71,7 @@ struct Broken {
 TEST(Schema, BrokenOnesAreNot) {
   Broken const plain[] = {
       {"\"tessera-checkpoint\"", "\"other\"", "format"},
-      {"\"version\": 1", "\"version\": 3", "version"},
+      {"\"version\": 1", "\"version\": 4", "version"},
       {"\"step\": 2", "\"step\": -2", "step"},
       {"\"step\": 2", "\"step\": 2.5", "step"},
       {"\"step\": 2", "\"step\": \"2\"", "step"},

@@ -44,7 +44,8 @@ TEST(ShardFile, RanksFillTheirPartsOfOneFile) {
   auto const units = toy_units();
   zero::PartitionPlan const plan(units, 2);
   ShardIdentity const identity{"run", 3, {0, first_rank, 2}, 2, 1};
-  create_shard_structure(dir / "shard.h5", identity, plan, {"fp32", "exp_avg", "exp_avg_sq"});
+  create_shard_structure(dir / "shard.h5", identity, plan,
+                         {{optim::Extent::elementwise, {"fp32", "exp_avg", "exp_avg_sq"}}});
   auto const empty = fs::file_size(dir / "shard.h5");
   for (int rank = 0; rank < 2; ++rank) {
     RankState state(plan, rank);

@@ -222,8 +222,8 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "offload_param.device \"nvme\" is not supported"},
           {R"({"zero_optimization": {"cpu_offload": true}})",
            "offload_optimizer.device \"cpu\" is not supported"},
-          {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "Muon"}})",
-           "optimizer.type \"Muon\" is not supported: it is not implemented; use AdamW"},
+          {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "MuAdam"}})",
+           "optimizer.type \"MuAdam\" is not supported: it is not implemented; use AdamW"},
           {R"({"optimizer": {"type": "muadam"}})", "\"MuAdam\" is not supported"},
           {R"({"optimizer": {"type": "AdmW"}})", "did you mean AdamW?"},
           {R"({"optimizer": {"params": {}}})", "the section 'optimizer' needs a \"type\""},
@@ -341,6 +341,15 @@ TEST(ResolvedConfig, AnOptimizerSectionWithoutARateHasThatOfDeepSpeed) {
     EXPECT_EQ(flag.learning_rate, 3e-4) << "the user wrote it";
     EXPECT_THAT(flag.notes, Contains(HasSubstr("--learning_rate 0.0003 is used")));
   }
+  for (auto const& [type, rate] : std::map<std::string, double>{{"Adagrad", 1e-2},
+                                                                {"RMSprop", 1e-2},
+                                                                {"Adamax", 2e-3},
+                                                                {"NAdam", 2e-3},
+                                                                {"RAdam", 1e-3},
+                                                                {"Lamb", 1e-3},
+                                                                {"Lion", 1e-3}})
+    EXPECT_EQ(resolved(concat(R"({"optimizer": {"type": ")", type, "\"}}")).learning_rate, rate)
+        << type;
   EXPECT_EQ(resolved(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})").learning_rate,
             5e-5);
   auto const warm = resolved(
@@ -348,6 +357,46 @@ TEST(ResolvedConfig, AnOptimizerSectionWithoutARateHasThatOfDeepSpeed) {
       {"warmup_max_lr": "auto", "warmup_num_steps": 4}}})");
   EXPECT_EQ(scheduler_section(warm, 10).at("params").at("warmup_max_lr").as_double(), 5e-5)
       << "\"auto\" takes the flag";
+}
+
+TEST(ResolvedConfig, Fp16WithoutAFileScalesAsPyTorchDoes) {
+  auto const c = resolved("", {"--fp16"});
+  EXPECT_TRUE(c.dynamic_loss_scale);
+  EXPECT_EQ(c.initial_scale_power, 16);
+  EXPECT_EQ(c.loss_scale_window, 2000);
+  EXPECT_EQ(c.hysteresis, 1);
+  EXPECT_EQ(c.loss_scale_growth, optim::ScaleGrowth::torch);
+  auto const with = resolved(R"({"fp16": {"enabled": true}})");
+  EXPECT_EQ(with.loss_scale_window, 1000);
+  EXPECT_EQ(with.loss_scale_growth, optim::ScaleGrowth::deepspeed);
+}
+
+TEST(ResolvedConfig, MuonHasTwoRatesOnOneSchedule) {
+  auto const given = resolved(
+      R"({"optimizer": {"type": "muon", "params": {"lr": 0.01, "muon_lr": 0.02, "adam_lr": 1e-3}}})");
+  EXPECT_EQ(given.learning_rate, 0.01);
+  EXPECT_DOUBLE_EQ(given.optimizer.value("muon_rate"), 2.0);
+  EXPECT_DOUBLE_EQ(given.optimizer.value("adam_rate"), 0.1);
+  auto const none = resolved(R"({"optimizer": {"type": "Muon"}})");
+  EXPECT_EQ(none.learning_rate, 0.02) << "DeepSpeed's defaults";
+  EXPECT_DOUBLE_EQ(none.learning_rate * none.optimizer.value("adam_rate"), 3e-4);
+  EXPECT_EQ(none.optimizer.value("momentum"), 0.95);
+  EXPECT_EQ(none.optimizer.value("beta2"), 0.95);
+  EXPECT_THROW((void)resolved(R"({"optimizer": {"type": "AdamW", "params": {"muon_lr": 0.02}}})"),
+               ConfigError);
+}
+
+TEST(ResolvedConfig, AdafactorTakesTransformersArguments) {
+  auto const c = resolved("", {"--optim", "adafactor", "--adam_beta1", "0.95", "--optim_args",
+                               "scale_parameter=true,relative_step=True,warmup_init=True"});
+  EXPECT_EQ(c.optimizer.algorithm, "Adafactor");
+  EXPECT_EQ(c.optimizer.value("beta1"), 0.0) << "transformers does not pass --adam_beta1 on";
+  EXPECT_EQ(c.optimizer.value("warmup_init"), 1.0);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("relative_step sets the rate")));
+  EXPECT_THROW((void)resolved("", {"--optim", "adafactor", "--learning_rate", "1e-3",
+                                   "--optim_args", "relative_step=true"}),
+               UsageError);
+  EXPECT_THROW((void)resolved(R"({"optimizer": {"type": "Adafactor"}})"), ConfigError);
 }
 
 TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {

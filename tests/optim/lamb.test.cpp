@@ -29,8 +29,8 @@ TEST(Lamb, TakesNormsOfEachParameter) {
   s.numel = 5;
   s.parameters = {{{2}, 2, 0, 0, 2}, {{1}, 1, 0, 4, 1}};
   Segments const segments{{s}, Dtype::fp32, Dtype::fp32};
-  ParameterSums const places{{{sums, sums + 2}}};
-  lamb.sum(*queue, segments, {1, 0.5, &control}, places);
+  ParameterSums const places{{{{sums, sums + 2}}}};
+  lamb.sum(*queue, 0, segments, {1, 0.5, &control}, places);
   EXPECT_NEAR(sums[0], 25.0, 1e-6);
   EXPECT_NEAR(sums[1], 2.0, 1e-6);  // m / sqrt(v) is the sign
   EXPECT_NEAR(sums[2], 1e4, 1e-2);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,20 @@ TEST(LossScaler, EqualsDeepspeed) {
     }
     EXPECT_EQ(scaler.state().last_overflow, c.at("last_overflow").as_int());
     EXPECT_EQ(scaler.state().hysteresis, c.at("left").as_int());
+  }
+}
+
+/// Stored by tests/oracles/grad_scaler.py: random histories of torch.amp.GradScaler.
+TEST(LossScaler, EqualsTorch) {
+  auto const oracle =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/grad_scaler.json");
+  for (auto const& c : oracle.at("cases").as_array()) {
+    LossScalerConfig config = dynamic(16, c.at("interval").as_int(), 1);
+    config.min_scale = std::ldexp(1.0, -24);
+    config.growth = ScaleGrowth::torch;
+    Scales expected;
+    for (auto const& scale : c.at("scales").as_array()) expected.push_back(scale.as_double());
+    EXPECT_EQ(scales(config, c.at("history").as_string()), expected) << c.dump();
   }
 }
 

@@ -10,6 +10,7 @@ import pathlib
 import torch
 
 N, STEPS = 17, 15
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CASES = [
     ("Lion", dict(lr=1e-2, betas=[0.9, 0.99], weight_decay=0.1)),
     ("Lion", dict(lr=1e-3, betas=[0.95, 0.98], weight_decay=0.0)),
@@ -30,6 +31,12 @@ CASES = [
     ("RAdam", dict(lr=1e-2, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.0, decoupled_weight_decay=False)),
     ("RAdam", dict(lr=1e-3, betas=[0.9, 0.7], eps=1e-6, weight_decay=0.1, decoupled_weight_decay=False)),  # 1-5 plain, then rectified
     ("RAdam", dict(lr=1e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.1, decoupled_weight_decay=True)),
+    ("AdamW", dict(lr=1e-2, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.1)),
+    ("AdamW", dict(lr=1e-3, betas=[0.8, 0.95], eps=1e-6, weight_decay=0.0)),
+    ("Adam", dict(lr=1e-3, betas=[0.9, 0.999], eps=1e-8, weight_decay=0.1)),
+    ("SGD", dict(lr=1e-3, momentum=0.0, dampening=0.0, weight_decay=0.1, nesterov=False)),
+    ("SGD", dict(lr=1e-3, momentum=0.9, dampening=0.5, weight_decay=0.0, nesterov=False)),
+    ("SGD", dict(lr=1e-3, momentum=0.9, dampening=0.0, weight_decay=0.1, nesterov=True)),
 ]
 
 
@@ -89,13 +96,19 @@ def main():
     gradients += 1e-3 * torch.sign(gradients)                     # no cancellation to zero: centered forms divide by a difference
     out = {"torch": torch.__version__, "start": start.tolist(), "gradients": gradients.tolist(), "cases": []}
     for algorithm, values in CASES:
-        weight = torch.nn.Parameter(start.clone())
-        optimizer = optimizer_of(algorithm, weight, values)
-        for gradient in gradients:
-            weight.grad = gradient.clone()
-            optimizer.step()
-        states = {k: v.tolist() for k, v in optimizer.state[weight].items() if torch.is_tensor(v) and v.numel() == N}
-        out["cases"].append({"algorithm": algorithm, **values, "weight": weight.tolist(), "states": states})
+        def run(rounded):
+            weight = torch.nn.Parameter(start.clone())
+            optimizer = optimizer_of(algorithm, weight, values)
+            for gradient in gradients:
+                weight.grad = gradient.to(rounded).float()
+                optimizer.step()
+            return weight, optimizer.state[weight]
+
+        weight, state = run(torch.float32)
+        states = {k: v.tolist() for k, v in state.items() if torch.is_tensor(v) and v.numel() == N}
+        # weights of 16-bit training: the gradients are rounded, weights and states are not
+        halves = {f"weight_{name}": run(dtype)[0].tolist() for name, dtype in HALVES.items()}
+        out["cases"].append({"algorithm": algorithm, **values, "weight": weight.tolist(), **halves, "states": states})
     path = pathlib.Path(__file__).with_suffix(".json")
     path.write_text(json.dumps(out, separators=(",", ":")).replace('],"', '],\n"').replace("],[", "],\n[") + "\n")
 

@@ -76,6 +76,10 @@ std::vector<Scenario> fp32_scenarios() {
   sgd("dampened", {{"momentum", 0.9}, {"dampening", 0.5}});
   sgd("nesterov", {{"momentum", 0.9}, {"nesterov", 1.0}});
   fp32("lamb", [](auto& c) { c.optimizer = optim::make_spec("Lamb", {{"weight_decay", 0.1}}); });
+  fp32("adafactor", [](auto& c) {
+    c.optimizer = optim::make_spec("Adafactor", {{"weight_decay", 0.1}, {"scale_parameter", 1.0}});
+  });
+  fp32("muon", [](auto& c) { c.optimizer = optim::make_spec("Muon", {{"weight_decay", 0.1}}); });
   fp32("lion", [](auto& c) { c.optimizer = optim::make_spec("Lion", {{"weight_decay", 0.1}}); });
   fp32("rmsprop", [](auto& c) {
     c.optimizer = optim::make_spec("RMSprop", {{"momentum", 0.5}, {"centered", 1.0}, {"eps", 0.1}});

@@ -84,6 +84,11 @@ class SerialTraining {
   };
   std::vector<Element> const& elements() const { return elements_; }
   int steps() const { return t_; }
+  /// Values of a state that is not element-wise.
+  std::vector<double> const& reduced(UnitIndex unit, int parameter, optim::Extent extent) const {
+    auto const& means = means_.at({unit, parameter});
+    return extent == optim::Extent::per_row ? means.rows : means.columns;
+  }
 
   /// Returns the norm before clipping.
   double step(double learning_rate) {
@@ -97,9 +102,15 @@ class SerialTraining {
     double const clip =
         config_.max_grad_norm > 0 ? std::min(1.0, config_.max_grad_norm / (norm + 1e-6)) : 1.0;
     ++t_;
-    if (config_.optimizer.algorithm == "Lamb") {
+    using Update = void (SerialTraining::*)(std::vector<double> const&, double);
+    std::map<std::string, Update> const of_parameters{
+        {"Lamb", &SerialTraining::update_lamb},
+        {"Adafactor", &SerialTraining::update_adafactor},
+        {"Muon", &SerialTraining::update_muon}};
+    if (auto const found = of_parameters.find(config_.optimizer.algorithm);
+        found != of_parameters.end()) {
       for (auto& g : gradients) g *= clip;
-      update_lamb(gradients, learning_rate);
+      (this->*found->second)(gradients, learning_rate);
       return norm;
     }
     for (std::size_t k = 0; k < elements_.size(); ++k)
@@ -158,7 +169,8 @@ class SerialTraining {
     double &m = e.states[0], &v = e.states[1];
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * g * g;
-    bool const corrects = value(e, "bias_correction") != 0.0;
+    bool const corrects =
+        config_.optimizer.algorithm == "Muon" || value(e, "bias_correction") != 0.0;
     double const c1 = corrects ? 1 - std::pow(beta1, t_) : 1.0;
     double const c2 = corrects ? 1 - std::pow(beta2, t_) : 1.0;
     e.weight -= lr * (m / c1) / (std::sqrt(v / c2) + value(e, "eps"));
@@ -204,6 +216,130 @@ class SerialTraining {
     }
   }
 
+  /// Of a parameter with at least two dimensions; one with a single column has row means only.
+  struct Means {
+    std::vector<double> rows, columns;
+  };
+  std::size_t columns_of(Element const& e) const {
+    auto const& p =
+        model_.units()[position(e.unit)].parameters[static_cast<std::size_t>(e.parameter)];
+    return static_cast<std::size_t>(p.numel() / p.shape[0]);
+  }
+
+  using Matrix = std::vector<std::vector<double>>;
+  static Matrix product(Matrix const& a, Matrix const& b) {
+    Matrix out(a.size(), std::vector<double>(b[0].size()));
+    for (std::size_t i = 0; i < a.size(); ++i)
+      for (std::size_t k = 0; k < b.size(); ++k)
+        for (std::size_t j = 0; j < b[0].size(); ++j) out[i][j] += a[i][k] * b[k][j];
+    return out;
+  }
+  static Matrix transposed(Matrix const& a) {
+    Matrix out(a[0].size(), std::vector<double>(a.size()));
+    for (std::size_t i = 0; i < a.size(); ++i)
+      for (std::size_t j = 0; j < a[0].size(); ++j) out[j][i] = a[i][j];
+    return out;
+  }
+  static Matrix orthogonalized(Matrix x) {
+    bool const is_tall = x.size() > x[0].size();
+    double squares = 0.0;
+    double const aspect = static_cast<double>(x.size()) / static_cast<double>(x[0].size());
+    for (auto const& row : x)
+      for (double const v : row) squares += v * v;
+    for (auto& row : x)
+      for (double& v : row) v /= std::sqrt(squares) + 1e-7;
+    if (is_tall) x = transposed(x);
+    for (int k = 0; k < 5; ++k) {
+      Matrix b = product(x, transposed(x));
+      Matrix const square = product(b, b);
+      for (std::size_t i = 0; i < b.size(); ++i)
+        for (std::size_t j = 0; j < b.size(); ++j)
+          b[i][j] = -4.7750 * b[i][j] + 2.0315 * square[i][j] + (i == j ? 3.4445 : 0.0);
+      x = product(b, x);
+    }
+    for (auto& row : x)
+      for (double& v : row) v *= is_tall ? std::sqrt(aspect) : 1.0;
+    return is_tall ? transposed(x) : x;
+  }
+
+  /// Matrices by Muon, the others by AdamW.
+  void update_muon(std::vector<double> const& gradients, double lr) {
+    std::map<std::pair<UnitIndex, int>, std::vector<std::size_t>> parameters;
+    for (std::size_t k = 0; k < elements_.size(); ++k)
+      parameters[{elements_[k].unit, elements_[k].parameter}].push_back(k);
+    for (auto const& [key, elements] : parameters) {
+      auto const& shape = model_.units()[position(key.first)]
+                              .parameters[static_cast<std::size_t>(key.second)]
+                              .shape;
+      if (shape.size() < 2) {
+        for (auto const k : elements) update_adam(elements_[k], gradients[k], lr);
+        continue;
+      }
+      std::size_t const columns = columns_of(elements_[elements[0]]);
+      Matrix direction(elements.size() / columns, std::vector<double>(columns));
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        Element& e = elements_[elements[i]];
+        double const g = gradients[elements[i]], momentum = value(e, "momentum");
+        e.states[0] += (1 - momentum) * (g - e.states[0]);
+        direction[i / columns][i % columns] = g + momentum * (e.states[0] - g);
+      }
+      auto const update = orthogonalized(std::move(direction));
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        Element& e = elements_[elements[i]];
+        e.weight -= lr * (value(e, "weight_decay") * e.weight + update[i / columns][i % columns]);
+      }
+    }
+  }
+
+  /// With scale_parameter and without a mean of the updates.
+  void update_adafactor(std::vector<double> const& gradients, double lr) {
+    struct Parameter {
+      std::vector<std::size_t> elements;
+      Means sums;
+    };
+    std::map<std::pair<UnitIndex, int>, Parameter> parameters;
+    for (std::size_t k = 0; k < elements_.size(); ++k)
+      parameters[{elements_[k].unit, elements_[k].parameter}].elements.push_back(k);
+    double const beta2 = 1.0 - std::pow(t_, value(elements_[0], "decay_rate"));
+    for (auto& [key, p] : parameters) {
+      std::size_t const columns = columns_of(elements_[p.elements[0]]),
+                        rows = p.elements.size() / columns;
+      p.sums.rows.resize(rows), p.sums.columns.resize(columns);
+      auto& means = means_[key];
+      means.rows.resize(rows), means.columns.resize(columns);
+      double weights = 0.0;
+      for (std::size_t i = 0; i < p.elements.size(); ++i) {
+        double const g = gradients[p.elements[i]], weight = elements_[p.elements[i]].weight;
+        p.sums.rows[i / columns] += g * g;
+        p.sums.columns[i % columns] += g * g;
+        weights += weight * weight;
+      }
+      double mean = 0.0, update = 0.0;
+      auto const advance = [&](std::vector<double>& state, std::vector<double> const& sums,
+                               std::size_t count) {
+        for (std::size_t i = 0; i < state.size(); ++i)
+          state[i] = beta2 * state[i] + (1 - beta2) * sums[i] / static_cast<double>(count);
+      };
+      advance(means.rows, p.sums.rows, columns);
+      if (columns > 1) advance(means.columns, p.sums.columns, rows);
+      for (double const row : means.rows) mean += row / static_cast<double>(rows);
+      std::vector<double> u;
+      for (std::size_t i = 0; i < p.elements.size(); ++i) {
+        double const row = means.rows[i / columns];
+        double const square = columns > 1 ? row / mean * means.columns[i % columns] : row;
+        u.push_back(gradients[p.elements[i]] / std::sqrt(square));
+        update += u.back() * u.back();
+      }
+      auto const n = static_cast<double>(p.elements.size());
+      double const clip = std::max(1.0, std::sqrt(update / n)),
+                   rate = lr * std::max(1e-3, std::sqrt(weights / n));
+      for (std::size_t i = 0; i < p.elements.size(); ++i) {
+        Element& e = elements_[p.elements[i]];
+        e.weight -= rate * value(e, "weight_decay") * e.weight + rate * u[i] / clip;
+      }
+    }
+  }
+
   void update_lion(Element& e, double g, double lr) const {
     double& m = e.states[0];
     double const direction = value(e, "beta1") * m + (1 - value(e, "beta1")) * g;
@@ -228,6 +364,7 @@ class SerialTraining {
   int ranks_;
   int t_ = 0;
   std::vector<Element> elements_;
+  std::map<std::pair<UnitIndex, int>, Means> means_;
 };
 
 /// Largest |a - b| between this rank's part of the engine's state number @p which and the serial
@@ -237,6 +374,19 @@ inline double state_difference(Training& training, std::size_t which,
   auto const state = training.engine->state();
   auto const& plan = training.engine->plan();
   double worst = 0.0;
+  if (auto const extent = state[which].extent; extent != optim::Extent::elementwise) {
+    auto const reduced = plan.of_extent(extent);
+    for (auto const& part : reduced.extents(Rank(training.rank())))
+      for (std::int64_t i = 0; i < part.numel; ++i) {
+        auto const at = reduced.unit(part.unit).shard_offset(part.partition_offset + i).value();
+        double const want =
+            serial.reduced(part.unit, part.parameter,
+                           extent)[static_cast<std::size_t>(part.parameter_offset.value() + i)];
+        double const mine = state[which].unit_shards[position(part.unit)][at];
+        worst = std::isnan(mine) ? INFINITY : std::max(worst, std::abs(mine - want));
+      }
+    return worst;
+  }
   for (auto const& e : serial.elements()) {
     auto const& unit = plan.unit(e.unit);
     auto const& slot = unit.parameters[static_cast<std::size_t>(e.parameter)];

@@ -14,9 +14,9 @@ TEST(GroupRuns, CutAtGroupBordersAndKeepParameterBorders) {
   auto const spec = optim::make_spec("AdamW");
   auto const runs = group_runs(block(plan), UnitOffset(0), end_of(block(plan)), spec);
   ASSERT_EQ(runs.size(), 3u);
-  EXPECT_EQ(runs[0], (GroupRun{UnitOffset(0), 40, 0, {{{5, 8}, 40, 0, 0, 40}}}));
-  EXPECT_EQ(runs[1], (GroupRun{UnitOffset(64), 8, 1, {{{8}, 8, 0, 0, 8}}}));
-  EXPECT_EQ(runs[2], (GroupRun{UnitOffset(96), 24, 0, {{{3, 2, 4}, 24, 0, 0, 24}}}));
+  EXPECT_EQ(runs[0], (GroupRun{UnitOffset(0), 40, 0, {{{5, 8}, 40, 0, 0, 40, "w"}}}));
+  EXPECT_EQ(runs[1], (GroupRun{UnitOffset(64), 8, 1, {{{8}, 8, 0, 0, 8, "b"}}}));
+  EXPECT_EQ(runs[2], (GroupRun{UnitOffset(96), 24, 0, {{{3, 2, 4}, 24, 0, 0, 24, "k"}}}));
 }
 
 TEST(GroupRuns, JoinNeighborsOfOneGroup) {
@@ -27,7 +27,7 @@ TEST(GroupRuns, JoinNeighborsOfOneGroup) {
   EXPECT_EQ(runs[0].begin, UnitOffset(0));
   EXPECT_EQ(runs[0].numel, 120);
   ASSERT_EQ(runs[0].parameters.size(), 3u);
-  EXPECT_EQ(runs[0].parameters[2], (optim::ParameterRun{{3, 2, 4}, 24, 0, 96, 24}));
+  EXPECT_EQ(runs[0].parameters[2], (optim::ParameterRun{{3, 2, 4}, 24, 0, 96, 24, "k"}));
 }
 
 /// A region that begins and ends inside parameters.
@@ -36,8 +36,8 @@ TEST(GroupRuns, OfAShardSayWhereTheyBeginInTheirParameter) {
   auto const spec = optim::make_spec("SGD");
   auto const runs = group_runs(block(plan), UnitOffset(10), UnitOffset(68), spec);
   ASSERT_EQ(runs.size(), 2u);
-  EXPECT_EQ(runs[0], (GroupRun{UnitOffset(10), 30, 0, {{{5, 8}, 40, 10, 0, 30}}}));
-  EXPECT_EQ(runs[1], (GroupRun{UnitOffset(64), 4, 1, {{{8}, 8, 0, 0, 4}}}));
+  EXPECT_EQ(runs[0], (GroupRun{UnitOffset(10), 30, 0, {{{5, 8}, 40, 10, 0, 30, "w"}}}));
+  EXPECT_EQ(runs[1], (GroupRun{UnitOffset(64), 4, 1, {{{8}, 8, 0, 0, 4, "b"}}}));
   EXPECT_TRUE(group_runs(block(plan), UnitOffset(40), UnitOffset(64), spec).empty())
       << "padding only";
 }

@@ -82,7 +82,10 @@ TEST(OptimizerState, GivesTheOptimizerSegmentsWithParameterBorders) {
   EXPECT_EQ(list[2].parameters[0].shape, (std::vector<std::int64_t>{3, 2, 4}));
   EXPECT_EQ(list[2].master, s.state.host_shards(0)[0] + 96);
   EXPECT_EQ(list[2].states[0], s.state.host_shards(1)[0] + 96) << "element-wise: at the segment";
-  EXPECT_EQ(list[2].states[1], s.state.host_shards(2)[0]) << "per row: at the unit";
+  EXPECT_EQ(list[2].states[1], nullptr) << "per row: not of the segment";
+  ASSERT_EQ(list[2].parameter_states.size(), 1u);
+  EXPECT_EQ(list[2].parameter_states[0][0], nullptr);
+  EXPECT_EQ(list[2].parameter_states[0][1], s.state.host_shards(2)[0] + 64) << "at the parameter";
   EXPECT_NE(list[2].weights_out, nullptr);
 }
 

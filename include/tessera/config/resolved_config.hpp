@@ -11,6 +11,7 @@
 #include "tessera/config/reporting.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
+#include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/optimizer.hpp"
 
 namespace tessera::config {
@@ -33,6 +34,7 @@ struct ResolvedConfig {
   std::int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1.0;
+  optim::ScaleGrowth loss_scale_growth = optim::ScaleGrowth::deepspeed;
   bool skip_on_nonfinite = true;
 
   // ZeRO; sizes in elements

@@ -6,6 +6,10 @@
 
 namespace tessera::optim {
 
+/// When the scale grows: DeepSpeed counts from the second clean step after an overflow or the
+/// start, torch.amp.GradScaler from the first.
+enum class ScaleGrowth { deepspeed, torch };
+
 struct LossScalerConfig {
   bool dynamic = false;
   double static_scale = 1.0;  ///< of a scaler that is not dynamic
@@ -14,6 +18,7 @@ struct LossScalerConfig {
   int hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_scale = 1.0;
+  ScaleGrowth growth = ScaleGrowth::deepspeed;
 };
 
 /// Everything a checkpoint must keep.

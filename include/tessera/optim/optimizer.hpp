@@ -20,6 +20,7 @@ struct ParameterRun {
   std::int64_t parameter_offset = 0;  ///< first element of the run in the parameter
   std::int64_t segment_offset = 0;    ///< first element of the run in the segment
   std::int64_t numel = 0;
+  std::string name = {};  ///< of the parameter
   bool operator==(ParameterRun const&) const = default;
 };
 
@@ -27,14 +28,17 @@ struct ParameterRun {
 /// between two runs are padding: their values and gradients are zero and must stay zero.
 struct Segment {
   float* master = nullptr;    ///< fp32 weights, updated
-  std::vector<void*> states;  ///< parallel to OptimizerSpec::states; an elementwise state at the
-                              ///< segment's first element, others at the unit's first value
+  std::vector<void*> states;  ///< parallel to OptimizerSpec::states, at the segment's first
+                              ///< element; null for states that are not element-wise
   void const* gradient = nullptr;
   void* weights_out = nullptr;  ///< 16-bit weights written from the updated master; null when the
                                 ///< master is the weight
   std::int64_t numel = 0;
   std::size_t group = 0;  ///< index in OptimizerSpec::groups
   std::vector<ParameterRun> parameters;
+  /// Of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value of the
+  /// states that are not element-wise; null for the others. Every rank holds all values.
+  std::vector<std::vector<void*>> parameter_states;
 };
 
 struct Segments {
@@ -68,7 +72,8 @@ struct HyperparameterRule {
   char const* name;
   double value;  ///< default
   Range range;
-  char const* meaning;  ///< one line, for the reference pages
+  char const* meaning;      ///< one line, for the reference pages
+  bool is_derived = false;  ///< from other keys, without a key or argument of its own
 };
 
 /// What configurations need to know of an optimizer.
@@ -76,7 +81,9 @@ struct OptimizerInfo {
   char const* algorithm;                        ///< DeepSpeed's optimizer.type
   std::vector<std::string> hugging_face_names;  ///< of --optim
   std::vector<HyperparameterRule> hyperparameters;
-  std::vector<std::string> states;  ///< names of all states that it may keep
+  std::vector<std::string> states;         ///< names of all states that it may keep
+  double default_rate = 1e-3;              ///< DeepSpeed's, where the optimizer section has no lr
+  char const* not_in_deepspeed = nullptr;  ///< why optimizer.type refuses the name
 };
 
 /// Every optimizer that make_spec() knows.

@@ -14,7 +14,8 @@
 namespace tessera::optim {
 
 /// Number of values that a state keeps for one parameter. A parameter is a matrix of its first
-/// dimension (rows) by all others (columns).
+/// dimension (rows) by all others (columns). Every rank holds all values of a state that is not
+/// element-wise.
 enum class Extent { elementwise, per_row, per_column, scalar };
 
 struct StateSpec {
@@ -48,7 +49,8 @@ struct ParameterGroup {
 struct OptimizerSpec {
   std::string algorithm;  ///< DeepSpeed's name: "AdamW", "SGD"
   std::vector<Hyperparameter> hyperparameters;
-  std::vector<StateSpec> states;  ///< in the order of checkpoints; without the master weights
+  /// In the order of checkpoints, the element-wise ones first; without the master weights.
+  std::vector<StateSpec> states;
   std::vector<ParameterGroup> groups;
 
   /// @throws InternalError naming a hyperparameter that the optimizer does not have

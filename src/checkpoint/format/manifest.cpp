@@ -182,6 +182,23 @@ TensorRecord read_tensor(JsonReader& json) {
   return tensor;
 }
 
+/// {"name": "exp_avg_sq_row", "tensors": [...]}
+ReducedState read_reduced_state(JsonReader& json) {
+  ReducedState state;
+  Members members(json, "a reduced state");
+  json.object([&](std::string const& key) {
+    members.once(key);
+    if (key == "name")
+      state.name = json.string();
+    else if (key == "tensors")
+      json.array([&] { state.tensors.push_back(read_tensor(json)); });
+    else
+      (void)json.raw();
+  });
+  members.require({"name", "tensors"});
+  return state;
+}
+
 void read_format(JsonReader& json, std::string const& key, bool& format_seen) {
   if (key == "format") {
     if (std::string const format = json.string(); format != format_name)
@@ -232,6 +249,8 @@ bool read_member(JsonReader& json, std::string const& key, std::string const& so
     json.array([&] { m.shards.push_back(read_shard(json)); });
   else if (key == "tensors")
     json.array([&] { m.tensors.push_back(read_tensor(json)); });
+  else if (key == "reduced_states")
+    json.array([&] { m.reduced_states.push_back(read_reduced_state(json)); });
   else
     return false;
   return true;
@@ -276,6 +295,15 @@ void append_tensor(std::string& out, TensorRecord const& tensor) {
   }
 }
 
+void append_tensors(std::string& out, std::vector<TensorRecord> const& tensors) {
+  out += "\"tensors\": [\n";
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    append_tensor(out, tensors[i]);
+    if (i + 1 < tensors.size()) out += ",\n";
+  }
+  out += "]";
+}
+
 }  // namespace
 
 std::int64_t TensorRecord::numel() const {
@@ -310,7 +338,31 @@ TensorRecord const* Manifest::find(std::string const& name) const {
   return nullptr;
 }
 
+std::vector<std::string> Manifest::state_names() const {
+  auto names = states;
+  for (auto const& state : reduced_states) names.push_back(state.name);
+  return names;
+}
+
+std::vector<Manifest> Manifest::reduced_manifests() const {
+  std::vector<Manifest> out;
+  for (auto const& state : reduced_states) {
+    Manifest& m = out.emplace_back();
+    m.directory = directory;
+    m.run_id = run_id;
+    m.step = step;
+    m.world_size = world_size;
+    m.zero_stage = zero_stage;
+    m.checksum_chunk = checksum_chunk;
+    m.shards = shards;
+    m.states = {state.name};
+    m.tensors = state.tensors;
+  }
+  return out;
+}
+
 std::int64_t Manifest::needed_version() const {
+  if (!reduced_states.empty()) return 3;
   for (auto const& shard : shards)
     if (shard.compression != Compression::none) return 2;
   for (auto const& tensor : tensors)
@@ -382,12 +434,15 @@ std::string manifest_text(Manifest const& m) {
                       ? ""
                       : concat(", \"compression\": \"", shuffle_gzip, "\""),
                   "}", i + 1 < m.shards.size() ? ",\n" : "");
-  out += "],\n\"tensors\": [\n";
-  for (std::size_t i = 0; i < m.tensors.size(); ++i) {
-    append_tensor(out, m.tensors[i]);
-    if (i + 1 < m.tensors.size()) out += ",\n";
-  }
   out += "],\n";
+  append_tensors(out, m.tensors);
+  out += ",\n";
+  if (!m.reduced_states.empty()) out += "\"reduced_states\": [\n";
+  for (std::size_t i = 0; i < m.reduced_states.size(); ++i) {
+    out += "{\"name\": " + detail::json_quote(m.reduced_states[i].name) + ", ";
+    append_tensors(out, m.reduced_states[i].tensors);
+    out += i + 1 < m.reduced_states.size() ? "},\n" : "}],\n";
+  }
   std::uint64_t const sum = detail::xxh3(out.data(), static_cast<std::int64_t>(out.size()));
   out += concat(seal_key, ": \"", detail::to_hex({sum}), "\"\n}\n");
   return out;

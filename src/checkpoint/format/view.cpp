@@ -73,6 +73,11 @@ void add_tensor(hid_t file, Manifest const& manifest, TensorRecord const& tensor
   }
 }
 
+void add_states(hid_t file, Manifest const& manifest) {
+  for (auto const& state : manifest.states) h5::create_group(file, state);
+  for (auto const& tensor : manifest.tensors) add_tensor(file, manifest, tensor);
+}
+
 }  // namespace
 
 void write_view(std::filesystem::path const& path, Manifest const& manifest) {
@@ -82,8 +87,8 @@ void write_view(std::filesystem::path const& path, Manifest const& manifest) {
   h5::set_attribute(file, "format_version", std::int64_t{1});
   h5::set_attribute(file, "run_id", manifest.run_id);
   h5::set_attribute(file, "step", manifest.step);
-  for (auto const& state : manifest.states) h5::create_group(file, state);
-  for (auto const& tensor : manifest.tensors) add_tensor(file, manifest, tensor);
+  add_states(file, manifest);
+  for (auto const& reduced : manifest.reduced_manifests()) add_states(file, reduced);
   file.close("cannot close HDF5 file " + path.string());
 }
 

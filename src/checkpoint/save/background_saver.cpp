@@ -65,6 +65,17 @@ void copy_in_parallel(std::vector<Copy> const& copies, int threads) {
   work();
 }
 
+/// A rank's partition of every state.
+std::vector<std::size_t> bytes_of_states(zero::PartitionPlan const& plan,
+                                         StateLayers const& layers) {
+  auto const plans = plans_of(plan, layers);
+  std::vector<std::size_t> out;
+  for (std::size_t k = 0; k < layers.size(); ++k)
+    out.insert(out.end(), layers[k].states.size(),
+               static_cast<std::size_t>(plans[k].partition_numel()) * sizeof(float));
+  return out;
+}
+
 }  // namespace
 
 struct BackgroundSaver::Impl {
@@ -73,10 +84,10 @@ struct BackgroundSaver::Impl {
   struct Flight {
     enum class Phase { laying_out, writing, publishing };
     Flight(SaveRequest const& what, StateViews const& states)
-        : request(what), names(detail::names_of(states)), views(states) {}
+        : request(what), layers(layers_of(states)), views(states) {}
     SaveRequest request;
-    std::vector<std::string> names;  ///< of the states
-    StateViews views;                ///< that are written
+    StateLayers layers;
+    StateViews views;  ///< that are written
     fs::path temporary;
     Phase phase = Phase::writing;
     Clock::time_point started = Clock::now();
@@ -101,11 +112,12 @@ struct BackgroundSaver::Impl {
 
   bool leads() const { return comm.rank() == 0; }
 
-  StateViews copy(zero::PartitionPlan const& plan, StateViews const& states) {
+  StateViews copy(zero::PartitionPlan const& of_parameters, StateViews const& states) {
     StateViews out;
     std::vector<Copy> copies;
     for (std::size_t s = 0; s < states.size(); ++s) {
-      auto& view = out.emplace_back(states[s].name, std::vector<float*>{});
+      auto const plan = of_parameters.of_extent(states[s].extent);
+      auto& view = out.emplace_back(states[s].name, std::vector<float*>{}, states[s].extent);
       for (std::size_t u = 0; u < plan.units().size(); ++u) {
         auto const& unit = plan.units()[u];
         view.unit_shards.push_back(static_cast<float*>(snapshots[s].data()) +
@@ -134,7 +146,7 @@ struct BackgroundSaver::Impl {
     flight->phase = Flight::Phase::laying_out;
     start([rank = Rank(comm.rank())](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
-      detail::create_structure(f.request, f.temporary, rank, f.names);
+      detail::create_structure(f.request, f.temporary, rank, f.layers);
     });
   }
 
@@ -164,7 +176,7 @@ struct BackgroundSaver::Impl {
     start([packed = std::move(packed)](Flight& own) {
       std::vector<detail::WrittenShard> shards;
       for (auto const& one : packed) shards.push_back(detail::WrittenShard::unpack(one));
-      own.disk.saved = detail::publish(own.request, own.names, own.temporary, shards);
+      own.disk.saved = detail::publish(own.request, own.layers, own.temporary, shards);
       own.disk.saved.pruned = detail::prune(own.request);
     });
   }
@@ -196,16 +208,22 @@ BackgroundSaver::BackgroundSaver(comm::Collectives& comm, int copy_threads)
     : impl_(std::make_unique<Impl>(comm, copy_threads)) {}
 BackgroundSaver::~BackgroundSaver() = default;
 
-std::size_t BackgroundSaver::snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states) {
-  return static_cast<std::size_t>(plan.partition_numel()) * sizeof(float) * states;
+std::size_t BackgroundSaver::snapshot_bytes(zero::PartitionPlan const& plan,
+                                            StateLayers const& layers) {
+  std::size_t sum = 0;
+  for (auto const bytes : bytes_of_states(plan, layers)) sum += bytes;
+  return sum;
 }
 
-void BackgroundSaver::reserve(zero::PartitionPlan const& plan, std::size_t states) {
-  std::size_t const bytes = snapshot_bytes(plan, 1);
+void BackgroundSaver::reserve(zero::PartitionPlan const& plan, StateLayers const& layers) {
+  auto const bytes = bytes_of_states(plan, layers);
   auto& snapshots = impl_->snapshots;
-  if (!snapshots.empty() && snapshots[0].bytes() < bytes) snapshots.clear();
-  while (snapshots.size() < states)
-    snapshots.emplace_back("checkpoint snapshot", memory::Purpose::workspace, bytes);
+  snapshots.resize(std::max(snapshots.size(), bytes.size()));
+  for (std::size_t k = 0; k < bytes.size(); ++k)
+    if (snapshots[k].bytes() < bytes[k]) {
+      snapshots[k] = {};
+      snapshots[k] = {"checkpoint snapshot", memory::Purpose::workspace, bytes[k]};
+    }
 }
 
 void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states, Source source) {
@@ -221,9 +239,9 @@ void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states
           detail::check_request(request, states);
           TESSERA_VALIDATE(request.plan.ranks() == comm.size(), InternalError, "a plan for ",
                            request.plan.ranks(), " ranks is saved by ", comm.size());
-          if (impl_->leads()) name = detail::prepare(request, states.size()).string();
+          if (impl_->leads()) name = detail::prepare(request, f.layers).string();
           if (source == Source::in_place) return;
-          reserve(request.plan, states.size());
+          reserve(request.plan, f.layers);
           f.views = impl_->copy(request.plan, states);
         },
         [&] { detail::undo(name, !name.empty())(); });

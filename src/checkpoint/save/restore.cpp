@@ -125,8 +125,9 @@ void read_all(Manifest const& manifest, std::vector<Transfer> const& transfers,
     read(manifest, files, need, edge, nonfinite);
     ahead -= detail::location_of(manifest, need.transfer->source, need.chunk).bytes;
   }
-  report.bytes_read = files.bytes_read();
-  report.nonfinite = nonfinite.list();
+  report.bytes_read += files.bytes_read();
+  auto const& found = nonfinite.list();
+  report.nonfinite.insert(report.nonfinite.end(), found.begin(), found.end());
 }
 
 /// Elements of the rank's shards that belong to no parameter.
@@ -148,6 +149,33 @@ void clear_padding(zero::PartitionPlan const& plan, std::vector<zero::ShardExten
     clear(u, end[position(u)], zero::ShardOffset(plan.unit(u).shard_numel));
 }
 
+/// States of one layer: @p manifest and @p plan are those of the layer. Adds to @p report.
+void restore_layer(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
+                   StateViews const& states, RestoreReport& report) {
+  auto const tensors = match(manifest, plan);
+  auto const extents = plan.extents(rank);
+  std::vector<Transfer> transfers;
+  for (auto const& view : states) {
+    TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ",
+                     view.name, " has ", view.unit_shards.size(), " unit shards, the plan ",
+                     plan.units().size());
+    std::size_t const state = manifest.state_index(view.name);
+    clear_padding(plan, extents, view);
+    for (auto const& extent : extents)
+      plan_transfers(*tensors[position(extent.unit)][static_cast<std::size_t>(extent.parameter)],
+                     state, extent.parameter_offset.value(), extent.numel,
+                     detail::extent_data(view, plan, extent), transfers);
+  }
+  auto const place = [](Transfer const& t) {
+    return std::pair(t.source.extent->shard,
+                     t.source.extent->states[t.source.state].file_offset + t.first * 4);
+  };
+  std::sort(transfers.begin(), transfers.end(),
+            [&](auto const& a, auto const& b) { return place(a) < place(b); });
+  for (auto const& transfer : transfers) report.bytes_needed += transfer.numel * 4;
+  read_all(manifest, transfers, report);
+}
+
 }  // namespace
 
 Manifest read_manifest(std::filesystem::path const& step_directory, comm::Collectives& comm) {
@@ -167,31 +195,21 @@ void check_model(Manifest const& manifest, zero::PartitionPlan const& plan) {
 
 RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& plan, Rank rank,
                            StateViews const& states) {
-  auto const tensors = match(manifest, plan);
-  auto const extents = plan.extents(rank);
-  std::vector<Transfer> transfers;
-  for (auto const& view : states) {
-    TESSERA_VALIDATE(view.unit_shards.size() == plan.units().size(), InternalError, "state ",
-                     view.name, " has ", view.unit_shards.size(), " unit shards, the plan ",
-                     plan.units().size());
-    TESSERA_VALIDATE(view.extent == optim::Extent::elementwise, InternalError, "state ", view.name,
-                     " has fewer values than its parameters; checkpoints hold element-wise states");
-    std::size_t const state = manifest.state_index(view.name);
-    clear_padding(plan, extents, view);
-    for (auto const& extent : extents)
-      plan_transfers(*tensors[position(extent.unit)][static_cast<std::size_t>(extent.parameter)],
-                     state, extent.parameter_offset.value(), extent.numel,
-                     detail::extent_data(view, plan, extent), transfers);
-  }
-  auto const place = [](Transfer const& t) {
-    return std::pair(t.source.extent->shard,
-                     t.source.extent->states[t.source.state].file_offset + t.first * 4);
-  };
-  std::sort(transfers.begin(), transfers.end(),
-            [&](auto const& a, auto const& b) { return place(a) < place(b); });
   RestoreReport report;
-  for (auto const& transfer : transfers) report.bytes_needed += transfer.numel * 4;
-  read_all(manifest, transfers, report);
+  StateViews elementwise;
+  for (auto const& view : states)
+    if (view.extent == optim::Extent::elementwise) elementwise.push_back(view);
+  restore_layer(manifest, plan, rank, elementwise, report);
+  auto const reduced = manifest.reduced_manifests();
+  for (auto const& view : states) {
+    if (view.extent == optim::Extent::elementwise) continue;
+    auto const of_state = std::find_if(reduced.begin(), reduced.end(),
+                                       [&](Manifest const& m) { return m.states[0] == view.name; });
+    TESSERA_VALIDATE(of_state != reduced.end(), DataError, manifest.file().string(),
+                     " has no state '", view.name, "', only ",
+                     detail::list_text(manifest.state_names()));
+    restore_layer(*of_state, plan.of_extent(view.extent), rank, {view}, report);
+  }
   return report;
 }
 

@@ -18,18 +18,18 @@ using Clock = std::chrono::steady_clock;
 
 /// @p write makes the shard of a rank in a directory.
 template <class Write>
-SavedCheckpoint save_alone(SaveRequest const& request, std::vector<std::string> const& names,
+SavedCheckpoint save_alone(SaveRequest const& request, StateLayers const& layers,
                            Write const& write) {
   auto const start = Clock::now();
-  fs::path const temporary = detail::prepare(request, names.size());
+  fs::path const temporary = detail::prepare(request, layers);
   try {
     std::vector<detail::WrittenShard> shards;
     for (Rank rank = first_rank; detail::shares_files(request) && rank < Rank(request.plan.ranks());
          ++rank)
-      detail::create_structure(request, temporary, rank, names);
+      detail::create_structure(request, temporary, rank, layers);
     for (Rank rank = first_rank; rank < Rank(request.plan.ranks()); ++rank)
       shards.push_back(write(temporary, rank));
-    SavedCheckpoint saved = detail::publish(request, names, temporary, shards);
+    SavedCheckpoint saved = detail::publish(request, layers, temporary, shards);
     saved.seconds = seconds_since(start);
     saved.pruned = detail::prune(request);
     return saved;
@@ -55,7 +55,7 @@ SavedCheckpoint save_all(SaveRequest const& request,
                    request.plan.ranks());
   for (auto const& states : states_of_ranks) detail::check_request(request, states);
   return save_alone(
-      request, detail::names_of(states_of_ranks[0]), [&](fs::path const& directory, Rank rank) {
+      request, layers_of(states_of_ranks[0]), [&](fs::path const& directory, Rank rank) {
         return detail::write_rank(request, directory, rank, states_of_ranks[position(rank)]);
       });
 }
@@ -64,9 +64,10 @@ SavedCheckpoint save_all(SaveRequest const& request, StreamedStates const& state
   TESSERA_VALIDATE(request.step >= 0 && !states.names.empty(), InternalError,
                    "nothing to save at step ", request.step);
   detail::check_units(request);
-  return save_alone(request, states.names, [&](fs::path const& directory, Rank rank) {
-    return detail::write_rank(request, directory, rank, states);
-  });
+  return save_alone(request, {{optim::Extent::elementwise, states.names}},
+                    [&](fs::path const& directory, Rank rank) {
+                      return detail::write_rank(request, directory, rank, states);
+                    });
 }
 
 std::vector<Rank> starts_by_count(int ranks, int ranks_per_file) {

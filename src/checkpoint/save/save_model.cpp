@@ -193,14 +193,14 @@ SavedModel save_model(SaveModelRequest const& request, zero::StateView const& we
   return saved;
 }
 
-void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint, std::size_t states,
-                  comm::Collectives& comm) {
+void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint,
+                  StateLayers const& layers, comm::Collectives& comm) {
   detail::collective_try(comm, [&] {
     if (comm.rank() != 0) return;
     detail::SafetensorsLayout const layout(headers_of(model.units), model.dtype,
                                            model.max_shard_bytes);
     std::int64_t const needed = bytes_of(layout),
-                       saves = checkpoint ? detail::bytes_needed(*checkpoint, states) : 0,
+                       saves = checkpoint ? detail::bytes_needed(*checkpoint, layers) : 0,
                        room = detail::free_bytes(model.directory);
     TESSERA_VALIDATE(needed + saves <= room, IoError, model.directory.string(), " has ",
                      human_bytes(room), " left, but the trained model needs ", human_bytes(needed),

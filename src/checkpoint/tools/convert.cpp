@@ -73,7 +73,7 @@ class Conversion {
     for (auto const& part : file.parts) {
       auto const& tensor = source_.tensors[part.tensor];
       if (parts.empty() || parts.back().part.tensor != part.tensor)
-        layout.runs.push_back({tensor.name, tensor.shape, part.offset, 0, {}, {}});
+        layout.runs.push_back({source_.states, tensor.name, tensor.shape, part.offset, 0, {}, {}});
       auto& run = layout.runs.back();
       run.numel += part.numel;
       if (part.rank >= 0)
@@ -252,6 +252,10 @@ ConvertReport convert(ConvertOptions const& given) {
   check(options);
   fs::path const directory = resolve_checkpoint(options.source, options.tag, options.when_damaged);
   Manifest const source = read_manifest(directory);
+  TESSERA_VALIDATE(source.reduced_states.empty(), UsageError, directory.string(), " has the state ",
+                   source.reduced_states[0].name,
+                   ", which keeps fewer values than the parameters and is not converted; a run "
+                   "resumes from the checkpoint with any number of ranks as it is");
   if (options.destination.has_parent_path())
     detail::make_directories(options.destination.parent_path());
   fs::path const temporary = make_temporary(options.destination);

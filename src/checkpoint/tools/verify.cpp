@@ -23,14 +23,14 @@ constexpr std::size_t most_named = 4;
 
 /// One state of an extent with its place.
 struct StoredState {
+  Manifest const* manifest = nullptr;  ///< of its layer
   detail::ExtentState what;
   std::int64_t chunks = 0;
   std::int64_t first = 0, end = 0;  ///< bytes of the shard, from its first chunk to its last
 };
 
-/// What of every shard is to be read, by place in the file.
-std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest) {
-  std::vector<std::vector<StoredState>> shards(manifest.shards.size());
+/// Adds what of every shard is to be read.
+void add_stored_states(Manifest const& manifest, std::vector<std::vector<StoredState>>& shards) {
   for (auto const& tensor : manifest.tensors)
     for (auto const& extent : tensor.extents)
       for (std::size_t s = 0; s < manifest.states.size(); ++s) {
@@ -38,8 +38,17 @@ std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest)
         std::int64_t const chunks = detail::chunk_count(extent.numel * 4, manifest.checksum_chunk);
         std::int64_t const first = detail::location_of(manifest, what, 0).offset,
                            end = detail::location_of(manifest, what, chunks - 1).end();
-        shards[static_cast<std::size_t>(extent.shard)].push_back({what, chunks, first, end});
+        shards[static_cast<std::size_t>(extent.shard)].push_back(
+            {&manifest, what, chunks, first, end});
       }
+}
+
+/// By place in the file.
+std::vector<std::vector<StoredState>> stored_states_of(Manifest const& manifest,
+                                                       std::vector<Manifest> const& reduced) {
+  std::vector<std::vector<StoredState>> shards(manifest.shards.size());
+  add_stored_states(manifest, shards);
+  for (auto const& layer : reduced) add_stored_states(layer, shards);
   for (auto& stored : shards)
     std::sort(stored.begin(), stored.end(),
               [](auto const& a, auto const& b) { return a.first < b.first; });
@@ -55,7 +64,8 @@ class Verification {
         files_(manifest, detail::ShardFiles::Sizes::any) {}
 
   void run() {
-    auto const stored = stored_states_of(manifest_);
+    auto const reduced = manifest_.reduced_manifests();
+    auto const stored = stored_states_of(manifest_, reduced);
     for (int i = 0; i < static_cast<int>(manifest_.shards.size()); ++i)
       check_shard(i, stored[static_cast<std::size_t>(i)]);
     check_view();
@@ -124,7 +134,7 @@ class Verification {
     for (auto const& one : stored) {
       Run bad;
       for (std::int64_t b = 0; b < one.chunks; ++b) {
-        auto const place = detail::location_of(manifest_, one.what, b);
+        auto const place = detail::location_of(*one.manifest, one.what, b);
         std::int64_t const first = place.offset, end = place.end();
         if (end > size) break;
         fetch_ahead(index, end, size);
@@ -152,9 +162,9 @@ class Verification {
   std::string problem_of(StoredState const& one, std::int64_t chunk) {
     buffer_.resize(static_cast<std::size_t>(manifest_.checksum_chunk));
     try {
-      auto const bytes = detail::read_chunk(manifest_, files_, one.what, chunk, buffer_.data());
+      auto const bytes = detail::read_chunk(*one.manifest, files_, one.what, chunk, buffer_.data());
       report_.bytes += bytes;
-      nonfinite_.add(one.what.tensor->name, manifest_.states[one.what.state],
+      nonfinite_.add(one.what.tensor->name, one.manifest->states[one.what.state],
                      count_nonfinite(reinterpret_cast<float const*>(buffer_.data()), bytes / 4));
       return "";
     } catch (DataError const&) {
@@ -175,7 +185,7 @@ class Verification {
   void add_range(fs::path const& path, StoredState const& one, std::int64_t first, std::int64_t end,
                  std::string const& why) {
     auto const& name = one.what.tensor->name;
-    auto const& state = manifest_.states[one.what.state];
+    auto const& state = one.manifest->states[one.what.state];
     add({path.string(), name, state, first, end,
          concat("shard ", path.string(), " is damaged: ", state, " of tensor ", name, ", bytes ",
                 first, " to ", end, " ", why)});
@@ -197,7 +207,7 @@ class Verification {
   std::string lost(std::vector<StoredState> const& stored) const {
     std::vector<std::string> names;
     for (auto const& one : stored)
-      if (one.what.state == 0) names.push_back(one.what.tensor->name);
+      if (one.manifest == &manifest_ && one.what.state == 0) names.push_back(one.what.tensor->name);
     std::string text;
     for (std::size_t i = 0; i < std::min(names.size(), most_named); ++i)
       text += (i ? ", " : "") + names[i];

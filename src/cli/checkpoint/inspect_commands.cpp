@@ -110,7 +110,7 @@ ConfigTree info_tree(Manifest const& m) {
       .set("parameters", m.parameter_count())
       .set("world_size", m.world_size)
       .set("zero_stage", m.zero_stage)
-      .set("states", json_array(m.states))
+      .set("states", json_array(m.state_names()))
       .set("nonfinite", m.nonfinite ? checkpoint::to_tree(*m.nonfinite) : ConfigTree())
       .set("skipped_in_a_row", m.skipped_in_a_row)
       .set("bytes", m.shard_bytes())
@@ -166,7 +166,7 @@ void print_info(Manifest const& m, bool tensors) {
   row("model", m.model_config.get_string("model_type", "unknown"));
   row("parameters", fmt::format("{} in {}", with_commas(m.parameter_count()),
                                 counted(static_cast<std::int64_t>(m.tensors.size()), "tensor")));
-  row("states", fmt::format("{}", fmt::join(m.states, ", ")));
+  row("states", fmt::format("{}", fmt::join(m.state_names(), ", ")));
   row("values", finite_text(m));
   if (m.skipped_in_a_row > 0)
     row("skipped",

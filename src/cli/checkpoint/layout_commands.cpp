@@ -35,7 +35,7 @@ void write_view(LayoutArguments const& a) {
   auto const view = checkpoint::make_view(directory);
   fmt::print("{}: {} in {} over {}, {}, written in {:.2f} s\n", view.string(),
              counted(static_cast<std::int64_t>(m.tensors.size()), "tensor"),
-             counted(static_cast<std::int64_t>(m.states.size()), "state"),
+             counted(static_cast<std::int64_t>(m.state_names().size()), "state"),
              counted(static_cast<std::int64_t>(m.shards.size()), "shard"),
              human_bytes(static_cast<std::int64_t>(std::filesystem::file_size(view))),
              seconds_since(start));

@@ -64,6 +64,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("hysteresis", c.hysteresis);
   visit("consecutive_hysteresis", c.consecutive_hysteresis);
   visit("min_loss_scale", c.min_loss_scale);
+  visit("loss_scale_growth",
+        c.loss_scale_growth == optim::ScaleGrowth::torch ? "torch" : "deepspeed");
   visit("skip_on_nonfinite", c.skip_on_nonfinite);
   visit("stage", c.stage);
   visit("overlap_comm", c.overlap_comm);

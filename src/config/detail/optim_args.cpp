@@ -18,6 +18,7 @@ HyperparameterRule const& rule_of(std::string const& name, optim::OptimizerInfo 
   std::vector<std::string> known;
   std::string list;
   for (auto const& rule : optimizer.hyperparameters) {
+    if (rule.is_derived) continue;
     if (name == rule.name) return rule;
     known.emplace_back(rule.name);
     list += concat(list.empty() ? "" : ", ", rule.name);

@@ -52,8 +52,7 @@ void add_names(OptionTable& t) {
     choice_of_optimizer.choices.insert(choice_of_optimizer.choices.end(),
                                        info.hugging_face_names.begin(),
                                        info.hugging_face_names.end());
-  for (char const* name : {"adafactor",
-                           "adamw_anyprecision",
+  for (char const* name : {"adamw_anyprecision",
                            "adamw_torch_4bit",
                            "adamw_torch_8bit",
                            "adamw_bnb_8bit",
@@ -87,7 +86,7 @@ void add_names(OptionTable& t) {
       .shown_as("words")
       .refuse("all parameters are trained; leave it out");
   t.add(boolean, "adafactor", false, "Adafactor instead of AdamW")
-      .refuse("it is not implemented; leave it out");
+      .refuse("transformers removed it; use --optim adafactor");
   t.add(boolean, "average_tokens_across_devices", true,
         "average the loss over the tokens of all ranks")
       .refuse("the loss is always the mean over all tokens of the step; leave it out");

@@ -28,7 +28,7 @@ kernels::AdagradStep values(OptimizerSpec const& spec, StepControl const& contro
 }  // namespace
 
 OptimizerEntry adagrad_entry() {
-  return {{"Adagrad", {"adagrad"}, rules(), {"sum"}},
+  return {{"Adagrad", {"adagrad"}, rules(), {"sum"}, 1e-2},
           states_of,
           make_elementwise<values, kernels::adagrad>};
 }

@@ -10,12 +10,7 @@ namespace {
 
 using Range = HyperparameterRule::Range;
 
-std::vector<HyperparameterRule> common_rules() {
-  return {{"beta1", 0.9, Range::unit, "decay of the mean of the gradients"},
-          {"beta2", 0.999, Range::unit, "decay of the mean of their squares"},
-          {"eps", 1e-8, Range::positive, "added to the denominator"},
-          {"weight_decay", 0.0, Range::not_negative, "weight decay"}};
-}
+std::vector<HyperparameterRule> common_rules() { return adam_rules("added to the denominator"); }
 
 std::vector<HyperparameterRule> variant_rules() {
   auto out = common_rules();
@@ -97,12 +92,12 @@ kernels::AdamVariantStep radam_values(OptimizerSpec const& spec, StepControl con
 }  // namespace
 
 OptimizerEntry adamax_entry() {
-  return {{"Adamax", {}, common_rules(), {"exp_avg", "exp_inf"}},
+  return {{"Adamax", {}, common_rules(), {"exp_avg", "exp_inf"}, 2e-3},
           adamax_states,
           make_elementwise<adamax_values, kernels::adamax>};
 }
 OptimizerEntry nadam_entry() {
-  return {{"NAdam", {}, nadam_rules(), {"exp_avg", "exp_avg_sq"}},
+  return {{"NAdam", {}, nadam_rules(), {"exp_avg", "exp_avg_sq"}, 2e-3},
           moments,
           make_elementwise<nadam_values, kernels::adam_variant>};
 }

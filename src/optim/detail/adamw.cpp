@@ -9,11 +9,9 @@ namespace {
 using Range = HyperparameterRule::Range;
 
 std::vector<HyperparameterRule> rules() {
-  return {{"beta1", 0.9, Range::unit, "decay of the mean of the gradients"},
-          {"beta2", 0.999, Range::unit, "decay of the mean of their squares"},
-          {"eps", 1e-8, Range::positive, "added to the root of the mean square"},
-          {"weight_decay", 0.0, Range::not_negative, "weight decay"},
-          {"bias_correction", 1.0, Range::flag, "divide the means by 1 - beta^t"}};
+  auto out = adam_rules("added to the root of the mean square");
+  out.push_back({"bias_correction", 1.0, Range::flag, "divide the means by 1 - beta^t"});
+  return out;
 }
 
 std::vector<StateSpec> states_of(OptimizerSpec const&) { return {{"exp_avg"}, {"exp_avg_sq"}}; }

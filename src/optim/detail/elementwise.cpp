@@ -46,9 +46,20 @@ Segments parameter_segments(Segments const& segments) {
       part.numel = run.numel;
       part.parameters = {run};
       part.parameters[0].segment_offset = 0;
+      auto const index = static_cast<std::size_t>(&run - s.parameters.data());
+      part.parameter_states.clear();
+      if (index < s.parameter_states.size()) part.parameter_states = {s.parameter_states[index]};
       out.list.push_back(std::move(part));
     }
   return out;
+}
+
+std::vector<HyperparameterRule> adam_rules(char const* eps_meaning) {
+  using Range = HyperparameterRule::Range;
+  return {{"beta1", 0.9, Range::unit, "decay of the mean of the gradients"},
+          {"beta2", 0.999, Range::unit, "decay of the mean of their squares"},
+          {"eps", 1e-8, Range::positive, eps_meaning},
+          {"weight_decay", 0.0, Range::not_negative, "weight decay"}};
 }
 
 double bias_correction(double beta, std::int64_t t) {

@@ -43,6 +43,10 @@ std::unique_ptr<Optimizer> make_elementwise(OptimizerSpec const& spec) {
   return std::make_unique<Elementwise<values, kernel>>(spec);
 }
 
+/// beta1, beta2, eps and weight_decay, which most variants of Adam have.
+/// @param eps_meaning what eps is added to
+std::vector<HyperparameterRule> adam_rules(char const* eps_meaning);
+
 /// 1 - beta^t of step @p t.
 double bias_correction(double beta, std::int64_t t);
 

@@ -13,13 +13,12 @@ namespace {
 using Range = HyperparameterRule::Range;
 
 std::vector<HyperparameterRule> common_rules() {
-  return {{"beta1", 0.9, Range::unit, "decay of the mean of the gradients"},
-          {"beta2", 0.999, Range::unit, "decay of the mean of their squares"},
-          {"eps", 1e-8, Range::positive, "added to the root of the mean square"},
-          {"eps_inside_sqrt", 0.0, Range::flag, "add eps to the mean square instead"},
-          {"weight_decay", 0.0, Range::not_negative, "weight decay"},
-          {"max_coeff", 10.0, Range::positive, "largest ratio of the norms of weights and update"},
-          {"min_coeff", 0.01, Range::not_negative, "smallest ratio of these norms"}};
+  auto out = adam_rules("added to the root of the mean square");
+  out.push_back({"eps_inside_sqrt", 0.0, Range::flag, "add eps to the mean square instead"});
+  out.push_back(
+      {"max_coeff", 10.0, Range::positive, "largest ratio of the norms of weights and update"});
+  out.push_back({"min_coeff", 0.01, Range::not_negative, "smallest ratio of these norms"});
+  return out;
 }
 
 std::vector<HyperparameterRule> lamb_rules() {
@@ -60,9 +59,11 @@ class Lamb final : public SummingOptimizer {
   explicit Lamb(OptimizerSpec const& spec) : spec_(spec) {}
 
   OptimizerSpec const& spec() const override { return spec_; }
-  int sums_per_parameter() const override { return kernels::lamb_sums; }
+  std::int64_t sum_count(int, std::vector<std::int64_t> const&) const override {
+    return kernels::lamb_sums;
+  }
 
-  void sum(memory::Queue& queue, Segments const& segments, StepControl const& control,
+  void sum(memory::Queue& queue, int, Segments const& segments, StepControl const& control,
            ParameterSums const& sums) const override {
     kernels::lamb_norms(queue, step_of(segments, control, sums));
   }
@@ -76,7 +77,7 @@ class Lamb final : public SummingOptimizer {
                             ParameterSums const& sums) const {
     auto step = values(spec_, control);
     set_segments(step, spec_, parameter_segments(segments), control);
-    for (auto const& of_segment : sums.of)
+    for (auto const& of_segment : sums.of[0])
       step.sums.insert(step.sums.end(), of_segment.begin(), of_segment.end());
     return step;
   }

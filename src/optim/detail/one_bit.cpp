@@ -9,10 +9,7 @@ namespace {
 using Range = HyperparameterRule::Range;
 
 std::vector<HyperparameterRule> common_rules() {
-  return {{"beta1", 0.9, Range::unit, "decay of the mean of the gradients"},
-          {"beta2", 0.999, Range::unit, "decay of the mean of their squares"},
-          {"eps", 1e-8, Range::positive, "added to the root of the mean square"},
-          {"weight_decay", 0.0, Range::not_negative, "weight decay"}};
+  return adam_rules("added to the root of the mean square");
 }
 
 std::vector<HyperparameterRule> one_bit_adam_rules() {

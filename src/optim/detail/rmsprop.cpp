@@ -38,7 +38,8 @@ OptimizerEntry rmsprop_entry() {
   return {{"RMSprop",
            {"rmsprop", "rmsprop_bnb", "rmsprop_bnb_32bit"},
            rules(),
-           {"square_avg", "momentum_buffer", "grad_avg"}},
+           {"square_avg", "momentum_buffer", "grad_avg"},
+           1e-2},
           states_of,
           make_elementwise<values, kernels::rmsprop>};
 }

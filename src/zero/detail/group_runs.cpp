@@ -15,8 +15,8 @@ std::vector<GroupRun> group_runs(UnitLayout const& unit, UnitOffset begin, UnitO
     if (out.empty() || out.back().group != group) out.push_back({first, 0, group, {}});
     auto& run = out.back();
     run.numel = last - run.begin;
-    run.parameters.push_back(
-        {p.shape, p.numel, p.parameter_offset(first).value(), first - run.begin, last - first});
+    run.parameters.push_back({p.shape, p.numel, p.parameter_offset(first).value(),
+                              first - run.begin, last - first, p.name});
   }
   return out;
 }

@@ -1,6 +1,7 @@
 #include "detail/optimizer_state.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "detail/group_runs.hpp"
 #include "detail/unit_views.hpp"
@@ -12,12 +13,11 @@ void* offset(void* base, Dtype dtype, std::int64_t elements) {
   return static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size_of(dtype);
 }
 
-/// Parameters of all units before @p unit.
-std::int64_t parameters_before(PartitionPlan const& plan, UnitIndex unit) {
-  std::int64_t count = 0;
-  for (UnitIndex u = first_unit; u < unit; ++u)
-    count += static_cast<std::int64_t>(plan.unit(u).parameters.size());
-  return count;
+/// The parameter of the unit that has the element @p at, or the next one.
+std::size_t parameter_at(UnitLayout const& unit, UnitOffset at) {
+  auto const slot = std::find_if(unit.parameters.begin(), unit.parameters.end(),
+                                 [&](ParameterSlot const& p) { return at < p.end(); });
+  return static_cast<std::size_t>(slot - unit.parameters.begin());
 }
 
 /// The plan itself for element-wise states.
@@ -36,7 +36,8 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
       weights_(weights),
       gradients_(gradients),
       optimizer_(optimizer),
-      summing_(dynamic_cast<optim::SummingOptimizer const*>(&optimizer)) {
+      summing_(dynamic_cast<optim::SummingOptimizer const*>(&optimizer)),
+      matrix_(dynamic_cast<optim::MatrixOptimizer const*>(&optimizer)) {
   states_.push_back(make_state({optim::master_weights_name}, memory::Purpose::master_weights,
                                rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
@@ -46,6 +47,7 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
     segments_.push_back(segments_of(u, begin, begin + context_.ownership.numel(u)));
   }
   if (summing_) prepare_sums();
+  if (matrix_) prepare_matrices();
 }
 
 OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
@@ -76,8 +78,10 @@ void OptimizerState::check_placement(State const& state) const {
       "compute queue's memory space");
 }
 
+/// Every rank holds all values of a state that is not element-wise, and saves its own shard.
 Ownership OptimizerState::ownership(State const& state) const {
-  return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated};
+  bool const is_reduced = state.spec.extent != optim::Extent::elementwise;
+  return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated || is_reduced};
 }
 
 void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
@@ -91,33 +95,69 @@ float* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
 }
 
 void OptimizerState::prepare_sums() {
-  sums_ = CommBuffer(
-      context_.comm, "sums of parameters", memory::Purpose::workspace, Dtype::fp64,
-      summing_->sums_per_parameter() * parameters_before(context_.plan, context_.plan.end_unit()));
+  std::int64_t end = 0;
+  for (int round = 0; round < summing_->rounds(); ++round) {
+    round_begins_.push_back(end);
+    auto& of_units = sum_offsets_.emplace_back();
+    for (auto const& unit : context_.plan.units()) {
+      auto& of_unit = of_units.emplace_back();
+      for (auto const& parameter : unit.parameters) {
+        of_unit.push_back(end);
+        end += summing_->sum_count(round, parameter.shape);
+      }
+    }
+  }
+  round_begins_.push_back(end);
+  sums_ =
+      CommBuffer(context_.comm, "sums of parameters", memory::Purpose::workspace, Dtype::fp64, end);
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     UnitOffset const begin = context_.ownership.begin(u), shard = context_.ownership.shard_begin(u);
-    UnitOffset const end = begin + context_.ownership.numel(u),
+    UnitOffset const region_end = begin + context_.ownership.numel(u),
                      shard_end = shard + context_.plan.unit(u).shard_numel;
-    unit_sums_.push_back(
-        {segments_of(u, shard, shard_end), sums_of(u, shard, shard_end), sums_of(u, begin, end)});
+    unit_sums_.push_back({segments_of(u, shard, shard_end), sums_of(u, shard, shard_end),
+                          sums_of(u, begin, region_end), complete_parameters(u)});
   }
+}
+
+std::vector<double*> OptimizerState::sums_of_rounds(UnitIndex unit, std::size_t parameter) const {
+  std::vector<double*> out;
+  for (auto const& of_units : sum_offsets_)
+    out.push_back(static_cast<double*>(sums_.at(of_units[position(unit)][parameter])));
+  return out;
 }
 
 /// In the order of segments_of().
 optim::ParameterSums OptimizerState::sums_of(UnitIndex unit, UnitOffset begin,
                                              UnitOffset end) const {
-  auto const& parameters = context_.plan.unit(unit).parameters;
+  auto const& layout = context_.plan.unit(unit);
   optim::ParameterSums out;
-  for (auto const& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
-    auto& of_run = out.of.emplace_back();
+  out.of.resize(sum_offsets_.size());
+  for (auto const& run : group_runs(layout, begin, end, optimizer_.spec())) {
+    for (auto& of_round : out.of) of_round.emplace_back();
     for (auto const& part : run.parameters) {
-      UnitOffset const at = run.begin + part.segment_offset;
-      auto const slot = std::find_if(parameters.begin(), parameters.end(),
-                                     [&](ParameterSlot const& p) { return at < p.end(); });
-      std::int64_t const index =
-          parameters_before(context_.plan, unit) + (slot - parameters.begin());
-      of_run.push_back(static_cast<double*>(sums_.at(summing_->sums_per_parameter() * index)));
+      auto const sums = sums_of_rounds(unit, parameter_at(layout, run.begin + part.segment_offset));
+      for (std::size_t round = 0; round < sums.size(); ++round)
+        out.of[round].back().push_back(sums[round]);
     }
+  }
+  return out;
+}
+
+std::vector<optim::CompleteParameter> OptimizerState::complete_parameters(UnitIndex unit) const {
+  std::vector<optim::CompleteParameter> out;
+  auto const& parameters = context_.plan.unit(unit).parameters;
+  for (std::size_t p = 0; p < parameters.size(); ++p)
+    out.push_back({parameters[p].shape, parameter_states(unit, p), sums_of_rounds(unit, p)});
+  return out;
+}
+
+std::vector<void*> OptimizerState::parameter_states(UnitIndex unit, std::size_t parameter) const {
+  std::vector<void*> out;
+  for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
+    bool const is_reduced = spec(k).extent != optim::Extent::elementwise;
+    out.push_back(is_reduced ? offset(region(k, unit), spec(k).dtype,
+                                      plan(k).unit(unit).parameters[parameter].offset.value())
+                             : nullptr);
   }
   return out;
 }
@@ -132,7 +172,7 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
     s.master = static_cast<float*>(region(master_weights, unit)) + at;
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
       bool const is_flat = spec(k).extent == optim::Extent::elementwise;
-      s.states.push_back(offset(region(k, unit), spec(k).dtype, is_flat ? at : 0));
+      s.states.push_back(is_flat ? offset(region(k, unit), spec(k).dtype, at) : nullptr);
     }
     s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, at);
     s.weights_out =
@@ -140,6 +180,9 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
     s.numel = run.numel;
     s.group = run.group;
     s.parameters = std::move(run.parameters);
+    for (auto const& part : s.parameters)
+      s.parameter_states.push_back(parameter_states(
+          unit, parameter_at(context_.plan.unit(unit), run.begin + part.segment_offset)));
     out.list.push_back(std::move(s));
   }
   return out;
@@ -168,24 +211,83 @@ void OptimizerState::sum(optim::StepControl const& control) const {
   if (!summing_) return;
   on_update_queue([&](memory::Queue& queue) {
     memory::zero(queue, sums_.at(0), sums_.bytes());
-    for (auto const& unit : unit_sums_) summing_->sum(queue, unit.shard, control, unit.of_shard);
-    if (!rules_.reduces) return;
-    auto const count = static_cast<std::int64_t>(sums_.bytes() / sizeof(double));
-    auto const complete =
-        context_.comm.all_reduce(sums_.view(0, count), comm::ReduceOp::sum, queue.record());
-    complete.order_before(queue);
-    if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(complete);
+    for (int round = 0; round < summing_->rounds(); ++round) {
+      for (auto const& unit : unit_sums_)
+        summing_->sum(queue, round, unit.shard, control, unit.of_shard);
+      add_over_ranks(queue, round);
+      for (auto const& unit : unit_sums_)
+        summing_->update_states(queue, round, unit.parameters, control);
+    }
   });
+}
+
+void OptimizerState::add_over_ranks(memory::Queue& queue, int round) const {
+  if (!rules_.reduces) return;
+  auto const index = static_cast<std::size_t>(round);
+  std::int64_t const begin = round_begins_[index], end = round_begins_[index + 1];
+  auto const complete =
+      context_.comm.all_reduce(sums_.view(begin, end - begin), comm::ReduceOp::sum, queue.record());
+  complete.order_before(queue);
+  if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(complete);
 }
 
 void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
   auto const index = position(unit);
   on_update_queue([&](memory::Queue& queue) {
-    if (summing_)
+    if (matrix_)
+      update_matrices(queue, unit, control);
+    else if (summing_)
       summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
     else
       optimizer_.update(queue, segments_[index], control);
   });
+}
+
+void OptimizerState::prepare_matrices() {
+  std::int64_t workspace = 0;
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+    auto& of_unit = matrices_.emplace_back();
+    UnitOffset const begin = context_.ownership.begin(u);
+    for (auto const& run : group_runs(context_.plan.unit(u), begin,
+                                      begin + context_.ownership.numel(u), optimizer_.spec()))
+      for (auto const& part : run.parameters) {
+        if (!matrix_->takes_matrix(part)) continue;
+        std::int64_t const at = run.begin.value() + part.segment_offset;
+        of_unit.push_back({at - part.parameter_offset, part.shape});
+        workspace = std::max(workspace, matrix_->workspace(part.shape));
+      }
+  }
+  directions_ = CommBuffer(context_.comm, "directions of a unit", memory::Purpose::workspace,
+                           Dtype::fp32, context_.plan.largest_unit());
+  matrix_workspace_ = {"workspace of a matrix", memory::Purpose::workspace,
+                       static_cast<std::size_t>(workspace) * sizeof(float),
+                       memory::memory_space_of(context_.compute)};
+}
+
+/// Ranks that share a matrix complete it each: the same bits in every stage.
+void OptimizerState::update_matrices(memory::Queue& queue, UnitIndex unit,
+                                     optim::StepControl const& control) const {
+  auto const& layout = context_.plan.unit(unit);
+  auto const& segments = segments_[position(unit)];
+  auto const* const master = static_cast<float const*>(region(master_weights, unit));
+  optim::Directions directions;
+  for (auto const& s : segments.list)
+    directions.push_back(static_cast<float*>(
+        directions_.at(context_.ownership.begin(unit).value() + (s.master - master))));
+  matrix_->advance(queue, segments, control, directions);
+  if (!context_.ownership.replicated && rules_.reduces) {
+    auto const after = queue.record();
+    std::optional<comm::Pending> last;
+    for (auto const& blocks :
+         cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
+      last = context_.comm.all_gather(directions_.view(0, layout.padded_numel), blocks, after);
+    last->order_before(queue);
+    if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(*last);
+  }
+  for (auto const& matrix : matrices_[position(unit)])
+    matrix_->complete(queue, static_cast<float*>(directions_.at(matrix.offset)), matrix.shape,
+                      static_cast<float*>(matrix_workspace_.data()));
+  matrix_->update_with(queue, segments, control, directions);
 }
 
 void OptimizerState::round_weights(UnitIndex unit) const {
@@ -235,13 +337,13 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
 }
 
 void OptimizerState::replicate(What what) const {
-  if (!rules_.reduces || !context_.ownership.replicated) return;
+  if (!rules_.reduces) return;
   auto const after = context_.compute.record();
-  comm::Pending last;
+  std::optional<comm::Pending> last;
   std::size_t const count = what == What::master_weights ? master_weights + 1 : states_.size();
   for (std::size_t k = 0; k < count; ++k) {
     auto const& state = states_[k];
-    if (state.buffer.bytes() == 0) continue;
+    if (state.buffer.bytes() == 0 || !ownership(state).replicated) continue;
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
       auto const& layout = state.plan->unit(u);
       memory::TensorView const all(region(k, u), state.spec.dtype, {layout.padded_numel});
@@ -250,7 +352,7 @@ void OptimizerState::replicate(What what) const {
         last = context_.comm.all_gather(all, blocks, after);
     }
   }
-  context_.comm.wait(last);
+  if (last) context_.comm.wait(*last);
 }
 
 std::size_t OptimizerState::state_bytes() const {

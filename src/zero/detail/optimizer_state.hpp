@@ -12,6 +12,7 @@
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/optim/matrix_optimizer.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::zero::detail {
@@ -54,7 +55,8 @@ class OptimizerState {
 
   /// Rounds this rank's shard of the master weights to the working weights, on the compute queue.
   void round_weights(UnitIndex unit) const;
-  /// All-gathers the replicated states; nothing when they are sharded. Collective, blocks the host.
+  /// All-gathers the states that every rank holds in full: all of a replicated optimizer, and those
+  /// that are not element-wise. Collective, blocks the host.
   enum class What { master_weights, all_states };
   void replicate(What what) const;
 
@@ -78,8 +80,16 @@ class OptimizerState {
   float* shard(std::size_t state, UnitIndex unit) const;
   /// Of the elements from @p begin to @p end, in the region that this rank updates.
   optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
+  /// As optim::Segment::parameter_states.
+  std::vector<void*> parameter_states(UnitIndex unit, std::size_t parameter) const;
   void prepare_sums();
   optim::ParameterSums sums_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
+  std::vector<optim::CompleteParameter> complete_parameters(UnitIndex unit) const;
+  std::vector<double*> sums_of_rounds(UnitIndex unit, std::size_t parameter) const;
+  void add_over_ranks(memory::Queue& queue, int round) const;
+  void prepare_matrices();
+  void update_matrices(memory::Queue& queue, UnitIndex unit,
+                       optim::StepControl const& control) const;
   /// Calls @p work(queue) after the compute queue's earlier work and before its later work.
   template <class Work>
   void on_update_queue(Work const& work) const;
@@ -96,8 +106,20 @@ class OptimizerState {
   struct UnitSums {
     optim::Segments shard;
     optim::ParameterSums of_shard, of_region;
+    std::vector<optim::CompleteParameter> parameters;
   };
-  CommBuffer sums_;  ///< of all parameters, unit by unit
+  optim::MatrixOptimizer const* matrix_;  ///< the optimizer, or null when it needs no matrices
+  CommBuffer directions_;                 ///< of a complete unit
+  memory::Buffer matrix_workspace_;
+  /// A matrix that this rank updates a part of.
+  struct Matrix {
+    std::int64_t offset = 0;  ///< in directions_
+    std::vector<std::int64_t> shape;
+  };
+  std::vector<std::vector<Matrix>> matrices_;  ///< per unit
+  CommBuffer sums_;                            ///< round by round, each of all parameters
+  std::vector<std::int64_t> round_begins_;     ///< of each round in sums_, and the end
+  std::vector<std::vector<std::vector<std::int64_t>>> sum_offsets_;  ///< [round][unit][parameter]
   std::vector<UnitSums> unit_sums_;
 };
 

@@ -71,10 +71,18 @@ struct ShardRecord {
   bool operator==(ShardRecord const&) const = default;
 };
 
+/// A state that keeps fewer values than its parameters. Its tensors have the names of the
+/// parameters and shapes of their own, and one state.
+struct ReducedState {
+  std::string name;  ///< "exp_avg_sq_row"
+  std::vector<TensorRecord> tensors;
+  bool operator==(ReducedState const&) const = default;
+};
+
 struct Manifest {
   /// Version 1: one extent of a tensor in a shard. Version 2: several, that follow each other in
-  /// one dataset; compressed shards.
-  static constexpr std::int64_t current_version = 2;
+  /// one dataset; compressed shards. Version 3: reduced states.
+  static constexpr std::int64_t current_version = 3;
 
   std::filesystem::path directory;  ///< that holds it
   std::string run_id;
@@ -89,17 +97,22 @@ struct Manifest {
   ConfigTree trainer_state;  ///< the train layer's own: data position, seeds, loss scaler, schedule
   ConfigTree versions;
   std::int64_t checksum_chunk = 0;  ///< bytes
-  std::vector<std::string> states;  ///< "fp32", "exp_avg", "exp_avg_sq"
+  std::vector<std::string> states;  ///< element-wise: "fp32", "exp_avg", "exp_avg_sq"
   /// Values that were not finite when the shards were written; none: it was not checked.
   std::optional<std::vector<NonFinite>> nonfinite;
   std::int64_t skipped_in_a_row = 0;  ///< steps without an update, up to this one
   std::vector<ShardRecord> shards;
   std::vector<TensorRecord> tensors;  ///< in the order of the units' flat buffers
+  std::vector<ReducedState> reduced_states;
 
   std::filesystem::path file() const { return directory / "manifest.json"; }
   std::filesystem::path shard_path(int shard) const {
     return directory / shards[static_cast<std::size_t>(shard)].file;
   }
+  /// The names of `states` and `reduced_states`.
+  std::vector<std::string> state_names() const;
+  /// For each reduced state: the files of this manifest with its tensors, as the only state.
+  std::vector<Manifest> reduced_manifests() const;
   /// Index in `states`. @throws DataError naming the states that exist.
   std::size_t state_index(std::string const& name) const;
   /// The tensor with this name or alias, or null.

@@ -34,9 +34,9 @@ class BackgroundSaver {
   ~BackgroundSaver();
 
   /// Bytes of host memory that a snapshot takes on this rank.
-  static std::size_t snapshot_bytes(zero::PartitionPlan const& plan, std::size_t states);
+  static std::size_t snapshot_bytes(zero::PartitionPlan const& plan, StateLayers const& layers);
   /// Gets that memory now. Not collective. @throws OutOfMemoryError
-  void reserve(zero::PartitionPlan const& plan, std::size_t states);
+  void reserve(zero::PartitionPlan const& plan, StateLayers const& layers);
 
   /// @pre !in_flight(). The plan and the units of @p request outlive the save. @throws IoError on
   /// every rank

@@ -44,7 +44,7 @@ SavedModel save_model(SaveModelRequest const& request, zero::StateView const& we
 /// the final model and, where the run saves, of one checkpoint more than there are. Collective.
 /// @param checkpoint  a save of the run; null: it makes none
 /// @throws IoError on every rank
-void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint, std::size_t states,
-                  comm::Collectives& comm);
+void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint,
+                  StateLayers const& layers, comm::Collectives& comm);
 
 }  // namespace tessera::checkpoint

@@ -43,7 +43,7 @@ CompressedShard::CompressedShard(std::filesystem::path const& file, ShardLayout 
 
 ByteRange CompressedShard::put(std::size_t run, std::size_t state, std::int64_t chunk,
                                std::vector<char> const& stored) {
-  std::string const name = "/" + layout_.states[state] + "/" + layout_.runs[run].name,
+  std::string const name = "/" + layout_.runs[run].states[state] + "/" + layout_.runs[run].name,
                     what = "cannot write a chunk of " + name + " to " + path_.string();
   if (dataset_ < 0 || run != run_ || state != state_) {
     dataset_.close(what);

@@ -30,15 +30,15 @@ void check_chunks(Manifest const& m, ExtentRecord const& extent, StateLocation c
                      " of ", room, " bytes, or is larger than its elements can take (", most, ")");
 }
 
-void check_extent(Manifest const& m, TensorRecord const& tensor, ExtentRecord const& extent,
-                  std::string const& where) {
+void check_extent(Manifest const& m, std::size_t states, TensorRecord const& tensor,
+                  ExtentRecord const& extent, std::string const& where) {
   TESSERA_VALIDATE(extent.shard < static_cast<int>(m.shards.size()), DataError, where, ": shard ",
                    extent.shard, " of ", m.shards.size());
   TESSERA_VALIDATE(extent.numel <= tensor.numel() - extent.offset, DataError, where,
                    ": an extent of ", extent.numel, " elements at ", extent.offset,
                    " ends after the tensor's ", tensor.numel());
-  TESSERA_VALIDATE(extent.states.size() == m.states.size(), DataError, where, ": an extent has ",
-                   extent.states.size(), " states, not ", m.states.size());
+  TESSERA_VALIDATE(extent.states.size() == states, DataError, where, ": an extent has ",
+                   extent.states.size(), " states, not ", states);
   auto const& shard = m.shards[static_cast<std::size_t>(extent.shard)];
   std::int64_t const bytes = extent.numel * 4, room = shard.bytes;
   for (auto const& state : extent.states) {
@@ -73,7 +73,7 @@ void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const
         DataError, where, ": ", file, " is compressed and has ", run.extents,
         " extents of it; one is known");
     for (std::size_t i = run.first_extent + 1; i < run.first_extent + run.extents; ++i)
-      for (std::size_t s = 0; s < m.states.size(); ++s) {
+      for (std::size_t s = 0; s < tensor.extents[i].states.size(); ++s) {
         auto const& before = tensor.extents[i - 1];
         TESSERA_VALIDATE(tensor.extents[i].states[s].file_offset ==
                              before.states[s].file_offset + before.numel * 4,
@@ -83,22 +83,11 @@ void check_runs(Manifest const& m, TensorRecord const& tensor, std::string const
   }
 }
 
-}  // namespace
-
-void check_consistency(Manifest& m, std::string const& source) {
-  TESSERA_VALIDATE(m.checksum_chunk % 4 == 0 && m.checksum_chunk <= largest_checksum_chunk,
-                   DataError, source, ": checksum_block_bytes is ", m.checksum_chunk,
-                   "; a multiple of 4 up to ", largest_checksum_chunk, " is known");
-  TESSERA_VALIDATE(
-      std::set<std::string>(m.states.begin(), m.states.end()).size() == m.states.size() &&
-          !m.states.empty(),
-      DataError, source, ": 'states' is empty or names one twice");
-  std::set<std::string> files;
-  for (auto const& shard : m.shards)
-    TESSERA_VALIDATE(files.insert(shard.file).second, DataError, source, ": shard file ",
-                     shard.file, " is listed twice");
+/// Tensors with @p states states each. Sorts their extents.
+void check_tensors(Manifest const& m, std::size_t states, std::vector<TensorRecord>& tensors,
+                   std::string const& source) {
   std::unordered_set<std::string> names;
-  for (auto& tensor : m.tensors) {
+  for (auto& tensor : tensors) {
     std::string const where = concat(source, ", tensor ", printable(tensor.name));
     TESSERA_VALIDATE(!tensor.name.empty() && names.insert(tensor.name).second, DataError, where,
                      ": the name is empty or is listed twice");
@@ -112,13 +101,32 @@ void check_consistency(Manifest& m, std::string const& source) {
       TESSERA_VALIDATE(extent.offset == covered, DataError, where, ": an extent starts at element ",
                        extent.offset, " where ", covered,
                        " was due; extents overlap or leave a hole");
-      check_extent(m, tensor, extent, where);
+      check_extent(m, states, tensor, extent, where);
       covered += extent.numel;
     }
     TESSERA_VALIDATE(covered == tensor.numel(), DataError, where, ": the extents hold ", covered,
                      " of ", tensor.numel(), " elements");
     check_runs(m, tensor, where);
   }
+}
+
+}  // namespace
+
+void check_consistency(Manifest& m, std::string const& source) {
+  TESSERA_VALIDATE(m.checksum_chunk % 4 == 0 && m.checksum_chunk <= largest_checksum_chunk,
+                   DataError, source, ": checksum_block_bytes is ", m.checksum_chunk,
+                   "; a multiple of 4 up to ", largest_checksum_chunk, " is known");
+  auto const states = m.state_names();
+  TESSERA_VALIDATE(std::set<std::string>(states.begin(), states.end()).size() == states.size() &&
+                       !m.states.empty(),
+                   DataError, source, ": 'states' is empty, or a state is named twice");
+  std::set<std::string> files;
+  for (auto const& shard : m.shards)
+    TESSERA_VALIDATE(files.insert(shard.file).second, DataError, source, ": shard file ",
+                     shard.file, " is listed twice");
+  check_tensors(m, m.states.size(), m.tensors, source);
+  for (auto& state : m.reduced_states)
+    check_tensors(m, 1, state.tensors, source + ", " + state.name);
 }
 
 }  // namespace tessera::checkpoint::detail

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "format/detail/checksum.hpp"
@@ -19,21 +20,26 @@ namespace {
 /// The layout of the file of a group, and which run holds which parameter.
 struct PlannedShard {
   ShardLayout layout;
-  std::map<std::pair<zero::UnitIndex, int>, std::size_t> run_of;  ///< unit, parameter
+  std::map<std::tuple<std::size_t, zero::UnitIndex, int>, std::size_t>
+      run_of;  ///< layer, unit, parameter
 };
 
 PlannedShard plan_shard(zero::PartitionPlan const& plan, ShardIdentity const& identity,
-                        std::vector<std::string> const& states) {
-  PlannedShard planned{{identity, states, {}}, {}};
+                        StateLayers const& layers) {
+  auto const plans = plans_of(plan, layers);
+  PlannedShard planned{{identity, {}, {}}, {}};
+  for (auto const& layer : layers)
+    planned.layout.states.insert(planned.layout.states.end(), layer.states.begin(),
+                                 layer.states.end());
   auto& runs = planned.layout.runs;
   for (Rank rank = identity.group.first; rank < identity.group.end(); ++rank)
-    for (auto const& extent : plan.extents(rank)) {
+    for (auto const& [layer, extent] : layer_extents(plan, layers, rank)) {
       auto const [at, is_new] =
-          planned.run_of.try_emplace({extent.unit, extent.parameter}, runs.size());
+          planned.run_of.try_emplace({layer, extent.unit, extent.parameter}, runs.size());
       auto const& slot =
-          plan.unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
+          plans[layer].unit(extent.unit).parameters[static_cast<std::size_t>(extent.parameter)];
       std::int64_t const first = extent.parameter_offset.value();
-      if (is_new) runs.push_back({slot.name, slot.shape, first, 0, {}, {}});
+      if (is_new) runs.push_back({layers[layer].states, slot.name, slot.shape, first, 0, {}, {}});
       RunLayout& run = runs[at->second];
       TESSERA_EXPECT(first == run.offset + run.numel, "rank ", rank,
                      " does not start where the previous ranks end");
@@ -69,16 +75,16 @@ void describe(hid_t dataset, ShardIdentity const& identity, RunLayout const& run
   h5::set_attribute(dataset, "part_offsets", run.part_offsets);
 }
 
-/// Elements [first, first + numel) of an extent: where they are, or in the writer's buffer.
-using Elements = std::function<float const*(std::size_t state, zero::ShardExtent const& extent,
+/// Elements [first, first + numel) of an extent: where they are, or in the writer's buffer. @param
+/// state counted over all layers
+using Elements = std::function<float const*(std::size_t state, LayerExtent const& extent,
                                             std::int64_t first, std::int64_t numel)>;
 
 /// Checks, checksums and writes an extent chunk by chunk: a chunk is still in the cache when it is
 /// handed to the system. @return values that are not finite
 std::int64_t write_chunks(DirectWriter& file, Elements const& elements, std::size_t state,
-                          zero::ShardExtent const& extent, std::int64_t chunk,
-                          StateLocation& location) {
-  std::int64_t const total = extent.numel * 4;
+                          LayerExtent const& extent, std::int64_t chunk, StateLocation& location) {
+  std::int64_t const total = extent.extent.numel * 4;
   std::int64_t nonfinite = 0;
   for (std::int64_t at = 0; at < total; at += chunk) {
     std::int64_t const count = std::min(chunk, total - at);
@@ -93,33 +99,35 @@ std::int64_t write_chunks(DirectWriter& file, Elements const& elements, std::siz
 /// The elements that one rank writes.
 struct RankElements {
   Rank rank = first_rank;
-  std::vector<std::string> const& states;
+  StateLayers const& layers;
   Elements elements;
   std::int64_t checksum_chunk = 0;  ///< bytes
 };
 
 WrittenShard fill(std::filesystem::path const& path, ShardIdentity const& identity,
                   zero::PartitionPlan const& plan, RankElements const& from) {
-  auto const& states = from.states;
-  auto const planned = plan_shard(plan, identity, states);
+  auto const planned = plan_shard(plan, identity, from.layers);
   auto const places = read_places(path, planned.layout);
-  auto const extents = plan.extents(from.rank);
+  auto const extents = layer_extents(plan, from.layers, from.rank);
   WrittenShard shard;
-  shard.extents.assign(extents.size(), std::vector<StateLocation>(states.size()));
-  for (std::size_t i = 0; i < extents.size(); ++i) {
-    std::size_t const run = planned.run_of.at({extents[i].unit, extents[i].parameter});
-    for (std::size_t s = 0; s < states.size(); ++s)
-      shard.extents[i][s].file_offset =
-          places[run][s] +
-          (extents[i].parameter_offset.value() - planned.layout.runs[run].offset) * 4;
+  for (auto const& [layer, extent] : extents) {
+    std::size_t const run = planned.run_of.at({layer, extent.unit, extent.parameter});
+    auto& locations = shard.extents.emplace_back(from.layers[layer].states.size());
+    for (std::size_t s = 0; s < locations.size(); ++s)
+      locations[s].file_offset =
+          places[run][s] + (extent.parameter_offset.value() - planned.layout.runs[run].offset) * 4;
   }
   DirectWriter writer(path);
   shard.bytes = writer.file().size();
-  for (std::size_t s = 0; s < states.size(); ++s)
-    for (std::size_t i = 0; i < extents.size(); ++i)
-      if (auto const count = write_chunks(writer, from.elements, s, extents[i], from.checksum_chunk,
-                                          shard.extents[i][s]))
-        shard.nonfinite.push_back({i, s, count});
+  std::size_t state = 0;  // of all layers
+  for (std::size_t layer = 0; layer < from.layers.size(); ++layer)
+    for (std::size_t s = 0; s < from.layers[layer].states.size(); ++s, ++state)
+      for (std::size_t i = 0; i < extents.size(); ++i) {
+        if (extents[i].layer != layer) continue;
+        if (auto const count = write_chunks(writer, from.elements, state, extents[i],
+                                            from.checksum_chunk, shard.extents[i][s]))
+          shard.nonfinite.push_back({i, s, count});
+      }
   TESSERA_VALIDATE(writer.file().size() == shard.bytes, InternalError, path.string(), " grew from ",
                    shard.bytes, " to ", writer.file().size(), " bytes while its data was written");
   writer.finish();
@@ -153,6 +161,15 @@ std::string shard_name(int index) {
   return name;
 }
 
+std::vector<LayerExtent> layer_extents(zero::PartitionPlan const& plan, StateLayers const& layers,
+                                       Rank rank) {
+  auto const plans = plans_of(plan, layers);
+  std::vector<LayerExtent> out;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer)
+    for (auto const& extent : plans[layer].extents(rank)) out.push_back({layer, extent});
+  return out;
+}
+
 float* extent_data(zero::StateView const& view, zero::PartitionPlan const& plan,
                    zero::ShardExtent const& extent) {
   return view.unit_shards[position(extent.unit)] +
@@ -167,6 +184,7 @@ void write_structure(hid_t file, ShardLayout const& layout, int version,
     // a rank of a tiny model may own nothing; the group exists nevertheless
     h5::create_group(file, root);
     for (auto const& run : layout.runs) {
+      if (std::find(run.states.begin(), run.states.end(), state) == run.states.end()) continue;
       h5::Id dataset = make(root + "/" + run.name, run);
       describe(dataset, layout.identity, run);
       dataset.close("cannot close HDF5 dataset " + root + "/" + run.name);
@@ -192,7 +210,7 @@ std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& 
   h5::Id const file = h5::open_file(path);
   std::vector<std::vector<std::int64_t>> places(layout.runs.size());
   for (std::size_t r = 0; r < layout.runs.size(); ++r)
-    for (auto const& state : layout.states) {
+    for (auto const& state : layout.runs[r].states) {
       std::string const name = "/" + state + "/" + layout.runs[r].name;
       h5::Id const dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT), H5Dclose,
                            path.string() + " has no dataset " + name);
@@ -202,43 +220,46 @@ std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& 
 }
 
 void create_shard_structure(std::filesystem::path const& path, ShardIdentity const& identity,
-                            zero::PartitionPlan const& plan,
-                            std::vector<std::string> const& states) {
-  create_shard(path, plan_shard(plan, identity, states).layout);
+                            zero::PartitionPlan const& plan, StateLayers const& layers) {
+  create_shard(path, plan_shard(plan, identity, layers).layout);
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, Rank rank, StateViews const& states,
                         std::int64_t checksum_chunk) {
-  std::vector<std::string> names;
-  for (auto const& state : states) names.push_back(state.name);
-  auto const elements = [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first,
-                            std::int64_t) { return extent_data(states[s], plan, extent) + first; };
-  return fill(path, identity, plan, {rank, names, elements, checksum_chunk});
+  auto const layers = layers_of(states);
+  auto const plans = plans_of(plan, layers);
+  auto const elements = [&](std::size_t s, LayerExtent const& extent, std::int64_t first,
+                            std::int64_t) {
+    return extent_data(states[s], plans[extent.layer], extent.extent) + first;
+  };
+  return fill(path, identity, plan, {rank, layers, elements, checksum_chunk});
 }
 
 WrittenShard fill_shard(std::filesystem::path const& path, ShardIdentity const& identity,
                         zero::PartitionPlan const& plan, Rank rank, StreamedStates const& states,
                         std::int64_t checksum_chunk) {
   std::vector<float> buffer;
-  auto const elements = [&](std::size_t s, zero::ShardExtent const& extent, std::int64_t first,
+  auto const elements = [&](std::size_t s, LayerExtent const& extent, std::int64_t first,
                             std::int64_t numel) {
     buffer.resize(static_cast<std::size_t>(numel));
-    states.read(states.names[s], extent, first, numel, buffer.data());
+    states.read(states.names[s], extent.extent, first, numel, buffer.data());
     return buffer.data();
   };
-  return fill(path, identity, plan, {rank, states.names, elements, checksum_chunk});
+  StateLayers const layers{{optim::Extent::elementwise, states.names}};
+  return fill(path, identity, plan, {rank, layers, elements, checksum_chunk});
 }
 
 std::string WrittenShard::pack() const {
-  std::vector<std::uint64_t> words{static_cast<std::uint64_t>(bytes), extents.size(),
-                                   extents.empty() ? 0 : extents[0].size()};
-  for (auto const& extent : extents)
+  std::vector<std::uint64_t> words{static_cast<std::uint64_t>(bytes), extents.size()};
+  for (auto const& extent : extents) {
+    words.push_back(extent.size());
     for (auto const& location : extent) {
       words.push_back(static_cast<std::uint64_t>(location.file_offset));
       words.push_back(location.xxh3.size());
       words.insert(words.end(), location.xxh3.begin(), location.xxh3.end());
     }
+  }
   for (auto const& bad : nonfinite)
     words.insert(words.end(), {bad.extent, bad.state, static_cast<std::uint64_t>(bad.count)});
   return std::string(reinterpret_cast<char const*>(words.data()), words.size() * sizeof words[0]);
@@ -255,9 +276,10 @@ WrittenShard WrittenShard::unpack(std::string const& packed) {
   };
   WrittenShard shard;
   shard.bytes = static_cast<std::int64_t>(next());
-  std::size_t const extents = next(), states = next();
+  std::size_t const extents = next();
   for (std::size_t i = 0; i < extents; ++i) {
     auto& extent = shard.extents.emplace_back();
+    std::size_t const states = next();
     for (std::size_t s = 0; s < states; ++s) {
       auto& location = extent.emplace_back();
       location.file_offset = static_cast<std::int64_t>(next());

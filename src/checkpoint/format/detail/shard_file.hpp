@@ -35,6 +35,7 @@ struct ShardIdentity {
 
 /// What the ranks of a file own of one tensor: a run of its elements, one dataset for each state.
 struct RunLayout {
+  std::vector<std::string> states;
   std::string name;                 ///< of the tensor
   std::vector<std::int64_t> shape;  ///< of the tensor
   std::int64_t offset = 0, numel = 0;
@@ -58,7 +59,8 @@ std::vector<std::vector<std::int64_t>> read_places(std::filesystem::path const& 
 /// lies and its checksums.
 struct WrittenShard {
   std::int64_t bytes = 0;
-  std::vector<std::vector<StateLocation>> extents;  ///< [extent][state]
+  /// [extent][state]: the extents of every layer, and the states of that layer.
+  std::vector<std::vector<StateLocation>> extents;
   /// Values that are not finite.
   struct Bad {
     std::size_t extent = 0, state = 0;
@@ -74,8 +76,7 @@ struct WrittenShard {
 /// The HDF5 structure of @p file for all ranks of the group, with its space reserved; no element.
 /// @throws IoError
 void create_shard_structure(std::filesystem::path const& file, ShardIdentity const& identity,
-                            zero::PartitionPlan const& plan,
-                            std::vector<std::string> const& states);
+                            zero::PartitionPlan const& plan, StateLayers const& layers);
 /// Writes and syncs the part of @p rank in a file that is laid out; other ranks may do the same
 /// with theirs. @throws IoError
 WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& identity,
@@ -87,7 +88,16 @@ WrittenShard fill_shard(std::filesystem::path const& file, ShardIdentity const& 
                         zero::PartitionPlan const& plan, Rank rank, StreamedStates const& states,
                         std::int64_t checksum_chunk);
 
-/// First element of an extent in a state view.
+/// An extent of the states of a layer.
+struct LayerExtent {
+  std::size_t layer = 0;
+  zero::ShardExtent extent;
+};
+/// Those of @p rank in the order of WrittenShard::extents.
+std::vector<LayerExtent> layer_extents(zero::PartitionPlan const& plan, StateLayers const& layers,
+                                       Rank rank);
+
+/// First element of an extent in a state view. @param plan of the view's layer
 float* extent_data(zero::StateView const& view, zero::PartitionPlan const& plan,
                    zero::ShardExtent const& extent);
 

@@ -26,8 +26,18 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-std::int64_t data_bytes(SaveRequest const& request, std::size_t states) {
-  return request.plan.parameter_count() * 4 * static_cast<std::int64_t>(states);
+std::int64_t data_bytes(SaveRequest const& request, StateLayers const& layers) {
+  auto const plans = plans_of(request.plan, layers);
+  std::int64_t bytes = 0;
+  for (std::size_t k = 0; k < layers.size(); ++k)
+    bytes += plans[k].parameter_count() * 4 * static_cast<std::int64_t>(layers[k].states.size());
+  return bytes;
+}
+
+std::string const& name_of(SaveRequest const& request, zero::ShardExtent const& extent) {
+  return request.units[position(extent.unit)]
+      .parameters[static_cast<std::size_t>(extent.parameter)]
+      .name;
 }
 
 ShardIdentity identity_of(SaveRequest const& request, Rank rank) {
@@ -37,23 +47,20 @@ ShardIdentity identity_of(SaveRequest const& request, Rank rank) {
 
 /// Adds the counts of one rank's shard.
 void add_nonfinite(SaveRequest const& request, Rank rank, WrittenShard const& shard,
-                   std::vector<std::string> const& states, NonFiniteTally& tally) {
+                   StateLayers const& layers, NonFiniteTally& tally) {
   if (shard.nonfinite.empty()) return;
-  auto const extents = request.plan.extents(rank);
+  auto const extents = layer_extents(request.plan, layers, rank);
   for (auto const& bad : shard.nonfinite) {
-    auto const& extent = extents[bad.extent];
-    tally.add(request.units[position(extent.unit)]
-                  .parameters[static_cast<std::size_t>(extent.parameter)]
-                  .name,
-              states[bad.state], bad.count);
+    auto const& [layer, extent] = extents[bad.extent];
+    tally.add(name_of(request, extent), layers[layer].states[bad.state], bad.count);
   }
 }
 
 void check_finite(SaveRequest const& request, Rank rank, WrittenShard const& shard,
-                  std::vector<std::string> const& states) {
+                  StateLayers const& layers) {
   if (request.nonfinite == NonFiniteState::record || shard.nonfinite.empty()) return;
   NonFiniteTally tally;
-  add_nonfinite(request, rank, shard, states, tally);
+  add_nonfinite(request, rank, shard, layers, tally);
   throw ConfigError(concat("the checkpoint of step ", request.step,
                            " is not published because it is not finite: ", text_of(tally.list()),
                            "; training has diverged, or began with such values"));
@@ -61,44 +68,52 @@ void check_finite(SaveRequest const& request, Rank rank, WrittenShard const& sha
 
 template <class States>
 WrittenShard write_rank_of(SaveRequest const& request, fs::path const& directory, Rank rank,
-                           States const& states, std::vector<std::string> const& names) {
+                           States const& states, StateLayers const& layers) {
   ShardIdentity const identity = identity_of(request, rank);
   fs::path const file = directory / shard_name(identity.group.index);
   if (shares_files(request))
     wait_until_visible(file, value(identity.group.first));
   else
-    create_shard_structure(file, identity, request.plan, names);
+    create_shard_structure(file, identity, request.plan, layers);
   WrittenShard shard = fill_shard(file, identity, request.plan, rank, states,
-                                  checksum_chunk_for(data_bytes(request, names.size())));
-  check_finite(request, rank, shard, names);
+                                  checksum_chunk_for(data_bytes(request, layers)));
+  check_finite(request, rank, shard, layers);
   return shard;
 }
 
-std::vector<TensorRecord> make_tensors(SaveRequest const& request,
-                                       std::vector<WrittenShard> const& shards) {
-  std::vector<TensorRecord> tensors;
+/// The tensors of every layer.
+std::vector<std::vector<TensorRecord>> make_tensors(SaveRequest const& request,
+                                                    StateLayers const& layers,
+                                                    std::vector<WrittenShard> const& shards) {
+  std::vector<std::vector<TensorRecord>> tensors(layers.size());
   std::vector<std::size_t> first_of_unit;
   for (auto const& unit : request.units) {
-    first_of_unit.push_back(tensors.size());
+    first_of_unit.push_back(tensors[0].size());
     for (auto const& p : unit.parameters)
-      tensors.push_back({p.name, p.shape, p.aliases, Dtype::fp32, {}});
+      for (std::size_t k = 0; k < layers.size(); ++k)
+        tensors[k].push_back({p.name,
+                              zero::state_shape(p.shape, layers[k].extent),
+                              k == 0 ? p.aliases : std::vector<std::string>(),
+                              Dtype::fp32,
+                              {}});
   }
   for (auto const& group : rank_groups(request.plan.ranks(), request.file_starts))
     for (Rank rank = group.first; rank < group.end(); ++rank) {
-      auto const extents = request.plan.extents(rank);
+      auto const extents = layer_extents(request.plan, layers, rank);
       auto const& written = shards[position(rank)].extents;
       for (std::size_t i = 0; i < extents.size(); ++i) {
-        auto const tensor = first_of_unit[position(extents[i].unit)] +
-                            static_cast<std::size_t>(extents[i].parameter);
-        tensors[tensor].extents.push_back({group.index, extents[i].parameter_offset.value(),
-                                           extents[i].numel, written[i],
-                                           group.count > 1 ? value(rank) : -1});
+        auto const& [layer, extent] = extents[i];
+        auto const tensor =
+            first_of_unit[position(extent.unit)] + static_cast<std::size_t>(extent.parameter);
+        tensors[layer][tensor].extents.push_back({group.index, extent.parameter_offset.value(),
+                                                  extent.numel, written[i],
+                                                  group.count > 1 ? value(rank) : -1});
       }
     }
   return tensors;
 }
 
-Manifest make_manifest(SaveRequest const& request, std::vector<std::string> const& states,
+Manifest make_manifest(SaveRequest const& request, StateLayers const& layers,
                        fs::path const& directory, std::vector<WrittenShard> const& shards) {
   Manifest m;
   m.directory = directory;
@@ -113,17 +128,20 @@ Manifest make_manifest(SaveRequest const& request, std::vector<std::string> cons
   m.resolved_config = request.resolved_config;
   m.trainer_state = request.trainer_state;
   m.versions = request.versions;
-  m.checksum_chunk = checksum_chunk_for(data_bytes(request, states.size()));
-  m.states = states;
+  m.checksum_chunk = checksum_chunk_for(data_bytes(request, layers));
+  m.states = layers[0].states;
   m.skipped_in_a_row = request.skipped_in_a_row;
   NonFiniteTally tally;
   for (std::size_t rank = 0; rank < shards.size(); ++rank)
-    add_nonfinite(request, Rank(static_cast<int>(rank)), shards[rank], states, tally);
+    add_nonfinite(request, Rank(static_cast<int>(rank)), shards[rank], layers, tally);
   m.nonfinite = tally.list();
   for (auto const& group : rank_groups(m.world_size, request.file_starts))
     m.shards.push_back({shard_name(group.index), shards[position(group.first)].bytes,
                         value(group.first), group.count});
-  m.tensors = make_tensors(request, shards);
+  auto tensors = make_tensors(request, layers, shards);
+  m.tensors = std::move(tensors[0]);
+  for (std::size_t k = 1; k < layers.size(); ++k)
+    m.reduced_states.push_back({layers[k].states[0], std::move(tensors[k])});
   return m;
 }
 
@@ -182,12 +200,6 @@ void move_into_place(fs::path const& temporary, fs::path const& final) {
 
 }  // namespace
 
-std::vector<std::string> names_of(StateViews const& states) {
-  std::vector<std::string> names;
-  for (auto const& state : states) names.push_back(state.name);
-  return names;
-}
-
 void check_units(SaveRequest const& request) {
   (void)rank_groups(request.plan.ranks(), request.file_starts);
   auto const& units = request.plan.units();
@@ -211,13 +223,13 @@ void check_request(SaveRequest const& request, StateViews const& states) {
     TESSERA_VALIDATE(state.unit_shards.size() == request.units.size(), InternalError, "state ",
                      state.name, " has ", state.unit_shards.size(), " unit shards, the plan ",
                      request.units.size());
-    TESSERA_VALIDATE(state.extent == optim::Extent::elementwise, InternalError, "state ",
-                     state.name,
-                     " has fewer values than its parameters; checkpoints hold element-wise states");
   }
+  (void)layers_of(states);
 }
 
-std::int64_t bytes_needed(SaveRequest const& request, std::size_t states) {
+std::int64_t bytes_needed(SaveRequest const& request, StateLayers const& layers) {
+  std::int64_t states = 0;
+  for (auto const& layer : layers) states += static_cast<std::int64_t>(layer.states.size());
   // page alignment, HDF5 metadata, manifest and view come on top of the numbers: 16 KiB a tensor of
   // each rank is ample
   std::int64_t extents = 0;
@@ -227,12 +239,12 @@ std::int64_t bytes_needed(SaveRequest const& request, std::size_t states) {
       request.model_files ? request.plan.parameter_count() *
                                 static_cast<std::int64_t>(size_of(request.model_files->dtype))
                           : 0;
-  return data_bytes(request, states) + extents * static_cast<std::int64_t>(states) * 16384 + model;
+  return data_bytes(request, layers) + extents * states * 16384 + model;
 }
 
-fs::path prepare(SaveRequest const& request, std::size_t states) {
+fs::path prepare(SaveRequest const& request, StateLayers const& layers) {
   make_directories(request.directory);
-  std::int64_t const needed = bytes_needed(request, states);
+  std::int64_t const needed = bytes_needed(request, layers);
   std::int64_t const free = free_bytes(request.directory);
   TESSERA_VALIDATE(free >= needed, IoError, "the checkpoint of step ", request.step, " needs ",
                    human_bytes(needed), " in ", request.directory.string(), ", but ",
@@ -266,25 +278,26 @@ bool shares_files(SaveRequest const& request) {
 }
 
 void create_structure(SaveRequest const& request, fs::path const& directory, Rank rank,
-                      std::vector<std::string> const& states) {
+                      StateLayers const& layers) {
   ShardIdentity const identity = identity_of(request, rank);
   if (identity.group.first == rank)
     create_shard_structure(directory / shard_name(identity.group.index), identity, request.plan,
-                           states);
+                           layers);
 }
 
 WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, Rank rank,
                         StateViews const& states) {
-  return write_rank_of(request, directory, rank, states, names_of(states));
+  return write_rank_of(request, directory, rank, states, layers_of(states));
 }
 WrittenShard write_rank(SaveRequest const& request, fs::path const& directory, Rank rank,
                         StreamedStates const& states) {
-  return write_rank_of(request, directory, rank, states, states.names);
+  return write_rank_of(request, directory, rank, states,
+                       {{optim::Extent::elementwise, states.names}});
 }
 
-SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states,
+SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
                         fs::path const& temporary, std::vector<WrittenShard> const& shards) {
-  Manifest const manifest = make_manifest(request, states, temporary, shards);
+  Manifest const manifest = make_manifest(request, layers, temporary, shards);
   if (request.model_files) write_model(*request.model_files, manifest);
   if (is_model_alone(request)) {
     for (auto const& shard : manifest.shards) fs::remove(temporary / shard.file);

@@ -15,15 +15,14 @@ namespace tessera::checkpoint::detail {
 /// Start of the names of what is being removed.
 inline constexpr char trash_prefix[] = ".trash.";
 
-std::vector<std::string> names_of(StateViews const& states);
 /// @throws InternalError when plan, units and states do not belong together
 void check_units(SaveRequest const& request);
 void check_request(SaveRequest const& request, StateViews const& states);
 
 /// Bytes that the files of a save need, estimated from above.
-std::int64_t bytes_needed(SaveRequest const& request, std::size_t states);
+std::int64_t bytes_needed(SaveRequest const& request, StateLayers const& layers);
 /// Rank 0: room for the save and an empty directory of its own. @throws IoError
-std::filesystem::path prepare(SaveRequest const& request, std::size_t states);
+std::filesystem::path prepare(SaveRequest const& request, StateLayers const& layers);
 /// Other ranks may see a new directory or file late (attribute caches of network file systems).
 /// @throws IoError after 30 s
 void wait_until_visible(std::filesystem::path const& path, int maker);
@@ -32,14 +31,14 @@ void wait_until_visible(std::filesystem::path const& path, int maker);
 bool shares_files(SaveRequest const& request);
 /// The structure of the file whose first rank is @p rank; of any other rank: nothing.
 void create_structure(SaveRequest const& request, std::filesystem::path const& directory, Rank rank,
-                      std::vector<std::string> const& states);
+                      StateLayers const& layers);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
                         Rank rank, StateViews const& states);
 WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const& directory,
                         Rank rank, StreamedStates const& states);
 
 /// Rank 0: everything after the shards, until `latest` names the checkpoint. @throws IoError
-SavedCheckpoint publish(SaveRequest const& request, std::vector<std::string> const& states,
+SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
                         std::filesystem::path const& temporary,
                         std::vector<WrittenShard> const& shards);
 /// Removes complete checkpoints (after a model-only checkpoint: others of that kind), oldest first,

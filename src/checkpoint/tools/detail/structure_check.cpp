@@ -128,6 +128,14 @@ void compare_run(hid_t file, Manifest const& manifest, std::size_t state,
                   run.numel * 4);
 }
 
+/// The datasets of a shard.
+void compare_runs(hid_t file, Manifest const& manifest, int index, Findings& findings) {
+  for (auto const& tensor : manifest.tensors)
+    for (auto const& run : tensor.runs())
+      for (std::size_t s = 0; s < manifest.states.size() && run.shard == index; ++s)
+        findings.guard([&] { compare_run(file, manifest, s, tensor, run, findings); });
+}
+
 void compare_virtual(hid_t file, std::string const& state, TensorRecord const& tensor,
                      std::set<std::string> const& shards, Findings& findings) {
   std::string const name = "/" + state + "/" + tensor.name;
@@ -167,10 +175,9 @@ std::vector<std::string> compare_structure(Manifest const& manifest, int index, 
       findings.expect("world_size", h5::integer_attribute(file, "world_size"),
                       std::int64_t{manifest.world_size});
     });
-    for (auto const& tensor : manifest.tensors)
-      for (auto const& run : tensor.runs())
-        for (std::size_t s = 0; s < manifest.states.size() && run.shard == index; ++s)
-          findings.guard([&] { compare_run(file, manifest, s, tensor, run, findings); });
+    compare_runs(file, manifest, index, findings);
+    for (auto const& reduced : manifest.reduced_manifests())
+      compare_runs(file, reduced, index, findings);
   });
   return findings.take();
 }
@@ -184,9 +191,12 @@ std::vector<std::string> compare_view(Manifest const& manifest, std::size_t most
     compare_identity(file, manifest, "tessera-view", findings);
     std::set<std::string> shards;
     for (auto const& shard : manifest.shards) shards.insert(shard.file);
-    for (auto const& state : manifest.states)
-      for (auto const& tensor : manifest.tensors)
-        findings.guard([&] { compare_virtual(file, state, tensor, shards, findings); });
+    auto layers = manifest.reduced_manifests();
+    layers.insert(layers.begin(), manifest);
+    for (auto const& layer : layers)
+      for (auto const& state : layer.states)
+        for (auto const& tensor : layer.tensors)
+          findings.guard([&] { compare_virtual(file, state, tensor, shards, findings); });
   });
   return findings.take();
 }

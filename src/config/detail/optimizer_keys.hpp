@@ -1,0 +1,35 @@
+#pragma once
+/// Keys of the optimizer section that belong to single optimizers.
+
+#include <functional>
+#include <string>
+
+#include "tessera/core/config_tree.hpp"
+#include "tessera/optim/optimizer.hpp"
+
+namespace tessera::config::detail {
+
+struct OptimizerKeys {
+  std::string source;  ///< the file, for messages
+  /// The value of a key that is written and not "auto", else null.
+  std::function<ConfigTree const*(std::string const& key)> written;
+};
+
+/// Keys of another optimizer are errors, as in PyTorch's constructors.
+/// @throws ConfigError naming the key
+void check_hyperparameters(OptimizerKeys const& keys, std::string const& algorithm);
+
+struct PeakRate {
+  double value = 0.0;
+  bool is_given = false;  ///< by the user, not a default
+};
+/// Muon's two rates follow one schedule: @p name (muon_rate or adam_rate) as a multiple of its
+/// peak. Without any rate in the section they are DeepSpeed's 0.02 and 3e-4.
+/// @throws ConfigError when the peak is 0
+double rate_multiple(OptimizerKeys const& keys, std::string const& name, PeakRate const& peak);
+
+/// Whether the optimizer computes the rate itself (Adafactor's relative_step).
+/// @throws UsageError when @p rate_is_given
+bool sets_own_rate(optim::OptimizerSpec const& optimizer, bool rate_is_given);
+
+}  // namespace tessera::config::detail

@@ -1,0 +1,96 @@
+#pragma once
+/// What Adafactor's kernels share: the runs of a launch and their pieces. A piece is what a team
+/// gets at a time: the elements of a run in one row, or up to column_piece elements of a parameter
+/// with a single column.
+
+#include <cmath>
+
+#include "detail/launch.hpp"
+#include "detail/optimizer_rule.hpp"
+#include "detail/pack.hpp"
+#include "tessera/kernels/adafactor.hpp"
+
+namespace tessera::kernels::detail {
+
+inline constexpr std::int64_t column_piece = 1024;
+/// Rows that share a partial sum of a column.
+inline constexpr std::int64_t tile_rows = 128;
+
+struct AdafactorCoefficients {
+  float gradient_factor;
+  float beta1, one_minus_beta1;
+  float epsilon_gradient;
+  double epsilon_scale, clip_threshold;
+  bool scale_parameter;
+};
+
+/// A run in the form that a launch carries by value.
+struct AdafactorPlace {
+  AdafactorParameter parameter;
+  std::int64_t offset, numel;
+  float *master, *exp_avg;
+  void const* gradient;
+  void* weights_out;
+  float learning_rate, weight_decay;
+  std::int64_t first_item;  ///< of this run, in the launch
+
+  KOKKOS_FUNCTION std::int64_t width() const {
+    return parameter.columns > 1 ? parameter.columns : column_piece;
+  }
+  KOKKOS_FUNCTION std::int64_t pieces() const {
+    return (offset + numel - 1) / width() - offset / width() + 1;
+  }
+  KOKKOS_FUNCTION std::int64_t first_row() const { return offset / parameter.columns; }
+  KOKKOS_FUNCTION std::int64_t end_row() const {
+    return (offset + numel - 1) / parameter.columns + 1;
+  }
+  KOKKOS_FUNCTION std::int64_t tiles() const {
+    return parameter.columns > 1 ? (end_row() - first_row() + tile_rows - 1) / tile_rows : 0;
+  }
+};
+
+/// The runs of a launch.
+struct AdafactorBatch {
+  static constexpr int max_runs =
+      28;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
+  AdafactorCoefficients coefficients;
+  GradientControl const* control;
+  double* partial;
+  int runs;
+  AdafactorPlace run[max_runs];
+
+  KOKKOS_FUNCTION AdafactorPlace const& run_of(std::int64_t item) const {
+    int low = 0, high = runs;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (run[middle].first_item <= item ? low : high) = middle;
+    }
+    return run[low];
+  }
+  KOKKOS_FUNCTION float gradient_factor() const {
+    return control ? static_cast<float>(control->gradient_factor) : 1.0f;
+  }
+  KOKKOS_FUNCTION bool skips() const { return control && control->skip != 0; }
+};
+
+/// Elements [begin, begin + count) of the parameter, all in a row or all in a column.
+struct AdafactorPiece {
+  std::int64_t begin, count;
+
+  KOKKOS_FUNCTION AdafactorPiece(AdafactorPlace const& r, std::int64_t index) {
+    std::int64_t const width = r.width(), at = (r.offset / width + index) * width;
+    begin = at > r.offset ? at : r.offset;
+    std::int64_t const end = at + width < r.offset + r.numel ? at + width : r.offset + r.numel;
+    count = end - begin;
+  }
+};
+
+/// Σ over the lanes of a chunk, always in the same order.
+template <int lanes>
+KOKKOS_FUNCTION double total_of(double* sums) {
+  for (int half = lanes / 2; half > 0; half /= 2)
+    for (int j = 0; j < half; ++j) sums[j] += sums[j + half];
+  return sums[0];
+}
+
+}  // namespace tessera::kernels::detail

@@ -1,0 +1,177 @@
+#pragma once
+/// Adafactor's sums over rows and columns, and the means that they give.
+
+#include "detail/adafactor_rule.hpp"
+
+namespace tessera::kernels::detail {
+
+/// Row sums of the squared gradients, and partial[item] = squares of the piece's weights.
+template <class G>
+struct AdafactorRowSums {
+  AdafactorBatch batch;
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
+    AdafactorPlace const& r = batch.run_of(item);
+    AdafactorPiece const piece(r, item - r.first_item);
+    G const* const g = static_cast<G const*>(r.gradient) + (piece.begin - r.offset);
+    float const* const p = r.master + (piece.begin - r.offset);
+    float const factor = batch.gradient_factor(), epsilon = batch.coefficients.epsilon_gradient;
+    double* const rows = r.parameter.sums + 2;
+    bool const is_column = r.parameter.columns == 1;
+    constexpr int lanes = Team::chunk < 16 ? Team::chunk : 16;
+    double squares[lanes] = {}, weights[lanes] = {};
+    for_chunks(team, piece.count, [&](std::int64_t first, int n) {
+      for (int i = 0; i < n; i += lanes)
+        for (int j = 0; j < lanes && i + j < n; ++j) {
+          std::int64_t const at = first + i + j;
+          float const gi = load(g[at]) * factor, square = gi * gi + epsilon;
+          if (is_column)
+            rows[piece.begin + at] = square;
+          else
+            squares[j] += square;
+          weights[j] += static_cast<double>(p[at]) * p[at];
+        }
+    });
+    double const row = team.sum(total_of<lanes>(squares)),
+                 weight = team.sum(total_of<lanes>(weights));
+    if (team.rank() != 0) return;
+    if (!is_column) rows[piece.begin / r.parameter.columns] = row;
+    batch.partial[item] = weight;
+  }
+};
+
+/// out(run) = its partial sums, one per item, in order.
+template <bool of_weights>
+struct AdafactorTotals {
+  AdafactorBatch batch;
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
+    AdafactorPlace const& r = batch.run[index];
+    double sum = 0.0;
+    for (std::int64_t k = team.rank(); k < r.pieces(); k += team.size())
+      sum += batch.partial[r.first_item + k];
+    sum = team.sum(sum);
+    if (team.rank() == 0) (of_weights ? r.parameter.sums[0] : *r.parameter.update_square) = sum;
+  }
+};
+
+/// Where the column sums of the rows of an item begin.
+struct AdafactorColumnPartial {
+  KOKKOS_FUNCTION static double* of(AdafactorBatch const& batch, AdafactorPlace const& r,
+                                    std::int64_t tile) {
+    return batch.partial + r.first_item + tile * r.parameter.columns;
+  }
+};
+
+/// Partial sums of the columns over tile_rows rows. An item is a tile; first_item counts doubles.
+template <class G>
+struct AdafactorColumnTiles {
+  AdafactorBatch batch;
+  std::int64_t first_tile[AdafactorBatch::max_runs];
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
+    int low = 0, high = batch.runs;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (first_tile[middle] <= item ? low : high) = middle;
+    }
+    AdafactorPlace const& r = batch.run[low];
+    std::int64_t const tile = item - first_tile[low], columns = r.parameter.columns;
+    std::int64_t const begin = r.first_row() + tile * tile_rows,
+                       end = begin + tile_rows < r.end_row() ? begin + tile_rows : r.end_row();
+    double* const out = AdafactorColumnPartial::of(batch, r, tile);
+    float const factor = batch.gradient_factor(), epsilon = batch.coefficients.epsilon_gradient;
+    for_chunks(team, columns, [&](std::int64_t first, int n) {
+      double sums[Team::chunk] = {};
+      for (std::int64_t row = begin; row < end; ++row) {
+        std::int64_t const at = row * columns - r.offset;  // of the row's first element in the run
+        std::int64_t const from = -at > first ? -at : first,
+                           to = r.numel - at < first + n ? r.numel - at : first + n;
+        G const* const g = static_cast<G const*>(r.gradient) + at;
+        for (std::int64_t c = from; c < to; ++c) {
+          float const gi = load(g[c]) * factor;
+          sums[c - first] += gi * gi + epsilon;
+        }
+      }
+      for (int i = 0; i < n; ++i) out[first + i] = sums[i];
+    });
+  }
+};
+
+/// The column sums of run @p index: its tiles in order.
+struct AdafactorColumnTotals {
+  AdafactorBatch batch;
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
+    AdafactorPlace const& r = batch.run[index];
+    std::int64_t const tiles = r.tiles();
+    if (tiles == 0) return;
+    double* const out = r.parameter.sums + 2 + r.parameter.rows;
+    for_chunks(team, r.parameter.columns, [&](std::int64_t first, int n) {
+      double sums[Team::chunk] = {};
+      for (std::int64_t t = 0; t < tiles; ++t)
+        for (int i = 0; i < n; ++i) sums[i] += AdafactorColumnPartial::of(batch, r, t)[first + i];
+      for (int i = 0; i < n; ++i) out[first + i] = sums[i];
+    });
+  }
+};
+
+/// The parameters of a launch of AdafactorMeans.
+struct AdafactorMeansBatch {
+  static constexpr int max_parameters = 64;
+  GradientControl const* control;
+  double beta2;
+  int count;
+  AdafactorParameter parameter[max_parameters];
+};
+
+/// New means; the factors 1 / sqrt(r_i / mean(r)) and 1 / sqrt(c_j) replace the sums.
+struct AdafactorMeans {
+  AdafactorMeansBatch batch;
+
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t index) const {
+    if (batch.control && batch.control->skip != 0) return;
+    AdafactorParameter const& p = batch.parameter[index];
+    double* const rows = p.sums + 2;
+    double* const columns = rows + p.rows;
+    bool const is_column = p.columns == 1;
+    double const sum =
+        team.sum(advance(team, p.row_means, rows, p.rows, static_cast<double>(p.columns)));
+    float const mean = static_cast<float>(sum / static_cast<double>(p.rows));
+    for_chunks(team, p.rows, [&](std::int64_t first, int n) {
+      for (std::int64_t i = first; i < first + n; ++i)
+        rows[i] = 1.0f / std::sqrt(is_column ? p.row_means[i] : p.row_means[i] / mean);
+    });
+    if (is_column) return;
+    (void)advance(team, p.column_means, columns, p.columns, static_cast<double>(p.rows));
+    for_chunks(team, p.columns, [&](std::int64_t first, int n) {
+      for (std::int64_t i = first; i < first + n; ++i)
+        columns[i] = 1.0f / std::sqrt(p.column_means[i]);
+    });
+  }
+
+ private:
+  /// @return this thread's share of the sum of the new means
+  template <class Team>
+  KOKKOS_FUNCTION double advance(Team const& team, float* means, double const* sums,
+                                 std::int64_t count, double divisor) const {
+    float const beta2 = static_cast<float>(batch.beta2),
+                one_minus_beta2 = static_cast<float>(1.0 - batch.beta2);
+    double total = 0.0;
+    for_chunks(team, count, [&](std::int64_t first, int n) {
+      for (std::int64_t i = first; i < first + n; ++i) {
+        means[i] =
+            multiply_add(one_minus_beta2, static_cast<float>(sums[i] / divisor), means[i] * beta2);
+        total += means[i];
+      }
+    });
+    return total;
+  }
+};
+
+}  // namespace tessera::kernels::detail
