@@ -18,8 +18,8 @@ TEST(OneBit, WarmUpIsAdam) {
     std::vector<Floats> states(2, Floats(3));
     kernels::GradientControl const control;
     for (std::int64_t t = 1; t <= 5; ++t)
-      Halves{*optimizer, *queue, 1}.update(weights, states, {0.1f, static_cast<float>(t), -2.0f},
-                                           {t, 0.1, &control});
+      Halves{*optimizer, *queue, {3}, 1}.update(
+          weights, states, {0.1f, static_cast<float>(t), -2.0f}, {t, 0.1, &control});
     return weights;
   };
   auto const adam = trained("AdamW", {{"bias_correction", 0.0}});
