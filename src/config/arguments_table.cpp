@@ -27,8 +27,7 @@ void add_model(OptionTable& t) {
   t.add(path, "config_name", {},
         "directory or config.json of a model to train from random weights");
   t.add(string, "model_type", {},
-        "model family to train from random weights with its default sizes: gpt2, gpt_bigcode, "
-        "gpt_neox, llama, mistral, qwen2, qwen3, starcoder2, phi, phi3, olmo2, gemma or gemma2");
+        "model family to train from random weights with its default sizes, such as gpt2 or llama");
   t.add(string, "config_overrides", {}, "changes to the sizes of model_type: n_embd=64,n_layer=2");
   t.add(path, "tokenizer_name", {}, "directory with tokenizer.json, if not model_name_or_path");
   t.add(choice, "dtype", {},

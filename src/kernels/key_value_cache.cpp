@@ -1,5 +1,8 @@
 #include "tessera/kernels/key_value_cache.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include "detail/element_types.hpp"
 #include "detail/launch.hpp"
 #include "detail/row_packs.hpp"
@@ -73,11 +76,12 @@ void append_to_cache(Queue& q, CacheShape const& shape, CacheView const& cache,
                          shape.head_dim};
     if (q.kind() != memory::QueueKind::stream) return detail::launch_on_host(q, name, count, rule);
     constexpr int pack = detail::pack_of<T>;
-    bool aligned = detail::in_packs<pack>(shape.head_dim, rule.cache, rule.rows.base);
-    for (std::int64_t stride : {rule.batch_stride, rule.position_stride, rule.head_stride,
-                                rule.rows.row_stride, rule.rows.head_stride})
-      aligned = aligned && stride % pack == 0;
-    if (aligned) return run_in_packs<pack>(q, name, count, rule);
+    std::array<std::int64_t, 5> const strides{rule.batch_stride, rule.position_stride,
+                                              rule.head_stride, rule.rows.row_stride,
+                                              rule.rows.head_stride};
+    if (detail::in_packs<pack>(shape.head_dim, rule.cache, rule.rows.base) &&
+        std::ranges::all_of(strides, [](std::int64_t stride) { return stride % pack == 0; }))
+      return run_in_packs<pack>(q, name, count, rule);
     run_in_packs<1>(q, name, count, rule);
   });
 }

@@ -212,7 +212,7 @@ TEST(Arguments, MistakesEndInUsageErrors) {
            {{"--per_device_train_batch_size", "0"}, "must be an integer of at least 1"},
            {{"--validation_split_percentage", "100"}, "from 0 to 99"},
            {{"--report_to", "wandb"}, "use tensorboard"},
-           {{"--optim", "adafactor"}, "use adamw_torch"},
+           {{"--optim", "lomo"}, "use adamw_torch"},
            {{"--lr_scheduler_type", "cosin"}, "did you mean cosine?"},
            {{"--lr_scheduler_type", "reduce_lr_on_plateau"}, "depends on evaluation results"},
            {with_model({"--do_eval", "--train_file", "a.txt", "--lr_scheduler_kwargs", "two"}),

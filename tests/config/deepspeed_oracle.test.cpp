@@ -126,6 +126,8 @@ ConfigTree context_of(std::string const& key) {
   if (in("scheduler.")) set_path(tree, "scheduler.type", "WarmupLR");
   if (!in("optimizer.")) return tree;
   set_path(tree, "optimizer.type", key.ends_with("adam_w_mode") ? "Adam" : "AdamW");
+  if (key.ends_with("muon_lr") || key.ends_with("adam_lr"))
+    set_path(tree, "optimizer.type", "Muon");
   for (auto const& info : optim::optimizers())
     for (auto const& rule : info.hyperparameters)
       if (key == concat("optimizer.params.", rule.name) && key != "optimizer.params.weight_decay" &&

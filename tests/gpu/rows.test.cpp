@@ -60,20 +60,28 @@ TEST_P(Rows, ColumnSums) {
     }
 }
 
+/// What norms of both kinds read and write, each with the given number of rows and columns.
+struct NormRows {
+  Guarded in, branch, sum, out, gamma;
+};
+NormRows norm_rows(Queue& q, Dtype dtype, std::int64_t rows, std::int64_t columns) {
+  std::int64_t const n = rows * columns;
+  return {operand(q, dtype, n, 1, 2.0, 0.5), operand(q, dtype, n, 2), operand(q, dtype, n, 3),
+          operand(q, dtype, n, 4), operand(q, dtype, columns, 5, 0.5, 1.0)};
+}
+
 TEST_P(Rows, LayerNorms) {
   for (std::int64_t rows : {1, 3, 1000})
     for (std::int64_t columns : {7, 48, 769, 768, 1600}) {
       SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
       compare(
           [&](Queue& q) {
-            std::int64_t const n = rows * columns;
-            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), branch = operand(q, dtype, n, 2),
-                          sum = operand(q, dtype, n, 3), out = operand(q, dtype, n, 4),
-                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0),
-                          beta = operand(q, dtype, columns, 6),
+            NormRows const x = norm_rows(q, dtype, rows, columns);
+            Guarded const &in = x.in, &branch = x.branch, &sum = x.sum, &out = x.out;
+            Guarded const beta = operand(q, dtype, columns, 6),
                           mean = operand(q, Dtype::fp32, rows, 7),
                           rstd = operand(q, Dtype::fp32, rows, 8);
-            LayerNormWeights const norm{gamma.view(), beta.view(), 1e-5f};
+            LayerNormWeights const norm{x.gamma.view(), beta.view(), 1e-5f};
             LayerNormOutput const to{out.view(), mean.view(), rstd.view()};
             layer_norm(q, norm, to, in.view());
             Results results{out.read(), mean.read(), rstd.read()};
@@ -170,15 +178,14 @@ TEST_P(Rows, RmsNorms) {
       SCOPED_TRACE(::testing::Message() << rows << " rows of " << columns);
       compare(
           [&](Queue& q) {
-            std::int64_t const n = rows * columns;
-            Guarded const in = operand(q, dtype, n, 1, 2.0, 0.5), branch = operand(q, dtype, n, 2),
-                          sum = operand(q, dtype, n, 3), out = operand(q, dtype, n, 4),
-                          gamma = operand(q, dtype, columns, 5, 0.5, 1.0),
-                          rstd = operand(q, Dtype::fp32, rows, 6), din = operand(q, dtype, n, 7),
+            NormRows const x = norm_rows(q, dtype, rows, columns);
+            Guarded const &in = x.in, &branch = x.branch, &sum = x.sum, &out = x.out;
+            Guarded const rstd = operand(q, Dtype::fp32, rows, 6),
+                          din = operand(q, dtype, rows * columns, 7),
                           dgamma = operand(q, Dtype::fp32, columns, 8),
                           workspace = operand(q, Dtype::fp32,
                                               rms_norm_backward_workspace(q, rows, columns), 9);
-            RmsNormWeights const norm{gamma.view(), 1e-5f, 1.0f, RmsNormRounding::after_gamma};
+            RmsNormWeights const norm{x.gamma.view(), 1e-5f, 1.0f, RmsNormRounding::after_gamma};
             rms_norm(q, norm, {out.view(), rstd.view()}, in.view());
             Results results{out.read(), rstd.read()};
             rms_norm_backward(q, norm,
