@@ -1,8 +1,5 @@
 #include "tessera/kernels/key_value_cache.hpp"
 
-#include <algorithm>
-#include <array>
-
 #include "detail/element_types.hpp"
 #include "detail/launch.hpp"
 #include "detail/row_packs.hpp"
@@ -76,11 +73,9 @@ void append_to_cache(Queue& q, CacheShape const& shape, CacheView const& cache,
                          shape.head_dim};
     if (q.kind() != memory::QueueKind::stream) return detail::launch_on_host(q, name, count, rule);
     constexpr int pack = detail::pack_of<T>;
-    std::array<std::int64_t, 5> const strides{rule.batch_stride, rule.position_stride,
-                                              rule.head_stride, rule.rows.row_stride,
-                                              rule.rows.head_stride};
     if (detail::in_packs<pack>(shape.head_dim, rule.cache, rule.rows.base) &&
-        std::ranges::all_of(strides, [](std::int64_t stride) { return stride % pack == 0; }))
+        detail::strides_in_packs<pack>(rule.batch_stride, rule.position_stride, rule.head_stride,
+                                       rule.rows.row_stride, rule.rows.head_stride))
       return run_in_packs<pack>(q, name, count, rule);
     run_in_packs<1>(q, name, count, rule);
   });

@@ -16,11 +16,9 @@ void check(RotaryShape const& shape) {
 /// Whether heads at these strides, halves and ends consist of packs of N elements.
 template <int N, class T>
 bool heads_in_packs(detail::Rotate<T> const& r) {
-  bool strides = true;
-  for (std::int64_t n : {r.in.row_stride, r.in.head_stride, r.out.row_stride, r.out.head_stride,
-                         std::int64_t{r.half}})
-    strides = strides && n % N == 0;
-  return strides && detail::in_packs<N>(r.head_dim, r.in.base, r.out.base, r.cos, r.sin);
+  return detail::strides_in_packs<N>(r.in.row_stride, r.in.head_stride, r.out.row_stride,
+                                     r.out.head_stride, r.half) &&
+         detail::in_packs<N>(r.head_dim, r.in.base, r.out.base, r.cos, r.sin);
 }
 
 template <int N, class T>

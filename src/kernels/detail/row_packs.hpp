@@ -19,6 +19,12 @@ bool in_packs(std::int64_t columns, Data const*... data) {
   return columns % N == 0 && ((reinterpret_cast<std::uintptr_t>(data) % 16 == 0) && ...);
 }
 
+/// Whether each stride consists of packs of N elements.
+template <int N, class... Strides>
+constexpr bool strides_in_packs(Strides... strides) {
+  return ((strides % N == 0) && ...);
+}
+
 /// One element with the interface of a Pack.
 template <class T>
 struct Single {

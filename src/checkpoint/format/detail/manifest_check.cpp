@@ -119,7 +119,7 @@ void check_consistency(Manifest& m, std::string const& source) {
   auto const states = m.state_names();
   TESSERA_VALIDATE(std::set<std::string>(states.begin(), states.end()).size() == states.size() &&
                        !m.states.empty(),
-                   DataError, source, ": 'states' is empty, or a state is named twice");
+                   DataError, source, ": 'states' is empty, or names one twice");
   std::set<std::string> files;
   for (auto const& shard : m.shards)
     TESSERA_VALIDATE(files.insert(shard.file).second, DataError, source, ": shard file ",
