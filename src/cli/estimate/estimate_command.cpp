@@ -99,7 +99,7 @@ ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
 void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t> limit) {
   fmt::print("stage  recompute  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}\n", "weights",
              "gradients", "masters", "optimizer", "buffers", "activations", "total");
-  bool first = true, any = false;
+  bool none_fits = true;
   for (auto const& c : plans) {
     auto const& s = c.plan.states;
     bool const fits = limit && static_cast<std::int64_t>(c.plan.total()) <= *limit;
@@ -108,12 +108,11 @@ void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t
                size_text(s.gradients), size_text(s.master_weights), size_text(s.optimizer_state),
                size_text(s.buffers), size_text(c.plan.activations), size_text(c.plan.total()),
                !limit ? ""
-               : fits ? (first ? "  fits, try first" : "  fits")
+               : fits ? (none_fits ? "  fits, try first" : "  fits")
                       : "  too large");
-    first = first && !fits;
-    any = any || fits;
+    none_fits = none_fits && !fits;
   }
-  if (limit && !any)
+  if (limit && none_fits)
     fmt::print(
         "Nothing fits into {} per rank: use more ranks, a smaller "
         "--per_device_train_batch_size or a shorter --block_size.\n",
