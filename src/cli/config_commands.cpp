@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "argument_check.hpp"
 #include "plot/rate_plot.hpp"
@@ -25,7 +26,7 @@ namespace {
 struct CheckArguments {
   std::string first;  ///< a file, or without one the first option
   std::vector<std::string> options;
-  int ranks = 1;
+  std::optional<int> ranks;
   std::int64_t hidden_size = 0;
 };
 
@@ -91,13 +92,15 @@ void check(CheckArguments const& a) {
   auto const arguments = config::parse_options(words);
   check_completeness(arguments);
   std::int64_t const known = a.hidden_size > 0 ? a.hidden_size : known_hidden_size(arguments);
-  auto const resolved = config::resolve(arguments, a.ranks, std::max<std::int64_t>(known, 1));
+  auto const resolved =
+      config::resolve(arguments, a.ranks.value_or(1), std::max<std::int64_t>(known, 1));
   auto tree = config::describe(resolved);
   if (known == 0) describe_automatic_sizes(resolved, tree);
   fmt::print("{}\n", tree.dump(2));
   for (auto const* notes : {&arguments.hints, &resolved.notes})
     for (auto const& note : *notes) fmt::print(stderr, "note: {}\n", note);
-  for (auto const& trap : config::find_traps(arguments, resolved))
+  auto const world_size = a.ranks ? config::WorldSize::known : config::WorldSize::assumed;
+  for (auto const& trap : config::find_traps(arguments, resolved, world_size))
     fmt::print(stderr, "trap: {}\n", trap);
 }
 
@@ -141,8 +144,8 @@ struct RateArguments {
 void print_rates(RateArguments const& a) {
   auto const words = training_words(a.check);
   auto const arguments = config::parse_options(words);
-  auto const resolved =
-      config::resolve(arguments, a.check.ranks, std::max<std::int64_t>(a.check.hidden_size, 1));
+  auto const resolved = config::resolve(arguments, a.check.ranks.value_or(1),
+                                        std::max<std::int64_t>(a.check.hidden_size, 1));
   auto const schedule = config::learning_rate_schedule(resolved, a.steps);
   std::vector<double> rates;
   for (std::int64_t step = 1; step <= a.steps; ++step) rates.push_back(schedule(step));
@@ -152,9 +155,8 @@ void print_rates(RateArguments const& a) {
 }
 
 void add_check_options(CLI::App& app, CheckArguments& a) {
-  app.add_option("--ranks,--world_size,--world-size", a.ranks, "Number of ranks")
-      ->check(number_from(1))
-      ->capture_default_str();
+  app.add_option("--ranks,--world_size,--world-size", a.ranks, "Number of ranks (default: 1)")
+      ->check(number_from(1));
   app.add_option("--hidden_size", a.hidden_size,
                  "Hidden size of the model, for sizes that are \"auto\" (default: that of the "
                  "model in the options)")

@@ -64,6 +64,9 @@ void find_in_zero(ResolvedConfig const& c, std::vector<std::string>& out) {
       if (wanted(c, field))
         out.push_back(
             concat("zero_optimization.stage3_", field, " has no effect in stage ", c.stage));
+}
+
+void find_in_world_size(ResolvedConfig const& c, std::vector<std::string>& out) {
   if (c.stage > 0 && c.world_size == 1)
     out.push_back(concat("stage ", c.stage, " on one rank partitions nothing"));
 }
@@ -83,11 +86,12 @@ void find_in_evaluation(TrainingArguments const& a, std::vector<std::string>& ou
 }  // namespace
 
 std::vector<std::string> find_traps(TrainingArguments const& arguments,
-                                    ResolvedConfig const& config) {
+                                    ResolvedConfig const& config, WorldSize world_size) {
   std::vector<std::string> out;
   find_in_precision(config, out);
   find_in_schedule(arguments, config, out);
   find_in_zero(config, out);
+  if (world_size == WorldSize::known) find_in_world_size(config, out);
   find_in_evaluation(arguments, out);
   return out;
 }

@@ -17,6 +17,13 @@ std::vector<std::string> traps(Words words, char const* json = "", int ranks = 1
   return find_traps(arguments, resolve(arguments, ranks, 64));
 }
 
+TEST(Traps, AnAssumedWorldSizeIsNone) {
+  auto const arguments = parse_options({"--deepspeed", R"({"zero_optimization": {"stage": 2}})"});
+  auto const config = resolve(arguments, 1, 64);
+  EXPECT_TRUE(find_traps(arguments, config, WorldSize::assumed).empty());
+  EXPECT_EQ(find_traps(arguments, config, WorldSize::known).size(), 1u);
+}
+
 TEST(Traps, AreFoundWhereTheyAre) {
   struct Case {
     Words words;
