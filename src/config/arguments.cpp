@@ -23,10 +23,12 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("dtype", a.dtype);
   visit("train_file", a.train_file);
   visit("validation_file", a.validation_file);
+  visit("test_file", a.test_file);
   visit("validation_split_percentage", a.validation_split_percentage);
   visit("block_size", a.block_size);
   visit("max_train_samples", a.max_train_samples);
   visit("max_eval_samples", a.max_eval_samples);
+  visit("max_predict_samples", a.max_predict_samples);
   visit("keep_linebreaks", a.keep_linebreaks);
   visit("dataloader_drop_last", a.dataloader_drop_last);
   visit("train_sampling_strategy", a.train_sampling_strategy);
@@ -34,6 +36,7 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("overwrite_output_dir", a.overwrite_output_dir);
   visit("do_train", a.do_train);
   visit("do_eval", a.do_eval);
+  visit("do_predict", a.do_predict);
   visit("do_generate", a.do_generate);
   visit("resume_from_checkpoint", a.resume_from_checkpoint);
   visit("allow_changed_data", a.allow_changed_data);
@@ -96,6 +99,11 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("max_new_tokens", a.max_new_tokens);
   visit("temperature", a.temperature);
   visit("top_k", a.top_k);
+  visit("prompt_file", a.prompt_file);
+  visit("top_p", a.top_p);
+  visit("min_p", a.min_p);
+  visit("repetition_penalty", a.repetition_penalty);
+  visit("stop_strings", a.stop_strings);
 }
 
 template <class Visitor, class Arguments>
@@ -174,6 +182,10 @@ struct Assign {
   void operator()(char const* name, std::optional<std::int64_t>& field) const {
     if (auto const& v = value(name); !v.is_null()) field = v.as_int();
   }
+  void operator()(char const* name, std::vector<std::string>& field) const {
+    field.clear();
+    for (auto const& item : value(name).as_array()) field.push_back(item.as_string());
+  }
   void operator()(char const* name, std::optional<bool>& field) const {
     if (auto const& v = value(name); !v.is_null()) field = v.as_bool();
   }
@@ -240,6 +252,9 @@ struct ToTree {
   static ConfigTree of(log::Level v) {
     char const* const names[] = {"debug", "info", "warning", "error"};
     return names[static_cast<int>(v)];
+  }
+  static ConfigTree of(std::vector<std::string> const& v) {
+    return ConfigTree::Array(v.begin(), v.end());
   }
   static ConfigTree of(ConfigTree const& v) { return v; }
   static ConfigTree of(bool v) { return v; }
@@ -417,16 +432,23 @@ FirstLook look_at_flags(std::vector<std::string> const& words) {
 
 void require_run(TrainingArguments const& a) {
   TESSERA_VALIDATE(
-      a.do_train || a.do_eval || a.do_generate || a.print_config, UsageError,
-      "nothing to do: give --do_train, --do_eval or --do_generate; see tessera-train --help");
+      a.do_train || a.do_eval || a.do_predict || a.do_generate || a.print_config, UsageError,
+      "nothing to do: give --do_train, --do_eval, --do_predict or --do_generate; see tessera-train "
+      "--help");
   require_model(a);
   TESSERA_VALIDATE(!a.do_train || !a.train_file.empty(), UsageError,
                    "--do_train needs --train_file");
   TESSERA_VALIDATE(!a.do_eval || !a.validation_file.empty() || !a.train_file.empty(), UsageError,
                    "--do_eval needs --validation_file, or a --train_file of which "
                    "validation_split_percentage is kept");
-  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty(), UsageError,
-                   "--do_generate needs --prompt TEXT");
+  TESSERA_VALIDATE(!a.do_predict || !a.test_file.empty(), UsageError,
+                   "--do_predict needs --test_file");
+  TESSERA_VALIDATE(!a.do_generate || !a.prompt.empty() || !a.prompt_file.empty(), UsageError,
+                   "--do_generate needs --prompt TEXT or --prompt_file FILE");
+  TESSERA_VALIDATE(a.prompt.empty() || a.prompt_file.empty(), UsageError,
+                   "--prompt and --prompt_file contradict each other; leave one out");
+  for (auto const& stop : a.stop_strings)
+    TESSERA_VALIDATE(!stop.empty(), UsageError, "--stop_strings has an empty string");
 }
 
 TrainingArguments parse_arguments(std::vector<std::string> const& words, ReadDocument const& read) {

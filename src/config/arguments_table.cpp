@@ -55,6 +55,7 @@ void add_data(OptionTable& t) {
   t.add(path, "train_file", {},
         "text (.txt) or JSON (.json, .jsonl) to train on, also gzip-compressed (.gz)");
   t.add(path, "validation_file", {}, "text or JSON to evaluate on");
+  t.add(path, "test_file", {}, "text or JSON for do_predict");
   t.add(integer, "validation_split_percentage", 5,
         "percentage of train_file used for evaluation when there is no validation_file")
       .at_least(0)
@@ -67,6 +68,9 @@ void add_data(OptionTable& t) {
       .at_least(1)
       .unit("sequences");
   t.add(integer, "max_eval_samples", {}, "evaluate on at most N sequences")
+      .at_least(1)
+      .unit("sequences");
+  t.add(integer, "max_predict_samples", {}, "predict at most N sequences of test_file")
       .at_least(1)
       .unit("sequences");
   t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
@@ -127,8 +131,8 @@ void add_work(OptionTable& t) {
   t.add(boolean, "do_train", false, "train");
   t.add(boolean, "do_eval", false,
         "evaluate: loss and perplexity; on when eval_strategy is not no");
-  t.add(boolean, "do_generate", false,
-        "continue the prompt with the trained weights (Tessera's own)");
+  t.add(boolean, "do_predict", false, "evaluate test_file: loss and perplexity");
+  t.add(boolean, "do_generate", false, "continue prompts with the trained weights (Tessera's own)");
   t.add(json, "resume_from_checkpoint", {},
         "checkpoint to resume from; auto or none: the newest complete one of output_dir, if any; "
         "true: there must be one")
@@ -144,8 +148,6 @@ void add_work(OptionTable& t) {
         "print every resolved value with its origin and exit (Tessera's own)");
   t.add(boolean, "help", false, "print this text and exit").alias("h");
   t.add(boolean, "version", false, "print the version and exit");
-  t.add(boolean, "do_predict", false, "predict on a test set")
-      .refuse("use --do_eval with --validation_file, or --do_generate");
 }
 
 void add_length(OptionTable& t) {
@@ -442,12 +444,25 @@ void add_other_launchers(OptionTable& t) {
 
 void add_generation(OptionTable& t) {
   t.group("Generation (Tessera's own)");
-  t.add(string, "prompt", "", "text that the model continues");
+  t.add(string, "prompt", "", "text that the model continues, printed while it grows");
+  t.add(path, "prompt_file", {},
+        "prompts, one per line, or \"prompt\" of each line of a .jsonl file; prints a line of JSON "
+        "for each");
   t.add(integer, "max_new_tokens", 50, "tokens to generate").at_least(1).unit("tokens");
   t.add(real, "temperature", 1.0, "sampling temperature; 0: greedy").at_least(0);
   t.add(integer, "top_k", 50, "sample from the k most likely tokens; 0 disables top-k")
       .at_least(0)
       .unit("tokens");
+  t.add(real, "top_p", 1.0, "sample from the most likely tokens that together reach p; 1: all")
+      .at_least(0)
+      .at_most(1);
+  t.add(real, "min_p", 0.0, "sample from tokens with at least p of the largest probability; 0: all")
+      .at_least(0)
+      .at_most(1);
+  t.add(real, "repetition_penalty", 1.0,
+        "above 1: tokens of the text so far become less likely; 1: off")
+      .above(0);
+  t.add(list, "stop_strings", ConfigTree::Array{}, "a text ends before the first of these");
 }
 
 OptionTable build() {

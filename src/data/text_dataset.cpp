@@ -136,6 +136,18 @@ fs::path cache_file(SequenceRequest const& request, Tokenizer const& tokenizer) 
   return request.cache_folder / name;
 }
 
+TokenSequences::TokenSequences(std::vector<std::int32_t> ids, std::int64_t length)
+    : length_(length), tokens_(std::ssize(ids)) {
+  TESSERA_VALIDATE(length >= 2 && tokens_ >= length, DataError, tokens_,
+                   " tokens do not make a sequence of ", length,
+                   "; a sequence needs at least 2 tokens");
+  count_ = tokens_ / length;
+  max_id_ = *std::max_element(ids.begin(), ids.end());
+  auto const owner = std::make_shared<std::vector<std::int32_t> const>(std::move(ids));
+  ids_ = owner->data();
+  mapping_ = owner;
+}
+
 TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
   check(request);
   std::uint64_t const text_hash = detail::xxh3_of_file(request.text),

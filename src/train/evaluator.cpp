@@ -37,6 +37,7 @@ double Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
     tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
   }
   model::Batch const batch{tokens_.data(), count, sequences_.length(), 0};
+  if (prediction_step_) return prediction_step_(batch);
   return context_.model.evaluate(batch, context_.weights, context_.compute).value();
 }
 

@@ -179,9 +179,27 @@ void say_why_resumed(fs::path const& found, FreshStart asked, std::string const&
     log::info(concat(what, "--resume_from_checkpoint never, because ", reason));
 }
 
+/// Without training only --resume_from_checkpoint names a checkpoint, whose weights are used.
+StartingPoint choose_weights(config::TrainingArguments const& arguments) {
+  std::string const& given = arguments.resume_from_checkpoint;
+  if (given.empty() || asks_for_none(given)) return {};
+  StartingPoint start;
+  if (asks_for_latest(given) || given == "auto") {
+    auto const found = checkpoint::find_latest(arguments.output_dir);
+    TESSERA_VALIDATE(found || given == "auto", IoError, "--resume_from_checkpoint ", given,
+                     ": there is no complete checkpoint in ", arguments.output_dir.string());
+    if (!found) return {};
+    start.checkpoint = found->directory;
+  } else {
+    start = named_checkpoint(arguments, given);
+  }
+  start.note = concat("weights from ", start.checkpoint.string());
+  return start;
+}
+
 StartingPoint choose(config::TrainingArguments const& arguments) {
   fs::path const& directory = arguments.output_dir;
-  if (!arguments.do_train) return {};
+  if (!arguments.do_train) return choose_weights(arguments);
   (void)entries_of(directory / "checkpoints");
   std::string const& given = arguments.resume_from_checkpoint;
   FreshStart const asked = fresh_start(arguments);
@@ -295,7 +313,7 @@ std::string describe(Listed const& listed) {
 }
 
 constexpr char const* result_files[] = {"metrics.jsonl", "all_results.json", "train_results.json",
-                                        "eval_results.json"};
+                                        "eval_results.json", "predict_results.json"};
 
 }  // namespace
 

@@ -13,6 +13,20 @@
 #include "tessera/train/results.hpp"
 
 namespace tessera::train {
+namespace {
+
+/// The members of a split's results, named as Trainer names them.
+ConfigTree results_of(std::string const& split, EvaluationResult const& result) {
+  ConfigTree out;
+  out.set(split + "_loss", result.loss)
+      .set(split + "_runtime", result.seconds)
+      .set(split + "_samples", result.samples);
+  out.set(split + "_samples_per_second", static_cast<double>(result.samples) / result.seconds)
+      .set(split + "_steps_per_second", static_cast<double>(result.passes) / result.seconds);
+  return out;
+}
+
+}  // namespace
 
 RunLog::RunLog(std::filesystem::path output_dir, Role role)
     : output_dir_(std::move(output_dir)), role_(role) {}
@@ -144,15 +158,19 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
     monitors_->steps(step, {{"eval/loss", result.loss},
                             {"eval/perplexity", result.perplexity},
                             {"eval/runtime", result.seconds}});
-  ConfigTree results;
-  results.set("epoch", epoch)
-      .set("eval_loss", result.loss)
-      .set("eval_runtime", result.seconds)
-      .set("eval_samples", result.samples);
-  results.set("eval_samples_per_second", static_cast<double>(result.samples) / result.seconds)
-      .set("eval_steps_per_second", static_cast<double>(result.passes) / result.seconds)
-      .set("perplexity", result.perplexity);
+  auto results = results_of("eval", result);
+  results.set("epoch", epoch).set("perplexity", result.perplexity);
   write_results(output_dir_, "eval", results);
+}
+
+void RunLog::prediction(EvaluationResult const& result) {
+  if (role_ == Role::silent) return;
+  info(fmt::format("prediction: predict_loss {}, perplexity {} ({} samples, {:.1f} s)",
+                   fixed_text(result.loss, 4), fixed_text(result.perplexity, 2), result.samples,
+                   result.seconds));
+  auto results = results_of("predict", result);
+  results.set("predict_perplexity", result.perplexity);
+  write_results(output_dir_, "predict", results);
 }
 
 void RunLog::checkpoint(std::int64_t step, checkpoint::SavedCheckpoint const& saved,

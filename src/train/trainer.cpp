@@ -4,22 +4,21 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
+#include "tessera/config/learning_rate.hpp"
 #include "tessera/core/clock.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
 #include "tessera/train/flops_table.hpp"
-#include "tessera/train/generator.hpp"
 #include "tessera/train/memory_breakdown.hpp"
 #include "tessera/train/model_export.hpp"
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/stop_request.hpp"
-#include "tessera/train/training_setup.hpp"
+#include "tessera/train/text_generation.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -111,46 +110,84 @@ std::function<void()> layer_check(StopCheck& check, TrainingRun const& run) {
   return [&check] { check.between_layers(); };
 }
 
-/// The ids of the prompt, and after them the id that ends a text (-1: none), on every rank.
-std::vector<std::int32_t> prompt_tokens(std::string const& prompt, data::Tokenizer const* tokenizer,
-                                        comm::Collectives& comm) {
-  std::string const bytes = comm::broadcast_from_root(comm, [&] {
-    std::vector<std::int32_t> tokens = tokenizer->encode(prompt);
-    if (tokens.empty()) tokens.push_back(std::max(tokenizer->eos_id(), 0));
-    tokens.push_back(tokenizer->eos_id());
-    return std::string(reinterpret_cast<char const*>(tokens.data()),
-                       tokens.size() * sizeof tokens[0]);
-  });
-  std::vector<std::int32_t> tokens(bytes.size() / sizeof(std::int32_t));
-  std::memcpy(tokens.data(), bytes.data(), bytes.size());
-  return tokens;
+}  // namespace
+
+std::unique_ptr<model::CausalLm> Trainer::create_model(ConfigTree const& config, Dtype dtype) {
+  return model::make_model(config, dtype);
+}
+TrainingData Trainer::create_data(ModelSource const& source, model::CausalLm const& model) {
+  return load_training_data(job_.arguments, source, model, job_.session, job_.comm);
+}
+optim::OptimizerSpec Trainer::create_optimizer(config::ResolvedConfig const& config) {
+  return config.optimizer;
+}
+optim::Schedule Trainer::create_schedule(config::ResolvedConfig const& config, std::int64_t steps) {
+  return config::learning_rate_schedule(config, steps);
+}
+model::LogitLoss* Trainer::compute_loss(ModelContext const& /*context*/,
+                                        model::Batch const& /*batch*/) {
+  return nullptr;
+}
+StepOutcome Trainer::training_step(std::int64_t /*step*/,
+                                   std::function<StepOutcome()> const& standard) {
+  return standard();
+}
+double Trainer::prediction_step(ModelContext const& context, model::Batch const& batch) {
+  return context.model.evaluate(batch, context.weights, context.compute).value();
+}
+EvaluationResult Trainer::evaluate(Evaluator& evaluator) { return evaluator.evaluate(); }
+EvaluationResult Trainer::predict(Evaluator& evaluator) { return evaluator.evaluate(); }
+void Trainer::log(std::int64_t /*step*/, StepOutcome const& /*outcome*/) {}
+
+PartMakers Trainer::makers() {
+  return {
+      .model = [this](auto const& config, Dtype dtype) { return create_model(config, dtype); },
+      .data = [this](auto const& source, auto const& model) { return create_data(source, model); },
+      .optimizer = [this](auto const& config) { return create_optimizer(config); },
+      .schedule = [this](auto const& config,
+                         std::int64_t steps) { return create_schedule(config, steps); }};
 }
 
-}  // namespace
+std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
+                                                   std::optional<data::TokenSequences> const& data,
+                                                   StopCheck& stop_check) {
+  if (!data) return nullptr;
+  auto const context = run.model_context(job_.comm);
+  auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
+                                         [&stop_check] { stop_check.ask(); });
+  out->set_prediction_step(
+      [this, context](model::Batch const& batch) { return prediction_step(context, batch); });
+  return out;
+}
+
+EvaluationResult Trainer::evaluate_and_report(std::int64_t step, Evaluator& evaluator) {
+  auto const result = evaluate(evaluator);
+  for (auto const& callback : callbacks_) callback->on_evaluate(step, result);
+  return result;
+}
 
 Outcome Trainer::run() {
   auto const& arguments = job_.arguments;
-  TrainingSetup setup(job_);
+  TrainingSetup setup(job_, makers());
   auto const& config = setup.resolve();
   if (arguments.print_config) {
     if (job_.is_root()) std::printf("%s\n", config::describe(config).dump(2).c_str());
     return {};
   }
-  TrainingRun run = setup.build();
+  TrainingRun& run = run_.emplace(setup.build());
   RunLog log(arguments.output_dir, job_.is_root() ? RunLog::Role::writer : RunLog::Role::silent);
   comm::run_on_ranks(job_.comm, job_.is_root(), [&] { open_run_files(run, log); });
   StopCheck stop_check(job_.comm, [] { return StopRequest::signal(); });
-  std::optional<Evaluator> evaluator;
-  if (run.data.evaluation)
-    evaluator.emplace(run.model_context(job_.comm), *run.data.evaluation,
-                      arguments.per_device_eval_batch_size, [&] { stop_check.ask(); });
+  auto const evaluator = make_evaluator(run, run.data.evaluation, stop_check);
 
   Outcome outcome;
-  if (arguments.do_train)
-    outcome = train(run, log, {stop_check, evaluator ? &*evaluator : nullptr});
-  if (outcome.code == ExitCode::done && evaluator) outcome = evaluate(run, log, *evaluator);
+  if (arguments.do_train) outcome = train(run, log, {stop_check, evaluator.get()});
+  if (outcome.code == ExitCode::done && evaluator) outcome = run_evaluation(run, log, *evaluator);
+  if (outcome.code == ExitCode::done && run.data.test)
+    outcome = run_prediction(run, log, stop_check);
   log.summary();
-  if (outcome.code == ExitCode::done && arguments.do_generate) outcome = generate(run, stop_check);
+  if (outcome.code == ExitCode::done && arguments.do_generate)
+    outcome = generate_text(job_, run, stop_check);
   if (outcome.code == ExitCode::done && !unsaved_.empty()) return {ExitCode::io, unsaved_};
   return outcome;
 }
@@ -187,11 +224,20 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
                     {run.config.micro_batch_size, static_cast<std::uint64_t>(arguments.seed),
                      arguments.gradient_checkpointing, layer_check(between.stop_check, run),
-                     run.config.reporting.wall_clock_breakdown ? &timer : nullptr});
+                     run.config.reporting.wall_clock_breakdown ? &timer : nullptr,
+                     [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
+                       return compute_loss(context, batch);
+                     }});
   auto options = loop_options(arguments, run);
   options.after_step = [&](std::int64_t at, StepOutcome const& outcome) {
     report_step(run, at, outcome, timer);
+    this->log(at, outcome);
+    for (auto const& callback : callbacks_) callback->on_step_end(at, outcome);
   };
+  options.training_step = [&](std::int64_t at, double learning_rate) {
+    return training_step(at, [&] { return step.run(at, *run.sampler, learning_rate); });
+  };
+  options.evaluation = [&](std::int64_t at) { return evaluate_and_report(at, *between.evaluator); };
   TrainingLoop loop(std::move(options),
                     {job_.comm, step, *run.sampler, run.schedule, run.state, between.evaluator,
                      saves, log, job_.status, deadline_, between.stop_check, [&] {
@@ -204,6 +250,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
     job_.status.update(StatusFile::State::running, first - 1, total);
     log.info(fmt::format("all {} steps are already done", total));
   }
+  for (auto const& callback : callbacks_) callback->on_train_begin(run);
   auto const started = std::chrono::steady_clock::now();
   auto const outcome = loop.run();
   if (outcome.code != ExitCode::done) return outcome;
@@ -215,6 +262,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
     log.training_results({epochs_after(*run.sampler, last_step_), seconds, last_step_ - first + 1,
                           run.data.train->count(), run.config.train_batch_size, last_step_,
                           last_step_ - run.state.applied_steps});
+  for (auto const& callback : callbacks_) callback->on_train_end(run);
   if (auto const& why = saves.last_failure(); why.empty())
     job_.status.training_completed();
   else
@@ -232,9 +280,9 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
     report_flops(run, profiled_step(run, step, outcome, job_.comm.size()), timer);
 }
 
-Outcome Trainer::evaluate(TrainingRun const& run, RunLog& log, Evaluator& evaluator) const try {
-  std::int64_t const step = run.sampler ? last_step_ : 0;
-  auto const result = evaluator.evaluate();
+Outcome Trainer::run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator) try {
+  std::int64_t const step = run.sampler ? last_step_ : run.state.first_step - 1;
+  auto const result = evaluate_and_report(step, evaluator);
   log.evaluation(step, run.sampler ? epochs_after(*run.sampler, step) : 0.0, result);
   return {};
 } catch (StopBetweenLayers const& e) {
@@ -244,39 +292,13 @@ Outcome Trainer::evaluate(TrainingRun const& run, RunLog& log, Evaluator& evalua
                  "; run the same command again to repeat it")};
 }
 
-/// Continues the prompt and prints the text on standard output, token by token.
-Outcome Trainer::generate(TrainingRun const& run, StopCheck& stop_check) const {
-  auto const& arguments = job_.arguments;
-  TESSERA_VALIDATE(!run.source.tokenizer_directory.empty(), UsageError,
-                   "--do_generate needs a tokenizer; give --tokenizer_name DIR");
-  auto prompt = prompt_tokens(arguments.prompt, run.data.tokenizer.get(), job_.comm);
-  SamplingOptions options{arguments.max_new_tokens, arguments.temperature, arguments.top_k,
-                          static_cast<std::uint64_t>(arguments.seed), prompt.back()};
-  prompt.pop_back();
-  auto const given = prompt.size();
-  GrowingText printed;
-  auto const print = [&](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
-  options.after_token = [&](std::vector<std::int32_t> const& tokens) {
-    if (job_.is_root()) print(printed.grow(run.data.tokenizer->decode(tokens)));
-    stop_check.ask();
-  };
-  try {
-    if (job_.is_root()) print(printed.grow(run.data.tokenizer->decode(prompt)));
-    auto const tokens = generate_tokens(run.model_context(job_.comm), std::move(prompt), options);
-    if (!job_.is_root()) return {};
-    print(printed.finish(run.data.tokenizer->decode(tokens)));
-    print("\n");
-    log::info(fmt::format("{} new tokens after the prompt", tokens.size() - given));
-  } catch (StopBetweenLayers const& e) {
-    if (job_.is_root()) print("\n");
-    return {ExitCode::stopped_early,
-            concat("stopped by ", StopRequest::name(e.request),
-                   " while text was generated; run the same command again to repeat it")};
-  }
+Outcome Trainer::run_prediction(TrainingRun const& run, RunLog& log, StopCheck& stop_check) try {
+  log.prediction(predict(*make_evaluator(run, run.data.test, stop_check)));
   return {};
+} catch (StopBetweenLayers const& e) {
+  return {ExitCode::stopped_early, concat("stopped by ", StopRequest::name(e.request),
+                                          " during the prediction; run the same command again to "
+                                          "repeat it")};
 }
 
 }  // namespace tessera::train

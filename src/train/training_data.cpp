@@ -22,11 +22,12 @@ class Loader {
   TrainingData load(ModelSource const& source) {
     bool const named = !source.tokenizer_directory.empty();
     std::int64_t const model_max_length = named ? load_tokenizer(source.tokenizer_directory) : 0;
-    if (!arguments_.do_train && !arguments_.do_eval) return std::move(data_);
+    bool const reads_train_file = arguments_.do_train || arguments_.do_eval;
+    if (!reads_train_file && !arguments_.do_predict) return std::move(data_);
     TESSERA_VALIDATE(named, UsageError,
                      "no tokenizer is named; give --tokenizer_name DIR (with tokenizer.json, or "
                      "vocab.json and merges.txt)");
-    TESSERA_VALIDATE(!arguments_.train_file.empty() ||
+    TESSERA_VALIDATE(!reads_train_file || !arguments_.train_file.empty() ||
                          (!arguments_.do_train && !arguments_.validation_file.empty()),
                      UsageError, "no text is named; give --train_file FILE",
                      arguments_.do_eval ? " or --validation_file FILE" : "");
@@ -94,6 +95,12 @@ class Loader {
       request.part = {split ? Kind::first : Kind::all, percent};
       data_.evaluation = sequences_of(request);
       if (arguments_.max_eval_samples) data_.evaluation->keep_first(*arguments_.max_eval_samples);
+    }
+    if (arguments_.do_predict) {
+      request.text = arguments_.test_file;
+      request.part = {Kind::all, 0};
+      data_.test = sequences_of(request);
+      if (arguments_.max_predict_samples) data_.test->keep_first(*arguments_.max_predict_samples);
     }
   }
 

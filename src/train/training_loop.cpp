@@ -90,7 +90,8 @@ StepOutcome TrainingLoop::train(std::int64_t step) {
   double const rate = parts_.schedule(parts_.state.applied_steps + 1);
   StepOutcome outcome;
   try {
-    outcome = parts_.step.run(step, parts_.sampler, rate);
+    outcome = options_.training_step ? options_.training_step(step, rate)
+                                     : parts_.step.run(step, parts_.sampler, rate);
   } catch (ConfigError const& e) {  // the loss scale is at its minimum
     throw ConfigError(concat(e.what(), ". ", watch_.advice()));
   }
@@ -138,7 +139,8 @@ void TrainingLoop::run_events(std::int64_t step) {
 }
 
 EvaluationResult TrainingLoop::evaluate(std::int64_t step) {
-  auto const result = parts_.evaluator->evaluate();
+  auto const result =
+      options_.evaluation ? options_.evaluation(step) : parts_.evaluator->evaluate();
   parts_.log.evaluation(step, epochs_after(parts_.sampler, step), result);
   return result;
 }

@@ -109,20 +109,25 @@ config::ResolvedConfig const& TrainingSetup::resolve() {
   run_.source = find_model(job_.arguments, job_.comm);
   run_.config =
       config::resolve(job_.arguments, job_.comm.size(), model::hidden_size(run_.source.config));
+  if (makers_.optimizer) run_.config.optimizer = makers_.optimizer(run_.config);
   return run_.config;
 }
 
 TrainingRun TrainingSetup::build() {
   auto const start = open_directory();
   run_.compute = compute_queue(job_.arguments);
-  run_.model = model::make_model(run_.source.config, run_.config.dtype);
-  run_.data = load_training_data(job_.arguments, run_.source, *run_.model, job_.session, job_.comm);
-  run_.engine =
-      zero::make_engine(engine_config(run_.config), run_.model->units(), job_.comm, *run_.compute);
+  run_.model = makers_.model ? makers_.model(run_.source.config, run_.config.dtype)
+                             : model::make_model(run_.source.config, run_.config.dtype);
+  run_.data = makers_.data ? makers_.data(run_.source, *run_.model)
+                           : load_training_data(job_.arguments, run_.source, *run_.model,
+                                                job_.session, job_.comm);
+  auto config = engine_config(run_.config);
+  if (!job_.arguments.do_train) config.use = zero::EngineUse::inference;
+  run_.engine = zero::make_engine(config, run_.model->units(), job_.comm, *run_.compute);
   find_batch_size();
   plan_steps();
   reserve_memory_of_passes();
-  log_summary();
+  log_summary(start);
   load_weights(start);
   run_.starts_over = start.checkpoint.empty() && job_.arguments.overwrite_output_dir;
   return std::move(run_);
@@ -171,7 +176,9 @@ void TrainingSetup::plan_steps() {
   run_.sampler.emplace(
       sampler_config(job_.arguments, run_.config, run_.data.train->count(), job_.comm.size()));
   check_last_step(run_.config.optimizer, run_.sampler->total_steps());
-  run_.schedule = config::learning_rate_schedule(run_.config, run_.sampler->total_steps());
+  std::int64_t const steps = run_.sampler->total_steps();
+  run_.schedule = makers_.schedule ? makers_.schedule(run_.config, steps)
+                                   : config::learning_rate_schedule(run_.config, steps);
 }
 
 void TrainingSetup::reserve_memory_of_passes() {
@@ -182,23 +189,26 @@ void TrainingSetup::reserve_memory_of_passes() {
     passes.train_rows = std::min(run_.config.micro_batch_size, run_.data.train->count());
     passes.train_sequence = run_.data.train->length();
   }
-  if (auto const& data = run_.data.evaluation) {
-    std::int64_t const ranks = job_.comm.size();
+  for (auto const* data : {&run_.data.evaluation, &run_.data.test}) {
+    if (!*data) continue;
+    std::int64_t const ranks = job_.comm.size(), count = (*data)->count();
     passes.evaluation_rows =
-        std::min(job_.arguments.per_device_eval_batch_size, (data->count() + ranks - 1) / ranks);
-    passes.evaluation_sequence = data->length();
+        std::max(passes.evaluation_rows,
+                 std::min(job_.arguments.per_device_eval_batch_size, (count + ranks - 1) / ranks));
+    passes.evaluation_sequence = (*data)->length();
   }
   activation_bytes_ = reserve_activations(*run_.model, *run_.compute, job_.comm, passes);
 }
 
-void TrainingSetup::log_summary() const {
+void TrainingSetup::log_summary(StartingPoint const& start) const {
   if (!job_.is_root()) return;
+  fs::path const& from =
+      start.checkpoint.empty() ? run_.source.weights_directory : start.checkpoint;
   auto const& info = job_.session.info();
   auto const& config = run_.config;
   log::info(fmt::format(
       "{} {}: {} parameters, {} weights; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
-      run_.source.weights_directory.empty() ? "from random weights"
-                                            : "from " + run_.source.weights_directory.string(),
+      from.empty() ? "from random weights" : "from " + from.string(),
       with_commas(run_.engine->plan().parameter_count()), name_of(config.dtype), config.stage,
       info.world_size, plural(info.world_size, "rank"), info.node_count,
       plural(info.node_count, "node"), memory::Runtime::description()));
@@ -221,9 +231,24 @@ void TrainingSetup::log_summary() const {
 }
 
 void TrainingSetup::load_weights(StartingPoint const& start) {
-  if (!start.checkpoint.empty()) return restore(start);
-  initialize_weights();
+  if (!start.checkpoint.empty() && job_.arguments.do_train) return restore(start);
+  if (!start.checkpoint.empty())
+    load_checkpoint_weights(start);
+  else
+    initialize_weights(initial_weights(run_.source, run_.model->units(),
+                                       static_cast<std::uint64_t>(job_.arguments.seed),
+                                       job_.session, job_.comm));
   name_run(nullptr);
+}
+
+/// Without training: only the weights of a checkpoint of any stage and number of ranks.
+void TrainingSetup::load_checkpoint_weights(StartingPoint const& start) {
+  auto const manifest = checkpoint::read_manifest(start.checkpoint, job_.comm);
+  check_model(manifest);
+  run_.source.weights.directory = start.checkpoint.string();
+  initialize_weights(checkpoint::weights_of(manifest, run_.engine->plan()));
+  run_.state.first_step = manifest.step + 1;
+  if (job_.is_root()) log::info(concat(start.note, " (step ", manifest.step, ")"));
 }
 
 /// A run that may choose takes another checkpoint; one that a user has named is only warned of.
@@ -239,11 +264,9 @@ void TrainingSetup::check_finite(std::vector<checkpoint::NonFinite> const& found
 }
 
 /// Counts the values that are not finite in the working precision while they are read.
-void TrainingSetup::initialize_weights() {
+void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
   auto const& units = run_.model->units();
   Dtype const dtype = run_.config.dtype;
-  auto const fill = initial_weights(
-      run_.source, units, static_cast<std::uint64_t>(job_.arguments.seed), job_.session, job_.comm);
   checkpoint::NonFiniteTally tally;
   run_.engine->initialize(
       [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {

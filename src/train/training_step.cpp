@@ -71,8 +71,9 @@ model::LossSum TrainingStep::micro_step(data::MicroBatch const& samples,
     auto const sequence = sequences_[sample];
     tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
   }
-  model::Batch const batch{tokens_.data(), static_cast<std::int64_t>(samples.size()),
-                           sequences_.length(), first_global_row};
+  model::Batch batch{tokens_.data(), static_cast<std::int64_t>(samples.size()), sequences_.length(),
+                     first_global_row};
+  if (options_.loss) batch.loss = options_.loss(batch);
   if (options_.timer) options_.timer->begin_passes();
   auto const loss = context_.model.train(batch, settings, engine_, context_.compute);
   if (options_.timer) options_.timer->end_passes();

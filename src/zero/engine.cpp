@@ -1,5 +1,6 @@
 #include "tessera/zero/engine.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 
@@ -13,6 +14,7 @@
 #include "detail/stage_rules.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::zero {
 namespace {
@@ -22,31 +24,22 @@ using namespace detail;
 /// The destructor waits no longer than this for the compute queue; no update takes as long.
 constexpr std::chrono::seconds shutdown_timeout{10};
 
-class StagedEngine final : public Engine {
+/// The weights of a model: all that inference needs, and what training is built on.
+class WeightsEngine : public Engine {
  public:
-  StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-               comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
+  WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+                comm::Collectives& comm, memory::Queue& compute)
       : config_(config),
         plan_(units, comm.size()),
         rules_(rules_for(config, comm.size())),
         context_{
             config_, plan_, {&plan_, Rank(comm.rank()), !rules_.shards_optimizer}, comm, compute},
         weights_(rules_.shards_weights ? make_gathered_weights(context_)
-                                       : make_resident_weights(context_)),
-        gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units)
-                                           : make_resident_gradients(context_, rules_, units)),
-        optimizer_(optim::make_optimizer(config.optimizer)),
-        state_(context_, rules_, *weights_, *gradients_, *optimizer_, place),
-        decision_(context_),
-        scaler_(config.loss_scaler) {}
+                                       : make_resident_weights(context_)) {}
 
   /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
   /// reported by the calls that waited for them; a stuck queue is given up after the timeout.
-  ~StagedEngine() override {
-    try {
-      gradients_->synchronize();
-    } catch (...) {
-    }
+  ~WeightsEngine() override {
     try {
       weights_->synchronize();
       context_.compute.record().wait_for(shutdown_timeout);
@@ -61,7 +54,7 @@ class StagedEngine final : public Engine {
     weights_->prepare_update();
     std::exception_ptr failed;
     try {
-      fill_master_weights(fill);
+      fill_own_weights(fill);
     } catch (...) {
       failed = std::current_exception();
     }
@@ -70,7 +63,7 @@ class StagedEngine final : public Engine {
     if (!all_have_weights)
       throw PeerLostError(
           -1, "another rank could not provide its initial weights; see that rank's error message");
-    distribute(OptimizerState::What::master_weights);
+    distribute();
   }
 
   void begin_pass(memory::Pass, std::vector<UnitIndex> acquisitions) override {
@@ -90,6 +83,107 @@ class StagedEngine final : public Engine {
                      " was expected; begin_pass must list every acquire() in order");
     ++acquired_;
     return weights_->acquire(unit, compute);
+  }
+
+  memory::GradientLease gradient(UnitIndex, memory::Queue&) override { refuse("gradient"); }
+  void gradient_complete(UnitIndex, memory::Queue&) override { refuse("gradient_complete"); }
+  void begin_step() override { refuse("begin_step"); }
+  void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
+  StepResult finish_step(double) override { refuse("finish_step"); }
+  double loss_scale() const override { refuse("loss_scale"); }
+  std::vector<StateView> state() override { refuse("state"); }
+  bool state_is_snapshot() const override { refuse("state_is_snapshot"); }
+  void load_state(std::int64_t, optim::LossScalerState const&) override { refuse("load_state"); }
+  std::int64_t optimizer_steps() const override { return 0; }
+  optim::LossScalerState scaler_state() const override { refuse("scaler_state"); }
+
+  MemoryReport memory() const override {
+    MemoryReport out;
+    out.weights = weights_->weight_bytes();
+    out.buffers = weights_->buffer_bytes();
+    out.formula = formula_bytes(config_, rules_, plan_);
+    return out;
+  }
+
+ protected:
+  void expect_unit(UnitIndex unit) const {
+    TESSERA_VALIDATE(unit >= first_unit && unit < plan_.end_unit(), InternalError, "unit ", unit,
+                     " does not exist; the model has ", plan_.end_unit());
+  }
+  /// Sets this rank's shards of the weights.
+  virtual void fill_own_weights(Fill const& fill) {
+    std::int64_t largest = 0;
+    for (auto const& unit : plan_.units()) largest = std::max(largest, unit.shard_numel);
+    auto const bytes = static_cast<std::size_t>(largest) * sizeof(float);
+    memory::Buffer const values("weights that are loaded", memory::Purpose::workspace, bytes);
+    auto const space = memory::memory_space_of(context_.compute);
+    memory::Buffer const copy("weights that are loaded", memory::Purpose::workspace,
+                              space == memory::MemorySpace::device ? bytes : 0, space);
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
+      auto const numel = plan_.unit(u).shard_numel;
+      auto* const out = static_cast<float*>(values.data());
+      std::fill_n(out, numel, 0.0f);
+      for (auto const& p : plan_.extents(context_.ownership.rank))
+        if (p.unit == u)
+          fill(u, p.parameter, p.parameter_offset.value(), p.numel,
+               out + plan_.unit(u).shard_offset(p.partition_offset).value());
+      void* from = out;
+      if (copy.bytes() > 0) {
+        from = copy.data();
+        memory::copy(context_.compute, from, out, static_cast<std::size_t>(numel) * sizeof(float));
+      }
+      auto* const shard =
+          static_cast<std::byte*>(weights_->region(u)) +
+          static_cast<std::size_t>(context_.ownership.shard_offset(u)) * size_of(config_.dtype);
+      kernels::cast(context_.compute, memory::TensorView(shard, config_.dtype, {numel}),
+                    memory::TensorView(from, Dtype::fp32, {numel}));
+      context_.compute.record().wait("weights that are loaded", compute_deadline);
+    }
+  }
+  /// Updates the weights of all ranks after their shards changed.
+  virtual void distribute() {
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) weights_->all_gather_updated(u);
+    weights_->synchronize();
+  }
+
+  EngineConfig config_;
+  PartitionPlan plan_;
+  StageRules rules_;
+  StoreContext context_;
+  std::unique_ptr<WeightStore> weights_;
+
+ private:
+  [[noreturn]] static void refuse(char const* what) {
+    throw InternalError(concat(what, "() of an engine that was made for inference"));
+  }
+
+  std::vector<UnitIndex> acquisitions_;
+  std::size_t acquired_ = 0;
+};
+
+class StagedEngine final : public WeightsEngine {
+ public:
+  StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
+               comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
+      : WeightsEngine(config, units, comm, compute),
+        gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units)
+                                           : make_resident_gradients(context_, rules_, units)),
+        optimizer_(optim::make_optimizer(config.optimizer)),
+        state_(context_, rules_, *weights_, *gradients_, *optimizer_, place),
+        decision_(context_),
+        scaler_(config.loss_scaler) {}
+
+  /// As the weights' destructor.
+  ~StagedEngine() override {
+    try {
+      gradients_->synchronize();
+    } catch (...) {
+    }
+    try {
+      weights_->synchronize();
+      context_.compute.record().wait_for(shutdown_timeout);
+    } catch (...) {
+    }
   }
 
   memory::GradientLease gradient(UnitIndex unit, memory::Queue&) override {
@@ -161,23 +255,16 @@ class StagedEngine final : public Engine {
   optim::LossScalerState scaler_state() const override { return scaler_.state(); }
 
   MemoryReport memory() const override {
-    MemoryReport out;
-    out.weights = weights_->weight_bytes();
+    MemoryReport out = WeightsEngine::memory();
     out.gradients = gradients_->gradient_bytes();
     out.master_weights = state_.master_bytes();
     out.optimizer_state = state_.state_bytes();
-    out.buffers = weights_->buffer_bytes() + gradients_->buffer_bytes();
-    out.formula = formula_bytes(config_, rules_, plan_);
+    out.buffers += gradients_->buffer_bytes();
     return out;
   }
 
  private:
-  void expect_unit(UnitIndex unit) const {
-    TESSERA_VALIDATE(unit >= first_unit && unit < plan_.end_unit(), InternalError, "unit ", unit,
-                     " does not exist; the model has ", plan_.end_unit());
-  }
-
-  void fill_master_weights(Fill const& fill) {
+  void fill_own_weights(Fill const& fill) override {
     auto const shards = state_.host_shards(OptimizerState::master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
@@ -186,6 +273,7 @@ class StagedEngine final : public Engine {
     }
     state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
   }
+  void distribute() override { distribute(OptimizerState::What::master_weights); }
 
   /// Updates weights and replicated state after this rank's shards of the master weights changed.
   void distribute(OptimizerState::What what) {
@@ -209,19 +297,12 @@ class StagedEngine final : public Engine {
     }
   }
 
-  EngineConfig config_;
-  PartitionPlan plan_;
-  StageRules rules_;
-  StoreContext context_;
-  std::unique_ptr<WeightStore> weights_;
   std::unique_ptr<GradientFlow> gradients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   OptimizerState state_;
   NormAndOverflow decision_;
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
-  std::vector<UnitIndex> acquisitions_;
-  std::size_t acquired_ = 0;
   bool in_micro_step_ = false;
 };
 
@@ -236,7 +317,10 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
   std::unique_ptr<Engine> engine;
   std::string refusal;
   try {
-    engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
+    if (config.use == EngineUse::inference)
+      engine = std::make_unique<WeightsEngine>(config, units, comm, compute);
+    else
+      engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
   } catch (OutOfMemoryError const& error) {
     refusal = error.what();
   }

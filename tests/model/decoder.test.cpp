@@ -247,6 +247,8 @@ TEST(Passes, EndBetweenLayersWhereTheCallerSays) {
   }
 }
 
+using Tokens = std::vector<std::int32_t>;
+
 TEST(Passes, RowsAreIndependent) {
   auto const& c = stored("unscaled");
   auto const tokens = c.tokens();
@@ -255,6 +257,58 @@ TEST(Passes, RowsAreIndependent) {
   auto const last = b.next_token_logits({tokens.data() + 3 * c.sequence, 1, c.sequence});
   for (std::size_t v = 0; v < last.size(); ++v)
     EXPECT_NEAR(last[v], all[3 * last.size() + v], 2e-6);
+}
+
+/// Logits of each row's last token after @p batch.
+std::vector<float> decoded(Bench& b, model::KeyValueCache& cache, Tokens const& tokens,
+                           Tokens const& first, Tokens const& counts) {
+  auto const rows = static_cast<std::int64_t>(first.size()),
+             queries = static_cast<std::int64_t>(tokens.size()) / rows;
+  return b.lm->decode({tokens.data(), rows, queries, first.data(), counts.data()}, cache, b.params,
+                      *b.queue);
+}
+
+void expect_close(std::vector<float> const& got, std::vector<float> const& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 2e-6) << i;
+}
+
+TEST(Passes, ACacheHoldsWhatEarlierPassesComputed) {
+  auto const& c = stored("tied");
+  auto const all = c.tokens();
+  Tokens const text(all.begin(), all.begin() + 8);
+  Bench b(c.config, Dtype::fp32);
+  auto const expected = b.next_token_logits({text.data(), 1, 8});
+  auto const one = b.lm->make_cache(1, 8, *b.queue);
+  for (std::int32_t t = 0; t < 7; ++t)
+    decoded(b, *one, {text[static_cast<std::size_t>(t)]}, {t}, {1});
+  expect_close(decoded(b, *one, {text[7]}, {7}, {1}), expected);
+
+  auto const parts = b.lm->make_cache(1, 10, *b.queue);
+  decoded(b, *parts, {text.begin(), text.begin() + 3}, {0}, {3});
+  expect_close(decoded(b, *parts, {text.begin() + 3, text.end()}, {3}, {5}), expected);
+}
+
+TEST(Passes, RowsOfACacheHaveTheirOwnLengths) {
+  auto const& c = stored("tied");
+  auto const t = c.tokens();
+  Bench b(c.config, Dtype::fp32);
+  auto const cache = b.lm->make_cache(2, 8, *b.queue);
+  auto const prompts = decoded(b, *cache, {t[0], t[1], t[2], t[3], t[4], 0, 0, 0}, {0, 0}, {4, 1});
+  auto const second = decoded(b, *cache, {t[5], t[6]}, {4, 1}, {1, 1});
+  auto const uncached = [&](Tokens const& text) {
+    return b.next_token_logits({text.data(), 1, static_cast<std::int64_t>(text.size())});
+  };
+  auto const both = [](std::vector<float> a, std::vector<float> const& more) {
+    a.insert(a.end(), more.begin(), more.end());
+    return a;
+  };
+  expect_close(prompts, both(uncached({t[0], t[1], t[2], t[3]}), uncached({t[4]})));
+  expect_close(second, both(uncached({t[0], t[1], t[2], t[3], t[5]}), uncached({t[4], t[6]})));
+  EXPECT_THROW(b.lm->make_cache(1, 17, *b.queue), ConfigError) << "the model has 16 positions";
+  EXPECT_THROW(decoded(b, *cache, {t[5], t[6]}, {8, 1}, {1, 1}), InternalError);
+  EXPECT_THROW(decoded(b, *cache, {97, t[6]}, {4, 1}, {1, 1}), DataError);
+  b.lm->decode_nothing(b.params, *b.queue);
 }
 
 TEST(Passes, WhatCannotBeRunIsRefused) {

@@ -20,7 +20,7 @@ struct RotaryStagingTest : testing::Test {
   }
   std::vector<float> cosines(RotaryStaging& staging, std::int64_t sequence) {
     ArenaScope const scope(arena);
-    auto const tables = staging.stage(pass(sequence), Staging::real);
+    auto const tables = staging.stage(pass(sequence), sequence, Staging::real);
     queue->record().wait("the copy", std::chrono::seconds(60));
     EXPECT_EQ(tables.cos.dim(0), sequence);
     return {tables.cos.as<float>(), tables.cos.as<float>() + tables.cos.numel()};
@@ -58,10 +58,10 @@ TEST_F(RotaryStagingTest, DynamicScalingDependsOnTheLengthBeyondTheTrainedOne) {
 TEST_F(RotaryStagingTest, APlannedPassTakesTheSameMemoryAndComputesNothing) {
   RotaryStaging staging({.rotary_dim = 4});
   auto const real = arena.mark();
-  staging.stage(pass(50), Staging::planned);
+  staging.stage(pass(50), 50, Staging::planned);
   auto const planned = arena.mark();
   arena.rollback(real);
-  staging.stage(pass(50), Staging::real);
+  staging.stage(pass(50), 50, Staging::real);
   EXPECT_EQ(arena.mark(), planned);
   queue->record().wait("the copy", std::chrono::seconds(60));
 }

@@ -92,8 +92,13 @@ struct StoredModel {
     return lm->train(batch, settings, params, *queue).value();
   }
   double evaluate(model::Batch const& batch) { return lm->evaluate(batch, params, *queue).value(); }
+  /// Logits of the last position of each row.
   std::vector<float> next_token_logits(model::Batch const& batch) {
-    return lm->next_token_logits(batch, params, *queue);
+    auto const cache = lm->make_cache(batch.rows, batch.sequence, *queue);
+    std::vector<std::int32_t> const first(static_cast<std::size_t>(batch.rows), 0),
+        counts(first.size(), static_cast<std::int32_t>(batch.sequence));
+    return lm->decode({batch.tokens, batch.rows, batch.sequence, first.data(), counts.data()},
+                      *cache, params, *queue);
   }
 };
 

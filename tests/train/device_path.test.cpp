@@ -5,11 +5,13 @@
 
 #include <tuple>
 
+#include "../model/family_suite.hpp"
 #include "fake_device.hpp"
 #include "mpi_test.hpp"
 #include "small_training.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/train/generator.hpp"
 
 namespace tessera {
 namespace {
@@ -82,6 +84,50 @@ TEST(DeviceGraphs, ComputeTheSameBits) {
     EXPECT_EQ(device().graphs_updated - updated, 8 * (training.steps - 2)) << "stage " << stage;
     EXPECT_EQ(device().graphs_held, 0);
   }
+}
+
+/// tests/oracles/generation.py; weights only, in stage 3.
+TEST(DeviceGeneration, FindsTheTokensOfTransformers) {
+  auto const tokens_of = [](ConfigTree const& list) {
+    train::Tokens out;
+    for (auto const& token : list.as_array())
+      out.push_back(static_cast<std::int32_t>(token.as_int()));
+    return out;
+  };
+  device().jitter_us = 30;
+  auto const comm =
+      comm::make_device(comm::make_mpi(test::session(), 60s), 60s, comm::DeviceTransport::staged);
+  auto const stored = ConfigTree::read(TESSERA_TEST_DATA "/model/data/generation.json");
+  for (auto const& c : stored.as_array()) {
+    std::string const family = c.at("family").as_string();
+    auto const model = model::make_model(c.at("config"), Dtype::fp32);
+    auto const queue = memory::make_stream_queue("compute", memory::StreamPriority::normal,
+                                                 memory::GraphMode::capture);
+    zero::EngineConfig config;
+    config.use = zero::EngineUse::inference;
+    config.stage = 3;
+    auto const engine = zero::make_engine(config, model->units(), *comm, *queue);
+    auto const weights = test::named_weights(family);
+    engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
+                           std::int64_t numel, float* out) {
+      auto const& spec =
+          model->units()[memory::position(unit)].parameters[static_cast<std::size_t>(parameter)];
+      std::vector<float> values(static_cast<std::size_t>(spec.numel()));
+      weights(spec, values.data());
+      std::copy_n(values.data() + first, numel, out);
+    });
+    EXPECT_EQ(engine->memory().gradients + engine->memory().master_weights, 0u);
+    std::vector<train::Tokens> prompts;
+    for (auto const& row : c.at("rows").as_array()) prompts.push_back(tokens_of(row.at("prompt")));
+    auto const texts = train::generate({*model, *engine, *queue, *comm}, prompts,
+                                       {.max_new_tokens = c.at("new_tokens").as_int(),
+                                        .sampling = {.temperature = 0.0},
+                                        .rows_per_pass = 2});
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(texts[i].tokens, tokens_of(c.at("rows").as_array()[i].at("tokens")))
+          << family << ", " << c.at("name").as_string() << ", prompt " << i;
+  }
+  device().jitter_us = 0;
 }
 
 /// The host learns of an overflow after the update has been given to the queue; nothing of it may

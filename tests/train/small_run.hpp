@@ -2,6 +2,8 @@
 /// The parts of a run, small: sequences of a generated text, a two-layer GPT-2 without dropout, an
 /// engine on one process; and a model whose answers a test can compute.
 
+#include <gtest/gtest.h>
+
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -53,7 +55,7 @@ class CountingModel : public model::CausalLm {
   std::string_view family() const override { return "counting"; }
   ConfigTree const& config() const override { return config_; }
   std::int64_t vocabulary_size() const override { return 100; }
-  std::int64_t max_positions() const override { return 4; }
+  std::int64_t max_positions() const override { return 20; }
   model::LossSum train(model::Batch const& batch, model::PassSettings const&,
                        memory::ParamProvider& weights, memory::Queue& compute) override {
     return evaluate(batch, weights, compute);
@@ -65,13 +67,30 @@ class CountingModel : public model::CausalLm {
     for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i) sum += batch.tokens[i];
     return {std::make_shared<double const>(sum), compute.record()};
   }
-  std::vector<float> next_token_logits(model::Batch const& batch, memory::ParamProvider&,
-                                       memory::Queue&) override {
-    windows.push_back(batch.sequence);
-    std::vector<float> logits(100, 0.0f);
-    logits[static_cast<std::size_t>(batch.tokens[batch.sequence - 1] + 1)] = 5.0f;
+  std::unique_ptr<model::KeyValueCache> make_cache(std::int64_t rows, std::int64_t positions,
+                                                   memory::Queue&) const override {
+    struct Cache final : model::KeyValueCache {
+      Cache(std::int64_t r, std::int64_t p) : rows_(r), positions_(p) {}
+      std::int64_t rows() const override { return rows_; }
+      std::int64_t positions() const override { return positions_; }
+      std::size_t bytes() const override { return 0; }
+      std::int64_t rows_, positions_;
+    };
+    return std::make_unique<Cache>(rows, positions);
+  }
+  std::vector<float> decode(model::DecodeBatch const& batch, model::KeyValueCache& cache,
+                            memory::ParamProvider&, memory::Queue&) override {
+    EXPECT_EQ(cache.rows(), batch.rows);
+    queries.push_back(batch.queries);
+    std::vector<float> logits(static_cast<std::size_t>(100 * batch.rows), 0.0f);
+    for (std::int64_t row = 0; row < batch.rows; ++row) {
+      EXPECT_LE(batch.first[row] + batch.queries, cache.positions());
+      auto const last = batch.tokens[row * batch.queries + batch.counts[row] - 1];
+      logits[static_cast<std::size_t>(100 * row + last + 1)] = 5.0f;
+    }
     return logits;
   }
+  void decode_nothing(memory::ParamProvider&, memory::Queue&) override { ++idle_passes; }
   std::size_t activation_bytes(model::PlannedPass const& pass, memory::MemorySpace) override {
     return static_cast<std::size_t>(pass.rows * pass.sequence) * bytes_per_token;
   }
@@ -79,7 +98,8 @@ class CountingModel : public model::CausalLm {
 
   std::size_t bytes_per_token = 8, reserved = 0;
   std::int64_t passes = 0;
-  std::vector<std::int64_t> windows;  ///< tokens that each generation pass saw
+  std::vector<std::int64_t> queries;  ///< new tokens per row of each generation pass
+  std::int64_t idle_passes = 0;
 
  private:
   std::vector<memory::UnitSpec> units_;

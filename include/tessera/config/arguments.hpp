@@ -38,9 +38,9 @@ struct TrainingArguments {
   std::string dtype;  ///< "", "auto", "float32", "bfloat16", "float16"
 
   // data
-  std::filesystem::path train_file, validation_file;
+  std::filesystem::path train_file, validation_file, test_file;
   std::int64_t validation_split_percentage = 5;
-  std::optional<std::int64_t> block_size, max_train_samples, max_eval_samples;
+  std::optional<std::int64_t> block_size, max_train_samples, max_eval_samples, max_predict_samples;
   bool keep_linebreaks = true;
   bool dataloader_drop_last = false;
   Sampling train_sampling_strategy = Sampling::random;
@@ -48,7 +48,7 @@ struct TrainingArguments {
   // what to do
   std::filesystem::path output_dir = "trainer_output";
   bool overwrite_output_dir = false;
-  bool do_train = false, do_eval = false, do_generate = false;
+  bool do_train = false, do_eval = false, do_predict = false, do_generate = false;
   std::string resume_from_checkpoint;  ///< "" or "auto": the newest if any; "true", "latest": there
                                        ///< must be one; "never"; a step; a path
   bool allow_changed_data = false;     ///< resume with another text, tokenizer or order of samples
@@ -123,6 +123,9 @@ struct TrainingArguments {
   std::int64_t max_new_tokens = 50;
   double temperature = 1.0;
   std::int64_t top_k = 50;
+  std::filesystem::path prompt_file;
+  double top_p = 1.0, min_p = 0.0, repetition_penalty = 1.0;
+  std::vector<std::string> stop_strings;
 
   /// The DeepSpeed configuration as written, null if none; where it was read, for messages.
   ConfigTree deepspeed;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tessera/data/tokenizer.hpp"
 
@@ -45,9 +46,14 @@ struct SequenceRequest {
   std::filesystem::path cache_folder;
 };
 
-/// Sequences of token ids, memory-mapped read-only from their file. Copies share the mapping.
+/// Sequences of token ids, memory-mapped read-only from their file, or from memory. Copies share
+/// them.
 class TokenSequences {
  public:
+  TokenSequences() = default;
+  /// From memory: ids.size() / length sequences; a remainder is dropped. Every rank needs the same.
+  TokenSequences(std::vector<std::int32_t> ids, std::int64_t length);
+
   std::int64_t count() const { return count_; }
   std::int64_t length() const { return length_; }  ///< tokens per sequence
   /// Sequence i, length() ids.

@@ -16,6 +16,27 @@
 
 namespace tessera::model {
 
+/// Logits of some consecutive positions of a micro-batch, and where their losses go.
+struct LogitChunk {
+  std::int64_t first_position = 0;  ///< of the micro-batch: row * sequence + position in the row
+  memory::TensorView logits;        ///< [R, at least vocabulary] fp32; further columns are padding
+  memory::TensorView losses;        ///< [R] fp32, to overwrite
+  /// As logits, in the model's dtype, to overwrite with the gradient of the sum of the losses
+  /// times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
+  memory::TensorView dlogits;
+  memory::ConstTensorView targets;  ///< [R] int32: the next token; -1 at the end of a row
+  std::int64_t vocabulary = 0;
+  float gradient_scale = 1.0f;
+};
+
+/// A loss of a model's logits, in place of the cross-entropy of the next token.
+class LogitLoss {
+ public:
+  virtual ~LogitLoss() = default;
+  /// Enqueues the computation on @p compute; it is called once for each chunk of positions.
+  virtual void compute(memory::Queue& compute, LogitChunk const& chunk) = 0;
+};
+
 /// One micro-batch of sequences of equal length. The labels are the tokens, shifted inside the
 /// model.
 struct Batch {
@@ -25,6 +46,7 @@ struct Batch {
   /// Index of the first row in the step's global batch; rows are consecutive. Dropout masks depend
   /// on it, not on the rank.
   std::int64_t first_global_row = 0;
+  LogitLoss* loss = nullptr;  ///< null: cross-entropy of the next token
 };
 
 /// Settings of a pass.
@@ -48,6 +70,25 @@ struct PlannedPass {
   bool gradient_checkpointing = false;
   /// Gives weights and takes gradients of the planned pass; null: nobody counts theirs.
   memory::ParamProvider* params = nullptr;
+};
+
+/// New tokens of rows of text. Rows with fewer tokens than the longest are padded at the end: a row
+/// sees nothing of its own padding and nothing of other rows.
+struct DecodeBatch {
+  std::int32_t const* tokens = nullptr;  ///< [rows, queries]
+  std::int64_t rows = 0;
+  std::int64_t queries = 0;
+  std::int32_t const* first = nullptr;   ///< [rows] position of each row's first token here
+  std::int32_t const* counts = nullptr;  ///< [rows] its tokens without padding, at least 1
+};
+
+/// The keys and values of the positions that decode() has computed, of all layers.
+class KeyValueCache {
+ public:
+  virtual ~KeyValueCache() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t positions() const = 0;  ///< of each row, padding included
+  virtual std::size_t bytes() const = 0;
 };
 
 /// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1)
@@ -83,9 +124,17 @@ class CausalLm {
   /// Forward only, no dropout.
   virtual LossSum evaluate(Batch const& batch, memory::ParamProvider& params,
                            memory::Queue& compute) = 0;
-  /// Logits of the last position of each row, fp32 [rows, vocabulary], for generation.
-  virtual std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params,
-                                               memory::Queue& compute) = 0;
+  /// An empty cache in the memory space of @p compute.
+  /// @throws ConfigError for more positions than the model has
+  virtual std::unique_ptr<KeyValueCache> make_cache(std::int64_t rows, std::int64_t positions,
+                                                    memory::Queue& compute) const = 0;
+  /// Logits of each row's last token, fp32 [rows, vocabulary], for generation. Reads the row's
+  /// positions before `first` from @p cache and writes those of the batch. Positions from `first +
+  /// counts` on may be written again later. Waits for the queue.
+  virtual std::vector<float> decode(DecodeBatch const& batch, KeyValueCache& cache,
+                                    memory::ParamProvider& params, memory::Queue& compute) = 0;
+  /// Acquires what decode() acquires and computes nothing: for a rank without rows.
+  virtual void decode_nothing(memory::ParamProvider& params, memory::Queue& compute) = 0;
 
   /// Bytes of activations and workspaces that a pass keeps at most. Makes the allocations of the
   /// pass without memory and without kernels.

@@ -25,6 +25,10 @@ class Evaluator {
   Evaluator(ModelContext context, data::TokenSequences sequences, std::int64_t sequences_per_pass,
             std::function<void()> between_passes = {});
 
+  /// Computes the sum of the token losses of a batch, instead of the model's evaluate().
+  using PredictionStep = std::function<double(model::Batch const& batch)>;
+  void set_prediction_step(PredictionStep step) { prediction_step_ = std::move(step); }
+
   /// The exact token mean for any number of ranks: each sample counts once. Every rank runs the
   /// same number of passes, because stage 3 gathers weights in each; a rank without samples left
   /// repeats one and leaves it out of the sum. Collective.
@@ -37,6 +41,7 @@ class Evaluator {
   data::TokenSequences sequences_;
   std::int64_t sequences_per_pass_;
   std::function<void()> between_passes_;
+  PredictionStep prediction_step_;
   std::vector<std::int32_t> tokens_;  ///< of the current pass
 };
 

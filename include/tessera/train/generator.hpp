@@ -1,49 +1,48 @@
 #pragma once
-/// Sampling text from a model, token by token.
+/// Continues texts token by token, with a key/value cache.
 
 #include <cstdint>
 #include <functional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "tessera/train/model_context.hpp"
+#include "tessera/train/sampling.hpp"
 
 namespace tessera::train {
 
-struct SamplingOptions {
+using Tokens = std::vector<std::int32_t>;
+
+enum class FinishReason {
+  length,       ///< max_new_tokens, or all positions of the model
+  end_of_text,  ///< one of GenerationOptions::ends_of_text
+  stopped       ///< GenerationOptions::after_token said so
+};
+
+struct GeneratedText {
+  Tokens tokens;  ///< the new ones
+  FinishReason finish = FinishReason::length;
+};
+
+struct GenerationOptions {
   std::int64_t max_new_tokens = 50;
-  double temperature = 1.0;  ///< 0: always the most likely token
-  std::int64_t top_k = 50;   ///< sample from the k most likely tokens; 0: from all
+  SamplingOptions sampling{};
   std::uint64_t seed = 42;
-  std::int32_t end_of_text = -1;  ///< stops the generation; -1: none
-  /// Called on every rank with all tokens after each new one; the generation ends with what it
-  /// throws.
-  std::function<void(std::vector<std::int32_t> const&)> after_token{};
+  Tokens ends_of_text{};           ///< each ends its text, which contains it
+  std::int64_t rows_per_pass = 8;  ///< prompts that one rank continues at a time
+  /// Called on rank 0 after each token of a text, with all its new tokens; true ends the text. On
+  /// the other ranks it must be present, too, or absent on all.
+  std::function<bool(std::size_t prompt, Tokens const& tokens)> after_token{};
+  /// Called on rank 0 with each complete text, in order.
+  std::function<void(std::size_t prompt, GeneratedText const& text)> after_text{};
+  /// Called on every rank before each pass; the generation ends with what it throws.
+  std::function<void()> between_passes{};
 };
 
-/// Samples from softmax(logits / temperature) restricted to the `top_k` most likely tokens; equal
-/// logits rank by token id.
-/// @param uniform  in [0, 1)
-std::int32_t draw_token(std::vector<float> const& logits, double temperature, std::int64_t top_k,
-                        double uniform);
-
-/// Prints text that grows while its tokens are generated.
-class GrowingText {
- public:
-  /// @return what @p text has more than the last call returned, without a last character of which
-  /// bytes are still missing: decoders write it as U+FFFD
-  std::string_view grow(std::string_view text);
-  /// The same with that character.
-  std::string_view finish(std::string_view text);
-
- private:
-  std::size_t given_ = 0;
-};
-
-/// @p tokens and what follows. All ranks compute (stage 3 gathers weights), rank 0 draws the token.
-/// A pass sees the last max_positions() tokens. Collective.
-std::vector<std::int32_t> generate_tokens(ModelContext context, std::vector<std::int32_t> tokens,
-                                          SamplingOptions const& options);
+/// What follows each of @p prompts, which are the same on all ranks. Each rank continues
+/// `rows_per_pass` prompts at a time, and all get all results. Token i of prompt p depends on the
+/// seed, p, i and the prompts of the same pass, for every number of ranks. Collective.
+/// @throws DataError for a prompt that is empty or leaves no position for a new token
+std::vector<GeneratedText> generate(ModelContext context, std::vector<Tokens> const& prompts,
+                                    GenerationOptions const& options);
 
 }  // namespace tessera::train

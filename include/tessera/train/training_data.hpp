@@ -18,14 +18,14 @@ namespace tessera::train {
 
 struct TrainingData {
   std::shared_ptr<data::Tokenizer> tokenizer;  ///< on one rank of each node only
-  std::optional<data::TokenSequences> train, evaluation;
+  std::optional<data::TokenSequences> train, evaluation, test;
   ConfigTree identity;  ///< of texts and tokenizer by content, for checkpoints; on rank 0
 };
 
-/// The files named by --train_file and --validation_file as sequences, and the tokenizer that the
-/// model source names. Rank 0 tokenizes, so that nodes which share the directory do it once; then
-/// one rank of each node builds what its node cannot read, and passes the open file to the others.
-/// Collective.
+/// The files named by --train_file, --validation_file and --test_file as sequences, and the
+/// tokenizer that the model source names. Rank 0 tokenizes, so that nodes which share the directory
+/// do it once; then one rank of each node builds what its node cannot read, and passes the open
+/// file to the others. Collective.
 /// @throws UsageError when a name is missing, ConfigError for a block size that the model has no
 /// positions for, IoError, DataError
 TrainingData load_training_data(config::TrainingArguments const& arguments,

@@ -42,6 +42,9 @@ class TrainingLoop {
     std::optional<BestModel::Options> best{};  ///< none: no evaluation is compared
     /// Called after the log line of a step.
     std::function<void(std::int64_t step, StepOutcome const&)> after_step{};
+    /// Instead of TrainingStep::run() and Evaluator::evaluate().
+    std::function<StepOutcome(std::int64_t step, double learning_rate)> training_step{};
+    std::function<EvaluationResult(std::int64_t step)> evaluation{};
   };
   /// Outlive the loop.
   struct Parts {

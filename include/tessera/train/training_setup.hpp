@@ -1,6 +1,10 @@
 #pragma once
 /// From arguments to a run that can begin: model, output directory, data, engine, weights.
 
+#include <functional>
+#include <memory>
+#include <utility>
+
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/train/resume_changes.hpp"
@@ -9,10 +13,20 @@
 
 namespace tessera::train {
 
+/// How the parts of a run are made. An empty function: as tessera-train makes them.
+struct PartMakers {
+  std::function<std::unique_ptr<model::CausalLm>(ConfigTree const& config, Dtype dtype)> model{};
+  std::function<TrainingData(ModelSource const& source, model::CausalLm const& model)> data{};
+  std::function<optim::OptimizerSpec(config::ResolvedConfig const& config)> optimizer{};
+  std::function<optim::Schedule(config::ResolvedConfig const& config, std::int64_t steps)>
+      schedule{};
+};
+
 /// All calls are collective; errors are thrown on every rank.
 class TrainingSetup {
  public:
-  explicit TrainingSetup(JobContext const& job) : job_(job) {}
+  explicit TrainingSetup(JobContext const& job, PartMakers makers = {})
+      : job_(job), makers_(std::move(makers)) {}
 
   /// Finds the model's configuration and resolves all options. Touches no output directory.
   config::ResolvedConfig const& resolve();
@@ -24,17 +38,19 @@ class TrainingSetup {
   void find_batch_size();
   void plan_steps();
   void reserve_memory_of_passes();
-  void log_summary() const;
+  void log_summary(StartingPoint const& start) const;
   void load_weights(StartingPoint const& start);
   void restore(StartingPoint const& start);
   void check_finite(std::vector<checkpoint::NonFinite> const& found, StartingPoint const& at);
-  void initialize_weights();
+  void load_checkpoint_weights(StartingPoint const& start);
+  void initialize_weights(zero::Engine::Fill const& fill);
   void name_run(checkpoint::Manifest const* resumed);
   void check_model(checkpoint::Manifest const& manifest) const;
   ResumeChanges find_changes(checkpoint::Manifest const& manifest) const;
   void log_changes(checkpoint::Manifest const& manifest, ResumeChanges const& changes) const;
 
   JobContext job_;
+  PartMakers makers_;
   TrainingRun run_;
   std::size_t activation_bytes_ = 0;
 };

@@ -33,6 +33,8 @@ class TrainingStep {
     bool gradient_checkpointing = false;
     std::function<void()> between_layers{};  ///< see model::PassSettings
     PassTimer* timer = nullptr;              ///< null: nothing is timed
+    /// The loss of a micro-batch, which outlives the step; null: cross-entropy of the next token.
+    std::function<model::LogitLoss*(model::Batch const& batch)> loss{};
   };
   /// @param context  `weights` is @p engine
   TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,

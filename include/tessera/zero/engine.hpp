@@ -20,7 +20,11 @@
 
 namespace tessera::zero {
 
+/// What an engine is for. Inference needs weights only: no gradients, master weights and states.
+enum class EngineUse { training, inference };
+
 struct EngineConfig {
+  EngineUse use = EngineUse::training;
   int stage = 0;                            ///< 0..3
   Dtype dtype = Dtype::fp32;                ///< of weights and activations
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
@@ -62,7 +66,8 @@ class Engine : public memory::ParamProvider {
                                   std::int64_t numel, float* out)>;
   virtual void initialize(Fill const& fill) = 0;
 
-  /// Training: begin_step, then per micro-step begin_micro_step + model passes, then finish_step.
+  /// Training: an engine for inference refuses these and the state. begin_step, then per micro-step
+  /// begin_micro_step + model passes, then finish_step.
   virtual void begin_step() = 0;
   virtual void begin_micro_step(int index, int count) = 0;
   /// Reduces the gradients, computes norm and overflow, clips, updates, and all-gathers the updated

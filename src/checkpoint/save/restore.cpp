@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <unordered_map>
 
 #include "format/detail/chunk_reader.hpp"
@@ -211,6 +212,24 @@ RestoreReport restore_rank(Manifest const& manifest, zero::PartitionPlan const& 
     restore_layer(*of_state, plan.of_extent(view.extent), rank, {view}, report);
   }
   return report;
+}
+
+zero::Engine::Fill weights_of(Manifest const& manifest, zero::PartitionPlan const& plan) {
+  struct Source {
+    Manifest manifest;
+    std::vector<std::vector<TensorRecord const*>> tensors;  ///< of `manifest`
+  };
+  auto const source = std::make_shared<Source>(Source{manifest, {}});
+  source->tensors = match(source->manifest, plan);
+  return [source](zero::UnitIndex unit, int parameter, std::int64_t first, std::int64_t numel,
+                  float* out) {
+    std::vector<Transfer> transfers;
+    plan_transfers(*source->tensors[position(unit)][static_cast<std::size_t>(parameter)],
+                   source->manifest.state_index(optim::master_weights_name), first, numel, out,
+                   transfers);
+    RestoreReport ignored;  // the caller counts what is not finite
+    read_all(source->manifest, transfers, ignored);
+  };
 }
 
 std::vector<NonFinite> merge_nonfinite(std::vector<NonFinite> const& mine,

@@ -96,7 +96,9 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
                                                 .embedding = std::move(embedding),
                                                 .blocks = std::move(blocks),
                                                 .head = std::move(head),
-                                                .rotary = d.rotary});
+                                                .rotary = d.rotary,
+                                                .kv_heads = d.attention.qkv.kv_heads,
+                                                .head_dim = d.attention.qkv.head_dim});
 }
 
 }  // namespace tessera::model::detail

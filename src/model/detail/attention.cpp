@@ -1,5 +1,8 @@
 #include "detail/attention.hpp"
 
+#include "tessera/kernels/attention_decode.hpp"
+#include "tessera/kernels/key_value_cache.hpp"
+
 namespace tessera::model::detail {
 namespace {
 
@@ -11,6 +14,16 @@ std::optional<HeadNorm> head_norm(UnitSpec& unit, std::string const& name,
                    .scope = options.head_norms,
                    .heads = heads,
                    .head_dim = options.qkv.head_dim});
+}
+
+/// Row 0 of the cache of @p layer: the part of a row is [kv_heads, capacity, head_dim].
+kernels::CacheView layer_of(TensorView cache, PassContext const& pass, int layer) {
+  std::int64_t const capacity = cache.dim(2), head_dim = cache.dim(3);
+  return {cache.rows(layer * pass.batch, pass.batch).data(), cache.dim(1) * capacity * head_dim,
+          head_dim, capacity * head_dim};
+}
+kernels::ConstCacheView reading(kernels::CacheView const& cache) {
+  return {cache.base, cache.batch_stride, cache.position_stride, cache.head_stride};
 }
 
 }  // namespace
@@ -74,6 +87,7 @@ void CausalSelfAttention::rotate(PassContext const& pass, kernels::AttentionGrad
                                        .head_dim = options_.qkv.head_dim,
                                        .rotary_dim = options_.rotary_dim},
                              .tables = pass.rotary};
+  if (pass.cache) rotation.positions.first_of_row = pass.cache->first;
   kernels::rotate_heads(pass.compute, rotation, heads.query, heads.query, direction);
   rotation.shape.heads = options_.qkv.kv_heads;
   kernels::rotate_heads(pass.compute, rotation, heads.key, heads.key, direction);
@@ -90,11 +104,52 @@ CausalSelfAttention::Saved CausalSelfAttention::mix(PassContext const& pass,
     saved.query_rstd = query_norm_->forward(pass, weights, {heads.query, projected.query});
   if (key_norm_) saved.key_rstd = key_norm_->forward(pass, weights, {heads.key, projected.key});
   rotate(pass, heads, kernels::RotaryDirection::forward);
+  if (pass.cache) append(pass, heads);
+  if (pass.cache && !pass.cache->begins) {
+    decode(pass, heads.query, saved.mixed);
+    return saved;
+  }
   kernels::attention(
       pass.compute, config(pass),
       {saved.mixed.reshape({pass.batch, pass.sequence, options_.qkv.query_width()}), saved.lse},
       {heads.query, heads.key, heads.value});
   return saved;
+}
+
+void CausalSelfAttention::append(PassContext const& pass,
+                                 kernels::AttentionGradients const& heads) const {
+  kernels::CacheShape const shape{.dtype = pass.dtype,
+                                  .batch = pass.batch,
+                                  .queries = pass.sequence,
+                                  .heads = options_.qkv.kv_heads,
+                                  .head_dim = options_.qkv.head_dim};
+  auto const& cache = *pass.cache;
+  kernels::append_to_cache(pass.compute, shape, layer_of(cache.keys, pass, options_.layer),
+                           heads.key, cache.lengths);
+  kernels::append_to_cache(pass.compute, shape, layer_of(cache.values, pass, options_.layer),
+                           heads.value, cache.lengths);
+}
+
+void CausalSelfAttention::decode(PassContext const& pass, kernels::ConstHeadsView const& query,
+                                 TensorView mixed) const {
+  ArenaScope const scope(pass.arena);
+  auto const& cache = *pass.cache;
+  kernels::DecodeShape const shape{.dtype = pass.dtype,
+                                   .batch = pass.batch,
+                                   .queries = pass.sequence,
+                                   .heads = options_.qkv.heads,
+                                   .kv_heads = options_.qkv.kv_heads,
+                                   .head_dim = options_.qkv.head_dim,
+                                   .scale = static_cast<float>(options_.scale),
+                                   .mask = options_.mask,
+                                   .max_length = cache.longest};
+  TensorView const workspace =
+      pass.allocate_fp32(kernels::attention_decode_workspace(pass.compute, shape));
+  kernels::attention_decode(pass.compute, shape,
+                            mixed.reshape({pass.batch, pass.sequence, options_.qkv.query_width()}),
+                            {query, reading(layer_of(cache.keys, pass, options_.layer)),
+                             reading(layer_of(cache.values, pass, options_.layer)), cache.lengths},
+                            workspace);
 }
 
 void CausalSelfAttention::project(PassContext const& pass, WeightLease const& weights,

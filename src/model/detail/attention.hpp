@@ -55,6 +55,11 @@ class CausalSelfAttention {
   Saved allocate(PassContext const& pass) const;
   /// What attention reads.
   kernels::AttentionGradients operands(Saved const& saved) const;
+  /// Writes the new keys and values of the pass into its cache.
+  void append(PassContext const& pass, kernels::AttentionGradients const& heads) const;
+  /// mixed [R, .] from the cache.
+  void decode(PassContext const& pass, kernels::ConstHeadsView const& query,
+              TensorView mixed) const;
   void rotate(PassContext const& pass, kernels::AttentionGradients const& heads,
               kernels::RotaryDirection direction) const;
 

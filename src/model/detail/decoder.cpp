@@ -38,6 +38,54 @@ std::vector<float> read_back(Queue& compute, TensorView from, std::string_view w
   return out;
 }
 
+class DecoderCache final : public KeyValueCache {
+ public:
+  DecoderCache(DecoderParts const& parts, std::int64_t rows, std::int64_t positions,
+               Queue const& compute)
+      : dtype_(parts.dtype),
+        rows_(rows),
+        positions_(positions),
+        heads_(parts.kv_heads),
+        head_dim_(parts.head_dim),
+        layers_(static_cast<std::int64_t>(parts.blocks.size())),
+        buffer_("key/value cache", memory::Purpose::activations,
+                2 * static_cast<std::size_t>(layers_ * rows * heads_ * positions * head_dim_) *
+                    size_of(parts.dtype),
+                memory::memory_space_of(compute)) {}
+
+  std::int64_t rows() const override { return rows_; }
+  std::int64_t positions() const override { return positions_; }
+  std::size_t bytes() const override { return buffer_.bytes(); }
+
+  /// Keys and values of a pass; the positions are its own.
+  CachedRows rows_of_pass() const {
+    auto const half = [&](std::size_t at) {
+      return buffer_.view(dtype_, {layers_ * rows_, heads_, positions_, head_dim_}, at);
+    };
+    CachedRows out;
+    out.keys = half(0);
+    out.values = half(buffer_.bytes() / 2);
+    return out;
+  }
+
+ private:
+  Dtype dtype_;
+  std::int64_t rows_, positions_, heads_, head_dim_, layers_;
+  memory::Buffer buffer_;
+};
+
+/// Tokens, their positions, and the first position and length of each row, in one list.
+std::vector<std::int32_t> inputs_of(DecodeBatch const& batch) {
+  std::vector<std::int32_t> out(batch.tokens, batch.tokens + batch.rows * batch.queries);
+  for (std::int64_t row = 0; row < batch.rows; ++row)
+    for (std::int64_t i = 0; i < batch.queries; ++i)
+      out.push_back(batch.first[row] + static_cast<std::int32_t>(i));
+  out.insert(out.end(), batch.first, batch.first + batch.rows);
+  for (std::int64_t row = 0; row < batch.rows; ++row)
+    out.push_back(batch.first[row] + static_cast<std::int32_t>(batch.queries));
+  return out;
+}
+
 }  // namespace
 
 Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) {
@@ -77,10 +125,15 @@ void Decoder::check(Batch const& batch) const {
                    " tokens, but the model has positions for ", parts_.positions,
                    "; use a block_size of at most ", parts_.positions,
                    " or train a model with a larger ", parts_.positions_field, " from scratch");
-  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
-    TESSERA_VALIDATE(batch.tokens[i] >= 0 && batch.tokens[i] < vocabulary_size(), DataError,
-                     "token ", batch.tokens[i], " in row ", i / batch.sequence, " at position ",
-                     i % batch.sequence, " is outside of the vocabulary of ", vocabulary_size(),
+  check_tokens(batch.tokens, batch.rows, batch.sequence);
+}
+
+void Decoder::check_tokens(std::int32_t const* tokens, std::int64_t rows,
+                           std::int64_t sequence) const {
+  for (std::int64_t i = 0; i < rows * sequence; ++i)
+    TESSERA_VALIDATE(tokens[i] >= 0 && tokens[i] < vocabulary_size(), DataError, "token ",
+                     tokens[i], " in row ", i / sequence, " at position ", i % sequence,
+                     " is outside of the vocabulary of ", vocabulary_size(),
                      " tokens; use the tokenizer that belongs to the model, or a config with the "
                      "tokenizer's vocab_size");
 }
@@ -92,7 +145,8 @@ PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& comput
                    .batch = batch.rows,
                    .sequence = batch.sequence};
   if (place.rotary)
-    pass.rotary = place.rotary->stage(pass, batch.tokens ? Staging::real : Staging::planned);
+    pass.rotary =
+        place.rotary->stage(pass, pass.sequence, batch.tokens ? Staging::real : Staging::planned);
   return pass;
 }
 
@@ -160,7 +214,7 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
   projection.accumulate = owner.accumulate();
   if (parts_.head.bias()) projection.bias_gradient = own[*parts_.head.bias()];
   parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
-                    {hidden, inputs.targets});
+                    {hidden, inputs.targets, inputs.loss});
   params.gradient_complete(head_unit(), pass.compute);
 }
 
@@ -194,17 +248,19 @@ void Decoder::backward_embedding(PassContext const& pass, Inputs const& inputs,
   params.gradient_complete(embedding_unit, pass.compute);
 }
 
-TensorView Decoder::run_forward(PassContext const& pass, Inputs const& inputs,
+TensorView Decoder::run_forward(PassContext const& pass, ConstTensorView tokens,
                                 memory::ParamProvider& params) const {
+  char const* const part = !pass.cache          ? "evaluation"
+                           : pass.cache->begins ? "prompt"
+                                                : "generation";
   params.begin_pass(memory::Pass::evaluation, acquisitions(memory::Pass::evaluation));
   TensorView hidden = pass.allocate(pass.positions(), parts_.width),
              next = pass.allocate(pass.positions(), parts_.width);
-  parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden,
-                           inputs.tokens);
+  parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden, tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     ArenaScope const scope(pass.arena);
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
-    pass.compute.run_as_graph(pass.shape("evaluation", i),
+    pass.compute.run_as_graph(pass.shape(part, i),
                               [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
     std::swap(hidden, next);
   }
@@ -222,33 +278,82 @@ LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::Par
   PassContext const pass = begin(batch, place, compute);
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
   TensorView const losses = pass.allocate_fp32(pass.positions());
-  TensorView const hidden = run_forward(pass, inputs, params);
+  TensorView const hidden = run_forward(pass, inputs.tokens, params);
   {
     HeadWeights const weights =
         acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
-    parts_.head.losses(pass, weights.own, weights.projection, losses, {hidden, inputs.targets});
+    parts_.head.losses(pass, weights.own, weights.projection, losses,
+                       {hidden, inputs.targets, inputs.loss});
   }
   return place.losses.sum(compute, losses);
 }
 
-std::vector<float> Decoder::next_token_logits(Batch const& batch, memory::ParamProvider& params,
-                                              Queue& compute) {
-  check(batch);
+std::unique_ptr<KeyValueCache> Decoder::make_cache(std::int64_t rows, std::int64_t positions,
+                                                   Queue& compute) const {
+  TESSERA_VALIDATE(positions <= parts_.positions, ConfigError, "a key/value cache of ", positions,
+                   " positions, but the model has ", parts_.positions, " (", parts_.positions_field,
+                   "); shorten the prompts, or generate fewer tokens");
+  return std::make_unique<DecoderCache>(parts_, rows, positions, compute);
+}
+
+void Decoder::check(DecodeBatch const& batch, KeyValueCache const& cache) const {
+  TESSERA_EXPECT(batch.rows == cache.rows() && batch.rows >= 1 && batch.queries >= 1);
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    TESSERA_EXPECT(batch.counts[row] >= 1 && batch.counts[row] <= batch.queries &&
+                   batch.first[row] >= 0);
+    TESSERA_VALIDATE(batch.first[row] + batch.queries <= cache.positions(), InternalError, "row ",
+                     row, " needs ", batch.first[row] + batch.queries,
+                     " positions of a key/value cache of ", cache.positions());
+  }
+  check_tokens(batch.tokens, batch.rows, batch.queries);
+}
+
+std::vector<float> Decoder::decode(DecodeBatch const& batch, KeyValueCache& cache,
+                                   memory::ParamProvider& params, Queue& compute) {
+  check(batch, cache);
   PassBuffers& place = buffers_for(compute);
   ArenaScope const scope(place.arena);
-  PassContext const pass = begin(batch, place, compute);
-  Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
-  TensorView const last = pass.allocate(pass.batch, parts_.width);
-  TensorView const logits = pass.arena.allocate(Dtype::fp32, {pass.batch, vocabulary_size()});
-  TensorView const hidden = run_forward(pass, inputs, params);
-  for (std::int64_t row = 0; row < pass.batch; ++row)
-    kernels::cast(compute, last.rows(row, 1), hidden.rows((row + 1) * pass.sequence - 1, 1));
+  std::int64_t const rows = batch.rows, tokens = rows * batch.queries;
+  CachedRows cached = dynamic_cast<DecoderCache&>(cache).rows_of_pass();
+  cached.longest = *std::max_element(batch.first, batch.first + rows) + batch.queries;
+  cached.begins = cached.longest == batch.queries;
+  PassContext pass{.compute = compute,
+                   .arena = place.arena,
+                   .dtype = parts_.dtype,
+                   .batch = rows,
+                   .sequence = batch.queries,
+                   .cache = &cached};
+  if (place.rotary) pass.rotary = place.rotary->stage(pass, cached.longest, Staging::real);
+  TensorView const staged = place.inputs.stage(pass, inputs_of(batch));
+  cached.positions = staged.rows(tokens, tokens).reshape({rows, batch.queries});
+  cached.first = staged.rows(2 * tokens, rows);
+  cached.lengths = staged.rows(2 * tokens + rows, rows);
+  TensorView const logits = pass.arena.allocate(Dtype::fp32, {rows, vocabulary_size()});
+  TensorView const hidden =
+      run_forward(pass, staged.rows(0, tokens).reshape({rows, batch.queries}), params);
+  TensorView const last = last_of_rows(pass, batch, hidden);
   {
     HeadWeights const weights =
         acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
     parts_.head.logits(pass, weights.own, weights.projection, logits, last);
   }
   return read_back(compute, logits, "the logits of the next token");
+}
+
+TensorView Decoder::last_of_rows(PassContext const& pass, DecodeBatch const& batch,
+                                 TensorView hidden) const {
+  if (batch.queries == 1) return hidden;
+  TensorView const last = pass.allocate(batch.rows, parts_.width);
+  for (std::int64_t row = 0; row < batch.rows; ++row)
+    kernels::cast(pass.compute, last.rows(row, 1),
+                  hidden.rows(row * batch.queries + batch.counts[row] - 1, 1));
+  return last;
+}
+
+void Decoder::decode_nothing(memory::ParamProvider& params, Queue& compute) {
+  auto const order = acquisitions(memory::Pass::evaluation);
+  params.begin_pass(memory::Pass::evaluation, order);
+  for (UnitIndex const unit : order) (void)params.acquire(unit, compute);
 }
 
 std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpace space) {

@@ -30,6 +30,7 @@ struct DecoderParts {
   std::vector<Block> blocks;
   LmHead head;
   std::optional<kernels::RotaryOptions> rotary;  ///< of a model whose heads are rotated
+  std::int64_t kv_heads = 0, head_dim = 0;       ///< of every block
 };
 
 class Decoder final : public CausalLm {
@@ -45,8 +46,11 @@ class Decoder final : public CausalLm {
   LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params,
                 Queue& compute) override;
   LossSum evaluate(Batch const& batch, memory::ParamProvider& params, Queue& compute) override;
-  std::vector<float> next_token_logits(Batch const& batch, memory::ParamProvider& params,
-                                       Queue& compute) override;
+  std::unique_ptr<KeyValueCache> make_cache(std::int64_t rows, std::int64_t positions,
+                                            Queue& compute) const override;
+  std::vector<float> decode(DecodeBatch const& batch, KeyValueCache& cache,
+                            memory::ParamProvider& params, Queue& compute) override;
+  void decode_nothing(memory::ParamProvider& params, Queue& compute) override;
   std::size_t activation_bytes(PlannedPass const& pass, memory::MemorySpace space) override;
   void reserve_activations(std::size_t bytes, Queue& compute) override;
 
@@ -66,6 +70,8 @@ class Decoder final : public CausalLm {
   UnitIndex head_unit() const { return unit_of_block(parts_.blocks.size()); }
   std::vector<UnitIndex> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
+  void check_tokens(std::int32_t const* tokens, std::int64_t rows, std::int64_t sequence) const;
+  void check(DecodeBatch const& batch, KeyValueCache const& cache) const;
   /// Buffers of a pass, in the memory space of a queue's kernels.
   struct PassBuffers {
     Arena arena;
@@ -82,8 +88,11 @@ class Decoder final : public CausalLm {
                       Queue& compute);
 
   /// Hidden states of the last block without keeping anything.
-  TensorView run_forward(PassContext const& pass, Inputs const& inputs,
+  TensorView run_forward(PassContext const& pass, ConstTensorView tokens,
                          memory::ParamProvider& params) const;
+  /// The hidden states of each row's last token.
+  TensorView last_of_rows(PassContext const& pass, DecodeBatch const& batch,
+                          TensorView hidden) const;
   TensorView forward_keeping(PassContext const& pass, PassSettings const& settings,
                              Inputs const& inputs, memory::ParamProvider& params);
   void train_head(PassContext const& pass, float gradient_scale, LmHead::Output const& to,

@@ -28,9 +28,18 @@ float Embedding::scale(PassContext const& pass) const {
 
 void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                         ConstTensorView tokens) const {
-  kernels::embedding(pass.compute, out.reshape({pass.batch, pass.sequence, options_.width}), tokens,
-                     weights[tokens_], positions_ ? weights[*positions_] : ConstTensorView{},
+  auto const by_row = {pass.batch, pass.sequence, options_.width};
+  bool const in_order = !pass.cache || pass.cache->begins;
+  kernels::embedding(pass.compute, out.reshape(by_row), tokens, weights[tokens_],
+                     positions_ && in_order ? weights[*positions_] : ConstTensorView{},
                      dropout(pass));
+  if (positions_ && !in_order) {
+    ArenaScope const scope(pass.arena);
+    TensorView const rows = pass.allocate(pass.positions(), options_.width);
+    kernels::embedding(pass.compute, rows.reshape(by_row), pass.cache->positions,
+                       weights[*positions_], {}, {});
+    kernels::add(pass.compute, out, rows);
+  }
   if (options_.scale != 1.0) kernels::scale(pass.compute, out, scale(pass));
 }
 

@@ -27,7 +27,8 @@ void shift(Batch const& batch, std::int32_t* targets) {
 Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, PassKind kind) {
   Inputs inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
                 .targets = pass.arena.allocate(Dtype::int32, {pass.positions()}),
-                .order = {}};
+                .order = {},
+                .loss = batch.loss};
   auto* const tokens = inputs.tokens.as<std::int32_t>();
   auto* const targets = inputs.targets.as<std::int32_t>();
   std::int64_t const count = pass.positions();
@@ -40,10 +41,8 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
     shift(batch, targets);
     return inputs;
   }
-  Slot& slot = slots_[next_++ % slots_.size()];
-  slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
-  std::int32_t* const staged =
-      reserve(slot, (ordered ? 3 : 2) * count, memory::memory_space_of(pass.compute));
+  Slot& slot = next_slot((ordered ? 3 : 2) * count, pass.compute);
+  auto* const staged = static_cast<std::int32_t*>(slot.buffer.data());
   std::copy(batch.tokens, batch.tokens + count, staged);
   shift(batch, staged + count);
   memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
@@ -57,14 +56,31 @@ Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, Pa
   return inputs;
 }
 
-std::int32_t* PinnedInputBuffers::reserve(Slot& slot, std::int64_t numel,
-                                          memory::MemorySpace wanted_on) {
+TensorView PinnedInputBuffers::stage(PassContext const& pass,
+                                     std::vector<std::int32_t> const& values) {
+  auto const count = static_cast<std::int64_t>(values.size());
+  TensorView const out = pass.arena.allocate(Dtype::int32, {count});
+  if (pass.compute.kind() == memory::QueueKind::inline_host) {
+    std::copy(values.begin(), values.end(), out.as<std::int32_t>());
+    return out;
+  }
+  Slot& slot = next_slot(count, pass.compute);
+  auto* const staged = static_cast<std::int32_t*>(slot.buffer.data());
+  std::copy(values.begin(), values.end(), staged);
+  memory::copy(pass.compute, out.as<std::int32_t>(), staged, out.bytes());
+  slot.copied = pass.compute.record();
+  return out;
+}
+
+PinnedInputBuffers::Slot& PinnedInputBuffers::next_slot(std::int64_t numel, Queue const& compute) {
+  Slot& slot = slots_[next_++ % slots_.size()];
+  slot.copied.wait("the tokens of an earlier micro-batch", queue_deadline);
   auto const bytes = static_cast<std::size_t>(numel) * sizeof(std::int32_t);
-  auto const space = wanted_on == memory::MemorySpace::device ? memory::MemorySpace::pinned
-                                                              : memory::MemorySpace::host;
+  bool const on_device = memory::memory_space_of(compute) == memory::MemorySpace::device;
+  auto const space = on_device ? memory::MemorySpace::pinned : memory::MemorySpace::host;
   if (slot.buffer.bytes() < bytes)
     slot.buffer = memory::Buffer("staged tokens", memory::Purpose::data, bytes, space);
-  return static_cast<std::int32_t*>(slot.buffer.data());
+  return slot;
 }
 
 std::shared_ptr<LossReadback::Slot> LossReadback::free_slot(memory::MemorySpace space) {

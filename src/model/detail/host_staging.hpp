@@ -23,6 +23,7 @@ struct Inputs {
   TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
   TensorView
       order;  ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
+  LogitLoss* loss = nullptr;  ///< of the batch
 };
 /// Whether a backward pass follows.
 enum class PassKind { forward, training };
@@ -32,13 +33,16 @@ class PinnedInputBuffers {
   /// Copies a batch to the arena of the pass. The batch's tokens may change once this returns. A
   /// batch without tokens (of a pass that is only planned) copies nothing.
   Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind);
+  /// Copies @p values to the arena of the pass, [numel] int32. They may change once this returns.
+  TensorView stage(PassContext const& pass, std::vector<std::int32_t> const& values);
 
  private:
   struct Slot {
     memory::Buffer buffer;  ///< pinned for a device
     memory::Event copied;   ///< the slot may be written again after it
   };
-  std::int32_t* reserve(Slot& slot, std::int64_t numel, memory::MemorySpace wanted_on);
+  /// The next slot, with room for @p numel values of a pass on @p compute.
+  Slot& next_slot(std::int64_t numel, Queue const& compute);
 
   std::array<Slot, 3> slots_;  ///< one is copied, one waits, one is filled
   std::size_t next_ = 0;

@@ -61,6 +61,18 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
   kernels::gemm(pass.compute, {.transpose_b = true, .row_c = chunk.logits.dim(1)},
                 first_columns(chunk.logits, options_.vocabulary), chunk.normed, projection.weight,
                 {.bias = projection.bias});
+  TESSERA_VALIDATE(!chunk.loss || options_.soft_cap == 0.0, ConfigError,
+                   "a loss of one's own gets logits without a soft cap, but the model's head has "
+                   "one of ",
+                   options_.soft_cap, "; such models train with cross-entropy only");
+  if (chunk.loss)
+    return chunk.loss->compute(pass.compute, {.first_position = chunk.first,
+                                              .logits = chunk.logits,
+                                              .losses = chunk.losses,
+                                              .dlogits = chunk.dlogits,
+                                              .targets = chunk.targets,
+                                              .vocabulary = options_.vocabulary,
+                                              .gradient_scale = gradient_scale});
   kernels::cross_entropy(pass.compute,
                          {.gradient_scale = gradient_scale,
                           .vocabulary = options_.vocabulary,
@@ -70,7 +82,7 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights,
                     Projection const& projection, TensorView losses, Input const& from) const {
-  auto const& [hidden, targets] = from;
+  auto const& [hidden, targets, loss] = from;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -79,7 +91,9 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   for_chunks(rows, chunks.logits, [&](std::int64_t begin, std::int64_t count) {
     score(pass, projection, 0.0f,
-          {losses.rows(begin, count),
+          {begin,
+           loss,
+           losses.rows(begin, count),
            {},
            logits.rows(0, count),
            normed.rows(begin, count),
@@ -90,7 +104,7 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
 void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
                    Projection const& projection, float gradient_scale, Output const& to,
                    Input const& from) const {
-  auto const& [hidden, targets] = from;
+  auto const& [hidden, targets, loss] = from;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -104,8 +118,8 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
     for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
       std::int64_t const begin = first + at;
       score(pass, projection, gradient_scale,
-            {to.losses.rows(begin, count), dlogits.rows(at, count), logits.rows(0, count),
-             normed.rows(begin, count), targets.rows(begin, count)});
+            {begin, loss, to.losses.rows(begin, count), dlogits.rows(at, count),
+             logits.rows(0, count), normed.rows(begin, count), targets.rows(begin, count)});
     });
     TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
     kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart,

@@ -7,6 +7,7 @@
 
 #include "detail/norm.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/model/causal_lm.hpp"
 
 namespace tessera::model::detail {
 
@@ -42,8 +43,9 @@ class LmHead {
   std::optional<std::size_t> bias() const { return bias_; }
 
   struct Input {
-    ConstTensorView hidden;   ///< [R, width]
-    ConstTensorView targets;  ///< [R] int32; negative: no target
+    ConstTensorView hidden;     ///< [R, width]
+    ConstTensorView targets;    ///< [R] int32; negative: no target
+    LogitLoss* loss = nullptr;  ///< null: cross-entropy
   };
   struct Output {
     TensorView losses;     ///< [R] fp32, overwritten
@@ -82,6 +84,8 @@ class LmHead {
   }
   /// One chunk of rows.
   struct Chunk {
+    std::int64_t first = 0;
+    LogitLoss* loss = nullptr;
     TensorView losses, dlogits, logits;  ///< dlogits may be empty
     ConstTensorView normed, targets;
   };

@@ -35,6 +35,16 @@ enum class DropoutSite : std::uint64_t {
   mlp_output
 };
 
+/// The key/value cache of a pass, and where the new positions are.
+struct CachedRows {
+  TensorView keys, values;    ///< [layers * rows, kv_heads, capacity, head_dim]
+  ConstTensorView first;      ///< [rows] int32: position of each row's first new token
+  ConstTensorView lengths;    ///< [rows] int32: positions of each row, the new ones included
+  ConstTensorView positions;  ///< [rows, sequence] int32, of the new tokens
+  std::int64_t longest = 0;   ///< no row is longer
+  bool begins = false;        ///< all rows begin here: new positions see only each other
+};
+
 struct PassContext {
   Queue& compute;
   Arena& arena;  ///< keeps activations that backward needs; a layer rolls back its temporaries
@@ -46,7 +56,8 @@ struct PassContext {
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
   std::uint64_t first_global_row = 0;
-  kernels::RotaryTables rotary{};  ///< of the positions of a row, where a model rotates heads
+  kernels::RotaryTables rotary{};     ///< of the positions of a row, where a model rotates heads
+  CachedRows const* cache = nullptr;  ///< of generation
 
   std::int64_t positions() const { return batch * sequence; }
 

@@ -12,11 +12,12 @@ std::int64_t RotaryStaging::frequencies_of(std::int64_t sequence) const {
   return grows ? sequence : 0;
 }
 
-kernels::RotaryTables RotaryStaging::stage(PassContext const& pass, Staging staging) {
-  TensorView const cos = pass.arena.allocate(Dtype::fp32, {pass.sequence, columns()}),
-                   sin = pass.arena.allocate(Dtype::fp32, {pass.sequence, columns()});
+kernels::RotaryTables RotaryStaging::stage(PassContext const& pass, std::int64_t positions,
+                                           Staging staging) {
+  TensorView const cos = pass.arena.allocate(Dtype::fp32, {positions, columns()}),
+                   sin = pass.arena.allocate(Dtype::fp32, {positions, columns()});
   if (staging == Staging::planned) return {cos, sin};
-  Slot& slot = slot_for(pass);
+  Slot& slot = slot_for(pass, positions);
   auto const* const from = static_cast<float const*>(slot.buffer.data());
   memory::copy(pass.compute, cos.as<float>(), from, cos.bytes());
   memory::copy(pass.compute, sin.as<float>(), from + slot.positions * columns(), sin.bytes());
@@ -24,15 +25,15 @@ kernels::RotaryTables RotaryStaging::stage(PassContext const& pass, Staging stag
   return {cos, sin};
 }
 
-RotaryStaging::Slot& RotaryStaging::slot_for(PassContext const& pass) {
-  std::int64_t const sequence = frequencies_of(pass.sequence);
+RotaryStaging::Slot& RotaryStaging::slot_for(PassContext const& pass, std::int64_t positions) {
+  std::int64_t const sequence = frequencies_of(positions);
   for (Slot& slot : slots_)
-    if (slot.positions >= pass.sequence && slot.sequence == sequence) return slot;
+    if (slot.positions >= positions && slot.sequence == sequence) return slot;
   Slot& slot = slots_[next_++ % slots_.size()];
   if (slot.positions > 0) slot.copied.wait("the tables of rotary positions", queue_deadline);
   // generation lengthens a row by one position per pass
   slot.positions = static_cast<std::int64_t>(
-      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(pass.sequence, 16))));
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(positions, 16))));
   slot.sequence = sequence;
   fill(slot, pass);
   return slot;

@@ -17,8 +17,8 @@ class RotaryStaging {
  public:
   explicit RotaryStaging(kernels::RotaryOptions options) : options_(options) {}
 
-  /// Tables of positions 0 .. pass.sequence - 1 in the arena of the pass.
-  kernels::RotaryTables stage(PassContext const& pass, Staging staging);
+  /// Tables of @p positions from 0 on in the arena of the pass.
+  kernels::RotaryTables stage(PassContext const& pass, std::int64_t positions, Staging staging);
 
  private:
   struct Slot {
@@ -27,7 +27,7 @@ class RotaryStaging {
     std::int64_t sequence = 0;   ///< whose frequencies they have
     memory::Event copied;        ///< the slot may be written again after it
   };
-  Slot& slot_for(PassContext const& pass);
+  Slot& slot_for(PassContext const& pass, std::int64_t positions);
   void fill(Slot& slot, PassContext const& pass) const;
   /// Frequencies of dynamic scaling depend on the length; all others are those of length 0.
   std::int64_t frequencies_of(std::int64_t sequence) const;

@@ -121,7 +121,8 @@ def selftest_marks_what_it_left_out(b):
 
 def signal_while_text_is_generated(b):
     """The text appears token by token; SIGTERM ends it on both ranks with 75 and the text so far."""
-    words = b.common("run", max_steps=1, do_generate=True, prompt="the hacker", max_new_tokens=1000000, per_device_train_batch_size=4)
+    words = b.common("run", max_steps=1, do_generate=True, prompt="the hacker", max_new_tokens=1000000, per_device_train_batch_size=4,
+                     config_overrides=TINY.replace("n_positions=64", "n_positions=200000"))
     output = b.work / "text.out"
     with output.open("w") as out:
         started = subprocess.Popen(b.command(2, words), env=b.environment(), stdout=out, stderr=subprocess.PIPE, text=True)

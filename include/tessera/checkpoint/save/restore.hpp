@@ -5,6 +5,7 @@
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/checkpoint/format/states.hpp"
 #include "tessera/comm/collectives.hpp"
+#include "tessera/zero/engine.hpp"
 
 namespace tessera::checkpoint {
 
@@ -30,6 +31,11 @@ struct RestoreReport {
 /// @throws IoError when a file cannot be read
 RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                       StateViews const& states, comm::Collectives& comm);
+
+/// Reads ranges of the master weights of a checkpoint, as restore() does: for an engine that keeps
+/// no states. @throws DataError naming the tensor when the checkpoint is of another model than the
+/// plan, IoError and DataError while it reads
+zero::Engine::Fill weights_of(Manifest const& manifest, zero::PartitionPlan const& plan);
 
 /// The counts of all ranks, on every rank. Collective.
 std::vector<NonFinite> merge_nonfinite(std::vector<NonFinite> const& mine, comm::Collectives& comm);
