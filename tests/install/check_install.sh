@@ -50,4 +50,10 @@ inspect "$work/missing" 74 "^inspect: .*$work/missing"
 shards=("$work"/run/checkpoints/step_00000002/shard*)
 printf 'damaged' | dd of="${shards[0]}" bs=1 seek=$(($(stat -c %s "${shards[0]}") / 2)) conv=notrunc status=none
 inspect "$work/run" 65 "${shards[0]}"
+python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/own-trainer.md" "$work/preferences"
+build_project "$work/preferences" "$work/preferences-build"
+"$work/preferences-build/preferences" --model_type gpt2 --config_overrides n_embd=32,n_layer=2,n_head=2,vocab_size=64,n_positions=16 --do_train \
+  --max_steps 30 --tokenizer_name gpt2 --train_file none --train_sampling_strategy sequential --per_device_train_batch_size 8 \
+  --learning_rate 1e-2 --output_dir "$work/preferred" >"$work/preferences.log" 2>&1 || { tail "$work/preferences.log"; fail "the trainer of the example"; }
+grep -qE "^loss 0\.693, then 0\.0" "$work/preferences.log" || { tail "$work/preferences.log"; fail "the trainer of the example does not learn"; }
 echo "installed, moved, documented and used"
