@@ -17,6 +17,15 @@ MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run) {
   memory::PlanningQueue compute(run.space);
   auto const engine = zero::make_engine(config, model.units(), *comm, compute);
   MemoryPlan plan;
+  if (config.use == zero::EngineUse::inference) {
+    plan.activations = model.activation_bytes({.kind = memory::Pass::evaluation,
+                                               .rows = run.rows,
+                                               .sequence = run.sequence,
+                                               .params = engine.get()},
+                                              run.space);
+    plan.states = engine->memory();
+    return plan;
+  }
   engine->begin_step();
   // two micro-steps: the second one adds to the gradients of the first
   int const micro_steps = std::min(config.accumulation_steps, 2);

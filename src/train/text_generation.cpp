@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 
 #include "tessera/core/clock.hpp"
@@ -185,7 +188,8 @@ class TextGeneration {
 std::vector<std::string> read_prompts(fs::path const& file) {
   std::ifstream in(file);
   TESSERA_VALIDATE(in && !fs::is_directory(file), IoError, "cannot read the prompts in ",
-                   file.string());
+                   file.string(), ": ", in ? "it is a directory" : std::strerror(errno),
+                   "; give a text file or a .jsonl file");
   bool const records = file.extension() == ".jsonl";
   std::vector<std::string> out;
   std::int64_t number = 0;

@@ -311,6 +311,49 @@ TEST(Passes, RowsOfACacheHaveTheirOwnLengths) {
   b.lm->decode_nothing(b.params, *b.queue);
 }
 
+/// Cross-entropy of the next token, on the host.
+struct OwnLoss : model::LogitLoss {
+  std::int64_t positions = 0;
+  int gradients = 0;
+  void compute(memory::Queue&, model::LogitChunk const& chunk) override {
+    EXPECT_EQ(chunk.first_position, positions) << "chunks come in order";
+    positions += chunk.targets.numel();
+    auto const* const targets = chunk.targets.as<std::int32_t>();
+    for (std::int64_t r = 0; r < chunk.targets.numel(); ++r) {
+      float* const logits = chunk.logits.as<float>() + r * chunk.logits.dim(1);
+      double sum = 0.0;
+      for (std::int64_t v = 0; v < chunk.vocabulary; ++v) sum += std::exp(logits[v]);
+      bool const counts = targets[r] >= 0;
+      chunk.losses.as<float>()[r] =
+          counts ? static_cast<float>(std::log(sum) - logits[targets[r]]) : 0.0f;
+      if (chunk.dlogits.empty()) continue;
+      ++gradients;
+      for (std::int64_t v = 0; v < chunk.vocabulary; ++v) {
+        double const d = counts ? std::exp(logits[v]) / sum - (v == targets[r]) : 0.0;
+        float* const to = chunk.dlogits.as<float>() + r * chunk.dlogits.dim(1) + v;
+        *to = static_cast<float>(d) * chunk.gradient_scale;
+      }
+    }
+  }
+};
+
+TEST(Passes, TakeALossOfTheCallersOwn) {
+  auto const& c = stored("tied");
+  auto const tokens = c.tokens();
+  Bench standard(c.config, Dtype::fp32), own(c.config, Dtype::fp32);
+  model::Batch batch{tokens.data(), c.rows, c.sequence};
+  double const expected = standard.train(batch, {.gradient_scale = 0.5f});
+  OwnLoss loss;
+  batch.loss = &loss;
+  EXPECT_NEAR(own.train(batch, {.gradient_scale = 0.5f}), expected, 2e-6 * expected);
+  EXPECT_EQ(loss.gradients, c.rows * c.sequence);
+  EXPECT_LT(worst_difference(all_gradients(own.params), all_gradients(standard.params)), 1e-5);
+  loss = {};
+  EXPECT_NEAR(own.evaluate(batch), expected, 2e-6 * expected);
+  EXPECT_EQ(loss.gradients, 0);
+  EXPECT_EQ(loss.positions, c.rows * c.sequence);
+}
+
 TEST(Passes, WhatCannotBeRunIsRefused) {
   auto const& c = stored("tied");
   std::vector<std::int32_t> tokens(64, 1);

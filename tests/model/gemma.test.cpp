@@ -25,4 +25,19 @@ TEST(GemmaConfig, WhatIsNotComputedIsRefusedByName) {
               HasSubstr("final_logit_softcapping is -1"));
 }
 
+TEST(Gemma2Head, TakesNoOtherLossUnderItsSoftCap) {
+  struct Nothing : model::LogitLoss {
+    void compute(memory::Queue&, model::LogitChunk const&) override {}
+  } loss;
+  auto const& c = test::family_cases("gemma2")[0];
+  auto const tokens = c.tokens();
+  test::FamilyModel model(c);
+  try {
+    model.evaluate({tokens.data(), c.rows, c.sequence, 0, &loss});
+    ADD_FAILURE() << "a loss of uncapped logits was computed";
+  } catch (ConfigError const& e) {
+    EXPECT_THAT(e.what(), HasSubstr("soft cap"));
+  }
+}
+
 }  // namespace

@@ -86,6 +86,35 @@ INSTANTIATE_TEST_SUITE_P(Stages, MemoryPlanTest,
                                          of.param.accumulation);
                          });
 
+TEST(MemoryPlan, OfInferenceHasWeightsOnly) {
+  auto const comm = comm::make_mpi(test::session(), std::chrono::seconds(60));
+  auto const compute = memory::make_inline_queue("compute");
+  for (int const stage : {0, 3}) {
+    auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+    PlannedRun run{.ranks = comm->size(),
+                   .space = memory::MemorySpace::host,
+                   .rows = rows,
+                   .sequence = length};
+    run.engine.use = zero::EngineUse::inference;
+    run.engine.stage = stage;
+    run.engine.dtype = Dtype::bf16;
+    auto const plan = plan_memory(*model, run);
+    auto const engine = zero::make_engine(run.engine, model->units(), *comm, *compute);
+    engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+      std::fill_n(out, numel, 0.01f);
+    });
+    std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
+    model->evaluate({tokens.data(), rows, length, 0}, *engine, *compute).value();
+    auto const real = engine->memory();
+    expect_near(plan.states.weights, real.weights, "weights");
+    expect_near(plan.states.buffers, real.buffers, "buffers");
+    EXPECT_EQ(plan.states.formula, real.formula);
+    EXPECT_EQ(real.gradients + real.master_weights + real.optimizer_state, 0u);
+    EXPECT_EQ(plan.total(), plan.states.weights + plan.states.buffers + plan.activations);
+    EXPECT_GT(plan.activations, 0u);
+  }
+}
+
 /// GPT-3's shape: 174.6 billion parameters, 16 bytes each at stage 3 over the ranks.
 TEST(MemoryPlan, OfAModelThatNoRankCouldHold) {
   ConfigTree config = model::default_config("gpt2");

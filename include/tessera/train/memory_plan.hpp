@@ -30,8 +30,9 @@ struct PlannedRun {
   bool gradient_checkpointing = false;
 };
 
-/// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, without
-/// memory, kernels and communication. Afterwards the memory trackers are as before.
+/// Builds the engine for @p run.ranks ranks and runs a micro-step of @p model with it, or an
+/// evaluation with an engine for inference, without memory, kernels and communication. Afterwards
+/// the memory trackers are as before.
 MemoryPlan plan_memory(model::CausalLm& model, PlannedRun const& run);
 
 }  // namespace tessera::train
