@@ -59,8 +59,9 @@ class Bench:
         assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{' '.join(words)}\n{done.stdout}\n{done.stderr}"
         return done
 
-    def tool(self, words, expect=0, program="tessera"):
-        done = subprocess.run([str(self.bin / program)] + [str(w) for w in words], env=self.environment(), capture_output=True, text=True, timeout=120)
+    def tool(self, words, expect=0, program="tessera", **options):
+        done = subprocess.run([str(self.bin / program)] + [str(w) for w in words], env=self.environment(), capture_output=True, text=True, timeout=120,
+                              **options)
         assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{words}\n{done.stdout}\n{done.stderr}"
         return done
 

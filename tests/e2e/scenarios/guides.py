@@ -1,0 +1,75 @@
+"""The configurations, run files and command lines of configs/guides."""
+import json
+import shlex
+import subprocess
+import sys
+
+GPT2_XL, STARCODER = "1600", "6144"  # hidden sizes
+
+
+def files(b, pattern):
+    found = sorted((b.source / "configs/guides").glob(pattern))
+    assert found, pattern
+    return found
+
+
+def guide_configurations(b):
+    """Each resolves with the stage and precision of its name. Offloading is refused by name."""
+    for file in files(b, "*_zero*.json"):
+        if file.name.endswith(".run.json"):
+            continue
+        offloads = "offload" in file.name
+        hidden = GPT2_XL if file.name.startswith("gpt2") else STARCODER
+        done = b.tool(["config", "check", file, "--ranks", "2", "--hidden_size", hidden, "--", "--learning_rate", "1e-5"], expect=78 if offloads else 0)
+        if offloads:
+            assert "zero_optimization.offload_" in done.stderr, (file.name, done.stderr)
+            continue
+        stage = file.name.split("zero")[1][0]
+        shown = json.loads(done.stdout)
+        assert shown["stage"]["value"] == int(stage), (file.name, shown["stage"])
+        precision = "bf16" if "bf16" in file.name else "fp16" if "fp16" in file.name else "fp32"  # fp16 "auto" follows the flag
+        assert shown["dtype"]["value"] == precision, (file.name, shown["dtype"])
+
+
+def guide_run_files(b):
+    """Started from the source directory, they take the configuration that they name."""
+    for file in files(b, "*.run.json"):
+        shown = json.loads(b.tool(["config", "check", file, "--ranks", "2", "--hidden_size", GPT2_XL], cwd=b.source).stdout)
+        given = json.loads(file.read_text())
+        assert shown["stage"]["value"] == (3 if "deepspeed" in given else 0), (file.name, shown["stage"])
+        assert shown["dtype"]["value"] == ("bf16" if given.get("bf16") else "fp16"), (file.name, shown["dtype"])
+        assert shown["micro_batch_size"] == {"value": 1, "origin": "run file"}, (file.name, shown["micro_batch_size"])
+
+
+def guide_commands(b):
+    """tessera launch translates the guides' lines; the arguments of the others resolve."""
+    lines = [line for line in (b.source / "configs/guides/commands.sh").read_text().splitlines() if line and line[0] != "#"]
+    assert len(lines) == 8, lines
+    for line in lines:
+        words = shlex.split(line)
+        if words[0] == "tessera":
+            ranks = words[2].split("=")[1]
+            done = b.tool([words[1], "--dry-run", *words[2:]], expect=0, cwd=b.source)
+            shown = done.stdout + done.stderr
+            assert f"-np {ranks} " in shown and "tessera-train --deepspeed configs/guides/gpt2_xl_zero3.json" in shown, shown
+            words = ["mpirun", "-np", ranks, "tessera-train", *words[4:]]
+        b.tool(["config", "check", "--ranks", words[2], "--hidden_size", STARCODER, "--", *words[4:]], expect=0, cwd=b.source)
+
+
+def experiments_table(b):
+    """tests/bench/experiments.py puts runs side by side: rates and losses are those of the runs, a failed run says why."""
+    model = b.common("unused", output_dir=None, do_train=None, per_device_train_batch_size=None, max_steps=None, logging_steps=None, save_strategy=None)
+    script = [sys.executable, str(b.source / "tests/bench/experiments.py"), "--bin", str(b.bin), "--output", str(b.work / "out"), "--steps", "3"]
+    words = ["--stages", "0,2", "--precisions", "fp32", "--micro_batches", "2,100000", "--ranks", "2", "--", *model, "--dataloader_drop_last"]
+    launcher = ["--launcher", f"{b.mpiexec} --allow-run-as-root --oversubscribe --bind-to none"]
+    done = subprocess.run(script + launcher + words, env=b.environment(), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((b.work / "out/experiments.json").read_text())["rows"]
+    good, failed = [r for r in rows if r["micro_batch"] == "2"], [r for r in rows if r["micro_batch"] != "2"]
+    b.train(2, b.common("run", per_device_train_batch_size=2, max_steps=3))
+    for row in good:
+        assert row["loss"] == b.losses("run")[-1] and row["samples_per_second"] > 0 and 0 < row["model_states"] <= row["peak_memory"], row
+    assert good[1]["model_states"] < good[0]["model_states"], good  # stage 2 partitions on two ranks
+    assert len(failed) == 2 and all("exit code 65" in r["failed"] for r in failed), failed
+    for name in ("experiments.md", "experiments.svg"):
+        assert f"{good[0]['loss']:.4f}" in (b.work / "out" / name).read_text(), name
