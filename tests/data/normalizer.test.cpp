@@ -23,6 +23,16 @@ TEST(Normalizer, KnowsTheFourFormsOfUnicode) {  // Unicode Annex 15, figures 3 t
   EXPECT_EQ(read(R"({"type": "NFC"})").apply(std::string("a\0b", 3)), std::string("a\0b", 3));
 }
 
+/// What tokenizers 0.23.3 gives: its tables are those of Unicode 9.
+TEST(Normalizer, KnowsNoNewerCharactersThanHuggingFace) {
+  EXPECT_EQ(read(R"({"type": "NFC"})").apply("a\u08D3\u0323"), "a\u08D3\u0323");
+  EXPECT_EQ(read(R"({"type": "NFC"})").apply("\u0301\u0323\u08D3\u0301\u0323"),
+            "\u0323\u0301\u08D3\u0323\u0301");
+  EXPECT_EQ(read(R"({"type": "NFKC"})").apply("\U0001FBF0\uFB01\U0001E030"),
+            "\U0001FBF0fi\U0001E030");
+  EXPECT_EQ(read(R"({"type": "NFC"})").apply("\U00011935\U00011930"), "\U00011935\U00011930");
+}
+
 TEST(Normalizer, AppliesStepsInOrder) {
   auto const normalizer = read(R"({"type": "Sequence", "normalizers": [
       {"type": "Strip", "strip_left": true, "strip_right": false},

@@ -36,13 +36,18 @@ TEST(Regex, KnowsLettersOfUnicode16) {
   EXPECT_THAT(matches(R"([\p{Lu}]+)", "\u1C89\u1C8A"), ElementsAre("\u1C89"));
 }
 
+TEST(Regex, AClassInsideAClassAddsItsMembers) {
+  EXPECT_THAT(matches("[a[bc]d]+", "xabcdx[]"), ElementsAre("abcd"));
+  EXPECT_THAT(matches(R"([^(\s|[.,!]。)]+)", "ab|c d.e。f"), ElementsAre("ab", "c", "d", "e", "f"));
+}
+
 TEST(Regex, QuotedTextMatchesItself) {
   std::string const text = R"(a.b*[c]\d^$|(e)+?{2}-#)";
   EXPECT_THAT(matches(Regex::quote(text), "x" + text + "y"), ElementsAre(text));
 }
 
 TEST(Regex, ErrorsNameTheField) {
-  for (char const* bad : {"(", "[a[b]]", "[a&&b]"}) {
+  for (char const* bad : {"(", "[a[^b]]", "[a&&b]", "[a[:alpha:]]"}) {
     try {
       Regex const regex(bad, "pre_tokenizer");
       ADD_FAILURE() << bad << " was accepted";

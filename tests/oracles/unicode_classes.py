@@ -5,6 +5,8 @@
         characters that are newer than Unicode 14, as the table that makes PCRE2 10.42 agree (needs a Python with Unicode 14: 3.11)
     python tests/oracles/unicode_classes.py classes > tests/data/vectors/unicode_classes.json
         [first, last, class] for every run of letters (L), numbers (N) and white space (S) of GPT-2's word pattern
+    python tests/oracles/unicode_classes.py normal_forms > src/data/detail/normal_form_limits.hpp
+        characters that take part in normal forms today, but not for Hugging Face (needs unicodedata2 of PyPI); clang-format the result
 """
 import json
 import sys
@@ -65,5 +67,55 @@ def classes():
     print(json.dumps(found, separators=(",", ":")))
 
 
+NORMAL_FORMS = """#pragma once
+/// Code points that take part in normal forms today and did not in the Unicode version of Hugging
+/// Face's tables (9): they stay as they are, and the text before and after them is normalized
+/// separately. Written by tests/oracles/unicode_classes.py.
+
+#include <algorithm>
+#include <iterator>
+
+namespace tessera::data::detail {
+
+struct CodePointRange {
+  char32_t first, last;
+};
+
+inline constexpr CodePointRange inert_ranges[] = {
+    %s};
+
+inline bool is_inert_in_normal_forms(char32_t code) {
+  auto const* const range = std::upper_bound(
+      std::begin(inert_ranges), std::end(inert_ranges), code,
+      [](char32_t value, CodePointRange const& r) { return value < r.first; });
+  return range != std::begin(inert_ranges) && code <= std::prev(range)->last;
+}
+
+}  // namespace tessera::data::detail"""
+
+
+def normal_forms():
+    import unicodedata2 as today
+    from tokenizers import normalizers
+    nfd, nfkd = normalizers.NFD().normalize_str, normalizers.NFKD().normalize_str
+
+    def canonical_parts(code):
+        parts = today.decomposition(chr(code))
+        return [] if not parts or parts.startswith("<") else [int(part, 16) for part in parts.split()]
+
+    def decomposes(text):
+        return nfd(text) != text or nfkd(text) != text
+
+    def reorders(text):
+        return nfd(text + "\u0334") == "\u0334" + text or nfd("\u0301" + text) == text + "\u0301"
+
+    found = {c for c in characters() if (today.combining(chr(c)) and not reorders(chr(c)) and not decomposes(chr(c)))
+             or (today.normalize("NFKD", chr(c)) != chr(c) and not decomposes(chr(c)))}
+    known = {part for c in characters() if nfd(chr(c)) != chr(c) for part in canonical_parts(c)}
+    found |= {part for c in list(found) for part in canonical_parts(c) if part not in known}  # these two would be composed
+    ranges = runs((c, "inert") for c in sorted(found))
+    print(NORMAL_FORMS % ", ".join(f"{{0x{first:X}, 0x{last:X}}}" for first, last, _ in ranges))
+
+
 if __name__ == "__main__":
-    {"additions": additions, "classes": classes}[sys.argv[1]]()
+    {"additions": additions, "classes": classes, "normal_forms": normal_forms}[sys.argv[1]]()

@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <memory>
 
+#include "detail/normal_form_limits.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
 
 namespace tessera::data::detail {
 namespace {
@@ -14,9 +16,8 @@ namespace {
 constexpr int max_depth = 8;
 constexpr std::size_t max_steps = 64;
 
-std::string canonical(std::string const& text, utf8proc_option_t options) {
-  if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; }))
-    return text;  // ASCII is in every form
+/// A normal form of @p text by utf8proc's tables.
+std::string mapped(std::string_view text, utf8proc_option_t options) {
   utf8proc_uint8_t* result = nullptr;
   auto const bytes = utf8proc_map(reinterpret_cast<utf8proc_uint8_t const*>(text.data()),
                                   static_cast<utf8proc_ssize_t>(text.size()), &result,
@@ -25,6 +26,22 @@ std::string canonical(std::string const& text, utf8proc_option_t options) {
   TESSERA_VALIDATE(bytes >= 0, DataError, "a text of ", text.size(),
                    " bytes cannot be normalized: ", utf8proc_errmsg(bytes));
   return {reinterpret_cast<char const*>(result), static_cast<std::size_t>(bytes)};
+}
+
+/// The same by Hugging Face's tables, which know fewer characters.
+std::string canonical(std::string const& text, utf8proc_option_t options) {
+  if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; }))
+    return text;  // ASCII is in every form
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t const begin = at;
+    if (!is_inert_in_normal_forms(next_code_point(text, at))) continue;
+    out += mapped(std::string_view(text).substr(done, begin - done), options);
+    out.append(text, begin, at - begin);
+    done = at;
+  }
+  return out + mapped(std::string_view(text).substr(done), options);
 }
 
 std::string replaced(std::string const& text, Regex const& pattern, std::string const& with) {

@@ -33,18 +33,19 @@ Replacement replace_escape(std::string_view rest) {
   return {};
 }
 
-/// Rewrites the pattern with these classes. Rejects syntax inside [...] that Oniguruma and PCRE2
-/// interpret differently.
+/// Rewrites the pattern with these classes. In Oniguruma a class inside a class adds its members;
+/// PCRE2 has no such syntax, so the inner brackets are left out. Rejects other syntax inside [...]
+/// that the two interpret differently.
 std::string translate(std::string_view pattern, std::string const& where) {
   std::string out;
-  bool in_class = false;
+  int classes = 0;  // that are open here
   for (std::size_t i = 0; i < pattern.size();) {
     std::string_view const rest = pattern.substr(i);
     if (rest[0] == '\\') {
       if (Replacement const found = replace_escape(rest); found.length > 0) {
-        out += in_class ? found.members : concat("[", found.members, "]");
+        out += classes > 0 ? found.members : concat("[", found.members, "]");
         i += found.length;
-      } else if (!in_class && rest.starts_with("\\S")) {
+      } else if (classes == 0 && rest.starts_with("\\S")) {
         out += concat("[^", spaces, "]");
         i += 2;
       } else {
@@ -53,12 +54,15 @@ std::string translate(std::string_view pattern, std::string const& where) {
       }
       continue;
     }
-    TESSERA_VALIDATE(!in_class || (rest[0] != '[' && !rest.starts_with("&&")), ConfigError, where,
-                     ": the pattern ", pattern,
-                     " has a class inside a class or an intersection (&&), which Tessera does not "
-                     "read; write it as alternatives");
-    if (rest[0] == '[' || rest[0] == ']') in_class = rest[0] == '[';
-    out += rest[0];
+    TESSERA_VALIDATE(
+        classes == 0 ||
+            !(rest.starts_with("&&") || rest.starts_with("[^") || rest.starts_with("[:")),
+        ConfigError, where, ": the pattern ", pattern,
+        " has a complement or a POSIX name inside a class, or an intersection (&&), which Tessera "
+        "does not read; write it as alternatives");
+    classes += (rest[0] == '[') - (rest[0] == ']' && classes > 0);
+    bool const inner = (rest[0] == '[' && classes > 1) || (rest[0] == ']' && classes > 0);
+    if (!inner) out += rest[0];
     ++i;
   }
   return out;

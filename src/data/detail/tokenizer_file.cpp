@@ -203,9 +203,14 @@ TokenizerFile read_tokenizer_file(fs::path const& path) {
       read_tokenizer_json(single, out);
       return out;
     }
-    TESSERA_VALIDATE(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"),
-                     IoError, "no tokenizer in ", folder.string(),
-                     ": neither tokenizer.json nor both vocab.json and merges.txt exist");
+    TESSERA_VALIDATE(
+        fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"), IoError,
+        "no tokenizer in ", folder.string(),
+        ": neither tokenizer.json nor both vocab.json and merges.txt exist",
+        fs::exists(folder / "tokenizer.model")
+            ? "; convert its tokenizer.model once: python -c \"import transformers; "
+              "transformers.AutoTokenizer.from_pretrained('DIR').save_pretrained('DIR')\""
+            : "");
     read_vocabulary_and_merges(folder, out);
   } catch (DataError const& e) {
     std::string const what = e.what();
