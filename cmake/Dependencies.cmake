@@ -22,6 +22,11 @@ pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(YAML REQUIRED IMPORTED_TARGET yaml-0.1)
+pkg_check_modules(ZSTD IMPORTED_TARGET libzstd)   # optional: texts compressed with zstd
+if(ZSTD_FOUND)
+  set(TESSERA_ZSTD_LIBS PkgConfig::ZSTD)
+  set(TESSERA_ZSTD_DEFINITIONS TESSERA_HAVE_ZSTD)
+endif()
 
 if(TESSERA_ENABLE_CUDA)
   include(Cuda)                      # nvcc, NCCL, cuBLASLt, cuDNN

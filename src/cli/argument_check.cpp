@@ -5,6 +5,7 @@
 
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/data/text_files.hpp"
 #include "tessera/model/registry.hpp"
 
 namespace tessera::cli {
@@ -25,12 +26,12 @@ void check_training_arguments(std::vector<std::string> const& words, int ranks) 
   std::pair<char const*, fs::path const*> const inputs[] = {
       {"--model_name_or_path", &arguments.model_name_or_path},
       {"--config_name", &arguments.config_name},
-      {"--tokenizer_name", &arguments.tokenizer_name},
-      {"--train_file", &arguments.train_file},
-      {"--validation_file", &arguments.validation_file}};
+      {"--tokenizer_name", &arguments.tokenizer_name}};
   for (auto const& [name, path] : inputs)
     TESSERA_VALIDATE(path->empty() || fs::exists(*path), IoError, name, " ", path->string(),
                      " does not exist");
+  for (auto const* text : {&arguments.train_file, &arguments.validation_file})
+    if (!text->empty()) data::find_text_files(*text);
   auto const hidden_size = std::max<std::int64_t>(known_hidden_size(arguments), 1);
   if (ranks > 0) config::resolve(arguments, ranks, hidden_size);
 }

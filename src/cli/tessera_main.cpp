@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
     cli::add_config_commands(app);
     cli::add_estimate(app);
     cli::add_tokenize(app);
+    cli::add_tokenizer(app);
     for (auto* add : {cli::add_status, cli::add_doctor, cli::add_submit, cli::add_launch,
                       cli::add_selftest, cli::add_manual})
       add(app);

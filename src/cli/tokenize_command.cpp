@@ -2,17 +2,28 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
 
 #include "installation.hpp"
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/data/tokenized_files.hpp"
 #include "tessera/data/tokenizer.hpp"
+#include "tessera/data/tokenizer_training.hpp"
+#include "validators.hpp"
 
 namespace tessera::cli {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 std::string standard_input() {
   std::string text((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
@@ -20,29 +31,134 @@ std::string standard_input() {
   return text;
 }
 
+/// Progress on standard error: a status line on a terminal, else a line every ten seconds.
+class ProgressLine {
+ public:
+  void update(data::TokenizeProgress const& progress) {
+    auto const now = Clock::now();
+    if (now - last_ < (terminal_ ? std::chrono::milliseconds(200) : std::chrono::seconds(10)))
+      return;
+    last_ = now;
+    write(progress, terminal_ ? "\r" : "");
+  }
+  void finish(data::TokenizeProgress const& progress) {
+    write(progress, terminal_ ? "\r" : "");
+    if (terminal_) std::fputs("\n", stderr);
+  }
+
+ private:
+  void write(data::TokenizeProgress const& progress, char const* start) const {
+    double const seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    fmt::print(stderr, "{}{} % of {}, {}, {}, {} tokens per second{}", start,
+               100 * progress.bytes / std::max<std::int64_t>(progress.total_bytes, 1),
+               human_bytes(progress.total_bytes), counted(progress.records, "record"),
+               counted(progress.tokens, "token"),
+               with_commas(static_cast<std::int64_t>(static_cast<double>(progress.tokens) /
+                                                     std::max(seconds, 1e-3))),
+               terminal_ ? "" : "\n");
+  }
+
+  bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  Clock::time_point begin_ = Clock::now(), last_ = begin_;
+};
+
+struct TokenizeArguments {
+  std::string tokenizer, text, file;
+  data::TokenizeRequest request;
+  bool skip_broken_records = false;
+};
+
+void write_ids(TokenizeArguments const& a) {
+  data::TokenizeRequest request = a.request;
+  request.text = a.file;
+  request.broken_records =
+      a.skip_broken_records ? data::BrokenRecords::skip : data::BrokenRecords::stop;
+  auto const tokenizer = data::load_tokenizer(a.tokenizer);
+  ProgressLine line;
+  line.finish(data::tokenize_files(request, *tokenizer,
+                                   [&](auto const& progress) { line.update(progress); }));
+}
+
+void print_ids(TokenizeArguments const& a, bool has_text) {
+  auto const tokenizer = data::load_tokenizer(a.tokenizer);
+  bool const from_file = !a.file.empty() && a.file != "-";
+  std::vector<std::int32_t> ids;
+  tokenizer->encode(from_file ? read_text(a.file) : has_text ? a.text : standard_input(), ids);
+  fmt::print("{}\n", fmt::join(ids, " "));
+}
+
 }  // namespace
 
 void add_tokenize(CLI::App& app) {
-  struct Arguments {
-    std::string tokenizer, text, file;
-  };
-  auto const a = std::make_shared<Arguments>();
-  auto* tokenize =
-      app.add_subcommand("tokenize", "Print the token ids of a text, a file or standard input");
+  auto const a = std::make_shared<TokenizeArguments>();
+  a->request.threads = static_cast<int>(allowed_cores().size());
+  auto* tokenize = app.add_subcommand("tokenize",
+                                      "Print the token ids of a text, a file or standard input, or "
+                                      "write those of text files to train from");
   tokenize
       ->add_option("tokenizer", a->tokenizer,
                    "Directory with tokenizer.json, or vocab.json and merges.txt")
       ->required();
   auto* const text =
       tokenize->add_option("text", a->text, "Text to tokenize; - or none: standard input");
-  tokenize->add_option("-f,--file", a->file, "File to tokenize; -: standard input")->excludes(text);
+  auto* const file = tokenize->add_option("-f,--file", a->file,
+                                          "File to tokenize; -: standard input; with --output "
+                                          "files as --train_file names them");
+  file->excludes(text);
+  auto* const output =
+      tokenize->add_option("-o,--output", a->request.output,
+                           "Write the ids of each record to FILE.bin and FILE.idx (Megatron's "
+                           "format), which --train_file reads");
+  output->needs(file);
+  tokenize
+      ->add_flag("--append_eos", a->request.append_eos, "Append the end-of-text token to records")
+      ->needs(output);
+  tokenize
+      ->add_flag("--skip_broken_records", a->skip_broken_records,
+                 "Leave out records that cannot be read, with a warning")
+      ->needs(output);
+  tokenize
+      ->add_option("--threads", a->request.threads, "Threads that tokenize (default: the cores)")
+      ->check(number_from(1))
+      ->needs(output);
   tokenize->callback([a, text] {
-    auto const tokenizer = data::load_tokenizer(a->tokenizer);
-    bool const from_file = !a->file.empty() && a->file != "-";
-    bool const has_text = text->count() > 0 && a->text != "-";
-    std::vector<std::int32_t> ids;
-    tokenizer->encode(from_file ? read_text(a->file) : has_text ? a->text : standard_input(), ids);
-    fmt::print("{}\n", fmt::join(ids, " "));
+    if (!a->request.output.empty())
+      write_ids(*a);
+    else
+      print_ids(*a, text->count() > 0 && a->text != "-");
+  });
+}
+
+void add_tokenizer(CLI::App& app) {
+  auto const a = std::make_shared<data::TokenizerTrainingRequest>();
+  a->vocabulary_size = 30000;
+  auto* tokenizer = app.add_subcommand("tokenizer", "Train a tokenizer");
+  tokenizer->require_subcommand(1);
+  auto* train = tokenizer->add_subcommand(
+      "train", "Train a BPE tokenizer with the merges of Hugging Face's trainer");
+  train
+      ->add_option("files", a->text,
+                   "Text files: one, several separated by commas, or a pattern in quotes")
+      ->required();
+  train->add_option("-o,--output", a->output, "Directory for tokenizer.json")->required();
+  train
+      ->add_option("--vocab_size,--vocab-size", a->vocabulary_size,
+                   "Number of tokens with the special tokens and the alphabet")
+      ->check(number_from(2))
+      ->capture_default_str();
+  train
+      ->add_option("--min_frequency,--min-frequency", a->min_frequency,
+                   "Merge only pairs that occur this often")
+      ->check(number_from(0))
+      ->capture_default_str();
+  train->add_option("--like", a->like,
+                    "Tokenizer directory whose other parts and special tokens are kept (default: "
+                    "GPT-2's)");
+  train->callback([a] {
+    std::int64_t const tokens = data::train_tokenizer(*a);
+    fmt::print("wrote {} with {}{}\n", (a->output / "tokenizer.json").string(),
+               counted(tokens, "token"),
+               tokens < a->vocabulary_size ? "; the text has no more pairs to merge" : "");
   });
 }
 

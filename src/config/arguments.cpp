@@ -30,6 +30,9 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("max_eval_samples", a.max_eval_samples);
   visit("max_predict_samples", a.max_predict_samples);
   visit("keep_linebreaks", a.keep_linebreaks);
+  visit("data_mixture", a.data_mixture);
+  visit("skip_broken_records", a.skip_broken_records);
+  visit("preprocessing_num_workers", a.preprocessing_num_workers);
   visit("dataloader_drop_last", a.dataloader_drop_last);
   visit("train_sampling_strategy", a.train_sampling_strategy);
   visit("output_dir", a.output_dir);

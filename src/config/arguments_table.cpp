@@ -53,9 +53,10 @@ void add_model(OptionTable& t) {
 void add_data(OptionTable& t) {
   t.group("Data");
   t.add(path, "train_file", {},
-        "text (.txt) or JSON (.json, .jsonl) to train on, also gzip-compressed (.gz)");
-  t.add(path, "validation_file", {}, "text or JSON to evaluate on");
-  t.add(path, "test_file", {}, "text or JSON for do_predict");
+        "files to train on: .txt, .json, .jsonl, .csv, each also .gz or .zst, or .bin; several: "
+        "a.txt,b.txt or 'data/*.jsonl'");
+  t.add(path, "validation_file", {}, "files to evaluate on, named as train_file");
+  t.add(path, "test_file", {}, "files for do_predict, named as train_file");
   t.add(integer, "validation_split_percentage", 5,
         "percentage of train_file used for evaluation when there is no validation_file")
       .at_least(0)
@@ -74,6 +75,14 @@ void add_data(OptionTable& t) {
       .at_least(1)
       .unit("sequences");
   t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
+  t.add(
+       string, "data_mixture", {},
+       "mix the data sets that commas separate in train_file by these weights: 0.7,0.3; none: they "
+       "are one data set")
+      .shown_as("weights");
+  t.add(boolean, "skip_broken_records", false,
+        "leave out JSON and CSV records that cannot be read, with a warning, instead of ending the "
+        "run");
   t.add(boolean, "dataloader_drop_last", false,
         "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
         "start of the epoch");
@@ -88,8 +97,9 @@ void add_data(OptionTable& t) {
           "no effect: the cache key has checksums of text, tokenizer and settings, so that a "
           "change "
           "tokenizes again");
-  t.add(integer, "preprocessing_num_workers", {}, "processes that tokenize")
-      .hint("no effect: rank 0 tokenizes in one process; sequences are those of one worker");
+  t.add(integer, "preprocessing_num_workers", {},
+        "threads of rank 0 that tokenize; none: one per core; the sequences do not depend on it")
+      .at_least(1);
 }
 
 void add_unused_data_options(OptionTable& t) {

@@ -1,15 +1,22 @@
 #include "tessera/data/text_dataset.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
+#include "detail/batch_encoder.hpp"
 #include "detail/hash.hpp"
-#include "detail/record_reader.hpp"
+#include "detail/mixture.hpp"
+#include "detail/record_files.hpp"
 #include "detail/sequence_file.hpp"
+#include "detail/token_file.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/data/text_files.hpp"
 
 namespace tessera::data {
 namespace {
@@ -31,7 +38,20 @@ void check(SequenceRequest const& request) {
 std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
   return concat("blocks ", SequenceFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size,
                 ' ', static_cast<int>(r.part.kind), ' ', r.part.percent, ' ',
-                static_cast<int>(r.line_breaks), ' ', r.text.extension().string());
+                static_cast<int>(r.line_breaks), ' ', r.text.extension().string(),
+                r.broken_records == BrokenRecords::skip ? " skip" : "",
+                r.mixture.empty() ? "" : " mixture ", r.mixture);
+}
+
+using Files = std::vector<fs::path>;
+
+/// Of one file its bytes, of several the names' extensions and the bytes of each.
+std::uint64_t hash_of(Files const& files) {
+  if (files.size() == 1) return detail::xxh3_of_file(files.front());
+  std::string sums;
+  for (auto const& file : files)
+    sums += concat(file.extension().string(), ' ', detail::xxh3_of_file(file), ' ');
+  return detail::xxh3(sums);
 }
 
 std::uint64_t request_key(SequenceRequest const& request, Tokenizer const& tokenizer) {
@@ -44,48 +64,75 @@ std::uint64_t fingerprint_of(SequenceRequest const& request, Tokenizer const& to
   return detail::xxh3(concat(describe(request, tokenizer), ' ', text_hash));
 }
 
-/// Records [begin, end) of the file.
-struct RecordRange {
+/// Records or sequences [begin, end) of the files.
+struct Range {
   std::int64_t begin, end;
 };
 
-RecordRange find_range(SequenceRequest const& request) {
-  constexpr std::int64_t no_end = std::numeric_limits<std::int64_t>::max();
-  if (request.part.kind == RecordPart::Kind::all) return {0, no_end};
-  auto const reader = detail::open_records(request.text, request.line_breaks);
-  std::string record;
-  std::int64_t records = 0;
-  while (reader->next(record)) ++records;
-  std::int64_t const boundary = split_boundary(records, request.part.percent);
-  return request.part.kind == RecordPart::Kind::first ? RecordRange{0, boundary}
-                                                      : RecordRange{boundary, no_end};
+Range range_of(RecordPart const& part, std::int64_t count) {
+  std::int64_t const boundary = split_boundary(count, part.percent);
+  return part.kind == RecordPart::Kind::all     ? Range{0, count}
+         : part.kind == RecordPart::Kind::first ? Range{0, boundary}
+                                                : Range{boundary, count};
 }
 
-/// Sequence packing: concatenates batches of records and cuts them into sequences.
+detail::RecordFiles open_files(SequenceRequest const& request, Files const& files) {
+  return {files, request.line_breaks, request.broken_records};
+}
+
+Range find_range(SequenceRequest const& request, Files const& files) {
+  if (request.part.kind == RecordPart::Kind::all)
+    return {0, std::numeric_limits<std::int64_t>::max()};
+  auto reader = open_files(request, files);
+  std::string record;
+  std::int64_t records = 0;
+  while (reader.next(record)) ++records;
+  return range_of(request.part, records);
+}
+
+/// Logs every ten seconds how far a text has been tokenized.
+class ProgressLog {
+ public:
+  ProgressLog(std::string name, std::int64_t total_bytes)
+      : name_(std::move(name)), total_bytes_(total_bytes) {}
+
+  void update(std::int64_t bytes, std::int64_t tokens) {
+    auto const now = Clock::now();
+    if (now - last_ < std::chrono::seconds(10)) return;
+    last_ = now;
+    double const seconds = std::chrono::duration<double>(now - begin_).count();
+    log::info(
+        concat("tokenizing ", name_, ": ", 100 * bytes / std::max<std::int64_t>(total_bytes_, 1),
+               " % of ", human_bytes(total_bytes_), ", ", with_commas(tokens), " tokens, ",
+               with_commas(std::llround(static_cast<double>(tokens) / seconds)), " per second"));
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string name_;
+  std::int64_t total_bytes_;
+  Clock::time_point begin_ = Clock::now(), last_ = begin_;
+};
+
+/// Sequence packing: cuts each batch of records into sequences.
 class SequencePacker {
  public:
-  SequencePacker(Tokenizer const& tokenizer, SequenceWriter& out, std::int64_t length)
-      : tokenizer_(tokenizer), out_(out), length_(static_cast<std::size_t>(length)) {}
+  SequencePacker(SequenceWriter& out, std::int64_t length)
+      : out_(out), length_(static_cast<std::size_t>(length)) {}
 
-  void add(std::string const& record) {
-    tokenizer_.encode(record, batch_);
-    if (++records_ % records_per_batch == 0) end_batch();
-  }
-  void end_batch() {
-    tokens_ += static_cast<std::int64_t>(batch_.size());
-    largest_batch_ = std::max(largest_batch_, batch_.size());
-    out_.append(std::span(batch_).first(batch_.size() / length_ * length_));
-    batch_.clear();
+  void add(detail::EncodedBatch const& batch) {
+    records_ += static_cast<std::int64_t>(batch.ends.size());
+    tokens_ += static_cast<std::int64_t>(batch.ids.size());
+    largest_batch_ = std::max(largest_batch_, batch.ids.size());
+    out_.append(std::span(batch.ids).first(batch.ids.size() / length_ * length_));
   }
   std::int64_t records() const { return records_; }
   std::int64_t tokens() const { return tokens_; }
   std::size_t largest_batch() const { return largest_batch_; }
 
  private:
-  Tokenizer const& tokenizer_;
   SequenceWriter& out_;
   std::size_t length_, largest_batch_ = 0;
-  std::vector<std::int32_t> batch_;
   std::int64_t records_ = 0, tokens_ = 0;
 };
 
@@ -97,29 +144,109 @@ std::string name_of(RecordPart const& part) {
                 part.percent, " % of the records)");
 }
 
-void build(SequenceRequest const& request, Tokenizer const& tokenizer, std::uint64_t fingerprint) {
-  RecordRange const range = find_range(request);
-  SequenceWriter out(cache_file(request, tokenizer), request.block_size);
-  SequencePacker packer(tokenizer, out, request.block_size);
-  auto const reader = detail::open_records(request.text, request.line_breaks);
+/// Tokenizes the records of the range in batches.
+void pack_records(SequenceRequest const& request, Files const& files, Tokenizer const& tokenizer,
+                  SequencePacker& packer) {
+  Range const range = find_range(request, files);
+  auto reader = open_files(request, files);
+  detail::BatchEncoder encoder(tokenizer, request.threads);
+  ProgressLog progress(request.text.string(), reader.total_bytes());
+  auto const finish_one = [&] {
+    packer.add(encoder.pop());
+    progress.update(reader.position(), packer.tokens());
+  };
+  std::vector<std::string> batch;
   std::string record;
-  for (std::int64_t i = 0; i < range.end && reader->next(record); ++i)
-    if (i >= range.begin) packer.add(record);
-  packer.end_batch();
-  std::string const name = request.text.string() + name_of(request.part);
+  for (std::int64_t i = 0; i < range.end && reader.next(record); ++i) {
+    if (i < range.begin) continue;
+    batch.push_back(record);
+    if (static_cast<std::int64_t>(batch.size()) < records_per_batch) continue;
+    encoder.push(std::exchange(batch, {}));
+    if (encoder.full()) finish_one();
+  }
+  if (!batch.empty()) encoder.push(std::move(batch));
+  while (encoder.size() > 0) finish_one();
+}
+
+struct Counts {
+  std::int64_t records, tokens;
+};
+
+Counts build_from_text(SequenceRequest const& request, Files const& files,
+                       Tokenizer const& tokenizer, SequenceWriter& out) {
+  SequencePacker packer(out, request.block_size);
+  pack_records(request, files, tokenizer, packer);
   std::size_t const longest = packer.largest_batch();
-  TESSERA_VALIDATE(out.count() > 0, DataError, name, " has ", counted(packer.records(), "record"),
-                   " with ", counted(packer.tokens(), "token"),
-                   ", which do not fill one sequence of ", request.block_size, " (every ",
-                   records_per_batch, " records are packed separately); give more text",
+  TESSERA_VALIDATE(out.count() > 0, DataError, request.text.string(), name_of(request.part),
+                   " has ", counted(packer.records(), "record"), " with ",
+                   counted(packer.tokens(), "token"), ", which do not fill one sequence of ",
+                   request.block_size, " (every ", records_per_batch,
+                   " records are packed separately); give more text",
                    longest >= 2 ? concat(", or a block_size of at most ", longest) : std::string());
-  if (reader->replacements() > 0)
-    log::warning(concat(request.text.string(), " is not valid UTF-8 in ",
-                        counted(reader->replacements(), "place"), "; each is replaced by U+FFFD"));
-  out.commit(packer.records(), packer.tokens(), request_key(request, tokenizer), fingerprint);
-  log::info(concat("tokenized ", name, ": ", counted(packer.records(), "record"), ", ",
-                   counted(packer.tokens(), "token"), ", ", counted(out.count(), "sequence"),
-                   " of ", request.block_size));
+  return {packer.records(), packer.tokens()};
+}
+
+std::vector<detail::TokenFile> open_token_files(Files const& files) {
+  std::vector<detail::TokenFile> out;
+  for (auto const& file : files) {
+    TESSERA_VALIDATE(detail::is_token_file(file), ConfigError, "cannot read ", file.string(),
+                     " together with ", files.front().string(),
+                     ": one is a text and the other holds token ids; tokenize the text with "
+                     "tessera tokenize --output");
+    out.emplace_back(file);
+  }
+  return out;
+}
+
+/// Appends @p left ids from position @p skip of the concatenated files on, in complete sequences.
+void copy_ids(std::vector<detail::TokenFile> const& sources, std::int64_t skip, std::int64_t left,
+              std::int64_t length, SequenceWriter& out) {
+  std::vector<std::int32_t> ids;  // between two files less than one sequence
+  for (auto const& source : sources) {
+    std::int64_t at = std::min(skip, source.tokens());
+    skip -= at;
+    while (left > 0 && at < source.tokens()) {
+      std::int64_t const count = std::min({left, source.tokens() - at, 1000 * length});
+      std::size_t const before = ids.size();
+      ids.resize(before + static_cast<std::size_t>(count));
+      source.read(at, std::span(ids).subspan(before));
+      at += count;
+      left -= count;
+      auto const complete = static_cast<std::int64_t>(ids.size()) / length * length;
+      out.append(std::span(ids).first(static_cast<std::size_t>(complete)));
+      ids.erase(ids.begin(), ids.begin() + complete);
+    }
+  }
+}
+
+/// Concatenates the ids of all files and cuts them.
+Counts build_from_ids(SequenceRequest const& request, Files const& files, SequenceWriter& out) {
+  auto const sources = open_token_files(files);
+  Counts counts{0, 0};
+  for (auto const& source : sources) {
+    counts.records += source.documents();
+    counts.tokens += source.tokens();
+  }
+  std::int64_t const length = request.block_size;
+  Range const range = range_of(request.part, counts.tokens / length);
+  TESSERA_VALIDATE(range.end > range.begin, DataError, request.text.string(), name_of(request.part),
+                   " has ", counted(counts.tokens, "token"), ", which do not fill one sequence of ",
+                   length, "; give more tokens or a smaller block_size");
+  copy_ids(sources, range.begin * length, (range.end - range.begin) * length, length, out);
+  return counts;
+}
+
+void build(SequenceRequest const& request, Files const& files, Tokenizer const& tokenizer,
+           std::uint64_t fingerprint) {
+  SequenceWriter out(cache_file(request, tokenizer), request.block_size);
+  bool const of_ids = detail::is_token_file(files.front());
+  Counts const counts = of_ids ? build_from_ids(request, files, out)
+                               : build_from_text(request, files, tokenizer, out);
+  out.commit(counts.records, counts.tokens, request_key(request, tokenizer), fingerprint);
+  log::info(concat(of_ids ? "read " : "tokenized ", request.text.string(), name_of(request.part),
+                   ": ", counted(counts.records, of_ids ? "document" : "record"), ", ",
+                   counted(counts.tokens, "token"), ", ", counted(out.count(), "sequence"), " of ",
+                   request.block_size));
 }
 
 }  // namespace
@@ -148,27 +275,87 @@ TokenSequences::TokenSequences(std::vector<std::int32_t> ids, std::int64_t lengt
   mapping_ = owner;
 }
 
+/// The file of a request, with what it must have been made from.
+struct CachedSequences {
+  SequenceRequest const& request;
+  Tokenizer const& tokenizer;
+  std::uint64_t text_hash, fingerprint;
+
+  template <class Build>
+  TokenSequences reuse_or_build(Build const& build_file) const {
+    std::uint64_t const key = request_key(request, tokenizer);
+    fs::path const file = cache_file(request, tokenizer);
+    TokenSequences sequences;
+    if (fs::exists(file)) {
+      try {
+        sequences = SequenceFile::open(file, key, SequenceFile::Check::ids_too);
+        sequences.text_hash_ = text_hash;
+        if (sequences.fingerprint() == fingerprint) return sequences;
+        log::info(concat(request.text.string(), " has changed; tokenizing it again"));
+      } catch (DataError const& e) {
+        log::warning(concat(e.what(), "; tokenizing the text again"));
+      }
+    }
+    build_file();
+    sequences = SequenceFile::open(file, key, SequenceFile::Check::header);
+    sequences.text_hash_ = text_hash;
+    return sequences;
+  }
+};
+
+namespace {
+
+void write_mixture(SequenceRequest const& request, Tokenizer const& tokenizer,
+                   std::vector<TokenSequences> const& sets, std::uint64_t fingerprint) {
+  std::vector<std::int64_t> counts;
+  std::int64_t records = 0, tokens = 0;
+  for (auto const& set : sets) {
+    counts.push_back(set.count());
+    records += set.records();
+    tokens += set.tokens();
+  }
+  detail::MixtureOrder order(counts, detail::read_weights(request.mixture, sets.size()));
+  SequenceWriter out(cache_file(request, tokenizer), request.block_size);
+  for (std::int64_t i = 0; i < order.size(); ++i) {
+    auto const place = order.next();
+    out.append(sets[place.set][place.index]);
+  }
+  out.commit(records, tokens, request_key(request, tokenizer), fingerprint);
+  auto const names = parts_of_list(request.text);
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    log::info(concat("mixture: ", counted(order.dealt()[i], "sequence"), " of ", names[i].string(),
+                     ", which has ", with_commas(counts[i])));
+}
+
+/// Each data set has its own file of sequences; that of the mixture is made from these.
+TokenSequences build_or_open_mixture(SequenceRequest const& request, Tokenizer const& tokenizer) {
+  std::vector<TokenSequences> sets;
+  auto const names = parts_of_list(request.text);
+  detail::read_weights(request.mixture, names.size());  // before minutes of tokenizing
+  std::string hashes, fingerprints = describe(request, tokenizer);
+  for (auto const& name : names) {
+    SequenceRequest one = request;
+    one.text = name;
+    one.mixture.clear();
+    sets.push_back(build_or_open_sequences(one, tokenizer));
+    hashes += concat(sets.back().text_hash(), ' ');
+    fingerprints += concat(' ', sets.back().fingerprint());
+  }
+  std::uint64_t const fingerprint = detail::xxh3(fingerprints);
+  return CachedSequences{request, tokenizer, detail::xxh3(hashes), fingerprint}.reuse_or_build(
+      [&] { write_mixture(request, tokenizer, sets, fingerprint); });
+}
+
+}  // namespace
+
 TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
   check(request);
-  std::uint64_t const text_hash = detail::xxh3_of_file(request.text),
-                      fingerprint = fingerprint_of(request, tokenizer, text_hash),
-                      key = request_key(request, tokenizer);
-  fs::path const file = cache_file(request, tokenizer);
-  TokenSequences sequences;
-  if (fs::exists(file)) {
-    try {
-      sequences = SequenceFile::open(file, key, SequenceFile::Check::ids_too);
-      sequences.text_hash_ = text_hash;
-      if (sequences.fingerprint() == fingerprint) return sequences;
-      log::info(concat(request.text.string(), " has changed; tokenizing it again"));
-    } catch (DataError const& e) {
-      log::warning(concat(e.what(), "; tokenizing the text again"));
-    }
-  }
-  build(request, tokenizer, fingerprint);
-  sequences = SequenceFile::open(file, key, SequenceFile::Check::header);
-  sequences.text_hash_ = text_hash;
-  return sequences;
+  if (!request.mixture.empty()) return build_or_open_mixture(request, tokenizer);
+  Files const files = find_text_files(request.text);
+  std::uint64_t const text_hash = hash_of(files),
+                      fingerprint = fingerprint_of(request, tokenizer, text_hash);
+  return CachedSequences{request, tokenizer, text_hash, fingerprint}.reuse_or_build(
+      [&] { build(request, files, tokenizer, fingerprint); });
 }
 
 TokenSequences open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {

@@ -124,7 +124,11 @@ struct Tokenizer::State {
     std::string_view text;
     bool at_start;
   };
-  void encode_piece(Piece piece, std::size_t step, Ids& out);
+  template <class Visit>
+  void split_piece(Piece piece, std::size_t step, Visit const& visit);
+  void encode_piece(Piece piece, Ids& out) {
+    split_piece(piece, 0, [&](std::string_view word) { bpe.encode(word, out); });
+  }
   void encode_plain(Piece piece, Ids& out);
   void encode(std::string_view text, Ids& out);
 
@@ -135,16 +139,17 @@ struct Tokenizer::State {
   detail::Bpe bpe;
 };
 
-/// Applies the pre-tokenizer from @p step on, and encodes the words that result.
-void Tokenizer::State::encode_piece(Piece piece, std::size_t step, Ids& out) {
+/// Applies the pre-tokenizer from @p step on, and visits the words that result.
+template <class Visit>
+void Tokenizer::State::split_piece(Piece piece, std::size_t step, Visit const& visit) {
   if (piece.text.empty()) return;
-  if (step == splits.size()) return bpe.encode(piece.text, out);
+  if (step == splits.size()) return visit(piece.text);
   Split const& split = splits[step];
   std::string changed;
   if (respaced(split.rule, piece.text, piece.at_start, changed)) piece.text = changed;
   std::string_view const text = piece.text;
   auto const word = [&](std::size_t begin, std::size_t end) {
-    encode_piece({text.substr(begin, end - begin), piece.at_start && begin == 0}, step + 1, out);
+    split_piece({text.substr(begin, end - begin), piece.at_start && begin == 0}, step + 1, visit);
   };
   if (!split.regex) return word(0, text.size());
   if (!split.simple()) {
@@ -168,14 +173,14 @@ void Tokenizer::State::encode_plain(Piece piece, Ids& out) {
     normalized = about.normalizer.apply(piece.text);
     piece.text = normalized;
   }
-  if (normalized_added.empty()) return encode_piece(piece, 0, out);
+  if (normalized_added.empty()) return encode_piece(piece, out);
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   normalized_added.split(piece.text, pieces);
   for (auto const& part : pieces) {
     if (part.id >= 0)
       out.push_back(part.id);
     else
-      encode_piece({part.text, piece.at_start && part.text.data() == piece.text.data()}, 0, out);
+      encode_piece({part.text, piece.at_start && part.text.data() == piece.text.data()}, out);
   }
 }
 
@@ -228,6 +233,13 @@ std::string Tokenizer::decode(std::span<std::int32_t const> ids, SpecialTokens s
                     out);
   return out;
 }
+
+void Tokenizer::for_each_word(std::string_view text,
+                              std::function<void(std::string_view)> const& visit) const {
+  std::string const normalized = state_->about.normalizer.apply(text);
+  state_->split_piece({normalized, true}, 0, visit);
+}
+bool Tokenizer::byte_level() const { return state_->about.pre_tokenizer.byte_level; }
 
 std::int32_t Tokenizer::find(std::string_view token) const {
   auto const found = state_->about.model.vocabulary.find(std::string(token));

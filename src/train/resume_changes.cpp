@@ -41,6 +41,8 @@ Names const covered_arguments{"model_name_or_path",
                               "block_size",
                               "max_train_samples",
                               "keep_linebreaks",
+                              "data_mixture",
+                              "skip_broken_records",
                               "train_sampling_strategy",
                               "data_seed",
                               "num_train_epochs",
@@ -131,7 +133,9 @@ class DataComparison {
   std::vector<std::string> training_data() {
     file("train_file");
     value("train_file_part", "the part of train_file");
-    for (char const* name : {"block_size", "keep_linebreaks"}) value(name, name);
+    for (char const* name :
+         {"block_size", "keep_linebreaks", "data_mixture", "skip_broken_records"})
+      value(name, name);
     file("tokenizer");
     if (texts_.empty()) value("samples", "the number of sequences");
     value("order", "train_sampling_strategy");

@@ -2,16 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
+#include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/data/text_files.hpp"
 #include "tessera/topology/node_files.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::int64_t most_threads = 16;  // each reads the tokenizer's files again
 
 class Loader {
  public:
@@ -80,10 +85,15 @@ class Loader {
     request.block_size = block_size;
     request.line_breaks =
         arguments_.keep_linebreaks ? data::LineBreaks::keep : data::LineBreaks::drop;
+    request.broken_records =
+        arguments_.skip_broken_records ? data::BrokenRecords::skip : data::BrokenRecords::stop;
+    request.threads = static_cast<int>(arguments_.preprocessing_num_workers.value_or(
+        std::min<std::int64_t>(std::ssize(allowed_cores()), most_threads)));
     request.cache_folder = arguments_.output_dir / ".cache";
     bool const split = arguments_.validation_file.empty();
     int const percent = split ? static_cast<int>(arguments_.validation_split_percentage) : 0;
     using Kind = data::RecordPart::Kind;
+    request.mixture = arguments_.data_mixture;
     if (arguments_.do_train) {
       request.text = arguments_.train_file;
       request.part = {split ? Kind::rest : Kind::all, percent};
@@ -92,6 +102,7 @@ class Loader {
     }
     if (arguments_.do_eval) {
       request.text = split ? arguments_.train_file : arguments_.validation_file;
+      if (!split) request.mixture.clear();
       request.part = {split ? Kind::first : Kind::all, percent};
       data_.evaluation = sequences_of(request);
       if (arguments_.max_eval_samples) data_.evaluation->keep_first(*arguments_.max_eval_samples);
@@ -110,7 +121,8 @@ class Loader {
     auto& identity = data_.identity = ConfigTree::object();
     if (data_.train) {
       bool const split = arguments_.validation_file.empty();
-      bool const lines = arguments_.train_file.extension() == ".txt";
+      auto const files = data::find_text_files(arguments_.train_file);
+      bool const lines = data::kind_of_file(files.front()) == ".txt";
       identity.set("train_file", arguments_.train_file.string())
           .set("train_file_xxh3", hex(data_.train->text_hash()))
           .set("train_file_part",
@@ -119,7 +131,9 @@ class Loader {
           .set("tokenizer", source.tokenizer_directory.string())
           .set("tokenizer_xxh3", hex(data_.tokenizer->fingerprint()))
           .set("block_size", data_.train->length())
-          .set("keep_linebreaks", arguments_.keep_linebreaks || !lines);
+          .set("keep_linebreaks", arguments_.keep_linebreaks || !lines)
+          .set("data_mixture", arguments_.data_mixture)
+          .set("skip_broken_records", arguments_.skip_broken_records);
     }
     if (data_.evaluation && !arguments_.validation_file.empty())
       identity.set("validation_file", arguments_.validation_file.string())

@@ -157,7 +157,7 @@ TEST(Arguments, CommandLinesOfUsersParse) {
   EXPECT_EQ(b.warmup_steps, 0.03);
   EXPECT_EQ(b.resume_from_checkpoint, "true");
   EXPECT_EQ(b.eval_steps, 500.0);
-  EXPECT_THAT(b.hints, Contains(HasSubstr("preprocessing_num_workers: no effect")));
+  EXPECT_EQ(b.preprocessing_num_workers, 8);
   auto const c = parse({"--include_num_input_tokens_seen", "--fsdp", "--eval_strategy", "epoch"});
   EXPECT_EQ(c.include_num_input_tokens_seen, "all");
   EXPECT_EQ(c.values.value(argument_table(), "fsdp"), ConfigTree("true"));

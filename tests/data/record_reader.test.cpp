@@ -52,6 +52,41 @@ TEST(RecordReader, WithoutTextTheFirstMemberIsRead) {
               ElementsAre("x", "y"));
 }
 
+/// The records, with the messages of broken ones in their place.
+Records read_around(std::string const& name, std::string const& text) {
+  ScratchFiles const folder;
+  auto const reader = open_records(folder.write(name, text), LineBreaks::keep);
+  Records out;
+  std::string record;
+  while (true) {
+    try {
+      if (!reader->next(record)) return out;
+      out.push_back(record);
+    } catch (BrokenRecord const& error) {
+      std::string const what = error.what();
+      out.push_back(what.substr(what.rfind('/') + 1));
+      if (!reader->skip_broken()) return out;
+    }
+  }
+}
+
+TEST(RecordReader, ReadsOnAfterABrokenRecord) {
+  using ::testing::StartsWith;
+  EXPECT_THAT(
+      read_around("a.jsonl",
+                  "{\"text\": \"a\"}\n{\"text\": \"no end}\n{\"text\": \"b\"}\nnonsense } {\n\n"
+                  "{\"text\": 7}\n{\"text\": \"c\"}\n{\"text\"\n: \"d\"}\n{\"text\": \"cut"),
+      ElementsAre("a", StartsWith("a.jsonl line 2, record 2 is cut short"), "b",
+                  StartsWith("a.jsonl line 4, record 4 is not an object"),
+                  StartsWith("a.jsonl line 6, record 5: 'text' is"), "c", "d",
+                  StartsWith("a.jsonl line 10, record 8 is cut short")));
+  EXPECT_THAT(read_around("a.json", "[{\"text\": \"a\"},\n {\"text\": null},\n {\"text\": \"b\"}]"),
+              ElementsAre("a", StartsWith("a.json line 2, record 2: 'text' is null"), "b"));
+  EXPECT_THAT(read_around("a.csv", "n,text\n1,a\n1,2,3\n2\n3,b\n"),
+              ElementsAre("a", StartsWith("a.csv line 3 has 3 fields, and the header names 2"),
+                          StartsWith("a.csv line 4 has 1 fields; the text is field 2"), "b"));
+}
+
 TEST(RecordReader, CountsReplacedBytes) {
   Read const lines = read("a.txt", "caf\xE9\n\xFF\xFE\n");
   EXPECT_THAT(lines.records, ElementsAre("caf\uFFFD\n", "\uFFFD\uFFFD\n"));
@@ -59,7 +94,7 @@ TEST(RecordReader, CountsReplacedBytes) {
 }
 
 TEST(RecordReader, UnknownExtensionsAreErrors) {
-  EXPECT_THROW(read("a.csv", "x"), ConfigError);
+  EXPECT_THROW(read("a.tsv", "x"), ConfigError);
   EXPECT_THROW(read("a", "x"), ConfigError);
 }
 

@@ -228,8 +228,8 @@ TEST(TextErrors, AreNamed) {
               ::testing::AllOf(HasSubstr("short.txt has 2 records with 5 tokens"),
                                HasSubstr("block_size of at most 5")));
   EXPECT_THAT(build_error<tessera::DataError>(folder, "empty.txt", ""), HasSubstr("has 0 records"));
-  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.csv", "text\nx"),
-              HasSubstr("convert the .csv file"));
+  EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.parquet", "PAR1"),
+              HasSubstr("datasets.Dataset.from_parquet"));
   EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.dat", "x"),
               HasSubstr("rename the file"));
   EXPECT_THAT(build_error<tessera::ConfigError>(folder, "a.txt", "x", 1),
@@ -250,7 +250,7 @@ TEST(TextErrors, JsonRecordsAreNamed) {
     return build_error<tessera::DataError>(folder, "a.jsonl", text);
   };
   EXPECT_THAT(error("{\"text\": \"a\"}\n{\"body\": \"b\"}"),
-              HasSubstr("a.jsonl record 2 has no member 'text'"));
+              HasSubstr("a.jsonl line 2, record 2 has no member 'text'"));
   EXPECT_THAT(error("{\"body\": \"a\"}\n{\"body\": \"b\", \"text\": \"c\"}"),
               HasSubstr("record 2 has a member 'text'"));
   EXPECT_THAT(error("{\"text\": \"a\"}\n{\"text\": null}"), HasSubstr("record 2: 'text' is null"));
@@ -282,6 +282,111 @@ TEST(TextDataset, BytesThatAreNotUtf8AreReplaced) {
       request_for(folder.write("good.txt", "caf\uFFFD abc\uFFFD\n\uFFFD"), 4, folder.directory());
   EXPECT_EQ(sum_of(build_or_open_sequences(bad, tokenizer())),
             sum_of(build_or_open_sequences(good, tokenizer())));
+}
+
+TEST(TextDataset, FilesAreOneDataSet) {
+  ScratchFiles folder;
+  std::ifstream few(vectors + "text/few.txt", std::ios::binary);
+  std::string const lines(std::istreambuf_iterator<char>(few), {});
+  std::size_t const middle = lines.find('\n', lines.size() / 2) + 1;
+  folder.write("part_1.txt", lines.substr(0, middle));
+  folder.write("part_2.txt", lines.substr(middle));
+  auto const one = request_for(folder.write("all.txt", lines), 4, folder.directory());
+  auto const expected = sum_of(build_or_open_sequences(one, tokenizer()));
+  std::string const at = folder.directory().string();
+  for (std::string const& named : {at + "/part_*.txt", at + "/part_1.txt," + at + "/part_2.txt"}) {
+    auto request = request_for(named, 4, folder.directory());
+    EXPECT_EQ(sum_of(build_or_open_sequences(request, tokenizer())), expected);
+    request.part = {RecordPart::Kind::rest, 30};
+    auto half = one;
+    half.part = request.part;
+    EXPECT_EQ(sum_of(build_or_open_sequences(request, tokenizer())),
+              sum_of(build_or_open_sequences(half, tokenizer())));
+  }
+  folder.write("part_2.txt", "other text\n" + lines);
+  EXPECT_NE(sum_of(build_or_open_sequences(request_for(at + "/part_*.txt", 4, at), tokenizer())),
+            expected);
+}
+
+TEST(TextDataset, DataSetsAreMixedByWeight) {
+  ScratchFiles folder;
+  std::string const a = folder.write("a.txt", std::string(320, 'a')),
+                    b = folder.write("b.txt", std::string(80, 'b'));
+  auto request = request_for(a, 4, folder.directory());
+  std::int64_t const count_a = build_or_open_sequences(request, tokenizer()).count();
+  auto const id_a = copy_of(build_or_open_sequences(request, tokenizer())[0])[0];
+  request.text = a + "," + b;
+  request.mixture = "1,3";
+  auto const mixed = build_or_open_sequences(request, tokenizer());
+  EXPECT_EQ(mixed.count(), 4 * count_a);
+  std::int64_t of_a = 0;
+  for (std::int64_t i = 0; i < mixed.count(); ++i) of_a += mixed[i][0] == id_a;
+  EXPECT_EQ(of_a, count_a);
+  EXPECT_EQ(build_or_open_sequences(request, tokenizer()).fingerprint(), mixed.fingerprint());
+  EXPECT_EQ(open_sequences(request, tokenizer()).count(), mixed.count());
+  folder.write("b.txt", std::string(80, 'c'));
+  EXPECT_NE(build_or_open_sequences(request, tokenizer()).fingerprint(), mixed.fingerprint());
+  request.mixture = "1,3,2";
+  EXPECT_THAT(
+      error_of<tessera::ConfigError>([&] { build_or_open_sequences(request, tokenizer()); }),
+      HasSubstr("names 2 data sets"));
+}
+
+TEST(TextDataset, ThreadsChangeNothing) {
+  ScratchFiles folder;
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "line " + std::to_string(i * i) + " of the text\n";
+  auto request = request_for(folder.write("a.txt", text), 16, folder.directory() / "one");
+  auto const expected = build_or_open_sequences(request, tokenizer());
+  request.cache_folder = folder.directory() / "four";
+  request.threads = 4;
+  auto const threaded = build_or_open_sequences(request, tokenizer());
+  EXPECT_EQ(sum_of(threaded), sum_of(expected));
+  EXPECT_EQ(threaded.tokens(), expected.tokens());
+  EXPECT_EQ(threaded.records(), 20'000);
+}
+
+TEST(TextDataset, BrokenRecordsAreSkippedOnDemand) {
+  ScratchFiles folder;
+  std::string const good = "{\"text\": \"one two three four five six seven\"}\n";
+  auto request =
+      request_for(folder.write("a.jsonl", good + "{\"text\": 1}\n" + good), 4, folder.directory());
+  EXPECT_THAT(error_of<tessera::DataError>([&] { build_or_open_sequences(request, tokenizer()); }),
+              HasSubstr("a.jsonl line 2, record 2: 'text' is"));
+  request.broken_records = BrokenRecords::skip;
+  EXPECT_EQ(build_or_open_sequences(request, tokenizer()).records(), 2);
+  request.broken_records = BrokenRecords::stop;  // the sequences without it are not taken for these
+  EXPECT_THROW(build_or_open_sequences(request, tokenizer()), tessera::DataError);
+}
+
+TEST(TextDataset, TokenIdsOfLlmcAreCut) {
+  ScratchFiles folder;
+  std::vector<std::int32_t> header(256, 0);
+  header[0] = 20240520, header[1] = 1, header[2] = 23;
+  std::vector<std::uint16_t> ids(23);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::uint16_t>(i + 3);
+  fs::path const file = folder.directory() / "a.bin";
+  std::ofstream(file, std::ios::binary)
+      .write(reinterpret_cast<char const*>(header.data()), 1024)
+      .write(reinterpret_cast<char const*>(ids.data()), 46);
+  auto request = request_for(file, 4, folder.directory());
+  auto const all = build_or_open_sequences(request, tokenizer());
+  EXPECT_EQ(all.count(), 5);
+  EXPECT_EQ(all.tokens(), 23);
+  EXPECT_THAT(copy_of(all[4]), ElementsAre(19, 20, 21, 22));
+  request.part = {RecordPart::Kind::first, 40};
+  EXPECT_EQ(build_or_open_sequences(request, tokenizer()).count(), 2);
+  request.part.kind = RecordPart::Kind::rest;
+  EXPECT_THAT(copy_of(build_or_open_sequences(request, tokenizer())[0]),
+              ElementsAre(11, 12, 13, 14));
+  auto const twice = build_or_open_sequences(
+      request_for(file.string() + "," + file.string(), 4, folder.directory()), tokenizer());
+  EXPECT_EQ(twice.count(), 11);
+  EXPECT_THAT(copy_of(twice[5]), ElementsAre(23, 24, 25, 3));
+  request.text = file.string() + "," + folder.write("b.txt", "text");
+  EXPECT_THAT(
+      error_of<tessera::ConfigError>([&] { build_or_open_sequences(request, tokenizer()); }),
+      HasSubstr("b.txt together with"));
 }
 
 TEST(TextDataset, IdsBeyondTheModelAreRefused) {

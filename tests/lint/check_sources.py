@@ -17,6 +17,7 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"utf8proc\.h": {"data"},
     r"yaml\.h": {"config"},
     r"zlib\.h": {"data", "checkpoint"},
+    r"zstd\.h": {"data"},
     r"xxhash\.h": {"data", "checkpoint"},
     r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},
     r"hwloc.*": {"topology"},

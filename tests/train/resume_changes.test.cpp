@@ -55,6 +55,15 @@ TEST(ResumeChanges, WhatDeterminesTheSamples) {
       << "the number of sequences follows from the text";
 }
 
+TEST(ResumeChanges, OtherWeightsOfAMixture) {
+  auto saved = run(), now = run();
+  now.data.set("data_mixture", "1,1").set("skip_broken_records", true);
+  EXPECT_THAT(compare(saved, now).data, IsEmpty()) << "older checkpoints do not have them";
+  saved.data.set("data_mixture", "3,1").set("skip_broken_records", false);
+  EXPECT_THAT(compare(saved, now).data, ElementsAre("data_mixture was 3,1, is 1,1",
+                                                    "skip_broken_records was false, is true"));
+}
+
 TEST(ResumeChanges, NumberOrderAndSeed) {
   auto saved = run(), now = run();
   now.data.set("samples", 50);

@@ -42,6 +42,9 @@ struct TrainingArguments {
   std::int64_t validation_split_percentage = 5;
   std::optional<std::int64_t> block_size, max_train_samples, max_eval_samples, max_predict_samples;
   bool keep_linebreaks = true;
+  std::string data_mixture;  ///< "0.7,0.3": weights of the parts of train_file; "": one data set
+  bool skip_broken_records = false;
+  std::optional<std::int64_t> preprocessing_num_workers;  ///< none: all cores of the process
   bool dataloader_drop_last = false;
   Sampling train_sampling_strategy = Sampling::random;
 

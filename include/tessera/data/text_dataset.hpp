@@ -15,6 +15,9 @@
 namespace tessera::data {
 
 enum class LineBreaks { keep, drop };
+/// What happens at a record that cannot be read: the run ends, or the record is left out with a
+/// warning.
+enum class BrokenRecords { stop, skip };
 
 /// Which records of a file are used: all, the first `percent` percent, or the rest after these.
 /// Without a validation file run_clm validates on the first validation_split_percentage (5) and
@@ -33,17 +36,28 @@ std::int64_t split_boundary(std::int64_t records, int percent);
 ///
 /// .txt: a record is a line with its end; "\r\n" and "\r" are read as "\n", no other character ends
 /// a line, blank lines are records. .json, .jsonl: a record is the member "text" (else the first
-/// member) of each object, written one after the other or in one array. Either may be
-/// gzip-compressed (.gz after the name). Bytes that are not UTF-8 become U+FFFD, with a warning.
+/// member) of each object, written one after the other or in one array. .csv: the column text, else
+/// the first. Each may be compressed (.gz, .zst after the name). Bytes that are not UTF-8 become
+/// U+FFFD, with a warning.
 ///
 /// Sequence packing as in run_clm's group_texts: records are tokenized one by one; every 1,000 of
 /// them are concatenated and cut into sequences of block_size tokens, and the remainder is dropped.
+///
+/// .bin: the token ids of llm.c or Megatron, concatenated and cut; a part is one of the sequences.
 struct SequenceRequest {
+  /// A file, or files and patterns separated by commas (text_files.hpp), as one data set.
   std::filesystem::path text;
   RecordPart part;
   LineBreaks line_breaks = LineBreaks::keep;  ///< keep_linebreaks; .txt only
   std::int64_t block_size = 0;                ///< tokens per sequence, as run_clm calls it
   std::filesystem::path cache_folder;
+  BrokenRecords broken_records = BrokenRecords::stop;
+  int threads = 1;  ///< that tokenize; the sequences do not depend on it
+  /// Weights such as "0.7,0.3": each part of `text` between commas is a data set of its own, of
+  /// which the part is taken, and the sequences are mixed by these weights. An epoch has every
+  /// sequence at least once; those of sets smaller than their share are repeated. Empty: one data
+  /// set.
+  std::string mixture;
 };
 
 /// Sequences of token ids, memory-mapped read-only from their file, or from memory. Copies share
@@ -71,14 +85,13 @@ class TokenSequences {
   std::int32_t max_id() const { return max_id_; }
   /// XXH3 of text, tokenizer and request: ranks with the same value read the same sequences.
   std::uint64_t fingerprint() const { return fingerprint_; }
-  /// XXH3 of the text file's bytes; 0 where another process has read the text.
+  /// XXH3 of the text files' bytes; 0 where another process has read the text.
   std::uint64_t text_hash() const { return text_hash_; }
   std::filesystem::path const& file() const { return file_; }
 
  private:
   friend class SequenceFile;
-  friend TokenSequences build_or_open_sequences(SequenceRequest const& request,
-                                                Tokenizer const& tokenizer);
+  friend struct CachedSequences;
   std::shared_ptr<void const> mapping_;
   std::int32_t const* ids_ = nullptr;
   std::int64_t count_ = 0, length_ = 0, records_ = 0, tokens_ = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -47,6 +48,13 @@ class Tokenizer {
   /// are skipped.
   std::string decode(std::span<std::int32_t const> ids,
                      SpecialTokens special = SpecialTokens::keep) const;
+
+  /// Calls @p visit with each word that the normalizer and the pre_tokenizer make of @p text; added
+  /// tokens in it are text. Training of tokenizers counts them.
+  void for_each_word(std::string_view text,
+                     std::function<void(std::string_view)> const& visit) const;
+  /// The symbols of words are bytes, not characters.
+  bool byte_level() const;
 
   /// The id of a token as it is written in the vocabulary, or -1.
   std::int32_t find(std::string_view token) const;

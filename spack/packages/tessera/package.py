@@ -29,6 +29,7 @@ class Tessera(CMakePackage):
     depends_on("utf8proc")
     depends_on("libyaml")
     depends_on("zlib-api")
+    depends_on("zstd")
     depends_on("googletest", type="test")
 
     def cmake_args(self):

@@ -131,7 +131,9 @@ std::string tools_page(CLI::App const& app) {
        {"tessera doctor --why run", "Find out why it ended:"},
        {"tessera checkpoint verify run", "Compare all checksums of the newest checkpoint:"},
        {"tessera import ds_run run/checkpoints", "Continue a training of DeepSpeed:"},
-       {"tessera tokenize gpt2 --file text.txt", "Tokenize a file:"}});
+       {"tessera tokenize gpt2 --file text.txt", "Tokenize a file:"},
+       {"tessera tokenizer train text.txt --vocab_size 4096 --output tokenizer",
+        "Train a tokenizer:"}});
   return page + exit_codes() + see_also("tessera");
 }
 

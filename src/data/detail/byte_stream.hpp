@@ -1,11 +1,14 @@
 #pragma once
-/// Reads a file sequentially, gzip-compressed or not (zlib detects it by the first bytes).
+/// Reads a file sequentially, decompressed (byte_source.hpp), by bytes or by buffered parts.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string_view>
 #include <vector>
+
+#include "detail/byte_source.hpp"
 
 namespace tessera::data::detail {
 
@@ -24,17 +27,18 @@ class ByteStream {
                                 : std::string_view();
   }
   void skip(std::size_t bytes) { at_ += bytes; }
+  /// Puts bytes back in front of what follows.
+  void unread(std::string_view bytes);
 
   std::filesystem::path const& file() const { return file_; }
+  /// Bytes of the file read so far, as stored.
+  std::int64_t position() const { return source_->position(); }
 
  private:
   bool fill();
 
-  struct Close {
-    void operator()(void* handle) const noexcept;
-  };
   std::filesystem::path file_;
-  std::unique_ptr<void, Close> handle_;
+  std::unique_ptr<ByteSource> source_;
   std::vector<char> buffer_;
   std::size_t at_ = 0, end_ = 0;
 };

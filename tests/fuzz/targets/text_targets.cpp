@@ -44,11 +44,11 @@ void vocabulary(std::string_view bytes) {
 /// First byte: the kind of file.
 void records(std::string_view bytes) {
   if (bytes.empty()) return;
-  constexpr char const* names[] = {"text.txt", "text.jsonl", "text.json", "text.txt.gz",
-                                   "text.jsonl.gz"};
+  constexpr char const* names[] = {"text.txt",      "text.jsonl", "text.json",   "text.txt.gz",
+                                   "text.jsonl.gz", "text.csv",   "text.txt.zst"};
   try {
     auto const reader = data::detail::open_records(
-        put(names[static_cast<unsigned char>(bytes[0]) % 5], bytes.substr(1)),
+        put(names[static_cast<unsigned char>(bytes[0]) % 7], bytes.substr(1)),
         data::LineBreaks::keep);
     std::string record;
     for (int i = 0; i < 1000 && reader->next(record);) ++i;

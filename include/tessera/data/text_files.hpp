@@ -1,0 +1,21 @@
+#pragma once
+/// Which files a value such as --train_file names.
+
+#include <filesystem>
+#include <vector>
+
+namespace tessera::data {
+
+/// A file that exists; otherwise the parts between commas, each a file or a pattern with *, ? and
+/// [...] (sorted matches). @throws IoError for a name without a file, ConfigError for files of
+/// other kinds that a conversion makes readable (Arrow, Parquet, directories of datasets).
+std::vector<std::filesystem::path> find_text_files(std::filesystem::path const& named);
+
+/// The parts between commas, or the only one if a file of the complete name exists. @throws
+/// ConfigError for an empty part.
+std::vector<std::filesystem::path> parts_of_list(std::filesystem::path const& named);
+
+/// The extension without that of a compression: ".jsonl" of "a.jsonl.zst".
+std::filesystem::path kind_of_file(std::filesystem::path const& file);
+
+}  // namespace tessera::data
