@@ -46,6 +46,8 @@ struct Parts {
 Parts read_parts(fs::path const& like) {
   if (like.empty())
     return {ConfigTree::parse(gpt2_parts, "GPT-2"), ConfigTree::parse(gpt2_config, "GPT-2")};
+  TESSERA_VALIDATE(fs::exists(like), IoError, "no tokenizer at ", like.string(),
+                   ": no such file or directory; give a directory with tokenizer.json");
   fs::path const folder = fs::is_directory(like) ? like : like.parent_path();
   Parts out;
   out.tokenizer = ConfigTree::read((folder / "tokenizer.json").string());

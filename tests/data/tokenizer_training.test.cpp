@@ -63,6 +63,9 @@ TEST(TokenizerTraining, ErrorsAreNamed) {
   TokenizerTrainingRequest request{folder.write("empty.txt", ""), "", folder.directory(), 300, 0};
   EXPECT_THAT(error_of<DataError>([&] { train_tokenizer(request); }), HasSubstr("has no words"));
   request.text = folder.write("a.txt", "some text");
+  request.like = folder.directory() / "none";
+  EXPECT_THAT(error_of<IoError>([&] { train_tokenizer(request); }), HasSubstr("no tokenizer at"));
+  request.like.clear();
   request.vocabulary_size = 257;
   EXPECT_THAT(error_of<ConfigError>([&] { train_tokenizer(request); }),
               HasSubstr("the alphabet need 257 already"));

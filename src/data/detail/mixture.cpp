@@ -21,8 +21,8 @@ std::vector<double> read_weights(std::string const& text, std::size_t count) {
                      "' is not a positive number; give one weight per data set, such as 0.7,0.3");
     begin = end + 1;
   }
-  TESSERA_VALIDATE(out.size() == count, ConfigError, "data_mixture '", text, "' has ", out.size(),
-                   " weights, and the text names ", count,
+  TESSERA_VALIDATE(out.size() == count, ConfigError, "data_mixture '", text, "' has ",
+                   counted(std::ssize(out), "weight"), ", and the text names ", count,
                    " data sets; separate data sets by commas and give each one weight");
   return out;
 }
