@@ -232,6 +232,7 @@ class StagedEngine final : public WeightsEngine {
 
   std::vector<StateView> state() override {
     weights_->synchronize();
+    state_.settle();
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.count(); ++k) {
       state_.copy_shards(k, OptimizerState::Direction::to_host);
@@ -259,12 +260,14 @@ class StagedEngine final : public WeightsEngine {
     out.gradients = gradients_->gradient_bytes();
     out.master_weights = state_.master_bytes();
     out.optimizer_state = state_.state_bytes();
-    out.buffers += gradients_->buffer_bytes();
+    out.buffers += gradients_->buffer_bytes() + state_.swap_buffer_bytes();
+    out.swapped = state_.swapped_bytes();
     return out;
   }
 
  private:
   void fill_own_weights(Fill const& fill) override {
+    state_.settle();
     auto const shards = state_.host_shards(OptimizerState::master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
@@ -315,20 +318,24 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
   validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   std::unique_ptr<Engine> engine;
-  std::string refusal;
+  std::exception_ptr refusal;
   try {
     if (config.use == EngineUse::inference)
       engine = std::make_unique<WeightsEngine>(config, units, comm, compute);
     else
       engine = std::make_unique<StagedEngine>(config, units, comm, compute, place);
-  } catch (OutOfMemoryError const& error) {
-    refusal = error.what();
+  } catch (OutOfMemoryError const&) {
+    refusal = std::current_exception();
+  } catch (IoError const&) {  // of a drive for swapped states
+    refusal = std::current_exception();
   }
-  bool const all_have_memory = comm::agree(comm, refusal.empty());
-  TESSERA_VALIDATE(refusal.empty(), OutOfMemoryError, refusal);
-  TESSERA_VALIDATE(all_have_memory, OutOfMemoryError,
-                   "another rank has no memory for its model states; use a higher ZeRO stage, more "
-                   "ranks, or fewer ranks on a node");
+  bool const all_have_memory = comm::agree(comm, !refusal);
+  if (refusal) std::rethrow_exception(refusal);
+  TESSERA_VALIDATE(
+      all_have_memory, OutOfMemoryError,
+      "another rank has no memory or no drive for its model states; see that rank's message, "
+      "or use a higher ZeRO stage, more "
+      "ranks, or fewer ranks on a node");
   return engine;
 }
 

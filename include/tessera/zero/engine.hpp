@@ -7,12 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/param_provider.hpp"
+#include "tessera/memory/swap_file.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/zero/partition_plan.hpp"
@@ -22,6 +24,14 @@ namespace tessera::zero {
 
 /// What an engine is for. Inference needs weights only: no gradients, master weights and states.
 enum class EngineUse { training, inference };
+
+/// Master weights and optimizer states on a drive (ZeRO-Infinity): tiles of them stream through
+/// buffers in memory while they are updated.
+struct OptimizerSwap {
+  memory::SwapOptions transfers;
+  std::int64_t tile_numel = 4'194'304;  ///< most elements of a tile
+  int buffer_count = 4;                 ///< tiles in memory
+};
 
 struct EngineConfig {
   EngineUse use = EngineUse::training;
@@ -39,7 +49,8 @@ struct EngineConfig {
   double max_grad_norm = 0.0;  ///< global-norm clipping; 0: off
   optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   optim::LossScalerConfig loss_scaler;
-  bool skip_on_nonfinite = true;  ///< fp16 always; bf16 with check_grad_overflow
+  bool skip_on_nonfinite = true;                ///< fp16 always; bf16 with check_grad_overflow
+  std::optional<OptimizerSwap> optimizer_swap;  ///< stages 1 to 3
 };
 
 struct StepResult {
@@ -52,6 +63,7 @@ struct StepResult {
 struct MemoryReport {
   std::size_t weights = 0, gradients = 0, master_weights = 0, optimizer_state = 0, buffers = 0;
   std::size_t formula = 0;  ///< of the first four, ZeRO paper section 3 and 5, without padding
+  std::size_t swapped = 0;  ///< on a drive, not in memory; the formula leaves it out
 };
 
 class Engine : public memory::ParamProvider {

@@ -42,6 +42,10 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
                                rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
+  if (context_.config.optimizer_swap) {
+    prepare_swap();
+    return;
+  }
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     UnitOffset const begin = context_.ownership.begin(u);
     segments_.push_back(segments_of(u, begin, begin + context_.ownership.numel(u)));
@@ -56,7 +60,8 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
   StatePlacement const usual{memory::memory_space_of(context_.compute), &context_.compute};
   State state{spec, plan_of(context_.plan, spec.extent), place ? place(spec) : usual, {}, {}};
   check_placement(state);
-  std::int64_t const numel = is_allocated ? ownership(state).state_numel() : 0;
+  bool const is_in_memory = is_allocated && !context_.config.optimizer_swap;
+  std::int64_t const numel = is_in_memory ? ownership(state).state_numel() : 0;
   state.buffer = {spec.name, purpose, static_cast<std::size_t>(numel) * size_of(spec.dtype),
                   state.placement.space};
   return state;
@@ -78,6 +83,32 @@ void OptimizerState::check_placement(State const& state) const {
       "compute queue's memory space");
 }
 
+/// The master weights stay where they are when they are the working weights.
+void OptimizerState::prepare_swap() {
+  auto const& algorithm = optimizer_.spec().algorithm;
+  TESSERA_VALIDATE(!summing_ && !matrix_, ConfigError, "offload_optimizer to NVMe with ", algorithm,
+                   ": its update needs sums over complete parameters, which are not computed from "
+                   "tiles; use AdamW, SGD or Lion, or leave offload_optimizer out");
+  TESSERA_VALIDATE(context_.config.stage > 0, ConfigError,
+                   "offload_optimizer to NVMe needs ZeRO stage 1, 2 or 3");
+  first_swapped_ = rules_.separate_master ? master_weights : master_weights + 1;
+  std::vector<std::string> names;
+  for (std::size_t k = first_swapped_; k < states_.size(); ++k) names.push_back(spec(k).name);
+  std::vector<std::int64_t> numel;
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
+    numel.push_back(context_.ownership.numel(u));
+  swapped_ = std::make_unique<SwappedStates>(*context_.config.optimizer_swap, names, numel);
+  for (std::size_t t = 0; t < swapped_->tiles().size(); ++t) {
+    auto const& tile = swapped_->tiles()[t];
+    UnitOffset const begin = context_.ownership.begin(tile.unit) + tile.begin;
+    segments_.push_back(segments_of(
+        tile.unit, begin, begin + tile.numel, [&](std::size_t k, std::int64_t at) -> void* {
+          if (k < first_swapped_) return static_cast<float*>(region(k, tile.unit)) + at;
+          return swapped_->values(t, k - first_swapped_) + (at - tile.begin);
+        }));
+  }
+}
+
 /// Every rank holds all values of a state that is not element-wise, and saves its own shard.
 Ownership OptimizerState::ownership(State const& state) const {
   bool const is_reduced = state.spec.extent != optim::Extent::elementwise;
@@ -87,6 +118,7 @@ Ownership OptimizerState::ownership(State const& state) const {
 void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
   auto const& state = states_[index];
   if (index == master_weights && !rules_.separate_master) return weights_.region(unit);
+  if (swapped_) return swapped_->region(index - first_swapped_, unit);
   return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
 }
 
@@ -164,15 +196,22 @@ std::vector<void*> OptimizerState::parameter_states(UnitIndex unit, std::size_t 
 
 optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
                                             UnitOffset end) const {
+  return segments_of(unit, begin, end, [&](std::size_t state, std::int64_t at) {
+    return offset(region(state, unit), spec(state).dtype, at);
+  });
+}
+
+optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end,
+                                            ValuesAt const& values) const {
   UnitOffset const region_begin = context_.ownership.begin(unit);
   optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
   for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
     std::int64_t const at = run.begin - region_begin;
     optim::Segment s;
-    s.master = static_cast<float*>(region(master_weights, unit)) + at;
+    s.master = static_cast<float*>(values(master_weights, at));
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
       bool const is_flat = spec(k).extent == optim::Extent::elementwise;
-      s.states.push_back(is_flat ? offset(region(k, unit), spec(k).dtype, at) : nullptr);
+      s.states.push_back(is_flat ? values(k, at) : nullptr);
     }
     s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, at);
     s.weights_out =
@@ -234,13 +273,28 @@ void OptimizerState::add_over_ranks(memory::Queue& queue, int round) const {
 void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
   auto const index = position(unit);
   on_update_queue([&](memory::Queue& queue) {
-    if (matrix_)
+    if (swapped_)
+      update_tiles(queue, unit, control);
+    else if (matrix_)
       update_matrices(queue, unit, control);
     else if (summing_)
       summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
     else
       optimizer_.update(queue, segments_[index], control);
   });
+}
+
+void OptimizerState::update_tiles(memory::Queue& queue, UnitIndex unit,
+                                  optim::StepControl const& control) const {
+  for (std::size_t t = swapped_->first_tile(unit); t < swapped_->end_tile(unit); ++t) {
+    swapped_->acquire(queue, t);
+    optimizer_.update(queue, segments_[t], control);
+    swapped_->release(queue, t);
+  }
+}
+
+void OptimizerState::settle() {
+  if (swapped_) swapped_->settle();
 }
 
 void OptimizerState::prepare_matrices() {

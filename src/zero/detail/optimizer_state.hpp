@@ -9,6 +9,7 @@
 
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"
+#include "detail/swapped_states.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
@@ -42,6 +43,8 @@ class OptimizerState {
   void copy_shards(std::size_t state, Direction direction);
   /// Whether host_shards() gives copies of some state.
   bool has_host_copies() const;
+  /// Ends transfers to and from a drive: shards of swapped states are valid until the next update.
+  void settle();
 
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
@@ -62,6 +65,8 @@ class OptimizerState {
 
   std::size_t master_bytes() const { return states_[master_weights].buffer.bytes(); }
   std::size_t state_bytes() const;  ///< without the master weights
+  std::size_t swap_buffer_bytes() const { return swapped_ ? swapped_->buffer_bytes() : 0; }
+  std::size_t swapped_bytes() const { return swapped_ ? swapped_->file_bytes() : 0; }
 
  private:
   struct State {
@@ -74,12 +79,18 @@ class OptimizerState {
   State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
                    PlaceState const& place) const;
   void check_placement(State const& state) const;
+  void prepare_swap();
+  void update_tiles(memory::Queue& queue, UnitIndex unit, optim::StepControl const& control) const;
   Ownership ownership(State const& state) const;
   /// First value of the region of @p unit that this rank updates.
   void* region(std::size_t state, UnitIndex unit) const;
   float* shard(std::size_t state, UnitIndex unit) const;
   /// Of the elements from @p begin to @p end, in the region that this rank updates.
   optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
+  /// Where a state has element @p at of the region.
+  using ValuesAt = std::function<void*(std::size_t state, std::int64_t at)>;
+  optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end,
+                              ValuesAt const& values) const;
   /// As optim::Segment::parameter_states.
   std::vector<void*> parameter_states(UnitIndex unit, std::size_t parameter) const;
   void prepare_sums();
@@ -101,7 +112,10 @@ class OptimizerState {
   optim::Optimizer const& optimizer_;
   optim::SummingOptimizer const* summing_;  ///< the optimizer, or null when it needs no sums
   std::vector<State> states_;
-  std::vector<optim::Segments> segments_;  ///< per unit
+  /// The first states, all or all but the master weights, when they are on a drive.
+  std::unique_ptr<SwappedStates> swapped_;
+  std::size_t first_swapped_ = 0;
+  std::vector<optim::Segments> segments_;  ///< per unit; of swapped states per tile
   /// Of a unit: the segments of the shard, where their sums are, and the region's.
   struct UnitSums {
     optim::Segments shard;
