@@ -7,6 +7,7 @@
 #include "detail/canonical_config.hpp"
 #include "detail/config_fields.hpp"
 #include "detail/fsdp.hpp"
+#include "detail/offload_keys.hpp"
 #include "detail/optim_args.hpp"
 #include "detail/optimizer_keys.hpp"
 #include "detail/reporting.hpp"
@@ -82,6 +83,7 @@ class Resolver {
   void check_evaluation_precision() const;
   void resolve_loss_scale();
   void resolve_zero();
+  void resolve_offload();
   void resolve_optimizer();
   bool lacks_rate() const {
     return json_.given("optimizer.type") && !json_.given("optimizer.params.lr");
@@ -271,6 +273,10 @@ void Resolver::resolve_zero() {
     TESSERA_VALIDATE(!out_.has_deepspeed, UsageError,
                      "--fsdp and --deepspeed both choose how the model is sharded; leave one out");
     out_.stage = fsdp->stage;
+    if (fsdp->offloads) {
+      out_.offload.parameters = OffloadDevice::cpu;
+      out_.notes.emplace_back(detail::offload_to_cpu);
+    }
     out_.origins["stage"] = args_.values.origin("fsdp");
     out_.notes.insert(out_.notes.end(), fsdp->notes.begin(), fsdp->notes.end());
   }
@@ -295,6 +301,19 @@ void Resolver::resolve_zero() {
       elements("param_persistence_threshold", "stage3_param_persistence_threshold", 10 * h, stage3);
   out_.max_live_parameters =
       elements("max_live_parameters", "stage3_max_live_parameters", 0, false);
+  resolve_offload();
+}
+
+void Resolver::resolve_offload() {
+  if (!out_.has_deepspeed) return;
+  auto resolved = detail::resolve_offload(
+      [this](std::string const& key) { return written(key) ? &value(key) : nullptr; }, out_.stage,
+      source());
+  out_.offload = std::move(resolved.offload);
+  for (char const* field : {"offload_optimizer", "offload_param"})
+    if (written(concat("zero_optimization.", field, ".device")))
+      out_.origins[field] = Origin::deepspeed;
+  out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
 }
 
 void Resolver::resolve_optimizer() {

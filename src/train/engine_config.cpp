@@ -25,6 +25,11 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                    .min_scale = c.min_loss_scale,
                    .growth = c.loss_scale_growth};
   e.skip_on_nonfinite = c.skip_on_nonfinite;
+  if (auto const& o = c.offload; o.optimizer == config::OffloadDevice::nvme)
+    e.optimizer_swap = {
+        {o.nvme_path, static_cast<std::size_t>(o.block_size), static_cast<int>(o.queue_depth)},
+        o.tile_numel,
+        static_cast<int>(o.buffer_count)};
   return e;
 }
 

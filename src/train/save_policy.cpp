@@ -58,11 +58,21 @@ bool SavePolicy::snapshot_fits() const {
   return all_fit;
 }
 
+/// States are on a drive because memory does not hold them, nor a snapshot of them.
+bool SavePolicy::is_worth_a_snapshot() const {
+  bool const is_swapped = parts_.engine.config().optimizer_swap.has_value();
+  if (!is_swapped || options_.async == config::AsyncSave::on) return true;
+  parts_.log.info(
+      "checkpoints block training: the states are on a drive; --async_save on copies "
+      "them to memory instead");
+  return false;
+}
+
 /// Decided at the first save, when activations and buffers have their memory. State on a device is
 /// copied to the host for any save, so a background save needs no more. Collective.
 bool SavePolicy::saves_in_background() {
   if (!background_)
-    background_ = options_.async != config::AsyncSave::off &&
+    background_ = options_.async != config::AsyncSave::off && is_worth_a_snapshot() &&
                   (parts_.engine.state_is_snapshot() || snapshot_fits());
   return *background_;
 }

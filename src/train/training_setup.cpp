@@ -68,6 +68,16 @@ void check_last_step(optim::OptimizerSpec const& optimizer, std::int64_t steps) 
                    optimizer.algorithm == "OneBitLamb" ? "Lamb" : "AdamW");
 }
 
+void check_offload(config::Offload const& offload) {
+  using enum config::OffloadDevice;
+  TESSERA_VALIDATE(
+      memory::Runtime::device() < 0 || (offload.optimizer == none && offload.parameters == none),
+      ConfigError, "offload_optimizer is \"", name_of(offload.optimizer),
+      "\" and offload_param is \"", name_of(offload.parameters),
+      "\": offloading from a GPU is not supported yet; leave both blocks out and use a higher "
+      "stage or more ranks");
+}
+
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
   if (memory::Runtime::device() < 0) return memory::make_inline_queue("compute");
   auto const graph_mode =
@@ -122,7 +132,11 @@ TrainingRun TrainingSetup::build() {
                            : load_training_data(job_.arguments, run_.source, *run_.model,
                                                 job_.session, job_.comm);
   auto config = engine_config(run_.config);
-  if (!job_.arguments.do_train) config.use = zero::EngineUse::inference;
+  if (!job_.arguments.do_train) {
+    config.use = zero::EngineUse::inference;
+    config.optimizer_swap.reset();
+  }
+  check_offload(run_.config.offload);
   run_.engine = zero::make_engine(config, run_.model->units(), job_.comm, *run_.compute);
   find_batch_size();
   plan_steps();
@@ -228,6 +242,13 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       bytes(m.weights + m.gradients + m.master_weights + m.optimizer_state), bytes(m.weights),
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers), bytes(activation_bytes_)));
+  if (auto const& swap = run_.engine->config().optimizer_swap)
+    log::info(fmt::format(
+        "on NVMe per rank: {} of master weights and optimizer states in {}, {} of up to {} "
+        "elements in memory, {} reads and as many writes of {} at a time",
+        bytes(m.swapped), swap->transfers.directory.string(), plural(swap->buffer_count, "tile"),
+        with_commas(swap->tile_numel), swap->transfers.queue_depth,
+        bytes(swap->transfers.block_size)));
 }
 
 void TrainingSetup::load_weights(StartingPoint const& start) {

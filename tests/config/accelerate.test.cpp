@@ -65,6 +65,16 @@ TEST(Accelerate, FlagsWin) {
               HasSubstr("are both given"));
 }
 
+TEST(Accelerate, OffloadingIsDeepSpeeds) {
+  auto const c = resolved(
+      "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 3\n"
+      "  offload_optimizer_device: nvme\n  offload_optimizer_nvme_path: /local\n"
+      "  offload_param_device: cpu\n");
+  EXPECT_EQ(c.offload.optimizer, OffloadDevice::nvme);
+  EXPECT_EQ(c.offload.nvme_path, "/local");
+  EXPECT_EQ(c.offload.parameters, OffloadDevice::cpu);
+}
+
 TEST(Accelerate, FsdpIsAStage) {
   auto const c = resolved(
       "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
@@ -79,8 +89,8 @@ TEST(Accelerate, WhatIsRefusedSaysWhy) {
   EXPECT_THAT(config_error("distributed_type: MEGATRON_LM\n"), HasSubstr("DEEPSPEED or FSDP"));
   EXPECT_THAT(config_error("num_procesess: 2\n"), HasSubstr("did you mean num_processes?"));
   EXPECT_THAT(config_error("distributed_type: DEEPSPEED\ndeepspeed_config:\n"
-                           "  offload_optimizer_device: cpu\n"),
-              HasSubstr("offloading is not supported yet"));
+                           "  offload_optimizer_device: nvme\n"),
+              HasSubstr("nvme_path is missing"));
 }
 
 }  // namespace

@@ -118,6 +118,11 @@ ConfigTree context_of(std::string const& key) {
   if (in("fp16.")) set_path(tree, "fp16.enabled", true);
   if (in("bf16.")) set_path(tree, "bf16.enabled", true);
   if (in("zero_optimization.")) set_path(tree, "zero_optimization.stage", 3);
+  if (in("zero_optimization.offload_optimizer.") || in("aio.")) {
+    set_path(tree, "zero_optimization.stage", 2);
+    set_path(tree, "zero_optimization.offload_optimizer.device", "nvme");
+    set_path(tree, "zero_optimization.offload_optimizer.nvme_path", "/local");
+  }
   if (in("comms_logger.prof_ops")) set_path(tree, "comms_logger.prof_all", false);
   if (in("comms_logger.prof_all"))
     set_path(tree, "comms_logger.prof_ops", ConfigTree::Array{"all_reduce"});

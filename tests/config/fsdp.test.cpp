@@ -56,9 +56,17 @@ TEST(Fsdp, ConfigRefinesTheStageOrHasANote) {
       resolved({"--fsdp", "full_shard", "--fsdp_config", R"({"sharding_strategy": 2})"}).stage, 2);
 }
 
+TEST(Fsdp, OffloadIsThatOfParameters) {
+  auto const c = resolved({"--fsdp", "full_shard offload auto_wrap"});
+  EXPECT_EQ(c.offload.parameters, OffloadDevice::cpu);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("computes on CPUs")));
+  EXPECT_EQ(resolved({"--fsdp", "full_shard", "--fsdp_config", R"({"offload_params": true})"})
+                .offload.parameters,
+            OffloadDevice::cpu);
+  EXPECT_EQ(resolved({"--fsdp", "full_shard"}).offload, Offload{});
+}
+
 TEST(Fsdp, WhatIsRefusedSaysWhy) {
-  EXPECT_THAT(usage_error({"--fsdp", "full_shard offload auto_wrap"}),
-              HasSubstr("offloading is not supported yet"));
   EXPECT_THAT(usage_error({"--fsdp", "fullshard"}), HasSubstr("known are full_shard"));
   EXPECT_THAT(usage_error({"--fsdp", "full_shard no_shard"}), HasSubstr("leave one out"));
   EXPECT_THAT(usage_error({"--fsdp_config", R"({"min_num_params": 1})"}),
@@ -70,7 +78,6 @@ TEST(Fsdp, WhatIsRefusedSaysWhy) {
       resolved({"--fsdp", "full_shard", "--fsdp_config", json});
     });
   };
-  EXPECT_THAT(key_error(R"({"offload_params": true})"), HasSubstr("offloading is not supported"));
   EXPECT_THAT(key_error(R"({"min_num_parms": 1})"), HasSubstr("did you mean min_num_params?"));
   EXPECT_THAT(key_error(R"({"reshard_after_forward": "half"})"), HasSubstr("FULL_SHARD"));
 }

@@ -214,14 +214,19 @@ struct Bad {
 TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
   for (
       auto const& [json, part] : std::vector<Bad>{
-          {R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true}}})",
-           "zero_optimization.offload_optimizer.device \"cpu\" is not supported: offloading is not "
-           "supported yet"},
+          {R"({"zero_optimization": {"stage": 1, "offload_param": {"device": "cpu"}}})",
+           "offload_param needs zero_optimization.stage 3"},
+          {R"({"zero_optimization": {"stage": 0, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"}}})",
+           "needs zero_optimization.stage 1, 2 or 3"},
+          {R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme"}}})",
+           "nvme_path is missing"},
+          {R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp", "ratio": 0.5}}})",
+           "offload_optimizer.ratio is 0.5"},
+          {R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/tmp"}}, "aio": {"block_size": 5000}})",
+           "aio.block_size is 5000; it must be a multiple of 4096"},
           {R"({"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/dev/shm", "buffer_count": 5, "buffer_size": 1e8,
                 "max_in_cpu": 1e9}}})",
            "offload_param.device \"nvme\" is not supported"},
-          {R"({"zero_optimization": {"cpu_offload": true}})",
-           "offload_optimizer.device \"cpu\" is not supported"},
           {R"({"optimizer": {"params": {"freeze_step": 2}, "type": "MuAdam"}})",
            "optimizer.type \"MuAdam\" is not supported: it is not implemented; use AdamW"},
           {R"({"optimizer": {"type": "muadam"}})", "\"MuAdam\" is not supported"},

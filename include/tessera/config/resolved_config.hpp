@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/config/arguments.hpp"
+#include "tessera/config/offload.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/config/reporting.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -47,6 +48,8 @@ struct ResolvedConfig {
   std::int64_t max_live_parameters = 1'000'000'000;
   bool gather_16bit_weights =
       false;  ///< checkpoints and the final model have the weights in the working precision
+
+  Offload offload;
 
   // optimizer
   double learning_rate = 5e-5;

@@ -73,6 +73,7 @@ class SavePolicy {
 
  private:
   bool saves_in_background();
+  bool is_worth_a_snapshot() const;
   bool snapshot_fits() const;
   void count_failures(std::int64_t step, std::function<void()> const& phase);
   void completed(checkpoint::SavedCheckpoint const& saved, std::int64_t step);

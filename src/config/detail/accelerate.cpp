@@ -11,7 +11,6 @@ namespace {
 using enum OptionType;
 
 char const* const by_launcher = "no effect: srun or mpirun starts the ranks";
-char const* const no_offload = "offloading is not supported yet; set it to none";
 
 void add_launch(OptionTable& t) {
   t.add(choice, "compute_environment", "LOCAL_MACHINE", "where the job runs")
@@ -50,14 +49,10 @@ void add_deepspeed(OptionTable& t) {
   t.add(boolean, d + "zero3_init_flag", {}, "build the model in shards")
       .hint("no effect: every rank builds only its own shard");
   for (char const* name : {"offload_optimizer_device", "offload_param_device"})
-    t.add(choice, d + name, "none", "memory space")
-        .one_of({"none"})
-        .except("cpu", no_offload)
-        .except("nvme", no_offload);
+    t.add(choice, d + name, "none", "memory space; as device of DeepSpeed's offload blocks")
+        .one_of({"none", "cpu", "nvme"});
   for (char const* name : {"offload_optimizer_nvme_path", "offload_param_nvme_path"})
-    t.add(json, d + name, {}, "directory on the NVMe disk")
-        .shown_as("path")
-        .hint("no effect without a device");
+    t.add(json, d + name, {}, "directory on the NVMe disk").shown_as("path");
   for (char const* name : {"deepspeed_multinode_launcher", "deepspeed_hostfile",
                            "deepspeed_inclusion_filter", "deepspeed_exclusion_filter"})
     t.add(string, d + name, {}, "how ranks are started").hint(by_launcher);
@@ -104,6 +99,14 @@ ConfigTree deepspeed_tree(OptionValues const& keys) {
   auto zero = ConfigTree::object().set("stage", value("zero_stage"));
   if (value("zero3_save_16bit_model") == ConfigTree(true))
     zero.set("stage3_gather_16bit_weights_on_model_save", true);
+  for (std::string const block : {"offload_optimizer", "offload_param"}) {
+    auto const& device = value((block + "_device").c_str());
+    if (device == ConfigTree("none")) continue;
+    auto offload = ConfigTree::object().set("device", device);
+    if (auto const& path = value((block + "_nvme_path").c_str()); !path.is_null())
+      offload.set("nvme_path", path);
+    zero.set(block, offload);
+  }
   auto tree = ConfigTree::object().set("zero_optimization", zero);
   for (char const* name : {"gradient_accumulation_steps", "gradient_clipping"})
     if (keys.given(d + name)) tree.set(name, value(name));

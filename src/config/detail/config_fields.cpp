@@ -47,6 +47,18 @@ void visit_reporting(Visitor&& visit, Reporting const& r) {
   visit("comms_logger", logger);
 }
 
+template <class Visitor>
+void visit_offload(Visitor&& visit, Offload const& o) {
+  visit("offload_optimizer", name_of(o.optimizer));
+  visit("offload_param", name_of(o.parameters));
+  if (o.optimizer != OffloadDevice::nvme) return;
+  visit("nvme_path", o.nvme_path.string());
+  visit("swap_buffer_count", o.buffer_count);
+  visit("swap_tile_size", o.tile_numel);
+  visit("swap_block_size", o.block_size);
+  visit("swap_queue_depth", o.queue_depth);
+}
+
 /// Calls visit(name, field) for every resolved value.
 template <class Visitor>
 void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
@@ -75,6 +87,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("prefetch_bucket_size", c.prefetch_bucket_size);
   visit("param_persistence_threshold", c.param_persistence_threshold);
   visit("max_live_parameters", c.max_live_parameters);
+  visit_offload(visit, c.offload);
   visit("learning_rate", c.learning_rate);
   visit_optimizer(visit, c.optimizer);
   visit("max_grad_norm", c.max_grad_norm);

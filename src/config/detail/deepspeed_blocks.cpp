@@ -3,6 +3,7 @@
 #include <sstream>
 #include <string>
 
+#include "detail/offload_keys.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {
@@ -50,21 +51,6 @@ void add_feature(OptionTable& t, Feature const& f) {
   std::string const name = concat(f.block, ".", f.key);
   t.add(boolean, name, false, f.meaning).refuse(f.way_out);
   add_members(t, f.block, f.meaning, concat("no effect without ", name), f.members);
-}
-
-void add_disk(OptionTable& t) {
-  t.group("Disk");
-  char const* const disk = "no effect: NVMe offloading is not supported";
-  for (auto const& [name, preset] :
-       {std::pair{"block_size", 1048576}, {"queue_depth", 8}, {"intra_op_parallelism", 1}}) {
-    auto& option =
-        t.add(integer, concat("aio.", name), preset, "asynchronous I/O of NVMe offloading")
-            .hint(disk);
-    if (std::string(name) == "intra_op_parallelism") option.alias("aio.thread_count");
-  }
-  for (auto const& [name, preset] :
-       {std::pair{"single_submit", false}, {"overlap_events", true}, {"use_gds", false}})
-    t.add(boolean, concat("aio.", name), preset, "asynchronous I/O of NVMe offloading").hint(disk);
 }
 
 void add_checkpoint(OptionTable& t) {
@@ -245,7 +231,7 @@ void add_parallelism(OptionTable& t) {
 }  // namespace
 
 void add_deepspeed_blocks(OptionTable& t) {
-  add_disk(t);
+  add_aio(t);
   add_checkpoint(t);
   add_observation(t);
   t.group("Other features of DeepSpeed");

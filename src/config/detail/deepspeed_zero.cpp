@@ -3,14 +3,12 @@
 #include <string>
 #include <tuple>
 
+#include "detail/offload_keys.hpp"
+
 namespace tessera::config::detail {
 namespace {
 
 using enum OptionType;
-
-char const* const no_offload =
-    "offloading is not supported yet: set device to none or remove the block, and use a higher "
-    "stage or more ranks";
 
 void add_zero(OptionTable& t) {
   t.group("ZeRO");
@@ -72,7 +70,7 @@ void add_zero_stage3(OptionTable& t) {
       .at_least(1)
       .unit("elements")
       .auto_is(by_default)
-      .hint(same_result);
+      .hint("no effect on results; with offload_optimizer on NVMe the size of a tile");
   t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
         "checkpoints and the final model include the weights in the working precision")
       .alias(z + "gather_16bit_weights_on_model_save")
@@ -125,53 +123,7 @@ void add_zero_without_effect(OptionTable& t) {
 void add_zero_variants(OptionTable& t) {
   t.group("ZeRO: offloading and variants");
   std::string const z = "zero_optimization.";
-  for (std::string const block : {"offload_param.", "offload_optimizer."}) {
-    t.add(choice, z + block + "device", "none", "memory space")
-        .one_of({"none"})
-        .except("cpu", no_offload)
-        .except("nvme", no_offload)
-        .auto_is("none");
-    char const* const inert = "no effect without a device";
-    t.add(path, z + block + "nvme_path", {}, "directory on the NVMe disk")
-        .auto_is(by_default)
-        .hint(inert);
-    t.add(boolean, z + block + "pin_memory", true, "pinned host memory")
-        .auto_is(by_default)
-        .hint(inert);
-    t.add(integer, z + block + "buffer_count", block == "offload_param." ? 5 : 4,
-          "number of buffers")
-        .at_least(1)
-        .auto_is(by_default)
-        .hint(inert);
-    if (block == "offload_param.") {
-      t.add(integer, z + block + "buffer_size", 100000000, "size of each buffer")
-          .at_least(1)
-          .unit("elements")
-          .auto_is(by_default)
-          .hint(inert);
-      t.add(integer, z + block + "max_in_cpu", 1000000000, "elements kept in host memory")
-          .at_least(0)
-          .unit("elements")
-          .auto_is(by_default)
-          .hint(inert);
-      continue;
-    }
-    for (char const* name :
-         {"pipeline", "pipeline_read", "pipeline_write", "fast_init", "super_offload"})
-      t.add(boolean, z + block + name, false, "how offloading uses the disk")
-          .auto_is(by_default)
-          .hint(inert);
-    t.add(real, z + block + "ratio", 1.0, "fraction that is offloaded")
-        .at_least(0)
-        .at_most(1)
-        .auto_is(by_default)
-        .hint(inert);
-    t.add(real, z + block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
-        .at_least(0)
-        .at_most(1)
-        .auto_is(by_default)
-        .hint(inert);
-  }
+  add_offload(t);
 }
 
 void add_zero_plus_plus(OptionTable& t) {

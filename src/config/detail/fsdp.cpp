@@ -12,9 +12,6 @@ namespace {
 
 using enum OptionType;
 
-char const* const no_offload =
-    "offloading is not supported yet; leave it out and use more ranks or gradient checkpointing";
-
 struct Strategy {
   char const* name;
   std::int64_t stage;
@@ -39,7 +36,7 @@ OptionTable build() {
       .shown_as("true, false or a strategy");
   t.add(boolean, "activation_checkpointing", false, "the same as --gradient_checkpointing");
   for (char const* name : {"cpu_offload", "offload_params"})
-    t.add(boolean, name, false, "keep parameters in host memory").refuse(no_offload);
+    t.add(boolean, name, false, "keep parameters in host memory");
   t.add(boolean, "xla", false, "FSDP of PyTorch/XLA").refuse("leave it out");
   for (char const* name : {"xla_fsdp_v2", "xla_fsdp_grad_ckpt"})
     t.add(boolean, name, false, "FSDP of PyTorch/XLA").hint("no effect without xla");
@@ -128,7 +125,10 @@ class Reader {
 
   void read_word(std::string const& word) {
     if (auto const strategy = strategy_of(word)) return choose(*strategy, "--fsdp");
-    TESSERA_VALIDATE(lower(word) != "offload", UsageError, "--fsdp offload: ", no_offload);
+    if (lower(word) == "offload") {
+      choice_.offloads = true;
+      return;
+    }
     if (lower(word) == "auto_wrap") {
       choice_.notes.emplace_back(
           "fsdp: auto_wrap has no effect, a ZeRO unit is a transformer block");
@@ -147,6 +147,8 @@ class Reader {
     auto const keys = parse_flat(fsdp_table(), config, "fsdp_config");
     for (auto const& hint : keys.hints(fsdp_table()))
       choice_.notes.push_back("fsdp_config." + hint);
+    for (char const* name : {"cpu_offload", "offload_params"})
+      if (keys.value(fsdp_table(), name) == ConfigTree(true)) choice_.offloads = true;
     choice_.activation_checkpointing =
         keys.value(fsdp_table(), "activation_checkpointing") == ConfigTree(true);
     for (char const* name : {"sharding_strategy", "reshard_after_forward"})

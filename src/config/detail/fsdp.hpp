@@ -16,6 +16,7 @@ OptionTable const& fsdp_table();
 struct FsdpChoice {
   std::int64_t stage = 3;
   bool activation_checkpointing = false;
+  bool offloads = false;           ///< parameters to host memory
   std::vector<std::string> notes;  ///< for the log: the stage, and keys without an effect
 };
 

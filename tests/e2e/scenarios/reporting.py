@@ -122,7 +122,7 @@ def configurations_of_other_tools(b):
         assert all(abs(x - y) <= 2e-6 * y for x, y in zip(b.losses(name), b.losses("json"))), name
     yaml.write_text("mixed_precision: [fp16\n")
     refused(b, 65, b.common("wrong", accelerate_config=str(yaml)), "not valid YAML: line")
-    refused(b, 64, b.common("wrong", fsdp="full_shard offload"), "offloading is not supported yet")
+    refused(b, 64, b.common("wrong", fsdp="full_shard ofload"), "known are full_shard")
     checked = json.loads(b.tool(["config", "check", hjson, "--ranks", "2"]).stdout)
     assert checked["stage"] == {"value": 3, "origin": "deepspeed"}, checked["stage"]
 

@@ -1,0 +1,158 @@
+#include "detail/offload_keys.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "tessera/core/error.hpp"
+
+namespace tessera::config {
+
+char const* name_of(OffloadDevice device) {
+  switch (device) {
+    case OffloadDevice::cpu:
+      return "cpu";
+    case OffloadDevice::nvme:
+      return "nvme";
+    default:
+      return "none";
+  }
+}
+
+namespace detail {
+namespace {
+
+using enum OptionType;
+
+char const* const by_default = "its default";
+std::string const zero = "zero_optimization.";
+
+void add_flags(
+    OptionTable& t, std::string const& block,
+    std::initializer_list<std::tuple<char const*, bool, char const*, char const*>> flags) {
+  for (auto const& [name, preset, meaning, hint] : flags)
+    t.add(boolean, block + name, preset, meaning).auto_is(by_default).hint(hint);
+}
+
+void add_offload_param(OptionTable& t) {
+  std::string const block = zero + "offload_param.";
+  char const* const inert = "no effect: parameters are not kept on NVMe";
+  t.add(choice, block + "device", "none", "memory space of the weights in stage 3")
+      .one_of({"none", "cpu"})
+      .except("nvme", "weights on NVMe are not supported yet; use cpu or none, and more ranks")
+      .auto_is("none");
+  t.add(path, block + "nvme_path", {}, "directory on the NVMe disk")
+      .auto_is(by_default)
+      .hint(inert);
+  add_flags(t, block, {{"pin_memory", true, "pinned host memory", "no effect on CPUs"}});
+  for (auto const& [name, preset, meaning] :
+       {std::tuple{"buffer_count", 5, "number of buffers"},
+        {"buffer_size", 100000000, "size of each buffer, elements"},
+        {"max_in_cpu", 1000000000, "elements kept in host memory"}})
+    t.add(integer, block + name, preset, meaning).at_least(0).auto_is(by_default).hint(inert);
+}
+
+void add_offload_optimizer(OptionTable& t) {
+  std::string const block = zero + "offload_optimizer.";
+  t.add(choice, block + "device", "none",
+        "memory space of the optimizer's states and the master weights")
+      .one_of({"none", "cpu", "nvme"})
+      .auto_is("none");
+  t.add(path, block + "nvme_path", {}, "directory on the NVMe disk, for device nvme")
+      .auto_is(by_default);
+  t.add(integer, block + "buffer_count", 4, "device nvme: tiles of states in memory")
+      .at_least(1)
+      .at_most(1024)
+      .auto_is(by_default);
+  char const* const overlaps = "no effect: reads and writes always overlap the update";
+  add_flags(t, block,
+            {{"pin_memory", true, "pinned host memory", "no effect on CPUs"},
+             {"pipeline", false, "overlap reads and writes", overlaps},
+             {"pipeline_read", false, "overlap reads", overlaps},
+             {"pipeline_write", false, "overlap writes", overlaps},
+             {"fast_init", false, "fast initialization", "no effect: it always is"}});
+  t.add(boolean, block + "super_offload", false, "states move between GPU and CPU")
+      .refuse("it needs a GPU with coherent memory; leave it out");
+  t.add(real, block + "ratio", 1.0, "fraction that is offloaded")
+      .at_least(0)
+      .at_most(1)
+      .auto_is(by_default)
+      .hint("no effect on CPUs; with device nvme it must be 1");
+  t.add(real, block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
+      .at_least(0)
+      .at_most(1)
+      .auto_is(by_default)
+      .hint("no effect: the update uses the cores of the rank");
+}
+
+OffloadDevice device_of(ConfigTree const* value) {
+  std::string const name = value ? value->as_string() : "none";
+  return name == "cpu"    ? OffloadDevice::cpu
+         : name == "nvme" ? OffloadDevice::nvme
+                          : OffloadDevice::none;
+}
+
+void check_swap(Offload const& o, std::int64_t stage, std::string const& source) {
+  TESSERA_VALIDATE(stage > 0, ConfigError, source,
+                   ": offload_optimizer.device \"nvme\" needs zero_optimization.stage 1, 2 or 3");
+  TESSERA_VALIDATE(!o.nvme_path.empty(), ConfigError, source,
+                   ": offload_optimizer.device is \"nvme\" and nvme_path is missing; name a "
+                   "directory on a local NVMe drive");
+  TESSERA_VALIDATE(o.block_size % 4096 == 0, ConfigError, source, ": aio.block_size is ",
+                   o.block_size, "; it must be a multiple of 4096 bytes");
+}
+
+}  // namespace
+
+void add_offload(OptionTable& t) {
+  add_offload_param(t);
+  add_offload_optimizer(t);
+}
+
+void add_aio(OptionTable& t) {
+  t.group("Disk");
+  t.add(integer, "aio.block_size", 1048576, "bytes of one read or write, a multiple of 4096")
+      .at_least(4096);
+  t.add(integer, "aio.queue_depth", 8, "reads at a time, and writes at a time")
+      .at_least(1)
+      .at_most(128);
+  t.add(integer, "aio.intra_op_parallelism", 1, "threads of one transfer")
+      .alias("aio.thread_count")
+      .hint("no effect: queue_depth threads read and as many write");
+  t.add(boolean, "aio.single_submit", false, "submit requests one by one")
+      .hint("no effect: each thread submits its own");
+  t.add(boolean, "aio.overlap_events", true, "overlap submission and completion")
+      .hint("no effect: they always overlap");
+  t.add(boolean, "aio.use_gds", false, "GPUDirect Storage").refuse("leave it out");
+}
+
+ResolvedOffload resolve_offload(
+    std::function<ConfigTree const*(std::string const& key)> const& written, std::int64_t stage,
+    std::string const& source) {
+  ResolvedOffload out;
+  Offload& o = out.offload;
+  std::string const optimizer = zero + "offload_optimizer.";
+  o.optimizer = device_of(written(optimizer + "device"));
+  o.parameters = device_of(written(zero + "offload_param.device"));
+  TESSERA_VALIDATE(o.parameters == OffloadDevice::none || stage == 3, ConfigError, source,
+                   ": offload_param needs zero_optimization.stage 3; stage ", stage,
+                   " keeps the weights on every rank");
+  if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
+    out.notes.emplace_back(offload_to_cpu);
+  if (o.optimizer != OffloadDevice::nvme) return out;
+  if (auto const* path = written(optimizer + "nvme_path")) o.nvme_path = path->as_string();
+  for (auto const& [key, field] : {std::pair{optimizer + "buffer_count", &o.buffer_count},
+                                   {zero + "sub_group_size", &o.tile_numel},
+                                   {std::string("aio.block_size"), &o.block_size},
+                                   {std::string("aio.queue_depth"), &o.queue_depth}})
+    if (auto const* given = written(key)) *field = given->as_int();
+  o.tile_numel = std::min(o.tile_numel, Offload{}.tile_numel);
+  if (auto const* ratio = written(optimizer + "ratio"))
+    TESSERA_VALIDATE(ratio->as_double() == 1.0, ConfigError, source,
+                     ": offload_optimizer.ratio is ", ratio->as_double(),
+                     " with device \"nvme\", which takes all states; leave ratio out");
+  check_swap(o, stage, source);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace tessera::config
