@@ -2,7 +2,10 @@
 #include "tessera/checkpoint/format/states.hpp"
 
 #include "fixture.hpp"
+#include "tessera/checkpoint/interchange/safetensors_reader.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
+#include "tessera/checkpoint/tools/compare.hpp"
+#include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/convert.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 
@@ -46,16 +49,16 @@ class FactoredState {
 
 /// Saved by @p ranks ranks.
 fs::path save_factored(fs::path const& checkpoints, int ranks,
-                       std::vector<Rank> const& file_starts = {}) {
+                       std::vector<Rank> const& file_starts = {}, std::int64_t step = 5) {
   auto const units = toy_units();
   zero::PartitionPlan const plan(units, ranks);
   std::vector<std::unique_ptr<FactoredState>> states;
   std::vector<StateViews> views;
   for (int r = 0; r < ranks; ++r) {
     states.push_back(std::make_unique<FactoredState>(plan, r));
-    views.push_back(states.back()->fill(5).views());
+    views.push_back(states.back()->fill(step).views());
   }
-  auto request = request_for(checkpoints, 5, plan, units);
+  auto request = request_for(checkpoints, step, plan, units);
   request.file_starts = file_starts;
   return save_all(request, views).directory;
 }
@@ -115,13 +118,79 @@ TEST(States, VerifyFindsDamageInAReducedState) {
   EXPECT_THROW((void)restore_rank(manifest, plan, first_rank, state.views()), DataError);
 }
 
-TEST(States, AConversionRefusesReducedStates) {
+/// The elements of both states after a restore of @p directory by @p ranks ranks.
+std::int64_t wrong_after_restore(fs::path const& directory, int ranks) {
+  auto const manifest = read_manifest(directory);
+  zero::PartitionPlan const plan(toy_units(), ranks);
+  std::int64_t wrong = 0;
+  for (int r = 0; r < ranks; ++r) {
+    FactoredState state(plan, r);
+    restore_rank(manifest, plan, Rank(r), state.views());
+    wrong += state.wrong(5);
+  }
+  return wrong;
+}
+
+TEST(States, AConversionKeepsReducedStates) {
+  struct Case {
+    int ranks = 0, per_file = 0;
+    Compression compression = Compression::none;
+    std::size_t files = 0;
+  };
+  for (auto const& c : {Case{0, 0, Compression::none, 4}, Case{0, 3, Compression::shuffle_gzip, 2},
+                        Case{7, 2, Compression::none, 4}, Case{1, 0, Compression::none, 1},
+                        Case{3, 1, Compression::shuffle_gzip, 3}}) {
+    ScratchDirectory const dir;
+    auto const source = save_factored(dir / "run", 4);
+    convert({.source = source,
+             .destination = dir / "out",
+             .ranks = c.ranks,
+             .ranks_per_file = c.per_file,
+             .compression = c.compression});
+    auto const manifest = read_manifest(dir / "out");
+    EXPECT_EQ(manifest.shards.size(), c.files);
+    EXPECT_EQ(manifest.state_names(), read_manifest(source).state_names());
+    EXPECT_TRUE(verify(dir / "out").ok());
+    for (int const ranks : {1, 3}) EXPECT_EQ(wrong_after_restore(dir / "out", ranks), 0);
+    auto const difference = compare({.a = source, .b = dir / "out"});
+    EXPECT_EQ(difference.tensors.size(), 3u * 8u);
+    EXPECT_EQ(difference.max(), 0.0);
+    EXPECT_TRUE(difference.same_tensors());
+  }
+}
+
+TEST(States, ADifferenceInAReducedStateIsFound) {
   ScratchDirectory const dir;
-  ConvertOptions options;
-  options.source = save_factored(dir.path(), 2);
-  options.destination = dir / "converted";
-  EXPECT_THAT(message_of<UsageError>([&] { convert(options); }),
-              ::testing::HasSubstr("exp_avg_sq_row"));
+  auto const a = save_factored(dir / "a", 2), b = save_factored(dir / "b", 3, {}, 6);
+  auto const report = compare({.a = a, .b = b, .states = {"exp_avg_sq_col"}});
+  EXPECT_EQ(report.states, std::vector<std::string>{"exp_avg_sq_col"});
+  ASSERT_EQ(report.tensors.size(), 8u);
+  EXPECT_EQ(report.tensors[0].numel, 24);
+  EXPECT_EQ(report.tensors[0].different, 24);
+  save_toy(dir / "adam", 5, 1);
+  auto const other = compare({.a = a, .b = dir / "adam"});
+  EXPECT_EQ(other.states, std::vector<std::string>{"fp32"});
+  EXPECT_EQ(other.a.only_states, (std::vector<std::string>{"exp_avg_sq_row", "exp_avg_sq_col"}));
+  EXPECT_EQ(other.b.only_states, (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+}
+
+TEST(States, AReducedStateIsConsolidated) {
+  ScratchDirectory const dir;
+  save_factored(dir / "run", 3);
+  consolidate(
+      {.checkpoint = dir / "run", .output = dir / "rows.safetensors", .state = "exp_avg_sq_row"});
+  SafetensorsReader const reader(dir / "rows.safetensors");
+  EXPECT_EQ(reader.entries().size(), 8u);
+  std::vector<float> rows(101);
+  reader.read_as_fp32("transformer.wte.weight", 0, 101, rows.data());
+  for (std::int64_t i = 0; i < 101; ++i)
+    EXPECT_EQ(rows[static_cast<std::size_t>(i)],
+              element("transformer.wte.weight", "exp_avg_sq_row", i, 5));
+  EXPECT_THAT(
+      message_of<DataError>([&] {
+        consolidate({.checkpoint = dir / "run", .output = dir / "x.safetensors", .state = "rows"});
+      }),
+      ::testing::HasSubstr("exp_avg_sq_row"));
 }
 
 TEST(States, AnElementwiseStateIsNotAfterAReducedOne) {

@@ -326,7 +326,7 @@ std::vector<DatasetRun> TensorRecord::runs() const {
 std::size_t Manifest::state_index(std::string const& name) const {
   auto const it = std::find(states.begin(), states.end(), name);
   TESSERA_VALIDATE(it != states.end(), DataError, file().string(), " has no state '", name,
-                   "', only ", detail::list_text(states));
+                   "', only ", detail::list_text(state_names()));
   return static_cast<std::size_t>(it - states.begin());
 }
 

@@ -53,75 +53,89 @@ class Sums {
   double max_ = 0, sum_ = 0, squared_ = 0, squares_ = 0;
 };
 
+using Readers = std::vector<std::unique_ptr<StateReader>>;
+using Names = std::vector<std::string>;
+
+bool contains(Names const& list, std::string const& name) {
+  return index_of(list, name) < list.size();
+}
+
+Names states_of(Readers const& readers) {
+  Names names;
+  for (auto const& reader : readers)
+    names.insert(names.end(), reader->states().begin(), reader->states().end());
+  return names;
+}
+
+/// Names of @p all that are not in @p others.
+Names without(Names all, Names const& others) {
+  std::erase_if(all, [&](auto const& name) { return contains(others, name); });
+  return all;
+}
+
+/// The states of two sources, or those of them whose tensors have one shape.
+Names choose_states(CompareOptions const& options, Readers const& a, Readers const& b) {
+  for (auto const& name : options.states)
+    for (auto const* side : {&a, &b})
+      TESSERA_VALIDATE(contains(states_of(*side), name), UsageError, side->front()->path().string(),
+                       " has no state '", name, "', only ", detail::list_text(states_of(*side)));
+  auto const all = states_of(a);
+  return options.states.empty() ? without(all, without(all, states_of(b))) : options.states;
+}
+
+/// Tensors of two readers that have states of the same names.
 class Comparison {
  public:
-  Comparison(CompareOptions const& options, StateReader& a, StateReader& b)
-      : options_(options), a_(a), b_(b) {}
+  Comparison(CompareOptions const& options, StateReader& a, StateReader& b, Names const& states)
+      : options_(options), a_(a), b_(b) {
+    for (auto const& name : states)
+      if (contains(a.states(), name) && contains(b.states(), name)) states_.push_back(name);
+    pair_up();
+  }
 
-  CompareReport run() {
-    CompareReport report;
-    report.a = {a_.path(), a_.format(), a_.step(), {}, {}};
-    report.b = {b_.path(), b_.format(), b_.step(), {}, {}};
-    report.states = choose_states(report);
-    auto const pairs = pair_up(report);
-    std::int64_t total = 0, done = 0;
-    for (auto const& [t, u] : pairs)
-      for (auto const& state : report.states)
-        total += has(t, u, state) ? a_.tensors()[t].numel * 8 : 0;
-    for (auto const& [t, u] : pairs)
-      for (auto const& state : report.states)
-        if (has(t, u, state)) report.tensors.push_back(compare_tensor(t, u, state, done, total));
-    return report;
+  /// Names and shapes of tensors that only one of them has.
+  CompareReport const& tensors() const { return report_; }
+  bool has_states() const { return !states_.empty(); }
+  std::int64_t bytes() const {
+    std::int64_t total = 0;
+    for (auto const& [t, u] : pairs_)
+      for (auto const& state : states_) total += has(t, u, state) ? a_.tensors()[t].numel * 8 : 0;
+    return total;
+  }
+  /// @param done bytes read so far, of @p total
+  void run(std::vector<TensorDifference>& out, std::int64_t& done, std::int64_t total) {
+    for (auto const& [t, u] : pairs_)
+      for (auto const& state : states_)
+        if (has(t, u, state)) out.push_back(compare_tensor(t, u, state, done, total));
   }
 
  private:
-  std::vector<std::string> choose_states(CompareReport& report) const {
-    for (auto const& name : a_.states())
-      if (index_of(b_.states(), name) == b_.states().size()) report.a.only_states.push_back(name);
-    for (auto const& name : b_.states())
-      if (index_of(a_.states(), name) == a_.states().size()) report.b.only_states.push_back(name);
-    std::vector<std::string> chosen;
-    for (auto const& name : options_.states) {
-      for (auto const* side : {&a_, &b_})
-        TESSERA_VALIDATE(index_of(side->states(), name) < side->states().size(), UsageError,
-                         side->path().string(), " has no state '", name, "', only ",
-                         detail::list_text(side->states()));
-      chosen.push_back(name);
-    }
-    for (auto const& name : a_.states())
-      if (options_.states.empty() && index_of(b_.states(), name) < b_.states().size())
-        chosen.push_back(name);
-    return chosen;
-  }
-
   /// Tensors of both, by name or by a tied name of either.
-  std::vector<std::pair<std::size_t, std::size_t>> pair_up(CompareReport& report) const {
+  void pair_up() {
     std::unordered_map<std::string, std::size_t> by_name;
     for (std::size_t u = 0; u < b_.tensors().size(); ++u) {
       by_name.emplace(b_.tensors()[u].name, u);
       for (auto const& alias : b_.tensors()[u].aliases) by_name.emplace(alias, u);
     }
     std::vector<bool> used(b_.tensors().size(), false);
-    std::vector<std::pair<std::size_t, std::size_t>> pairs;
     for (std::size_t t = 0; t < a_.tensors().size(); ++t) {
       auto const& tensor = a_.tensors()[t];
       auto found = by_name.find(tensor.name);
       for (auto const& alias : tensor.aliases)
         if (found == by_name.end()) found = by_name.find(alias);
       if (found == by_name.end()) {
-        report.a.only_tensors.push_back(tensor.name);
+        report_.a.only_tensors.push_back(tensor.name);
         continue;
       }
       used[found->second] = true;
       auto const& other = b_.tensors()[found->second];
       if (other.shape != tensor.shape)
-        report.other_shapes.push_back({tensor.name, tensor.shape, other.shape});
+        report_.other_shapes.push_back({tensor.name, tensor.shape, other.shape});
       else
-        pairs.emplace_back(t, found->second);
+        pairs_.emplace_back(t, found->second);
     }
     for (std::size_t u = 0; u < used.size(); ++u)
-      if (!used[u]) report.b.only_tensors.push_back(b_.tensors()[u].name);
-    return pairs;
+      if (!used[u]) report_.b.only_tensors.push_back(b_.tensors()[u].name);
   }
 
   bool has(std::size_t t, std::size_t u, std::string const& state) const {
@@ -150,6 +164,9 @@ class Comparison {
   CompareOptions const& options_;
   StateReader& a_;
   StateReader& b_;
+  Names states_;  ///< to compare
+  std::vector<std::pair<std::size_t, std::size_t>> pairs_;
+  CompareReport report_;
   std::vector<float> left_, right_;
 };
 
@@ -164,7 +181,23 @@ double CompareReport::max() const {
 CompareReport compare(CompareOptions const& options) {
   auto const a = detail::open_states(options.a, options.tag_a, options.when_damaged),
              b = detail::open_states(options.b, options.tag_b, options.when_damaged);
-  return Comparison(options, *a, *b).run();
+  auto const states = choose_states(options, a, b);
+  std::vector<Comparison> comparisons;
+  for (auto const& left : a)
+    for (auto const& right : b) {
+      Comparison one(options, *left, *right, states);
+      if (comparisons.empty() || one.has_states()) comparisons.push_back(std::move(one));
+    }
+  CompareReport report = comparisons[0].tensors();
+  report.a = {a[0]->path(), a[0]->format(), a[0]->step(), report.a.only_tensors,
+              without(states_of(a), states_of(b))};
+  report.b = {b[0]->path(), b[0]->format(), b[0]->step(), report.b.only_tensors,
+              without(states_of(b), states_of(a))};
+  report.states = states;
+  std::int64_t total = 0, done = 0;
+  for (auto const& comparison : comparisons) total += comparison.bytes();
+  for (auto& comparison : comparisons) comparison.run(report.tensors, done, total);
+  return report;
 }
 
 }  // namespace tessera::checkpoint

@@ -106,11 +106,18 @@ void finish(ConsolidateOptions const& options, Manifest const& manifest, Countin
     report.bytes_written += static_cast<std::int64_t>(fs::file_size(file));
 }
 
+/// The manifest of the files with @p state: @p manifest, or that of a reduced state.
+Manifest of_state(Manifest const& manifest, std::string const& state) {
+  for (auto& reduced : manifest.reduced_manifests())
+    if (reduced.states[0] == state) return std::move(reduced);
+  return manifest;
+}
+
 ConsolidateReport consolidate_shards(ConsolidateOptions const& options) {
   ConsolidateReport report;
   report.format = "Tessera";
   report.checkpoint = resolve_checkpoint(options.checkpoint, options.tag, options.when_damaged);
-  Manifest const manifest = read_manifest(report.checkpoint);
+  Manifest const manifest = of_state(read_manifest(report.checkpoint), options.state);
   std::size_t const state = manifest.state_index(options.state);
   CountingWriter writer(make_writer(options, manifest, report), options, manifest);
   report.bytes_read = detail::stream_state(manifest, state, writer, options.progress);

@@ -33,52 +33,83 @@ constexpr std::int64_t compression_bytes = std::int64_t{96} << 20;
 
 /// A part of a planned file with its place among the runs.
 struct PlacedPart {
+  std::size_t layer = 0;  ///< the element-wise states, then each reduced state
   detail::TensorPart part;
   std::size_t run = 0;
 };
+
+/// The element-wise states, then each reduced state.
+std::vector<Manifest> layers_of(Manifest const& manifest) {
+  auto layers = manifest.reduced_manifests();
+  layers.insert(layers.begin(), manifest);
+  return layers;
+}
+
+std::int64_t element_bytes(Manifest const& manifest) {
+  std::int64_t bytes = 0;
+  for (auto const& layer : layers_of(manifest))
+    bytes += layer.parameter_count() * static_cast<std::int64_t>(layer.states.size()) * 4;
+  return bytes;
+}
 
 class Conversion {
  public:
   Conversion(ConvertOptions const& options, Manifest const& source, fs::path const& directory)
       : options_(options),
         source_(source),
-        reader_(detail::open_states(source.directory)),
-        target_(source) {
+        layers_(layers_of(source)),
+        readers_(detail::open_states(source.directory)),
+        target_(source),
+        total_(element_bytes(source)) {
     target_.directory = directory;
     target_.world_size = detail::ranks_after(source, options);
     target_.shards.clear();
-    for (auto& tensor : target_.tensors) tensor.extents.clear();
-    total_ = source.parameter_count() * 4 * static_cast<std::int64_t>(source.states.size());
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+      for (auto& tensor : tensors_of(layer)) tensor.extents.clear();
   }
 
   Manifest const& run() {
-    auto const files = detail::plan_conversion(source_, options_);
-    for (std::size_t i = 0; i < files.size(); ++i) write_file(static_cast<int>(i), files[i]);
-    for (auto& tensor : target_.tensors)
-      std::sort(tensor.extents.begin(), tensor.extents.end(),
-                [](auto const& a, auto const& b) { return a.offset < b.offset; });
+    std::vector<std::vector<detail::PlannedFile>> files;  // [layer][file]
+    for (auto const& layer : layers_) files.push_back(detail::plan_conversion(layer, options_));
+    for (std::size_t i = 0; i < files[0].size(); ++i) {
+      detail::PlannedFile file = files[0][i];
+      std::vector<PlacedPart> parts;
+      for (std::size_t layer = 0; layer < files.size(); ++layer)
+        for (auto const& part : files[layer][i].parts) parts.push_back({layer, part, 0});
+      write_file(static_cast<int>(i), file, std::move(parts));
+    }
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+      for (auto& tensor : tensors_of(layer))
+        std::sort(tensor.extents.begin(), tensor.extents.end(),
+                  [](auto const& a, auto const& b) { return a.offset < b.offset; });
     return target_;
   }
 
  private:
-  void write_file(int index, detail::PlannedFile const& file) {
+  /// Of the target.
+  std::vector<TensorRecord>& tensors_of(std::size_t layer) {
+    return layer == 0 ? target_.tensors : target_.reduced_states[layer - 1].tensors;
+  }
+
+  void write_file(int index, detail::PlannedFile const& file, std::vector<PlacedPart> parts) {
     detail::ShardLayout layout{{source_.run_id,
                                 source_.step,
                                 {index, Rank(file.first_rank), file.ranks},
                                 target_.world_size,
                                 source_.zero_stage},
-                               source_.states,
+                               source_.state_names(),
                                {}};
-    std::vector<PlacedPart> parts;
-    for (auto const& part : file.parts) {
-      auto const& tensor = source_.tensors[part.tensor];
-      if (parts.empty() || parts.back().part.tensor != part.tensor)
-        layout.runs.push_back({source_.states, tensor.name, tensor.shape, part.offset, 0, {}, {}});
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      auto const& [layer, part, of_run] = parts[i];
+      auto const& tensor = layers_[layer].tensors[part.tensor];
+      if (i == 0 || parts[i - 1].layer != layer || parts[i - 1].part.tensor != part.tensor)
+        layout.runs.push_back(
+            {layers_[layer].states, tensor.name, tensor.shape, part.offset, 0, {}, {}});
       auto& run = layout.runs.back();
       run.numel += part.numel;
       if (part.rank >= 0)
         run.part_ranks.push_back(part.rank), run.part_offsets.push_back(part.offset);
-      parts.push_back({part, layout.runs.size() - 1});
+      parts[i].run = layout.runs.size() - 1;
     }
     fs::path const path = target_.directory / detail::shard_name(index);
     std::int64_t const bytes = options_.compression == Compression::none
@@ -88,11 +119,10 @@ class Conversion {
         {detail::shard_name(index), bytes, file.first_rank, file.ranks, options_.compression});
   }
 
-  ExtentRecord& add_piece(detail::TensorPart const& part, int shard, bool shares) {
-    auto& extents = target_.tensors[part.tensor].extents;
-    extents.push_back({shard, part.offset, part.numel,
-                       std::vector<StateLocation>(source_.states.size()), shares ? part.rank : -1});
-    return extents.back();
+  void add_extent(std::size_t layer, detail::TensorPart const& part, int shard, bool shares) {
+    tensors_of(layer)[part.tensor].extents.push_back(
+        {shard, part.offset, part.numel, std::vector<StateLocation>(layers_[layer].states.size()),
+         shares ? part.rank : -1});
   }
 
   std::int64_t write_plain(fs::path const& path, detail::ShardLayout const& layout,
@@ -100,46 +130,57 @@ class Conversion {
     detail::create_shard(path, layout);
     auto const places = detail::read_places(path, layout);
     detail::File file = detail::File::open_write(path);
-    std::vector<float> buffer(static_cast<std::size_t>(source_.checksum_chunk / 4));
     std::vector<std::size_t> extent_of;
     for (auto const& placed : parts) {
-      extent_of.push_back(target_.tensors[placed.part.tensor].extents.size());
-      add_piece(placed.part, index, layout.identity.group.count > 1);
+      extent_of.push_back(tensors_of(placed.layer)[placed.part.tensor].extents.size());
+      add_extent(placed.layer, placed.part, index, layout.identity.group.count > 1);
     }
-    for (std::size_t s = 0; s < source_.states.size(); ++s)
-      for (std::size_t i = 0; i < parts.size(); ++i) {
-        auto const& [part, run] = parts[i];
-        auto& location = target_.tensors[part.tensor].extents[extent_of[i]].states[s];
-        location.file_offset = places[run][s] + (part.offset - layout.runs[run].offset) * 4;
-        for (std::int64_t done = 0; done < part.numel;) {
-          std::int64_t const count =
-              std::min(static_cast<std::int64_t>(buffer.size()), part.numel - done);
-          reader_->read(part.tensor, s, part.offset + done, count, buffer.data());
-          location.xxh3.push_back(detail::xxh3(buffer.data(), count * 4));
-          file.write(buffer.data(), count * 4, location.file_offset + done * 4);
-          file.start_writeback(location.file_offset + done * 4, count * 4);
-          done += count;
-          step(count);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+      for (std::size_t s = 0; s < layers_[layer].states.size(); ++s)
+        for (std::size_t i = 0; i < parts.size(); ++i) {
+          if (parts[i].layer != layer) continue;
+          auto const& [of_layer, part, run] = parts[i];
+          auto& location = tensors_of(layer)[part.tensor].extents[extent_of[i]].states[s];
+          location.file_offset = places[run][s] + (part.offset - layout.runs[run].offset) * 4;
+          copy_part(file, parts[i], s, location);
         }
-      }
     std::int64_t const bytes = file.size();
     file.sync();
     file.close();
     return bytes;
   }
 
+  void copy_part(detail::File& file, PlacedPart const& placed, std::size_t state,
+                 StateLocation& location) {
+    buffer_.resize(static_cast<std::size_t>(source_.checksum_chunk / 4));
+    auto const& part = placed.part;
+    for (std::int64_t done = 0; done < part.numel;) {
+      std::int64_t const count =
+          std::min(static_cast<std::int64_t>(buffer_.size()), part.numel - done);
+      readers_[placed.layer]->read(part.tensor, state, part.offset + done, count, buffer_.data());
+      location.xxh3.push_back(detail::xxh3(buffer_.data(), count * 4));
+      file.write(buffer_.data(), count * 4, location.file_offset + done * 4);
+      file.start_writeback(location.file_offset + done * 4, count * 4);
+      done += count;
+      step(count);
+    }
+  }
+
   /// The parts of a run become one extent: chunks span the complete dataset.
   std::int64_t write_compressed(fs::path const& path, detail::ShardLayout const& layout,
                                 std::vector<PlacedPart> const& parts, int index) {
     detail::CompressedShard shard(path, layout, source_.checksum_chunk, options_.level);
-    std::vector<std::size_t> tensors;
+    std::vector<PlacedPart> first;  // of each run
     for (auto const& placed : parts)
-      if (placed.run == tensors.size()) tensors.push_back(placed.part.tensor);
+      if (placed.run == first.size()) first.push_back(placed);
     for (std::size_t r = 0; r < layout.runs.size(); ++r)
-      add_piece({tensors[r], -1, layout.runs[r].offset, layout.runs[r].numel}, index, false);
-    for (std::size_t s = 0; s < source_.states.size(); ++s)
-      for (std::size_t r = 0; r < layout.runs.size(); ++r)
-        compress_run(shard, tensors[r], layout.runs[r], r, s);
+      add_extent(first[r].layer,
+                 {first[r].part.tensor, -1, layout.runs[r].offset, layout.runs[r].numel}, index,
+                 false);
+    for (std::size_t layer = 0; layer < layers_.size(); ++layer)
+      for (std::size_t s = 0; s < layers_[layer].states.size(); ++s)
+        for (auto const& placed : first)
+          if (placed.layer == layer) compress_run(shard, placed, layout.runs[placed.run], s);
     return shard.finish();
   }
 
@@ -150,13 +191,14 @@ class Conversion {
   };
 
   /// Chunks are compressed side by side and written in order.
-  void compress_run(detail::CompressedShard& shard, std::size_t tensor,
-                    detail::RunLayout const& run, std::size_t index, std::size_t state) {
+  void compress_run(detail::CompressedShard& shard, PlacedPart const& placed,
+                    detail::RunLayout const& run, std::size_t state) {
     std::int64_t const chunk_numel = std::min(run.numel, source_.checksum_chunk / 4);
     chunks_.resize(static_cast<std::size_t>(
         std::clamp<std::int64_t>(compression_bytes / (source_.checksum_chunk * 3), 1,
                                  static_cast<std::int64_t>(allowed_cores().size()))));
-    auto& location = target_.tensors[tensor].extents.back().states[state];
+    std::size_t const tensor = placed.part.tensor;
+    auto& location = tensors_of(placed.layer)[tensor].extents.back().states[state];
     for (std::int64_t at = 0, number = 0; at < run.numel;) {
       std::vector<std::jthread> workers;
       std::size_t used = 0;
@@ -164,7 +206,8 @@ class Conversion {
         Chunk& chunk = chunks_[used];
         chunk.numel = std::min(chunk_numel, run.numel - at);
         chunk.data.resize(static_cast<std::size_t>(chunk_numel));
-        reader_->read(tensor, state, run.offset + at, chunk.numel, chunk.data.data());
+        readers_[placed.layer]->read(tensor, state, run.offset + at, chunk.numel,
+                                     chunk.data.data());
         location.xxh3.push_back(detail::xxh3(chunk.data.data(), chunk.numel * 4));
         workers.emplace_back([&chunk, chunk_numel, this] {
           detail::compress_chunk(chunk.data.data(), chunk.numel, chunk_numel, options_.level,
@@ -174,7 +217,7 @@ class Conversion {
       }
       workers.clear();
       for (std::size_t i = 0; i < used; ++i) {
-        location.chunks.push_back(shard.put(index, state, number++, chunks_[i].stored));
+        location.chunks.push_back(shard.put(placed.run, state, number++, chunks_[i].stored));
         step(chunks_[i].numel);
       }
     }
@@ -188,8 +231,10 @@ class Conversion {
 
   ConvertOptions const& options_;
   Manifest const& source_;
-  std::unique_ptr<detail::StateReader> reader_;
+  std::vector<Manifest> layers_;
+  std::vector<std::unique_ptr<detail::StateReader>> readers_;  ///< parallel to layers_
   Manifest target_;
+  std::vector<float> buffer_;
   std::vector<Chunk> chunks_;
   std::int64_t done_ = 0, total_ = 0;  ///< bytes of elements
 };
@@ -221,9 +266,7 @@ fs::path make_temporary(fs::path const& destination) {
 
 void check_room(Manifest const& source, ConvertOptions const& options, fs::path const& directory) {
   if (options.compression != Compression::none) return;  // not known in advance
-  std::int64_t const needed = source.parameter_count() * 4 *
-                              static_cast<std::int64_t>(source.states.size()),
-                     free = detail::free_bytes(directory);
+  std::int64_t const needed = element_bytes(source), free = detail::free_bytes(directory);
   TESSERA_VALIDATE(free >= needed, IoError, "the converted checkpoint needs ", human_bytes(needed),
                    " in ", directory.string(), ", but ", human_bytes(free),
                    " are free; choose another directory");
@@ -252,10 +295,6 @@ ConvertReport convert(ConvertOptions const& given) {
   check(options);
   fs::path const directory = resolve_checkpoint(options.source, options.tag, options.when_damaged);
   Manifest const source = read_manifest(directory);
-  TESSERA_VALIDATE(source.reduced_states.empty(), UsageError, directory.string(), " has the state ",
-                   source.reduced_states[0].name,
-                   ", which keeps fewer values than the parameters and is not converted; a run "
-                   "resumes from the checkpoint with any number of ranks as it is");
   if (options.destination.has_parent_path())
     detail::make_directories(options.destination.parent_path());
   fs::path const temporary = make_temporary(options.destination);

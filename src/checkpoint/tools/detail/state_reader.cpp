@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 /// Keeps the last chunk of each, so that reading in order reads every chunk once.
 class ShardStates final : public StateReader {
  public:
-  explicit ShardStates(fs::path const& directory)
-      : manifest_(read_manifest(directory)),
+  explicit ShardStates(Manifest manifest)
+      : manifest_(std::move(manifest)),
         files_(manifest_),
         chunk_(static_cast<std::size_t>(manifest_.checksum_chunk / 4)) {
-    path_ = directory;
+    path_ = manifest_.directory;
     format_ =
         concat("Tessera, ", manifest_.world_size, manifest_.world_size == 1 ? " rank" : " ranks",
                ", ZeRO stage ", manifest_.zero_stage);
@@ -115,12 +115,20 @@ bool is_model(fs::path const& given) {
 
 }  // namespace
 
-std::unique_ptr<StateReader> open_states(fs::path const& given, std::string const& tag,
-                                         WhenDamaged when_damaged) {
-  if (auto const deepspeed = find_deepspeed(given, tag, when_damaged))
-    return std::make_unique<DeepSpeedStates>(*deepspeed);
-  if (tag.empty() && is_model(given)) return std::make_unique<SafetensorsStates>(given);
-  return std::make_unique<ShardStates>(resolve_checkpoint(given, tag, when_damaged));
+std::vector<std::unique_ptr<StateReader>> open_states(fs::path const& given, std::string const& tag,
+                                                      WhenDamaged when_damaged) {
+  std::vector<std::unique_ptr<StateReader>> out;
+  if (auto const deepspeed = find_deepspeed(given, tag, when_damaged)) {
+    out.push_back(std::make_unique<DeepSpeedStates>(*deepspeed));
+  } else if (tag.empty() && is_model(given)) {
+    out.push_back(std::make_unique<SafetensorsStates>(given));
+  } else {
+    Manifest const manifest = read_manifest(resolve_checkpoint(given, tag, when_damaged));
+    out.push_back(std::make_unique<ShardStates>(manifest));
+    for (auto& reduced : manifest.reduced_manifests())
+      out.push_back(std::make_unique<ShardStates>(std::move(reduced)));
+  }
+  return out;
 }
 
 }  // namespace tessera::checkpoint::detail

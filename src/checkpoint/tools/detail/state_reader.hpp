@@ -44,8 +44,10 @@ class StateReader {
 /// @param given run directory, checkpoints directory, checkpoint, DeepSpeed's save_dir or tag, a
 /// safetensors file or a model directory
 /// @throws IoError when nothing is there, DataError
-std::unique_ptr<StateReader> open_states(std::filesystem::path const& given,
-                                         std::string const& tag = "",
-                                         WhenDamaged when_damaged = WhenDamaged::refuse);
+/// @return a reader of the element-wise states, then one for each reduced state, whose tensors have
+/// shapes of their own
+std::vector<std::unique_ptr<StateReader>> open_states(
+    std::filesystem::path const& given, std::string const& tag = "",
+    WhenDamaged when_damaged = WhenDamaged::refuse);
 
 }  // namespace tessera::checkpoint::detail
