@@ -25,6 +25,7 @@ struct CrossEntropy {
   std::int32_t const* targets;
   std::int64_t columns, stride;
   float gradient_scale;
+  detail::Smoothing smoothing;
   Score score;
 
   template <class Team>
@@ -42,7 +43,8 @@ struct CrossEntropy {
     // a thread without elements has sum 0 and no maximum
     float const total = team.sum(sum > 0.0f ? sum * fast_exp(running_max - row_max) : sum);
     float const log_sum = row_max + Kokkos::log(total);
-    float const inverse = 1.0f / total, factor = gradient_scale;
+    float const inverse = 1.0f / total, factor = gradient_scale, uniform = smoothing.uniform;
+    float const all_logits = uniform > 0.0f ? sum_of_logits(team, x) : 0.0f;
     if (gradient != nullptr) {
       // (softmax - onehot) * scale without a comparison per element: the target is corrected
       // afterwards, by the thread that wrote it
@@ -51,14 +53,29 @@ struct CrossEntropy {
         for (int i = 0; i < n; ++i) {
           float const logit = score(load(x[c + i]));
           store(gradient[c + i],
-                fast_exp(logit - row_max) * inverse * (factor * score.slope_at(logit)));
+                (fast_exp(logit - row_max) * inverse - uniform) * (factor * score.slope_at(logit)));
         }
         if (c <= target && target < c + n)
-          store(gradient[target], (fast_exp(x_target - row_max) * inverse - 1.0f) *
-                                      (factor * score.slope_at(x_target)));
+          store(gradient[target],
+                (fast_exp(x_target - row_max) * inverse - uniform - smoothing.confidence) *
+                    (factor * score.slope_at(x_target)));
       });
     }
-    if (team.rank() == 0) losses[row] = log_sum - x_target;
+    if (team.rank() == 0)
+      losses[row] = log_sum - smoothing.confidence * x_target - uniform * all_logits;
+  }
+
+  /// Before dlogits, which may be the same memory, is written.
+  template <class Team>
+  KOKKOS_FUNCTION float sum_of_logits(Team const& team, In const* x) const {
+    float sum = 0.0f;
+    for_chunks(team, columns, [&](std::int64_t c, int n) {
+      float part = 0.0f;
+#pragma omp simd reduction(+ : part)
+      for (int i = 0; i < n; ++i) part += score(load(x[c + i]));
+      sum += part;
+    });
+    return team.sum(sum);
   }
 
   KOKKOS_FUNCTION void add_chunk(In const* x, int n, float& running_max, float& sum) const {
@@ -89,7 +106,8 @@ void run_in_teams(Queue& q, char const* name, CrossEntropy<Out, In, Score> const
   detail::with_team_size<detail::cross_entropy_threads>(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
     detail::TeamCrossEntropy<Out, In, Score, aligned, team> const rule{
-        r.losses, r.dlogits, r.logits, r.targets, r.columns, r.stride, r.gradient_scale, r.score};
+        r.losses, r.dlogits,        r.logits,    r.targets, r.columns,
+        r.stride, r.gradient_scale, r.smoothing, r.score};
     detail::parallel_teams<team>(q, name, rows, rule);
   });
 }
@@ -122,14 +140,16 @@ void cross_entropy(Queue& q, CrossEntropyOptions const& options, TensorView loss
       using Out = typename decltype(to)::type;
       using In = typename decltype(from)::type;
       auto const call = [&](auto score) {
+        std::int64_t const columns = options.vocabulary > 0 ? options.vocabulary : stride;
         CrossEntropy<Out, In, decltype(score)> const rule{
             losses.as<float>(),
             dlogits.empty() ? nullptr : dlogits.as<Out>(),
             logits.as<In>(),
             targets.as<std::int32_t>(),
-            options.vocabulary > 0 ? options.vocabulary : stride,
+            columns,
             stride,
             options.gradient_scale,
+            {1.0f - options.label_smoothing, options.label_smoothing / static_cast<float>(columns)},
             score};
         run(q, rule, rows);
       };

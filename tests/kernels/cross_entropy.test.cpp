@@ -15,7 +15,7 @@ struct Reference {
   Reals losses, dlogits;
 };
 Reference reference(Array const& in, Array const& targets, std::int64_t columns, double scale,
-                    double cap = 0.0) {
+                    double cap = 0.0, double smoothing = 0.0) {
   Reals logit = in.values();
   if (cap > 0.0)
     for (double& x : logit) x = cap * std::tanh(x / cap);
@@ -34,10 +34,16 @@ Reference reference(Array const& in, Array const& targets, std::int64_t columns,
     for (std::int64_t c = 0; c < columns; ++c)
       sum += std::exp(logits.get(row * columns + c) - most);
     double const log_sum = most + std::log(sum);
-    r.losses[static_cast<std::size_t>(row)] = log_sum - logits.get(row * columns + target);
+    double mean = 0.0;
+    for (std::int64_t c = 0; c < columns; ++c)
+      mean += logits.get(row * columns + c) / static_cast<double>(columns);
+    r.losses[static_cast<std::size_t>(row)] =
+        log_sum - (1.0 - smoothing) * logits.get(row * columns + target) - smoothing * mean;
     for (std::int64_t c = 0; c < columns; ++c)
       r.dlogits[static_cast<std::size_t>(row * columns + c)] =
-          scale * (std::exp(logits.get(row * columns + c) - log_sum) - (c == target ? 1.0 : 0.0)) *
+          scale *
+          (std::exp(logits.get(row * columns + c) - log_sum) -
+           (c == target ? 1.0 - smoothing : 0.0) - smoothing / static_cast<double>(columns)) *
           (cap > 0.0 ? 1.0 - std::pow(logits.get(row * columns + c) / cap, 2) : 1.0);
   }
   return r;
@@ -56,16 +62,18 @@ struct Data {
   }
 };
 
-void check(Queue& q, Dtype dtype, float cap = 0.0f) {
+void check(Queue& q, Dtype dtype, float cap = 0.0f, float smoothing = 0.0f) {
   auto const run = [&](TensorView losses, TensorView dlogits, Data& d, float scale) {
-    cross_entropy(q, {scale, 0, cap}, losses, dlogits, d.logits.view(), d.targets.view());
+    cross_entropy(q, {scale, 0, cap, smoothing}, losses, dlogits, d.logits.view(),
+                  d.targets.view());
     q.record().wait("cross-entropy", std::chrono::seconds(60));
   };
   for (std::int64_t columns : {1, 2, 7, 255, 257, 1000, 5003}) {
+    if (columns == 1 && smoothing > 0.0f) continue;  // 0 up to rounding
     for (Dtype in : {Dtype::fp32, dtype}) {
       Data d(in, dtype, 7, columns);
       float const scale = 0.125f;
-      Reference const want = reference(d.logits, d.targets, columns, scale, cap);
+      Reference const want = reference(d.logits, d.targets, columns, scale, cap, smoothing);
       run(d.losses.view(), d.dlogits.view(), d, scale);
       expect_close(d.losses, want.losses);
       expect_close(d.dlogits, want.dlogits, 5e-7);
@@ -85,6 +93,36 @@ TEST_P(CrossEntropy, LossesAndGradients) { check(*queue, dtype); }
 TEST_P(CrossEntropy, LossesAndGradientsOnAStream) {
   tessera::test::FakeDevice device;
   check(*memory::make_stream_queue("compute"), dtype);
+}
+
+TEST_P(CrossEntropy, WithSmoothLabels) {
+  for (float smoothing : {0.1f, 1.0f}) check(*queue, dtype, 0.0f, smoothing);
+  check(*queue, dtype, 6.0f, 0.1f);
+}
+
+TEST_P(CrossEntropy, WithSmoothLabelsOnAStream) {
+  tessera::test::FakeDevice device;
+  check(*memory::make_stream_queue("compute"), dtype, 0.0f, 0.1f);
+}
+
+/// Stored by tests/oracles/label_smoothing.py: the LabelSmoother of transformers.
+TEST(CrossEntropyOracle, OfSmoothLabelsEqualsTransformers) {
+  auto const queue = memory::make_inline_queue("compute");
+  auto const oracle =
+      ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/label_smoothing.json");
+  for (auto const& stored : oracle.at("cases").as_array()) {
+    Array const logits = array_of(stored.at("logits"), Dtype::fp32),
+                targets = array_of(stored.at("targets"), Dtype::int32);
+    std::int64_t const active = stored.at("active").as_int();
+    Array losses(Dtype::fp32, {targets.numel()}), dlogits = logits;
+    CrossEntropyOptions options{.gradient_scale = 1.0f / static_cast<float>(active)};
+    options.label_smoothing = static_cast<float>(stored.at("epsilon").as_double());
+    cross_entropy(*queue, options, losses.view(), dlogits.view(), logits.view(), targets.view());
+    double sum = 0.0;
+    for (double const loss : losses.values()) sum += loss;
+    EXPECT_NEAR(sum / static_cast<double>(active), stored.at("loss").as_double(), 2e-6);
+    expect_close(dlogits, reals(stored.at("dlogits")), 5e-7);
+  }
 }
 
 TEST_P(CrossEntropy, OfCappedLogits) {
@@ -152,7 +190,8 @@ TEST_P(CrossEntropy, OfRowsThatAreLongerThanTheVocabulary) {
 
 /// The rule of a device for every row in blocks of its size.
 template <bool aligned>
-void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool in_place = false) {
+void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool in_place = false,
+                float smoothing = 0.0f) {
   detail::with_type(d.dlogits.dtype(), "test", [&](auto to) {
     using Out = typename decltype(to)::type;
     Out* const gradient =
@@ -167,6 +206,7 @@ void run_blocks(Data& d, Padded& p, std::int64_t columns, FiberOrder order, bool
         columns,
         stride,
         0.5f,
+        {1.0f - smoothing, smoothing / static_cast<float>(columns)},
         {}};
     FiberThreadBlock<threads>(order).run(rule, rows);
   });
@@ -195,6 +235,20 @@ TEST_P(CrossEntropy, DeviceRulesInBlocksOfThreads) {
   }
 }
 
+TEST_P(CrossEntropy, DeviceRulesWithSmoothLabels) {
+  for (std::int64_t columns : {7, 16385}) {
+    Data d(Dtype::fp32, dtype, 2, columns);
+    Reference const want = reference(d.logits, d.targets, columns, 0.5, 0.0, 0.25);
+    Padded whole(d, columns, (columns + 7) / 8 * 8), odd(d, columns, columns + 1);
+    run_blocks<true>(d, whole, columns, FiberOrder::ascending, false, 0.25f);
+    expect_close(d.losses, want.losses);
+    expect_close(whole.packed(columns), want.dlogits, 5e-7);
+    run_blocks<false>(d, odd, columns, FiberOrder::descending, false, 0.25f);
+    expect_close(d.losses, want.losses);
+    expect_close(odd.packed(columns), want.dlogits, 5e-7);
+  }
+}
+
 TEST_P(CrossEntropy, LargeLogitsDoNotOverflow) {
   Data d(dtype, dtype, 3, 300);
   d.logits.randomize(2, 30000.0);
@@ -211,22 +265,23 @@ TEST_P(CrossEntropy, NanIsNotHidden) {
   EXPECT_TRUE(std::isnan(d.losses.get(0)));
 }
 
-void expect_finite_differences(double cap) {
+void expect_finite_differences(double cap, double smoothing) {
   Data d(Dtype::fp32, Dtype::fp32, 4, 9);
-  Reference const want = reference(d.logits, d.targets, 9, 1.0, cap);
+  Reference const want = reference(d.logits, d.targets, 9, 1.0, cap, smoothing);
   for (std::int64_t i = 0; i < d.logits.numel(); ++i) {
     Array up = d.logits, down = d.logits;
     up.set(i, d.logits.get(i) + 1e-2);
     down.set(i, d.logits.get(i) - 1e-2);
     auto const row = static_cast<std::size_t>(i / 9);
-    double const slope = (reference(up, d.targets, 9, 1.0, cap).losses[row] -
-                          reference(down, d.targets, 9, 1.0, cap).losses[row]) /
+    double const slope = (reference(up, d.targets, 9, 1.0, cap, smoothing).losses[row] -
+                          reference(down, d.targets, 9, 1.0, cap, smoothing).losses[row]) /
                          (up.get(i) - down.get(i));
     EXPECT_NEAR(want.dlogits[static_cast<std::size_t>(i)], slope, 2e-5);
   }
 }
 TEST(CrossEntropyReference, AgreesWithFiniteDifferences) {
-  for (double cap : {0.0, 6.0}) expect_finite_differences(cap);
+  for (double cap : {0.0, 6.0})
+    for (double smoothing : {0.0, 0.2}) expect_finite_differences(cap, smoothing);
 }
 
 }  // namespace

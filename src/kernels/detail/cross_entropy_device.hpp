@@ -28,6 +28,12 @@ struct CappedLogit {
   TESSERA_FUNCTION float slope_at(float logit) const { return cap.slope_at(logit); }
 };
 
+/// Of the target distribution: what the target has more than other columns, and what each has.
+struct Smoothing {
+  float confidence = 1.0f;
+  float uniform = 0.0f;
+};
+
 /// As on the host one pass for maximum and sum of exponentials, one for the gradient. A thread
 /// processes 16 elements at a time: as packs when rows are `aligned` (address and stride in 16
 /// bytes; the columns need not be), else one by one, neighboring threads at neighboring elements.
@@ -46,6 +52,7 @@ struct TeamCrossEntropy {
   std::int32_t const* targets;
   std::int64_t columns, stride;
   float gradient_scale;
+  Smoothing smoothing;
   Score score;
 
   template <class Team>
@@ -67,7 +74,11 @@ struct TeamCrossEntropy {
     float total[1] = {sum > 0.0f ? sum * fast_exp(running_max - row_max)
                                  : sum};  // a thread without elements has no maximum
     sum_over_team<Threads>(team, team.scratch() + team_sum_floats<1, Threads>, total);
-    if (team.rank() == 0) losses[row] = row_max + std::log(total[0]) - x_target;
+    float all_logits[1] = {0.0f};
+    if (smoothing.uniform > 0.0f) sum_logits(team, x, all_logits);
+    if (team.rank() == 0)
+      losses[row] = row_max + std::log(total[0]) - smoothing.confidence * x_target -
+                    smoothing.uniform * all_logits[0];
     if (gradient == nullptr) return;
     float const inverse = 1.0f / total[0];
     for (std::int64_t base = 0; base < columns; base += packs * step) {
@@ -79,9 +90,10 @@ struct TeamCrossEntropy {
         TESSERA_UNROLL
         for (int k = 0; k < width; ++k) {
           float const probability = fast_exp(v[p][k] - row_max) * inverse;
-          v[p][k] =
-              (probability - (column_of(base + p * step, team.rank(), k) == target ? 1.0f : 0.0f)) *
-              (gradient_scale * score.slope_at(v[p][k]));
+          v[p][k] = (probability - smoothing.uniform -
+                     (column_of(base + p * step, team.rank(), k) == target ? smoothing.confidence
+                                                                           : 0.0f)) *
+                    (gradient_scale * score.slope_at(v[p][k]));
         }
         write(gradient, v[p], base + p * step, team.rank());
       }
@@ -121,6 +133,18 @@ struct TeamCrossEntropy {
       for (int k = 0; k < width; ++k)
         if (column_of(base, rank, k) < columns) store(gradient[column_of(base, rank, k)], v[k]);
     }
+  }
+  /// The scratch of the maximum is free: every thread has passed the barrier of the sum.
+  template <class Team>
+  TESSERA_FUNCTION void sum_logits(Team const& team, In const* x, float (&sum)[1]) const {
+    for (std::int64_t base = 0; base < columns; base += step) {
+      float v[width];
+      read(v, x, base, team.rank());
+      TESSERA_UNROLL
+      for (int k = 0; k < width; ++k)
+        sum[0] += column_of(base, team.rank(), k) < columns ? v[k] : 0.0f;
+    }
+    sum_over_team<Threads>(team, team.scratch(), sum);
   }
   TESSERA_FUNCTION static void add(float const (&v)[width], float& running_max, float& sum) {
     float new_max = running_max, part = 0.0f;

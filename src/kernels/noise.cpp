@@ -1,0 +1,37 @@
+#include "tessera/kernels/noise.hpp"
+
+#include "detail/convert.hpp"
+#include "detail/launch.hpp"
+#include "tessera/core/random.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using detail::load;
+using detail::store;
+
+template <class T>
+struct PlusNoise {
+  T* data;
+  Philox random;
+  std::uint64_t first;
+  float magnitude;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    float const uniform = random.uniform(first + static_cast<std::uint64_t>(i));
+    store(data[i], load(data[i]) + magnitude * (2.0f * uniform - 1.0f));
+  }
+};
+
+}  // namespace
+
+void add_noise(Queue& q, TensorView data, Noise const& noise) {
+  detail::with_type(data.dtype(), "add_noise", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    detail::parallel_for(
+        q, "tessera::kernels::add_noise", data.numel(),
+        PlusNoise<T>{
+            data.as<T>(), {noise.seed, noise.stream}, noise.first_element, noise.magnitude});
+  });
+}
+
+}  // namespace tessera::kernels
