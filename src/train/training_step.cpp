@@ -36,7 +36,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   settings.dropout_seed = options_.dropout_seed;
   settings.step = static_cast<std::uint64_t>(step);
   settings.gradient_scale =
-      static_cast<float>(engine_.loss_scale() / static_cast<double>(outcome.tokens));
+      static_cast<float>(engine_.gradient_scale() / static_cast<double>(outcome.tokens));
   settings.gradient_checkpointing = options_.gradient_checkpointing;
   settings.between_layers = between_layers(options_);
 

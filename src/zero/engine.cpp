@@ -85,6 +85,7 @@ class WeightsEngine : public Engine {
     return weights_->acquire(unit, compute);
   }
 
+  void set_betas(double, double) override { refuse("set_betas"); }
   memory::GradientLease gradient(UnitIndex, memory::Queue&) override { refuse("gradient"); }
   void gradient_complete(UnitIndex, memory::Queue&) override { refuse("gradient_complete"); }
   void begin_step() override { refuse("begin_step"); }
@@ -198,6 +199,15 @@ class StagedEngine final : public WeightsEngine {
     gradients_->complete(unit);
   }
 
+  void set_betas(double beta1, double beta2) override {
+    auto spec = config_.optimizer;
+    for (auto& h : spec.hyperparameters)
+      h.value = h.name == "beta1" ? beta1 : h.name == "beta2" ? beta2 : h.value;
+    auto next = optim::make_optimizer(spec);
+    state_.set_optimizer(*next);
+    optimizer_ = std::move(next);
+  }
+
   void begin_step() override { in_micro_step_ = false; }
 
   void begin_micro_step(int index, int count) override {
@@ -214,8 +224,9 @@ class StagedEngine final : public WeightsEngine {
         "finish_step() was called without a micro-step; call begin_micro_step() first");
     in_micro_step_ = false;
     gradients_->finish();
-    decision_.compute(state_.gradient_shards(), state_.gradient_dtype(),
-                      {scaler_.scale(), config_.max_grad_norm, skips_nonfinite()});
+    decision_.compute(
+        state_.gradient_shards(), state_.gradient_dtype(),
+        {scaler_.scale() * rules_.averaging.left, config_.max_grad_norm, skips_nonfinite()});
     if (!(decision_.is_on_host() && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
@@ -229,6 +240,7 @@ class StagedEngine final : public WeightsEngine {
   }
 
   double loss_scale() const override { return scaler_.scale(); }
+  double gradient_scale() const override { return scaler_.scale() * rules_.averaging.carried; }
 
   std::vector<StateView> state() override {
     weights_->synchronize();

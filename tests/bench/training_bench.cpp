@@ -97,7 +97,7 @@ int main(int argc, char** argv) {
     model::PassSettings settings;
     settings.step = static_cast<std::uint64_t>(step);
     settings.gradient_scale = static_cast<float>(
-        engine->loss_scale() / static_cast<double>(number("rows") * (length - 1)));
+        engine->gradient_scale() / static_cast<double>(number("rows") * (length - 1)));
     engine->begin_step();
     engine->begin_micro_step(0, 1);
     loss = model->train(batch, settings, *engine, *compute).value();

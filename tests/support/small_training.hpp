@@ -83,7 +83,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
       settings.dropout_seed = 5;
       settings.step = static_cast<std::uint64_t>(step);
       settings.gradient_scale =
-          static_cast<float>(engine->loss_scale() / (predictions * comm.size()));
+          static_cast<float>(engine->gradient_scale() / (predictions * comm.size()));
       settings.gradient_checkpointing = micro == 1;
       losses.push_back(model->train(
           {tokens.data(), t.rows, t.length, (micro * comm.size() + comm.rank()) * t.rows}, settings,

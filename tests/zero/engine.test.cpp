@@ -174,5 +174,19 @@ TEST(Engine, UpdatesStatesOnTheQueueOfTheirPlacement) {
   EXPECT_EQ(placed, (std::vector<std::string>{"fp32", "exp_avg", "exp_avg_sq"}));
 }
 
+TEST(EngineBetas, AreThoseOfTheLastCall) {
+  auto const spec = [](double beta1, double beta2) {
+    auto config = config_of(2, Dtype::fp32);
+    config.optimizer = optim::make_spec("AdamW", {{"beta1", beta1}, {"beta2", beta2}});
+    return config;
+  };
+  Training scheduled(spec(0.9, 0.999)), constant(spec(0.5, 0.99));
+  for (int step = 0; step < 3; ++step) {
+    scheduled.engine->set_betas(0.5, 0.99);
+    EXPECT_EQ(scheduled.step(1e-2).grad_norm, constant.step(1e-2).grad_norm);
+  }
+  EXPECT_EQ(scheduled.engine->config().optimizer.value("beta1"), 0.9) << "as configured";
+}
+
 }  // namespace
 }  // namespace tessera::test

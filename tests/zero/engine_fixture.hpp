@@ -46,7 +46,7 @@ struct Training {
     engine->begin_step();
     for (int k = 0; k < micro_steps; ++k) {
       engine->begin_micro_step(k, micro_steps);
-      model.train((k * ranks() + rank()) * share, share, engine->loss_scale() / global_samples,
+      model.train((k * ranks() + rank()) * share, share, engine->gradient_scale() / global_samples,
                   *engine, *compute);
     }
     return engine->finish_step(learning_rate);

@@ -29,7 +29,7 @@ struct Arrays {
 
 TEST(Reducer, AllReduceRoundsToTheWireDtype) {
   test::Parts parts(bf16_wire());
-  Reducer reducer(parts.context);
+  Reducer reducer(parts.context, Averaging{});
   Arrays a(parts), before(parts);
   reducer.all_reduce(first_unit, a.view());
   reducer.finish();
@@ -38,9 +38,19 @@ TEST(Reducer, AllReduceRoundsToTheWireDtype) {
   EXPECT_EQ(reducer.buffer_bytes(), 2 * a.values.size());
 }
 
+TEST(Reducer, MultipliesBeforeAndAfterTheSum) {
+  test::Parts parts(bf16_wire());
+  Reducer reducer(parts.context, Averaging{.before = 0.5, .after = 4.0});
+  Arrays a(parts), before(parts);
+  reducer.all_reduce(first_unit, a.view());
+  reducer.finish();
+  for (std::size_t i = 0; i < a.values.size(); ++i)
+    ASSERT_EQ(a.values[i], 2.0f * static_cast<float>(bfloat16(before.values[i]))) << i;
+}
+
 TEST(Reducer, ReduceScatterAddsToTheShard) {
   test::Parts parts;
-  Reducer reducer(parts.context);
+  Reducer reducer(parts.context, Averaging{});
   Arrays whole(parts), shard(parts), before(parts);
   int retired = 0;
   auto const retire = [&](memory::Event const&) { ++retired; };
@@ -59,7 +69,7 @@ TEST(Reducer, ReduceScatterAddsToTheShard) {
 /// One reduction stays in flight; the next one retires it.
 TEST(Reducer, RetiresTheOlderBufferWhenTheNextIsReduced) {
   test::Parts parts;
-  Reducer reducer(parts.context);
+  Reducer reducer(parts.context, Averaging{});
   Arrays a(parts), b(parts), out(parts);
   std::vector<int> retired;
   reducer.reduce_scatter(first_unit, a.view(), out.view(), false,

@@ -1,6 +1,9 @@
 #include "detail/stage_rules.hpp"
 
+#include <array>
+
 #include "detail_fixture.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -38,6 +41,45 @@ TEST(StageRules, KeepGradientsInTheDtypeThatLosesNothing) {
   EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::bf16);
   c.accumulation_steps = 2;
   EXPECT_EQ(rules_for(c, 2).gradient_dtype, Dtype::fp32);
+}
+
+TEST(StageRules, Fp16GradientsAreDividedWhereDeepSpeedDividesThem) {
+  auto const averaging = [](EngineConfig const& c) {
+    auto const a = rules_for(c, 4).averaging;
+    return std::array{a.carried, a.before, a.left};
+  };
+  using Factors = std::array<double, 3>;
+  EXPECT_EQ(averaging(config_of(2, Dtype::bf16)), (Factors{1, 1, 1}));
+  auto c = config_of(2, Dtype::fp16);
+  EXPECT_EQ(averaging(c), (Factors{4, 0.25, 1}));
+  c.stage = 0;
+  EXPECT_EQ(averaging(c), (Factors{4, 1, 4}));
+  c.reduction.predivide_factor = 2;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.5, 2}));
+  c.communication_dtype = Dtype::fp32;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.5, 1})) << "divided on the wire";
+  EXPECT_EQ(rules_for(c, 4).averaging.after, 0.5);
+  c.dtype = Dtype::fp32;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.5, 2})) << "configured";
+  c.stage = 1;
+  EXPECT_EQ(averaging(c), (Factors{4, 0.25, 1})) << "DeepSpeed's stage 1 divides before";
+  c.reduction = {.average = GradientAverage::sum};
+  EXPECT_EQ(averaging(c), (Factors{1, 1, 0.25}));
+  EXPECT_EQ(rules_for(config_of(0, Dtype::fp16), 1).averaging.carried, 1.0);
+}
+
+TEST(StageRules, RefuseDivisionsThatAReduceScatterDoesNotKnow) {
+  auto c = config_of(3, Dtype::fp16);
+  c.reduction.average = GradientAverage::sum;
+  EXPECT_THROW(validate(c), ConfigError);
+  c.reduction = {.division = GradientDivision::before_reduction};
+  EXPECT_THROW(validate(c), ConfigError);
+  c.reduction = {.predivide_factor = 2};
+  EXPECT_THROW(validate(c), ConfigError);
+  c.stage = 2, c.reduction.reduce_scatter = false;
+  EXPECT_NO_THROW(validate(c));
+  c.reduction.predivide_factor = 0;
+  EXPECT_THROW(validate(c), ConfigError);
 }
 
 TEST(Ownership, IsTheShardOrTheCompleteUnit) {

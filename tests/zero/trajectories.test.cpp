@@ -63,7 +63,8 @@ void expect_weights(ConfigTree const& oracle, ConfigTree const& stored, int stag
       auto const gradients = engine->gradient(first_unit, *compute);
       for (std::int64_t i = 0; i < gradients[0].numel(); ++i)
         store(gradients[0], i,
-              rounded(copies.of(gradient, i), dtype) / static_cast<float>(comm->size()));
+              rounded(copies.of(gradient, i), dtype) *
+                  static_cast<float>(engine->gradient_scale() / comm->size()));
     }
     engine->gradient_complete(first_unit, *compute);
     EXPECT_FALSE(engine->finish_step(stored.at("lr").as_double()).skipped);

@@ -33,6 +33,22 @@ struct OptimizerSwap {
   int buffer_count = 4;                 ///< tiles in memory
 };
 
+enum class GradientDivision {
+  after_reduction,  ///< by the predivide factor before, by the rest after (DeepSpeed's default)
+  before_reduction  ///< prescale_gradients
+};
+enum class GradientAverage { mean, sum };  ///< gradient_allreduce_op
+
+/// How gradients of several ranks become one. DeepSpeed's stages 1 to 3 divide before a
+/// reduce-scatter; an all-reduce (stage 0, reduce_scatter false) divides as configured.
+struct GradientReduction {
+  GradientAverage average = GradientAverage::mean;
+  GradientDivision division = GradientDivision::after_reduction;
+  double predivide_factor = 1.0;
+  bool reduce_scatter = true;
+  bool operator==(GradientReduction const&) const = default;
+};
+
 struct EngineConfig {
   EngineUse use = EngineUse::training;
   int stage = 0;                            ///< 0..3
@@ -41,6 +57,7 @@ struct EngineConfig {
   Dtype accumulation_dtype =
       Dtype::fp32;  ///< of accumulated gradients when a step has several micro-steps
   int accumulation_steps = 1;
+  GradientReduction reduction;
   bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket
   std::int64_t reduce_bucket_size = 500'000'000;  ///< most elements of one reduction
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -78,6 +95,9 @@ class Engine : public memory::ParamProvider {
                                   std::int64_t numel, float* out)>;
   virtual void initialize(Fill const& fill) = 0;
 
+  /// From the next step on; the optimizer has hyperparameters beta1 and beta2. A schedule calls it
+  /// before each step, so that checkpoints need not store it.
+  virtual void set_betas(double beta1, double beta2) = 0;
   /// Training: an engine for inference refuses these and the state. begin_step, then per micro-step
   /// begin_micro_step + model passes, then finish_step.
   virtual void begin_step() = 0;
@@ -87,6 +107,10 @@ class Engine : public memory::ParamProvider {
   /// update; on overflow that update changes nothing.
   virtual StepResult finish_step(double learning_rate) = 0;
   virtual double loss_scale() const = 0;
+  /// What a model multiplies d(sum of token losses) / (predicted tokens of the global batch) by:
+  /// the loss scale, and in fp16 the number of ranks, as DeepSpeed's gradients of a rank's own mean
+  /// loss carry it before the reduction divides by it.
+  virtual double gradient_scale() const = 0;
 
   /// This rank's shards of the master weights ("fp32") and of the optimizer's states, in the order
   /// of OptimizerSpec::state_names().

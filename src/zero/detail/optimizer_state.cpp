@@ -31,13 +31,8 @@ std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::E
 OptimizerState::OptimizerState(StoreContext const& context, StageRules const& rules,
                                WeightStore& weights, GradientFlow& gradients,
                                optim::Optimizer const& optimizer, PlaceState const& place)
-    : context_(context),
-      rules_(rules),
-      weights_(weights),
-      gradients_(gradients),
-      optimizer_(optimizer),
-      summing_(dynamic_cast<optim::SummingOptimizer const*>(&optimizer)),
-      matrix_(dynamic_cast<optim::MatrixOptimizer const*>(&optimizer)) {
+    : context_(context), rules_(rules), weights_(weights), gradients_(gradients) {
+  set_optimizer(optimizer);
   states_.push_back(make_state({optim::master_weights_name}, memory::Purpose::master_weights,
                                rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
@@ -52,6 +47,12 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
   }
   if (summing_) prepare_sums();
   if (matrix_) prepare_matrices();
+}
+
+void OptimizerState::set_optimizer(optim::Optimizer const& optimizer) {
+  optimizer_ = &optimizer;
+  summing_ = dynamic_cast<optim::SummingOptimizer const*>(&optimizer);
+  matrix_ = dynamic_cast<optim::MatrixOptimizer const*>(&optimizer);
 }
 
 OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
@@ -164,7 +165,7 @@ optim::ParameterSums OptimizerState::sums_of(UnitIndex unit, UnitOffset begin,
   auto const& layout = context_.plan.unit(unit);
   optim::ParameterSums out;
   out.of.resize(sum_offsets_.size());
-  for (auto const& run : group_runs(layout, begin, end, optimizer_.spec())) {
+  for (auto const& run : group_runs(layout, begin, end, optimizer_->spec())) {
     for (auto& of_round : out.of) of_round.emplace_back();
     for (auto const& part : run.parameters) {
       auto const sums = sums_of_rounds(unit, parameter_at(layout, run.begin + part.segment_offset));
@@ -205,7 +206,7 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, Un
                                             ValuesAt const& values) const {
   UnitOffset const region_begin = context_.ownership.begin(unit);
   optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
-  for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_.spec())) {
+  for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_->spec())) {
     std::int64_t const at = run.begin - region_begin;
     optim::Segment s;
     s.master = static_cast<float*>(values(master_weights, at));
@@ -280,7 +281,7 @@ void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) c
     else if (summing_)
       summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
     else
-      optimizer_.update(queue, segments_[index], control);
+      optimizer_->update(queue, segments_[index], control);
   });
 }
 
@@ -303,7 +304,7 @@ void OptimizerState::prepare_matrices() {
     auto& of_unit = matrices_.emplace_back();
     UnitOffset const begin = context_.ownership.begin(u);
     for (auto const& run : group_runs(context_.plan.unit(u), begin,
-                                      begin + context_.ownership.numel(u), optimizer_.spec()))
+                                      begin + context_.ownership.numel(u), optimizer_->spec()))
       for (auto const& part : run.parameters) {
         if (!matrix_->takes_matrix(part)) continue;
         std::int64_t const at = run.begin.value() + part.segment_offset;

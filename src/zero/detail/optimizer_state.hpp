@@ -28,6 +28,9 @@ class OptimizerState {
                  GradientFlow& gradients, optim::Optimizer const& optimizer,
                  PlaceState const& place = {});
 
+  /// Another one of the same algorithm and states, which outlives this or the next call.
+  void set_optimizer(optim::Optimizer const& optimizer);
+
   /// States are numbered as in OptimizerSpec::state_names(): 0 is the master weights.
   std::size_t count() const { return states_.size(); }
   optim::StateSpec const& spec(std::size_t state) const { return states_[state].spec; }
@@ -109,7 +112,7 @@ class OptimizerState {
   StageRules rules_;
   WeightStore& weights_;
   GradientFlow& gradients_;
-  optim::Optimizer const& optimizer_;
+  optim::Optimizer const* optimizer_;
   optim::SummingOptimizer const* summing_;  ///< the optimizer, or null when it needs no sums
   std::vector<State> states_;
   /// The first states, all or all but the master weights, when they are on a drive.

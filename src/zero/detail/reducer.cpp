@@ -13,10 +13,16 @@ namespace {
 /// Reductions in flight: one buffer is reduced while the next is filled.
 constexpr std::size_t ring = 1;
 
+void multiply(memory::Queue& queue, memory::TensorView data, float factor) {
+  if (factor != 1.0f) kernels::scale(queue, data, factor);
+}
+
 }  // namespace
 
-Reducer::Reducer(StoreContext const& context)
+Reducer::Reducer(StoreContext const& context, Averaging const& averaging)
     : context_(context),
+      before_(static_cast<float>(averaging.before)),
+      after_(static_cast<float>(averaging.after)),
       wire_("gradients on the wire", context.config.communication_dtype, context.comm) {}
 
 BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
@@ -36,6 +42,7 @@ void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::T
     in = buffer.data;
     retire = [this, buffer](memory::Event done) { wire_.give_back(buffer, std::move(done)); };
   }
+  multiply(context_.compute, in, before_);
   auto const after = context_.compute.record();
   comm::Pending last;
   for (auto const& blocks :
@@ -54,10 +61,12 @@ void Reducer::all_reduce(UnitIndex unit, memory::TensorView whole) {
     data = buffer.data;
     retire = [this, buffer, whole](memory::Event const& done) {
       context_.compute.wait(done);
+      multiply(context_.compute, buffer.data, after_);
       kernels::cast(context_.compute, whole, buffer.data);
       wire_.give_back(buffer, context_.compute.record());
     };
   }
+  multiply(context_.compute, data, before_);
   auto const after = context_.compute.record();
   std::int64_t const total = context_.plan.unit(unit).padded_numel;
   std::int64_t const piece =

@@ -13,16 +13,17 @@ namespace tessera::zero::detail {
 
 class Reducer {
  public:
-  explicit Reducer(StoreContext const& context);
+  Reducer(StoreContext const& context, Averaging const& averaging);
 
   /// Called with the event after which the buffer of a reduction may be written again.
   using Retire = std::function<void(memory::Event)>;
 
-  /// out [shard] (+)= sum over ranks of this rank's region of @p whole [padded unit]; @p out may be
-  /// that region.
+  /// out [shard] (+)= `before` * sum over ranks of this rank's region of @p whole [padded unit];
+  /// @p out may be that region. A `before` other than 1 changes @p whole when it has the wire
+  /// dtype.
   void reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
                       bool accumulate, Retire retire = {});
-  /// whole [padded unit] = sum over ranks.
+  /// whole [padded unit] = `before` * sum over ranks * `after`.
   void all_reduce(UnitIndex unit, memory::TensorView whole);
 
   /// Returns all buffers to the pool; the next take() of one waits for its reduction.
@@ -45,6 +46,7 @@ class Reducer {
   BufferPool::Entry to_wire(memory::TensorView whole);
 
   StoreContext context_;
+  float before_, after_;
   BufferPool wire_;
   std::deque<InFlight> in_flight_;
   comm::Pending last_;  ///< reductions run in order, so waiting for the last one waits for all

@@ -20,7 +20,7 @@ class ResidentGradients final : public GradientFlow {
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
               context.plan.padded_count()),
         staging_(context, progress_, units.size()),
-        reducer_(context) {}
+        reducer_(context, rules.averaging) {}
 
   void begin_micro_step(MicroStep micro) override {
     if (!micro.first) progress_.expect_all_complete();

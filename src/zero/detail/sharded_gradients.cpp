@@ -19,7 +19,7 @@ class ShardedGradients final : public GradientFlow {
         shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
                 context.plan.partition_numel()),
         staging_(context, progress_, units.size()),
-        reducer_(context) {}
+        reducer_(context, rules.averaging) {}
 
   void begin_micro_step(MicroStep micro) override {
     if (!micro.first) progress_.expect_all_complete();

@@ -48,11 +48,53 @@ void validate_optimizer(EngineConfig const& c) {
                    "; it must be positive, or 0 for a dynamic scale");
 }
 
+/// Stage 1 without reduce_scatter and stage 0 reduce as configured; DeepSpeed's other reductions
+/// know only a division before them.
+void validate_reduction(EngineConfig const& c) {
+  auto const& r = c.reduction;
+  TESSERA_VALIDATE(r.predivide_factor > 0.0 && std::isfinite(r.predivide_factor), ConfigError,
+                   "gradient_predivide_factor is ", r.predivide_factor, "; it must be positive");
+  bool const scatters = c.stage == 3 || (c.stage == 2 && r.reduce_scatter);
+  bool const averages = r.average == GradientAverage::mean;
+  TESSERA_VALIDATE(averages || c.stage < 3, ConfigError,
+                   "gradient_allreduce_op is sum at stage 3, where gradients are averaged; use a "
+                   "lower stage, or mean and a learning rate multiplied by the number of ranks");
+  TESSERA_VALIDATE(!averages || !scatters || r.division == GradientDivision::after_reduction,
+                   ConfigError, "prescale_gradients is true at stage ", c.stage,
+                   ", whose reduce-scatter divides before it in any case; remove it");
+  TESSERA_VALIDATE(!averages || !scatters || r.predivide_factor == 1.0, ConfigError,
+                   "gradient_predivide_factor is ", r.predivide_factor, " at stage ", c.stage,
+                   ", whose reduce-scatter divides by the number of ranks before it; remove it");
+}
+
 Dtype kept_gradient_dtype(EngineConfig const& c, bool sharded) {
   if (c.accumulation_steps > 1) return c.accumulation_dtype;
   // A shard is written by the reduction, whose sums are fp32: a wire of another dtype leaves
   // nothing to gain from rounding them.
   return sharded && c.communication_dtype != c.dtype ? Dtype::fp32 : c.dtype;
+}
+
+/// fp16 gradients are divided where DeepSpeed divides them, because that decides which of them
+/// overflow; under autocast those of activations carry a dynamic loss scale. Other dtypes have the
+/// range for every place: they carry the average from the start.
+Averaging averaging_of(EngineConfig const& c, int ranks) {
+  auto const& r = c.reduction;
+  double const n = ranks;
+  bool const averages = r.average == GradientAverage::mean;
+  bool const configured = r.predivide_factor != 1.0 || r.division != GradientDivision{};
+  Averaging out;
+  if (c.dtype == Dtype::fp16 || c.loss_scaler.dynamic || (averages && configured)) out.carried = n;
+  if (averages && out.carried != 1.0) {
+    bool const first = c.stage == 3 || (c.stage > 0 && r.reduce_scatter) ||
+                       r.division == GradientDivision::before_reduction;
+    out.before = 1.0 / (first ? n : r.predivide_factor);
+  }
+  out.left = out.carried * out.before / (averages ? 1.0 : n);
+  if (averages && c.stage == 0 && c.communication_dtype != kept_gradient_dtype(c, false)) {
+    out.after = 1.0 / out.left;
+    out.left = 1.0;
+  }
+  return out;
 }
 
 }  // namespace
@@ -64,6 +106,7 @@ StageRules rules_for(EngineConfig const& config, int ranks) {
   rules.shards_gradients = config.stage >= 2 && rules.reduces;
   rules.shards_weights = config.stage >= 3 && rules.reduces;
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
+  if (rules.reduces) rules.averaging = averaging_of(config, ranks);
   rules.separate_master = config.dtype != Dtype::fp32;
   return rules;
 }
@@ -74,6 +117,7 @@ void validate(EngineConfig const& config) {
   validate_dtypes(config);
   validate_sizes(config);
   validate_optimizer(config);
+  validate_reduction(config);
 }
 
 }  // namespace tessera::zero::detail

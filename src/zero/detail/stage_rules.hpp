@@ -8,6 +8,16 @@
 
 namespace tessera::zero::detail {
 
+/// The sum over the ranks is of gradients of the global mean loss, times `carried`. The reduction
+/// multiplies them by `before`, and an all-reduce on a wire of another dtype by `after`; the update
+/// divides the result by the loss scale times `left`.
+struct Averaging {
+  double carried = 1.0;
+  double before = 1.0;
+  double after = 1.0;
+  double left = 1.0;
+};
+
 struct StageRules {
   bool shards_weights = false;         ///< stage 3: weights are gathered for a lease
   bool shards_gradients = false;       ///< stages 2, 3: reduce-scattered in every micro-step; else
@@ -15,7 +25,8 @@ struct StageRules {
   bool shards_optimizer = false;       ///< stages 1..3: master weights and states of the shard only
   bool reduces = false;                ///< there is more than one rank
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
-  bool separate_master = false;        ///< 16-bit weights; fp32 weights are their own master
+  Averaging averaging;
+  bool separate_master = false;  ///< 16-bit weights; fp32 weights are their own master
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.
