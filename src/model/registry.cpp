@@ -117,18 +117,21 @@ ConfigTree parse_as(ConfigTree const& old, std::string_view key, std::string con
 
 }  // namespace
 
-std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype) {
+std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, ModelOptions const& options) {
+  Dtype const dtype = options.dtype;
   Family const& family = family_of(hf_config);
   TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16,
                    ConfigError, "a model in ", name_of(dtype),
                    " is not supported; use fp32, bf16 or fp16");
   ConfigTree config = complete(family, hf_config);
-  DecoderDescription const description = family.describe(config);
+  DecoderDescription description = family.describe(config);
+  description.label_smoothing = options.label_smoothing;
+  description.embedding.noise_alpha = options.neftune_noise_alpha;
   config.set("architectures", ConfigTree::Array{std::string(family.architecture)});
   config.erase("torch_dtype");
   config.set("dtype", torch_name(dtype));
   return detail::make_decoder(std::string(family.model_type), description, std::move(config),
-                              dtype);
+                              {dtype, options.product_dtype});
 }
 
 std::int64_t hidden_size(ConfigTree const& hf_config) {

@@ -10,10 +10,23 @@
 
 namespace tessera::model {
 
+/// How a model computes. A dtype stands for itself and nothing else.
+struct ModelOptions {
+  ModelOptions(Dtype of_everything)  // NOLINT(google-explicit-constructor)
+      : dtype(of_everything), product_dtype(of_everything) {}
+  /// Autocast when they differ: fp32 weights and residual stream, 16-bit products.
+  ModelOptions(Dtype of_weights, Dtype of_products)
+      : dtype(of_weights), product_dtype(of_products) {}
+
+  Dtype dtype;                       ///< of weights, gradients and the residual stream
+  Dtype product_dtype;               ///< of matrix products and the activations between them
+  double label_smoothing = 0.0;      ///< see kernels::CrossEntropyOptions
+  double neftune_noise_alpha = 0.0;  ///< noise on the embeddings in training; 0: none
+};
+
 /// Builds a model from a Hugging Face config.json.
-/// @param dtype of weights and activations
 /// @throws ConfigError naming model_type or the field that is missing, unsupported or contradictory
-std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, Dtype dtype);
+std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, ModelOptions const& options);
 
 /// run_clm's --config_overrides "n_embd=256,n_layer=4" applied to a configuration; values take the
 /// type of the field they replace.

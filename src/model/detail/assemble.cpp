@@ -64,9 +64,10 @@ Embedding make_embedding(UnitSpec& unit, DecoderDescription const& d) {
 }
 
 LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
-  LmHead head(
-      Norm(unit, d.names.final_norm, d.norm),
-      {.width = d.embedding.width, .vocabulary = d.embedding.vocabulary, .soft_cap = d.logit_cap});
+  LmHead head(Norm(unit, d.names.final_norm, d.norm), {.width = d.embedding.width,
+                                                       .vocabulary = d.embedding.vocabulary,
+                                                       .label_smoothing = d.label_smoothing,
+                                                       .soft_cap = d.logit_cap});
   if (!d.tied) head.own_projection(unit, d.names.head, d.head_stddev);
   if (!d.names.head_bias.empty()) head.own_bias(unit, d.names.head_bias);
   return head;
@@ -75,7 +76,7 @@ LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
 }  // namespace
 
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& d,
-                                       ConfigTree config, Dtype dtype) {
+                                       ConfigTree config, DecoderDtypes dtypes) {
   check_size(d);
   std::vector<UnitSpec> units{{.name = "embedding", .parameters = {}}};
   Embedding embedding = make_embedding(units.back(), d);
@@ -88,7 +89,8 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
   LmHead head = make_head(units.back(), d);
   return std::make_unique<Decoder>(DecoderParts{.family = std::move(family),
                                                 .config = std::move(config),
-                                                .dtype = dtype,
+                                                .dtype = dtypes.weights,
+                                                .product_dtype = dtypes.products,
                                                 .width = d.embedding.width,
                                                 .positions = d.embedding.positions,
                                                 .positions_field = d.positions_field,

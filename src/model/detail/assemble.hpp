@@ -9,9 +9,13 @@
 
 namespace tessera::model::detail {
 
+struct DecoderDtypes {
+  Dtype weights, products;
+};
+
 /// @param config of Decoder::config()
 /// @throws ConfigError when the description has more parameters than any model
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& description,
-                                       ConfigTree config, Dtype dtype);
+                                       ConfigTree config, DecoderDtypes dtypes);
 
 }  // namespace tessera::model::detail

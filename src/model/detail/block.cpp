@@ -23,7 +23,7 @@ struct NormInput {
 ConstTensorView through_norm(PassContext const& pass, BackwardLeases const& leases,
                              ConstTensorView dout, NormInput const& of) {
   if (!of.norm) return dout;
-  TensorView const din = pass.allocate(dout.dim(0), dout.dim(1));
+  TensorView const din = pass.allocate_stream(dout.dim(0), dout.dim(1));
   of.norm->backward(pass, leases, {din}, dout, of.in, of.saved);
   return din;
 }
@@ -86,7 +86,7 @@ void Block::enter_mlp(PassContext const& pass, WeightLease const& weights, Tenso
   } else {
     attention_.project(pass, weights, scratch, saved.attention);
   }
-  saved.middle = allocate(pass);
+  saved.middle = allocate_stream(pass);
   Dropout const drop = dropout(pass, DropoutSite::attention_output);
   if (norms_.before_mlp) {
     TensorView const normed = allocate(pass);
@@ -115,7 +115,7 @@ Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights,
   Dropout const drop = dropout(pass, DropoutSite::mlp_output);
   if (options_.residual == Residual::parallel) {
     ArenaScope const scope(pass.arena);
-    TensorView const branch = allocate(pass);
+    TensorView const branch = allocate_stream(pass);
     attention_.project(pass, weights, branch, saved.attention);
     kernels::residual_add(pass.compute, out, in, branch,
                           dropout(pass, DropoutSite::attention_output));
@@ -139,7 +139,7 @@ void Block::backward(PassContext const& pass, BackwardLeases const& leases, Tens
 
 void Block::backward_sequential(PassContext const& pass, BackwardLeases const& leases,
                                 TensorView stream, ConstTensorView in, Saved const& saved) const {
-  TensorView const scratch = allocate(pass), dnormed = allocate(pass);
+  TensorView const scratch = allocate_stream(pass), dnormed = allocate_stream(pass);
   {
     ArenaScope const scope(pass.arena);
     ConstTensorView const dbranch =
@@ -164,8 +164,8 @@ void Block::backward_sequential(PassContext const& pass, BackwardLeases const& l
 
 void Block::backward_parallel(PassContext const& pass, BackwardLeases const& leases,
                               TensorView stream, ConstTensorView in, Saved const& saved) const {
-  TensorView const scratch = allocate(pass), dmlp_in = allocate(pass),
-                   dattention_in = allocate(pass);
+  TensorView const scratch = allocate_stream(pass), dmlp_in = allocate_stream(pass),
+                   dattention_in = allocate_stream(pass);
   mlp_.backward(pass, leases, dmlp_in,
                 branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output)),
                 saved.mlp_in, saved.mlp);

@@ -61,6 +61,9 @@ class Block {
   TensorView allocate(PassContext const& pass) const {
     return pass.allocate(pass.positions(), options_.width);
   }
+  TensorView allocate_stream(PassContext const& pass) const {
+    return pass.allocate_stream(pass.positions(), options_.width);
+  }
   /// What the perceptron gets: x1 normalized, or the normalized x of a parallel block.
   void enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                  ConstTensorView in, Saved& saved) const;

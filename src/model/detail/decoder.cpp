@@ -42,7 +42,7 @@ class DecoderCache final : public KeyValueCache {
  public:
   DecoderCache(DecoderParts const& parts, std::int64_t rows, std::int64_t positions,
                Queue const& compute)
-      : dtype_(parts.dtype),
+      : dtype_(parts.product_dtype),
         rows_(rows),
         positions_(positions),
         heads_(parts.kv_heads),
@@ -50,7 +50,7 @@ class DecoderCache final : public KeyValueCache {
         layers_(static_cast<std::int64_t>(parts.blocks.size())),
         buffer_("key/value cache", memory::Purpose::activations,
                 2 * static_cast<std::size_t>(layers_ * rows * heads_ * positions * head_dim_) *
-                    size_of(parts.dtype),
+                    size_of(parts.product_dtype),
                 memory::memory_space_of(compute)) {}
 
   std::int64_t rows() const override { return rows_; }
@@ -141,9 +141,10 @@ void Decoder::check_tokens(std::int32_t const* tokens, std::int64_t rows,
 PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& compute) const {
   PassContext pass{.compute = compute,
                    .arena = place.arena,
-                   .dtype = parts_.dtype,
+                   .dtype = parts_.product_dtype,
                    .batch = batch.rows,
-                   .sequence = batch.sequence};
+                   .sequence = batch.sequence,
+                   .stream_dtype = parts_.dtype};
   if (place.rotary)
     pass.rotary =
         place.rotary->stage(pass, pass.sequence, batch.tokens ? Staging::real : Staging::planned);
@@ -170,7 +171,7 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::training);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const stream =
-      pass.allocate(pass.positions(), parts_.width);  // gradient of the residual stream
+      pass.allocate_stream(pass.positions(), parts_.width);  // gradient of the residual stream
   TensorView const hidden = forward_keeping(pass, settings, inputs, params);
   if (settings.between_layers) settings.between_layers();
   train_head(pass, settings.gradient_scale, {losses, stream}, hidden, inputs, params);
@@ -182,13 +183,13 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
 TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const& settings,
                                     Inputs const& inputs, memory::ParamProvider& params) {
   kept_.clear();
-  TensorView hidden = pass.allocate(pass.positions(), parts_.width);
+  TensorView hidden = pass.allocate_stream(pass.positions(), parts_.width);
   parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden,
                            inputs.tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     if (settings.between_layers) settings.between_layers();
     kept_.push_back({.in = hidden, .saved = {}, .mark = pass.arena.mark()});
-    TensorView const out = pass.allocate(pass.positions(), parts_.width);
+    TensorView const out = pass.allocate_stream(pass.positions(), parts_.width);
     Arena::Mark const after_out = pass.arena.mark();
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
     pass.compute.run_as_graph(pass.shape("forward", i), [&] {
@@ -231,8 +232,8 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
       pass.compute.run_as_graph(
           pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
             if (settings.gradient_checkpointing)
-              kept.saved = block.recompute(pass, weights,
-                                           pass.allocate(pass.positions(), parts_.width), kept.in);
+              kept.saved = block.recompute(
+                  pass, weights, pass.allocate_stream(pass.positions(), parts_.width), kept.in);
             block.backward(pass, {weights, gradients}, stream, kept.in, kept.saved);
           });
     }
@@ -254,8 +255,8 @@ TensorView Decoder::run_forward(PassContext const& pass, ConstTensorView tokens,
                            : pass.cache->begins ? "prompt"
                                                 : "generation";
   params.begin_pass(memory::Pass::evaluation, acquisitions(memory::Pass::evaluation));
-  TensorView hidden = pass.allocate(pass.positions(), parts_.width),
-             next = pass.allocate(pass.positions(), parts_.width);
+  TensorView hidden = pass.allocate_stream(pass.positions(), parts_.width),
+             next = pass.allocate_stream(pass.positions(), parts_.width);
   parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden, tokens);
   for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
     ArenaScope const scope(pass.arena);
@@ -319,10 +320,11 @@ std::vector<float> Decoder::decode(DecodeBatch const& batch, KeyValueCache& cach
   cached.begins = cached.longest == batch.queries;
   PassContext pass{.compute = compute,
                    .arena = place.arena,
-                   .dtype = parts_.dtype,
+                   .dtype = parts_.product_dtype,
                    .batch = rows,
                    .sequence = batch.queries,
-                   .cache = &cached};
+                   .cache = &cached,
+                   .stream_dtype = parts_.dtype};
   if (place.rotary) pass.rotary = place.rotary->stage(pass, cached.longest, Staging::real);
   TensorView const staged = place.inputs.stage(pass, inputs_of(batch));
   cached.positions = staged.rows(tokens, tokens).reshape({rows, batch.queries});
@@ -343,7 +345,7 @@ std::vector<float> Decoder::decode(DecodeBatch const& batch, KeyValueCache& cach
 TensorView Decoder::last_of_rows(PassContext const& pass, DecodeBatch const& batch,
                                  TensorView hidden) const {
   if (batch.queries == 1) return hidden;
-  TensorView const last = pass.allocate(batch.rows, parts_.width);
+  TensorView const last = pass.allocate_stream(batch.rows, parts_.width);
   for (std::int64_t row = 0; row < batch.rows; ++row)
     kernels::cast(pass.compute, last.rows(row, 1),
                   hidden.rows(row * batch.queries + batch.counts[row] - 1, 1));

@@ -21,7 +21,8 @@ namespace tessera::model::detail {
 struct DecoderParts {
   std::string family;
   ConfigTree config;
-  Dtype dtype;
+  Dtype dtype;          ///< of weights, gradients and the residual stream
+  Dtype product_dtype;  ///< of matrix products and the activations between them
   std::int64_t width;
   std::int64_t positions;
   std::string positions_field;  ///< of config.json

@@ -40,10 +40,11 @@ struct DecoderDescription {
   NormOptions norm;
   Residual residual = Residual::sequential;
   double residual_dropout = 0.0;
-  double logit_cap = 0.0;       ///< of the head; 0: off
-  bool tied = true;             ///< the head's weights are those of the token embedding
-  double head_stddev = 0.02;    ///< initial weights of a head that is not tied
-  std::string positions_field;  ///< of config.json: the most tokens in a row
+  double label_smoothing = 0.0;  ///< of the loss
+  double logit_cap = 0.0;        ///< of the head; 0: off
+  bool tied = true;              ///< the head's weights are those of the token embedding
+  double head_stddev = 0.02;     ///< initial weights of a head that is not tied
+  std::string positions_field;   ///< of config.json: the most tokens in a row
 
   /// Sets the width of all parts.
   DecoderDescription& set_width(std::int64_t width) {

@@ -1,5 +1,7 @@
 #include "detail/embedding.hpp"
 
+#include <cmath>
+
 #include "tessera/kernels/embedding.hpp"
 
 namespace tessera::model::detail {
@@ -19,26 +21,42 @@ Dropout Embedding::dropout(PassContext const& pass) const {
   return pass.dropout(options_.dropout, 0, DropoutSite::embedding, pass.sequence * options_.width);
 }
 
+/// Jain et al., "NEFTune: Noisy Embeddings Improve Instruction Finetuning", arXiv 2310.05914.
+kernels::Noise Embedding::noise(PassContext const& pass) const {
+  auto const row = pass.sequence * options_.width;
+  auto const stream = pass.dropout(1.0, 0, DropoutSite::embedding_noise, row);
+  return {
+      .magnitude = static_cast<float>(options_.noise_alpha / std::sqrt(static_cast<double>(row))),
+      .seed = stream.seed,
+      .stream = stream.stream,
+      .first_element = stream.first_element};
+}
+
 float Embedding::scale(PassContext const& pass) const {
   auto const exact = static_cast<float>(options_.scale);
-  return pass.dtype == Dtype::bf16   ? static_cast<float>(bfloat16(exact))
-         : pass.dtype == Dtype::fp16 ? static_cast<float>(float16(exact))
-                                     : exact;
+  return pass.stream_dtype == Dtype::bf16   ? static_cast<float>(bfloat16(exact))
+         : pass.stream_dtype == Dtype::fp16 ? static_cast<float>(float16(exact))
+                                            : exact;
 }
 
 void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                         ConstTensorView tokens) const {
   auto const by_row = {pass.batch, pass.sequence, options_.width};
   bool const in_order = !pass.cache || pass.cache->begins;
+  bool const noisy = pass.dropout_on && options_.noise_alpha > 0.0;
   kernels::embedding(pass.compute, out.reshape(by_row), tokens, weights[tokens_],
                      positions_ && in_order ? weights[*positions_] : ConstTensorView{},
-                     dropout(pass));
+                     noisy ? Dropout{} : dropout(pass));
   if (positions_ && !in_order) {
     ArenaScope const scope(pass.arena);
-    TensorView const rows = pass.allocate(pass.positions(), options_.width);
+    TensorView const rows = pass.allocate_stream(pass.positions(), options_.width);
     kernels::embedding(pass.compute, rows.reshape(by_row), pass.cache->positions,
                        weights[*positions_], {}, {});
     kernels::add(pass.compute, out, rows);
+  }
+  if (noisy) {
+    kernels::add_noise(pass.compute, out, noise(pass));
+    kernels::dropout(pass.compute, out, out, dropout(pass));
   }
   if (options_.scale != 1.0) kernels::scale(pass.compute, out, scale(pass));
 }
@@ -58,7 +76,7 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   }
   auto const mode = gradients.mode();
   if (options_.scale != 1.0) {
-    TensorView const scaled = pass.allocate(dout.dim(0), dout.dim(1));
+    TensorView const scaled = pass.allocate_stream(dout.dim(0), dout.dim(1));
     kernels::cast(pass.compute, scaled, dout);
     kernels::scale(pass.compute, scaled, scale(pass));
     dout = scaled;

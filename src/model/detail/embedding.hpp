@@ -5,6 +5,7 @@
 #include <string>
 
 #include "detail/pass.hpp"
+#include "tessera/kernels/noise.hpp"
 
 namespace tessera::model::detail {
 
@@ -17,6 +18,7 @@ struct EmbeddingOptions {
   std::int64_t width = 0;
   double stddev = 0.02;
   double dropout = 0.0;
+  double noise_alpha = 0.0;  ///< NEFTune's; 0: no noise
   double scale = 1.0;  ///< of the token rows, rounded to the working dtype as transformers does
 };
 
@@ -41,6 +43,7 @@ class Embedding {
 
  private:
   Dropout dropout(PassContext const& pass) const;
+  kernels::Noise noise(PassContext const& pass) const;
   float scale(PassContext const& pass) const;
 
   EmbeddingOptions options_;

@@ -26,7 +26,9 @@ TensorView HeadNorm::forward(PassContext const& pass, WeightLease const& weights
                              Operands const& operands) const {
   auto const shape = this->shape(pass);
   TensorView const rstd = pass.arena.allocate(Dtype::fp32, {shape.positions, shape.heads});
-  kernels::rms_norm_heads(pass.compute, rms_weights(options_.norm, weights[gamma_]), shape,
+  ArenaScope const scope(pass.arena);
+  auto const gamma = pass.in_dtype(pass.dtype, weights[gamma_]);
+  kernels::rms_norm_heads(pass.compute, rms_weights(options_.norm, gamma), shape,
                           {operands.out, rstd}, operands.in);
   return rstd;
 }
@@ -38,8 +40,9 @@ void HeadNorm::backward(PassContext const& pass, BackwardLeases const& leases,
   auto const shape = this->shape(pass);
   TensorView const workspace = pass.allocate_fp32(kernels::rms_norm_backward_workspace(
       pass.compute, shape.positions * shape.heads, shape.width));
-  kernels::rms_norm_heads_backward(pass.compute, rms_weights(options_.norm, leases.weights[gamma_]),
-                                   shape, {gradient, leases.gradient(gamma_)}, {gradient, in, rstd},
+  auto const gamma = pass.in_dtype(pass.dtype, leases.weights[gamma_]);
+  kernels::rms_norm_heads_backward(pass.compute, rms_weights(options_.norm, gamma), shape,
+                                   {gradient, leases.gradient(gamma_)}, {gradient, in, rstd},
                                    workspace);
 }
 

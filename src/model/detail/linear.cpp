@@ -17,14 +17,18 @@ Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, doubl
 
 void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                      ConstTensorView in, TensorView gelu_input) const {
-  kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out, in,
-                weights[weight_],
-                {.bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_],
-                 .gelu_input = gelu_input});
+  ArenaScope const scope(pass.arena);
+  ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
+  kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
+                pass.in_dtype(pass.dtype, in), pass.in_dtype(pass.dtype, weights[weight_]),
+                {.bias = pass.in_dtype(pass.dtype, bias), .gelu_input = gelu_input});
 }
 
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
                       ConstTensorView dout, ConstTensorView in) const {
+  ArenaScope const conversions(pass.arena);
+  dout = pass.in_dtype(pass.dtype, dout);
+  in = pass.in_dtype(pass.dtype, in);
   bool const in_out = shape_.layout == WeightLayout::in_out;
   kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
                 leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
@@ -37,7 +41,8 @@ void Linear::backward(PassContext const& pass, BackwardLeases const& leases, Inp
   if (!din.out.empty())
     kernels::gemm(pass.compute,
                   {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add},
-                  din.out, dout, leases.weights[weight_], {.gelu_slope_at = din.gelu_input});
+                  din.out, dout, pass.in_dtype(pass.dtype, leases.weights[weight_]),
+                  {.gelu_slope_at = din.gelu_input});
 }
 
 }  // namespace tessera::model::detail

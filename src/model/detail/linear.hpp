@@ -35,8 +35,9 @@ class Linear {
     kernels::WriteMode mode = kernels::WriteMode::overwrite;  ///< add: not with gelu_input
   };
 
-  /// out [R, out] overwritten, in [R, in]. With gelu_input [R, out] that receives in * W + b, and
-  /// out its gelu_new.
+  /// The product is of the pass's dtype; its operands are converted to it. out [R, out] fp32 or of
+  /// the pass's dtype, overwritten; in [R, in]. With gelu_input [R, out] that receives in * W + b,
+  /// and out its gelu_new.
   void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                ConstTensorView in, TensorView gelu_input = {}) const;
   /// Weight and bias gradients as the lease says. din must not alias dout.

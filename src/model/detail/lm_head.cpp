@@ -29,6 +29,12 @@ TensorView first_columns(TensorView const& rows, std::int64_t columns) {
   return {rows.data(), rows.dtype(), {rows.dim(0), columns}};
 }
 
+LmHead::Projection in_pass_dtype(PassContext const& pass, LmHead::Projection projection) {
+  projection.weight = pass.in_dtype(pass.dtype, projection.weight);
+  projection.bias = pass.in_dtype(pass.dtype, projection.bias);
+  return projection;
+}
+
 }  // namespace
 
 void LmHead::own_projection(UnitSpec& unit, std::string const& name, double stddev) {
@@ -76,7 +82,8 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
   kernels::cross_entropy(pass.compute,
                          {.gradient_scale = gradient_scale,
                           .vocabulary = options_.vocabulary,
-                          .soft_cap = static_cast<float>(options_.soft_cap)},
+                          .soft_cap = static_cast<float>(options_.soft_cap),
+                          .label_smoothing = static_cast<float>(options_.label_smoothing)},
                          chunk.losses, chunk.dlogits, chunk.logits, chunk.targets);
 }
 
@@ -86,11 +93,12 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
+  Projection const product = in_pass_dtype(pass, projection);
   TensorView const normed = pass.allocate(rows, options_.width);
   norm_.forward(pass, weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   for_chunks(rows, chunks.logits, [&](std::int64_t begin, std::int64_t count) {
-    score(pass, projection, 0.0f,
+    score(pass, product, 0.0f,
           {begin,
            loss,
            losses.rows(begin, count),
@@ -108,8 +116,9 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
+  Projection const weights = in_pass_dtype(pass, projection);
   TensorView const normed = pass.allocate(rows, options_.width);
-  TensorView const dnormed = pass.allocate(rows, options_.width);
+  TensorView const dnormed = pass.allocate_stream(rows, options_.width);
   Norm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
   TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
   TensorView const dlogits =
@@ -117,13 +126,13 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   for_chunks(rows, chunks.gradients, [&](std::int64_t first, std::int64_t group) {
     for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
       std::int64_t const begin = first + at;
-      score(pass, projection, gradient_scale,
+      score(pass, weights, gradient_scale,
             {begin, loss, to.losses.rows(begin, count), dlogits.rows(at, count),
              logits.rows(0, count), normed.rows(begin, count), targets.rows(begin, count)});
     });
     TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
     kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart,
-                  projection.weight);
+                  weights.weight);
     kernels::gemm(pass.compute,
                   {.transpose_a = true,
                    .accumulate = projection.accumulate || first > 0,
@@ -159,8 +168,9 @@ void LmHead::logits(PassContext const& pass, WeightLease const& weights,
   ArenaScope const scope(pass.arena);
   TensorView const normed = pass.allocate(hidden.dim(0), options_.width);
   norm_.forward(pass, weights, normed, hidden);
-  kernels::gemm(pass.compute, {.transpose_b = true}, out, normed, projection.weight,
-                {.bias = projection.bias});
+  Projection const product = in_pass_dtype(pass, projection);
+  kernels::gemm(pass.compute, {.transpose_b = true}, out, normed, product.weight,
+                {.bias = product.bias});
   if (options_.soft_cap > 0.0)
     kernels::cap_logits(pass.compute, out, static_cast<float>(options_.soft_cap));
 }

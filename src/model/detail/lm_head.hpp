@@ -29,6 +29,7 @@ class LmHead {
   struct Options {
     std::int64_t width = 0;
     std::int64_t vocabulary = 0;
+    double label_smoothing = 0.0;             ///< see kernels::CrossEntropyOptions
     double soft_cap = 0.0;                    ///< logits x become cap tanh(x / cap); 0: off
     std::optional<ChunkBytes> chunk_bytes{};  ///< on a device; none: as below
   };

@@ -1,6 +1,22 @@
 #include "detail/norm.hpp"
 
 namespace tessera::model::detail {
+namespace {
+
+/// Rows of the stream's dtype that a kernel writes: the output, or rows to convert to it.
+struct Converted {
+  TensorView rows;
+
+  Converted(PassContext const& pass, TensorView const& out)
+      : rows(out.dtype() == pass.stream_dtype
+                 ? out
+                 : pass.arena.allocate(pass.stream_dtype, {out.dim(0), out.dim(1)})) {}
+  void finish(PassContext const& pass, TensorView const& out) const {
+    if (rows.dtype() != out.dtype()) kernels::cast(pass.compute, out, rows);
+  }
+};
+
+}  // namespace
 
 std::size_t add_gamma(UnitSpec& unit, std::string const& name, NormOptions const& options) {
   TESSERA_EXPECT(options.gamma_offset == 0.0 || options.gamma_offset == 1.0);
@@ -23,23 +39,31 @@ Norm::Norm(UnitSpec& unit, std::string const& name, NormOptions const& options)
 Norm::Saved Norm::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                           ConstTensorView in) const {
   Saved const saved = allocate(pass, in.dim(0));
+  ArenaScope const scope(pass.arena);
+  Converted const to(pass, out);
+  in = pass.in_dtype(pass.stream_dtype, in);
   if (is_rms())
-    kernels::rms_norm(pass.compute, rms_weights(options_, weights[gamma_]), {out, saved.rstd}, in);
+    kernels::rms_norm(pass.compute, rms_weights(options_, weights[gamma_]), {to.rows, saved.rstd},
+                      in);
   else
-    kernels::layer_norm(pass.compute, weights_of(weights), {out, saved.mean, saved.rstd}, in);
+    kernels::layer_norm(pass.compute, weights_of(weights), {to.rows, saved.mean, saved.rstd}, in);
+  to.finish(pass, out);
   return saved;
 }
 
 Norm::Saved Norm::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                           Residual const& in) const {
   Saved const saved = allocate(pass, in.residual.dim(0));
+  ArenaScope const scope(pass.arena);
+  Converted const to(pass, out);
   kernels::ResidualBranch const branch{in.residual, in.branch, in.drop};
   if (is_rms())
     kernels::residual_rms_norm(pass.compute, rms_weights(options_, weights[gamma_]), in.sum,
-                               {out, saved.rstd}, branch);
+                               {to.rows, saved.rstd}, branch);
   else
     kernels::residual_layer_norm(pass.compute, weights_of(weights), in.sum,
-                                 {out, saved.mean, saved.rstd}, branch);
+                                 {to.rows, saved.mean, saved.rstd}, branch);
+  to.finish(pass, out);
   return saved;
 }
 
@@ -50,6 +74,8 @@ kernels::LayerNormWeights Norm::weights_of(WeightLease const& weights) const {
 void Norm::backward(PassContext const& pass, BackwardLeases const& leases,
                     kernels::GradientTarget const& din, ConstTensorView dout, ConstTensorView in,
                     Saved const& saved) const {
+  ArenaScope const conversions(pass.arena);
+  in = pass.in_dtype(pass.stream_dtype, in);
   if (is_rms()) return backward_rms(pass, leases, din, {dout, in, saved.rstd});
   ArenaScope const scope(pass.arena);
   TensorView const workspace = pass.allocate_fp32(

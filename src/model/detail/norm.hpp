@@ -44,6 +44,7 @@ class Norm {
   /// Adds "<name>.weight", and "<name>.bias" (zeros) of layer normalization, to @p unit.
   Norm(UnitSpec& unit, std::string const& name, NormOptions const& options);
 
+  /// Norms compute in the stream's dtype; rows of another one are converted.
   /// out [R, width] overwritten.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
@@ -51,7 +52,7 @@ class Norm {
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 Residual const& in) const;
 
-  /// din [R, width]; parameter gradients as the lease says.
+  /// din [R, width] and dout of the stream's dtype; parameter gradients as the lease says.
   void backward(PassContext const& pass, BackwardLeases const& leases,
                 kernels::GradientTarget const& din, ConstTensorView dout, ConstTensorView in,
                 Saved const& saved) const;

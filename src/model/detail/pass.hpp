@@ -32,7 +32,8 @@ enum class DropoutSite : std::uint64_t {
   embedding,
   attention_weights,
   attention_output,
-  mlp_output
+  mlp_output,
+  embedding_noise
 };
 
 /// The key/value cache of a pass, and where the new positions are.
@@ -48,7 +49,7 @@ struct CachedRows {
 struct PassContext {
   Queue& compute;
   Arena& arena;  ///< keeps activations that backward needs; a layer rolls back its temporaries
-  Dtype dtype;   ///< of weights and activations
+  Dtype dtype;   ///< of matrix products and the activations between them
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
@@ -58,6 +59,8 @@ struct PassContext {
   std::uint64_t first_global_row = 0;
   kernels::RotaryTables rotary{};     ///< of the positions of a row, where a model rotates heads
   CachedRows const* cache = nullptr;  ///< of generation
+  /// Of weights, gradients, norms and the residual stream; under autocast wider than `dtype`.
+  Dtype stream_dtype = dtype;
 
   std::int64_t positions() const { return batch * sequence; }
 
@@ -69,6 +72,16 @@ struct PassContext {
 
   TensorView allocate(std::int64_t rows, std::int64_t columns) const {
     return arena.allocate(dtype, {rows, columns});
+  }
+  TensorView allocate_stream(std::int64_t rows, std::int64_t columns) const {
+    return arena.allocate(stream_dtype, {rows, columns});
+  }
+  /// @p view itself, or a copy in @p wanted, which stays in the arena.
+  ConstTensorView in_dtype(Dtype wanted, ConstTensorView view) const {
+    if (view.empty() || view.dtype() == wanted) return view;
+    TensorView const copy = arena.allocate(wanted, {view.numel()});
+    kernels::cast(compute, copy, view);
+    return view.rank() == 2 ? copy.reshape({view.dim(0), view.dim(1)}) : copy;
   }
   TensorView allocate_fp32(std::int64_t numel) const {
     return arena.allocate(Dtype::fp32, {numel});

@@ -48,7 +48,8 @@ void RotaryStaging::fill(Slot& slot, PassContext const& pass) const {
                                2 * static_cast<std::size_t>(numel) * sizeof(float), space);
   auto* const cos = static_cast<float*>(slot.buffer.data());
   kernels::rotary_tables(kernels::rotary_frequencies(options_, slot.sequence),
-                         {.positions = slot.positions, .rounded_to = pass.dtype}, cos, cos + numel);
+                         {.positions = slot.positions, .rounded_to = pass.stream_dtype}, cos,
+                         cos + numel);
 }
 
 }  // namespace tessera::model::detail
