@@ -70,6 +70,11 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("warmup_steps", a.warmup_steps);
   visit("fp16", a.fp16);
   visit("bf16", a.bf16);
+  visit("fp16_full_eval", a.fp16_full_eval);
+  visit("bf16_full_eval", a.bf16_full_eval);
+  visit("master_weights", a.master_weights);
+  visit("label_smoothing_factor", a.label_smoothing_factor);
+  visit("neftune_noise_alpha", a.neftune_noise_alpha);
   visit("gradient_checkpointing", a.gradient_checkpointing);
   visit("eval_on_start", a.eval_on_start);
   visit("eval_strategy", a.eval_strategy);
@@ -189,6 +194,9 @@ struct Assign {
     field.clear();
     for (auto const& item : value(name).as_array()) field.push_back(item.as_string());
   }
+  void operator()(char const* name, std::optional<double>& field) const {
+    if (auto const& v = value(name); !v.is_null()) field = v.as_double();
+  }
   void operator()(char const* name, std::optional<bool>& field) const {
     if (auto const& v = value(name); !v.is_null()) field = v.as_bool();
   }
@@ -235,6 +243,7 @@ struct ToTree {
   static ConfigTree of(std::optional<std::int64_t> const& v) {
     return v ? ConfigTree(*v) : ConfigTree();
   }
+  static ConfigTree of(std::optional<double> const& v) { return v ? ConfigTree(*v) : ConfigTree(); }
   static ConfigTree of(std::optional<bool> v) { return v ? ConfigTree(*v) : ConfigTree(); }
   static ConfigTree of(kernels::DeviceAttention v) {
     using enum kernels::DeviceAttention;

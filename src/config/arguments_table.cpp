@@ -188,8 +188,13 @@ void add_length(OptionTable& t) {
 void add_precision(OptionTable& t) {
   t.group("Precision and memory");
   t.add(boolean, "fp16", false,
-        "float16 weights and activations with loss scaling; fp32 master weights");
-  t.add(boolean, "bf16", false, "bfloat16 weights and activations; fp32 master weights");
+        "float16 products with loss scaling; with DeepSpeed or FSDP also float16 weights");
+  t.add(boolean, "bf16", false,
+        "bfloat16 products (autocast); with DeepSpeed or FSDP also bfloat16 weights");
+  t.add(choice, "master_weights", "auto",
+        "initial fp32 master weights of 16-bit weights: file: as stored; rounded: as the weights; "
+        "auto: rounded with DeepSpeed")
+      .one_of({"auto", "file", "rounded"});
   t.add(integer, "max_skipped_steps", {},
         "consecutive skipped steps after which training continues; none: what the loss scale can "
         "cure, else 10 (Tessera's own)")
@@ -202,10 +207,10 @@ void add_precision(OptionTable& t) {
       .shown_as("JSON object")
       .alias("activation_checkpointing_kwargs")
       .hint("no effect: every block is checkpointed");
-  t.add(boolean, "fp16_full_eval", false, "evaluate in float16")
-      .hint("evaluation uses the training precision; an error if that differs");
-  t.add(boolean, "bf16_full_eval", false, "evaluate in bfloat16")
-      .hint("evaluation uses the training precision; an error if that differs");
+  t.add(boolean, "fp16_full_eval", false,
+        "evaluate in float16 in a run without --do_train; in training an error unless --fp16");
+  t.add(boolean, "bf16_full_eval", false,
+        "evaluate in bfloat16 in a run without --do_train; in training an error unless --bf16");
   t.add(boolean, "tf32", {},
         "compute fp32 matrix products in TF32 on a GPU's tensor cores; an error on the host");
   t.add(string, "half_precision_backend", "auto", "mixed-precision backend")

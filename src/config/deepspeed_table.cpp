@@ -185,12 +185,11 @@ void add_scheduler(OptionTable& t) {
   t.add(integer, p + "decay_step_size", 0, "OneCycle: steps between decays")
       .at_least(0)
       .unit("steps");
-  char const* const momentum = "no effect: beta1 stays constant";
   t.add(boolean, p + "cycle_momentum", true,
-        "OneCycle: write false; cycling beta1 is not supported");
-  t.add(real, p + "cycle_min_mom", 0.8, "OneCycle: lowest beta1").hint(momentum);
-  t.add(real, p + "cycle_max_mom", 0.9, "OneCycle: highest beta1").hint(momentum);
-  t.add(real, p + "decay_mom_rate", 0.0, "OneCycle: decay of beta1").hint(momentum);
+        "OneCycle: beta1 falls while the rate rises, and beta2 is 0.99");
+  t.add(real, p + "cycle_min_mom", 0.8, "OneCycle: lowest beta1");
+  t.add(real, p + "cycle_max_mom", 0.9, "OneCycle: highest beta1");
+  t.add(real, p + "decay_mom_rate", 0.0, "OneCycle: growth of beta1 after the cycle");
   t.add(integer, p + "last_batch_iteration", -1, "start of the schedule")
       .refuse("a resumed run takes its position from the checkpoint; remove it");
   t.add(real, p + "lr_range_test_min_lr", 1e-3, "LRRangeTest: first rate").above(0);
@@ -257,18 +256,20 @@ void add_data_types(OptionTable& t) {
       .hint("no effect: the models have none");
   t.add(list, "data_types.keep_in_fp32_modules", {}, "modules kept in fp32")
       .refuse("leave it out; master weights are fp32");
-  t.add(boolean, "amp.enabled", false, "apex mixed precision")
-      .auto_is("false")
-      .refuse("use fp16 or bf16");
-  t.add(string, "amp.opt_level", {}, "apex optimization level")
-      .hint("no effect: Tessera does not use apex");
-  t.add(boolean, "torch_autocast.enabled", false, "PyTorch's mixed precision")
-      .refuse("use fp16 or bf16");
-  t.add(string, "torch_autocast.dtype", {}, "dtype of PyTorch's mixed precision")
-      .hint("no effect without torch_autocast.enabled");
+  t.add(boolean, "amp.enabled", false, "stage 0: apex mixed precision in float16").auto_is("false");
+  t.add(choice, "amp.opt_level", "O1",
+        "O0: fp32; O1: as torch_autocast; O2: as the fp16 block, with its defaults")
+      .one_of({"O0", "O1", "O2"})
+      .auto_is("O1")
+      .except("O3", "it has no fp32 master weights; use O2");
+  t.add(boolean, "torch_autocast.enabled", false,
+        "fp32 weights and residual stream, 16-bit matrix products")
+      .auto_is("false");
+  t.add(choice, "torch_autocast.dtype", "bfloat16", "dtype of the products")
+      .one_of({"bfloat16", "float16", "bf16", "fp16"});
   t.add(list, "torch_autocast.lower_precision_safe_modules", {},
-        "modules in PyTorch's mixed precision")
-      .hint("no effect without torch_autocast.enabled");
+        "modules whose gradients are reduced in 16 bits")
+      .hint("no effect: communication_data_type is the dtype of all reductions");
   t.add(string, "seq_parallel_communication_data_type", "fp32",
         "dtype of communication in sequence parallelism")
       .hint("no effect: sequence parallelism is not supported");
@@ -276,16 +277,14 @@ void add_data_types(OptionTable& t) {
 
 void add_gradients(OptionTable& t) {
   t.group("Gradients");
-  char const* const average =
-      "no effect: the result is the same whether gradients are divided before or after the "
-      "reduction";
-  t.add(boolean, "prescale_gradients", false, "divide gradients before the reduction")
-      .hint(average);
-  t.add(real, "gradient_predivide_factor", 1.0, "divisor before the reduction")
-      .above(0)
-      .hint(average);
-  t.add(string, "gradient_allreduce_op", "mean", "reduce by mean or sum")
-      .refuse("gradients are averaged; scale the learning rate instead");
+  t.add(boolean, "prescale_gradients", false,
+        "stages 0 and 1: divide gradients by the number of ranks before the reduction");
+  t.add(real, "gradient_predivide_factor", 1.0,
+        "stages 0 and 1: divide gradients by this before the reduction, and by the rest after it")
+      .above(0);
+  t.add(choice, "gradient_allreduce_op", "mean",
+        "mean: of all ranks; sum (stages 0 to 2): multiplied by the number of ranks")
+      .one_of({"mean", "sum"});
   t.add(boolean, "sparse_gradients", false, "sparse embedding gradients")
       .refuse("embedding gradients are dense; remove it");
   t.add(boolean, "disable_allgather", false, "no effect in DeepSpeed either").hint("no effect");

@@ -47,4 +47,17 @@ optim::Schedule learning_rate_schedule(ResolvedConfig const& config, std::int64_
                             config.lr_scheduler_kwargs);
 }
 
+std::optional<optim::Schedule> beta1_schedule(ConfigTree const& scheduler,
+                                              std::int64_t total_steps) {
+  auto schedule = optim::deepspeed_beta1_schedule(scheduler);
+  for (std::int64_t step = 1; schedule && step <= total_steps; ++step) {
+    double const beta1 = (*schedule)(step);
+    TESSERA_VALIDATE(beta1 >= 0.0 && beta1 < 1.0, ConfigError, "scheduler.params: beta1 of step ",
+                     step, " would be ", beta1,
+                     "; it must be in [0, 1): correct cycle_min_mom, cycle_max_mom and "
+                     "decay_mom_rate");
+  }
+  return schedule;
+}
+
 }  // namespace tessera::config

@@ -10,6 +10,7 @@
 #include "detail/offload_keys.hpp"
 #include "detail/optim_args.hpp"
 #include "detail/optimizer_keys.hpp"
+#include "detail/precision.hpp"
 #include "detail/reporting.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
@@ -37,9 +38,12 @@ class Resolver {
 
   ResolvedConfig run() {
     resolve_batch();
-    resolve_precision();
-    resolve_loss_scale();
     resolve_zero();
+    detail::resolve_precision({.args = args_,
+                               .json = json_,
+                               .fp16 = enabled("fp16", args_.fp16).value_or(false),
+                               .bf16 = enabled("bf16", args_.bf16).value_or(false)},
+                              out_);
     resolve_optimizer();
     resolve_schedule();
     resolve_data();
@@ -78,10 +82,6 @@ class Resolver {
   }
 
   void resolve_batch();
-  void resolve_precision();
-  void resolve_wire();
-  void check_evaluation_precision() const;
-  void resolve_loss_scale();
   void resolve_zero();
   void resolve_offload();
   void resolve_optimizer();
@@ -103,6 +103,7 @@ class Resolver {
                    std::string const& flag, double flag_value);
   void resolve_schedule();
   void check_schedule() const;
+  void note_cycled_betas();
   void resolve_data();
   std::optional<bool> enabled(char const* name, bool flag_value) const;
   std::int64_t elements(char const* field, std::string const& key, std::int64_t automatic,
@@ -167,84 +168,6 @@ std::optional<bool> Resolver::enabled(char const* name, bool flag_value) const {
   bool const json = value(key).as_bool();
   if (args_.given(name) && json != flag_value) contradiction(key, json, name, flag_value);
   return json;
-}
-
-void Resolver::resolve_precision() {
-  bool const half = enabled("fp16", args_.fp16).value_or(false),
-             brain = enabled("bf16", args_.bf16).value_or(false);
-  char const* const fp16_from = written("fp16.enabled") ? "fp16.enabled" : "--fp16";
-  char const* const bf16_from = written("bf16.enabled") ? "bf16.enabled" : "--bf16";
-  TESSERA_VALIDATE(!(half && brain), ConfigError, source(), ": ", fp16_from, " and ", bf16_from,
-                   " are both true; a run has one working precision, "
-                   "set one of them to false");
-  if (half || brain) {
-    out_.dtype = half ? Dtype::fp16 : Dtype::bf16;
-    char const* const name = half ? "fp16" : "bf16";
-    out_.origins["dtype"] =
-        written(std::string(name) + ".enabled") ? Origin::deepspeed : args_.values.origin(name);
-  } else if (!args_.dtype.empty() && args_.dtype != "auto") {
-    out_.dtype = dtype_from_name(args_.dtype);
-    out_.origins["dtype"] = args_.values.origin("dtype");
-  }
-  check_evaluation_precision();
-  resolve_wire();
-}
-
-void Resolver::check_evaluation_precision() const {
-  for (auto const dtype : {Dtype::fp16, Dtype::bf16}) {
-    std::string const flag = std::string(name_of(dtype)) + "_full_eval";
-    TESSERA_VALIDATE(!args_.values.value(argument_table(), flag).as_bool() || out_.dtype == dtype,
-                     UsageError, "--", flag, " but the working precision is ", name_of(out_.dtype),
-                     "; evaluation uses the working precision, give --", name_of(dtype), " too");
-  }
-}
-
-void Resolver::resolve_wire() {
-  out_.communication_dtype = out_.has_deepspeed ? out_.dtype : Dtype::fp32;
-  if (written("communication_data_type")) {
-    out_.communication_dtype = dtype_from_name(value("communication_data_type").as_string());
-    out_.origins["communication_dtype"] = Origin::deepspeed;
-  }
-  if (written("data_types.grad_accum_dtype")) {
-    out_.accumulation_dtype = dtype_from_name(value("data_types.grad_accum_dtype").as_string());
-    out_.origins["accumulation_dtype"] = Origin::deepspeed;
-  }
-}
-
-void Resolver::resolve_loss_scale() {
-  if (out_.dtype == Dtype::bf16 && written("bf16.check_grad_overflow")) {
-    out_.skip_on_nonfinite = value("bf16.check_grad_overflow").as_bool();
-    out_.origins["skip_on_nonfinite"] = Origin::deepspeed;
-  }
-  if (out_.dtype != Dtype::fp16) return;
-  if (!out_.has_deepspeed) {  // the defaults of torch.amp.GradScaler
-    out_.dynamic_loss_scale = true;
-    out_.loss_scale_window = 2000;
-    out_.hysteresis = 1;
-    out_.min_loss_scale = std::ldexp(1.0, -24);
-    out_.loss_scale_growth = optim::ScaleGrowth::torch;
-    return;
-  }
-  auto const take = [this](char const* field, char const* key) -> ConfigTree const& {
-    if (!written(key)) return deepspeed_table().find(key)->default_value;
-    out_.origins[field] = Origin::deepspeed;
-    return value(key);
-  };
-  double const fixed = take("static_loss_scale", "fp16.loss_scale").as_double();
-  out_.dynamic_loss_scale = fixed == 0.0;
-  out_.static_loss_scale = fixed == 0.0 ? 1.0 : fixed;
-  out_.initial_scale_power = take("initial_scale_power", "fp16.initial_scale_power").as_int();
-  out_.loss_scale_window = take("loss_scale_window", "fp16.loss_scale_window").as_int();
-  out_.hysteresis = take("hysteresis", "fp16.hysteresis").as_int();
-  out_.consecutive_hysteresis =
-      take("consecutive_hysteresis", "fp16.consecutive_hysteresis").as_bool();
-  out_.min_loss_scale = take("min_loss_scale", "fp16.min_loss_scale").as_double();
-  TESSERA_VALIDATE(
-      !out_.dynamic_loss_scale ||
-          out_.min_loss_scale <= std::ldexp(1.0, static_cast<int>(out_.initial_scale_power)),
-      ConfigError, source(), ": fp16.min_loss_scale ", out_.min_loss_scale,
-      " is above the first scale, 2^", out_.initial_scale_power,
-      "; lower it or raise fp16.initial_scale_power");
 }
 
 /// A size in elements: the number, else @p automatic for "auto" where it applies, else the default.
@@ -465,6 +388,7 @@ void Resolver::resolve_schedule() {
       value(p + "warmup_max_lr").as_double() != args_.learning_rate)
     contradiction(p + "warmup_max_lr", value(p + "warmup_max_lr"), "learning_rate",
                   args_.learning_rate);
+  note_cycled_betas();
   auto const* params = out_.scheduler.find("params");
   if (!params || !params->is_object()) return;
   if (auto const* low = params->find("warmup_min_lr"); low && is_auto(*low))
@@ -474,13 +398,26 @@ void Resolver::resolve_schedule() {
                                  lacks_rate() ? args_.learning_rate : out_.learning_rate);
 }
 
+/// The optimizer is resolved already.
+void Resolver::note_cycled_betas() {
+  if (value("scheduler.type").as_string() != "OneCycle" ||
+      !value("scheduler.params.cycle_momentum").as_bool())
+    return;
+  if (out_.optimizer.has("beta1") && out_.optimizer.has("beta2")) {
+    out_.notes.push_back(
+        concat("scheduler OneCycle: cycle_momentum is true, so that beta1 follows "
+               "the cycle and beta2 is 0.99 instead of ",
+               out_.optimizer.value("beta2"), ", as in DeepSpeed"));
+    return;
+  }
+  out_.notes.push_back(concat("scheduler OneCycle: cycle_momentum has no effect, ",
+                              out_.optimizer.algorithm, " has no betas"));
+  out_.scheduler["params"].set("cycle_momentum", false);
+}
+
 /// What is wrong whatever the number of steps is, before a model is loaded.
 void Resolver::check_schedule() const {
   std::string const type = value("scheduler.type").as_string(), p = "scheduler.params.";
-  TESSERA_VALIDATE(type != "OneCycle" || !value(p + "cycle_momentum").as_bool(), ConfigError,
-                   source(), ": ", p,
-                   "cycle_momentum is true (DeepSpeed's default); cycling the betas is not "
-                   "supported, set it to false to keep those of the optimizer");
   auto const require = [&](char const* name) {
     TESSERA_VALIDATE(json_.given(p + name), ConfigError, source(), ": scheduler.type ", type,
                      " needs ", p, name);
@@ -491,6 +428,10 @@ void Resolver::check_schedule() const {
 
 /// DeepSpeed's key or the flag.
 void Resolver::resolve_data() {
+  out_.label_smoothing = args_.label_smoothing_factor;
+  out_.origins["label_smoothing"] = args_.values.origin("label_smoothing_factor");
+  out_.neftune_noise_alpha = args_.neftune_noise_alpha.value_or(0.0);
+  out_.origins["neftune_noise_alpha"] = args_.values.origin("neftune_noise_alpha");
   bool const key = written("dataloader_drop_last") && value("dataloader_drop_last").as_bool();
   out_.drop_last = args_.dataloader_drop_last || key;
   out_.origins["drop_last"] = key ? Origin::deepspeed : args_.values.origin("dataloader_drop_last");

@@ -67,21 +67,19 @@ struct OneCycle {
   }
 };
 
-Rate one_cycle(ConfigTree const& tree, double) {
+Params one_cycle_params(ConfigTree const& tree) {
   Params const params(tree, where,
                       {"cycle_min_lr", "cycle_max_lr", "decay_lr_rate", "cycle_first_step_size",
                        "cycle_second_step_size", "cycle_first_stair_count",
                        "cycle_second_stair_count", "decay_step_size", "cycle_momentum",
                        "cycle_min_mom", "cycle_max_mom", "decay_mom_rate", "last_batch_iteration"});
   refuse_position(params);
-  TESSERA_VALIDATE(!params.flag("cycle_momentum", true), ConfigError, where,
-                   ".cycle_momentum is true (DeepSpeed's default); cycling the momentum is not "
-                   "supported, set it to false to keep the "
-                   "optimizer's betas");
+  return params;
+}
+
+/// The cycle's shape.
+OneCycle cycle_of(Params const& params) {
   OneCycle c{};
-  c.least = params.required_number("cycle_min_lr");
-  c.most = params.required_number("cycle_max_lr");
-  c.decay_rate = params.number("decay_lr_rate", 0.0);
   c.decay_step = static_cast<double>(params.integer("decay_step_size", 0, 0));
   c.first = static_cast<double>(params.integer("cycle_first_step_size", 1, 2000));
   c.second = static_cast<double>(
@@ -90,6 +88,32 @@ Rate one_cycle(ConfigTree const& tree, double) {
   c.second_stairs = static_cast<double>(
       params.integer("cycle_second_stair_count", 0, static_cast<std::int64_t>(c.first_stairs)));
   return c;
+}
+
+Rate one_cycle(ConfigTree const& tree, double) {
+  Params const params = one_cycle_params(tree);
+  OneCycle c = cycle_of(params);
+  c.least = params.required_number("cycle_min_lr");
+  c.most = params.required_number("cycle_max_lr");
+  c.decay_rate = params.number("decay_lr_rate", 0.0);
+  return c;
+}
+
+/// Falls from the largest to the smallest value while the rate rises, and grows after the cycle.
+/// DeepSpeed starts it at the smallest value.
+Rate one_cycle_momentum(ConfigTree const& tree) {
+  Params const params = one_cycle_params(tree);
+  OneCycle const c = cycle_of(params);
+  double const least = params.number("cycle_min_mom", 0.8),
+               most = params.number("cycle_max_mom", 0.9);
+  double const rate = params.number("decay_mom_rate", 0.0);
+  return [=](double i) {
+    double const total = c.first + c.second;
+    if (i < 0.0) return least;
+    if (i < total) return most - (most - least) * c.height(std::fmod(i + 1.0, total));
+    if (rate == 0.0 || c.decay_step == 0.0) return most;
+    return most * (1.0 + rate * (i - total + 1.0) / c.decay_step);
+  };
 }
 
 /// The rising part that three schedulers share: 0 at i = 0, 1 at i = steps.
@@ -190,6 +214,17 @@ Schedule deepspeed_schedule(ConfigTree const& section, double learning_rate) {
   }
   throw ConfigError(
       concat("scheduler.type is ", type ? type->dump() : "missing", "; known are ", names));
+}
+
+std::optional<Schedule> deepspeed_beta1_schedule(ConfigTree const& section) {
+  auto const* type = section.find("type");
+  if (!type || !(*type == ConfigTree("OneCycle"))) return std::nullopt;
+  auto const* params = section.find("params");
+  ConfigTree const tree = params ? *params : ConfigTree();
+  if (!one_cycle_params(tree).flag("cycle_momentum", true)) return std::nullopt;
+  return [momentum = one_cycle_momentum(tree)](std::int64_t step) {
+    return momentum(static_cast<double>(step - 2));
+  };
 }
 
 }  // namespace tessera::optim

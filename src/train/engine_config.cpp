@@ -9,6 +9,12 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   e.communication_dtype = c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;
   e.accumulation_steps = static_cast<int>(c.accumulation_steps);
+  e.reduction = {.average = c.gradient_allreduce_op == "sum" ? zero::GradientAverage::sum
+                                                             : zero::GradientAverage::mean,
+                 .division = c.prescale_gradients ? zero::GradientDivision::before_reduction
+                                                  : zero::GradientDivision::after_reduction,
+                 .predivide_factor = c.gradient_predivide_factor,
+                 .reduce_scatter = c.reduce_scatter};
   e.overlap_comm = c.overlap_comm;
   e.reduce_bucket_size = c.reduce_bucket_size;
   e.allgather_bucket_size = c.allgather_bucket_size;
@@ -20,7 +26,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                    .static_scale = c.static_loss_scale,
                    .initial_scale_power = static_cast<int>(c.initial_scale_power),
                    .window = c.loss_scale_window,
-                   .hysteresis = static_cast<int>(c.hysteresis),
+                   // DeepSpeed's stage 0 has none
+                   .hysteresis = c.stage == 0 ? 1 : static_cast<int>(c.hysteresis),
                    .consecutive_hysteresis = c.consecutive_hysteresis,
                    .min_scale = c.min_loss_scale,
                    .growth = c.loss_scale_growth};
@@ -31,6 +38,13 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
         o.tile_numel,
         static_cast<int>(o.buffer_count)};
   return e;
+}
+
+model::ModelOptions model_options(config::ResolvedConfig const& c) {
+  model::ModelOptions options(c.dtype, c.product_dtype);
+  options.label_smoothing = c.label_smoothing;
+  options.neftune_noise_alpha = c.neftune_noise_alpha;
+  return options;
 }
 
 }  // namespace tessera::train

@@ -33,7 +33,7 @@ TrainingLoop::Options loop_options(config::TrainingArguments const& arguments,
   options.save = {arguments.save_strategy, config::step_interval(arguments.save_steps, total),
                   per_epoch, total};
   options.evaluate_on_start = arguments.eval_on_start;
-  options.updates = {run.config.dtype, run.engine->config().loss_scaler,
+  options.updates = {run.config.product_dtype, run.engine->config().loss_scaler,
                      arguments.max_skipped_steps, run.source.weights};
   options.tokens_per_sample = run.data.train->length();
   options.output_dir = arguments.output_dir.string();
@@ -47,7 +47,7 @@ RunLog::TrainingOptions log_options(config::TrainingArguments const& arguments,
   RunLog::TrainingOptions options;
   options.total_steps = total;
   options.logging_steps = config::step_interval(arguments.logging_steps, total);
-  options.show_loss_scale = run.config.dtype == Dtype::fp16;
+  options.show_loss_scale = run.config.product_dtype == Dtype::fp16;
   options.tokens_per_sample = run.data.train->length();
   options.strategy = arguments.logging_strategy;
   options.steps_per_epoch = run.sampler->steps_per_epoch();
@@ -112,8 +112,9 @@ std::function<void()> layer_check(StopCheck& check, TrainingRun const& run) {
 
 }  // namespace
 
-std::unique_ptr<model::CausalLm> Trainer::create_model(ConfigTree const& config, Dtype dtype) {
-  return model::make_model(config, dtype);
+std::unique_ptr<model::CausalLm> Trainer::create_model(ConfigTree const& config,
+                                                       model::ModelOptions const& options) {
+  return model::make_model(config, options);
 }
 TrainingData Trainer::create_data(ModelSource const& source, model::CausalLm const& model) {
   return load_training_data(job_.arguments, source, model, job_.session, job_.comm);
@@ -141,7 +142,8 @@ void Trainer::log(std::int64_t /*step*/, StepOutcome const& /*outcome*/) {}
 
 PartMakers Trainer::makers() {
   return {
-      .model = [this](auto const& config, Dtype dtype) { return create_model(config, dtype); },
+      .model = [this](auto const& config,
+                      auto const& options) { return create_model(config, options); },
       .data = [this](auto const& source, auto const& model) { return create_data(source, model); },
       .optimizer = [this](auto const& config) { return create_optimizer(config); },
       .schedule = [this](auto const& config,
@@ -224,6 +226,7 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
                     {run.config.micro_batch_size, static_cast<std::uint64_t>(arguments.seed),
                      arguments.gradient_checkpointing, layer_check(between.stop_check, run),
+                     config::beta1_schedule(run.config.scheduler, total),
                      run.config.reporting.wall_clock_breakdown ? &timer : nullptr,
                      [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
                        return compute_loss(context, batch);

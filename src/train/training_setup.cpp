@@ -85,6 +85,19 @@ std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& ar
   return memory::make_stream_queue("compute", memory::StreamPriority::normal, graph_mode);
 }
 
+void round_to(Dtype dtype, float* values, std::int64_t numel) {
+  for (std::int64_t i = 0; i < numel; ++i)
+    values[i] = dtype == Dtype::bf16 ? static_cast<float>(bfloat16(values[i]))
+                                     : static_cast<float>(float16(values[i]));
+}
+
+/// "fp32 weights", and the dtype of autocast.
+std::string precision_text(config::ResolvedConfig const& config) {
+  bool const autocast = config.product_dtype != config.dtype;
+  return concat(name_of(config.dtype), " weights",
+                autocast ? concat(", ", name_of(config.product_dtype), " products") : "");
+}
+
 data::SampleOrder order_of(config::Sampling strategy) {
   switch (strategy) {
     case config::Sampling::random:
@@ -126,8 +139,8 @@ config::ResolvedConfig const& TrainingSetup::resolve() {
 TrainingRun TrainingSetup::build() {
   auto const start = open_directory();
   run_.compute = compute_queue(job_.arguments);
-  run_.model = makers_.model ? makers_.model(run_.source.config, run_.config.dtype)
-                             : model::make_model(run_.source.config, run_.config.dtype);
+  run_.model = makers_.model ? makers_.model(run_.source.config, model_options(run_.config))
+                             : model::make_model(run_.source.config, model_options(run_.config));
   run_.data = makers_.data ? makers_.data(run_.source, *run_.model)
                            : load_training_data(job_.arguments, run_.source, *run_.model,
                                                 job_.session, job_.comm);
@@ -221,9 +234,9 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
   auto const& info = job_.session.info();
   auto const& config = run_.config;
   log::info(fmt::format(
-      "{} {}: {} parameters, {} weights; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
+      "{} {}: {} parameters, {}; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
       from.empty() ? "from random weights" : "from " + from.string(),
-      with_commas(run_.engine->plan().parameter_count()), name_of(config.dtype), config.stage,
+      with_commas(run_.engine->plan().parameter_count()), precision_text(config), config.stage,
       info.world_size, plural(info.world_size, "rank"), info.node_count,
       plural(info.node_count, "node"), memory::Runtime::description()));
   if (run_.sampler)
@@ -287,11 +300,13 @@ void TrainingSetup::check_finite(std::vector<checkpoint::NonFinite> const& found
 /// Counts the values that are not finite in the working precision while they are read.
 void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
   auto const& units = run_.model->units();
-  Dtype const dtype = run_.config.dtype;
+  Dtype const dtype = run_.config.product_dtype;
+  bool const rounds = run_.config.round_master_weights;
   checkpoint::NonFiniteTally tally;
   run_.engine->initialize(
       [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
         fill(u, p, first, numel, out);
+        if (rounds) round_to(run_.config.dtype, out, numel);
         tally.add(units[position(u)].parameters[static_cast<std::size_t>(p)].name, "",
                   checkpoint::count_nonfinite(out, numel, dtype));
       });

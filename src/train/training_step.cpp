@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "tessera/core/clock.hpp"
+#include "tessera/optim/deepspeed_lr_schedule.hpp"
 
 namespace tessera::train {
 
@@ -40,6 +41,8 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   settings.gradient_checkpointing = options_.gradient_checkpointing;
   settings.between_layers = between_layers(options_);
 
+  if (options_.beta1)
+    engine_.set_betas((*options_.beta1)(engine_.optimizer_steps() + 1), optim::one_cycle_beta2);
   engine_.begin_step();
   std::vector<model::LossSum> losses;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {

@@ -56,7 +56,7 @@ TEST(Accelerate, DeepSpeedKeysAreThoseOfTheJson) {
 }
 
 TEST(Accelerate, FlagsWin) {
-  EXPECT_EQ(resolved("mixed_precision: fp16\n").dtype, Dtype::fp16);
+  EXPECT_EQ(resolved("mixed_precision: fp16\n").product_dtype, Dtype::fp16);
   EXPECT_EQ(resolved("mixed_precision: fp16\n", {"--fp16", "false"}).dtype, Dtype::fp32);
   EXPECT_EQ(resolved("mixed_precision: no\n").dtype, Dtype::fp32);
   EXPECT_THAT(error_of<UsageError>([] {

@@ -128,6 +128,8 @@ ConfigTree context_of(std::string const& key) {
     set_path(tree, "comms_logger.prof_ops", ConfigTree::Array{"all_reduce"});
   for (char const* block : {"flops_profiler", "comms_logger", "tensorboard", "csv_monitor"})
     if (in(block)) set_path(tree, concat(block, ".enabled"), true);
+  for (char const* block : {"amp", "torch_autocast"})
+    if (in(block)) set_path(tree, concat(block, ".enabled"), true);
   if (in("scheduler.")) set_path(tree, "scheduler.type", "WarmupLR");
   if (!in("optimizer.")) return tree;
   set_path(tree, "optimizer.type", key.ends_with("adam_w_mode") ? "Adam" : "AdamW");

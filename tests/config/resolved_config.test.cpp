@@ -240,7 +240,7 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "two numbers from 0 to below 1"},
           {R"({"scheduler": {"type": "StepLR"}})", "it must be one of WarmupLR"},
           {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1}}})",
-           "cycle_momentum is true (DeepSpeed's default)"},
+           "scheduler.type OneCycle needs scheduler.params.cycle_max_lr"},
           {R"({"scheduler": {"type": "OneCycle", "params": {"cycle_momentum": false}}})",
            "scheduler.type OneCycle needs scheduler.params.cycle_min_lr"},
           {R"({"scheduler": {"type": "WarmupDecayLR"}})", "needs scheduler.params.total_num_steps"},
@@ -251,7 +251,11 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "elasticity.enabled is not supported: remove the block"},
           {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},
           {R"({"sparse_attention": {"mode": "fixed"}})", "attention is dense"},
-          {R"({"amp": {"enabled": true}})", "use fp16 or bf16"},
+          {R"({"amp": {"enabled": true, "opt_level": "O3"}})", "no fp32 master weights; use O2"},
+          {R"({"amp": {"enabled": true}, "zero_optimization": {"stage": 1}})",
+           "amp.enabled is true at stage 1"},
+          {R"({"torch_autocast": {"enabled": true}, "bf16": {"enabled": true}})",
+           "torch_autocast.enabled is true, and so is bf16"},
           {R"({"gradient_cliping": 1.0})",
            "ds.json: unknown key gradient_cliping; did you mean gradient_clipping?"},
           {R"({"zero_optimization": {"satge": 2}})", "did you mean zero_optimization.stage?"},
@@ -376,6 +380,17 @@ TEST(ResolvedConfig, Fp16WithoutAFileScalesAsPyTorchDoes) {
   EXPECT_EQ(with.loss_scale_growth, optim::ScaleGrowth::deepspeed);
 }
 
+TEST(ResolvedConfig, OneCycleMovesTheBetas) {
+  std::string const scheduler =
+      R"("scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})";
+  auto const c = resolved(concat("{", scheduler, "}"));
+  EXPECT_THAT(c.notes, Contains(HasSubstr("beta2 is 0.99")));
+  EXPECT_TRUE(beta1_schedule(c.scheduler, 10));
+  auto const sgd = resolved(concat(R"({"optimizer": {"type": "SGD"}, )", scheduler, "}"));
+  EXPECT_THAT(sgd.notes, Contains(HasSubstr("SGD has no betas")));
+  EXPECT_FALSE(beta1_schedule(sgd.scheduler, 10));
+}
+
 TEST(ResolvedConfig, MuonHasTwoRatesOnOneSchedule) {
   auto const given = resolved(
       R"({"optimizer": {"type": "muon", "params": {"lr": 0.01, "muon_lr": 0.02, "adam_lr": 1e-3}}})");
@@ -409,14 +424,15 @@ TEST(ResolvedConfig, WithoutAFileTheFlagsAreAll) {
       resolved("", {"--bf16", "--gradient_accumulation_steps", "3", "--max_grad_norm", "0"}, 4);
   EXPECT_EQ(c.stage, 0);
   EXPECT_EQ(c.train_batch_size, 96);
-  EXPECT_EQ(c.dtype, Dtype::bf16);
+  EXPECT_EQ(c.dtype, Dtype::fp32);
+  EXPECT_EQ(c.product_dtype, Dtype::bf16) << "autocast";
   EXPECT_EQ(c.communication_dtype, Dtype::fp32);
   EXPECT_EQ(c.optimizer.groups, optim::decay_groups());
   EXPECT_TRUE(c.overlap_comm && c.skip_on_nonfinite);
   EXPECT_EQ(c.max_grad_norm, 0.0);
   EXPECT_TRUE(scheduler_section(c, 10).is_null());
   EXPECT_EQ(resolved("", {"--dtype", "bfloat16"}).dtype, Dtype::bf16);
-  EXPECT_EQ(resolved("", {"--dtype", "float32", "--fp16"}).dtype, Dtype::fp16);
+  EXPECT_EQ(resolved("", {"--dtype", "float32", "--fp16"}).product_dtype, Dtype::fp16);
   EXPECT_THROW(resolved("", {"--fp16_full_eval"}), UsageError);
   EXPECT_NO_THROW(resolved("", {"--fp16", "--fp16_full_eval"}));
 }

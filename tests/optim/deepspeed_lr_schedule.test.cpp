@@ -57,10 +57,6 @@ TEST(DeepspeedSchedule, RefusesByName) {
                   "total_num_steps is missing");
   expect_contains(
       deepspeed_refusal(
-          R"({"type": "OneCycle", "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 1}})"),
-      "cycle_momentum");
-  expect_contains(
-      deepspeed_refusal(
           R"({"type": "OneCycle", "params": {"cycle_momentum": false, "cycle_max_lr": 1}})"),
       "cycle_min_lr is missing");
   expect_contains(
@@ -68,6 +64,24 @@ TEST(DeepspeedSchedule, RefusesByName) {
       "true or false");
   expect_contains(deepspeed_refusal(R"({"type": "LRRangeTest", "params": []})"),
                   "must be an object");
+}
+
+/// Stored by tests/oracles/one_cycle.py.
+TEST(DeepspeedSchedule, OneCycleMovesTheBetasAsDeepSpeed) {
+  auto const stored = ConfigTree::read(std::string(TESSERA_TEST_DATA) + "/oracles/one_cycle.json");
+  for (auto const& c : stored.at("cases").as_array()) {
+    auto section = ConfigTree::object();
+    section.set("type", "OneCycle").set("params", c.at("params"));
+    auto const schedule = deepspeed_beta1_schedule(section);
+    ASSERT_TRUE(schedule);
+    EXPECT_EQ(c.at("beta2").as_double(), one_cycle_beta2);
+    std::int64_t step = 0;
+    for (auto const& beta1 : c.at("beta1").as_array())
+      EXPECT_NEAR((*schedule)(++step), beta1.as_double(), 1e-12) << section.dump() << step;
+    section["params"].set("cycle_momentum", false);
+    EXPECT_FALSE(deepspeed_beta1_schedule(section));
+  }
+  EXPECT_FALSE(deepspeed_beta1_schedule(ConfigTree::parse(R"({"type": "WarmupLR"})", "test")));
 }
 
 TEST(DeepspeedSchedule, TakesEqualRatesOfSeveralGroups) {

@@ -32,5 +32,25 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
   EXPECT_EQ(e.max_grad_norm, 1.0);
 }
 
+TEST(EngineConfig, Stage0HasNoHysteresis) {
+  std::string const fp16 = R"("fp16": {"enabled": true, "hysteresis": 4})";
+  EXPECT_EQ(engine_config(resolved("{" + fp16 + "}")).loss_scaler.hysteresis, 1);
+  EXPECT_EQ(engine_config(resolved("{" + fp16 + R"(, "zero_optimization": {"stage": 1}})"))
+                .loss_scaler.hysteresis,
+            4);
+}
+
+TEST(EngineConfig, GradientsAreAveragedAsTheKeysSay) {
+  EXPECT_EQ(engine_config(resolved("")).reduction, zero::GradientReduction{});
+  auto const e = engine_config(resolved(
+      R"({"prescale_gradients": true, "gradient_predivide_factor": 4, "gradient_allreduce_op": "sum",
+      "zero_optimization": {"stage": 1, "reduce_scatter": false}})"));
+  EXPECT_EQ(e.reduction,
+            (zero::GradientReduction{.average = zero::GradientAverage::sum,
+                                     .division = zero::GradientDivision::before_reduction,
+                                     .predivide_factor = 4.0,
+                                     .reduce_scatter = false}));
+}
+
 }  // namespace
 }  // namespace tessera::train

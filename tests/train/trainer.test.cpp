@@ -220,9 +220,10 @@ struct ScaledLoss : model::LogitLoss {
 /// Replaces every part.
 struct OwnTrainer : Trainer {
   using Trainer::Trainer;
-  std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config, Dtype dtype) override {
+  std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config,
+                                                model::ModelOptions const& options) override {
     calls.insert("model");
-    return Trainer::create_model(config, dtype);
+    return Trainer::create_model(config, options);
   }
   TrainingData create_data(ModelSource const&, model::CausalLm const&) override {
     calls.insert("data");

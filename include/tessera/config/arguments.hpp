@@ -75,6 +75,10 @@ struct TrainingArguments {
   ConfigTree lr_scheduler_kwargs;  ///< null: none
   double warmup_steps = 0.0;       ///< below 1: a fraction of all steps; warmup_ratio too
   bool fp16 = false, bf16 = false;
+  bool fp16_full_eval = false, bf16_full_eval = false;
+  std::string master_weights = "auto";
+  double label_smoothing_factor = 0.0;
+  std::optional<double> neftune_noise_alpha;
   bool gradient_checkpointing = false;
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().

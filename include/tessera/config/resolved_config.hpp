@@ -27,9 +27,12 @@ struct ResolvedConfig {
   std::int64_t accumulation_steps = 1;
 
   // precision
-  Dtype dtype = Dtype::fp32;                ///< of weights and activations
+  Dtype dtype = Dtype::fp32;                ///< of weights, gradients and the residual stream
+  Dtype product_dtype = Dtype::fp32;        ///< of matrix products; not `dtype`: autocast
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients in reductions
   Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
+  /// The initial master weights are those of the file rounded to `dtype`.
+  bool round_master_weights = false;
   bool dynamic_loss_scale = false;
   double static_loss_scale = 1.0;
   std::int64_t initial_scale_power = 16, loss_scale_window = 1000, hysteresis = 2;
@@ -37,6 +40,12 @@ struct ResolvedConfig {
   double min_loss_scale = 1.0;
   optim::ScaleGrowth loss_scale_growth = optim::ScaleGrowth::deepspeed;
   bool skip_on_nonfinite = true;
+
+  // averaging over the ranks
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  std::string gradient_allreduce_op = "mean";
+  bool reduce_scatter = true;  ///< false: DeepSpeed's stages 1 and 2 divide as stage 0 does
 
   // ZeRO; sizes in elements
   std::int64_t stage = 0;
@@ -56,6 +65,8 @@ struct ResolvedConfig {
   /// One parameter group with a DeepSpeed "optimizer" section; else matrices decay, others do not.
   optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   double max_grad_norm = 1.0;  ///< 0: no clipping
+  double label_smoothing = 0.0;
+  double neftune_noise_alpha = 0.0;  ///< 0: no noise
 
   /// DeepSpeed's scheduler section, "auto" where only the number of steps can fill it; null:
   /// --lr_scheduler_type holds.

@@ -1,6 +1,8 @@
 #pragma once
 /// The schedules of DeepSpeed's `scheduler` section.
 
+#include <optional>
+
 #include "tessera/core/config_tree.hpp"
 #include "tessera/optim/schedule.hpp"
 
@@ -12,5 +14,10 @@ namespace tessera::optim {
 /// (docs/explanation/schedules.md). @p learning_rate is the optimizer's own.
 /// @throws ConfigError naming the key
 Schedule deepspeed_schedule(ConfigTree const& section, double learning_rate);
+
+/// beta1 of optimizer step k under OneCycle with cycle_momentum; none: it is the optimizer's own.
+std::optional<Schedule> deepspeed_beta1_schedule(ConfigTree const& section);
+/// beta2 of every step while beta1 cycles.
+inline constexpr double one_cycle_beta2 = 0.99;
 
 }  // namespace tessera::optim

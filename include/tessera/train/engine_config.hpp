@@ -1,10 +1,14 @@
 #pragma once
-/// The ZeRO engine's settings, from a resolved configuration.
+/// The settings of engine and model, from a resolved configuration.
 
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::train {
+
+/// How the model computes.
+model::ModelOptions model_options(config::ResolvedConfig const& config);
 
 /// What the ZeRO engine reads.
 zero::EngineConfig engine_config(config::ResolvedConfig const& config);

@@ -51,7 +51,8 @@ class Trainer {
   JobContext const& job() const { return job_; }
 
   /// @param config  of Hugging Face's form @param dtype  of weights and activations
-  virtual std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config, Dtype dtype);
+  virtual std::unique_ptr<model::CausalLm> create_model(ConfigTree const& config,
+                                                        model::ModelOptions const& options);
   /// The samples to train on and to evaluate; the tokenizer where there is one.
   virtual TrainingData create_data(ModelSource const& source, model::CausalLm const& model);
   virtual optim::OptimizerSpec create_optimizer(config::ResolvedConfig const& config);

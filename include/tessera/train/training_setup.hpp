@@ -15,7 +15,9 @@ namespace tessera::train {
 
 /// How the parts of a run are made. An empty function: as tessera-train makes them.
 struct PartMakers {
-  std::function<std::unique_ptr<model::CausalLm>(ConfigTree const& config, Dtype dtype)> model{};
+  std::function<std::unique_ptr<model::CausalLm>(ConfigTree const& config,
+                                                 model::ModelOptions const& options)>
+      model{};
   std::function<TrainingData(ModelSource const& source, model::CausalLm const& model)> data{};
   std::function<optim::OptimizerSpec(config::ResolvedConfig const& config)> optimizer{};
   std::function<optim::Schedule(config::ResolvedConfig const& config, std::int64_t steps)>

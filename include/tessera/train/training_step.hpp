@@ -8,6 +8,7 @@
 
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
+#include "tessera/optim/schedule.hpp"
 #include "tessera/train/model_context.hpp"
 #include "tessera/train/pass_timer.hpp"
 #include "tessera/zero/engine.hpp"
@@ -32,6 +33,7 @@ class TrainingStep {
     std::uint64_t dropout_seed = 42;
     bool gradient_checkpointing = false;
     std::function<void()> between_layers{};  ///< see model::PassSettings
+    std::optional<optim::Schedule> beta1{};  ///< by optimizer step; none: the optimizer's
     PassTimer* timer = nullptr;              ///< null: nothing is timed
     /// The loss of a micro-batch, which outlives the step; null: cross-entropy of the next token.
     std::function<model::LogitLoss*(model::Batch const& batch)> loss{};

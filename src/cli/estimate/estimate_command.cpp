@@ -78,6 +78,12 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   return run;
 }
 
+/// Stages 1 to 3 are those of DeepSpeed and FSDP, under which --bf16 and --fp16 cast the model.
+config::ResolvedConfig with_sharding(config::ResolvedConfig config) {
+  if (!config.has_deepspeed) config.dtype = config.product_dtype;
+  return config;
+}
+
 std::string size_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 
 ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
@@ -129,15 +135,18 @@ void estimate_model(EstimateArguments const& a) {
   auto const model_config = train::model_config(arguments);
   auto const config = config::resolve(arguments, a.ranks(),
                                       std::max<std::int64_t>(model::hidden_size(model_config), 1));
-  auto const model = model::make_model(model_config, config.dtype);
+  auto const model = model::make_model(model_config, train::model_options(config));
+  auto const sharded_config = with_sharding(config);
+  auto const sharded = model::make_model(model_config, train::model_options(sharded_config));
   auto run = planned_run(arguments, config, *model);
   std::optional<std::int64_t> limit;
   if (!a.memory.empty()) limit = checkpoint::parse_size(a.memory);
   auto plans = candidates();
   for (auto& c : plans) {
+    run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);
     run.engine.stage = c.stage;
     run.gradient_checkpointing = c.gradient_checkpointing;
-    c.plan = train::plan_memory(*model, run);
+    c.plan = train::plan_memory(c.stage == 0 ? *model : *sharded, run);
   }
   auto const totals = totals_of(*model);
   if (a.json) {
@@ -154,7 +163,7 @@ void estimate_model(EstimateArguments const& a) {
   }
   print_deepspeed(totals, a.hardware);
   fmt::print("\nTessera, each of {}, {} weights, {}, micro-batches of {} x {} tokens:\n",
-             counted(a.ranks(), "rank"), name_of(config.dtype), config.optimizer.algorithm,
+             counted(a.ranks(), "rank"), name_of(sharded_config.dtype), config.optimizer.algorithm,
              run.rows, run.sequence);
   print_plans(plans, limit);
   if (run.space == memory::MemorySpace::device)

@@ -67,6 +67,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("micro_batch_size", c.micro_batch_size);
   visit("accumulation_steps", c.accumulation_steps);
   visit("dtype", name_of(c.dtype));
+  visit("product_dtype", name_of(c.product_dtype));
+  visit("round_master_weights", c.round_master_weights);
   visit("communication_dtype", name_of(c.communication_dtype));
   visit("accumulation_dtype", name_of(c.accumulation_dtype));
   visit("dynamic_loss_scale", c.dynamic_loss_scale);
@@ -79,6 +81,10 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("loss_scale_growth",
         c.loss_scale_growth == optim::ScaleGrowth::torch ? "torch" : "deepspeed");
   visit("skip_on_nonfinite", c.skip_on_nonfinite);
+  visit("prescale_gradients", c.prescale_gradients);
+  visit("gradient_predivide_factor", c.gradient_predivide_factor);
+  visit("gradient_allreduce_op", c.gradient_allreduce_op);
+  visit("reduce_scatter", c.reduce_scatter);
   visit("stage", c.stage);
   visit("overlap_comm", c.overlap_comm);
   visit("gather_16bit_weights", c.gather_16bit_weights);
@@ -91,6 +97,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("learning_rate", c.learning_rate);
   visit_optimizer(visit, c.optimizer);
   visit("max_grad_norm", c.max_grad_norm);
+  visit("label_smoothing", c.label_smoothing);
+  visit("neftune_noise_alpha", c.neftune_noise_alpha);
   visit("scheduler", c.scheduler);
   visit("lr_scheduler_type", c.lr_scheduler_type);
   visit("lr_scheduler_kwargs", c.lr_scheduler_kwargs);

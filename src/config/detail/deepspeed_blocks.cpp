@@ -77,10 +77,13 @@ void add_checkpoint(OptionTable& t) {
       "no effect: the block configures deepspeed.checkpointing, which Hugging Face models do not "
       "call; use --gradient_checkpointing";
   for (char const* name : {"partition_activations", "contiguous_memory_optimization",
-                           "cpu_checkpointing", "synchronize_checkpoint_boundary", "profile"})
+                           "synchronize_checkpoint_boundary", "profile"})
     t.add(boolean, concat("activation_checkpointing.", name), false,
           "option of DeepSpeed's activation checkpointing")
         .hint(own);
+  t.add(boolean, "activation_checkpointing.cpu_checkpointing", false,
+        "move activation checkpoints to host memory")
+      .refuse("activations are not offloaded; leave it out and use --gradient_checkpointing");
   t.add(integer, "activation_checkpointing.number_checkpoints", {},
         "option of DeepSpeed's activation checkpointing")
       .hint(own);

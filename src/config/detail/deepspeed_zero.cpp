@@ -20,6 +20,9 @@ void add_zero(OptionTable& t) {
   t.add(boolean, z + "overlap_comm", {},
         "overlap gradient reduction with backward; none: only at stage 3")
       .auto_is(by_default);
+  t.add(boolean, z + "reduce_scatter", true,
+        "stages 1 and 2: false divides gradients as prescale_gradients says; both reduce-scatter")
+      .auto_is(by_default);
   t.add(integer, z + "reduce_bucket_size", 500000000, "gradients per reduction")
       .at_least(1)
       .unit("elements")
@@ -81,12 +84,9 @@ void add_zero_stage3(OptionTable& t) {
 void add_zero_without_effect(OptionTable& t) {
   std::string const z = "zero_optimization.";
   for (auto const& [name, preset, meaning] :
-       {std::tuple{"contiguous_gradients", true, "copy gradients to one buffer"},
-        {"reduce_scatter", true, "reduce-scatter instead of all-reduce"},
+       {std::tuple{"ignore_unused_parameters", true, "allow parameters without gradients"},
         {"use_multi_rank_bucket_allreduce", true, "one reduction per bucket"},
         {"allgather_partitions", true, "all-gather weights instead of broadcasts"},
-        {"round_robin_gradients", false, "assign parameters to ranks in round-robin order"},
-        {"ignore_unused_parameters", true, "allow parameters without gradients"},
         {"memory_efficient_linear", true, "DeepSpeed's linear layer"},
         {"override_module_apply", true, "a Python hook"},
         {"log_trace_cache_warnings", false, "warn about changed module orders"},
@@ -98,6 +98,13 @@ void add_zero_without_effect(OptionTable& t) {
         {"save_muon_momentum_buffer_in_memory", false, "option of the Muon optimizer"},
         {"grad_hooks", true, "hooks on gradients"}})
     t.add(boolean, z + name, preset, meaning).auto_is(by_default).hint(same_result);
+  t.add(boolean, z + "contiguous_gradients", true, "copy gradients to one buffer")
+      .auto_is(by_default)
+      .hint("no effect: kernels write the gradients of a unit into one buffer");
+  t.add(boolean, z + "round_robin_gradients", false,
+        "assign parameters to ranks in round-robin order")
+      .auto_is(by_default)
+      .hint("no effect: every rank has a shard of the same size of every unit");
   t.add(boolean, z + "load_from_fp32_weights", true,
         "resume from the fp32 master weights; false: from the 16-bit weights")
       .auto_is(by_default)

@@ -90,10 +90,14 @@ void add_names(OptionTable& t) {
   t.add(boolean, "average_tokens_across_devices", true,
         "average the loss over the tokens of all ranks")
       .refuse("the loss is always the mean over all tokens of the step; leave it out");
-  t.add(real, "label_smoothing_factor", 0.0, "label smoothing factor")
-      .refuse("the loss is plain cross-entropy; leave it out");
-  t.add(real, "neftune_noise_alpha", {}, "NEFTune noise on the embeddings")
-      .refuse("embeddings get no noise; leave it out");
+  t.add(real, "label_smoothing_factor", 0.0,
+        "share of the target that is spread over the vocabulary, also in evaluations")
+      .at_least(0)
+      .at_most(1);
+  t.add(
+       real, "neftune_noise_alpha", {},
+       "NEFTune: uniform noise up to alpha / sqrt(tokens * width) on embeddings in training; try 5")
+      .at_least(0);
 }
 
 }  // namespace

@@ -1,0 +1,211 @@
+#include "detail/precision.hpp"
+
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::config::detail {
+namespace {
+
+class Precision {
+ public:
+  Precision(PrecisionInputs const& from, ResolvedConfig& out) : from_(from), out_(out) {}
+
+  void resolve() {
+    resolve_dtypes();
+    resolve_autocast();
+    resolve_evaluation();
+    resolve_master_weights();
+    resolve_wire();
+    resolve_loss_scale();
+    resolve_averaging();
+  }
+
+ private:
+  std::string const& source() const { return from_.args.deepspeed_source; }
+  ConfigTree const& value(std::string const& key) const {
+    return from_.json.value(deepspeed_table(), key);
+  }
+  /// The JSON has the key with a value other than "auto".
+  bool written(std::string const& key) const {
+    return from_.json.given(key) && !(value(key).is_string() && value(key).as_string() == "auto");
+  }
+  bool is_on(char const* key) const { return written(key) && value(key).as_bool(); }
+  void take(char const* field, std::string const& key, auto& out, auto as) {
+    if (!written(key)) return;
+    out = (value(key).*as)();
+    out_.origins[field] = Origin::deepspeed;
+  }
+  Origin origin_of(Dtype dtype) const {
+    std::string const name(name_of(dtype));
+    return written(name + ".enabled") ? Origin::deepspeed : from_.args.values.origin(name);
+  }
+
+  void resolve_dtypes();
+  void resolve_autocast();
+  void autocast(Dtype dtype, Origin origin);
+  void resolve_evaluation();
+  void resolve_master_weights();
+  void resolve_wire();
+  void resolve_loss_scale();
+  void take_deepspeed_scale();
+  void resolve_averaging();
+
+  PrecisionInputs const& from_;
+  ResolvedConfig& out_;
+};
+
+void Precision::resolve_dtypes() {
+  auto const& args = from_.args;
+  auto const switch_of = [&](char const* name) {
+    return written(concat(name, ".enabled")) ? concat(name, ".enabled") : concat("--", name);
+  };
+  TESSERA_VALIDATE(!(from_.fp16 && from_.bf16), ConfigError, source(), ": ", switch_of("fp16"),
+                   " and ", switch_of("bf16"),
+                   " are both true; a run has one working precision, "
+                   "set one of them to false");
+  if (from_.fp16 || from_.bf16) {
+    out_.dtype = from_.fp16 ? Dtype::fp16 : Dtype::bf16;
+    out_.origins["dtype"] = origin_of(out_.dtype);
+  } else if (!args.dtype.empty() && args.dtype != "auto") {
+    out_.dtype = dtype_from_name(args.dtype);
+    out_.origins["dtype"] = args.values.origin("dtype");
+  }
+  out_.product_dtype = out_.dtype;
+}
+
+void Precision::autocast(Dtype dtype, Origin origin) {
+  out_.dtype = Dtype::fp32;
+  out_.product_dtype = dtype;
+  out_.origins["dtype"] = out_.origins["product_dtype"] = origin;
+}
+
+/// Flags without DeepSpeed and FSDP mean torch.autocast, as in the Trainer. With them, and with a
+/// model loaded in that dtype, they cast the model; DeepSpeed's torch_autocast block does not.
+/// apex's O1 is autocast, its O2 the cast model.
+void Precision::resolve_autocast() {
+  auto const& args = from_.args;
+  bool const casts =
+      out_.has_deepspeed || out_.stage > 0 ||
+      (!args.dtype.empty() && args.dtype != "auto" && dtype_from_name(args.dtype) == out_.dtype);
+  if ((args.fp16 || args.bf16) && !casts) autocast(out_.dtype, out_.origins["dtype"]);
+  bool const amp = is_on("amp.enabled");
+  if (!is_on("torch_autocast.enabled") && !amp) return;
+  std::string const block = amp ? "amp" : "torch_autocast";
+  TESSERA_VALIDATE(!from_.fp16 && !from_.bf16, ConfigError, source(), ": ", block,
+                   ".enabled is true, and so is ", from_.fp16 ? "fp16" : "bf16",
+                   "; a run has one working precision, set one of them to false");
+  if (!amp) {
+    std::string const name =
+        written("torch_autocast.dtype") ? value("torch_autocast.dtype").as_string() : "bfloat16";
+    return autocast(dtype_from_name(name), Origin::deepspeed);
+  }
+  TESSERA_VALIDATE(out_.stage == 0, ConfigError, source(), ": amp.enabled is true at stage ",
+                   out_.stage, ", which apex does not know; use the fp16 or torch_autocast block");
+  std::string const level = written("amp.opt_level") ? value("amp.opt_level").as_string() : "O1";
+  out_.notes.push_back(concat("amp: opt_level ", level, " is read as ",
+                              level == "O0"   ? "fp32"
+                              : level == "O1" ? "autocast in fp16"
+                                              : "fp16 weights with fp32 master weights"));
+  if (level == "O1") autocast(Dtype::fp16, Origin::deepspeed);
+  if (level == "O2") out_.dtype = out_.product_dtype = Dtype::fp16;
+  if (level != "O1") out_.origins["dtype"] = Origin::deepspeed;
+}
+
+/// The Trainer casts the model for evaluations outside of training.
+void Precision::resolve_evaluation() {
+  auto const& args = from_.args;
+  for (auto const& [dtype, given] :
+       {std::pair{Dtype::fp16, args.fp16_full_eval}, {Dtype::bf16, args.bf16_full_eval}}) {
+    if (!given) continue;
+    std::string const flag = concat(name_of(dtype), "_full_eval");
+    TESSERA_VALIDATE(!args.do_train || out_.product_dtype == dtype, UsageError, "--", flag,
+                     " but the training precision is ", name_of(out_.product_dtype),
+                     ", which the evaluations of a training run use; give --", name_of(dtype),
+                     " too, or evaluate in a run without --do_train");
+    if (args.do_train) continue;
+    out_.dtype = out_.product_dtype = dtype;
+    out_.origins["dtype"] = out_.origins["product_dtype"] = args.values.origin(flag);
+  }
+}
+
+/// DeepSpeed copies its master weights from the model after its cast.
+void Precision::resolve_master_weights() {
+  auto const& args = from_.args;
+  bool const automatic = args.master_weights == "auto";
+  out_.round_master_weights = out_.dtype != Dtype::fp32 &&
+                              (automatic ? out_.has_deepspeed : args.master_weights == "rounded");
+  out_.origins["round_master_weights"] =
+      automatic ? Origin::derived : args.values.origin("master_weights");
+}
+
+void Precision::resolve_wire() {
+  out_.communication_dtype = out_.has_deepspeed ? out_.dtype : Dtype::fp32;
+  for (auto const& [field, key, dtype] :
+       {std::tuple{"communication_dtype", "communication_data_type", &out_.communication_dtype},
+        {"accumulation_dtype", "data_types.grad_accum_dtype", &out_.accumulation_dtype}}) {
+    if (!written(key)) continue;
+    *dtype = dtype_from_name(value(key).as_string());
+    out_.origins[field] = Origin::deepspeed;
+  }
+}
+
+void Precision::resolve_loss_scale() {
+  if (out_.dtype == Dtype::bf16)
+    take("skip_on_nonfinite", "bf16.check_grad_overflow", out_.skip_on_nonfinite,
+         &ConfigTree::as_bool);
+  if (out_.product_dtype != Dtype::fp16) return;
+  bool const casts = out_.dtype == Dtype::fp16;
+  if (out_.has_deepspeed && casts) return take_deepspeed_scale();
+  // the defaults of torch.amp.GradScaler
+  out_.dynamic_loss_scale = true;
+  out_.loss_scale_window = 2000;
+  out_.hysteresis = 1;
+  out_.min_loss_scale = std::ldexp(1.0, -24);
+  out_.loss_scale_growth = optim::ScaleGrowth::torch;
+}
+
+void Precision::take_deepspeed_scale() {
+  double fixed = 0.0;
+  take("static_loss_scale", "fp16.loss_scale", fixed, &ConfigTree::as_double);
+  out_.dynamic_loss_scale = fixed == 0.0;
+  out_.static_loss_scale = fixed == 0.0 ? 1.0 : fixed;
+  take("initial_scale_power", "fp16.initial_scale_power", out_.initial_scale_power,
+       &ConfigTree::as_int);
+  take("loss_scale_window", "fp16.loss_scale_window", out_.loss_scale_window, &ConfigTree::as_int);
+  take("hysteresis", "fp16.hysteresis", out_.hysteresis, &ConfigTree::as_int);
+  take("consecutive_hysteresis", "fp16.consecutive_hysteresis", out_.consecutive_hysteresis,
+       &ConfigTree::as_bool);
+  take("min_loss_scale", "fp16.min_loss_scale", out_.min_loss_scale, &ConfigTree::as_double);
+  if (!out_.dynamic_loss_scale) return;
+  TESSERA_VALIDATE(
+      out_.min_loss_scale <= std::ldexp(1.0, static_cast<int>(out_.initial_scale_power)),
+      ConfigError, source(), ": fp16.min_loss_scale ", out_.min_loss_scale,
+      " is above the first scale, 2^", out_.initial_scale_power,
+      "; lower it or raise fp16.initial_scale_power");
+  if (out_.stage == 0 && out_.hysteresis > 1 && written("fp16.hysteresis"))
+    out_.notes.push_back(
+        "fp16.hysteresis: no effect at stage 0, where every overflow halves the loss scale, as in "
+        "DeepSpeed");
+}
+
+void Precision::resolve_averaging() {
+  take("prescale_gradients", "prescale_gradients", out_.prescale_gradients, &ConfigTree::as_bool);
+  take("gradient_predivide_factor", "gradient_predivide_factor", out_.gradient_predivide_factor,
+       &ConfigTree::as_double);
+  take("gradient_allreduce_op", "gradient_allreduce_op", out_.gradient_allreduce_op,
+       &ConfigTree::as_string);
+  take("reduce_scatter", "zero_optimization.reduce_scatter", out_.reduce_scatter,
+       &ConfigTree::as_bool);
+}
+
+}  // namespace
+
+void resolve_precision(PrecisionInputs const& from, ResolvedConfig& out) {
+  Precision(from, out).resolve();
+}
+
+}  // namespace tessera::config::detail

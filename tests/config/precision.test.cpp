@@ -1,0 +1,98 @@
+#include "detail/precision.hpp"
+
+#include <gmock/gmock.h>
+
+#include "error_of.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::config {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+ResolvedConfig resolved(std::string const& json, Words words = {"--do_train"}) {
+  TrainingArguments a = parse_options(words);
+  if (!json.empty()) a.deepspeed = ConfigTree::parse(json, "ds.json");
+  a.deepspeed_source = "ds.json";
+  return resolve(a, 2, 64);
+}
+
+/// Dtypes of weights and of products.
+TEST(Precision, SixteenBitsMeanAutocastOrTheCastModel) {
+  struct Row {
+    char const* json;
+    std::vector<std::string> flags;
+    Dtype weights, products;
+  };
+  for (
+      Row const& row : std::initializer_list<Row>{
+          {"", {"--bf16"}, Dtype::fp32, Dtype::bf16},
+          {"", {"--bf16", "--fsdp", "full_shard"}, Dtype::bf16, Dtype::bf16},
+          {"", {"--dtype", "bfloat16", "--bf16"}, Dtype::bf16, Dtype::bf16},
+          {"", {"--dtype", "bfloat16"}, Dtype::bf16, Dtype::bf16},
+          {R"({"bf16": {"enabled": "auto"}})", {"--bf16"}, Dtype::bf16, Dtype::bf16},
+          {"{}", {"--fp16"}, Dtype::fp16, Dtype::fp16},
+          {R"({"torch_autocast": {"enabled": true}})", {}, Dtype::fp32, Dtype::bf16},
+          {R"({"torch_autocast": {"enabled": true, "dtype": "float16"}, "zero_optimization": {"stage": 2}})",
+           {},
+           Dtype::fp32,
+           Dtype::fp16},
+          {R"({"amp": {"enabled": true}})", {}, Dtype::fp32, Dtype::fp16},
+          {R"({"amp": {"enabled": true, "opt_level": "O2"}})", {}, Dtype::fp16, Dtype::fp16},
+          {R"({"amp": {"enabled": true, "opt_level": "O0"}})", {}, Dtype::fp32, Dtype::fp32}}) {
+    auto const c = resolved(row.json, row.flags);
+    EXPECT_EQ(c.dtype, row.weights) << row.json;
+    EXPECT_EQ(c.product_dtype, row.products) << row.json;
+    EXPECT_EQ(c.dynamic_loss_scale, row.products == Dtype::fp16) << row.json;
+  }
+  EXPECT_EQ(
+      resolved(R"({"torch_autocast": {"enabled": true, "dtype": "float16"}})").loss_scale_growth,
+      optim::ScaleGrowth::torch);
+}
+
+TEST(Precision, MasterWeightsStartRoundedUnderDeepSpeed) {
+  EXPECT_TRUE(resolved(R"({"bf16": {"enabled": true}})").round_master_weights);
+  EXPECT_FALSE(resolved("{}").round_master_weights) << "fp32 weights";
+  EXPECT_FALSE(resolved("", {"--dtype", "bfloat16"}).round_master_weights);
+  EXPECT_TRUE(
+      resolved("", {"--dtype", "bfloat16", "--master_weights", "rounded"}).round_master_weights);
+  EXPECT_FALSE(resolved(R"({"bf16": {"enabled": true}})", {"--master_weights", "file"})
+                   .round_master_weights);
+}
+
+TEST(Precision, Stage0SaysThatEveryOverflowHalvesTheScale) {
+  auto const notes_of = [](int stage) {
+    return resolved(concat(R"({"fp16": {"enabled": true, "hysteresis": 4},
+                             "zero_optimization": {"stage": )",
+                           stage, "}}"))
+        .notes;
+  };
+  EXPECT_THAT(notes_of(0), Contains(HasSubstr("every overflow halves")));
+  EXPECT_THAT(notes_of(1), testing::Not(Contains(HasSubstr("every overflow halves"))));
+}
+
+TEST(Precision, FullEvalCastsTheModelOutsideOfTraining) {
+  EXPECT_EQ(resolved("", {"--do_eval", "--fp16_full_eval"}).dtype, Dtype::fp16);
+  EXPECT_EQ(resolved("", {"--do_eval", "--bf16", "--bf16_full_eval"}).dtype, Dtype::bf16);
+  EXPECT_EQ(resolved("", {"--do_train", "--bf16", "--bf16_full_eval"}).dtype, Dtype::fp32);
+  EXPECT_THAT(error_of<UsageError>([] {
+                resolved("", {"--do_train", "--bf16", "--fp16_full_eval"});
+              }),
+              HasSubstr("without --do_train"));
+}
+
+TEST(Precision, KeysOfTheAverageAreTaken) {
+  auto const c = resolved(
+      R"({"prescale_gradients": true, "gradient_predivide_factor": 4, "gradient_allreduce_op": "sum",
+      "zero_optimization": {"reduce_scatter": false}})");
+  EXPECT_TRUE(c.prescale_gradients);
+  EXPECT_EQ(c.gradient_predivide_factor, 4.0);
+  EXPECT_EQ(c.gradient_allreduce_op, "sum");
+  EXPECT_FALSE(c.reduce_scatter);
+  EXPECT_EQ(c.origins.at("reduce_scatter"), Origin::deepspeed);
+}
+
+}  // namespace
+}  // namespace tessera::config
