@@ -75,6 +75,8 @@ void Precision::resolve_dtypes() {
     out_.origins["dtype"] = args.values.origin("dtype");
   }
   out_.product_dtype = out_.dtype;
+  if (auto const origin = out_.origins.find("dtype"); origin != out_.origins.end())
+    out_.origins["product_dtype"] = origin->second;
 }
 
 void Precision::autocast(Dtype dtype, Origin origin) {

@@ -1,5 +1,7 @@
 """Autocast and the cast model, master weights, the averaging keys, and what changes the loss."""
-from support import close, refused, zero
+import array
+
+from support import close, refused, safetensors, zero
 
 
 def sixteen_bit_flags_mean_autocast(b):
@@ -68,3 +70,16 @@ def one_cycle_moves_the_betas(b):
     difference = abs(b.losses("cycled")[4] / b.losses("constant")[4] - 1)
     assert difference > 1e-5, difference
     refused(b, 78, words("wrong", {"cycle_max_mom": 1.5}), "beta1 of step", "cycle_max_mom")
+
+
+def master_weights_start_as_asked(b):
+    """A run without updates exports its initial master weights: rounded to bf16 under DeepSpeed, else as they were."""
+    def all_are_bf16(name, **more):
+        b.train(2, b.common(name, max_steps=1, learning_rate=0, **more))
+        return all(not any(x & 0xFFFF for x in array.array("I", data)) for _, _, data in safetensors(b.work / name / "model.safetensors").values())
+    cast = b.config("cast.json", zero(1, bf16={"enabled": True}))
+    assert all_are_bf16("deepspeed", deepspeed=cast)
+    assert not all_are_bf16("file", deepspeed=cast, master_weights="file")
+    assert not all_are_bf16("dtype", dtype="bfloat16")
+    assert all_are_bf16("rounded", dtype="bfloat16", master_weights="rounded")
+    assert not all_are_bf16("autocast", bf16=True)
