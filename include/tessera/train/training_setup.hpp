@@ -7,6 +7,7 @@
 
 #include "tessera/checkpoint/format/manifest.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/model/registry.hpp"
 #include "tessera/train/resume_changes.hpp"
 #include "tessera/train/run_directory.hpp"
 #include "tessera/train/training_run.hpp"
