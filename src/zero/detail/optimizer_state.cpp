@@ -86,7 +86,7 @@ void OptimizerState::check_placement(State const& state) const {
 
 /// The master weights stay where they are when they are the working weights.
 void OptimizerState::prepare_swap() {
-  auto const& algorithm = optimizer_.spec().algorithm;
+  auto const& algorithm = optimizer_->spec().algorithm;
   TESSERA_VALIDATE(!summing_ && !matrix_, ConfigError, "offload_optimizer to NVMe with ", algorithm,
                    ": its update needs sums over complete parameters, which are not computed from "
                    "tiles; use AdamW, SGD or Lion, or leave offload_optimizer out");
@@ -289,7 +289,7 @@ void OptimizerState::update_tiles(memory::Queue& queue, UnitIndex unit,
                                   optim::StepControl const& control) const {
   for (std::size_t t = swapped_->first_tile(unit); t < swapped_->end_tile(unit); ++t) {
     swapped_->acquire(queue, t);
-    optimizer_.update(queue, segments_[t], control);
+    optimizer_->update(queue, segments_[t], control);
     swapped_->release(queue, t);
   }
 }
