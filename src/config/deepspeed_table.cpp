@@ -239,7 +239,9 @@ void add_precision(OptionTable& t) {
   t.add(boolean, "bf16.bf16_master_weights_and_grads", false, "keep master weights in bfloat16")
       .refuse("master weights are always fp32; leave it out");
   t.add(boolean, "bf16.bf16_optimizer_states", false, "keep moments in bfloat16")
-      .refuse("moments are always fp32; leave it out");
+      .refuse(
+          "moments have no 16-bit form; leave it out, or use --optim adamw_8bit without the "
+          "optimizer section, whose moments need less memory");
 }
 
 void add_data_types(OptionTable& t) {

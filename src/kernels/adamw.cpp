@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "detail/adamw_rule.hpp"
+#include "detail/quantized_update.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels {
@@ -26,14 +27,25 @@ AdamWRule::Rates rates_of(AdamWStep const& s, UpdateSegment const& segment) {
           static_cast<float>(s.adam_l2 ? decay : 0.0), static_cast<float>(lr / s.bias_correction1)};
 }
 
-}  // namespace
-
-void adamw(Queue& q, AdamWStep const& step) {
+void check(AdamWStep const& step) {
   TESSERA_VALIDATE(step.bias_correction1 > 0.0 && step.bias_correction2 > 0.0, InternalError,
                    "AdamW got bias corrections ", step.bias_correction1, " and ",
                    step.bias_correction2, "; 1 - beta^t is positive from step t = 1 on");
+}
+
+}  // namespace
+
+void adamw(Queue& q, AdamWStep const& step) {
+  check(step);
   launch_segments<AdamWRule>(q, "tessera::kernels::adamw", step, coefficients_of(step),
                              [&](UpdateSegment const& s) { return rates_of(step, s); });
+}
+
+void adamw_8bit(Queue& q, AdamWStep const& step, std::vector<QuantizedSegment> const& segments) {
+  check(step);
+  launch_quantized<AdamWRule, DynamicMap::signed_values, DynamicMap::unsigned_values>(
+      q, "tessera::kernels::adamw_8bit", step, segments, coefficients_of(step),
+      [&](UpdateSegment const& s) { return rates_of(step, s); });
 }
 
 }  // namespace tessera::kernels

@@ -1,5 +1,6 @@
 #include "tessera/kernels/lion.hpp"
 
+#include "detail/quantized_update.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels {
@@ -29,17 +30,25 @@ struct LionRule {
   }
 };
 
+LionRule::Coefficients coefficients_of(LionStep const& step) {
+  return {1.0f, static_cast<float>(step.beta1), static_cast<float>(1.0 - step.beta1),
+          static_cast<float>(step.beta2), static_cast<float>(1.0 - step.beta2)};
+}
+
+LionRule::Rates rates_of(UpdateSegment const& s) {
+  return {static_cast<float>(1.0 - s.learning_rate * s.weight_decay),
+          static_cast<float>(s.learning_rate)};
+}
+
 }  // namespace
 
 void lion(Queue& q, LionStep const& step) {
-  LionRule::Coefficients const coefficients{
-      1.0f, static_cast<float>(step.beta1), static_cast<float>(1.0 - step.beta1),
-      static_cast<float>(step.beta2), static_cast<float>(1.0 - step.beta2)};
-  launch_segments<LionRule>(
-      q, "tessera::kernels::lion", step, coefficients, [](UpdateSegment const& s) {
-        return LionRule::Rates{static_cast<float>(1.0 - s.learning_rate * s.weight_decay),
-                               static_cast<float>(s.learning_rate)};
-      });
+  launch_segments<LionRule>(q, "tessera::kernels::lion", step, coefficients_of(step), rates_of);
+}
+
+void lion_8bit(Queue& q, LionStep const& step, std::vector<QuantizedSegment> const& segments) {
+  launch_quantized<LionRule, DynamicMap::signed_values>(q, "tessera::kernels::lion_8bit", step,
+                                                        segments, coefficients_of(step), rates_of);
 }
 
 }  // namespace tessera::kernels

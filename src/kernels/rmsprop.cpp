@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "detail/quantized_update.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels {
@@ -87,16 +88,18 @@ struct RmsPropCenteredMomentumRule : RmsPropValues {
   }
 };
 
+RmsPropValues::Coefficients coefficients_of(RmsPropStep const& step) {
+  return {1.0f, static_cast<float>(step.alpha), static_cast<float>(1.0 - step.alpha),
+          static_cast<float>(step.epsilon), static_cast<float>(step.momentum)};
+}
+
+RmsPropValues::Rates rates_of(UpdateSegment const& s) {
+  return {static_cast<float>(s.weight_decay), static_cast<float>(s.learning_rate)};
+}
+
 template <class Rule>
 void launch(Queue& q, RmsPropStep const& step) {
-  RmsPropValues::Coefficients const coefficients{
-      1.0f, static_cast<float>(step.alpha), static_cast<float>(1.0 - step.alpha),
-      static_cast<float>(step.epsilon), static_cast<float>(step.momentum)};
-  launch_segments<Rule>(q, "tessera::kernels::rmsprop", step, coefficients,
-                        [](UpdateSegment const& s) {
-                          return RmsPropValues::Rates{static_cast<float>(s.weight_decay),
-                                                      static_cast<float>(s.learning_rate)};
-                        });
+  launch_segments<Rule>(q, "tessera::kernels::rmsprop", step, coefficients_of(step), rates_of);
 }
 
 }  // namespace
@@ -107,6 +110,12 @@ void rmsprop(Queue& q, RmsPropStep const& step) {
     momentum ? launch<RmsPropCenteredMomentumRule>(q, step) : launch<RmsPropCenteredRule>(q, step);
   else
     momentum ? launch<RmsPropMomentumRule>(q, step) : launch<RmsPropRule>(q, step);
+}
+
+void rmsprop_8bit(Queue& q, RmsPropStep const& step,
+                  std::vector<QuantizedSegment> const& segments) {
+  launch_quantized<RmsPropRule, DynamicMap::signed_values>(
+      q, "tessera::kernels::rmsprop_8bit", step, segments, coefficients_of(step), rates_of);
 }
 
 }  // namespace tessera::kernels

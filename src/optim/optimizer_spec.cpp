@@ -20,6 +20,19 @@ bool contains(ParameterGroup const& group, WeightDecay decay) {
 
 }  // namespace
 
+StateSpec coded_state(std::string name, Encoding encoding) {
+  return {std::move(name), Dtype::uint8, Extent::elementwise, encoding};
+}
+
+StateSpec absmax_state(std::string const& name) {
+  return {name + "_absmax", Dtype::fp32, Extent::per_chunk};
+}
+
+bool OptimizerSpec::has_codes() const {
+  return std::any_of(states.begin(), states.end(),
+                     [](StateSpec const& state) { return state.encoding != Encoding::values; });
+}
+
 bool OptimizerSpec::has(std::string_view hyperparameter) const {
   return find(hyperparameters, hyperparameter) != nullptr;
 }

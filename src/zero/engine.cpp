@@ -30,7 +30,7 @@ class WeightsEngine : public Engine {
   WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                 comm::Collectives& comm, memory::Queue& compute)
       : config_(config),
-        plan_(units, comm.size()),
+        plan_(units, comm.size(), alignment_for(config.optimizer)),
         rules_(rules_for(config, comm.size())),
         context_{
             config_, plan_, {&plan_, Rank(comm.rank()), !rules_.shards_optimizer}, comm, compute},
@@ -92,6 +92,7 @@ class WeightsEngine : public Engine {
   void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
   StepResult finish_step(double) override { refuse("finish_step"); }
   double loss_scale() const override { refuse("loss_scale"); }
+  double gradient_scale() const override { refuse("gradient_scale"); }
   std::vector<StateView> state() override { refuse("state"); }
   bool state_is_snapshot() const override { refuse("state_is_snapshot"); }
   void load_state(std::int64_t, optim::LossScalerState const&) override { refuse("load_state"); }
@@ -303,6 +304,7 @@ class StagedEngine final : public WeightsEngine {
   bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
 
   void update(double learning_rate) {
+    state_.release_copies();
     optim::StepControl const control{steps_ + 1, learning_rate, decision_.control()};
     state_.sum(control);
     weights_->prepare_update();

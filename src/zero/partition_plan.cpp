@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/error.hpp"
+#include "tessera/kernels/quantized_update.hpp"
 
 namespace tessera::zero {
 namespace {
@@ -58,11 +59,27 @@ std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape,
     }
     case optim::Extent::scalar:
       return {1};
+    case optim::Extent::per_chunk: {
+      std::int64_t elements = 1;
+      for (auto const n : shape) elements *= n;
+      return {(elements + kernels::quantization_chunk - 1) / kernels::quantization_chunk};
+    }
   }
   return shape;
 }
 
+std::int64_t alignment_for(optim::OptimizerSpec const& optimizer) {
+  bool const has_chunks =
+      std::any_of(optimizer.states.begin(), optimizer.states.end(),
+                  [](auto const& state) { return state.extent == optim::Extent::per_chunk; });
+  return has_chunks ? kernels::quantization_chunk : PartitionPlan::default_alignment;
+}
+
 PartitionPlan PartitionPlan::of_extent(optim::Extent extent) const {
+  bool const per_chunk = extent == optim::Extent::per_chunk;
+  TESSERA_VALIDATE(!per_chunk || alignment_ % kernels::quantization_chunk == 0, InternalError,
+                   "a plan with alignment ", alignment_, " has no states per chunk of ",
+                   kernels::quantization_chunk, " elements; make it with alignment_for()");
   std::vector<memory::UnitSpec> units;
   for (auto const& unit : units_) {
     memory::UnitSpec spec{unit.name, {}};
@@ -70,7 +87,7 @@ PartitionPlan PartitionPlan::of_extent(optim::Extent extent) const {
       spec.parameters.push_back({p.name, state_shape(p.shape, extent), {}, p.decays, {}});
     units.push_back(std::move(spec));
   }
-  return {units, ranks_, alignment_};
+  return {units, ranks_, per_chunk ? alignment_ / kernels::quantization_chunk : alignment_};
 }
 
 std::int64_t PartitionPlan::largest_unit() const {

@@ -42,7 +42,8 @@ using bench::Triad;
 /// First touch by the thread that will use the tile, with values no optimizer minds.
 struct Fill {
   float *a, *b, *c, *p, *m, *v, *g;
-  bfloat16 *g16, *w16;
+  bfloat16 *g16, *w16, *codes;  ///< codes: two of 8 bits
+  float* absmax;
   void operator()(std::int64_t index) const {
     for (std::int64_t i = index * tile; i < (index + 1) * tile; ++i) {
       float const x = static_cast<float>(i % 1009) * 1e-3f - 0.5f;
@@ -51,6 +52,7 @@ struct Fill {
       v[i] = x * x;
       g16[i] = bfloat16(x);
       w16[i] = bfloat16(0.0f);
+      codes[i].bits = 0x8080;
     }
   }
 };
@@ -65,6 +67,8 @@ struct Arrays {
       *field = static_cast<float*>(make(4));
     all.g16 = static_cast<bfloat16*>(make(2));
     all.w16 = static_cast<bfloat16*>(make(2));
+    all.codes = static_cast<bfloat16*>(make(2));
+    all.absmax = static_cast<float*>(make(1));
     over_tiles(n, all);
   }
   void* make(std::size_t size) {
@@ -81,11 +85,28 @@ struct Arrays {
                    narrow ? all.w16 : nullptr, n, 1e-6, 0.1}};
     return s;
   }
-  kernels::AdamWStep step(Dtype dtype) const {
+  static kernels::AdamWStep hyperparameters() {
     kernels::AdamWStep s;
+    s.gradient_factor = 0.5;
     s.bias_correction1 = 0.1;
     s.bias_correction2 = 0.001;
-    return on_all(s, {all.m, all.v}, dtype);
+    return s;
+  }
+  kernels::AdamWStep step(Dtype dtype) const {
+    return on_all(hyperparameters(), {all.m, all.v}, dtype);
+  }
+  /// States in codes, in the memory of other arrays.
+  std::vector<kernels::QuantizedSegment> coded() const {
+    kernels::QuantizedSegment s;
+    s.master = all.p;
+    s.gradient = all.g;
+    s.numel = n;
+    s.learning_rate = 1e-6;
+    s.weight_decay = 0.1;
+    auto* const codes = reinterpret_cast<std::uint8_t*>(all.codes);
+    s.quantized = {kernels::QuantizedValues{codes, all.absmax},
+                   {codes + n, all.absmax + n / kernels::quantization_chunk}};
+    return {s};
   }
 };
 
@@ -109,26 +130,29 @@ std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
     kernels::lamb_norms(q, step);
     kernels::lamb(q, step);
   };
-  return {{"sgd_fp32", 12, [&] { kernels::sgd(q, x.on_all(kernels::SgdStep(), {})); }},
-          {"sgd_nesterov_fp32", 20, [&, sgd] { kernels::sgd(q, x.on_all(sgd, {x.all.m})); }},
-          {"lion_fp32", 20, [&] { kernels::lion(q, x.on_all(kernels::LionStep(), {x.all.m})); }},
-          {"adagrad_fp32", 20,
-           [&] { kernels::adagrad(q, x.on_all(kernels::AdagradStep(), {x.all.v})); }},
-          {"rmsprop_fp32", 20,
-           [&] { kernels::rmsprop(q, x.on_all(kernels::RmsPropStep(), {x.all.v})); }},
-          {"rmsprop_momentum_fp32", 28,
-           [&, momentum] {
-             kernels::rmsprop(q, x.on_all(momentum(kernels::RmsPropStep()), {x.all.v, x.all.m}));
-           }},
-          {"adamax_fp32", 28,
-           [&] {
-             kernels::adamax(q, x.on_all(kernels::AdamaxStep(), {x.all.m, x.all.v}));
-           }},
-          {"nadam_fp32", 28,
-           [&] {
-             kernels::adam_variant(q, x.on_all(kernels::AdamVariantStep(), {x.all.m, x.all.v}));
-           }},
-          {"lamb_fp32", 44, lamb}};
+  return {
+      {"sgd_fp32", 12, [&] { kernels::sgd(q, x.on_all(kernels::SgdStep(), {})); }},
+      {"sgd_nesterov_fp32", 20, [&, sgd] { kernels::sgd(q, x.on_all(sgd, {x.all.m})); }},
+      {"lion_fp32", 20, [&] { kernels::lion(q, x.on_all(kernels::LionStep(), {x.all.m})); }},
+      {"adagrad_fp32", 20,
+       [&] { kernels::adagrad(q, x.on_all(kernels::AdagradStep(), {x.all.v})); }},
+      {"rmsprop_fp32", 20,
+       [&] { kernels::rmsprop(q, x.on_all(kernels::RmsPropStep(), {x.all.v})); }},
+      {"rmsprop_momentum_fp32", 28,
+       [&, momentum] {
+         kernels::rmsprop(q, x.on_all(momentum(kernels::RmsPropStep()), {x.all.v, x.all.m}));
+       }},
+      {"adamax_fp32", 28,
+       [&] {
+         kernels::adamax(q, x.on_all(kernels::AdamaxStep(), {x.all.m, x.all.v}));
+       }},
+      {"nadam_fp32", 28,
+       [&] {
+         kernels::adam_variant(q, x.on_all(kernels::AdamVariantStep(), {x.all.m, x.all.v}));
+       }},
+      {"lamb_fp32", 44, lamb},
+      {"adamw_8bit_fp32", 16.0625, [&] { kernels::adamw_8bit(q, x.hyperparameters(), x.coded()); }},
+      {"lion_8bit_fp32", 14.03125, [&] { kernels::lion_8bit(q, {}, x.coded()); }}};
 }
 
 /// The update of a spread of elements equals the formula in double: a step that skips work must not

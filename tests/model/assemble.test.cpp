@@ -70,7 +70,7 @@ DecoderDescription tiny() {
 }
 
 TEST(Assemble, NamesComeFromTheDescription) {
-  auto const model = make_decoder("any", tiny(), ConfigTree::object(), Dtype::fp32);
+  auto const model = make_decoder("any", tiny(), ConfigTree::object(), {Dtype::fp32, Dtype::fp32});
   auto const& units = model->units();
   ASSERT_EQ(units.size(), 4u);
   ASSERT_EQ(units[0].parameters.size(), 1u) << "no learned positions";
@@ -91,7 +91,8 @@ TEST(Assemble, MoreParametersThanAnyModelAreRefused) {
   DecoderDescription d = tiny();
   d.set_width(2'000'000'000);
   d.mlp.inner = 2'000'000'000;
-  EXPECT_THROW(make_decoder("any", d, ConfigTree::object(), Dtype::fp32), ConfigError);
+  EXPECT_THROW(make_decoder("any", d, ConfigTree::object(), {Dtype::fp32, Dtype::fp32}),
+               ConfigError);
 }
 
 }  // namespace

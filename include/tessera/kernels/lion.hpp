@@ -1,7 +1,7 @@
 #pragma once
 /// The fused Lion update of a rank's partition.
 
-#include "tessera/kernels/elementwise_update.hpp"
+#include "tessera/kernels/quantized_update.hpp"
 
 namespace tessera::kernels {
 
@@ -14,5 +14,7 @@ struct LionStep : ElementwiseUpdate {
   double beta1 = 0.9, beta2 = 0.999;
 };
 void lion(Queue& q, LionStep const& step);
+/// The same with the state in 8 bits (signed map). @p step has no segments.
+void lion_8bit(Queue& q, LionStep const& step, std::vector<QuantizedSegment> const& segments);
 
 }  // namespace tessera::kernels

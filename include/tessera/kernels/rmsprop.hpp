@@ -1,7 +1,7 @@
 #pragma once
 /// The fused RMSprop update of a rank's partition.
 
-#include "tessera/kernels/elementwise_update.hpp"
+#include "tessera/kernels/quantized_update.hpp"
 
 namespace tessera::kernels {
 
@@ -17,5 +17,8 @@ struct RmsPropStep : ElementwiseUpdate {
   bool centered = false;
 };
 void rmsprop(Queue& q, RmsPropStep const& step);
+/// Without momentum and centering, with square_avg in 8 bits (signed map, as in bitsandbytes).
+/// @p step has no segments.
+void rmsprop_8bit(Queue& q, RmsPropStep const& step, std::vector<QuantizedSegment> const& segments);
 
 }  // namespace tessera::kernels

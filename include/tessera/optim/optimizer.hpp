@@ -29,7 +29,7 @@ struct ParameterRun {
 struct Segment {
   float* master = nullptr;    ///< fp32 weights, updated
   std::vector<void*> states;  ///< parallel to OptimizerSpec::states, at the segment's first
-                              ///< element; null for states that are not element-wise
+                              ///< element or its code; null for states that are not element-wise
   void const* gradient = nullptr;
   void* weights_out = nullptr;  ///< 16-bit weights written from the updated master; null when the
                                 ///< master is the weight
@@ -37,7 +37,8 @@ struct Segment {
   std::size_t group = 0;  ///< index in OptimizerSpec::groups
   std::vector<ParameterRun> parameters;
   /// Of each of `parameters`, parallel to OptimizerSpec::states: the parameter's first value of the
-  /// states that are not element-wise; null for the others. Every rank holds all values.
+  /// states of which every rank holds all values; the run's first value of states per chunk; the
+  /// run's first fp32 value of states in codes if the parameter keeps fp32 states; else null.
   std::vector<std::vector<void*>> parameter_states;
 };
 

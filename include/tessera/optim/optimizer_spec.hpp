@@ -14,16 +14,33 @@
 namespace tessera::optim {
 
 /// Number of values that a state keeps for one parameter. A parameter is a matrix of its first
-/// dimension (rows) by all others (columns). Every rank holds all values of a state that is not
-/// element-wise.
-enum class Extent { elementwise, per_row, per_column, scalar };
+/// dimension (rows) by all others (columns). Every rank holds all values of a state per row, per
+/// column or per parameter. A state per chunk has one value for quantization_chunk consecutive
+/// elements of a parameter, and is spread over the ranks with them.
+enum class Extent { elementwise, per_row, per_column, scalar, per_chunk };
+
+constexpr bool is_spread(Extent extent) {
+  return extent == Extent::elementwise || extent == Extent::per_chunk;
+}
+
+/// How the values are in memory. In checkpoints they are fp32.
+enum class Encoding {
+  values,         ///< of the state's dtype
+  signed_codes,   ///< 8 bits: kernels::DynamicMap::signed_values
+  unsigned_codes  ///< 8 bits: kernels::DynamicMap::unsigned_values
+};
 
 struct StateSpec {
   std::string name;  ///< PyTorch's name: "exp_avg"; unique, also a group name in checkpoints
   Dtype dtype = Dtype::fp32;
   Extent extent = Extent::elementwise;
+  Encoding encoding = Encoding::values;
   bool operator==(StateSpec const&) const = default;
 };
+
+/// A state in codes, and the state per chunk with its largest magnitudes.
+StateSpec coded_state(std::string name, Encoding encoding);
+StateSpec absmax_state(std::string const& name);
 
 /// The fp32 copy of the weights, which is saved like a state, and first of them.
 inline constexpr char const* master_weights_name = "fp32";
@@ -63,6 +80,7 @@ struct OptimizerSpec {
   std::size_t group_of(WeightDecay decay) const;
   /// "fp32" and the names of all states, in the order of checkpoints.
   std::vector<std::string> state_names() const;
+  bool has_codes() const;  ///< whether a state is in codes
 
   bool operator==(OptimizerSpec const&) const = default;
 };

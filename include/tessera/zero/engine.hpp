@@ -113,7 +113,8 @@ class Engine : public memory::ParamProvider {
   virtual double gradient_scale() const = 0;
 
   /// This rank's shards of the master weights ("fp32") and of the optimizer's states, in the order
-  /// of OptimizerSpec::state_names().
+  /// of OptimizerSpec::state_names(). The views of states in codes are valid until the next
+  /// finish_step().
   virtual std::vector<StateView> state() = 0;
   /// True when state is a snapshot: training does not change the views until the next call of
   /// state(). False when the views are the state itself.

@@ -66,6 +66,11 @@ struct ShardExtent {
   bool operator==(ShardExtent const&) const = default;
 };
 
+/// Of the parameters and shards of a plan, in elements: with states per chunk a chunk is on one
+/// rank, so that its largest magnitude needs no communication and is the same for any number of
+/// ranks.
+std::int64_t alignment_for(optim::OptimizerSpec const& optimizer);
+
 /// Shape of a state of @p extent of a parameter with @p shape: its rows are the first dimension,
 /// its columns all others.
 std::vector<std::int64_t> state_shape(std::vector<std::int64_t> const& shape, optim::Extent extent);
@@ -101,7 +106,9 @@ class PartitionPlan {
   std::vector<ShardExtent> extents(Rank rank) const;
 
   /// The partition of a state of @p extent: the same units and parameters, with the shapes that the
-  /// state has, cut over the ranks by the same rule.
+  /// state has, cut over the ranks by the same rule. Chunks are on the rank that has their
+  /// elements.
+  /// @throws InternalError for states per chunk when a shard could end within one
   PartitionPlan of_extent(optim::Extent extent) const;
 
   bool operator==(PartitionPlan const&) const = default;

@@ -27,7 +27,7 @@ void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
   }
 }
 
-Segments parameter_segments(Segments const& segments) {
+Segments parameter_segments(Segments const& segments, std::vector<StateSpec> const& states) {
   auto const advanced = [](auto* base, Dtype dtype, std::int64_t elements) -> decltype(base) {
     using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(base)>>,
                                     std::byte const, std::byte>;
@@ -40,7 +40,9 @@ Segments parameter_segments(Segments const& segments) {
       std::int64_t const at = run.segment_offset;
       Segment part = s;
       part.master += at;
-      for (auto& state : part.states) state = advanced(state, Dtype::fp32, at);
+      for (std::size_t k = 0; k < part.states.size(); ++k)
+        part.states[k] =
+            advanced(part.states[k], k < states.size() ? states[k].dtype : Dtype::fp32, at);
       part.gradient = advanced(s.gradient, segments.gradient_dtype, at);
       part.weights_out = advanced(s.weights_out, segments.weights_dtype, at);
       part.numel = run.numel;

@@ -14,8 +14,9 @@ namespace tessera::optim::detail {
 void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
                   Segments const& segments, StepControl const& control);
 
-/// The same elements as segments of one parameter each, without padding.
-Segments parameter_segments(Segments const& segments);
+/// The same elements as segments of one parameter each, without padding. @param states whose states
+/// have the dtypes; those without a spec are fp32
+Segments parameter_segments(Segments const& segments, std::vector<StateSpec> const& states = {});
 
 /// @tparam values Step(OptimizerSpec const&, StepControl const&): the kernel's values of a step
 /// @tparam kernel void(memory::Queue&, Step const&)

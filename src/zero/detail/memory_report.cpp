@@ -1,5 +1,7 @@
 #include "detail/memory_report.hpp"
 
+#include "detail/coded_state.hpp"
+
 #include <cmath>
 
 namespace tessera::zero::detail {
@@ -9,9 +11,16 @@ double bytes(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
 
 /// Of a rank, where @p ranks share the element-wise states. The others are on every rank.
 double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, double ranks) {
+  if (state.encoding != optim::Encoding::values) {
+    double all = 0.0;
+    for (auto const& unit : plan.units()) all += static_cast<double>(coded_bytes(unit));
+    return all / ranks;
+  }
   if (state.extent == optim::Extent::elementwise)
     return bytes(state.dtype) * static_cast<double>(plan.parameter_count()) / ranks;
-  return bytes(state.dtype) * static_cast<double>(plan.of_extent(state.extent).parameter_count());
+  double const all =
+      bytes(state.dtype) * static_cast<double>(plan.of_extent(state.extent).parameter_count());
+  return optim::is_spread(state.extent) ? all / ranks : all;
 }
 
 }  // namespace

@@ -59,8 +59,13 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
                                                  memory::Purpose purpose, bool is_allocated,
                                                  PlaceState const& place) const {
   StatePlacement const usual{memory::memory_space_of(context_.compute), &context_.compute};
-  State state{spec, plan_of(context_.plan, spec.extent), place ? place(spec) : usual, {}, {}};
+  State state{spec, plan_of(context_.plan, spec.extent), place ? place(spec) : usual, {}, nullptr,
+              {}};
   check_placement(state);
+  if (spec.encoding != optim::Encoding::values) {
+    state.coded = std::make_shared<CodedState>(spec, ownership(state), state.placement.space);
+    return state;
+  }
   bool const is_in_memory = is_allocated && !context_.config.optimizer_swap;
   std::int64_t const numel = is_in_memory ? ownership(state).state_numel() : 0;
   state.buffer = {spec.name, purpose, static_cast<std::size_t>(numel) * size_of(spec.dtype),
@@ -71,8 +76,10 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
 void OptimizerState::check_placement(State const& state) const {
   auto const space = memory::memory_space_of(context_.compute);
   auto const& placement = state.placement;
-  TESSERA_VALIDATE(state.spec.dtype == Dtype::fp32, InternalError, "state ", state.spec.name,
-                   " has dtype ", name_of(state.spec.dtype), "; checkpoints hold fp32 states");
+  TESSERA_VALIDATE(
+      state.spec.dtype == Dtype::fp32 || state.spec.encoding != optim::Encoding::values,
+      InternalError, "state ", state.spec.name, " has dtype ", name_of(state.spec.dtype),
+      "; checkpoints hold fp32 states");
   TESSERA_VALIDATE(states_.empty() || placement.queue == states_[0].placement.queue, InternalError,
                    "state ", state.spec.name,
                    " and the master weights have different queues; one kernel updates both, place "
@@ -90,6 +97,10 @@ void OptimizerState::prepare_swap() {
   TESSERA_VALIDATE(!summing_ && !matrix_, ConfigError, "offload_optimizer to NVMe with ", algorithm,
                    ": its update needs sums over complete parameters, which are not computed from "
                    "tiles; use AdamW, SGD or Lion, or leave offload_optimizer out");
+  for (auto const& state : states_)
+    TESSERA_VALIDATE(!state.coded, ConfigError, "offload_optimizer to NVMe with ", algorithm,
+                     ": its 8-bit states stay in memory; use AdamW, SGD or Lion, or leave "
+                     "offload_optimizer out");
   TESSERA_VALIDATE(context_.config.stage > 0, ConfigError,
                    "offload_optimizer to NVMe needs ZeRO stage 1, 2 or 3");
   first_swapped_ = rules_.separate_master ? master_weights : master_weights + 1;
@@ -110,15 +121,16 @@ void OptimizerState::prepare_swap() {
   }
 }
 
-/// Every rank holds all values of a state that is not element-wise, and saves its own shard.
+/// Every rank holds all values of a state per row, column or parameter, and saves its own shard.
 Ownership OptimizerState::ownership(State const& state) const {
-  bool const is_reduced = state.spec.extent != optim::Extent::elementwise;
-  return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated || is_reduced};
+  bool const is_on_all = !optim::is_spread(state.spec.extent);
+  return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated || is_on_all};
 }
 
 void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
   auto const& state = states_[index];
   if (index == master_weights && !rules_.separate_master) return weights_.region(unit);
+  if (state.coded) return state.coded->codes(unit);
   if (swapped_) return swapped_->region(index - first_swapped_, unit);
   return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
 }
@@ -180,19 +192,37 @@ std::vector<optim::CompleteParameter> OptimizerState::complete_parameters(UnitIn
   std::vector<optim::CompleteParameter> out;
   auto const& parameters = context_.plan.unit(unit).parameters;
   for (std::size_t p = 0; p < parameters.size(); ++p)
-    out.push_back({parameters[p].shape, parameter_states(unit, p), sums_of_rounds(unit, p)});
+    out.push_back({parameters[p].shape, parameter_states(unit, p, parameters[p].offset),
+                   sums_of_rounds(unit, p)});
   return out;
 }
 
-std::vector<void*> OptimizerState::parameter_states(UnitIndex unit, std::size_t parameter) const {
+std::vector<void*> OptimizerState::parameter_states(UnitIndex unit, std::size_t parameter,
+                                                    UnitOffset at) const {
   std::vector<void*> out;
-  for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
-    bool const is_reduced = spec(k).extent != optim::Extent::elementwise;
-    out.push_back(is_reduced ? offset(region(k, unit), spec(k).dtype,
-                                      plan(k).unit(unit).parameters[parameter].offset.value())
-                             : nullptr);
-  }
+  for (std::size_t k = master_weights + 1; k < states_.size(); ++k)
+    out.push_back(parameter_state(k, unit, parameter, at));
   return out;
+}
+
+void* OptimizerState::parameter_state(std::size_t index, UnitIndex unit, std::size_t parameter,
+                                      UnitOffset at) const {
+  auto const& state = states_[index];
+  if (state.coded) return state.coded->values(unit, parameter, at);
+  if (state.spec.extent == optim::Extent::elementwise) return nullptr;
+  std::int64_t const first =
+      state.spec.extent == optim::Extent::per_chunk
+          ? (at - context_.ownership.begin(unit)) / kernels::quantization_chunk
+          : plan(index).unit(unit).parameters[parameter].offset.value();
+  return offset(region(index, unit), state.spec.dtype, first);
+}
+
+std::size_t OptimizerState::absmax_of(std::size_t state) const {
+  auto const name = optim::absmax_state(spec(state).name).name;
+  auto const found = std::find_if(states_.begin(), states_.end(),
+                                  [&](State const& s) { return s.spec.name == name; });
+  TESSERA_EXPECT(found != states_.end(), "a state in codes has no state ", name);
+  return static_cast<std::size_t>(found - states_.begin());
 }
 
 optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
@@ -211,7 +241,7 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, Un
     optim::Segment s;
     s.master = static_cast<float*>(values(master_weights, at));
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
-      bool const is_flat = spec(k).extent == optim::Extent::elementwise;
+      bool const is_flat = spec(k).extent == optim::Extent::elementwise && region(k, unit);
       s.states.push_back(is_flat ? values(k, at) : nullptr);
     }
     s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, at);
@@ -220,9 +250,11 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, Un
     s.numel = run.numel;
     s.group = run.group;
     s.parameters = std::move(run.parameters);
-    for (auto const& part : s.parameters)
-      s.parameter_states.push_back(parameter_states(
-          unit, parameter_at(context_.plan.unit(unit), run.begin + part.segment_offset)));
+    for (auto const& part : s.parameters) {
+      UnitOffset const first = run.begin + part.segment_offset;
+      s.parameter_states.push_back(
+          parameter_states(unit, parameter_at(context_.plan.unit(unit), first), first));
+    }
     out.list.push_back(std::move(s));
   }
   return out;
@@ -360,9 +392,18 @@ bool OptimizerState::has_host_copies() const {
   });
 }
 
+bool OptimizerState::is_copied(State const& state) const {
+  return state.coded || state.placement.space == memory::MemorySpace::device;
+}
+
+void OptimizerState::release_copies() {
+  for (auto& state : states_)
+    if (state.coded && state.placement.space == memory::MemorySpace::host) state.host_copy = {};
+}
+
 std::vector<float*> OptimizerState::host_shards(std::size_t index) {
   auto& state = states_[index];
-  bool const is_copy = state.placement.space == memory::MemorySpace::device;
+  bool const is_copy = is_copied(state);
   if (is_copy && state.host_copy.bytes() == 0)
     state.host_copy = {"host copy of a state", memory::Purpose::data,
                        static_cast<std::size_t>(state.plan->partition_numel()) * sizeof(float),
@@ -377,9 +418,16 @@ std::vector<float*> OptimizerState::host_shards(std::size_t index) {
 
 void OptimizerState::copy_shards(std::size_t index, Direction direction) {
   auto& state = states_[index];
-  if (state.placement.space != memory::MemorySpace::device) return;
+  if (!is_copied(state)) return;
   auto const host = host_shards(index);
   auto& queue = *state.placement.queue;
+  if (state.coded) {
+    std::size_t const absmax = absmax_of(index);
+    if (direction == Direction::to_state)
+      return state.coded->write(queue, host_shards(absmax), host);
+    copy_shards(absmax, direction);
+    return state.coded->read(queue, host_shards(absmax), host);
+  }
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     auto const bytes = static_cast<std::size_t>(state.plan->unit(u).shard_numel) * sizeof(float);
     float* const here = host[position(u)];
@@ -408,11 +456,15 @@ void OptimizerState::replicate(What what) const {
     }
   }
   if (last) context_.comm.wait(*last);
+  for (std::size_t k = 0; k < count; ++k)
+    if (auto const& coded = states_[k].coded)
+      coded->replicate(context_.comm, context_.config.allgather_bucket_size, after);
 }
 
 std::size_t OptimizerState::state_bytes() const {
   std::size_t sum = 0;
-  for (auto const& state : states_) sum += state.buffer.bytes();
+  for (auto const& state : states_)
+    sum += state.coded ? state.coded->bytes() : state.buffer.bytes();
   return sum - master_bytes();
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "detail/coded_state.hpp"
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"
 #include "detail/swapped_states.hpp"
@@ -38,16 +39,18 @@ class OptimizerState {
   static constexpr std::size_t master_weights = 0;
 
   /// This rank's shard of each unit in host memory: the state itself, or a copy of a state in
-  /// another memory space, which copy_shards() synchronizes. The copy is allocated by the first
-  /// call.
+  /// another memory space or in codes, which copy_shards() synchronizes. The copy is allocated by
+  /// the first call.
   std::vector<float*> host_shards(std::size_t state);
   enum class Direction { to_host, to_state };
-  /// Blocks the host. No effect on a state in host memory.
+  /// Blocks the host. No effect on fp32 values in host memory.
   void copy_shards(std::size_t state, Direction direction);
-  /// Whether host_shards() gives copies of some state.
+  /// Whether host_shards() gives copies because the states are in another memory space.
   bool has_host_copies() const;
   /// Ends transfers to and from a drive: shards of swapped states are valid until the next update.
   void settle();
+  /// Frees the fp32 copies of codes in host memory: four times the codes.
+  void release_copies();
 
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
@@ -76,8 +79,9 @@ class OptimizerState {
     optim::StateSpec spec;
     std::shared_ptr<PartitionPlan const> plan;  ///< of its extent
     StatePlacement placement;
-    memory::Buffer buffer;     ///< empty for master weights that are the working weights
-    memory::Buffer host_copy;  ///< of this rank's shards
+    memory::Buffer buffer;  ///< empty for master weights that are the working weights, and codes
+    std::shared_ptr<CodedState> coded = nullptr;  ///< of a state in codes
+    memory::Buffer host_copy;                     ///< of this rank's shards
   };
   State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
                    PlaceState const& place) const;
@@ -95,7 +99,13 @@ class OptimizerState {
   optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end,
                               ValuesAt const& values) const;
   /// As optim::Segment::parameter_states.
-  std::vector<void*> parameter_states(UnitIndex unit, std::size_t parameter) const;
+  /// @param at the run's first element
+  std::vector<void*> parameter_states(UnitIndex unit, std::size_t parameter, UnitOffset at) const;
+  void* parameter_state(std::size_t state, UnitIndex unit, std::size_t parameter,
+                        UnitOffset at) const;
+  /// The state with the largest magnitudes of the chunks of a state in codes.
+  std::size_t absmax_of(std::size_t state) const;
+  bool is_copied(State const& state) const;
   void prepare_sums();
   optim::ParameterSums sums_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
   std::vector<optim::CompleteParameter> complete_parameters(UnitIndex unit) const;

@@ -1,0 +1,246 @@
+#pragma once
+/// The update of an element-wise rule whose states have 8 bits: one traversal in which a chunk's
+/// states become fp32, are updated and are quantized again with the absmax of their new values.
+
+#include <Kokkos_Core.hpp>
+#include <bit>
+#include <utility>
+
+#include "detail/launch.hpp"
+#include "detail/optimizer_rule.hpp"
+#include "detail/quantization_table.hpp"
+#include "detail/typed_values.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/quantized_update.hpp"
+
+namespace tessera::kernels::detail {
+
+/// A segment in the form that a launch carries by value.
+template <class Rule>
+struct QuantizedRun {
+  float* master;
+  QuantizedValues states[Rule::states];
+  void const* gradient;
+  void* weights_out;
+  std::int64_t numel;
+  typename Rule::Rates rates;
+  std::int64_t first_item;  ///< of this run, in the launch
+};
+
+/// The elements of a chunk that one thread has: all of them on the host, every 32nd in a warp.
+template <class Rule, DynamicMap... maps>
+struct QuantizedChunks {
+  static_assert(Rule::states == sizeof...(maps));
+  static constexpr int max_runs =
+      28;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
+  static constexpr int scratch_floats = 1;
+  static constexpr int warps = 4;  ///< of a team on a device; each takes a chunk
+  static constexpr DynamicMap map_of[] = {maps...};
+  using Coefficients = typename Rule::Coefficients;
+  using States = std::make_index_sequence<Rule::states>;
+  using Run = QuantizedRun<Rule>;
+
+  Coefficients coefficients;
+  GradientControl const* control;  ///< null: the coefficients hold the factor
+  QuantizationTable const* table[Rule::states];
+  Dtype gradient_dtype, weights_dtype;
+  std::int64_t chunks_of_item;
+  int runs;
+  Run run[max_runs];
+
+  /// On the host: an item is one thread's.
+  KOKKOS_FUNCTION void operator()(std::int64_t item) const {
+    Coefficients c;
+    if (!decide(c)) return;
+    Run const& r = run_of(item);
+    std::int64_t const first = (item - r.first_item) * chunks_of_item;
+    for (std::int64_t k = first; k < first + chunks_of_item; ++k)
+      if (k * quantization_chunk < r.numel) update<1>(c, r, k, 0, Alone());
+  }
+  /// On a device.
+  template <class Team>
+  KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t item) const {
+    Coefficients c;
+    if (!decide(c)) return;
+    Run const& r = run_of(item);
+    std::int64_t const k = (item - r.first_item) * chunks_of_item + team.rank() / 32;
+    if (k * quantization_chunk < r.numel) update<32>(c, r, k, team.rank() % 32, team);
+  }
+
+ private:
+  struct Alone {
+    template <int N>
+    KOKKOS_FUNCTION void exchange(float const (&)[N], int, float (&)[N]) const {}
+  };
+
+  KOKKOS_FUNCTION Run const& run_of(std::int64_t item) const {
+    int low = 0, high = runs;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (run[middle].first_item <= item ? low : high) = middle;
+    }
+    return run[low];
+  }
+  KOKKOS_FUNCTION bool decide(Coefficients& c) const {
+    c = coefficients;
+    if (control) c.gradient_factor = static_cast<float>(control->gradient_factor);
+    return control == nullptr || control->skip == 0;
+  }
+
+  /// A thread's first element of a run, and its chunk.
+  struct Place {
+    std::int64_t at, chunk;
+  };
+  /// Element @p j of a thread is element lane + j * lanes of the chunk.
+  template <int lanes>
+  struct Values {
+    static constexpr int count = static_cast<int>(quantization_chunk) / lanes;
+    float gradient[count], master[count], states[Rule::states][count];
+  };
+
+  template <int lanes, class Team>
+  KOKKOS_FUNCTION void update(Coefficients const& c, Run const& r, std::int64_t k, int lane,
+                              Team const& team) const {
+    using Full = std::integral_constant<int, Values<lanes>::count>;
+    std::int64_t const begin = k * quantization_chunk, left = r.numel - begin;
+    if (left >= quantization_chunk) return update<lanes>(c, r, k, lane, team, Full());
+    int const n = static_cast<int>(left);
+    update<lanes>(c, r, k, lane, team, lane < n ? (n - lane + lanes - 1) / lanes : 0);
+  }
+  /// @tparam Count int, or a constant for loops without a remainder
+  template <int lanes, class Team, class Count>
+  KOKKOS_FUNCTION void update(Coefficients const& c, Run const& r, std::int64_t k, int lane,
+                              Team const& team, Count count) const {
+    std::int64_t const at = k * quantization_chunk + lane;
+    Values<lanes> x;
+    for_type(gradient_dtype, r.gradient,
+             [&](auto* g) { load_values<lanes>(g + at, count, x.gradient); });
+    load_values<lanes>(r.master + at, count, x.master);
+    read_states<lanes>(r, {at, k}, count, x, States());
+    apply(c, r.rates, count, x, States());
+    store_values<lanes>(x.master, count, r.master + at);
+    if (r.weights_out)
+      for_type(weights_dtype, r.weights_out,
+               [&](auto* w) { store_values<lanes>(x.master, count, w + at); });
+    write_states<lanes>(r, {at, k}, count, x, team, States());
+  }
+
+  template <int lanes, class T, class Count>
+  static KOKKOS_FUNCTION void load_values(T const* __restrict from, Count count,
+                                          float* __restrict out) {
+    for (int j = 0; j < count; ++j) out[j] = load(from[j * lanes]);
+  }
+  template <int lanes, class T, class Count>
+  static KOKKOS_FUNCTION void store_values(float const* __restrict values, Count count,
+                                           T* __restrict to) {
+    for (int j = 0; j < count; ++j) store(to[j * lanes], values[j]);
+  }
+  template <int lanes, class Count, std::size_t... S>
+  KOKKOS_FUNCTION void read_states(Run const& r, Place place, Count count, Values<lanes>& x,
+                                   std::index_sequence<S...>) const {
+    (decode<lanes>(table[S]->number, r.states[S].codes + place.at, r.states[S].absmax[place.chunk],
+                   count, x.states[S]),
+     ...);
+  }
+  template <int lanes, class Count>
+  static KOKKOS_FUNCTION void decode(float const* __restrict number,
+                                     std::uint8_t const* __restrict codes, float absmax,
+                                     Count count, float* __restrict out) {
+    for (int j = 0; j < count; ++j) out[j] = number[codes[j * lanes]] * absmax;
+  }
+
+  template <int lanes, class Count, std::size_t... S>
+  static KOKKOS_FUNCTION void apply(Coefficients const c, typename Rule::Rates const rates,
+                                    Count count, Values<lanes>& x, std::index_sequence<S...>) {
+    for (int j = 0; j < count; ++j)
+      Rule::element(c, rates, x.gradient[j], x.master[j], x.states[S][j]...);
+  }
+
+  template <int lanes, class Team, class Count, std::size_t... S>
+  KOKKOS_FUNCTION void write_states(Run const& r, Place place, Count count, Values<lanes> const& x,
+                                    Team const& team, std::index_sequence<S...>) const {
+    (write_state<lanes, map_of[S]>(*table[S], r.states[S], place, count, x.states[S], team), ...);
+  }
+  template <int lanes, DynamicMap map, class Team, class Count>
+  static KOKKOS_FUNCTION void write_state(QuantizationTable const& table, QuantizedValues to,
+                                          Place place, Count count, float const* values,
+                                          Team const& team) {
+    std::uint32_t most = 0;  // as bits, which keeps NaN
+    for (int j = 0; j < count; ++j) {
+      std::uint32_t const magnitude = std::bit_cast<std::uint32_t>(values[j]) & 0x7FFFFFFFu;
+      most = most > magnitude ? most : magnitude;
+    }
+    for (int mask = lanes / 2; mask > 0; mask /= 2) {
+      float const mine[1] = {std::bit_cast<float>(most)};
+      float other[1];
+      team.exchange(mine, mask, other);
+      auto const magnitude = std::bit_cast<std::uint32_t>(other[0]);
+      most = most > magnitude ? most : magnitude;
+    }
+    float const absmax = std::bit_cast<float>(most);
+    encode<lanes, map>(table.bucket, values, divisor_of(absmax), count, to.codes + place.at);
+    if (place.at % quantization_chunk == 0) to.absmax[place.chunk] = absmax;
+  }
+  template <int lanes, DynamicMap map, class Count>
+  static KOKKOS_FUNCTION void encode(std::int32_t const* __restrict bucket,
+                                     float const* __restrict values, float divisor, Count count,
+                                     std::uint8_t* __restrict codes) {
+    int wide[Values<lanes>::count];  // narrowed by a loop of its own, or neither vectorizes
+    for (int j = 0; j < count; ++j)
+      wide[j] = QuantizationTable::code<map>(bucket, values[j], divisor);
+    for (int j = 0; j < count; ++j) codes[j * lanes] = static_cast<std::uint8_t>(wide[j]);
+  }
+};
+
+template <class Rule>
+void check_segments(std::vector<QuantizedSegment> const& segments, char const* name) {
+  for (auto const& s : segments) {
+    bool complete = s.numel > 0 && s.master && s.gradient;
+    for (std::size_t k = 0; k < Rule::states; ++k)
+      complete = complete && s.quantized[k].codes && s.quantized[k].absmax;
+    TESSERA_VALIDATE(s.numel == 0 || complete, InternalError, name, " got a segment of ", s.numel,
+                     " elements without its weights, codes or gradient");
+  }
+}
+
+/// Enqueues the update of all segments. @p step has the dtypes and the control; its segments are
+/// not used. @p rates_of(segment) gives Rule::Rates.
+template <class Rule, DynamicMap... maps, class RatesOf>
+void launch_quantized(Queue& q, char const* name, ElementwiseUpdate const& step,
+                      std::vector<QuantizedSegment> const& segments,
+                      typename Rule::Coefficients coefficients, RatesOf const& rates_of) {
+  using Chunks = QuantizedChunks<Rule, maps...>;
+  check_segments<Rule>(segments, name);
+  coefficients.gradient_factor = static_cast<float>(step.gradient_factor);
+  bool const on_device = kokkos_has_cuda && memory::on_cuda(q);
+  Chunks batch{coefficients,
+               step.control,
+               {table_for(q, maps)...},
+               step.gradient_dtype,
+               step.weights_dtype,
+               on_device ? Chunks::warps : host_range / quantization_chunk,
+               0,
+               {}};
+  std::int64_t items = 0;
+  auto const flush = [&] {
+    if (on_device) {
+      if constexpr (kokkos_has_cuda) parallel_teams<32 * Chunks::warps>(q, name, items, batch);
+    } else if (items > 0) {
+      launch_on_host(q, name, items, batch);
+    }
+    batch.runs = 0;
+    items = 0;
+  };
+  for (auto const& s : segments) {
+    if (s.numel == 0) continue;
+    if (batch.runs == Chunks::max_runs) flush();
+    auto& run = batch.run[batch.runs++];
+    run = {s.master, {}, s.gradient, s.weights_out, s.numel, rates_of(s), items};
+    for (std::size_t k = 0; k < Rule::states; ++k) run.states[k] = s.quantized[k];
+    std::int64_t const elements = batch.chunks_of_item * quantization_chunk;
+    items += (s.numel + elements - 1) / elements;
+  }
+  flush();
+}
+
+}  // namespace tessera::kernels::detail
