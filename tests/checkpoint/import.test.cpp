@@ -60,7 +60,7 @@ std::map<std::string, std::string> restored(fs::path const& checkpoint,
 /// "fp32" and the states that the running optimizer had.
 std::vector<std::string> states_of(ConfigTree const& expected) {
   std::vector<std::string> out{"fp32"};
-  for (std::string const state : {"exp_avg", "exp_avg_sq", "momentum_buffer"})
+  for (std::string const state : {"exp_avg", "exp_avg_sq", "momentum_buffer", "sum"})
     for (auto const& [name, sum] : expected.at("xxh3").as_object())
       if (name.starts_with(state + "/") && out.back() != state) out.push_back(state);
   return out;
@@ -142,16 +142,16 @@ TEST_P(DeepSpeed, ConsolidationHasTheTensorsOfZeroToFp32) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeed,
-                         testing::Values("z0_w2", "z0_w1_fused", "z0_w2_fp16", "z0_w2_bf16",
-                                         "z1_w1", "z1_w2_bf16_wrapper", "z1_w2_frozen",
-                                         "z2_w3_groups", "z2_w2_fp16", "z2_w2_elastic",
-                                         "z2_w2_aligned", "z2_w2_legacy", "z3_w2_bf16", "z3_w3",
-                                         "universal_z2", "universal_z3", "sgd_z0_w2", "sgd_z1_w2",
-                                         "sgd_z2_w2", "sgd_z3_w2", "sgd_plain_z0_w1",
-                                         "sgd_plain_z2_w2", "sgd_plain_z3_w2", "llama_z3_w2",
-                                         "bigcode_z1_w2_bf16", "neox_z2_w2"),
-                         [](auto const& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, DeepSpeed,
+    testing::Values("z0_w2", "z0_w1_fused", "z0_w2_fp16", "z0_w2_bf16", "z1_w1",
+                    "z1_w2_bf16_wrapper", "z1_w2_frozen", "z2_w3_groups", "z2_w2_fp16",
+                    "z2_w2_elastic", "z2_w2_aligned", "z2_w2_legacy", "z3_w2_bf16", "z3_w3",
+                    "universal_z2", "universal_z3", "sgd_z0_w2", "sgd_z1_w2", "sgd_z2_w2",
+                    "sgd_z3_w2", "sgd_plain_z0_w1", "sgd_plain_z2_w2", "sgd_plain_z3_w2",
+                    "adagrad_z0_w2", "adagrad_z2_w2", "adagrad_z3_w2", "lamb_z0_w2",
+                    "lion_z2_w2_offload", "llama_z3_w2", "bigcode_z1_w2_bf16", "neox_z2_w2"),
+    [](auto const& info) { return std::string(info.param); });
 
 /// In fp32 there are no master weights to tell parameters of one shape apart, and a frozen one
 /// leaves several ways.

@@ -163,7 +163,7 @@ def continues(b, case, ranks, stage, **more):
     config["train_micro_batch_size_per_gpu"] = 6 // ranks
     config["zero_optimization"] = {"stage": stage}
     run = f"{case}_{ranks}_{stage}"
-    adam = {"adam_beta2": 0.95} if config["optimizer"]["type"] == "AdamW" else {}
+    adam = {"adam_beta2": 0.95} if "betas" in config["optimizer"]["params"] else {}
     done = b.tool(["import", data / case, b.work / run / "checkpoints"])
     assert "step 3" in done.stdout, done.stdout
     b.tool(["checkpoint", "verify", b.work / run])

@@ -5,7 +5,9 @@
 
 Per case a directory: what save_checkpoint wrote, config.json, ds_config.json and expected.json: counters, loss scaler, losses before and
 after the save, and the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>" and "<state>/<parameter>" for each state of the
-optimizer (exp_avg and exp_avg_sq of AdamW, momentum_buffer of SGD with momentum, none of plain SGD), gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
+optimizer (exp_avg and exp_avg_sq of AdamW and Lamb, exp_avg of Lion, sum of Adagrad, momentum_buffer of SGD with momentum, none of plain SGD),
+gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
+Lion is DeepSpeed's CPULion. DeepSpeed's Lamb needs a GPU: here it is the one of optimizers.py, whose states have the same names.
 The universal cases are made from others by DeepSpeed's ds_to_universal, which converts the states of Adam only. torch_files has tensors of all kinds in both formats of
 torch.save, bin_model a Hugging Face directory with pytorch_model.bin in two shards and z1_w1's weights.
 Needs torch, deepspeed 0.19, transformers, tokenizers, xxhash.
@@ -47,10 +49,16 @@ CASES = {
     "sgd_plain_z0_w1": (1, 0, {}, {}, ("sgd_plain",)),
     "sgd_plain_z2_w2": (2, 2, {}, {}, ("sgd_plain",)),
     "sgd_plain_z3_w2": (2, 3, {}, {}, ("sgd_plain",)),
+    "adagrad_z0_w2": (2, 0, {}, {}, ("adagrad",)),
+    "adagrad_z2_w2": (2, 2, {}, {}, ("adagrad",)),
+    "adagrad_z3_w2": (2, 3, {}, {"sub_group_size": 1000}, ("adagrad",)),
+    "lion_z2_w2_offload": (2, 2, {}, {"offload_optimizer": {"device": "cpu"}}, ("lion",)),
+    "lamb_z0_w2": (2, 0, {}, {}, ("lamb",)),
     "llama_z3_w2": (2, 3, {}, {"sub_group_size": 1000}, ("llama",)),
     "bigcode_z1_w2_bf16": (2, 1, BF16, {}, ("gpt_bigcode",)),
     "neox_z2_w2": (2, 2, {}, {}, ("gpt_neox",)),
 }
+LAMB = dict(lr=5e-3, betas=[0.9, 0.95], eps=1e-8, weight_decay=0.01, max_coeff=10.0, min_coeff=0.01, bias_correction=True)
 SMALL = dict(vocab_size=331, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 FAMILIES = {
     "gpt2": dict(SMALL, n_positions=32, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
@@ -85,12 +93,22 @@ def blocks(text):
 def states_of(traits):
     if "sgd_plain" in traits:
         return ()
+    if "adagrad" in traits:
+        return ("sum",)
+    if "lion" in traits:
+        return ("exp_avg",)
     return ("momentum_buffer",) if "sgd" in traits else ("exp_avg", "exp_avg_sq")
 
 
 def optimizer_config(traits):
     if "sgd" in traits or "sgd_plain" in traits:
         return {"type": "SGD", "params": {"lr": 5e-2, "momentum": 0.9 if "sgd" in traits else 0.0, "weight_decay": 0.01}}
+    if "adagrad" in traits:
+        return {"type": "Adagrad", "params": {"lr": 5e-2, "weight_decay": 0.01}}
+    if "lion" in traits:
+        return {"type": "Lion", "params": {"lr": 5e-4, "betas": [0.9, 0.95], "weight_decay": 0.01}}
+    if "lamb" in traits:
+        return {"type": "Lamb", "params": LAMB}
     return {"type": "AdamW", "params": {"lr": 5e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.01, "torch_adam": True}}
 
 
@@ -163,6 +181,9 @@ def gathered_plain(z, names, states):
 
 def optimizer_of(model, traits):
     import torch
+    if "lamb" in traits:
+        from optimizers import Lamb
+        return Lamb(model.parameters(), eps_inside_sqrt=False, **LAMB)
     if "groups" not in traits:
         return None
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
@@ -182,7 +203,7 @@ def run_case(out, name, text_blocks):
     optimizer = optimizer_of(model, traits)
     if optimizer is None:
         config["optimizer"] = optimizer_config(traits)
-        if config["optimizer"]["type"] == "SGD":
+        if config["optimizer"]["type"] in ("SGD", "Adagrad", "Lion"):
             config["zero_allow_untested_optimizer"] = True
     else:
         config["zero_allow_untested_optimizer"] = True
@@ -234,6 +255,8 @@ def run_case(out, name, text_blocks):
     for index in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
         step(index)
     facts.update(losses_before=losses[:STEPS_BEFORE], losses_after=losses[STEPS_BEFORE:], versions={"deepspeed": deepspeed.__version__, "torch": torch.__version__})
+    if "lamb" in traits:
+        config["optimizer"] = optimizer_config(traits)
     if rank == 0:
         finish_case(directory, states | frozen, facts, config, hf_config, "wrapper" not in name and "legacy" not in name and stage > 0)
     dist.barrier()

@@ -113,4 +113,5 @@ def main():
     path.write_text(json.dumps(out, separators=(",", ":")).replace('],"', '],\n"').replace("],[", "],\n[") + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -18,10 +18,21 @@ std::vector<std::int64_t> integers(PickleValue value) {
   return out;
 }
 
+/// What the hyperparameters of an optimizer say of its states.
+enum class UnusedStates { none, exp_avg_sq };
+
+/// DeepSpeed's CPULion makes an exp_avg_sq that it does not use. Its groups have betas and no eps.
+UnusedStates unused_states(PickleValue const& group) {
+  return group.find("betas") && !group.find("eps") ? UnusedStates::exp_avg_sq : UnusedStates::none;
+}
+
 /// The states of one group; a group that never had a gradient has none and starts at zero.
-void read_states(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group) {
+void read_states(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group,
+                 UnusedStates unused = UnusedStates::none) {
   if (state.pairs() == 0) return;
-  add_states(rank, state_names_in(state), rank.flat[0].size());
+  auto names = state_names_in(state);
+  if (unused == UnusedStates::exp_avg_sq) std::erase(names, "exp_avg_sq");
+  add_states(rank, names, rank.flat[0].size());
   for (std::size_t s = 1; s < rank.names.size(); ++s)
     if (auto const found = state.find(rank.names[s])) rank.flat[s][group] = file.tensor(*found);
   auto const step = state.find("step");
@@ -41,15 +52,18 @@ void read_optimizer(TorchFile const& file, PickleValue optimizer, RankStates& ra
     for (std::size_t g = 0; g < groups; ++g) read_states(file, optimizer[g], rank, g);
     return;
   }
-  if (auto const list = optimizer.find("param_groups"); list && list->size() > 0)
+  auto unused = UnusedStates::none;
+  if (auto const list = optimizer.find("param_groups"); list && list->size() > 0) {
     rank.has_stateless_optimizer = keeps_no_state(file, (*list)[0]);
+    unused = unused_states((*list)[0]);
+  }
   PickleValue const states = optimizer.at("state");
   for (std::size_t i = 0; i < states.pairs(); ++i) {
     std::int64_t const group = states.pair_key(i).as_int();
     if (group < 0 || static_cast<std::size_t>(group) >= groups)
       states.fail(concat("the optimizer has a state ", group, ", the master weights have ", groups,
                          " groups"));
-    read_states(file, states.pair_value(i), rank, static_cast<std::size_t>(group));
+    read_states(file, states.pair_value(i), rank, static_cast<std::size_t>(group), unused);
   }
 }
 
