@@ -119,7 +119,7 @@ TEST_P(AutocastFamily, PassesAgreeAndNeedThePlannedMemory) {
   auto const tokens = c.tokens();
   model::Batch const batch{tokens.data(), c.rows, c.sequence};
   EXPECT_EQ(kept.lm->evaluate(batch, kept.params, *kept.queue).value(), loss);
-  EXPECT_LE(worst(kept.lm->next_token_logits(batch, kept.params, *kept.queue), c.last_logits),
+  EXPECT_LE(worst(next_token_logits(*kept.lm, batch, kept.params, *kept.queue), c.last_logits),
             0.03);
 }
 

@@ -79,6 +79,16 @@ inline std::vector<StoredCase> read_cases(std::string const& name) {
   return out;
 }
 
+/// Logits of the last position of each row.
+inline std::vector<float> next_token_logits(model::CausalLm& lm, model::Batch const& batch,
+                                            ResidentParams& params, memory::Queue& queue) {
+  auto const cache = lm.make_cache(batch.rows, batch.sequence, queue);
+  std::vector<std::int32_t> const first(static_cast<std::size_t>(batch.rows), 0),
+      counts(first.size(), static_cast<std::int32_t>(batch.sequence));
+  return lm.decode({batch.tokens, batch.rows, batch.sequence, first.data(), counts.data()}, *cache,
+                   params, queue);
+}
+
 /// A model with its weights and the queue it runs on.
 struct StoredModel {
   std::unique_ptr<model::CausalLm> lm;
@@ -92,13 +102,8 @@ struct StoredModel {
     return lm->train(batch, settings, params, *queue).value();
   }
   double evaluate(model::Batch const& batch) { return lm->evaluate(batch, params, *queue).value(); }
-  /// Logits of the last position of each row.
   std::vector<float> next_token_logits(model::Batch const& batch) {
-    auto const cache = lm->make_cache(batch.rows, batch.sequence, *queue);
-    std::vector<std::int32_t> const first(static_cast<std::size_t>(batch.rows), 0),
-        counts(first.size(), static_cast<std::int32_t>(batch.sequence));
-    return lm->decode({batch.tokens, batch.rows, batch.sequence, first.data(), counts.data()},
-                      *cache, params, *queue);
+    return test::next_token_logits(*lm, batch, params, *queue);
   }
 };
 
