@@ -169,7 +169,9 @@ TEST_F(Save, ValuesThatAreNotFiniteAreReportedByName) {
   }
   std::vector<checkpoint::NonFinite> const expected{{"transformer.wte.weight", "exp_avg", owners}};
   auto const saved = checkpoint::save(request, mine.views(), *comm);
-  if (comm->rank() == 0) EXPECT_EQ(saved.nonfinite, expected);
+  if (comm->rank() == 0) {
+    EXPECT_EQ(saved.nonfinite, expected);
+  }
   auto const manifest = checkpoint::read_manifest(saved.directory, *comm);
   EXPECT_EQ(*manifest.nonfinite, expected);
   RankState restored(plan, comm->rank());

@@ -137,8 +137,8 @@ ConfigTree context_of(std::string const& key) {
     set_path(tree, "optimizer.type", "Muon");
   for (auto const& info : optim::optimizers())
     for (auto const& rule : info.hyperparameters)
-      if (key == concat("optimizer.params.", rule.name) && key != "optimizer.params.weight_decay" &&
-          key != "optimizer.params.eps")
+      if (!info.not_in_deepspeed && key == concat("optimizer.params.", rule.name) &&
+          key != "optimizer.params.weight_decay" && key != "optimizer.params.eps")
         set_path(tree, "optimizer.type", info.algorithm);
   return tree;
 }

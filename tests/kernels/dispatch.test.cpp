@@ -186,7 +186,7 @@ class Everything {
     step.gradient_dtype = dtype_;
     step.segments.push_back(segment);
     adamw(q, step);
-    gradient_statistics(q, array("sums", Dtype::fp64, {2}).view().as<double>(),
+    gradient_statistics(q, array("sums of squares", Dtype::fp64, {2}).view().as<double>(),
                         {{matrix("a").data(), rows * columns}}, dtype_);
   }
 

@@ -142,7 +142,9 @@ TEST(SwappedStates, GiveTheBitsOfStatesInMemory) {
         for (std::size_t step = 0; step < 5; ++step) {
           bool const overflows = step == 2;
           EXPECT_EQ(swapped.step(step, overflows), in_memory.step(step, overflows));
-          if (step == 1 || step == 4) EXPECT_EQ(swapped.states(), in_memory.states());
+          if (step == 1 || step == 4) {
+            EXPECT_EQ(swapped.states(), in_memory.states());
+          }
         }
       }
 }

@@ -111,8 +111,8 @@ class CodedTraining {
       for (std::size_t p : {0, 1})
         for (std::int64_t i = 0; i < gradients[p].numel(); ++i)
           store(gradients[p], i,
-                rounded(optim::test::coded_gradient(i, t), dtype) /
-                    static_cast<float>(comm_->size()));
+                rounded(optim::test::coded_gradient(i, t), dtype) *
+                    static_cast<float>(engine_->gradient_scale() / comm_->size()));
     }
     engine_->gradient_complete(first_unit, *compute_);
     EXPECT_FALSE(engine_->finish_step(rate).skipped);

@@ -23,7 +23,7 @@ struct SplitRule {
   std::string pattern;  ///< regular expression of the matches; empty: does not split
   SplitBehavior behavior = SplitBehavior::isolated;
   bool invert = false;  ///< the text between the matches is what the behavior is about
-  std::string space;    ///< replaces each space first; empty: spaces stay
+  std::string space{};  ///< replaces each space first; empty: spaces stay
   Prefix prefix = Prefix::never;
 
   /// The prefix: a space, or what replaces it.
