@@ -37,7 +37,7 @@ TEST(SafetensorsReader, ReadsWhatThePythonPackageWrote) {
       message_of<DataError>([&] { reader.read_as_fp32("odd name \u00e9\n", 0, 1, &value); }),
       HasSubstr("is I64"));
   EXPECT_THAT(message_of<DataError>([&] { reader.read_as_fp32("f32", 20, 5, &value); }),
-              HasSubstr("elements 20 to 25 of tensor f32, which has 24"));
+              HasSubstr("5 elements from 20 of tensor f32, which has 24"));
   EXPECT_THAT(message_of<DataError>([&] { reader.read_as_fp32("f32", INT64_MAX, 1, &value); }),
               HasSubstr("which has 24"));
   EXPECT_THAT(message_of<DataError>([&] { reader.read_as_fp32("none", 0, 1, &value); }),

@@ -81,7 +81,8 @@ TEST(View, SharedFilesHaveOneSourceEach) {
   auto const step =
       save_toy(dir.path(), 5, 40, 0, 24, checkpoint::starts_by_count(40, 3)).directory;
   expect_model(step, 5);
-  auto const& extents = checkpoint::read_manifest(step).tensors[0].extents;
+  auto const manifest = checkpoint::read_manifest(step);
+  auto const& extents = manifest.tensors[0].extents;
   EXPECT_EQ(ReadDataset(step / "view.h5", "/fp32/transformer.wte.weight").sources.size(),
             (extents.size() + 2) / 3);
 }

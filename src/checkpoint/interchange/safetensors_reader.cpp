@@ -286,8 +286,8 @@ void SafetensorsReader::read_as_fp32(std::string const& name, std::int64_t first
   TESSERA_VALIDATE(entry != nullptr, DataError, state_->paths[0].string(), " has no tensor ", name);
   auto const& file = state_->files[static_cast<std::size_t>(entry->file)];
   TESSERA_VALIDATE(first >= 0 && numel >= 0 && numel <= entry->numel - first, DataError,
-                   file.path().string(), ": elements ", first, " to ", first + numel, " of tensor ",
-                   name, ", which has ", entry->numel);
+                   file.path().string(), ": ", numel, " elements from ", first, " of tensor ", name,
+                   ", which has ", entry->numel);
   bool const floating = entry->dtype == "F32" || entry->dtype == "F16" || entry->dtype == "BF16" ||
                         entry->dtype == "F64";
   TESSERA_VALIDATE(floating, DataError, file.path().string(), ": tensor ", name, " is ",

@@ -37,7 +37,7 @@ def guide_run_files(b):
         shown = json.loads(b.tool(["config", "check", file, "--ranks", "2", "--hidden_size", GPT2_XL], cwd=b.source).stdout)
         given = json.loads(file.read_text())
         assert shown["stage"]["value"] == (3 if "deepspeed" in given else 0), (file.name, shown["stage"])
-        assert shown["dtype"]["value"] == ("bf16" if given.get("bf16") else "fp16"), (file.name, shown["dtype"])
+        assert shown["product_dtype"]["value"] == ("bf16" if given.get("bf16") else "fp16"), (file.name, shown["product_dtype"])
         assert shown["micro_batch_size"] == {"value": 1, "origin": "run file"}, (file.name, shown["micro_batch_size"])
 
 
