@@ -15,9 +15,9 @@ PATH=$PATH:$(dirname "$tool")   # of nvdisasm, which it calls
 
 objects=()
 for object in "$@"; do
-  case ${object##*/} in adamw.cpp.* | column_sums.cpp.* | cross_entropy.cpp.* | elementwise.cpp.* | embedding.cpp.* | gradient_statistics.cpp.* | layer_norm.cpp.* | sgd.cpp.*) objects+=("$object") ;; esac
+  case ${object##*/} in activation.cpp.* | adamw.cpp.* | column_sums.cpp.* | cross_entropy.cpp.* | elementwise.cpp.* | embedding.cpp.* | gradient_statistics.cpp.* | layer_norm.cpp.* | sgd.cpp.*) objects+=("$object") ;; esac
 done
-[[ ${#objects[@]} == 8 ]] || { echo "expected eight objects, of adamw to sgd, got: ${objects[*]}"; exit 1; }
+[[ ${#objects[@]} == 9 ]] || { echo "expected nine objects, of activation to sgd, got: ${objects[*]}"; exit 1; }
 
 for object in "${objects[@]}"; do
   "$tool" --dump-resource-usage "$object"
@@ -80,7 +80,7 @@ done | c++filt | awk '
         if (rule == "TeamNormalize") rows(kernel, 6, 4)                 # four rows; gamma, beta
         else if (rule == "TeamResidualNormalize") rows(kernel, 10, 8)   # two inputs, two outputs
         else if (rule == "TeamNormalizeBackward") rows(kernel, 13, t[1] == "float" ? 6 : 8)   # three inputs, gamma; din, two fp32 sums
-        else if (rule == "TeamCrossEntropy" && t[3] == "true") rows(kernel, t[2] == "float" ? 8 : 4, t[1] == "float" ? 4 : 2)   # sixteen elements, twice
+        else if (rule == "TeamCrossEntropy" && t[4] == "true") rows(kernel, t[2] == "float" ? 8 : 4, t[1] == "float" ? 4 : 2)   # sixteen elements, twice
         else if (rule == "ColumnTile" && t[3] > 1) rows(kernel, 4, 0)
         else if (rule == "EmbedPack" && t[2] > 1) rows(kernel, 2, 1)
         else if (rule == "SumTokensOfSlice" && t[3] > 1) rows(kernel, 4, 1)
@@ -91,8 +91,8 @@ done | c++filt | awk '
       if (kernel in spilled) wrong(kernel, "local memory is used: " spilled[kernel])
     }
     for (arch in all) ++architectures
-    if (architectures == 0 || flat != 36 * architectures || updates != 36 * architectures || squares != 3 * architectures || by_rows != 69 * architectures)
-      wrong("found", flat + 0 " element-wise kernels of 36, " updates + 0 " of optimizers of 36, " squares + 0 " of squares of 3, " by_rows + 0 " by rows of 69, for each of " architectures + 0 " architectures")
+    if (architectures == 0 || flat != 69 * architectures || updates != 36 * architectures || squares != 3 * architectures || by_rows != 78 * architectures)
+      wrong("found", flat + 0 " element-wise kernels of 69, " updates + 0 " of optimizers of 36, " squares + 0 " of squares of 3, " by_rows + 0 " by rows of 78, for each of " architectures + 0 " architectures")
     if (!bad) print flat + updates + squares + by_rows " kernels read and write whole packs"
     exit bad
   }'
