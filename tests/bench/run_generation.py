@@ -52,7 +52,7 @@ def with_tessera(program, work, rows, prompt_tokens, new_tokens, threads, dtype)
     (work / "prompts.txt").write_text((prompt + "\n") * rows)
     words = [program, "--model_name_or_path", work, "--do_generate", "--prompt_file", work / "prompts.txt", "--temperature", "0", "--max_new_tokens",
              new_tokens, "--per_device_eval_batch_size", rows, "--threads", threads, "--output_dir", work / "run"]
-    words += ["--bf16"] if dtype == "bfloat16" else []
+    words += ["--dtype", dtype]
     done = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
     assert done.returncode == 0, done.stderr
     tokens, rate = re.search(r"([\d,]+) new tokens after .* ([\d.]+) per second", done.stderr).groups()

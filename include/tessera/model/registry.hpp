@@ -10,7 +10,7 @@
 
 namespace tessera::model {
 
-/// How a model computes. A dtype stands for itself and nothing else.
+/// How a model computes. Made from a dtype: weights and products have it, all else is off.
 struct ModelOptions {
   ModelOptions(Dtype of_everything)  // NOLINT(google-explicit-constructor)
       : dtype(of_everything), product_dtype(of_everything) {}
