@@ -1,9 +1,9 @@
 #include "tessera/config/option_values.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "detail/number_text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -139,20 +139,6 @@ ConfigTree boolean_from(std::string text) {
   return {};
 }
 
-ConfigTree number_from(std::string const& text) {
-  char const* first = text.data() + (text.starts_with('+') ? 1 : 0);
-  char const* const last = text.data() + text.size();
-  std::int64_t integer = 0;
-  if (auto const [end, error] = std::from_chars(first, last, integer);
-      error == std::errc() && end == last)
-    return integer;
-  double real = 0.0;
-  if (auto const [end, error] = std::from_chars(first, last, real);
-      error == std::errc() && end == last)
-    return real;
-  return {};
-}
-
 /// What @p value spells in the option's type, as pydantic converts it; else the value itself.
 ConfigTree spelled(Option const& option, ConfigTree const& value) {
   bool const wants_number = option.type == OptionType::integer || option.type == OptionType::real;
@@ -162,7 +148,7 @@ ConfigTree spelled(Option const& option, ConfigTree const& value) {
     return value.as_double() == 1.0;
   if (!value.is_string()) return value;
   ConfigTree const out = option.type == OptionType::boolean ? boolean_from(value.as_string())
-                         : wants_number                     ? number_from(value.as_string())
+                         : wants_number                     ? detail::number_from(value.as_string())
                                                             : ConfigTree();
   return out.is_null() ? value : out;
 }
@@ -251,7 +237,7 @@ ConfigTree parsed_value(Option const& option, std::string const& text, std::stri
       break;
     case OptionType::integer:
     case OptionType::real:
-      value = number_from(text);
+      value = detail::number_from(text);
       if (!value.is_null() && option.support != Support::refused && !is_valid_number(option, value))
         wrong_value(option, text, shown, Audience::flag);
       break;

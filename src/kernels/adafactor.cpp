@@ -90,21 +90,27 @@ void sum_columns(AdafactorBatch const& batch, Launch const& launch) {
   launch(AdafactorColumnTotals{batch}, std::int64_t{batch.runs});
 }
 
-}  // namespace
-
-void adafactor_sums(Queue& q, AdafactorStep const& step) {
-  char const* const name = "tessera::kernels::adafactor_sums";
-  check(step, name);
+/// Sums of the pieces of all runs by Rule, then the totals of each run.
+template <template <class> class Rule, class Totals>
+void sum_pieces(Queue& q, char const* name, AdafactorStep const& step) {
   with_partial_sums(
       q, name, items_of(step, pieces_of), [step, name](double* partial, auto const& launch) {
         with_type(step.gradient_dtype, name, [&](auto tag) {
           using G = typename decltype(tag)::type;
           for_batches(step, partial, pieces_of, [&](AdafactorBatch const& batch, std::int64_t n) {
-            launch(AdafactorRowSums<G>{batch}, n);
-            launch(AdafactorTotals<true>{batch}, std::int64_t{batch.runs});
+            launch(Rule<G>{batch}, n);
+            launch(Totals{batch}, std::int64_t{batch.runs});
           });
         });
       });
+}
+
+}  // namespace
+
+void adafactor_sums(Queue& q, AdafactorStep const& step) {
+  char const* const name = "tessera::kernels::adafactor_sums";
+  check(step, name);
+  sum_pieces<AdafactorRowSums, AdafactorTotals<true>>(q, name, step);
   with_partial_sums(q, name, items_of(step, column_partials_of),
                     [step, name](double* partial, auto const& launch) {
                       with_type(step.gradient_dtype, name, [&](auto tag) {
@@ -134,16 +140,7 @@ void adafactor_means(Queue& q, std::vector<AdafactorParameter> const& parameters
 void adafactor_update_squares(Queue& q, AdafactorStep const& step) {
   char const* const name = "tessera::kernels::adafactor_update_squares";
   check(step, name);
-  with_partial_sums(
-      q, name, items_of(step, pieces_of), [step, name](double* partial, auto const& launch) {
-        with_type(step.gradient_dtype, name, [&](auto tag) {
-          using G = typename decltype(tag)::type;
-          for_batches(step, partial, pieces_of, [&](AdafactorBatch const& batch, std::int64_t n) {
-            launch(AdafactorUpdateSquares<G>{batch}, n);
-            launch(AdafactorTotals<false>{batch}, std::int64_t{batch.runs});
-          });
-        });
-      });
+  sum_pieces<AdafactorUpdateSquares, AdafactorTotals<false>>(q, name, step);
 }
 
 void adafactor(Queue& q, AdafactorStep const& step) {

@@ -129,14 +129,14 @@ SwapTransfers::SwapTransfers(SwapOptions const& options) : options_(options) {
 }
 
 SwapTransfers::Pending SwapTransfers::start(
-    Lane& lane, std::size_t bytes, Pending const& after,
+    Workers& workers, std::size_t bytes, Pending const& after,
     std::function<void(std::size_t begin, std::size_t bytes)> const& block) {
   Pending pending;
   std::size_t const blocks = (bytes + options_.block_size - 1) / options_.block_size;
-  for (std::size_t worker = 0; worker < std::min(blocks, lane.size()); ++worker) {
-    auto& queue = *lane[worker];
+  for (std::size_t worker = 0; worker < std::min(blocks, workers.size()); ++worker) {
+    auto& queue = *workers[worker];
     order_before(queue, after);
-    for (std::size_t i = worker; i < blocks; i += lane.size())
+    for (std::size_t i = worker; i < blocks; i += workers.size())
       queue.submit([block, begin = i * options_.block_size, bytes, size = options_.block_size] {
         block(begin, std::min(size, bytes - begin));
       });
@@ -161,8 +161,8 @@ SwapTransfers::Pending SwapTransfers::write(SwapFile const& file, std::size_t of
 }
 
 void SwapTransfers::wait() const {
-  for (auto const* lane : {&readers_, &writers_})
-    for (auto const& queue : *lane)
+  for (auto const* workers : {&readers_, &writers_})
+    for (auto const& queue : *workers)
       queue->record().wait("transfers of swap files", transfer_deadline);
 }
 

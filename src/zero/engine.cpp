@@ -39,13 +39,7 @@ class WeightsEngine : public Engine {
 
   /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
   /// reported by the calls that waited for them; a stuck queue is given up after the timeout.
-  ~WeightsEngine() override {
-    try {
-      weights_->synchronize();
-      context_.compute.record().wait_for(shutdown_timeout);
-    } catch (...) {
-    }
-  }
+  ~WeightsEngine() override { wait_for_weights(); }
 
   PartitionPlan const& plan() const override { return plan_; }
   EngineConfig const& config() const override { return config_; }
@@ -112,6 +106,13 @@ class WeightsEngine : public Engine {
     TESSERA_VALIDATE(unit >= first_unit && unit < plan_.end_unit(), InternalError, "unit ", unit,
                      " does not exist; the model has ", plan_.end_unit());
   }
+  void wait_for_weights() noexcept {
+    try {
+      weights_->synchronize();
+      context_.compute.record().wait_for(shutdown_timeout);
+    } catch (...) {
+    }
+  }
   /// Sets this rank's shards of the weights.
   virtual void fill_own_weights(Fill const& fill) {
     std::int64_t largest = 0;
@@ -175,17 +176,13 @@ class StagedEngine final : public WeightsEngine {
         decision_(context_),
         scaler_(config.loss_scaler) {}
 
-  /// As the weights' destructor.
+  /// The work that uses this class's buffers ends before they do.
   ~StagedEngine() override {
     try {
       gradients_->synchronize();
     } catch (...) {
     }
-    try {
-      weights_->synchronize();
-      context_.compute.record().wait_for(shutdown_timeout);
-    } catch (...) {
-    }
+    wait_for_weights();
   }
 
   memory::GradientLease gradient(UnitIndex unit, memory::Queue&) override {
@@ -348,8 +345,7 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
   TESSERA_VALIDATE(
       all_have_memory, OutOfMemoryError,
       "another rank has no memory or no drive for its model states; see that rank's message, "
-      "or use a higher ZeRO stage, more "
-      "ranks, or fewer ranks on a node");
+      "or use a higher ZeRO stage, more ranks, or fewer ranks on a node");
   return engine;
 }
 

@@ -76,11 +76,11 @@ class SwapTransfers {
   void wait() const;
 
  private:
-  using Lane = std::vector<std::unique_ptr<Queue>>;
-  Pending start(Lane& lane, std::size_t bytes, Pending const& after,
+  using Workers = std::vector<std::unique_ptr<Queue>>;
+  Pending start(Workers& workers, std::size_t bytes, Pending const& after,
                 std::function<void(std::size_t begin, std::size_t bytes)> const& block);
   SwapOptions options_;
-  Lane readers_, writers_;
+  Workers readers_, writers_;
 };
 
 /// Makes later work of @p queue wait for @p pending.

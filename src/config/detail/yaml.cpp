@@ -3,10 +3,10 @@
 #include <yaml.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <fstream>
 
+#include "detail/number_text.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {
@@ -44,16 +44,8 @@ ConfigTree plain_value(std::string const& text) {
   if (is_one_of(text, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) return true;
   if (is_one_of(text, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}))
     return false;
-  char const* const first = text.data() + (text.starts_with('+') ? 1 : 0);
-  char const* const last = text.data() + text.size();
-  std::int64_t integer = 0;
-  if (auto const [end, error] = std::from_chars(first, last, integer);
-      error == std::errc() && end == last)
-    return integer;
-  double real = 0.0;
-  if (auto const [end, error] = std::from_chars(first, last, real);
-      error == std::errc() && end == last && std::isfinite(real))
-    return real;
+  ConfigTree number = number_from(text);
+  if (!number.is_null() && std::isfinite(number.as_double())) return number;
   return text;
 }
 

@@ -38,10 +38,7 @@ Family const& gpt_bigcode_family() {
   static Family const family{.model_type = "gpt_bigcode",
                              .architecture = "GPTBigCodeForCausalLM",
                              .default_config = gpt_bigcode_defaults,
-                             .aliases = {{"hidden_size", "n_embd"},
-                                         {"max_position_embeddings", "n_positions"},
-                                         {"num_attention_heads", "n_head"},
-                                         {"num_hidden_layers", "n_layer"}},
+                             .aliases = gpt2_family().aliases,
                              .describe = describe};
   return family;
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr auto floats_of_page = static_cast<std::int64_t>(memory::swap_alignment / sizeof(float));
 
-std::int64_t whole_pages(std::int64_t numel) {
+std::int64_t rounded_to_pages(std::int64_t numel) {
   return (numel + floats_of_page - 1) / floats_of_page * floats_of_page;
 }
 
@@ -22,23 +22,21 @@ SwappedStates::SwappedStates(OptimizerSwap const& swap, std::vector<std::string>
     : transfers_(swap.transfers) {
   TESSERA_EXPECT(swap.buffer_count > 0 && swap.tile_numel > 0);
   std::int64_t const largest = *std::max_element(region_numel.begin(), region_numel.end());
-  tile_numel_ = whole_pages(std::min(swap.tile_numel, std::max<std::int64_t>(largest, 1)));
+  tile_numel_ = rounded_to_pages(std::min(swap.tile_numel, std::max<std::int64_t>(largest, 1)));
   cut(region_numel);
   std::int64_t end = 0;
   for (std::int64_t numel : region_numel) {
     unit_offsets_.push_back(end);
-    end += whole_pages(numel);
+    end += rounded_to_pages(numel);
   }
   for (auto const& name : names)
     files_.push_back(
         std::make_unique<memory::SwapFile>(name, swap.transfers.directory, bytes_of(end)));
-  auto const slots = std::min(static_cast<std::size_t>(swap.buffer_count), tiles_.size());
-  slots_.resize(slots);
-  buffer_ = {"tiles of swapped states", memory::Purpose::optimizer_state,
-             slots * names.size() * bytes_of(tile_numel_) + memory::swap_alignment};
+  auto const buffers = std::min(static_cast<std::size_t>(swap.buffer_count), tiles_.size());
+  buffers_.resize(buffers);
+  memory_ = {"tiles of swapped states", memory::Purpose::optimizer_state,
+             buffers * names.size() * bytes_of(tile_numel_) + memory::swap_alignment};
 }
-
-SwappedStates::~SwappedStates() = default;
 
 void SwappedStates::cut(std::vector<std::int64_t> const& region_numel) {
   for (std::size_t u = 0; u < region_numel.size(); ++u) {
@@ -55,12 +53,12 @@ float* SwappedStates::region(std::size_t state, UnitIndex unit) const {
 }
 
 float* SwappedStates::values(std::size_t tile, std::size_t state) const {
-  auto const start = reinterpret_cast<std::uintptr_t>(buffer_.data());
+  auto const start = reinterpret_cast<std::uintptr_t>(memory_.data());
   auto const aligned =
       (start + memory::swap_alignment - 1) / memory::swap_alignment * memory::swap_alignment;
-  std::size_t const slot = tile % slots_.size();
+  std::size_t const buffer = tile % buffers_.size();
   return reinterpret_cast<float*>(aligned) +
-         static_cast<std::int64_t>(slot * files_.size() + state) * tile_numel_;
+         static_cast<std::int64_t>(buffer * files_.size() + state) * tile_numel_;
 }
 
 std::size_t SwappedStates::file_offset(Tile const& tile) const {
@@ -68,24 +66,24 @@ std::size_t SwappedStates::file_offset(Tile const& tile) const {
 }
 
 void SwappedStates::read_ahead() {
-  for (; ahead_ < slots_.size(); ++ahead_) {
+  for (; ahead_ < buffers_.size(); ++ahead_) {
     std::size_t const index = (next_ + ahead_) % tiles_.size();
-    Slot& slot = slot_of(index);
-    if (slot.is_taken) return;
+    TileBuffer& buffer = buffer_of(index);
+    if (buffer.is_taken) return;
     Tile const& tile = tiles_[index];
-    slot.is_taken = true;
-    slot.ready.clear();
+    buffer.is_taken = true;
+    buffer.ready.clear();
     for (std::size_t k = 0; k < files_.size(); ++k) {
       auto const part = transfers_.read(*files_[k], file_offset(tile), values(index, k),
-                                        bytes_of(whole_pages(tile.numel)), slot.free);
-      slot.ready.insert(slot.ready.end(), part.begin(), part.end());
+                                        bytes_of(rounded_to_pages(tile.numel)), buffer.free);
+      buffer.ready.insert(buffer.ready.end(), part.begin(), part.end());
     }
   }
 }
 
 void SwappedStates::settle() {
   transfers_.wait();
-  for (auto& slot : slots_) slot = {};
+  for (auto& buffer : buffers_) buffer = {};
   ahead_ = 0;
   is_mapped_ = true;
 }
@@ -96,20 +94,20 @@ void SwappedStates::acquire(memory::Queue& queue, std::size_t tile) {
     for (auto const& file : files_) file->flush();
   is_mapped_ = false;
   read_ahead();
-  memory::order_before(queue, slot_of(tile).ready);
+  memory::order_before(queue, buffer_of(tile).ready);
 }
 
 void SwappedStates::release(memory::Queue& queue, std::size_t tile) {
   TESSERA_EXPECT(tile == next_ && ahead_ > 0);
-  Slot& slot = slot_of(tile);
+  TileBuffer& buffer = buffer_of(tile);
   Pending const computed{queue.record()};
-  slot.free.clear();
+  buffer.free.clear();
   for (std::size_t k = 0; k < files_.size(); ++k) {
     auto const part = transfers_.write(*files_[k], file_offset(tiles_[tile]), values(tile, k),
-                                       bytes_of(whole_pages(tiles_[tile].numel)), computed);
-    slot.free.insert(slot.free.end(), part.begin(), part.end());
+                                       bytes_of(rounded_to_pages(tiles_[tile].numel)), computed);
+    buffer.free.insert(buffer.free.end(), part.begin(), part.end());
   }
-  slot.is_taken = false;
+  buffer.is_taken = false;
   next_ = (tile + 1) % tiles_.size();
   --ahead_;
   read_ahead();
@@ -121,6 +119,6 @@ std::size_t SwappedStates::file_bytes() const {
   return sum;
 }
 
-std::size_t SwappedStates::buffer_bytes() const { return buffer_.bytes(); }
+std::size_t SwappedStates::buffer_bytes() const { return memory_.bytes(); }
 
 }  // namespace tessera::zero::detail

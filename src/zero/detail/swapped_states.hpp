@@ -27,7 +27,6 @@ class SwappedStates {
   /// @throws IoError when the drive has no room, OutOfMemoryError
   SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
                 std::vector<std::int64_t> const& region_numel);
-  ~SwappedStates();
 
   /// The region of @p unit as memory, for accesses outside the update. First call settle().
   float* region(std::size_t state, UnitIndex unit) const;
@@ -52,13 +51,13 @@ class SwappedStates {
 
  private:
   using Pending = memory::SwapTransfers::Pending;
-  struct Slot {
+  struct TileBuffer {
     bool is_taken = false;  ///< by a tile that is read or used
     Pending ready;          ///< the reads of that tile
     Pending free;           ///< the writes of the former tile
   };
   void cut(std::vector<std::int64_t> const& region_numel);
-  Slot& slot_of(std::size_t tile) { return slots_[tile % slots_.size()]; }
+  TileBuffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
   void read_ahead();
   std::size_t file_offset(Tile const& tile) const;
 
@@ -67,8 +66,8 @@ class SwappedStates {
   std::vector<Tile> tiles_;
   std::vector<std::size_t> first_tiles_;                  ///< of each unit, and the end
   std::vector<std::unique_ptr<memory::SwapFile>> files_;  ///< of each state
-  memory::Buffer buffer_;
-  std::vector<Slot> slots_;
+  memory::Buffer memory_;
+  std::vector<TileBuffer> buffers_;
   std::size_t next_ = 0;             ///< tile to acquire
   std::size_t ahead_ = 0;            ///< tiles from there on that are read or being read
   bool is_mapped_ = true;            ///< regions may have changed since the last update
