@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "detail/nccl_collectives.hpp"
+#include "detail/single_rank_collectives.hpp"
 #include "detail/staged_collectives.hpp"
 #include "tessera/core/host.hpp"
 #include "tessera/core/log.hpp"
@@ -32,7 +33,10 @@ bool devices_are_shared(Collectives& host) {
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
                                          DeviceTransport transport) {
   if (transport == DeviceTransport::automatic)
-    transport = devices_are_shared(*host) ? DeviceTransport::staged : DeviceTransport::nccl;
+    transport = host->size() == 1           ? DeviceTransport::single_rank
+                : devices_are_shared(*host) ? DeviceTransport::staged
+                                            : DeviceTransport::nccl;
+  if (transport == DeviceTransport::single_rank) return detail::make_single_rank(std::move(host));
   return transport == DeviceTransport::staged ? detail::make_staged(std::move(host), deadline)
                                               : detail::make_nccl(std::move(host), deadline);
 }

@@ -15,12 +15,9 @@ DeviceSearch find_devices() {
   return api ? api->find() : DeviceSearch{0, "this build has no CUDA (TESSERA_ENABLE_CUDA is off)"};
 }
 
-DeviceInfo describe_device(int ordinal) {
-  auto& api = detail::device_api();
-  DeviceInfo info = api.describe(ordinal);
-  info.free_bytes = api.memory_info().free_bytes;
-  return info;
-}
+DeviceInfo describe_device(int ordinal) { return detail::device_api().describe(ordinal); }
+
+std::size_t free_device_bytes() { return detail::device_api().memory_info().free_bytes; }
 
 void copy(Queue& q, void* to, void const* from, std::size_t bytes) {
   if (bytes == 0) return;
@@ -32,6 +29,20 @@ void zero(Queue& q, void* data, std::size_t bytes) {
   if (bytes == 0) return;
   if (q.native_stream()) return detail::device_api().zero(q.native_stream(), data, bytes);
   q.submit([data, bytes] { std::memset(data, 0, bytes); });
+}
+
+void copy_rows(Queue& q, StridedRows to, ConstStridedRows from, std::size_t bytes,
+               std::size_t rows) {
+  if (bytes == 0 || rows == 0) return;
+  if (q.native_stream())
+    return detail::device_api().copy_rows(q.native_stream(), to, from, bytes, rows);
+  for (std::size_t row = 0; row < rows; ++row)
+    copy(q, static_cast<std::byte*>(to.data) + row * to.stride,
+         static_cast<std::byte const*>(from.data) + row * from.stride, bytes);
+}
+
+void check_launch(Queue& q, char const* kernel) {
+  if (q.native_stream()) detail::device_api().check_launch(kernel);
 }
 
 bool on_cuda(Queue const& q) {

@@ -20,7 +20,7 @@ std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_
 /// What this rank may still allocate for its passes.
 memory::AvailableMemory room(memory::MemorySpace space, int ranks_on_node) {
   if (space == memory::MemorySpace::device)
-    return {memory::describe_device(memory::Runtime::device()).free_bytes, "free on the device"};
+    return {memory::free_device_bytes(), "free on the device"};
   return memory::available_memory(static_cast<std::size_t>(ranks_on_node));
 }
 

@@ -17,7 +17,7 @@ namespace tessera::comm::test {
 
 using namespace std::chrono_literals;
 
-enum class Implementation { loopback, automatic, mpi_only, recording, staged, nccl };
+enum class Implementation { loopback, automatic, mpi_only, recording, staged, single_rank, nccl };
 
 inline std::string name_of(Implementation which) {
   switch (which) {
@@ -31,6 +31,8 @@ inline std::string name_of(Implementation which) {
       return "Recording";
     case Implementation::staged:
       return "Staged";
+    case Implementation::single_rank:
+      return "SingleRank";
     case Implementation::nccl:
       return "Nccl";
   }
@@ -50,6 +52,8 @@ inline std::unique_ptr<Collectives> make(Implementation which) {
       return make_recording(make_mpi(session, 60s));
     case Implementation::staged:
       return make_device(make_mpi(session, 60s), 60s, DeviceTransport::staged);  // on a fake device
+    case Implementation::single_rank:
+      return make_device(make_mpi(session, 60s), 60s, DeviceTransport::single_rank);
     case Implementation::nccl:
       return make_device(make_mpi(session, 60s), 60s,
                          DeviceTransport::nccl);  // a fake one, on a fake device

@@ -3,10 +3,27 @@
 #include <gtest/gtest.h>
 
 #include "detail/cublaslt_library.hpp"
+#include "detail/cuda_api.hpp"
 #include "detail/gemm_cublaslt.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera {
 namespace {
+
+/// The runtime remembers an error until somebody asks, here that of a device that does not exist,
+/// or of a machine without a driver.
+TEST(Launches, AnErrorOfTheDeviceNamesTheKernel) {
+  auto& cuda = *memory::detail::cuda_api();
+  EXPECT_THROW(cuda.use(1000), Error);
+  try {
+    cuda.check_launch("tessera.kernel");
+    FAIL() << "no error";
+  } catch (Error const& error) {
+    EXPECT_NE(std::string(error.what()).find("launch of kernel tessera.kernel"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_NO_THROW(cuda.check_launch("tessera.next"));
+}
 
 TEST(LateLibraries, CublasLtIsThereAndOfTheHeadersVersion) {
   auto const& functions = kernels::detail::CublasLt::of_process();

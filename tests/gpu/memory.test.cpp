@@ -24,7 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 constexpr std::size_t large = std::size_t{256} << 20;
 
-std::size_t free_now() { return describe_device(Runtime::device()).free_bytes; }
+std::size_t free_now() { return free_device_bytes(); }
 
 void expect_taken(std::size_t before, std::size_t bytes) {
   EXPECT_NEAR(static_cast<double>(before) - static_cast<double>(free_now()),

@@ -53,6 +53,21 @@ TEST(Copies, RunInQueueOrderBetweenAllMemorySpaces) {
   EXPECT_EQ(static_cast<unsigned char const*>(there.data())[32], 7);
 }
 
+TEST(Copies, OfRowsLeaveWhatIsBetweenThem) {
+  test::FakeDevice device;
+  auto const stream = make_stream_queue("stream");
+  for (bool const on_stream : {true, false}) {
+    auto const inline_queue = make_inline_queue("inline");
+    auto& queue = on_stream ? *stream : *inline_queue;
+    std::vector<int> const from{1, 2, 9, 3, 4, 9, 5, 6, 9};
+    std::vector<int> to(12, 7);
+    copy_rows(queue, {to.data() + 1, 4 * sizeof(int)}, {from.data(), 3 * sizeof(int)},
+              2 * sizeof(int), 3);
+    queue.record().wait("test", soon);
+    EXPECT_EQ(to, (std::vector<int>{7, 1, 2, 7, 7, 3, 4, 7, 7, 5, 6, 7}));
+  }
+}
+
 TEST(Devices, ABuildWithoutCudaSaysSo) {
   if (built_with_cuda()) GTEST_SKIP() << "this build has CUDA";
   EXPECT_EQ(find_devices().count, 0);

@@ -11,8 +11,9 @@ namespace tessera::comm {
 /// NCCL allows it; sums are formed by NCCL in the dtype on the wire. Either every rank passes
 /// operands of allocate() to a call, or none does. staged: for ranks that share a device. Operands
 /// are copied through pinned host memory, and the host's collectives move them; sums are equal to
-/// the host's bit for bit. automatic: staged when two ranks have the same device, else nccl.
-enum class DeviceTransport { automatic, nccl, staged };
+/// the host's bit for bit. single_rank: for one rank; copies on the device, without NCCL.
+/// automatic: single_rank for one rank, staged when two ranks have the same device, else nccl.
+enum class DeviceTransport { automatic, nccl, staged, single_rank };
 
 /// Collectives on the device of this process (memory::Runtime::device()). Operands in host memory
 /// are passed on to @p host. allocate() returns device memory. Collective.

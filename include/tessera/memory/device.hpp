@@ -29,9 +29,12 @@ struct DeviceInfo {
   int driver = 0, runtime = 0;  ///< CUDA versions, 13000 for 13.0
   std::string bus;              ///< PCI address, the same for every process that sees this device
   std::string uuid;             ///< 32 hexadecimal digits; under MIG that of the instance
-  std::size_t total_bytes = 0, free_bytes = 0;
+  std::size_t total_bytes = 0;
 };
+/// Opens no context on the device.
 DeviceInfo describe_device(int ordinal);
+/// Free bytes of the device of this process, with the unused ones of its memory pool.
+std::size_t free_device_bytes();
 
 /// Enqueues a copy between host and device memory in any combination (cudaMemcpyAsync). On a stream
 /// neither buffer may be written or freed until the queue has executed the copy; pageable host
@@ -43,6 +46,23 @@ void zero(Queue& q, void* data, std::size_t bytes);
 /// @p time; returns true when it has. For memory of other allocators, before it is freed; not for
 /// use inside a step.
 bool wait_for_streams(std::chrono::milliseconds time) noexcept;
+
+/// Rows in memory; row i starts i * stride bytes after data.
+struct StridedRows {
+  void* data;
+  std::size_t stride;
+};
+struct ConstStridedRows {
+  void const* data;
+  std::size_t stride;
+};
+/// copy() of @p rows rows of @p bytes bytes each, as one operation on a device (cudaMemcpy2DAsync).
+void copy_rows(Queue& q, StridedRows to, ConstStridedRows from, std::size_t bytes,
+               std::size_t rows);
+
+/// @throws Error naming @p kernel when the device has refused its launch. Does not wait for the
+/// kernel. Without it a refused launch would leave old values in the results.
+void check_launch(Queue& q, char const* kernel);
 
 /// True for an address in device memory.
 bool on_device(void const* data);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "detail/operation.hpp"
 #include "tessera/comm/collectives.hpp"
 
 namespace tessera::comm::detail {
@@ -16,6 +17,14 @@ auto element(View const& view, std::int64_t index) {
   return static_cast<typename View::Byte*>(view.data()) +
          static_cast<std::size_t>(index) * size_of(view.dtype());
 }
+
+/// What the kernels of a device add and convert.
+bool is_16_or_32_bit_float(Dtype dtype);
+/// @throws InternalError when @p data is not in device memory
+void expect_on_device(Operation const& operation, void const* data);
+/// @throws InternalError when a device cannot form the sum in the dtype of @p out
+void expect_convertible(Operation const& operation, memory::TensorView in, memory::TensorView out,
+                        memory::WriteMode mode);
 
 /// @throws InternalError naming @p what when the shards of @p ranks ranks do not fit into @p numel
 /// elements

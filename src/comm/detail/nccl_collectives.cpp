@@ -8,6 +8,7 @@
 
 #ifdef TESSERA_HAVE_CUDA
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "detail/checked_operations.hpp"
@@ -36,14 +37,20 @@ constexpr std::string_view prefix = "NCCL ";
 
 /// A communicator and the stream of its operations.
 struct CommStream {
+  struct Memory {
+    std::shared_ptr<void> data;
+    std::size_t bytes = 0;
+  };
   std::unique_ptr<memory::Queue> queue;
   std::unique_ptr<NcclComm> comm;
   Event last;
+  std::array<Memory, 2> scratch;
 };
 
 CommStream make_stream(char const* name, int rank, Deadline deadline) {
   return {memory::make_stream_queue(name, memory::StreamPriority::high),
           std::make_unique<NcclComm>(name, rank, deadline),
+          {},
           {}};
 }
 
@@ -96,8 +103,8 @@ bool apart(void const* a, void const* b, std::size_t bytes) {
 }
 
 /// The calling thread enqueues operations on device memory on the stream of their communicator;
-/// operations on host memory go to the host's collectives. Strided shards are one NCCL group of
-/// per-rank operations, without packing.
+/// operations on host memory go to the host's collectives. Strided shards are packed on the stream,
+/// so that they are one operation of NCCL and not one per rank.
 class NcclCollectives final : public Collectives {
  public:
   NcclCollectives(std::unique_ptr<Collectives> host, Deadline deadline)
@@ -112,7 +119,7 @@ class NcclCollectives final : public Collectives {
     watchdog_.reset();
     if (!ok)
       for (auto& stream : streams_) stream.comm->abort();
-    scratch_.reset();
+    for (auto& stream : streams_) stream.scratch = {};
     memory_.close();
     for (auto stream = streams_.rbegin(); stream != streams_.rend(); ++stream)
       stream->comm->finish();
@@ -160,16 +167,16 @@ class NcclCollectives final : public Collectives {
     expect_on_device(o, out.data());
     void* const shard = element(in, rank() * shards.stride + shards.offset);
     bool const in_place = out.data() == shard || apart(out.data(), shard, o.bytes());
+    expect_convertible(o, in, out, mode);
     bool const accumulates = mode == memory::WriteMode::add;
-    bool const converts = accumulates || in.dtype() != out.dtype();
-    TESSERA_VALIDATE(!converts || (is_float(in.dtype()) && is_float(out.dtype())), InternalError,
-                     describe(o),
-                     ": on a device accumulation and conversion need fp32, fp16 or bf16, not ",
-                     name_of(in.dtype()), " to ", name_of(out.dtype()));
-    bool const direct = !converts && in_place;
-    TensorView const sum = direct ? out : scratch(o);
+    bool const direct = !accumulates && in.dtype() == out.dtype() && in_place;
+    auto const index = stream_of(o.kind);
+    void* const packed =
+        is_contiguous(shards) ? nullptr : scratch(index, Scratch::packed, all_bytes(o));
+    TensorView const sum =
+        direct ? out : TensorView(scratch(index, Scratch::sum, o.bytes()), o.dtype, {o.numel});
     return run(o, std::move(after), [=, this](Call const& c) {
-      sum_shards(c, in, shards, sum.data());
+      sum_shards(c, in, shards, packed, sum.data());
       if (accumulates)
         kernels::add(c.queue, out, sum);
       else if (in.dtype() != out.dtype())
@@ -263,14 +270,6 @@ class NcclCollectives final : public Collectives {
   }
   std::size_t stream_of(Kind kind) const { return reduces(kind) ? streams_.size() - 1 : 0; }
 
-  static bool is_float(Dtype dtype) {
-    return dtype == Dtype::fp32 || dtype == Dtype::fp16 || dtype == Dtype::bf16;
-  }
-  static void expect_on_device(Operation const& o, void const* data) {
-    TESSERA_VALIDATE(o.numel == 0 || memory::on_device(data), InternalError, describe(o),
-                     ": one operand is in device memory, the other in host memory");
-  }
-
   template <class Body>
   Pending run(Operation const& o, Event after, Body const& body) {
     watchdog_->rethrow();
@@ -291,49 +290,60 @@ class NcclCollectives final : public Collectives {
     return {stream.last, std::move(what)};
   }
 
-  /// sum [count] of this rank's shard; @p sum may be that shard.
-  void sum_shards(Call const& c, TensorView in, StridedShards shards, void* sum) const {
-    if (shards.offset == 0 && shards.count == shards.stride)
-      return c.start([&](ncclComm_t comm) {
-        return ncclReduceScatter(in.data(), sum, c.numel, c.type, ncclSum, comm, c.stream);
-      });
-    c.start_group([&](ncclComm_t comm) {
-      auto status = ncclSuccess;
-      for (int q = 0; accepted(status) && q < size(); ++q)
-        status =
-            ncclReduce(element(in, q * shards.stride + shards.offset), q == rank() ? sum : nullptr,
-                       c.numel, c.type, ncclSum, q, comm, c.stream);
-      return status;
+  static bool is_contiguous(StridedShards shards) {
+    return shards.offset == 0 && shards.count == shards.stride;
+  }
+  /// The shards of all ranks in memory, @p stride elements apart.
+  template <class Rows, class View>
+  static Rows rows_of(View const& view, StridedShards shards) {
+    return {element(view, shards.offset),
+            static_cast<std::size_t>(shards.stride) * size_of(view.dtype())};
+  }
+
+  /// sum [count] of this rank's shard. @p packed [size * count]: null for contiguous shards, whose
+  /// sum may be in place.
+  void sum_shards(Call const& c, TensorView in, StridedShards shards, void* packed,
+                  void* sum) const {
+    std::size_t const row = c.numel * size_of(in.dtype());
+    if (packed)
+      memory::copy_rows(c.queue, {packed, row}, rows_of<memory::ConstStridedRows>(in, shards), row,
+                        static_cast<std::size_t>(size()));
+    c.start([&](ncclComm_t comm) {
+      return ncclReduceScatter(packed ? packed : in.data(), sum, c.numel, c.type, ncclSum, comm,
+                               c.stream);
     });
   }
   Pending gather_shards(Operation const& o, void const* mine, TensorView out, StridedShards shards,
                         Event after) {
+    void* const packed =
+        is_contiguous(shards) ? nullptr : scratch(stream_of(o.kind), Scratch::packed, all_bytes(o));
     return run(o, std::move(after), [=, this](Call const& c) {
-      if (shards.offset == 0 && shards.count == shards.stride)
-        return c.start([&](ncclComm_t comm) {
-          return ncclAllGather(mine, out.data(), c.numel, c.type, comm, c.stream);
-        });
-      c.start_group([&](ncclComm_t comm) {
-        auto status = ncclSuccess;
-        for (int q = 0; accepted(status) && q < size(); ++q) {
-          void* const to = element(out, q * shards.stride + shards.offset);
-          status = ncclBroadcast(q == rank() ? mine : to, to, c.numel, c.type, q, comm, c.stream);
-        }
-        return status;
+      c.start([&](ncclComm_t comm) {
+        return ncclAllGather(mine, packed ? packed : out.data(), c.numel, c.type, comm, c.stream);
       });
+      if (packed)
+        memory::copy_rows(c.queue, rows_of<memory::StridedRows>(out, shards), {packed, o.bytes()},
+                          o.bytes(), static_cast<std::size_t>(size()));
     });
   }
-  /// Buffer for sums, reused: reductions run one after the other. Registered as the inputs are.
-  TensorView scratch(Operation const& o) {
+  std::size_t all_bytes(Operation const& o) const {
+    return static_cast<std::size_t>(size()) * o.bytes();
+  }
+  /// Buffers of a stream, reused: its operations run one after the other. Registered as the inputs
+  /// are.
+  enum class Scratch { packed, sum };
+  void* scratch(std::size_t index, Scratch which, std::size_t bytes) {
     watchdog_->rethrow();
-    if (scratch_bytes_ < o.bytes()) {
-      wait({streams_.back().last, std::string(prefix)});
-      scratch_.reset();
-      scratch_ =
-          memory_.allocate("sums of reduce-scatter", memory::Purpose::communication, o.bytes());
-      scratch_bytes_ = o.bytes();
+    auto& buffer = streams_[index].scratch[static_cast<std::size_t>(which)];
+    if (buffer.bytes < bytes) {
+      wait({streams_[index].last, std::string(prefix)});
+      buffer.data.reset();
+      buffer.data =
+          memory_.allocate(which == Scratch::packed ? "packed shards" : "sums of reduce-scatter",
+                           memory::Purpose::communication, bytes);
+      buffer.bytes = bytes;
     }
-    return {scratch_.get(), o.dtype, {o.numel}};
+    return buffer.data.get();
   }
 
   std::unique_ptr<Collectives> host_;
@@ -341,8 +351,6 @@ class NcclCollectives final : public Collectives {
   std::vector<CommStream> streams_;
   NcclMemory memory_;
   std::unique_ptr<NcclWatchdog> watchdog_;
-  std::shared_ptr<void> scratch_;
-  std::size_t scratch_bytes_ = 0;
 };
 
 }  // namespace

@@ -174,7 +174,10 @@ template <class Rule>
 void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
   if (n <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
-  if (memory::on_cuda(q)) return launch_range(device_space(q.native_stream()), name, n, rule);
+  if (memory::on_cuda(q)) {
+    launch_range(device_space(q.native_stream()), name, n, rule);
+    return memory::check_launch(q, name);
+  }
 #endif
   launch_on_host(q, name, n, rule);
 }
@@ -188,7 +191,8 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   if (memory::on_cuda(q)) {
     Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
         device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
-    return Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
+    Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
+    return memory::check_launch(q, name);
   }
 #endif
   launch_on_host(q, name, rows, CallWithRow<Rule>{rule});
@@ -214,8 +218,10 @@ template <int Threads, class Rule>
 void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
   if (teams <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
-  if constexpr (Threads > 1)
-    return launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
+  if constexpr (Threads > 1) {
+    launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);
+    return memory::check_launch(q, name);
+  }
 #endif
   if (q.kind() == QueueKind::inline_host)
     return launch_teams<Threads>(HostSpace(), name, teams, rule);

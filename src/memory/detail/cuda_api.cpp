@@ -179,6 +179,20 @@ class CudaApi final : public DeviceApi {
     TESSERA_CUDA_CALL(
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
   }
+  void copy_rows(Stream stream, StridedRows to, ConstStridedRows from, std::size_t bytes,
+                 std::size_t rows) override {
+    set_current_device();
+    TESSERA_CUDA_CALL(cudaMemcpy2DAsync(to.data, to.stride, from.data, from.stride, bytes, rows,
+                                        cudaMemcpyDefault, static_cast<cudaStream_t>(stream)));
+  }
+  /// Kokkos asks for errors of launches in debug builds only.
+  void check_launch(char const* kernel) override {
+    cudaError_t const status = cudaPeekAtLastError();
+    if (status == cudaSuccess || status == cudaErrorNotReady) return;
+    cudaGetLastError();
+    std::string const launch = concat("launch of kernel ", kernel);
+    check(status, launch.c_str());
+  }
   void zero(Stream stream, void* data, std::size_t bytes) override {
     set_current_device();
     TESSERA_CUDA_CALL(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));

@@ -46,9 +46,19 @@ class DeviceApi {
   virtual bool happened(Event event) = 0;
 
   virtual void copy(Stream stream, void* to, void const* from, std::size_t bytes) = 0;
+  /// One operation of the device where it has such; here a copy per row.
+  virtual void copy_rows(Stream stream, StridedRows to, ConstStridedRows from, std::size_t bytes,
+                         std::size_t rows) {
+    for (std::size_t row = 0; row < rows; ++row)
+      copy(stream, static_cast<std::byte*>(to.data) + row * to.stride,
+           static_cast<std::byte const*>(from.data) + row * from.stride, bytes);
+  }
   virtual void zero(Stream stream, void* data, std::size_t bytes) = 0;
   /// Calls function(argument) on a host thread in stream order; it must not call the device.
   virtual void call_host(Stream stream, void (*function)(void*), void* argument) = 0;
+
+  /// Throws when the device has refused the last launch of a kernel, or earlier work has failed.
+  virtual void check_launch(char const* kernel) { (void)kernel; }
 
   /// An executable CUDA graph.
   using Graph = void*;
