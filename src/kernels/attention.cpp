@@ -6,6 +6,7 @@
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
+#include "detail/note_route.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -128,6 +129,7 @@ void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& t
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_on_device(q, config, to, from);
+  detail::note_route("attention", "tiles on the host");
   detail::with_type(config.dtype, "attention", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(config, from);

@@ -4,6 +4,7 @@
 #include "detail/attention_tiles.hpp"
 #include "detail/element_types.hpp"
 #include "detail/host_tasks.hpp"
+#include "detail/note_route.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -289,6 +290,7 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
   if (out.empty()) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_backward_on_device(q, config, to, from, saved, workspace.as<float>());
+  detail::note_route("attention backward", "tiles on the host");
   detail::with_type(config.dtype, "attention_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
     detail::AttentionOperands<T> const operands(config, from);

@@ -1,6 +1,17 @@
 #include "tessera/train/engine_config.hpp"
 
+#include <algorithm>
+
 namespace tessera::train {
+
+namespace {
+
+/// Reductions and all-gathers of fewer elements cost latency and save no memory: the buffer on the
+/// wire is that of the complete unit. `"auto"` files have reduce_bucket_size = hidden_size^2, a
+/// twelfth of a transformer block.
+constexpr std::int64_t least_bucket = std::int64_t{8} << 20;
+
+}  // namespace
 
 zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   zero::EngineConfig e;
@@ -16,8 +27,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
   e.overlap_comm = c.overlap_comm;
-  e.reduce_bucket_size = c.reduce_bucket_size;
-  e.allgather_bucket_size = c.allgather_bucket_size;
+  e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);
+  e.allgather_bucket_size = std::max(c.allgather_bucket_size, least_bucket);
   e.prefetch_bucket_size = c.prefetch_bucket_size;
   e.max_live_parameters = c.max_live_parameters;
   e.max_grad_norm = c.max_grad_norm;

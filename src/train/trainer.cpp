@@ -19,6 +19,7 @@
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/stop_request.hpp"
 #include "tessera/train/text_generation.hpp"
+#include "tessera/train/used_paths.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -278,6 +279,11 @@ void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome
                           PassTimer const& timer) const {
   auto const& reporting = run.config.reporting;
   if (!job_.is_root()) return;
+  if (step == run.state.first_step) {
+    auto const& engine = run.engine->config();
+    log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));
+    job_.status.set("uses", used_paths(engine, job_.comm.size()));
+  }
   if (reporting.memory_breakdown && step == run.state.first_step) log::info(memory_text());
   if (reporting.flops_profiler && step == reporting.flops_profiler->step)
     report_flops(run, profiled_step(run, step, outcome, job_.comm.size()), timer);

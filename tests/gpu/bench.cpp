@@ -13,6 +13,7 @@
 //   stage 0 on one rank, no dropout
 // TESSERA_PORTABLE in the environment: without cuDNN's attention. TESSERA_GRAPHS: a block's kernels
 // as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
+// TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,6 +34,7 @@
 #include "tessera/kernels/gemm.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/layer_norm.hpp"
+#include "tessera/kernels/used_routes.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
@@ -324,18 +326,19 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
       "{\"bench\": \"train\", \"parameters\": %ld, \"rows\": %ld, \"length\": %ld, "
       "\"tokens_per_second\": %.0f, \"fastest\": %.0f, \"tflops\": %.2f, "
       "\"loss\": %.4f, \"peak_bytes\": %zu, \"state_bytes\": %zu, \"formula_bytes\": %zu, "
-      "\"attention\": \"%s\"}\n",
+      "\"uses\": \"%s\"}\n",
       static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
       rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, tracked,
       m.weights + m.gradients + m.master_weights + m.optimizer_state, m.formula,
-      place.space == memory::MemorySpace::device ? kernels::attention_library().c_str() : "host");
+      kernels::used_routes_text().c_str());
 }
 
 int run(std::vector<std::string> const& words, topology::MpiSession const& session) {
   bool const device = memory::find_devices().count > 0;
   kernels::DeviceSettings settings;
   if (std::getenv("TESSERA_PORTABLE")) settings.attention = kernels::DeviceAttention::portable;
+  settings.deterministic = !std::getenv("TESSERA_NONDETERMINISTIC");
   if (char const* const gelu = std::getenv("TESSERA_GELU"))
     settings.gelu =
         std::string(gelu) == "fused" ? kernels::DeviceGelu::fused : kernels::DeviceGelu::separate;

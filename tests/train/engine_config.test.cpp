@@ -18,12 +18,13 @@ config::ResolvedConfig resolved(std::string const& json,
 TEST(EngineConfig, EngineReadsTheResolvedValues) {
   auto const e = engine_config(resolved(
       R"({"fp16": {"enabled": true, "loss_scale": 128}, "zero_optimization": {"stage": 3, "overlap_comm": false,
-      "reduce_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})",
+      "reduce_bucket_size": 9000007, "allgather_bucket_size": 7, "prefetch_bucket_size": 8, "max_live_parameters": 9}, "gradient_accumulation_steps": 5})",
       {"--weight_decay", "0.2"}));
   EXPECT_EQ(e.stage, 3);
   EXPECT_EQ(e.dtype, Dtype::fp16);
   EXPECT_EQ(e.accumulation_steps, 5);
-  EXPECT_EQ(e.reduce_bucket_size, 7);
+  EXPECT_EQ(e.reduce_bucket_size, 9'000'007);
+  EXPECT_EQ(e.allgather_bucket_size, 8'388'608) << "smaller messages cost latency only";
   EXPECT_EQ(e.prefetch_bucket_size, 8);
   EXPECT_EQ(e.max_live_parameters, 9);
   EXPECT_FALSE(e.overlap_comm || e.loss_scaler.dynamic);

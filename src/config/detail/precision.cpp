@@ -145,7 +145,7 @@ void Precision::resolve_master_weights() {
 }
 
 void Precision::resolve_wire() {
-  out_.communication_dtype = out_.has_deepspeed ? out_.dtype : Dtype::fp32;
+  out_.communication_dtype = out_.dtype;
   for (auto const& [field, key, dtype] :
        {std::tuple{"communication_dtype", "communication_data_type", &out_.communication_dtype},
         {"accumulation_dtype", "data_types.grad_accum_dtype", &out_.accumulation_dtype}}) {

@@ -6,6 +6,7 @@
 #include "detail/attention_cudnn.hpp"
 #include "detail/attention_decode_device.hpp"
 #include "detail/launch.hpp"
+#include "detail/note_route.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::kernels::detail {
@@ -44,7 +45,9 @@ void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutpu
                          AttentionInput const& from) {
   FlashCall const call{config, from};
   float* const lse = to.lse.as<float>();
-  if (uses_cudnn(q, call) && cudnn_attention(q.native_stream(), call, to.out.data(), lse)) return;
+  if (uses_cudnn(q, call) && cudnn_attention(q.native_stream(), call, to.out.data(), lse))
+    return note_route("attention", "cuDNN");
+  note_route("attention", "portable kernel");
   with_team_size(q, [&](auto threads) {
     constexpr int team = decltype(threads)::value;
     with_flash_width(config.shape.head_dim, [&](auto width) {
@@ -61,7 +64,9 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
                                   AttentionSaved const& saved, float* delta) {
   FlashCall const call{config, from};
   AttentionShape const& shape = config.shape;
-  if (uses_cudnn(q, call) && cudnn_attention_backward(q.native_stream(), call, to, saved)) return;
+  if (uses_cudnn(q, call) && cudnn_attention_backward(q.native_stream(), call, to, saved))
+    return note_route("attention backward", "cuDNN");
+  note_route("attention backward", "portable kernel");
   parallel_for(q, "tessera::kernels::attention_backward_delta",
                shape.batch * shape.heads * shape.sequence, flash_delta(call, saved, delta));
   with_team_size(q, [&](auto threads) {

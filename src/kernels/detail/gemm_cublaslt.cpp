@@ -13,6 +13,7 @@
 
 #include "detail/cublaslt_library.hpp"
 #include "detail/gemm_epilogue.hpp"
+#include "detail/note_route.hpp"
 #include "tessera/kernels/device_settings.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
@@ -291,8 +292,13 @@ class Products {
 void cublaslt_product(memory::Queue& q, GemmProblem const& p) {
   if (p.m == 0 || p.n == 0) return;
   auto& products = Products::of_process();
-  if (fits_one_call(p, gelu_kernel_of(p)) && products.run(p, q.native_stream())) return;
+  if (fits_one_call(p, gelu_kernel_of(p)) && products.run(p, q.native_stream())) {
+    if (p.activation != GemmActivation::none) note_route("gelu", "in the product");
+    return note_route("products",
+                      p.in == Dtype::fp32 && device_settings().tf32 ? "cuBLASLt TF32" : "cuBLASLt");
+  }
   if (p.activation != GemmActivation::none) {
+    note_route("gelu", "separate kernel");
     cublaslt_product(q, without_activation(p));
     return apply_activation(q, p);
   }

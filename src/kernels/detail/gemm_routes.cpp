@@ -10,6 +10,7 @@
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_rules.hpp"
 #include "detail/launch.hpp"
+#include "detail/note_route.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/runtime.hpp"
 
@@ -207,6 +208,20 @@ GemmRoute choose_route(GemmProblem const& p) {
   return GemmRoute::panels;
 }
 
+/// The way of a product in the words of used_routes().
+char const* name_of(GemmRoute route, SgemmLibrary library) {
+  bool const onednn = library == SgemmLibrary::onednn;
+  switch (route) {
+    case GemmRoute::direct:
+      return onednn ? "oneDNN fp32" : "BLAS fp32";
+    case GemmRoute::panels:
+      return onednn ? "16 bits through oneDNN fp32" : "16 bits through BLAS fp32";
+    case GemmRoute::native:
+      return "oneDNN bf16";
+  }
+  return "";
+}
+
 struct GemmEngine::Impl {
   memory::Buffer workspace;
 #ifdef TESSERA_HAVE_ONEDNN
@@ -273,6 +288,7 @@ void GemmEngine::run(GemmProblem const& p, GemmRoute route, SgemmLibrary library
     omp_set_num_threads(memory::Runtime::threads());
   if (p.m == 0 || p.n == 0) return;
   if (p.k == 0) return impl_->without_terms(p);
+  note_route("products", name_of(route, library));
   if (route == GemmRoute::direct) return impl_->direct(p, library);
 #ifdef TESSERA_HAVE_ONEDNN
   if (route == GemmRoute::native) return impl_->matmul.run(p);

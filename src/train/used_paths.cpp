@@ -1,0 +1,68 @@
+#include "tessera/train/used_paths.hpp"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tessera/core/text.hpp"
+#include "tessera/kernels/used_routes.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace tessera::train {
+namespace {
+
+/// The number of a line "Name:   123 kB" in bytes.
+std::int64_t kilobytes(std::string const& line) {
+  std::istringstream in(line.substr(line.find(':') + 1));
+  std::int64_t count = 0;
+  in >> count;
+  return count * 1024;
+}
+
+}  // namespace
+
+ResidentPages resident_pages() {
+  ResidentPages out;
+  std::ifstream in("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("Rss:")) out.all = kilobytes(line);
+    if (line.starts_with("AnonHugePages:") || line.starts_with("ShmemPmdMapped:"))
+      out.huge += kilobytes(line);
+  }
+  return out;
+}
+
+ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
+  ConfigTree out;
+  for (auto const& used : kernels::used_routes()) {
+    ConfigTree routes = out.find(used.computation) ? *out.find(used.computation) : ConfigTree();
+    routes.set(used.route, used.calls);
+    out.set(used.computation, routes);
+  }
+  if (ranks > 1)
+    out.set("gradient reduction",
+            ConfigTree()
+                .set("dtype", std::string(name_of(engine.communication_dtype)))
+                .set("overlap", engine.overlap_comm)
+                .set("largest_message", engine.reduce_bucket_size));
+  auto const pages = resident_pages();
+  out.set("threads", memory::Runtime::threads());
+  out.set("huge_page_bytes", pages.huge).set("resident_bytes", pages.all);
+  return out;
+}
+
+std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
+  std::string out = kernels::used_routes_text();
+  if (ranks > 1)
+    out += fmt::format("; gradients reduced in {} {}, at most {} elements per message",
+                       name_of(engine.communication_dtype),
+                       engine.overlap_comm ? "while backward continues" : "without overlap",
+                       with_commas(engine.reduce_bucket_size));
+  auto const pages = resident_pages();
+  return out + fmt::format("; {}, {} of {} in huge pages",
+                           counted(memory::Runtime::threads(), "thread"), human_bytes(pages.huge),
+                           human_bytes(pages.all));
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,440 @@
+#!/usr/bin/env python3
+"""The parts of tests/gpu/run.sh after the build, from short probes to long figures; each leaves its
+result on disk before the next one starts. What a failed probe shows to be unusable, later parts do
+without."""
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NO_GPU = 77
+WITHOUT_DROPOUT = "gpt2-8m-without-dropout"  # with dropout cuDNN does not compute attention
+TRAIN = "TESSERA_TRAIN_ARGUMENTS"  # added to every tessera-train
+
+
+@dataclasses.dataclass
+class Part:
+    name: str
+    limit: int  # seconds
+    command: list
+    environment: dict = dataclasses.field(default_factory=dict)
+    # environment of all later parts when this one does not hold, and what it means
+    fallback: dict = dataclasses.field(default_factory=dict)
+    fallback_text: str = ""
+    figures: bool = False  # lines of JSON in the output
+    tests: bool = False  # output of ctest: a line each
+    needed: bool = False  # without it nothing else can run
+
+
+def environment_of_run(report):
+    """NCCL's own words, for parts that fail."""
+    out = dict(os.environ, NCCL_DEBUG=os.environ.get("NCCL_DEBUG", "INFO"))
+    out.setdefault("NCCL_DEBUG_FILE", str(report / "nccl.%h.%p.log"))
+    if os.geteuid() == 0:
+        out.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    return out
+
+
+def python(script, *arguments):
+    return [sys.executable, str(ROOT / "tests/gpu" / script), *map(str, arguments)]
+
+
+class Parts:
+    """All parts of a run, in their order."""
+
+    def __init__(self, a):
+        self.a = a
+        self.bin = a.build / "bin"
+        self.tests = a.build / "tests/bin"
+        self.bench = self.tests / "bench.gpu"
+        self.list = []
+        if a.build_command:
+            self.add("configure", 240, ["sh", "-c", a.configure_command], needed=True)
+            self.add("build", a.budget, ["sh", "-c", a.build_command], needed=True)
+        self.add("start", 60, [self.bin / "tessera-train", "--version"], needed=True)
+        if a.dry_run:
+            self.without_device()
+        else:
+            self.probes()
+            self.suite()
+            if not a.quick:
+                self.measurements()
+                self.sanitizers()
+            self.host_only()
+
+    def add(self, name, limit, command, **more):
+        self.list.append(Part(name, limit, [str(word) for word in command], **more))
+
+    def test(self, name, limit, program, tests, **more):
+        self.add(name, limit, [self.tests / f"test.gpu.{program}", f"--gtest_filter={tests}", "device"], **more)
+
+    def figure(self, name, limit, *words, **more):
+        self.add(name, limit, [self.bench, *words], figures=True, **more)
+
+    def ctest(self, name, limit, *words):
+        self.add(name, limit, ["ctest", "--test-dir", self.a.build, "--output-on-failure", "--no-tests=error", *words], tests=True)
+
+    def train(self, device, output, steps, *words):
+        if "--config_name" not in words:
+            words += ("--config_name", ROOT / "configs/gpt2-8m")
+        return ["sh", "-c", f'exec "$0" "$@" ${TRAIN}', self.bin / "tessera-train", "--device", device, "--tokenizer_name", ROOT / "configs/gpt2-8m",
+                "--train_file", self.a.report / "text.txt", "--block_size", 128, "--output_dir", self.a.build / output, "--do_train",
+                "--per_device_train_batch_size", 4, "--max_steps", steps, "--save_steps", 4, "--logging_steps", 1, "--seed", 1, *words]
+
+    def parity(self, name, limit, device, precision):
+        self.add(name, limit, python("parity_torch.py", "--bin", self.bin, "--device", device, "--precision", precision, "--work", self.a.build / name))
+
+    def probes(self):
+        """What must be known first: seconds each."""
+        self.add("doctor", 30, [self.bin / "tessera", "doctor", "--gpus"])
+        self.test("memory", 60, "memory", "*")
+        self.test("flat", 60, "flat", "*")
+        self.test("rows", 90, "rows", "*")
+        self.test("products", 60, "products", "*")
+        self.test("gelu_in_products", 60, "products", "*Gelu*", fallback={"TESSERA_GELU": "separate", TRAIN: "--device_gelu separate"}, fallback_text="gelu_new as separate kernels")
+        self.test("products_of_models", 120, "shapes", "*ModelProducts*")
+        self.test("attention", 60, "shapes", "*ModelAttention*", fallback={"TESSERA_PORTABLE": "1", TRAIN: "--device_attention portable"}, fallback_text="portable attention")
+        self.test("one_step", 40, "training", "Stages/*/stage0_bf16")
+        self.test("nccl_one_rank", 40, "training", "DeviceCollectives.*")
+        self.figure("bench_train_124m", 40, "train", 12, 768, 12, 32, 1024, 8)
+        self.parity("torch_parity_bf16", 60, "cuda", "bf16")
+        self.parity("torch_parity", 60, "cuda", "fp32")
+
+    def suite(self):
+        self.ctest("suite", 200, "-R", r"gpu\..*(device|training\.np)")
+        self.add("train_on_device", 60, self.train("cuda", "on-device", 8))
+        self.add("train_on_host", 60, self.train("cpu", "on-host", 8))
+        agree = python("losses_agree.py", self.a.build / "on-device", self.a.build / "on-host")
+        self.add("losses_agree", 20, agree)
+        self.add("resume_on_host", 60, self.train("cpu", "on-device", 12, "--resume_from_checkpoint", "latest"))
+        self.add("resume_on_device", 60, self.train("cuda", "on-host", 12, "--resume_from_checkpoint", "latest"))
+        self.add("losses_agree_resumed", 20, agree)
+        for name, words in (("bf16", ("--bf16",)), ("bf16_weights", ("--dtype", "bfloat16"))):
+            words += ("--config_name", self.a.report / WITHOUT_DROPOUT)
+            self.add(f"train_{name}_on_device", 60, self.train("cuda", f"on-device-{name}", 8, *words))
+            self.add(f"train_{name}_on_host", 60, self.train("cpu", f"on-host-{name}", 8, *words))
+            self.add(f"losses_agree_{name}", 20,
+                     python("losses_agree.py", "--tolerance", 2e-2, self.a.build / f"on-device-{name}", self.a.build / f"on-host-{name}"))
+
+    def measurements(self):
+        self.figure("bench_gemm", 30, "gemm", 8192)
+        self.figure("bench_optimizer", 60, "optimizer", 400000000)
+        self.figure("bench_flat", 30, "flat", 200000000)
+        self.figure("bench_rows", 30, "rows", 32768, 768, 50257)
+        self.figure("bench_rows_1558m", 30, "rows", 8192, 1600, 50257)
+        self.add("bench_torch_124m", 100, python("peer_torch.py", 12, 768, 12, 32, 1024, 8), figures=True)
+        self.figure("bench_train_1558m", 80, "train", 48, 1600, 25, 8, 1024, 5)
+        self.add("bench_torch_1558m", 120, python("peer_torch.py", 48, 1600, 25, 8, 1024, 5), figures=True)
+        for stage in (1, 2, 3):
+            self.figure(f"bench_overlap_stage{stage}", 30, "overlap", 12, 768, 12, 8, 1024, stage, 8, 50, 4)
+        self.figure("bench_portable_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_PORTABLE": "1"})
+        self.figure("bench_train_small", 20, "train", 8, 256, 8, 1, 128, 30)
+        self.figure("bench_graphs_small", 20, "train", 8, 256, 8, 1, 128, 30, environment={"TESSERA_GRAPHS": "1"})
+        self.figure("bench_separate_gelu_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_GELU": "separate"})
+        self.figure("bench_nondeterministic_124m", 40, "train", 12, 768, 12, 32, 1024, 4, environment={"TESSERA_NONDETERMINISTIC": "1"})
+        self.start_up("cuda", 5)
+        self.derived()
+
+    def start_up(self, device, rounds):
+        self.add("start_up", 60, python("start_up.py", "--bin", self.bin, "--hello", self.tests / "bench.gpu_hello", "--mpiexec", self.a.mpiexec,
+                                        "--device", device, "--rounds", rounds), figures=True)
+
+    def derived(self):
+        self.add("derived", 20, ["sh", "-c", f"{sys.executable} {ROOT}/tests/gpu/derived.py {self.a.report}/bench_*.log"])
+
+    def sanitizers(self):
+        if not shutil.which("compute-sanitizer"):
+            return
+        for name, limit, tool, program, tests, *more in (
+                ("memcheck_pool", 30, "memcheck", "memory", "DeviceMemory.LedgerAndDriverAgree:DeviceMemory.TheHost*", "--track-stream-ordered-races", "all"),
+                ("memcheck", 60, "memcheck", "training", "Stages/*/stage2_*"),
+                ("memcheck_flat", 60, "memcheck", "flat", "*"),
+                ("racecheck_flat", 60, "racecheck", "flat", "*"),
+                ("memcheck_rows", 60, "memcheck", "rows", "*bf16"),
+                ("racecheck_rows", 60, "racecheck", "rows", "*bf16"),
+                ("racecheck", 60, "racecheck", "training", "Stages/*/stage0_*"),
+                ("synccheck", 30, "synccheck", "training", "Stages/*/stage0_fp32"),
+                ("initcheck", 40, "initcheck", "training", "Stages/*/stage0_fp32")):
+            self.add(name, limit, ["compute-sanitizer", "--error-exitcode", 1, "--tool", tool, *more, self.tests / f"test.gpu.{program}",
+                                   f"--gtest_filter={tests}", "device"])
+
+    def host_only(self):
+        """What needs no device comes last."""
+        self.ctest("suite_on_host", 240, "-L", "gpu", "-E", r"gpu\..*(device|training\.np)")
+
+    def without_device(self):
+        self.ctest("without_device", 240, "-L", "gpu", "-L", "install")
+        self.add("products_of_models", 60, [self.tests / "test.gpu.shapes"])
+        self.add("train_on_host", 90, self.train("cpu", "on-host", 8))
+        self.parity("torch_parity", 200, "cpu", "fp32")
+        self.parity("torch_parity_bf16", 200, "cpu", "bf16")
+        self.figure("bench_train", 60, "train", 2, 64, 2, 2, 64, 3)
+        self.figure("bench_gemm", 60, "gemm", 256)
+        self.figure("bench_optimizer", 60, "optimizer", 1000000)
+        self.figure("bench_flat", 60, "flat", 1000000)
+        self.figure("bench_rows", 60, "rows", 300, 64, 1001)
+        self.figure("bench_overlap", 60, "overlap", 2, 64, 2, 2, 64, 1, 4, 1, 2)
+        self.start_up("cpu", 2)
+        self.derived()
+
+
+class Report:
+    """report.json and report.txt, complete after every part."""
+
+    def __init__(self, a, gpu):
+        self.a = a
+        self.gpu = gpu
+        self.started = time.monotonic()
+        self.results = {}
+        self.fallbacks = []
+        file = a.report / "report.json"
+        if a.resume and file.exists():
+            earlier = json.loads(file.read_text())
+            self.results = {entry["part"]: entry for entry in earlier["parts"] if entry["state"] in ("held", "skipped")}
+            self.fallbacks = earlier["fallbacks"]
+        else:
+            (a.report / "report.txt").write_text("")
+        self.say(f"GPU: {gpu}")
+
+    def say(self, text):
+        print(text, flush=True)
+        with (self.a.report / "report.txt").open("a") as out:
+            out.write(text + "\n")
+
+    def failed(self):
+        return any(entry["state"] not in ("held", "skipped", "left out") for entry in self.results.values())
+
+    def write(self, finished):
+        document = {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%FT%TZ"), "gpu": self.gpu, "dry_run": self.a.dry_run, "finished": finished,
+                    "held": bool(self.results) and not self.failed(), "seconds": round(time.monotonic() - self.started), "fallbacks": self.fallbacks,
+                    "parts": list(self.results.values())}
+        new = self.a.report / "report.json.new"
+        new.write_text(json.dumps(document, indent=1) + "\n")
+        new.rename(self.a.report / "report.json")
+
+    def record(self, part, state, seconds, output=""):
+        entry = {"part": part.name, "state": state, "seconds": round(seconds, 1)}
+        if part.figures:
+            entry["figures"] = figures_of(output)
+        self.results[part.name] = entry
+        self.say(f"{part.name:<26} {state:<12} {seconds:6.1f} s")
+        for figure in entry.get("figures", []):
+            self.say("    " + json.dumps(figure))
+        if part.tests:
+            for line in output.splitlines():
+                if " Test " in line and "#" in line and ("Passed" in line or "Failed" in line or "Skipped" in line or "Timeout" in line):
+                    self.say("    " + line.split(": ", 1)[-1].strip())
+        if state not in ("held", "skipped"):
+            for line in output.splitlines()[-15:]:
+                self.say("    " + line)
+            if part.fallback and state != "left out":
+                text = f"{part.name} did not hold: later parts use {part.fallback_text}"
+                self.fallbacks.append({"part": part.name, "environment": part.fallback, "text": text})
+                self.say("    " + text)
+        self.write(False)
+
+    def table(self):
+        self.say("")
+        for state in ("held", "skipped", "left out"):
+            names = [name for name, entry in self.results.items() if entry["state"] == state]
+            if names:
+                self.say(f"{state} ({len(names)}): {' '.join(names)}")
+        for name, entry in self.results.items():
+            if entry["state"] not in ("held", "skipped", "left out"):
+                self.say(f"{entry['state']}: {name}")
+        for fallback in self.fallbacks:
+            self.say(f"fallback: {fallback['text']}")
+
+    def finish(self, code, finished=True):
+        self.table()
+        self.write(finished)
+        with tarfile.open(self.a.report / "logs.tar.gz", "w:gz") as tar:
+            for log in sorted(self.a.report.glob("*.log")):
+                tar.add(log, log.name)
+        sys.exit(code)
+
+
+def figures_of(output):
+    out = []
+    for line in output.splitlines():
+        if line.startswith("{"):
+            try:
+                out.append(json.loads(line))
+            except ValueError:  # cut short in the middle of a line
+                pass
+    return out
+
+
+def processes_of(group):
+    """All processes of a group."""
+    out = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[2]) == group:
+                out.append(int(entry.name))
+    return out
+
+
+def dump_stacks(group, file):
+    """Where a part that is out of time waits: kernels on the device and stacks of the host."""
+    debugger = shutil.which("cuda-gdb") or shutil.which("gdb")
+    with file.open("w") as out:
+        for process in processes_of(group):
+            name = pathlib.Path(f"/proc/{process}/comm").read_text().strip() if pathlib.Path(f"/proc/{process}").exists() else "?"
+            out.write(f"== {process} {name}\n")
+            out.flush()
+            if debugger and (name.startswith("test.") or name.startswith("bench.") or name.startswith("tessera")):
+                words = [debugger, "--batch", "-p", str(process)]
+                if debugger.endswith("cuda-gdb"):
+                    words += ["-ex", "info cuda kernels"]
+                try:
+                    subprocess.run(words + ["-ex", "thread apply all backtrace"], stdout=out, stderr=out, timeout=25, check=False)
+                except subprocess.TimeoutExpired:
+                    out.write("the debugger is out of time\n")
+                continue
+            for task in sorted(pathlib.Path(f"/proc/{process}/task").glob("*")):
+                for what in ("comm", "wchan", "syscall"):
+                    try:
+                        out.write(f"{task.name} {what}: {(task / what).read_text().strip()}\n")
+                    except OSError:
+                        pass
+
+
+class Runner:
+    def __init__(self, a, report):
+        self.a = a
+        self.report = report
+        self.group = None
+        self.part = None
+        self.began = 0.0
+        signal.signal(signal.SIGTERM, self.cut_short)
+        signal.signal(signal.SIGINT, self.cut_short)
+        signal.signal(signal.SIGHUP, self.cut_short)
+
+    def cut_short(self, number, _frame):
+        if self.group:
+            end_group(self.group)
+            self.report.record(self.part, "cut short", time.monotonic() - self.began)
+        self.report.say(f"ended by signal {number}")
+        self.report.finish(128 + number, finished=False)
+
+    def left(self):
+        return self.a.budget - (time.monotonic() - self.report.started)
+
+    def run(self, part):
+        """True when the part held."""
+        if self.left() < 10:
+            self.report.record(part, "left out", 0)
+            return False
+        environment = environment_of_run(self.a.report)
+        for fallback in self.report.fallbacks:
+            words = [environment.get(TRAIN, ""), fallback["environment"].get(TRAIN, "")]
+            environment.update(fallback["environment"])
+            environment[TRAIN] = " ".join(words).strip()
+        environment.update(part.environment)
+        self.part, self.began = part, time.monotonic()
+        log = self.a.report / f"{part.name}.log"
+        limit = min(part.limit, self.left() - 5)
+        with log.open("w") as out:
+            child = subprocess.Popen(part.command, stdout=out, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, start_new_session=True)
+            self.group = child.pid
+            try:
+                code = child.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                code = 124
+                dump_stacks(child.pid, self.a.report / f"{part.name}.stacks.log")
+                end_group(child.pid)
+                child.wait()
+            self.group = None
+        state = {0: "held", NO_GPU: "skipped", 124: "out of time"}.get(code, f"failed ({code})")
+        self.report.record(part, state, time.monotonic() - self.began, log.read_text(errors="replace"))
+        return state in ("held", "skipped")
+
+
+def end_group(group):
+    for number, wait in ((signal.SIGTERM, 5), (signal.SIGKILL, 1)):
+        try:
+            os.killpg(group, number)
+        except ProcessLookupError:
+            return
+        for _ in range(wait * 10):
+            if not processes_of(group):
+                return
+            time.sleep(0.1)
+
+
+def visible_gpu():
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else ""
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--build", type=pathlib.Path, required=True)
+    p.add_argument("--report", type=pathlib.Path, required=True)
+    p.add_argument("--configure_command", default="")
+    p.add_argument("--build_command", default="")
+    p.add_argument("--mpiexec", default="mpirun")
+    p.add_argument("--budget", type=int, default=540, help="seconds")
+    p.add_argument("--only", default="", help="parts, separated by commas")
+    p.add_argument("--from", dest="first", default="", help="the first part")
+    p.add_argument("--resume", action="store_true", help="leave out what held in the report that is there")
+    p.add_argument("--list", action="store_true", help="print the parts and end")
+    p.add_argument("--quick", action="store_true")
+    p.add_argument("--dry-run", dest="dry_run", action="store_true")
+    a = p.parse_args()
+    a.build, a.report = a.build.resolve(), a.report.resolve()
+    a.report.mkdir(parents=True, exist_ok=True)
+    parts = Parts(a).list
+    names = [part.name for part in parts]
+    only = [name for name in a.only.split(",") if name]
+    for name in only + ([a.first] if a.first else []):
+        if name not in names:
+            p.error(f"there is no part {name}; the parts are {' '.join(names)}")
+    if a.list:
+        print("\n".join(f"{part.name:<26} at most {part.limit:4d} s  {' '.join(part.command)}" for part in parts))
+        return
+    gpu = "none" if a.dry_run else visible_gpu()
+    if a.dry_run:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    report = Report(a, gpu or "none")
+    if not gpu:
+        report.say("no GPU: nvidia-smi finds no device")
+        report.finish(NO_GPU)
+    (a.report / "text.txt").write_text("".join(file.read_text() for file in [*sorted(ROOT.glob("docs/*/*.md")), ROOT / "README.md"]))
+    shutil.copytree(ROOT / "configs/gpt2-8m", a.report / WITHOUT_DROPOUT, dirs_exist_ok=True)
+    config = a.report / WITHOUT_DROPOUT / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "attn_pdrop": 0.0}))
+    if not a.resume:
+        for old in ("on-device", "on-host"):
+            for folder in a.build.glob(old + "*"):
+                shutil.rmtree(folder)
+    runner = Runner(a, report)
+    for part in parts[names.index(a.first) if a.first else 0:]:
+        if only and part.name not in only:
+            continue
+        if report.results.get(part.name, {}).get("state") in ("held", "skipped"):
+            continue
+        if not runner.run(part) and part.needed:
+            break
+    report.finish(1 if report.failed() else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""tests/gpu/ladder.py over programs that are shell scripts: order, fallbacks, limits, signals, and a
+run in several calls.
+
+    ladder_test.py WORK_DIRECTORY"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+LADDER = pathlib.Path(__file__).with_name("ladder.py")
+WORK = pathlib.Path(sys.argv.pop(1)).resolve()
+PROGRAM = """#!/bin/sh
+echo "$(basename "$0") $* portable=$TESSERA_PORTABLE train=$TESSERA_TRAIN_ARGUMENTS" >>"$CALLS"
+case "$(basename "$0") $*" in *"$FAILS"*) echo 'it does not work'; exit 3 ;; esac
+case "$(basename "$0") $*" in *"$HANGS"*) sleep 60 ;; esac
+case "$(basename "$0")" in bench.gpu) echo '{"bench": "train", "value": 1}' ;; esac
+"""
+
+
+class Ladder(unittest.TestCase):
+    def setUp(self):
+        shutil.rmtree(WORK, ignore_errors=True)
+        (WORK / "path").mkdir(parents=True)
+        programs = [f"build/tests/bin/test.gpu.{name}" for name in ("memory", "flat", "rows", "products", "shapes", "training")]
+        for name in programs + ["build/tests/bin/bench.gpu", "build/bin/tessera", "build/bin/tessera-train", "path/nvidia-smi"]:
+            file = WORK / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(PROGRAM if name != "path/nvidia-smi" else "#!/bin/sh\necho 'A GPU, 580.1, 143771 MiB'\n")
+            file.chmod(0o755)
+        self.environment = dict(os.environ, PATH=f"{WORK / 'path'}:{os.environ['PATH']}", CALLS=str(WORK / "calls"), FAILS="nothing of this name",
+                                HANGS="nothing of this name")
+
+    def start(self, *words):
+        return subprocess.Popen([sys.executable, LADDER, "--build", WORK / "build", "--report", WORK / "report", "--quick", *words], env=self.environment,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def run_ladder(self, *words):
+        child = self.start(*words)
+        self.output = child.communicate(timeout=60)[0]
+        self.report = json.loads((WORK / "report/report.json").read_text())
+        self.states = {entry["part"]: entry["state"] for entry in self.report["parts"]}
+        return child.returncode
+
+    def calls(self):
+        return (WORK / "calls").read_text().splitlines()
+
+    def test_what_does_not_hold_is_left_to_a_fallback(self):
+        self.environment["FAILS"] = "ModelAttention"
+        self.assertEqual(self.run_ladder("--only", "start,memory,attention,one_step,bench_train_124m,train_on_device"), 1)
+        self.assertEqual(self.states, {"start": "held", "memory": "held", "attention": "failed (3)", "one_step": "held", "bench_train_124m": "held",
+                                       "train_on_device": "held"})
+        after = self.calls()[3:]
+        self.assertTrue(all("portable=1 train=--device_attention portable" in call for call in after), after)
+        self.assertIn("--device_attention portable portable=1", after[-1])
+        self.assertEqual(self.report["fallbacks"][0]["part"], "attention")
+        self.assertEqual(self.report["parts"][4]["figures"], [{"bench": "train", "value": 1}])
+        for text in ("it does not work", "fallback: attention did not hold: later parts use portable attention"):
+            self.assertIn(text, self.output)
+
+    def test_a_second_call_continues(self):
+        self.environment["FAILS"] = "test.gpu.flat"
+        self.assertEqual(self.run_ladder("--only", "start,memory,flat"), 1)
+        self.environment["FAILS"] = "nothing of this name"
+        (WORK / "calls").unlink()
+        self.assertEqual(self.run_ladder("--only", "start,memory,flat,rows", "--resume"), 0)
+        self.assertEqual([call.split()[0] for call in self.calls()], ["test.gpu.flat", "test.gpu.rows"])
+        self.assertEqual(set(self.states.values()), {"held"})
+        self.assertTrue(self.report["held"])
+
+    def test_without_its_programs_nothing_else_runs(self):
+        self.environment["FAILS"] = "tessera-train"
+        self.assertEqual(self.run_ladder(), 1)
+        self.assertEqual(self.states, {"start": "failed (3)"})
+
+    def test_a_part_out_of_time_leaves_where_it_waits(self):
+        self.environment["HANGS"] = "test.gpu.memory"
+        self.assertEqual(self.run_ladder("--only", "memory,flat", "--budget", "17"), 1)
+        self.assertEqual(self.states["memory"], "out of time")
+        self.assertIn("sleep", (WORK / "report/memory.stacks.log").read_text())
+        self.assertEqual(self.states["flat"], "left out")
+
+    def test_a_signal_leaves_a_complete_report(self):
+        self.environment["HANGS"] = "test.gpu.memory"
+        child = self.start("--only", "start,memory")
+        while not (WORK / "calls").exists() or len(self.calls()) < 2:
+            time.sleep(0.05)
+        child.send_signal(signal.SIGTERM)
+        self.assertEqual(child.wait(timeout=20), 143)
+        child.stdout.close()
+        report = json.loads((WORK / "report/report.json").read_text())
+        self.assertEqual([entry["state"] for entry in report["parts"]], ["held", "cut short"])
+        self.assertFalse(report["finished"])
+
+    def test_unknown_parts_and_no_gpu(self):
+        child = self.start("--only", "nonsense")
+        self.assertIn("there is no part nonsense; the parts are start doctor", child.communicate(timeout=20)[0])
+        self.assertEqual(child.returncode, 2)
+        (WORK / "path/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+        self.assertEqual(self.run_ladder(), 77)
+
+
+unittest.main()

@@ -1,0 +1,230 @@
+/// What a model computes most of its time, in the shapes that models have: matrix products of
+/// GPT-2 against the formula in double precision at sampled places, and attention as the settings
+/// choose it against the portable kernel. With "device" on a GPU; else small, on a device made of
+/// host memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "tessera/core/error.hpp"
+#include "tessera/kernels/attention_backward.hpp"
+#include "tessera/kernels/device_settings.hpp"
+#include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/used_routes.hpp"
+#include "tessera/memory/device.hpp"
+#include "tessera/memory/runtime.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using namespace std::chrono_literals;
+
+bool is_real() { return memory::Runtime::device() >= 0; }
+
+/// Values in device memory, and what they are on the host.
+class Values {
+ public:
+  Values(Queue& q, Dtype dtype, std::int64_t numel, std::uint32_t seed)
+      : q_(q), dtype_(dtype), host_(static_cast<std::size_t>(numel)) {
+    for (auto& value : host_) value = rounded(next(seed));
+    device_ =
+        memory::Buffer("values", memory::Purpose::workspace, bytes(), memory::MemorySpace::device);
+    std::vector<std::byte> const packed = pack();
+    memory::copy(q, device_.data(), packed.data(), packed.size());
+    q.record().wait("the copy", 60s);
+  }
+  void* data() const { return device_.data(); }
+  TensorView view(std::vector<std::int64_t> const& shape) const {
+    return shape.size() == 2 ? TensorView(data(), dtype_, {shape[0], shape[1]})
+                             : TensorView(data(), dtype_, {shape[0]});
+  }
+  double operator[](std::int64_t i) const { return host_[static_cast<std::size_t>(i)]; }
+  std::int64_t numel() const { return static_cast<std::int64_t>(host_.size()); }
+  /// What the device has now.
+  std::vector<float> const& read() {
+    std::vector<std::byte> packed(bytes());
+    memory::copy(q_, packed.data(), data(), packed.size());
+    q_.record().wait("the kernels", 60s);
+    unpack(packed);
+    return host_;
+  }
+
+ private:
+  static float next(std::uint32_t& state) {
+    state = state * 1664525u + 1013904223u;
+    return static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+  }
+  std::size_t bytes() const { return host_.size() * size_of(dtype_); }
+  float rounded(float x) const {
+    return dtype_ == Dtype::bf16   ? static_cast<float>(bfloat16(x))
+           : dtype_ == Dtype::fp16 ? static_cast<float>(float16(x))
+                                   : x;
+  }
+  template <class F>
+  void each(std::byte* at, F const& f) const {
+    for (std::size_t i = 0; i < host_.size(); ++i) {
+      if (dtype_ == Dtype::bf16)
+        f(i, reinterpret_cast<bfloat16*>(at)[i]);
+      else if (dtype_ == Dtype::fp16)
+        f(i, reinterpret_cast<float16*>(at)[i]);
+      else
+        f(i, reinterpret_cast<float*>(at)[i]);
+    }
+  }
+  std::vector<std::byte> pack() const {
+    std::vector<std::byte> out(bytes());
+    each(out.data(),
+         [&](std::size_t i, auto& to) { to = std::remove_reference_t<decltype(to)>(host_[i]); });
+    return out;
+  }
+  void unpack(std::vector<std::byte>& packed) {
+    each(packed.data(), [&](std::size_t i, auto& from) { host_[i] = static_cast<float>(from); });
+  }
+
+  Queue& q_;
+  Dtype dtype_;
+  std::vector<float> host_;
+  memory::Buffer device_;
+};
+
+/// c [m, n] = op(a) op(b)
+struct Shape {
+  char const* name;
+  std::int64_t m, n, k;
+};
+/// GPT-2 124M's, with fewer rows, columns and terms where no GPU is.
+std::vector<Shape> model_shapes() {
+  std::int64_t const rows = is_real() ? 4096 : 24, scored = rows / 4, c = is_real() ? 768 : 32;
+  std::vector<Shape> out{{"qkv", rows, 3 * c, c},
+                         {"attention projection", rows, c, c},
+                         {"fc", rows, 4 * c, c},
+                         {"fc projection", rows, c, 4 * c},
+                         {"head of 50257 tokens", scored, is_real() ? 50257 : 157, c},
+                         {"head of 50304 tokens", scored, is_real() ? 50304 : 160, c}};
+  return out;
+}
+
+class ModelProducts : public ::testing::TestWithParam<Dtype> {};
+
+TEST_P(ModelProducts, EqualTheFormulaInDoublePrecision) {
+  Dtype const dtype = GetParam();
+  auto const q = memory::make_stream_queue("compute");
+  for (Shape const& s : model_shapes()) {
+    for (int form = 0; form < 3; ++form) {  // forward, gradient of the input, of the weights
+      bool const ta = form == 2, tb = form == 1;
+      Values const a(*q, dtype, s.m * s.k, 1), b(*q, dtype, s.k * s.n, 2);
+      Values c(*q, Dtype::fp32, s.m * s.n, 3);
+      Gemm how;
+      how.transpose_a = ta;
+      how.transpose_b = tb;
+      gemm(*q, how, c.view({s.m, s.n}), ta ? a.view({s.k, s.m}) : a.view({s.m, s.k}),
+           tb ? b.view({s.n, s.k}) : b.view({s.k, s.n}));
+      c.read();
+      double worst = 0.0;
+      for (std::int64_t sample = 0; sample < 200; ++sample) {
+        std::int64_t const i = sample * 7919 % s.m, j = (s.n - 1) - sample * 104729 % s.n;
+        double sum = 0.0;
+        for (std::int64_t l = 0; l < s.k; ++l)
+          sum += a[ta ? l * s.m + i : i * s.k + l] * b[tb ? j * s.k + l : l * s.n + j];
+        worst = std::max(worst, std::abs(c[i * s.n + j] - sum));
+      }
+      // products of two uniform numbers: the sum's size is sqrt(k) / 3, its terms are at most 1
+      EXPECT_LT(worst, 2e-6 * static_cast<double>(s.k)) << s.name << ", form " << form;
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Dtypes, ModelProducts,
+                         ::testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32),
+                         [](auto const& info) { return std::string(name_of(info.param)); });
+
+struct Attention {
+  Dtype dtype;
+  int heads, kv_heads, head_dim;
+  float dropout;
+};
+
+/// Output and gradients of one pass; fused rows of q, k and v as in GPT-2.
+struct Pass {
+  std::vector<float> out, gradients;
+  std::string used;
+};
+
+Pass attend(Attention const& a, DeviceAttention by) {
+  set_device_settings({.attention = by});
+  reset_used_routes();
+  auto const q = memory::make_stream_queue("compute");
+  std::int64_t const batch = 2, length = is_real() ? 1024 : 40;
+  std::int64_t const row = std::int64_t{a.heads + 2 * a.kv_heads} * a.head_dim,
+                     width = std::int64_t{a.heads} * a.head_dim, rows = batch * length;
+  Values const fused(*q, a.dtype, rows * row, 5), dout(*q, a.dtype, rows * width, 6);
+  Values out(*q, a.dtype, rows * width, 7), gradients(*q, a.dtype, rows * row, 8);
+  Values const lse(*q, Dtype::fp32, batch * a.heads * length, 9);
+  AttentionConfig config;
+  config.dtype = a.dtype;
+  config.shape = {batch,      length,     a.heads,
+                  a.kv_heads, a.head_dim, 1.0f / std::sqrt(static_cast<float>(a.head_dim)),
+                  {}};
+  config.drop = {a.dropout, 11, 12, 0};
+  auto const at = [&](Values const& values, std::int64_t column) {
+    return static_cast<std::byte*>(values.data()) +
+           static_cast<std::size_t>(column) * size_of(a.dtype);
+  };
+  std::int64_t const key = width, value = width + std::int64_t{a.kv_heads} * a.head_dim;
+  AttentionInput const in{{at(fused, 0), row}, {at(fused, key), row}, {at(fused, value), row}};
+  TensorView const lse_view(lse.data(), Dtype::fp32, {batch, a.heads, length});
+  attention(*q, config, {out.view({rows * width}), lse_view}, in);
+  Values const workspace(*q, Dtype::fp32,
+                         std::max<std::int64_t>(attention_backward_workspace(*q, config.shape), 1),
+                         10);
+  attention_backward(
+      *q, config, {{at(gradients, 0), row}, {at(gradients, key), row}, {at(gradients, value), row}},
+      in, {dout.view({rows * width}), out.view({rows * width}), lse_view},
+      workspace.view({workspace.numel()}));
+  Pass pass{out.read(), gradients.read(), used_routes_text()};
+  set_device_settings({});
+  return pass;
+}
+
+/// Largest difference over the largest value.
+double difference(std::vector<float> const& a, std::vector<float> const& b) {
+  double worst = 0.0, largest = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, static_cast<double>(std::abs(a[i] - b[i])));
+    largest = std::max(largest, static_cast<double>(std::abs(b[i])));
+  }
+  return worst / largest;
+}
+
+class ModelAttention : public ::testing::TestWithParam<Attention> {};
+
+TEST_P(ModelAttention, IsThatOfThePortableKernel) {
+  auto const chosen = attend(GetParam(), DeviceAttention::automatic),
+             portable = attend(GetParam(), DeviceAttention::portable);
+  double const forward = difference(chosen.out, portable.out),
+               backward = difference(chosen.gradients, portable.gradients);
+  std::printf("%s: out differs by %.1e, gradients by %.1e of the largest\n", chosen.used.c_str(),
+              forward, backward);
+  double const tolerance = GetParam().dtype == Dtype::fp32   ? 1e-5
+                           : GetParam().dtype == Dtype::fp16 ? 4e-3
+                                                             : 3e-2;
+  EXPECT_LT(forward, tolerance);
+  EXPECT_LT(backward, tolerance);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, ModelAttention,
+                         ::testing::Values(Attention{Dtype::bf16, 12, 12, 64, 0.0f},
+                                           Attention{Dtype::bf16, 12, 12, 64, 0.1f},
+                                           Attention{Dtype::bf16, 8, 2, 128, 0.0f},
+                                           Attention{Dtype::fp16, 12, 12, 64, 0.0f},
+                                           Attention{Dtype::fp32, 12, 12, 64, 0.0f},
+                                           Attention{Dtype::fp32, 12, 12, 64, 0.1f}),
+                         [](auto const& info) {
+                           auto const& a = info.param;
+                           return concat(name_of(a.dtype), "_", a.heads, "_", a.kv_heads, "_",
+                                         a.head_dim, a.dropout > 0.0f ? "_dropout" : "");
+                         });
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,48 @@
+#include "tessera/train/used_paths.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "small_run.hpp"
+#include "tessera/kernels/used_routes.hpp"
+#include "tessera/train/evaluator.hpp"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(UsedPaths, AreThoseOfTheStep) {
+  kernels::reset_used_routes();
+  test::SmallRun run;
+  Evaluator(run.context(), test::small_sequences(run.files, 16), 8).evaluate();
+  zero::EngineConfig config;
+  config.reduce_bucket_size = 12'345'678;
+  auto const text = used_paths_text(config, 2);
+  EXPECT_THAT(text, HasSubstr("attention tiles on the host; "));
+  EXPECT_THAT(text, HasSubstr("; products "));
+  EXPECT_THAT(text, HasSubstr("gradients reduced in fp32 while backward continues, at most "
+                              "12,345,678 elements per message"));
+  EXPECT_THAT(used_paths_text(config, 1), Not(HasSubstr("gradients")));
+  auto const tree = used_paths(config, 2);
+  EXPECT_GT(tree.at("attention").at("tiles on the host").as_int(), 0);
+  EXPECT_EQ(tree.at("gradient reduction").at("largest_message").as_int(), 12'345'678);
+  EXPECT_EQ(used_paths(config, 1).find("gradient reduction"), nullptr);
+}
+
+TEST(UsedPaths, ResidentPagesGrowWithTouchedMemory) {
+  auto const before = resident_pages();
+  std::vector<char> memory(std::size_t{64} << 20);
+  std::memset(memory.data(), 1, memory.size());
+  auto const after = resident_pages();
+  if (before.all == 0) GTEST_SKIP() << "the system does not tell";
+  EXPECT_GT(after.all, before.all + (std::int64_t{60} << 20));
+  EXPECT_LE(after.huge, after.all);
+}
+
+}  // namespace
+}  // namespace tessera::train
