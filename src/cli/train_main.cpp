@@ -10,6 +10,7 @@
 
 #include "slurm/job_record.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/flight_recorder.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/comm/timed_collectives.hpp"
 #include "tessera/config/arguments.hpp"
@@ -68,6 +69,7 @@ int end_with_error(topology::MpiSession& session, config::TrainingArguments cons
   int const code = static_cast<int>(error.code());
   auto const* lost = dynamic_cast<PeerLostError const*>(&error);
   bool const together = !lost && session.all_arrive(std::chrono::seconds(2));
+  if (lost) comm::FlightRecorder::of_process().write(error.what());
   if (info.rank == 0 || !together) {
     log::error(printable(error.what()));
     bool const others =
@@ -127,6 +129,8 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
         std::chrono::milliseconds(static_cast<long>(arguments.comm_timeout_seconds * 1000));
     session.start_heartbeat_monitor(
         std::chrono::milliseconds(static_cast<long>(arguments.node_timeout_seconds * 1000)));
+    comm::FlightRecorder::of_process().set_destination(arguments.output_dir / "flight_record",
+                                                       info.rank);
     auto comm = comm::make_mpi(session, deadline);
     memory::RuntimeOptions runtime_options;
     runtime_options.device = train::choose_device(arguments, session, *comm);

@@ -336,6 +336,7 @@ void remove_previous_run(fs::path const& directory) {
   if (!removed.empty())
     log::info(concat("starting fresh in ", directory.string(), ": removing ", join(removed)));
   for (char const* name : result_files) fs::remove(directory / name, failed);
+  fs::remove_all(directory / "flight_record", failed);
   fs::remove_all(trash, failed);
 }
 

@@ -13,9 +13,11 @@
 
 #include "detail/checked_operations.hpp"
 #include "detail/device_operands.hpp"
+#include "detail/hang_watch.hpp"
 #include "detail/nccl_memory.hpp"
 #include "detail/nccl_start.hpp"
 #include "detail/nccl_watchdog.hpp"
+#include "tessera/comm/flight_recorder.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
@@ -31,6 +33,9 @@ using namespace std::chrono_literals;
 /// Time for the kernels of an operation to end after its communicator was aborted, before its
 /// buffers are freed.
 constexpr Deadline grace = 5s;
+
+/// Beyond the deadline: a call that polls NCCL has then given up by itself.
+constexpr Deadline patience = 10s;
 
 /// Prefix of Pending::what() of this implementation; all other operations are the host's.
 constexpr std::string_view prefix = "NCCL ";
@@ -112,7 +117,9 @@ class NcclCollectives final : public Collectives {
         operations_(Group{host_->rank(), host_->size()}),
         streams_(start_streams(*host_, deadline)),
         memory_(*host_, comms_of(streams_)),
-        watchdog_(std::make_unique<NcclWatchdog>(comms_of(streams_), host_->rank(), deadline)) {}
+        hang_watch_(deadline + patience, end_after_hang),
+        watchdog_(std::make_unique<NcclWatchdog>(comms_of(streams_), host_->rank(), deadline,
+                                                 hang_watch_)) {}
   /// Waits for the peers (ncclCommFinalize) only after no error.
   ~NcclCollectives() override {
     bool const ok = !watchdog_->failed() && std::uncaught_exceptions() == 0;
@@ -231,7 +238,7 @@ class NcclCollectives final : public Collectives {
   void wait(Pending const& pending) override {
     if (!pending.event().state()) return;
     if (!pending.what().starts_with(prefix)) return host_->wait(pending);
-    while (!watchdog_->failed() && !pending.event().wait_for(5ms)) {
+    while (!watchdog_->failed() && !happens_soon(pending.event())) {
     }
     if (watchdog_->failed()) pending.event().wait_for(grace);
     watchdog_->rethrow();
@@ -270,12 +277,18 @@ class NcclCollectives final : public Collectives {
   }
   std::size_t stream_of(Kind kind) const { return reduces(kind) ? streams_.size() - 1 : 0; }
 
+  bool happens_soon(Event const& event) {
+    HangWatch::Inside const inside(hang_watch_, HangWatch::Watched::caller);
+    return event.wait_for(5ms);
+  }
+
   template <class Body>
   Pending run(Operation const& o, Event after, Body const& body) {
     watchdog_->rethrow();
     std::string what = concat(prefix, describe(o));
     auto const index = stream_of(o.kind);
     auto& stream = streams_[index];
+    HangWatch::Inside const inside(hang_watch_, HangWatch::Watched::caller);
     stream.queue->wait(after);
     try {
       body(Call{*stream.comm, *stream.queue,
@@ -286,6 +299,7 @@ class NcclCollectives final : public Collectives {
       watchdog_->rethrow();
     }
     stream.last = stream.queue->record();
+    FlightRecorder::of_process().add(what, after, stream.last);
     watchdog_->add(index, what, std::move(after), stream.last);
     return {stream.last, std::move(what)};
   }
@@ -350,6 +364,7 @@ class NcclCollectives final : public Collectives {
   CheckedOperations operations_;
   std::vector<CommStream> streams_;
   NcclMemory memory_;
+  HangWatch hang_watch_;
   std::unique_ptr<NcclWatchdog> watchdog_;
 };
 

@@ -14,8 +14,13 @@ namespace {
 constexpr std::chrono::milliseconds check_interval{10};
 }
 
-NcclWatchdog::NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline)
-    : comms_(std::move(comms)), rank_(rank), deadline_(deadline), thread_([this] { run(); }) {}
+NcclWatchdog::NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline,
+                           HangWatch& hang_watch)
+    : comms_(std::move(comms)),
+      rank_(rank),
+      deadline_(deadline),
+      hang_watch_(hang_watch),
+      thread_([this] { run(); }) {}
 
 NcclWatchdog::~NcclWatchdog() {
   {
@@ -62,9 +67,11 @@ void NcclWatchdog::run() {
       continue;
     }
     try {
+      HangWatch::Inside const inside(hang_watch_, HangWatch::Watched::checker);
       check();
     } catch (...) {
       in_flight_.clear();
+      HangWatch::Inside const inside(hang_watch_, HangWatch::Watched::checker);
       fail(std::current_exception());
     }
     changed_.wait_for(lock, check_interval, [this] { return stop_; });

@@ -13,15 +13,16 @@
 #include <thread>
 #include <vector>
 
+#include "detail/hang_watch.hpp"
 #include "detail/nccl_comm.hpp"
 
 namespace tessera::comm::detail {
 
 class NcclWatchdog {
  public:
-  /// @p comms outlive this object. @p deadline counts from the moment when the operation could
-  /// start on this rank.
-  NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline);
+  /// @p comms and @p hang_watch outlive this object. @p deadline counts from the moment when the
+  /// operation could start on this rank.
+  NcclWatchdog(std::vector<NcclComm*> comms, int rank, Deadline deadline, HangWatch& hang_watch);
   ~NcclWatchdog();
 
   /// Called in the order of the operations. @param comm index of the communicator, which executes
@@ -50,6 +51,7 @@ class NcclWatchdog {
   std::vector<NcclComm*> comms_;
   int rank_;
   Deadline deadline_;
+  HangWatch& hang_watch_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<InFlight> in_flight_;

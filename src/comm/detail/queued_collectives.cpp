@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "tessera/comm/flight_recorder.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::detail {
@@ -43,6 +44,7 @@ void QueuedCollectives::wait_for_input(memory::Event const& after, Operation con
 
 Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
                                    std::function<void(Transport&)> body) {
+  auto const input = after;
   queue_->submit([this, o, after = std::move(after), body = std::move(body)] {
     try {
       ++progress_;
@@ -56,7 +58,9 @@ Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
     }
   });
   last_ = queue_->record();
-  return {last_, describe(o)};
+  std::string what = describe(o);
+  FlightRecorder::of_process().add(what, input, last_);
+  return {last_, std::move(what)};
 }
 
 void QueuedCollectives::wait(Pending const& pending) {

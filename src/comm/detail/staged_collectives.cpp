@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "detail/device_operands.hpp"
+#include "tessera/comm/flight_recorder.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -138,6 +139,7 @@ class StagedCollectives final : public Collectives {
   enum class Slot : std::size_t { input, output };
 
   Pending enqueue(char const* what, Event after, std::function<void()> body) {
+    auto const input = after;
     worker_->submit([this, what, after = std::move(after), body = std::move(body)] {
       ++progress_;
       if (!after.wait_for(deadline_))
@@ -148,7 +150,9 @@ class StagedCollectives final : public Collectives {
       body();
       ++progress_;
     });
-    return {worker_->record(), concat("staged ", what)};
+    Pending pending{worker_->record(), concat("staged ", what)};
+    FlightRecorder::of_process().add(pending.what(), input, pending.event());
+    return pending;
   }
   void finish(Pending const& pending) { host_->wait(pending); }
 

@@ -117,6 +117,8 @@ void note_launch(State const& s) {
 void launch(std::shared_ptr<State> const& s) {
   s->launch.number = ++s->family->launches;
   note_launch(*s);
+  while (nccl_faults().blocks_at == launch_count)
+    std::this_thread::sleep_for(std::chrono::seconds(1));
   auto const& faults = nccl_faults();
   bool const hangs = faults.hang_at > 0 && launch_count >= faults.hang_at;
   bool const fails = faults.remote_error_at > 0 && launch_count == faults.remote_error_at;

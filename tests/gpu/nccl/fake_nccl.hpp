@@ -17,7 +17,8 @@ struct NcclFaults {
   bool split_hangs = false;
   int hang_at =
       0;  ///< from this launch on (1: the first) nothing that this rank starts is ever carried out
-  int remote_error_at = 0;        ///< this launch ends in ncclRemoteError on this rank
+  int blocks_at = 0;        ///< the call of this launch never returns, and holds the library's lock
+  int remote_error_at = 0;  ///< this launch ends in ncclRemoteError on this rank
   bool memory_refused = false;    ///< ncclMemAlloc fails
   bool register_refused = false;  ///< ncclCommRegister fails
 };
