@@ -45,10 +45,8 @@ TEST(FlightRecorder, StatesAreThoseOfTheEvents) {
   recorder.add("third", input, end);
   recorder.add("fourth", {}, error);
   auto const text = recorder.text();
-  EXPECT_THAT(
-      text,
-      ContainsRegex(
-          " s ago  done +first\n.* s ago  runs +second\n.* s ago  waits for its input +third\n"));
+  EXPECT_THAT(text, ContainsRegex(" s ago  done +first\n.* s ago  runs +second\n"
+                                  ".* s ago  waits for its input +third\n.*failed +fourth\n"));
   go = true;
 }
 

@@ -112,4 +112,6 @@ def lost_rank(b):
         assert seconds < 30 and started.returncode != 0
         status = b.status(name)
         assert status["state"] == "failed" and status["exit_code"] == 69 and status["suspect_rank"] == victim, status
+        record = (b.work / name / f"flight_record/rank_{(victim + 1) % 3:05d}.txt").read_text()
+        assert "has ended" in record and " done " in record, record
         b.tool(["checkpoint", "verify", b.work / name])
