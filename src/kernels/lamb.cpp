@@ -39,9 +39,14 @@ void for_batches(LambStep const& step, double* partial, Launch const& launch) {
     auto const& s = step.segments[i];
     if (s.numel == 0) continue;
     if (batch.runs == LambNormBatch::max_runs) flush();
-    batch.run[batch.runs++] = {
-        s.master,     s.states[0], s.states[1], s.gradient,
-        step.sums[i], s.numel,     tiles,       static_cast<float>(s.weight_decay)};
+    batch.run[batch.runs++] = {static_cast<float*>(s.master),
+                               static_cast<float*>(s.states[0]),
+                               static_cast<float*>(s.states[1]),
+                               s.gradient,
+                               step.sums[i],
+                               s.numel,
+                               tiles,
+                               static_cast<float>(s.weight_decay)};
     tiles += LambNormBatch::tiles_of(s.numel);
   }
   flush();

@@ -134,7 +134,10 @@ OptimizerSpec make_spec(std::string const& algorithm, std::vector<Hyperparameter
 std::unique_ptr<Optimizer> make_optimizer(OptimizerSpec const& spec) {
   auto const entry = entry_of(spec.algorithm);
   check_values(entry, spec);
-  TESSERA_VALIDATE(spec.states == entry.states(spec), InternalError, "the spec of ", spec.algorithm,
+  auto states = spec;
+  states.set_state_dtype(Dtype::fp32);
+  TESSERA_VALIDATE(states.states == entry.states(spec), InternalError, "the spec of ",
+                   spec.algorithm,
                    " has other states than its hyperparameters need; make it with make_spec()");
   return entry.make(spec);
 }

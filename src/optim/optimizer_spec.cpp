@@ -33,6 +33,11 @@ bool OptimizerSpec::has_codes() const {
                      [](StateSpec const& state) { return state.encoding != Encoding::values; });
 }
 
+void OptimizerSpec::set_state_dtype(Dtype dtype) {
+  for (auto& state : states)
+    if (state.is_plain()) state.dtype = dtype;
+}
+
 bool OptimizerSpec::has(std::string_view hyperparameter) const {
   return find(hyperparameters, hyperparameter) != nullptr;
 }

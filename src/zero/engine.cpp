@@ -277,6 +277,8 @@ class StagedEngine final : public WeightsEngine {
 
  private:
   void fill_own_weights(Fill const& fill) override {
+    if (!rules_.separate_master && config_.master_dtype != Dtype::fp32)
+      return WeightsEngine::fill_own_weights(fill);  // a unit at a time
     state_.settle();
     auto const shards = state_.host_shards(OptimizerState::master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {

@@ -11,8 +11,8 @@ namespace tessera::kernels {
 /// A run of the partition with one set of rates.
 struct UpdateSegment {
   static constexpr std::size_t max_states = 3;
-  float* master = nullptr;                     ///< fp32 weights, updated
-  std::array<float*, max_states> states = {};  ///< updated; the order is the optimizer's
+  void* master = nullptr;                     ///< weights of master_dtype, updated
+  std::array<void*, max_states> states = {};  ///< updated; the order is the optimizer's
   void const* gradient = nullptr;
   void* weights_out = nullptr;  ///< 16-bit weights written from the updated master; null when the
                                 ///< master is the weight
@@ -28,6 +28,8 @@ struct ElementwiseUpdate {
   std::vector<UpdateSegment> segments;
   Dtype gradient_dtype = Dtype::fp32;
   Dtype weights_dtype = Dtype::fp32;  ///< of weights_out
+  /// Values of 16 bits become fp32, are updated and are rounded to nearest.
+  Dtype master_dtype = Dtype::fp32, state_dtype = Dtype::fp32;
   double gradient_factor = 1.0;
   /// In memory of the queue's space (memory::memory_space_of), read when the kernels run and then
   /// used instead of gradient_factor, with the same bits; it stays there until they have run.

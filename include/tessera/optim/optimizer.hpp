@@ -27,7 +27,7 @@ struct ParameterRun {
 /// Consecutive elements of one parameter group in the region that this rank updates. Elements
 /// between two runs are padding: their values and gradients are zero and must stay zero.
 struct Segment {
-  float* master = nullptr;    ///< fp32 weights, updated
+  void* master = nullptr;     ///< weights of master_dtype, updated
   std::vector<void*> states;  ///< parallel to OptimizerSpec::states, at the segment's first
                               ///< element or its code; null for states that are not element-wise
   void const* gradient = nullptr;
@@ -46,6 +46,7 @@ struct Segments {
   std::vector<Segment> list;
   Dtype gradient_dtype = Dtype::fp32;
   Dtype weights_dtype = Dtype::fp32;  ///< of weights_out
+  Dtype master_dtype = Dtype::fp32;   ///< 16 bits: of element-wise optimizers only
 };
 
 /// A step as the engine decided it.

@@ -32,9 +32,12 @@ enum class Encoding {
 
 struct StateSpec {
   std::string name;  ///< PyTorch's name: "exp_avg"; unique, also a group name in checkpoints
-  Dtype dtype = Dtype::fp32;
+  Dtype dtype = Dtype::fp32;  ///< in memory; fp32 in checkpoints
   Extent extent = Extent::elementwise;
   Encoding encoding = Encoding::values;
+
+  /// One value of `dtype` per element.
+  bool is_plain() const { return extent == Extent::elementwise && encoding == Encoding::values; }
   bool operator==(StateSpec const&) const = default;
 };
 
@@ -81,6 +84,8 @@ struct OptimizerSpec {
   /// "fp32" and the names of all states, in the order of checkpoints.
   std::vector<std::string> state_names() const;
   bool has_codes() const;  ///< whether a state is in codes
+  /// Sets the dtype of the states with one value per element, such as 16 bits.
+  void set_state_dtype(Dtype dtype);
 
   bool operator==(OptimizerSpec const&) const = default;
 };

@@ -56,6 +56,9 @@ struct EngineConfig {
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
   Dtype accumulation_dtype =
       Dtype::fp32;  ///< of accumulated gradients when a step has several micro-steps
+  /// Of the weights that are updated. `dtype`: the working weights are updated, and gradients are
+  /// kept in it; stages 1 to 3, element-wise optimizers.
+  Dtype master_dtype = Dtype::fp32;
   int accumulation_steps = 1;
   GradientReduction reduction;
   bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket

@@ -11,6 +11,7 @@
 ///   static Rates resolved(Coefficients, Rates)
 
 #include <Kokkos_Core.hpp>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,8 @@
 #include <utility>
 
 #include "detail/pack.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/kernels/step_decision.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -35,8 +38,8 @@ KOKKOS_INLINE_FUNCTION float multiply_add(float a, float b, float c) {
 /// value.
 template <class Rule>
 struct UpdateRun {
-  float* master;
-  float* states[Rule::states > 0 ? Rule::states : 1];
+  void* master;
+  void* states[Rule::states > 0 ? Rule::states : 1];
   void const* gradient;
   void* weights_out;  ///< 16-bit weights written from the updated master; null: none
   std::int64_t numel;
@@ -45,6 +48,51 @@ struct UpdateRun {
   std::int32_t shift = 0;       ///< elements that are missing from the first pack, on a device;
                                 ///< unaligned when no packs fit all arrays
   static constexpr std::int32_t unaligned = -1;
+
+  /// Of fp32 values.
+  KOKKOS_FUNCTION float* weights() const { return static_cast<float*>(master); }
+  KOKKOS_FUNCTION float* state(std::size_t j) const { return static_cast<float*>(states[j]); }
+};
+
+/// Operands of one launch.
+template <class Rule>
+struct UpdateBatch {
+  static constexpr int max_runs =
+      40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
+  typename Rule::Coefficients coefficients;
+  GradientControl const* control;  ///< null: the coefficients hold the factor
+  int runs;
+  UpdateRun<Rule> run[max_runs];
+
+  /// Runs own consecutive tiles: the last run that starts at or before this one.
+  KOKKOS_FUNCTION UpdateRun<Rule> const& run_of(std::int64_t tile) const {
+    int low = 0, high = runs;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (run[middle].first_tile <= tile ? low : high) = middle;
+    }
+    return run[low];
+  }
+  /// False when the step is skipped. The control is read as one pack, or else a device would first
+  /// wait for `skip`, then for the factor.
+  KOKKOS_FUNCTION bool decide(typename Rule::Coefficients& c) const {
+    c = coefficients;
+    if (control == nullptr) return true;
+    Pack<float, 4> said;
+    said.read(reinterpret_cast<float const*>(control));
+    c.gradient_factor =
+        static_cast<float>(std::bit_cast<double>(said.word[0] | std::uint64_t{said.word[1]} << 32));
+    return said.word[2] == 0;
+  }
+  static_assert(sizeof(GradientControl) == 16 && offsetof(GradientControl, skip) == 8 &&
+                std::endian::native == std::endian::little);
+};
+
+/// What the pointers of the runs point to.
+struct UpdateDtypes {
+  Dtype gradient = Dtype::fp32;
+  Dtype weights = Dtype::fp32;  ///< of weights_out
+  Dtype master = Dtype::fp32, states = Dtype::fp32;
 };
 
 /// The values that a rule multiplies with, of one run in one step.
@@ -90,9 +138,10 @@ struct RuleApplication {
 
     KOKKOS_FUNCTION void read(Run const& r, std::int64_t at) {
       gradient.read(static_cast<G const*>(r.gradient) + at);
-      master.read(r.master + at);
+      master.read(r.weights() + at);
       TESSERA_UNROLL
-      for (int j = 0; j < Rule::states; ++j) states[j].read(r.states[j] + at);
+      for (int j = 0; j < Rule::states; ++j)
+        states[j].read(r.state(static_cast<std::size_t>(j)) + at);
     }
   };
 
@@ -111,8 +160,8 @@ struct RuleApplication {
       (x.states[S].set(i, s[S]), ...);
       if constexpr (!std::is_void_v<W>) w.set(i, p);
     }
-    x.master.write(r.master + at);
-    (x.states[S].write(r.states[S] + at), ...);
+    x.master.write(r.weights() + at);
+    (x.states[S].write(r.state(S) + at), ...);
     if constexpr (!std::is_void_v<W>) w.write(static_cast<W*>(r.weights_out) + at);
   }
 
@@ -120,11 +169,11 @@ struct RuleApplication {
   template <std::size_t... S>
   static KOKKOS_FUNCTION void update_element(UpdateValues<Rule> const& v, Run const& r,
                                              std::int64_t i, std::index_sequence<S...>) {
-    float p = r.master[i];
-    float s[state_arrays] = {r.states[S][i]...};
+    float p = r.weights()[i];
+    float s[state_arrays] = {r.state(S)[i]...};
     Rule::element(v.coefficients, v.rates, load(static_cast<G const*>(r.gradient)[i]), p, s[S]...);
-    r.master[i] = p;
-    ((r.states[S][i] = s[S]), ...);
+    r.weights()[i] = p;
+    ((r.state(S)[i] = s[S]), ...);
     if constexpr (!std::is_void_v<W>) store(static_cast<W*>(r.weights_out)[i], p);
   }
 };

@@ -6,61 +6,25 @@
 /// and a device wants every operand in registers before the first is used.
 
 #include <Kokkos_Core.hpp>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "detail/half_update.hpp"
 #include "detail/launch.hpp"
 #include "detail/optimizer_rule.hpp"
 #include "detail/pack.hpp"
 #include "detail/prefetch.hpp"
-#include "tessera/core/dtype.hpp"
-#include "tessera/kernels/step_decision.hpp"
 
 namespace tessera::kernels::detail {
-
-/// Operands of one launch. G: dtype of the gradient; W: of weights_out, void if there is none.
-template <class Rule, class G, class W>
-struct UpdateBatch {
-  static constexpr int max_runs =
-      40;  ///< keeps the functor below the 4 KiB of a device kernel's parameters
-  typename Rule::Coefficients coefficients;
-  GradientControl const* control;  ///< null: the coefficients hold the factor
-  int runs;
-  UpdateRun<Rule> run[max_runs];
-
-  /// Runs own consecutive tiles: the last run that starts at or before this one.
-  KOKKOS_FUNCTION UpdateRun<Rule> const& run_of(std::int64_t tile) const {
-    int low = 0, high = runs;
-    while (high - low > 1) {
-      int const middle = (low + high) / 2;
-      (run[middle].first_tile <= tile ? low : high) = middle;
-    }
-    return run[low];
-  }
-  /// False when the step is skipped. The control is read as one pack, or else a device would first
-  /// wait for `skip`, then for the factor.
-  KOKKOS_FUNCTION bool decide(typename Rule::Coefficients& c) const {
-    c = coefficients;
-    if (control == nullptr) return true;
-    Pack<float, 4> said;
-    said.read(reinterpret_cast<float const*>(control));
-    c.gradient_factor =
-        static_cast<float>(std::bit_cast<double>(said.word[0] | std::uint64_t{said.word[1]} << 32));
-    return said.word[2] == 0;
-  }
-  static_assert(sizeof(GradientControl) == 16 && offsetof(GradientControl, skip) == 8 &&
-                std::endian::native == std::endian::little);
-};
 
 /// functor(tile) on the host: a tile is one thread's.
 template <class Rule, class G, class W>
 struct UpdateTiles {
   using Coefficients = typename Rule::Coefficients;
-  UpdateBatch<Rule, G, W> batch;
+  UpdateBatch<Rule> batch;
   std::int64_t tile;  ///< elements
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
@@ -80,8 +44,8 @@ struct UpdateTiles {
                                          std::int64_t begin, std::int64_t count,
                                          std::index_sequence<S...>) {
     update(v, count, static_cast<G const*>(r.gradient) + begin,
-           advanced(static_cast<W*>(r.weights_out), begin), r.master + begin,
-           (r.states[S] + begin)...);
+           advanced(static_cast<W*>(r.weights_out), begin), r.weights() + begin,
+           (r.state(S) + begin)...);
   }
 
   /// Prefetching a few cache lines ahead on every array makes the update a tenth faster than the
@@ -123,14 +87,14 @@ struct UpdatePacks {
   using Application = RuleApplication<Rule, G, W>;
   static constexpr int pack = Application::pack, packs = 2;
   static constexpr std::int64_t tile = std::int64_t{warp_size} * pack * packs;
-  UpdateBatch<Rule, G, W> batch;
+  UpdateBatch<Rule> batch;
 
   static std::int32_t shift_of(Run const& r) {
-    int const shift = elements_past_boundary(r.master, pack);
+    int const shift = elements_past_boundary(r.weights(), pack);
     bool shared = shares_boundary(static_cast<G const*>(r.gradient), pack, shift) &&
                   shares_boundary(static_cast<W const*>(r.weights_out), pack, shift);
-    for (int s = 0; s < Rule::states; ++s)
-      shared = shared && shares_boundary(r.states[s], pack, shift);
+    for (std::size_t s = 0; s < Rule::states; ++s)
+      shared = shared && shares_boundary(r.state(s), pack, shift);
     return shared ? shift : Run::unaligned;
   }
   static std::int64_t tiles_of(Run const& r) {
@@ -171,16 +135,16 @@ struct UpdateStep {
   char const* name;  ///< of the kernel
   typename Rule::Coefficients coefficients;
   GradientControl const* control;
-  Dtype gradient_dtype, weights_dtype;
+  UpdateDtypes dtypes;
   std::vector<UpdateRun<Rule>> runs;
 };
 
-/// Hands the runs that write 16-bit weights (W) or those that do not (void) to @p launch(batch,
-/// tiles), in as few batches as hold them. @p place(run) sets what the side needs to know of a run
-/// and gives its number of tiles.
-template <class G, class W, class Rule, class Place, class Launch>
-void for_update_batches(UpdateStep<Rule> const& step, Place const& place, Launch const& launch) {
-  UpdateBatch<Rule, G, W> batch{step.coefficients, step.control, 0, {}};
+/// Hands the runs that @p takes(run) to @p launch(batch, tiles), in as few batches as hold them. @p
+/// place(run) sets what the side needs to know of a run and gives its number of tiles.
+template <class Rule, class Takes, class Place, class Launch>
+void for_update_batches(UpdateStep<Rule> const& step, Takes const& takes, Place const& place,
+                        Launch const& launch) {
+  UpdateBatch<Rule> batch{step.coefficients, step.control, 0, {}};
   std::int64_t tiles = 0;
   auto const flush = [&] {
     if (tiles > 0) launch(batch, tiles);
@@ -188,7 +152,7 @@ void for_update_batches(UpdateStep<Rule> const& step, Place const& place, Launch
     tiles = 0;
   };
   for (auto const& given : step.runs) {
-    if (given.numel == 0 || (given.weights_out == nullptr) != std::is_void_v<W>) continue;
+    if (given.numel == 0 || !takes(given)) continue;
     if (batch.runs == batch.max_runs) flush();
     UpdateRun<Rule>& run = batch.run[batch.runs++];
     run = given;
@@ -198,23 +162,45 @@ void for_update_batches(UpdateStep<Rule> const& step, Place const& place, Launch
   flush();
 }
 
+/// Number of tiles on the host.
+template <class Rule>
+std::int64_t host_tiles(UpdateRun<Rule> const& run) {
+  return (run.numel + host_range - 1) / host_range;
+}
+
+/// The runs that write 16-bit weights (W) or those that do not (void).
 template <class G, class W, class Rule>
 void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
+  auto const takes = [](UpdateRun<Rule> const& run) {
+    return (run.weights_out == nullptr) == std::is_void_v<W>;
+  };
   if (q.kind() == QueueKind::stream) {
     using Packs = UpdatePacks<Rule, G, W>;
     auto const place = [](UpdateRun<Rule>& run) {
       run.shift = Packs::shift_of(run);
       return Packs::tiles_of(run);
     };
-    for_update_batches<G, W>(step, place, [&](auto const& batch, std::int64_t tiles) {
+    for_update_batches(step, takes, place, [&](auto const& batch, std::int64_t tiles) {
       parallel_for(q, step.name, tiles * warp_size, Packs{batch});
     });
   } else {
-    auto const place = [](UpdateRun<Rule> const& run) {
-      return (run.numel + host_range - 1) / host_range;
-    };
-    for_update_batches<G, W>(step, place, [&](auto const& batch, std::int64_t tiles) {
+    for_update_batches(step, takes, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
       launch_on_host(q, step.name, tiles, UpdateTiles<Rule, G, W>{batch, host_range});
+    });
+  }
+}
+
+template <class Rule>
+void launch_half_update(Queue& q, UpdateStep<Rule> const& step) {
+  auto const all = [](UpdateRun<Rule> const&) { return true; };
+  if (q.kind() == QueueKind::stream) {
+    auto const elements = [](UpdateRun<Rule> const& run) { return run.numel; };
+    for_update_batches(step, all, elements, [&](auto const& batch, std::int64_t numel) {
+      parallel_for(q, step.name, numel, HalfElements<Rule>{batch, step.dtypes});
+    });
+  } else {
+    for_update_batches(step, all, host_tiles<Rule>, [&](auto const& batch, std::int64_t tiles) {
+      launch_on_host(q, step.name, tiles, HalfTiles<Rule>{batch, step.dtypes, host_range});
     });
   }
 }
@@ -222,10 +208,12 @@ void launch_update_as(Queue& q, UpdateStep<Rule> const& step) {
 /// Enqueues the update of all runs: one traversal of every array.
 template <class Rule>
 void launch_update(Queue& q, UpdateStep<Rule> const& step) {
-  with_type(step.gradient_dtype, step.name, [&](auto g) {
+  if (step.dtypes.master != Dtype::fp32 || step.dtypes.states != Dtype::fp32)
+    return launch_half_update(q, step);
+  with_type(step.dtypes.gradient, step.name, [&](auto g) {
     using G = typename decltype(g)::type;
     launch_update_as<G, void>(q, step);
-    with_type(step.weights_dtype, step.name,
+    with_type(step.dtypes.weights, step.name,
               [&](auto w) { launch_update_as<G, typename decltype(w)::type>(q, step); });
   });
 }

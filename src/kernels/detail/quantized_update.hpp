@@ -235,7 +235,8 @@ void launch_quantized(Queue& q, char const* name, ElementwiseUpdate const& step,
     if (s.numel == 0) continue;
     if (batch.runs == Chunks::max_runs) flush();
     auto& run = batch.run[batch.runs++];
-    run = {s.master, {}, s.gradient, s.weights_out, s.numel, rates_of(s), items};
+    run = {
+        static_cast<float*>(s.master), {}, s.gradient, s.weights_out, s.numel, rates_of(s), items};
     for (std::size_t k = 0; k < Rule::states; ++k) run.states[k] = s.quantized[k];
     std::int64_t const elements = batch.chunks_of_item * quantization_chunk;
     items += (s.numel + elements - 1) / elements;

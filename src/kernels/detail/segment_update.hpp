@@ -25,8 +25,12 @@ void launch_segments(Queue& q, char const* name, ElementwiseUpdate const& step,
   static_assert(Rule::states <= UpdateSegment::max_states);
   check_segments<Rule>(step, name);
   coefficients.gradient_factor = static_cast<float>(step.gradient_factor);
-  UpdateStep<Rule> update{name, coefficients, step.control, step.gradient_dtype, step.weights_dtype,
-                          {}};
+  UpdateStep<Rule> update{
+      name,
+      coefficients,
+      step.control,
+      {step.gradient_dtype, step.weights_dtype, step.master_dtype, step.state_dtype},
+      {}};
   update.runs.reserve(step.segments.size());
   for (auto const& s : step.segments) {
     UpdateRun<Rule> run{};

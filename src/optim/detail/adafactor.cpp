@@ -133,8 +133,8 @@ class Adafactor final : public SummingOptimizer {
       auto const& run = s.parameters[0];
       float* const exp_avg = first_reduced_ > 0 ? static_cast<float*>(s.states[0]) : nullptr;
       step.runs.push_back({parameter_of(run.shape, s.parameter_states[0], of_runs[k]),
-                           run.parameter_offset, run.numel, s.master, exp_avg, s.gradient,
-                           s.weights_out, rate, spec_.value("weight_decay", s.group)});
+                           run.parameter_offset, run.numel, static_cast<float*>(s.master), exp_avg,
+                           s.gradient, s.weights_out, rate, spec_.value("weight_decay", s.group)});
     }
     return step;
   }

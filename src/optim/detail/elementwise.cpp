@@ -11,13 +11,15 @@ void set_segments(kernels::ElementwiseUpdate& out, OptimizerSpec const& spec,
                   Segments const& segments, StepControl const& control) {
   out.gradient_dtype = segments.gradient_dtype;
   out.weights_dtype = segments.weights_dtype;
+  out.master_dtype = segments.master_dtype;
+  for (auto const& state : spec.states)
+    if (state.is_plain()) out.state_dtype = state.dtype;
   out.control = control.gradients;
   out.segments.reserve(segments.list.size());
   for (auto const& s : segments.list) {
     kernels::UpdateSegment segment;
     segment.master = s.master;
-    std::transform(s.states.begin(), s.states.end(), segment.states.begin(),
-                   [](void* state) { return static_cast<float*>(state); });
+    std::copy(s.states.begin(), s.states.end(), segment.states.begin());
     segment.gradient = s.gradient;
     segment.weights_out = s.weights_out;
     segment.numel = s.numel;
@@ -34,12 +36,12 @@ Segments parameter_segments(Segments const& segments, std::vector<StateSpec> con
     return base ? static_cast<Byte*>(base) + elements * static_cast<std::int64_t>(size_of(dtype))
                 : nullptr;
   };
-  Segments out{{}, segments.gradient_dtype, segments.weights_dtype};
+  Segments out{{}, segments.gradient_dtype, segments.weights_dtype, segments.master_dtype};
   for (auto const& s : segments.list)
     for (auto const& run : s.parameters) {
       std::int64_t const at = run.segment_offset;
       Segment part = s;
-      part.master += at;
+      part.master = advanced(s.master, segments.master_dtype, at);
       for (std::size_t k = 0; k < part.states.size(); ++k)
         part.states[k] =
             advanced(part.states[k], k < states.size() ? states[k].dtype : Dtype::fp32, at);

@@ -36,7 +36,8 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
   double const sharing = rules.shards_optimizer ? n : 1.0;
   if (config.optimizer_swap && rules.separate_master)
     return static_cast<std::size_t>(std::llround(weights + gradients));
-  double optimizer = rules.separate_master ? parameters * bytes(Dtype::fp32) / sharing : 0.0;
+  double optimizer =
+      rules.separate_master ? parameters * bytes(config.master_dtype) / sharing : 0.0;
   for (auto const& state : config.optimizer.states) optimizer += state_bytes(state, plan, sharing);
   return static_cast<std::size_t>(std::llround(weights + gradients + optimizer));
 }

@@ -33,8 +33,8 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
                                optim::Optimizer const& optimizer, PlaceState const& place)
     : context_(context), rules_(rules), weights_(weights), gradients_(gradients) {
   set_optimizer(optimizer);
-  states_.push_back(make_state({optim::master_weights_name}, memory::Purpose::master_weights,
-                               rules.separate_master, place));
+  states_.push_back(make_state({optim::master_weights_name, context.config.master_dtype},
+                               memory::Purpose::master_weights, rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
   if (context_.config.optimizer_swap) {
@@ -76,10 +76,6 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
 void OptimizerState::check_placement(State const& state) const {
   auto const space = memory::memory_space_of(context_.compute);
   auto const& placement = state.placement;
-  TESSERA_VALIDATE(
-      state.spec.dtype == Dtype::fp32 || state.spec.encoding != optim::Encoding::values,
-      InternalError, "state ", state.spec.name, " has dtype ", name_of(state.spec.dtype),
-      "; checkpoints hold fp32 states");
   TESSERA_VALIDATE(states_.empty() || placement.queue == states_[0].placement.queue, InternalError,
                    "state ", state.spec.name,
                    " and the master weights have different queues; one kernel updates both, place "
@@ -97,10 +93,11 @@ void OptimizerState::prepare_swap() {
   TESSERA_VALIDATE(!summing_ && !matrix_, ConfigError, "offload_optimizer to NVMe with ", algorithm,
                    ": its update needs sums over complete parameters, which are not computed from "
                    "tiles; use AdamW, SGD or Lion, or leave offload_optimizer out");
-  for (auto const& state : states_)
-    TESSERA_VALIDATE(!state.coded, ConfigError, "offload_optimizer to NVMe with ", algorithm,
-                     ": its 8-bit states stay in memory; use AdamW, SGD or Lion, or leave "
-                     "offload_optimizer out");
+  for (auto const& state : optimizer_->spec().states)
+    TESSERA_VALIDATE(state.dtype == Dtype::fp32, ConfigError, "offload_optimizer to NVMe with ",
+                     algorithm,
+                     ": its states of 8 or 16 bits stay in memory; use AdamW, SGD or "
+                     "Lion in fp32, or leave offload_optimizer out");
   TESSERA_VALIDATE(context_.config.stage > 0, ConfigError,
                    "offload_optimizer to NVMe needs ZeRO stage 1, 2 or 3");
   first_swapped_ = rules_.separate_master ? master_weights : master_weights + 1;
@@ -115,7 +112,7 @@ void OptimizerState::prepare_swap() {
     UnitOffset const begin = context_.ownership.begin(tile.unit) + tile.begin;
     segments_.push_back(segments_of(
         tile.unit, begin, begin + tile.numel, [&](std::size_t k, std::int64_t at) -> void* {
-          if (k < first_swapped_) return static_cast<float*>(region(k, tile.unit)) + at;
+          if (k < first_swapped_) return offset(region(k, tile.unit), spec(k).dtype, at);
           return swapped_->values(t, k - first_swapped_) + (at - tile.begin);
         }));
   }
@@ -135,8 +132,9 @@ void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
   return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
 }
 
-float* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
-  return static_cast<float*>(region(index, unit)) + ownership(states_[index]).shard_offset(unit);
+void* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
+  auto const& state = states_[index];
+  return offset(region(index, unit), state.spec.dtype, ownership(state).shard_offset(unit));
 }
 
 void OptimizerState::prepare_sums() {
@@ -235,11 +233,12 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
 optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end,
                                             ValuesAt const& values) const {
   UnitOffset const region_begin = context_.ownership.begin(unit);
-  optim::Segments out{{}, rules_.gradient_dtype, context_.config.dtype};
+  optim::Segments out{
+      {}, rules_.gradient_dtype, context_.config.dtype, context_.config.master_dtype};
   for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_->spec())) {
     std::int64_t const at = run.begin - region_begin;
     optim::Segment s;
-    s.master = static_cast<float*>(values(master_weights, at));
+    s.master = values(master_weights, at);
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
       bool const is_flat = spec(k).extent == optim::Extent::elementwise && region(k, unit);
       s.states.push_back(is_flat ? values(k, at) : nullptr);
@@ -359,8 +358,8 @@ void OptimizerState::update_matrices(memory::Queue& queue, UnitIndex unit,
   auto const* const master = static_cast<float const*>(region(master_weights, unit));
   optim::Directions directions;
   for (auto const& s : segments.list)
-    directions.push_back(static_cast<float*>(
-        directions_.at(context_.ownership.begin(unit).value() + (s.master - master))));
+    directions.push_back(static_cast<float*>(directions_.at(
+        context_.ownership.begin(unit).value() + (static_cast<float const*>(s.master) - master))));
   matrix_->advance(queue, segments, control, directions);
   if (!context_.ownership.replicated && rules_.reduces) {
     auto const after = queue.record();
@@ -383,22 +382,22 @@ void OptimizerState::round_weights(UnitIndex unit) const {
   void* const weights =
       offset(weights_.region(unit), context_.config.dtype, context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}},
-                memory::TensorView{shard(master_weights, unit), Dtype::fp32, {n}});
+                memory::TensorView{shard(master_weights, unit), spec(master_weights).dtype, {n}});
 }
 
 bool OptimizerState::has_host_copies() const {
-  return std::any_of(states_.begin(), states_.end(), [](State const& state) {
-    return state.placement.space == memory::MemorySpace::device;
-  });
+  return std::all_of(states_.begin(), states_.end(),
+                     [this](State const& state) { return is_copied(state); });
 }
 
 bool OptimizerState::is_copied(State const& state) const {
-  return state.coded || state.placement.space == memory::MemorySpace::device;
+  return state.spec.dtype != Dtype::fp32 || state.placement.space == memory::MemorySpace::device;
 }
 
 void OptimizerState::release_copies() {
+  if (has_host_copies()) return;
   for (auto& state : states_)
-    if (state.coded && state.placement.space == memory::MemorySpace::host) state.host_copy = {};
+    if (state.placement.space == memory::MemorySpace::host) state.host_copy = {};
 }
 
 std::vector<float*> OptimizerState::host_shards(std::size_t index) {
@@ -412,7 +411,7 @@ std::vector<float*> OptimizerState::host_shards(std::size_t index) {
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
     out.push_back(is_copy ? static_cast<float*>(state.host_copy.data()) +
                                 state.plan->unit(u).partition_offset.value()
-                          : shard(index, u));
+                          : static_cast<float*>(shard(index, u)));
   return out;
 }
 
@@ -428,6 +427,7 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
     copy_shards(absmax, direction);
     return state.coded->read(queue, host_shards(absmax), host);
   }
+  if (state.spec.dtype != Dtype::fp32) return copy_half_shards(index, direction);
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     auto const bytes = static_cast<std::size_t>(state.plan->unit(u).shard_numel) * sizeof(float);
     float* const here = host[position(u)];
@@ -435,6 +435,36 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
       memory::copy(queue, here, shard(index, u), bytes);
     else
       memory::copy(queue, shard(index, u), here, bytes);
+  }
+  queue.record().wait("copies of the optimizer state", compute_deadline);
+}
+
+/// Converts on the host; values of a device pass through a buffer.
+void OptimizerState::copy_half_shards(std::size_t index, Direction direction) {
+  auto const& state = states_[index];
+  auto const host = host_shards(index);
+  auto& queue = *state.placement.queue;
+  auto const conversions = memory::make_inline_queue("conversions");
+  bool const is_on_device = state.placement.space == memory::MemorySpace::device;
+  auto const bytes_of = [&](std::int64_t numel) {
+    return static_cast<std::size_t>(numel) * size_of(state.spec.dtype);
+  };
+  memory::Buffer const staging("16-bit values of a state", memory::Purpose::workspace,
+                               is_on_device ? bytes_of(context_.plan.largest_unit()) : 0);
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+    std::int64_t const numel = state.plan->unit(u).shard_numel;
+    memory::TensorView const wide(host[position(u)], Dtype::fp32, {numel});
+    memory::TensorView const half(is_on_device ? staging.data() : shard(index, u), state.spec.dtype,
+                                  {numel});
+    if (is_on_device && direction == Direction::to_host)
+      memory::copy(queue, staging.data(), shard(index, u), bytes_of(numel));
+    queue.record().wait("copies of the optimizer state", compute_deadline);
+    if (direction == Direction::to_host)
+      kernels::cast(*conversions, wide, half);
+    else
+      kernels::cast(*conversions, half, wide);
+    if (is_on_device && direction == Direction::to_state)
+      memory::copy(queue, shard(index, u), staging.data(), bytes_of(numel));
   }
   queue.record().wait("copies of the optimizer state", compute_deadline);
 }

@@ -24,7 +24,7 @@ class OptimizerState {
   /// @param place chooses memory space and queue of each state; empty: those of the compute queue.
   /// The update reads states, master weights and gradients in one kernel, so a placement must name
   /// the compute queue's memory space, and one queue for all states.
-  /// @throws InternalError for another placement and for states that are not fp32
+  /// @throws InternalError for another placement
   OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights,
                  GradientFlow& gradients, optim::Optimizer const& optimizer,
                  PlaceState const& place = {});
@@ -38,18 +38,18 @@ class OptimizerState {
   PartitionPlan const& plan(std::size_t state) const { return *states_[state].plan; }
   static constexpr std::size_t master_weights = 0;
 
-  /// This rank's shard of each unit in host memory: the state itself, or a copy of a state in
-  /// another memory space or in codes, which copy_shards() synchronizes. The copy is allocated by
-  /// the first call.
+  /// This rank's shard of each unit as fp32 values in host memory: the state itself, or a copy of a
+  /// state in another memory space, in 16 bits or in codes, which copy_shards() synchronizes. The
+  /// copy is allocated by the first call.
   std::vector<float*> host_shards(std::size_t state);
   enum class Direction { to_host, to_state };
   /// Blocks the host. No effect on fp32 values in host memory.
   void copy_shards(std::size_t state, Direction direction);
-  /// Whether host_shards() gives copies because the states are in another memory space.
+  /// Whether host_shards() gives copies of all states that last until the next call.
   bool has_host_copies() const;
   /// Ends transfers to and from a drive: shards of swapped states are valid until the next update.
   void settle();
-  /// Frees the fp32 copies of codes in host memory: four times the codes.
+  /// Frees the fp32 copies of states in host memory, unless has_host_copies().
   void release_copies();
 
   /// This rank's gradient shards, padding (zeros) included.
@@ -91,7 +91,7 @@ class OptimizerState {
   Ownership ownership(State const& state) const;
   /// First value of the region of @p unit that this rank updates.
   void* region(std::size_t state, UnitIndex unit) const;
-  float* shard(std::size_t state, UnitIndex unit) const;
+  void* shard(std::size_t state, UnitIndex unit) const;
   /// Of the elements from @p begin to @p end, in the region that this rank updates.
   optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
   /// Where a state has element @p at of the region.
@@ -106,6 +106,7 @@ class OptimizerState {
   /// The state with the largest magnitudes of the chunks of a state in codes.
   std::size_t absmax_of(std::size_t state) const;
   bool is_copied(State const& state) const;
+  void copy_half_shards(std::size_t state, Direction direction);
   void prepare_sums();
   optim::ParameterSums sums_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
   std::vector<optim::CompleteParameter> complete_parameters(UnitIndex unit) const;

@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "tessera/core/error.hpp"
+#include "tessera/optim/matrix_optimizer.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -37,11 +39,29 @@ void validate_sizes(EngineConfig const& c) {
                    c.max_live_parameters, " elements; it must not be negative");
 }
 
+/// DeepSpeed knows 16-bit master weights at stages 1 to 3.
+void validate_masters(EngineConfig const& c, optim::Optimizer const& optimizer) {
+  TESSERA_VALIDATE(c.master_dtype == c.dtype, ConfigError, "the master weights are ",
+                   name_of(c.master_dtype), " and the weights ", name_of(c.dtype),
+                   "; use fp32 master weights, or those of the dtype of the weights");
+  TESSERA_VALIDATE(c.stage > 0, ConfigError, name_of(c.dtype),
+                   " master weights at stage 0; use zero_optimization.stage 1, 2 or 3, or fp32 "
+                   "master weights");
+  bool const is_elementwise = !dynamic_cast<optim::SummingOptimizer const*>(&optimizer) &&
+                              !dynamic_cast<optim::MatrixOptimizer const*>(&optimizer) &&
+                              !c.optimizer.has_codes();
+  TESSERA_VALIDATE(is_elementwise, ConfigError, name_of(c.dtype), " master weights with optimizer ",
+                   c.optimizer.algorithm,
+                   ", whose update needs fp32 values of complete parameters or 8-bit states; use "
+                   "AdamW, SGD or Lion, or fp32 master weights");
+}
+
 void validate_optimizer(EngineConfig const& c) {
   TESSERA_VALIDATE(c.max_grad_norm >= 0.0 && std::isfinite(c.max_grad_norm), ConfigError,
                    "gradient_clipping is ", c.max_grad_norm,
                    "; use a positive norm, or 0 for none");
-  (void)optim::make_optimizer(c.optimizer);  // checks its values
+  auto const optimizer = optim::make_optimizer(c.optimizer);  // checks its values
+  if (c.master_dtype != Dtype::fp32) validate_masters(c, *optimizer);
   auto const& s = c.loss_scaler;
   TESSERA_VALIDATE(s.dynamic || (s.static_scale > 0.0 && std::isfinite(s.static_scale)),
                    ConfigError, "loss_scale is ", s.static_scale,
@@ -69,6 +89,7 @@ void validate_reduction(EngineConfig const& c) {
 
 Dtype kept_gradient_dtype(EngineConfig const& c, bool sharded) {
   if (c.accumulation_steps > 1) return c.accumulation_dtype;
+  if (c.master_dtype != Dtype::fp32) return c.dtype;
   // A shard is written by the reduction, whose sums are fp32: a wire of another dtype leaves
   // nothing to gain from rounding them.
   return sharded && c.communication_dtype != c.dtype ? Dtype::fp32 : c.dtype;
@@ -107,7 +128,7 @@ StageRules rules_for(EngineConfig const& config, int ranks) {
   rules.shards_weights = config.stage >= 3 && rules.reduces;
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
   if (rules.reduces) rules.averaging = averaging_of(config, ranks);
-  rules.separate_master = config.dtype != Dtype::fp32;
+  rules.separate_master = config.dtype != config.master_dtype;
   return rules;
 }
 

@@ -26,7 +26,7 @@ struct StageRules {
   bool reduces = false;                ///< there is more than one rank
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
   Averaging averaging;
-  bool separate_master = false;  ///< 16-bit weights; fp32 weights are their own master
+  bool separate_master = false;  ///< of another dtype than the weights; else these are the master
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.
