@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "detail/added_tokens.hpp"
-#include "detail/bpe.hpp"
 #include "detail/byte_alphabet.hpp"
 #include "detail/regex.hpp"
 #include "detail/tokenizer_file.hpp"
@@ -64,6 +63,12 @@ std::vector<detail::Span> spans_of(Split const& split, std::string_view text) {
   return detail::fold_pieces(pieces, is_match, split.rule.behavior);
 }
 
+std::string in_alphabet(std::string_view bytes) {
+  std::string out;
+  for (char const c : bytes) out += detail::byte_token(static_cast<unsigned char>(c));
+  return out;
+}
+
 /// Text with the spaces that the step writes otherwise, and its prefix; @returns false when nothing
 /// changes.
 bool respaced(detail::SplitRule const& rule, std::string_view text, bool at_start,
@@ -94,8 +99,7 @@ struct Tokenizer::State {
 
   explicit State(detail::TokenizerFile file)
       : raw_added(tokens_with(file.added, false)),
-        normalized_added(normalized(tokens_with(file.added, true), file.normalizer)),
-        bpe(std::move(file.model.tables)) {
+        normalized_added(normalized(tokens_with(file.added, true), file.normalizer)) {
     for (auto const& [token, id] : file.model.vocabulary)
       put(id, file.pre_tokenizer.byte_level ? detail::bytes_of_token(token).value_or(token) : token,
           false);
@@ -127,8 +131,9 @@ struct Tokenizer::State {
   template <class Visit>
   void split_piece(Piece piece, std::size_t step, Visit const& visit);
   void encode_piece(Piece piece, Ids& out) {
-    split_piece(piece, 0, [&](std::string_view word) { bpe.encode(word, out); });
+    split_piece(piece, 0, [&](std::string_view word) { encode_word(word, out); });
   }
+  void encode_word(std::string_view word, Ids& out);
   void encode_plain(Piece piece, Ids& out);
   void encode(std::string_view text, Ids& out);
 
@@ -136,7 +141,6 @@ struct Tokenizer::State {
   std::vector<Entry> entries;   ///< by id
   detail::AddedTokenMatcher raw_added, normalized_added;
   std::vector<Split> splits;
-  detail::Bpe bpe;
 };
 
 /// Applies the pre-tokenizer from @p step on, and visits the words that result.
@@ -149,7 +153,10 @@ void Tokenizer::State::split_piece(Piece piece, std::size_t step, Visit const& v
   if (respaced(split.rule, piece.text, piece.at_start, changed)) piece.text = changed;
   std::string_view const text = piece.text;
   auto const word = [&](std::size_t begin, std::size_t end) {
-    split_piece({text.substr(begin, end - begin), piece.at_start && begin == 0}, step + 1, visit);
+    Piece const part{text.substr(begin, end - begin), piece.at_start && begin == 0};
+    if (!split.rule.writes_alphabet) return split_piece(part, step + 1, visit);
+    std::string const written = in_alphabet(part.text);
+    split_piece({written, part.at_start}, step + 1, visit);
   };
   if (!split.regex) return word(0, text.size());
   if (!split.simple()) {
@@ -166,12 +173,22 @@ void Tokenizer::State::split_piece(Piece piece, std::size_t step, Visit const& v
   if (keep_gaps) word(done, text.size());
 }
 
+void Tokenizer::State::encode_word(std::string_view word, Ids& out) {
+  bool const written = about.pre_tokenizer.in_alphabet;
+  if (!about.pre_tokenizer.byte_level || written != about.model.takes_bytes)
+    about.model.encoder->encode(word, out);
+  else if (written)
+    about.model.encoder->encode(*detail::bytes_of_token(word), out);
+  else
+    about.model.encoder->encode(in_alphabet(word), out);
+}
+
 /// Encodes text between the added tokens that are matched before normalization.
 void Tokenizer::State::encode_plain(Piece piece, Ids& out) {
-  std::string normalized;
+  detail::Normalizer::Result normalized;
   if (!about.normalizer.empty()) {
-    normalized = about.normalizer.apply(piece.text);
-    piece.text = normalized;
+    normalized = about.normalizer.normalize(piece.text);
+    piece = {normalized.text, piece.at_start && normalized.keeps_start};
   }
   if (normalized_added.empty()) return encode_piece(piece, out);
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
@@ -237,7 +254,10 @@ std::string Tokenizer::decode(std::span<std::int32_t const> ids, SpecialTokens s
 void Tokenizer::for_each_word(std::string_view text,
                               std::function<void(std::string_view)> const& visit) const {
   std::string const normalized = state_->about.normalizer.apply(text);
-  state_->split_piece({normalized, true}, 0, visit);
+  bool const written = state_->about.pre_tokenizer.in_alphabet;
+  state_->split_piece({normalized, true}, 0, [&](std::string_view word) {
+    visit(written ? *detail::bytes_of_token(word) : word);
+  });
 }
 bool Tokenizer::byte_level() const { return state_->about.pre_tokenizer.byte_level; }
 

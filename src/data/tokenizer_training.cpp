@@ -51,6 +51,10 @@ Parts read_parts(fs::path const& like) {
   fs::path const folder = fs::is_directory(like) ? like : like.parent_path();
   Parts out;
   out.tokenizer = ConfigTree::read((folder / "tokenizer.json").string());
+  std::string const type = out.tokenizer.at("model").get_string("type", "BPE");
+  TESSERA_VALIDATE(type == "BPE", ConfigError, "the tokenizer of ", like.string(), " is ", type,
+                   "; Tessera trains BPE only. Give --like a BPE tokenizer, or train with the "
+                   "Python package tokenizers");
   fs::path const config = folder / "tokenizer_config.json";
   out.config = fs::exists(config) ? ConfigTree::read(config.string()) : ConfigTree::object();
   out.config.erase("added_tokens_decoder");  // has the old ids

@@ -57,8 +57,6 @@ TEST(BpeModel, ErrorsNameTheField) {
     tree.set(key, std::move(value));
     return tree;
   };
-  EXPECT_THAT(model_error<ConfigError>(with("type", "Unigram")),
-              HasSubstr("model.type is 'Unigram'"));
   EXPECT_THAT(model_error<ConfigError>(with("dropout", 0.1)), HasSubstr("model.dropout is 0.1"));
   EXPECT_THAT(model_error<ConfigError>(with("end_of_word_suffix", "</w>")),
               HasSubstr("end_of_word_suffix"));

@@ -45,13 +45,31 @@ TEST(Normalizer, AppliesStepsInOrder) {
   EXPECT_EQ(read(R"({"type": "Strip"})").apply("  "), "");
 }
 
+TEST(Normalizer, BertsStepsFollowItsOptions) {
+  EXPECT_EQ(read(R"({"type": "BertNormalizer"})").apply("\u00C9t\u00E9\t\u4E2D\u0001x"),
+            "ete  \u4E2D x");
+  EXPECT_EQ(read(R"({"type": "BertNormalizer", "lowercase": false})").apply("\u00C9"), "\u00C9");
+  EXPECT_EQ(read(R"({"type": "BertNormalizer", "lowercase": false, "strip_accents": true,
+                     "handle_chinese_chars": false, "clean_text": false})")
+                .apply("\u00C9\t\u4E2D"),
+            "E\t\u4E2D");
+}
+
+TEST(Normalizer, KnowsWhetherTheFirstCharacterIsKept) {
+  auto const strip = read(R"({"type": "Strip"})");
+  EXPECT_FALSE(strip.normalize(" a").keeps_start);
+  EXPECT_TRUE(strip.normalize("a ").keeps_start);
+  EXPECT_TRUE(read(R"({"type": "Lowercase"})").normalize("A").keeps_start);
+  EXPECT_FALSE(read(R"({"type": "Nmt"})").normalize("\x01z").keeps_start);
+}
+
 TEST(Normalizer, AnEmptySequenceChangesNothing) {
   EXPECT_TRUE(read("null").empty());
   EXPECT_TRUE(read(R"({"type": "Sequence", "normalizers": []})").empty());
 }
 
 TEST(Normalizer, NamesWhatItDoesNotRead) {
-  EXPECT_THROW(read(R"({"type": "BertNormalizer"})"), ConfigError);
+  EXPECT_THROW(read(R"({"type": "ByteLevel"})"), ConfigError);
   EXPECT_THROW(read(R"({"type": "Replace", "pattern": {}, "content": ""})"), DataError);
   std::string deep = R"({"type": "NFC"})";
   for (int i = 0; i < 20; ++i) deep = R"({"type": "Sequence", "normalizers": [)" + deep + "]}";

@@ -42,8 +42,18 @@ TEST(PostProcessor, LaterStepsOfASequenceAreFurtherOut) {
   EXPECT_THAT(ids.suffix, ElementsAre(9));
 }
 
+TEST(PostProcessor, BertAndRobertaNameTheTokensAtTheEnds) {
+  for (char const* type : {"BertProcessing", "RobertaProcessing"}) {
+    auto const ids =
+        read(std::string(R"({"sep": ["[SEP]", 3], "cls": ["[CLS]", 2], "type": ")") + type + "\"}");
+    EXPECT_THAT(ids.prefix, ElementsAre(2));
+    EXPECT_THAT(ids.suffix, ElementsAre(3));
+  }
+}
+
 TEST(PostProcessor, RejectsOtherTypesAndTemplatesWithoutTheText) {
-  EXPECT_THROW(read(R"({"type": "BertProcessing"})"), ConfigError);
+  EXPECT_THROW(read(R"({"type": "Offsets"})"), ConfigError);
+  EXPECT_THROW(read(R"({"type": "BertProcessing", "sep": ["s", -1], "cls": ["c", 1]})"), DataError);
   EXPECT_THROW(read(R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})"),
                DataError);
 }

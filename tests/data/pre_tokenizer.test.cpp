@@ -36,10 +36,27 @@ TEST(PreTokenizer, ASequenceKeepsItsOrder) {
   EXPECT_EQ(rules[2].pattern, "\\p{N}");
 }
 
+TEST(PreTokenizer, StepsAfterByteLevelSeeTheByteAlphabet) {
+  auto const steps = read_pre_tokenizer(
+      ConfigTree::parse(
+          R"({"type": "Sequence", "pretokenizers": [{"type": "Punctuation"}, {"type": "ByteLevel"},
+              {"type": "Digits"}, {"type": "Split", "pattern": {"Regex": "x"},
+                                   "behavior": "Isolated"}]})",
+          "test"),
+      "pre_tokenizer");
+  EXPECT_TRUE(steps.byte_level);
+  EXPECT_TRUE(steps.in_alphabet);
+  ASSERT_EQ(steps.rules.size(), 4u);
+  EXPECT_FALSE(steps.rules[0].writes_alphabet);
+  EXPECT_TRUE(steps.rules[1].writes_alphabet);
+  EXPECT_FALSE(steps.rules[2].writes_alphabet);
+}
+
 TEST(PreTokenizer, RejectsWhatWouldChangeIds) {
   for (char const* bad :
-       {R"({"type": "Whitespace"})",
-        R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]})"})
+       {R"({"type": "UnicodeScripts"})",
+        R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Metaspace"}]})",
+        R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel"}]})"})
     EXPECT_THROW(read(bad), ConfigError) << bad;
   EXPECT_THROW(read(R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {},
       "behavior": "Isolated"}, {"type": "ByteLevel"}]})"),

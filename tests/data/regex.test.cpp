@@ -36,6 +36,14 @@ TEST(Regex, KnowsLettersOfUnicode16) {
   EXPECT_THAT(matches(R"([\p{Lu}]+)", "\u1C89\u1C8A"), ElementsAre("\u1C89"));
 }
 
+TEST(Regex, WordsAndDigitsAreThoseOfOniguruma) {
+  EXPECT_THAT(matches(R"(\w+)", "a_\u00B2\u0301-\u24B6\u200Db"),
+              ElementsAre("a_\u00B2\u0301", "\u24B6", "b"));
+  EXPECT_THAT(matches(R"([\w]+)", "a\u00B2b"), ElementsAre("a", "b"));
+  EXPECT_THAT(matches(R"([\d.]+)", "1.2\u0663\u00B2"), ElementsAre("1.2\u0663"));
+  EXPECT_THAT(matches(R"(\W+\D\P{L})", "a- b1"), ElementsAre("- b1"));
+}
+
 TEST(Regex, AClassInsideAClassAddsItsMembers) {
   EXPECT_THAT(matches("[a[bc]d]+", "xabcdx[]"), ElementsAre("abcd"));
   EXPECT_THAT(matches(R"([^(\s|[.,!]。)]+)", "ab|c d.e。f"), ElementsAre("ab", "c", "d", "e", "f"));

@@ -31,8 +31,15 @@ TEST(TokenDecoder, MetaspaceDropsTheInsertedSpace) {
 
 TEST(TokenDecoder, WithoutOneTokensAreWords) { EXPECT_EQ(read("null").decode({"a", "b"}), "a b"); }
 
+TEST(TokenDecoder, WordPieceJoinsThePiecesOfWords) {
+  std::vector<std::string> const tokens{"do", "n't", "un", "##aff", "!", "he", "'s"};
+  EXPECT_EQ(read(R"({"type": "WordPiece"})").decode(tokens), "don't unaff! he's");
+  EXPECT_EQ(read(R"({"type": "WordPiece", "cleanup": false})").decode(tokens),
+            "do n't unaff ! he 's");
+}
+
 TEST(TokenDecoder, NamesWhatItDoesNotRead) {
-  EXPECT_THROW(read(R"({"type": "WordPiece"})"), ConfigError);
+  EXPECT_THROW(read(R"({"type": "CTC"})"), ConfigError);
   EXPECT_THROW(read(R"({"type": "Replace", "pattern": {"Regex": "x"}, "content": ""})"),
                ConfigError);
   EXPECT_THROW(read(R"({"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": []}]})"),

@@ -245,7 +245,8 @@ def write(folder, tok, pairs=False, config=None):
     os.makedirs(folder)
     state = json.loads(tok.to_str())
     if not pairs:
-        state["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in state["model"]["merges"]]
+        if "merges" in state["model"]:
+            state["model"]["merges"] = [m if isinstance(m, str) else " ".join(m) for m in state["model"]["merges"]]
     with open(f"{folder}/tokenizer.json", "w") as f:
         json.dump(state, f, ensure_ascii=False, separators=(",", ":"))
     if config is not None:

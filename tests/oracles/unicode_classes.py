@@ -7,6 +7,8 @@
         [first, last, class] for every run of letters (L), numbers (N) and white space (S) of GPT-2's word pattern
     python tests/oracles/unicode_classes.py normal_forms > src/data/detail/normal_form_limits.hpp
         characters that take part in normal forms today, but not for Hugging Face (needs unicodedata2 of PyPI); clang-format the result
+    python tests/oracles/unicode_classes.py bert > src/data/detail/unicode_ranges.hpp
+        classes of the Bert normalizer, of Punctuation and of StripAccents, and new letters with a lower case (Python 3.11); clang-format it
 """
 import json
 import sys
@@ -72,24 +74,14 @@ NORMAL_FORMS = """#pragma once
 /// Face's tables (9): they stay as they are, and the text before and after them is normalized
 /// separately. Written by tests/oracles/unicode_classes.py.
 
-#include <algorithm>
-#include <iterator>
+#include "detail/unicode_ranges.hpp"
 
 namespace tessera::data::detail {
 
-struct CodePointRange {
-  char32_t first, last;
-};
-
-inline constexpr CodePointRange inert_ranges[] = {
+inline constexpr CodePoints inert_ranges[] = {
     %s};
 
-inline bool is_inert_in_normal_forms(char32_t code) {
-  auto const* const range = std::upper_bound(
-      std::begin(inert_ranges), std::end(inert_ranges), code,
-      [](char32_t value, CodePointRange const& r) { return value < r.first; });
-  return range != std::begin(inert_ranges) && code <= std::prev(range)->last;
-}
+inline bool is_inert_in_normal_forms(char32_t code) { return is_one_of(inert_ranges, code); }
 
 }  // namespace tessera::data::detail"""
 
@@ -117,5 +109,54 @@ def normal_forms():
     print(NORMAL_FORMS % ", ".join(f"{{0x{first:X}, 0x{last:X}}}" for first, last, _ in ranges))
 
 
+BERT = """#pragma once
+/// Classes of characters as Hugging Face's tokenizers has them: those of BERT and of StripAccents
+/// are of older Unicode versions. Written by tests/oracles/unicode_classes.py.
+
+#include <algorithm>
+#include <span>
+
+namespace tessera::data::detail {
+
+struct CodePoints {
+  char32_t first, last;
+};
+
+%s
+/// Capital letters of Unicode 15 to 17, and the lower case of the first; the others follow at the
+/// same distance.
+struct Capitals {
+  char32_t first, last, lower;
+};
+inline constexpr Capitals new_capitals[] = {
+    %s};
+
+inline bool is_one_of(std::span<CodePoints const> ranges, char32_t code) {
+  auto const range = std::ranges::upper_bound(ranges, code, {}, &CodePoints::first);
+  return range != ranges.begin() && code <= (range - 1)->last;
+}
+
+}  // namespace tessera::data::detail"""
+
+
+def bert():
+    from tokenizers import normalizers
+    assert unicodedata.unidata_version == "14.0.0", unicodedata.unidata_version
+    off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    split = pre_tokenizers.Punctuation().pre_tokenize_str
+    clean = normalizers.BertNormalizer(**{**off, "clean_text": True}).normalize_str
+    strip = normalizers.BertNormalizer(**{**off, "strip_accents": True}).normalize_str
+    marks, lower = normalizers.StripAccents().normalize_str, normalizers.Lowercase().normalize_str
+    text = ""
+    for name, what, test in [("punctuation", "Split off by Punctuation and BertPreTokenizer.", lambda c: len(split("a" + chr(c))) == 2),
+                             ("removed_by_bert", "Removed by clean_text of BertNormalizer.", lambda c: clean(chr(c)) == ""),
+                             ("nonspacing_marks", "Removed by strip_accents of BertNormalizer.", lambda c: strip(chr(c)) == ""),
+                             ("combining_marks", "Removed by StripAccents.", lambda c: marks(chr(c)) == "")]:
+        found = runs((c, "") for c in characters() if test(c))
+        text += f"/// {what}\ninline constexpr CodePoints {name}[] = {{\n    " + ", ".join(f"{{0x{a:X}, 0x{b:X}}}" for a, b, _ in found) + "};\n"
+    new = [(c, ord(lower(chr(c))) - c) for c in characters() if lower(chr(c)) != chr(c).lower() and len(lower(chr(c))) == 1]
+    print(BERT % (text, ", ".join(f"{{0x{a:X}, 0x{b:X}, 0x{a + d:X}}}" for a, b, d in runs(new))))
+
+
 if __name__ == "__main__":
-    {"additions": additions, "classes": classes, "normal_forms": normal_forms}[sys.argv[1]]()
+    {"additions": additions, "classes": classes, "normal_forms": normal_forms, "bert": bert}[sys.argv[1]]()

@@ -1,5 +1,5 @@
 #pragma once
-/// BPE tokenizers of bytes or characters, read from the files of a Hugging Face model directory.
+/// Tokenizers, read from the files of a Hugging Face model directory.
 
 #include <cstdint>
 #include <filesystem>
@@ -14,16 +14,12 @@ namespace tessera::data {
 
 /// Gives the same token ids as Hugging Face's fast tokenizers for the same files: added tokens are
 /// matched first, the normalizer changes the remaining text, the pre_tokenizer splits it into
-/// words, each word is merged by rank, and the post_processor's ids are added before and after the
-/// text.
+/// words, the model (BPE, Unigram or WordPiece) turns each word into tokens, and the
+/// post_processor's ids are added before and after the text.
 ///
-/// Supported in tokenizer.json: model BPE (merges as strings or pairs, unk_token, fuse_unk,
-/// byte_fallback, ignore_merges); normalizer NFC, NFD, NFKC, NFKD, Prepend, Replace and Strip;
-/// pre_tokenizer none, or Split, Digits, Metaspace and a final ByteLevel; post_processor ByteLevel
-/// and TemplateProcessing; decoder ByteLevel, or Replace, ByteFallback, Fuse, Strip and Metaspace;
-/// added_tokens with all flags. tokenizer_config.json and special_tokens_map.json name special
-/// tokens and model_max_length. Anything else that would change ids (other models, BERT's
-/// normalizer) is an error that names it.
+/// docs/reference/text-data.md lists what is supported in tokenizer.json. tokenizer_config.json and
+/// special_tokens_map.json name special tokens and model_max_length. Anything else that would
+/// change ids is an error that names it.
 ///
 /// Bytes that are not valid UTF-8 are replaced by U+FFFD, as bytes.decode(errors="replace") does in
 /// Python.

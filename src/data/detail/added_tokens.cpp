@@ -1,15 +1,13 @@
 #include "detail/added_tokens.hpp"
-#include "tessera/core/utf8.hpp"
 
 #include <algorithm>
 
+#include "detail/text_cleaning.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/utf8.hpp"
+
 namespace tessera::data::detail {
 namespace {
-
-/// Letters, marks, numbers, connectors and joiners, and the circled letters that count as
-/// alphabetic: Rust's \w.
-constexpr char const* word =
-    R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F189}])";
 
 /// The character that ends at `end`, which is not 0.
 std::string_view character_before(std::string_view text, std::size_t end) {
@@ -24,18 +22,15 @@ std::string_view character_after(std::string_view text, std::size_t begin) {
   return text.substr(begin, end - begin);
 }
 
-bool is_white_space(std::string_view character) {
+bool is_space(std::string_view character) {
   std::size_t at = 0;
-  char32_t const c = next_code_point(character, at);
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
+  return is_white_space(next_code_point(character, at));
 }
 
 }  // namespace
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens)
-    : tokens_(std::move(tokens)), word_(word, "single_word") {
+    : tokens_(std::move(tokens)), word_(concat("[", word_members, "]"), "single_word") {
   for (std::size_t i = 0; i < tokens_.size(); ++i) insert(static_cast<int>(i));
 }
 
@@ -91,10 +86,10 @@ void AddedTokenMatcher::split(std::string_view text, std::vector<Piece>& out) co
     at = end;
     if (token.single_word && inside_word(text, begin, end)) continue;
     if (token.lstrip)
-      while (begin > done && is_white_space(character_before(text, begin)))
+      while (begin > done && is_space(character_before(text, begin)))
         begin -= character_before(text, begin).size();
     if (token.rstrip)
-      while (end < text.size() && is_white_space(character_after(text, end)))
+      while (end < text.size() && is_space(character_after(text, end)))
         end += character_after(text, end).size();
     if (done < begin) out.push_back({text.substr(done, begin - done), -1});
     out.push_back({text.substr(begin, end - begin), token.id});

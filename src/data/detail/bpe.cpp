@@ -3,17 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "detail/hash.hpp"
 #include "tessera/core/utf8.hpp"
 
 namespace tessera::data::detail {
-namespace {
-
-constexpr std::size_t cached_word_bytes = 64;   // longer words rarely recur
-constexpr std::size_t cached_words = 1u << 17;  // then the cache is cleared
-
-}  // namespace
-
 MergeTable::MergeTable(std::vector<Merge> const& merges) {
   std::size_t const slots = std::bit_ceil(std::max<std::size_t>(2 * merges.size(), 4));
   entries_.resize(slots);
@@ -32,33 +24,7 @@ MergeTable::MergeTable(std::vector<Merge> const& merges) {
 
 Bpe::Bpe(BpeTables tables) : tables_(std::move(tables)), merges_(tables_.merges) {
   tables_.merges = {};
-}
-
-std::size_t Bpe::StringHash::operator()(std::string_view s) const {
-  return static_cast<std::size_t>(xxh3(s));
-}
-
-void Bpe::encode(std::string_view word, std::vector<std::int32_t>& out) {
-  if (tables_.symbols == Symbols::bytes && word.size() == 1 &&
-      tables_.byte_ids[static_cast<unsigned char>(word[0])] >= 0) {
-    out.push_back(tables_.byte_ids[static_cast<unsigned char>(word[0])]);
-    return;
-  }
-  if (word.size() > cached_word_bytes) return merge_word(word, out);
-  if (auto const found = cache_.find(word); found != cache_.end()) {
-    auto const first = cached_ids_.begin() + static_cast<std::ptrdiff_t>(found->second.begin);
-    out.insert(out.end(), first, first + static_cast<std::ptrdiff_t>(found->second.count));
-    return;
-  }
-  std::size_t const before = out.size();
-  merge_word(word, out);
-  if (cache_.size() >= cached_words) {
-    cache_.clear();
-    cached_ids_.clear();
-  }
-  cache_.emplace(word, CachedIds{cached_ids_.size(), out.size() - before});
-  cached_ids_.insert(cached_ids_.end(), out.begin() + static_cast<std::ptrdiff_t>(before),
-                     out.end());
+  if (tables_.symbols == Symbols::bytes) single_ = tables_.byte_ids;
 }
 
 void Bpe::append_symbol(std::int32_t id) {
@@ -136,7 +102,7 @@ void Bpe::join(std::int32_t at, std::int32_t result) {
   right.next = -1;
 }
 
-void Bpe::merge_word(std::string_view word, std::vector<std::int32_t>& out) {
+void Bpe::encode_new(std::string_view word, std::vector<std::int32_t>& out) {
   if (!tables_.vocabulary_words.empty())
     if (auto const found = tables_.vocabulary_words.find(std::string(word));
         found != tables_.vocabulary_words.end()) {

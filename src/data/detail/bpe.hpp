@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "detail/word_encoder.hpp"
+
 namespace tessera::data::detail {
 
 /// Merge of rank k: entry k of a list of these.
@@ -65,13 +67,9 @@ class MergeTable {
   int shift_ = 0;
 };
 
-class Bpe {
+class Bpe : public WordEncoder {
  public:
   explicit Bpe(BpeTables tables);
-
-  /// Appends the ids of one word, given as raw bytes. Not thread-safe: words are
-  /// cached.
-  void encode(std::string_view word, std::vector<std::int32_t>& out);
 
  private:
   struct Symbol {
@@ -81,7 +79,8 @@ class Bpe {
   struct Candidate {
     std::int32_t rank, at, result;
   };
-  void merge_word(std::string_view word, std::vector<std::int32_t>& out);
+  /// Of a word given as raw bytes.
+  void encode_new(std::string_view word, std::vector<std::int32_t>& out) override;
   void start_symbols(std::string_view word);
   void start_character(std::string_view character, char32_t code, bool& after_unknown);
   void append_symbol(std::int32_t id);
@@ -89,20 +88,10 @@ class Bpe {
   void consider(std::int32_t at);
   void join(std::int32_t at, std::int32_t result);
 
-  struct StringHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view s) const;
-  };
-  struct CachedIds {
-    std::size_t begin, count;
-  };
-
   BpeTables tables_;
   MergeTable merges_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
-  std::unordered_map<std::string, CachedIds, StringHash, std::equal_to<>> cache_;
-  std::vector<std::int32_t> cached_ids_;
 };
 
 }  // namespace tessera::data::detail

@@ -9,24 +9,6 @@
 namespace tessera::data::detail {
 namespace {
 
-/// Builds a message only on failure: a vocabulary has hundreds of thousands of entries.
-void read_vocabulary(ConfigTree const& tree, std::string const& where, BpeModel& out) {
-  auto const& members = tree.as_object();
-  TESSERA_VALIDATE(!members.empty(), DataError, where, " is empty");
-  out.vocabulary.reserve(members.size() * 2);
-  std::vector<bool> used;
-  for (auto const& [token, value] : members) {
-    TESSERA_VALIDATE(is_token_id(value), DataError, where, "['", token, "'] is ", value.dump(),
-                     "; a token id is an integer from 0 to ", max_token_id);
-    auto const id = static_cast<std::size_t>(value.as_int());
-    if (id >= used.size()) used.resize(id * 2 + 1);
-    TESSERA_VALIDATE(!used[id], DataError, where, "['", token, "'] has the id ", id,
-                     ", which another token has");
-    used[id] = true;
-    out.vocabulary.emplace(token, static_cast<std::int32_t>(id));
-  }
-}
-
 /// Adds the merge of two tokens; @returns the error, or an empty string.
 std::string add_merge(std::string const& left, std::string const& right, BpeModel& out) {
   Merge merge{};
@@ -134,13 +116,27 @@ bool is_token_id(ConfigTree const& value) {
   return value.is_int() && value.as_int() >= 0 && value.as_int() <= max_token_id;
 }
 
+void read_vocabulary(ConfigTree const& tree, std::string const& where,
+                     std::unordered_map<std::string, std::int32_t>& out) {
+  auto const& members = tree.as_object();
+  TESSERA_VALIDATE(!members.empty(), DataError, where, " is empty");
+  out.reserve(members.size() * 2);
+  std::vector<bool> used;
+  for (auto const& [token, value] : members) {  // hundreds of thousands: messages on failure only
+    TESSERA_VALIDATE(is_token_id(value), DataError, where, "['", token, "'] is ", value.dump(),
+                     "; a token id is an integer from 0 to ", max_token_id);
+    auto const id = static_cast<std::size_t>(value.as_int());
+    if (id >= used.size()) used.resize(id * 2 + 1);
+    TESSERA_VALIDATE(!used[id], DataError, where, "['", token, "'] has the id ", id,
+                     ", which another token has");
+    used[id] = true;
+    out.emplace(token, static_cast<std::int32_t>(id));
+  }
+}
+
 BpeModel read_bpe_model(ConfigTree const& model, Symbols symbols, std::string const& where) {
   BpeModel out;
   out.tables.symbols = symbols;
-  std::string const type =
-      model.get_string("type", model.contains("merges") ? "BPE" : "");  // old files leave it out
-  TESSERA_VALIDATE(type == "BPE", ConfigError, where, ".type is '", type,
-                   "'; Tessera reads BPE tokenizers only");
   auto const* dropout = model.find("dropout");
   TESSERA_VALIDATE(!dropout || dropout->is_null() || dropout->as_double() == 0, ConfigError, where,
                    ".dropout is ", dropout->dump(),
@@ -148,7 +144,7 @@ BpeModel read_bpe_model(ConfigTree const& model, Symbols symbols, std::string co
   for (char const* field : {"continuing_subword_prefix", "end_of_word_suffix"})
     TESSERA_VALIDATE(model.get_string(field, "").empty(), ConfigError, where, ".", field, " is '",
                      model.get_string(field, ""), "'; Tessera reads BPE without it");
-  read_vocabulary(model.at("vocab"), where + ".vocab", out);
+  read_vocabulary(model.at("vocab"), where + ".vocab", out.vocabulary);
   read_merges(model.at("merges"), where + ".merges", out);
   bool const bytes = symbols == Symbols::bytes;
   bytes ? read_bytes(model, where, out) : read_characters(model, where, out);
@@ -161,7 +157,7 @@ BpeModel read_bpe_model(ConfigTree const& model, Symbols symbols, std::string co
 
 BpeModel read_bpe_files(BpeFiles const& files) {
   BpeModel out;
-  read_vocabulary(files.vocabulary, files.vocabulary_name, out);
+  read_vocabulary(files.vocabulary, files.vocabulary_name, out.vocabulary);
   read_merges_text(files.merges, files.merges_name, out);
   read_bytes(ConfigTree::object(), files.vocabulary_name, out);
   return out;

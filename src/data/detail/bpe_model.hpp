@@ -17,6 +17,11 @@ constexpr std::int64_t max_token_id = (std::int64_t{1} << 22) - 1;
 /// An integer from 0 to max_token_id.
 bool is_token_id(ConfigTree const& value);
 
+/// Adds the tokens of an object {token: id}. @throws DataError for an id out of range or used
+/// twice.
+void read_vocabulary(ConfigTree const& tree, std::string const& where,
+                     std::unordered_map<std::string, std::int32_t>& out);
+
 struct BpeModel {
   std::unordered_map<std::string, std::int32_t> vocabulary;  ///< as written
   BpeTables tables;

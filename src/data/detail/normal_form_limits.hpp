@@ -3,16 +3,11 @@
 /// Face's tables (9): they stay as they are, and the text before and after them is normalized
 /// separately. Written by tests/oracles/unicode_classes.py.
 
-#include <algorithm>
-#include <iterator>
+#include "detail/unicode_ranges.hpp"
 
 namespace tessera::data::detail {
 
-struct CodePointRange {
-  char32_t first, last;
-};
-
-inline constexpr CodePointRange inert_ranges[] = {
+inline constexpr CodePoints inert_ranges[] = {
     {0x558, 0x558},     {0x58B, 0x58C},     {0x5C8, 0x5C9},     {0x7FD, 0x7FD},
     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},     {0xC3C, 0xC3C},
     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},   {0x1ABF, 0x1AF0},
@@ -36,11 +31,6 @@ inline constexpr CodePointRange inert_ranges[] = {
     {0x1E4EC, 0x1E4EF}, {0x1E5EE, 0x1E5EF}, {0x1E6E3, 0x1E6E3}, {0x1E6E6, 0x1E6E6},
     {0x1E6EE, 0x1E6EF}, {0x1E6F5, 0x1E6F5}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
-inline bool is_inert_in_normal_forms(char32_t code) {
-  auto const* const range =
-      std::upper_bound(std::begin(inert_ranges), std::end(inert_ranges), code,
-                       [](char32_t value, CodePointRange const& r) { return value < r.first; });
-  return range != std::begin(inert_ranges) && code <= std::prev(range)->last;
-}
+inline bool is_inert_in_normal_forms(char32_t code) { return is_one_of(inert_ranges, code); }
 
 }  // namespace tessera::data::detail

@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <memory>
 
+#include "detail/charsmap.hpp"
 #include "detail/normal_form_limits.hpp"
+#include "detail/regex.hpp"
+#include "detail/text_cleaning.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/utf8.hpp"
 
@@ -29,7 +32,8 @@ std::string mapped(std::string_view text, utf8proc_option_t options) {
 }
 
 /// The same by Hugging Face's tables, which know fewer characters.
-std::string canonical(std::string const& text, utf8proc_option_t options) {
+std::string canonical(std::string const& text, int form) {
+  auto const options = static_cast<utf8proc_option_t>(form);
   if (std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x80; }))
     return text;  // ASCII is in every form
   std::string out;
@@ -73,6 +77,65 @@ std::string pattern_of(ConfigTree const& tree, std::string const& where) {
   return Regex::quote(literal->as_string());
 }
 
+using Step = std::function<std::string(std::string)>;
+
+Step normal_form(int options) {
+  return [options](std::string text) { return canonical(text, options); };
+}
+
+Step replace_step(ConfigTree const& tree, std::string const& where) {
+  auto const pattern = std::make_shared<Regex const>(pattern_of(tree, where), where);
+  return [pattern, content = tree.at("content").as_string()](std::string text) {
+    return replaced(text, *pattern, content);
+  };
+}
+
+/// The options of BertNormalizer in the order in which it applies them.
+Step bert_step(ConfigTree const& tree) {
+  bool const clean = tree.get_bool("clean_text", true);
+  bool const spaced = tree.get_bool("handle_chinese_chars", true);
+  bool const lower = tree.get_bool("lowercase", true);
+  auto const* strip = tree.find("strip_accents");
+  bool const strips = strip && !strip->is_null() ? strip->as_bool() : lower;
+  return [=](std::string text) {
+    if (clean) text = bert_cleaned(text);
+    if (spaced) text = with_spaced_ideographs(text);
+    if (strips) text = without_nonspacing_marks(canonical(text, UTF8PROC_DECOMPOSE));
+    return lower ? lowercased(text) : text;
+  };
+}
+
+Step simple_step(std::string const& type) {
+  if (type == "NFC") return normal_form(UTF8PROC_COMPOSE);
+  if (type == "NFD") return normal_form(UTF8PROC_DECOMPOSE);
+  if (type == "NFKC") return normal_form(UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+  if (type == "NFKD") return normal_form(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+  if (type == "StripAccents") return without_combining_marks;
+  if (type == "Lowercase") return lowercased;
+  if (type == "Nmt") return nmt_cleaned;
+  return nullptr;
+}
+
+Step make_step(ConfigTree const& tree, std::string const& type, std::string const& where) {
+  if (Step step = simple_step(type)) return step;
+  if (type == "Replace") return replace_step(tree, where);
+  if (type == "BertNormalizer") return bert_step(tree);
+  if (type == "Prepend")
+    return [prefix = tree.at("prepend").as_string()](std::string text) {
+      return text.empty() ? text : prefix + text;
+    };
+  if (type == "Strip")
+    return [left = tree.get_bool("strip_left", true), right = tree.get_bool("strip_right", true)](
+               std::string const& text) { return stripped(text, left, right); };
+  TESSERA_VALIDATE(type == "Precompiled", ConfigError, where, " has type '", type,
+                   "'; Tessera reads NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, StripAccents, "
+                   "Lowercase, Nmt, Precompiled, BertNormalizer and a Sequence of them. Normalize "
+                   "the text beforehand and set it to null");
+  auto const map = std::make_shared<Charsmap const>(tree.at("precompiled_charsmap").as_string(),
+                                                    where + ".precompiled_charsmap");
+  return [map](std::string const& text) { return map->apply(text); };
+}
+
 }  // namespace
 
 Normalizer::Normalizer(ConfigTree const& tree, std::string const& where) {
@@ -83,58 +146,27 @@ void Normalizer::append(ConfigTree const& tree, std::string const& where, int de
   std::string const type = tree.get_string("type", "");
   TESSERA_VALIDATE(steps_.size() < max_steps && depth < max_depth, ConfigError, where,
                    ": more than ", max_steps, " steps, or nested more than ", max_depth, " deep");
-  if (type == "Sequence") {
-    auto const& steps = tree.at("normalizers").as_array();
-    for (std::size_t i = 0; i < steps.size(); ++i)
-      append(steps[i], concat(where, ".normalizers[", i, "]"), depth + 1);
-  } else if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
-    steps_.push_back({type == "NFC"    ? Kind::nfc
-                      : type == "NFD"  ? Kind::nfd
-                      : type == "NFKC" ? Kind::nfkc
-                                       : Kind::nfkd,
-                      {},
-                      {}});
-  } else if (type == "Prepend") {
-    steps_.push_back({Kind::prepend, {}, tree.at("prepend").as_string()});
-  } else if (type == "Replace") {
-    steps_.push_back(
-        {Kind::replace, Regex(pattern_of(tree, where), where), tree.at("content").as_string()});
-  } else if (type == "Strip") {
-    steps_.push_back({Kind::strip,
-                      {},
-                      {},
-                      tree.get_bool("strip_left", true),
-                      tree.get_bool("strip_right", true)});
-  } else {
-    throw ConfigError(concat(where, " has type '", type,
-                             "'; Tessera reads NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip and a "
-                             "Sequence of them. Normalize the text beforehand and set it to null"));
+  if (type != "Sequence") {
+    bool const removes = type == "Strip" || type == "Nmt" || type == "StripAccents" ||
+                         type == "Replace" || type == "BertNormalizer";
+    steps_.push_back({make_step(tree, type, where), removes});
+    return;
   }
+  auto const& steps = tree.at("normalizers").as_array();
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    append(steps[i], concat(where, ".normalizers[", i, "]"), depth + 1);
 }
 
-std::string Normalizer::apply(Step const& step, std::string text) {
-  switch (step.kind) {
-    case Kind::nfc:
-      return canonical(text, UTF8PROC_COMPOSE);
-    case Kind::nfd:
-      return canonical(text, UTF8PROC_DECOMPOSE);
-    case Kind::nfkc:
-      return canonical(text, static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_COMPAT));
-    case Kind::nfkd:
-      return canonical(text, static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT));
-    case Kind::prepend:
-      return text.empty() ? text : step.text + text;
-    case Kind::replace:
-      return replaced(text, *step.pattern, step.text);
-    case Kind::strip:
-      break;
+Normalizer::Result Normalizer::normalize(std::string_view text) const {
+  Result out{std::string(text)};
+  for (auto const& step : steps_) {
+    if (step.removes && out.keeps_start && !out.text.empty()) {
+      std::size_t end = 0;
+      next_code_point(out.text, end);
+      out.keeps_start = !step.change(out.text.substr(0, end)).empty();
+    }
+    out.text = step.change(std::move(out.text));
   }
-  return stripped(text, step.left, step.right);
-}
-
-std::string Normalizer::apply(std::string_view text) const {
-  std::string out(text);
-  for (auto const& step : steps_) out = apply(step, std::move(out));
   return out;
 }
 

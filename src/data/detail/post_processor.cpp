@@ -1,5 +1,6 @@
 #include "detail/post_processor.hpp"
 
+#include "detail/bpe_model.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
@@ -34,6 +35,15 @@ TemplateIds read_template(ConfigTree const& tree, std::string const& where) {
   return out;
 }
 
+/// The id of a member such as "cls": ["[CLS]", 101].
+std::int32_t pair_id(ConfigTree const& tree, char const* name, std::string const& where) {
+  auto const& pair = tree.at(name);
+  TESSERA_VALIDATE(pair.is_array() && pair.size() == 2 && is_token_id(pair.as_array()[1]),
+                   DataError, where, ".", name, " is ", pair.dump(),
+                   "; expected a token and its id");
+  return static_cast<std::int32_t>(pair.as_array()[1].as_int());
+}
+
 }  // namespace
 
 TemplateIds read_post_processor(ConfigTree const& tree, std::string const& where) {
@@ -41,8 +51,11 @@ TemplateIds read_post_processor(ConfigTree const& tree, std::string const& where
   std::string const type = tree.get_string("type", "");
   if (type == "ByteLevel") return {};  // it corrects offsets, not ids
   if (type == "TemplateProcessing") return read_template(tree, where);
+  if (type == "BertProcessing" || type == "RobertaProcessing")
+    return {{pair_id(tree, "cls", where)}, {pair_id(tree, "sep", where)}};
   TESSERA_VALIDATE(type == "Sequence", ConfigError, where, " has type '", type,
-                   "'; Tessera reads ByteLevel, TemplateProcessing and a Sequence of them");
+                   "'; Tessera reads ByteLevel, TemplateProcessing, BertProcessing, "
+                   "RobertaProcessing and a Sequence of them");
   TemplateIds out;
   for (auto const& step : tree.at("processors").as_array()) {
     TemplateIds next = read_post_processor(step, where);

@@ -1,8 +1,11 @@
 #include "detail/pre_tokenizer.hpp"
 
 #include <algorithm>
+#include <cstdio>
+#include <iterator>
 
 #include "detail/regex.hpp"
+#include "detail/unicode_ranges.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::data::detail {
@@ -60,31 +63,63 @@ SplitRule read_metaspace(ConfigTree const& tree, std::string const& where) {
   return rule;
 }
 
+/// What Punctuation and BertPreTokenizer split off.
+SplitRule punctuation_rule(SplitBehavior behavior) {
+  std::string members = "[";
+  char item[32];
+  for (auto const& range : punctuation) {
+    std::snprintf(item, sizeof item, "\\x{%X}-\\x{%X}", static_cast<unsigned>(range.first),
+                  static_cast<unsigned>(range.last));
+    members += item;
+  }
+  return {members + "]", behavior};
+}
+
+/// The step of a type that has no Sequence in it; no rule if the type is not known.
+std::vector<SplitRule> rules_of(ConfigTree const& tree, std::string const& type,
+                                std::string const& where) {
+  using enum SplitBehavior;
+  if (type == "Split") return {read_split(tree, where)};
+  if (type == "Digits") return {{tree.get_bool("individual_digits", false) ? "\\p{N}" : "\\p{N}+"}};
+  if (type == "Metaspace") return {read_metaspace(tree, where)};
+  if (type == "Punctuation")
+    return {punctuation_rule(behavior_from(tree.get_string("behavior", "Isolated"), where))};
+  if (type == "Whitespace")
+    return {{concat("[", word_members, "]+|[^", word_members, "\\s]+"), removed, true}};
+  if (type == "WhitespaceSplit") return {{"\\s", removed}};
+  if (type == "BertPreTokenizer") return {{"\\s", removed}, punctuation_rule(isolated)};
+  if (type == "CharDelimiterSplit")
+    return {{Regex::quote(tree.at("delimiter").as_string()), removed}};
+  if (type != "ByteLevel") return {};
+  SplitRule rule{tree.get_bool("use_regex", true) ? gpt2_words : ""};
+  if (tree.get_bool("add_prefix_space", true)) rule.prefix = Prefix::always;
+  return {rule};
+}
+
 void append_rules(ConfigTree const& tree, std::string const& where, PreTokenizer& out) {
   TESSERA_VALIDATE(out.rules.size() < 64, ConfigError, where,
                    ": more than 64 steps in a pre_tokenizer");  // each is a level of recursion
-  TESSERA_VALIDATE(!out.byte_level, ConfigError, where,
-                   ": nothing may follow ByteLevel in a pre_tokenizer");
   std::string const type = tree.get_string("type", "");
   if (type == "Sequence") {
     auto const& steps = tree.at("pretokenizers").as_array();
     for (std::size_t i = 0; i < steps.size(); ++i)
       append_rules(steps[i], concat(where, ".pretokenizers[", i, "]"), out);
-  } else if (type == "Split") {
-    out.rules.push_back(read_split(tree, where));
-  } else if (type == "Digits") {
-    out.rules.push_back({tree.get_bool("individual_digits", false) ? "\\p{N}" : "\\p{N}+"});
-  } else if (type == "Metaspace") {
-    out.rules.push_back(read_metaspace(tree, where));
-  } else if (type == "ByteLevel") {
-    out.byte_level = true;
-    out.rules.push_back({tree.get_bool("use_regex", true) ? gpt2_words : ""});
-    if (tree.get_bool("add_prefix_space", true)) out.rules.back().prefix = Prefix::always;
-  } else {
-    throw ConfigError(concat(where, " has type '", type,
-                             "'; Tessera reads Metaspace, Split, Digits, ByteLevel as the last "
-                             "step, and a Sequence of them"));
+    return;
   }
+  auto rules = rules_of(tree, type, where);
+  TESSERA_VALIDATE(!rules.empty(), ConfigError, where, " has type '", type,
+                   "'; Tessera reads Metaspace, Split, Digits, Punctuation, Whitespace, "
+                   "WhitespaceSplit, BertPreTokenizer, CharDelimiterSplit, ByteLevel, and a "
+                   "Sequence of them");
+  TESSERA_VALIDATE(!out.byte_level || (type != "ByteLevel" && type != "Metaspace"), ConfigError,
+                   where, ": ", type,
+                   " follows ByteLevel in a pre_tokenizer, whose words have no spaces; remove it");
+  if (out.byte_level && !out.in_alphabet) {
+    out.in_alphabet = true;
+    out.rules.back().writes_alphabet = true;
+  }
+  out.byte_level = out.byte_level || type == "ByteLevel";
+  std::ranges::move(rules, std::back_inserter(out.rules));
 }
 
 bool joins(SplitBehavior behavior, bool is_match, bool was_match) {

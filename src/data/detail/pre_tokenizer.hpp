@@ -25,6 +25,7 @@ struct SplitRule {
   bool invert = false;  ///< the text between the matches is what the behavior is about
   std::string space{};  ///< replaces each space first; empty: spaces stay
   Prefix prefix = Prefix::never;
+  bool writes_alphabet = false;  ///< its words are written in the byte alphabet for later steps
 
   /// The prefix: a space, or what replaces it.
   std::string prefix_text() const { return space.empty() ? " " : space; }
@@ -32,7 +33,8 @@ struct SplitRule {
 
 struct PreTokenizer {
   std::vector<SplitRule> rules;
-  bool byte_level = false;  ///< words are in the byte alphabet, so the model's symbols are bytes
+  bool byte_level = false;   ///< words are in the byte alphabet, so the model's symbols are bytes
+  bool in_alphabet = false;  ///< words are written in it, because steps follow ByteLevel
 };
 
 /// @param tree null or the member `pre_tokenizer`

@@ -19,18 +19,36 @@ constexpr std::string_view spaces =
 struct Replacement {
   std::size_t length = 0;  ///< of the escape; 0: none here
   std::string members;
+  bool complement = false;
 };
 
-/// The class members for the escape at the start of `rest`: \s or \p{Category}.
-Replacement replace_escape(std::string_view rest) {
-  if (rest.starts_with("\\s")) return {2, std::string(spaces)};
-  if (!rest.starts_with("\\p{")) return {};
-  std::size_t const end = rest.find('}');
-  if (end == std::string_view::npos) return {};
+std::string members_of(std::string_view category) {
   for (auto const& addition : unicode_additions)
-    if (addition.category == rest.substr(3, end - 3))
-      return {end + 1, concat(rest.substr(0, end + 1), addition.members)};
-  return {};
+    if (addition.category == category) return concat("\\p{", category, "}", addition.members);
+  return concat("\\p{", category, "}");
+}
+
+enum class Place { alone, in_class };
+
+/// Oniguruma's words: no joiners, and outside of classes the numbers of Latin-1.
+std::string words_of_oniguruma(Place place) {
+  std::string out = place == Place::alone ? R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})" : "";
+  for (char const* category : {"L", "M", "Nd"}) out += members_of(category);
+  return out + R"(\p{Nl}\p{Pc}\x{24B6}-\x{24E9})"
+               R"(\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+}
+
+/// The class members for the escape at the start of `rest`: \s, \d, \w, their complements, or
+/// \p{Category}.
+Replacement replace_escape(std::string_view rest, Place place) {
+  char const kind = rest.size() > 1 ? rest[1] : '\0';
+  if (kind == 's' || kind == 'S') return {2, std::string(spaces), kind == 'S'};
+  if (kind == 'd' || kind == 'D') return {2, members_of("Nd"), kind == 'D'};
+  if (kind == 'w' || kind == 'W') return {2, words_of_oniguruma(place), kind == 'W'};
+  bool const category = rest.starts_with("\\p{") || rest.starts_with("\\P{");
+  std::size_t const end = category ? rest.find('}') : std::string_view::npos;
+  if (end == std::string_view::npos) return {};
+  return {end + 1, members_of(rest.substr(3, end - 3)), kind == 'P'};
 }
 
 /// Rewrites the pattern with these classes. In Oniguruma a class inside a class adds its members;
@@ -42,15 +60,14 @@ std::string translate(std::string_view pattern, std::string const& where) {
   for (std::size_t i = 0; i < pattern.size();) {
     std::string_view const rest = pattern.substr(i);
     if (rest[0] == '\\') {
-      if (Replacement const found = replace_escape(rest); found.length > 0) {
-        out += classes > 0 ? found.members : concat("[", found.members, "]");
-        i += found.length;
-      } else if (classes == 0 && rest.starts_with("\\S")) {
-        out += concat("[^", spaces, "]");
-        i += 2;
-      } else {
+      Replacement const found = replace_escape(rest, classes > 0 ? Place::in_class : Place::alone);
+      if (found.length == 0 || (classes > 0 && found.complement)) {
         out += rest.substr(0, 2);
         i += 2;
+      } else {
+        out +=
+            classes > 0 ? found.members : concat(found.complement ? "[^" : "[", found.members, "]");
+        i += found.length;
       }
       continue;
     }

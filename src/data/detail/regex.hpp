@@ -9,9 +9,13 @@
 
 namespace tessera::data::detail {
 
-/// \p{...} and \s are made independent of PCRE2's own tables (10.42 knows Unicode 14, and its \s
-/// takes U+180E): they mean Unicode 16's categories and White_Space, as in the libraries that
-/// Hugging Face's tokenizers uses.
+/// Members of a class: the characters of words (Unicode Annex 18, \w), as Rust has them.
+inline constexpr std::string_view word_members =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+
+/// \p{...}, \s, \d and \w are made independent of PCRE2's own tables (10.42 knows Unicode 14, and
+/// its \s takes U+180E): they mean Unicode 16's categories, White_Space and what Oniguruma takes
+/// for words, as in the libraries that Hugging Face's tokenizers uses.
 class Regex {
  public:
   struct Match {

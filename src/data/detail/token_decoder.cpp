@@ -3,6 +3,7 @@
 #include <charconv>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "detail/byte_alphabet.hpp"
 #include "tessera/core/error.hpp"
@@ -60,6 +61,22 @@ std::string stripped(std::string text, std::string const& content, std::int64_t 
   return text;
 }
 
+/// English punctuation and contractions without the space before them.
+std::string cleaned_up(std::string text) {
+  constexpr std::pair<char const*, char const*> replacements[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (auto const& [from, to] : replacements) text = replaced(text, from, to);
+  return text;
+}
+
+/// Tokens with the prefix continue a word; others begin one.
+std::string piece_of_word(std::string const& token, std::string const& prefix, bool is_first) {
+  if (is_first) return token;
+  return token.starts_with(prefix) ? token.substr(prefix.size()) : " " + token;
+}
+
 }  // namespace
 
 TokenDecoder::TokenDecoder(ConfigTree const& tree, std::string const& where) {
@@ -100,10 +117,14 @@ void TokenDecoder::append(ConfigTree const& tree, std::string const& where) {
         tree.get_string("prepend_scheme",
                         tree.get_bool("add_prefix_space", true) ? "always" : "never") != "never";
     steps_.push_back(step);
+  } else if (type == "WordPiece") {
+    Step step{Kind::word_piece, tree.get_string("prefix", "##")};
+    step.cleans_up = tree.get_bool("cleanup", true);
+    steps_.push_back(step);
   } else {
     throw ConfigError(concat(where, " has type '", type,
                              "'; for tokens of characters Tessera reads Replace, ByteFallback, "
-                             "Fuse, Strip, Metaspace and a Sequence of them"));
+                             "Fuse, Strip, Metaspace, WordPiece and a Sequence of them"));
   }
 }
 
@@ -125,6 +146,12 @@ void TokenDecoder::apply(Step const& step, std::vector<std::string>& tokens) {
     case Kind::metaspace:
       for (std::size_t i = 0; i < tokens.size(); ++i)
         tokens[i] = replaced(tokens[i], step.from, i == 0 && step.drops_first ? "" : " ");
+      break;
+    case Kind::word_piece:
+      for (std::size_t i = 0; i < tokens.size(); ++i) {
+        tokens[i] = piece_of_word(tokens[i], step.from, i == 0);
+        if (step.cleans_up) tokens[i] = cleaned_up(tokens[i]);
+      }
       break;
   }
 }

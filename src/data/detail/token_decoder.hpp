@@ -8,8 +8,8 @@
 
 namespace tessera::data::detail {
 
-/// Steps Replace, ByteFallback, Fuse, Strip and Metaspace, alone or in a Sequence. Without a step
-/// the tokens are joined with spaces, as Hugging Face's tokenizers do.
+/// Steps Replace, ByteFallback, Fuse, Strip, Metaspace and WordPiece, alone or in a Sequence.
+/// Without a step the tokens are joined with spaces, as Hugging Face's tokenizers do.
 class TokenDecoder {
  public:
   TokenDecoder() = default;
@@ -21,12 +21,13 @@ class TokenDecoder {
   std::string decode(std::vector<std::string> tokens) const;
 
  private:
-  enum class Kind { replace, byte_fallback, fuse, strip, metaspace };
+  enum class Kind { replace, byte_fallback, fuse, strip, metaspace, word_piece };
   struct Step {
     Kind kind;
-    std::string from = {}, to = {};    ///< replace; strip and metaspace: the character
+    std::string from = {}, to = {};    ///< replace; the character of strip and metaspace; prefix
     std::int64_t start = 0, stop = 0;  ///< strip: at most this many characters at each end
     bool drops_first = false;          ///< metaspace: spaces of the first token are left out
+    bool cleans_up = false;            ///< word_piece: no spaces before punctuation
   };
   void append(ConfigTree const& tree, std::string const& where);
   static void apply(Step const& step, std::vector<std::string>& tokens);

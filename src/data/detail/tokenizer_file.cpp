@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "detail/added_token_list.hpp"
+#include "detail/bpe_model.hpp"
 #include "detail/hash.hpp"
 #include "detail/post_processor.hpp"
 #include "tessera/core/error.hpp"
@@ -140,8 +141,8 @@ void read_tokenizer_json(fs::path const& file, TokenizerFile& out) {
   out.normalizer = Normalizer(member("normalizer"), where + "normalizer");
   out.pre_tokenizer = read_pre_tokenizer(member("pre_tokenizer"), where + "pre_tokenizer");
   bool const bytes = out.pre_tokenizer.byte_level;
-  out.model = read_bpe_model(tree.at("model"), bytes ? Symbols::bytes : Symbols::characters,
-                             where + "model");
+  out.model = read_word_model(tree.at("model"), bytes ? Symbols::bytes : Symbols::characters,
+                              where + "model");
   if (!bytes) out.decoder = TokenDecoder(member("decoder"), where + "decoder");
   if (auto const* post = tree.find("post_processor")) {
     TemplateIds ids = read_post_processor(*post, where + "post_processor");
@@ -170,8 +171,9 @@ void read_vocabulary_and_merges(fs::path const& folder, TokenizerFile& out) {
   Sources sources;
   fs::path const vocabulary = folder / "vocab.json", merges = folder / "merges.txt";
   ConfigTree tree = sources.take_json(vocabulary, out);
-  out.model = read_bpe_files(
+  BpeModel model = read_bpe_files(
       {std::move(tree), vocabulary.string(), sources.take(merges, out), merges.string()});
+  out.model = {std::move(model.vocabulary), std::make_unique<Bpe>(std::move(model.tables)), true};
   out.pre_tokenizer = read_pre_tokenizer(
       ConfigTree(ConfigTree::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}}),
       vocabulary.string());

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "detail/added_tokens.hpp"
-#include "detail/bpe_model.hpp"
 #include "detail/normalizer.hpp"
 #include "detail/pre_tokenizer.hpp"
 #include "detail/token_decoder.hpp"
+#include "detail/word_model.hpp"
 
 namespace tessera::data::detail {
 
 struct TokenizerFile {
   Normalizer normalizer;
-  BpeModel model;
+  WordModel model;
   PreTokenizer pre_tokenizer;
   TokenDecoder decoder;  ///< only for tokens of characters
   std::vector<AddedToken> added;
@@ -28,8 +28,8 @@ struct TokenizerFile {
   std::vector<std::filesystem::path> files;
 };
 
-/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a BPE tokenizer
-/// that Tessera reads).
+/// @throws IoError, DataError (malformed) or ConfigError (well-formed, but not a
+/// tokenizer that Tessera reads).
 TokenizerFile read_tokenizer_file(std::filesystem::path const& path);
 
 }  // namespace tessera::data::detail
