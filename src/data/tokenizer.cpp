@@ -63,6 +63,19 @@ std::vector<detail::Span> spans_of(Split const& split, std::string_view text) {
   return detail::fold_pieces(pieces, is_match, split.rule.behavior);
 }
 
+constexpr std::string_view sentence_piece_space = "\u2581";
+
+/// As LlamaTokenizer changes a text where it is not legacy.
+std::string with_prefix(std::string_view text) {
+  std::string out(sentence_piece_space);
+  while (!text.empty()) {
+    bool const is_space = text.starts_with(sentence_piece_space);
+    out.push_back(is_space ? ' ' : text[0]);
+    text.remove_prefix(is_space ? sentence_piece_space.size() : 1);
+  }
+  return out;
+}
+
 std::string in_alphabet(std::string_view bytes) {
   std::string out;
   for (char const c : bytes) out += detail::byte_token(static_cast<unsigned char>(c));
@@ -136,6 +149,7 @@ struct Tokenizer::State {
   void encode_word(std::string_view word, Ids& out);
   void encode_plain(Piece piece, Ids& out);
   void encode(std::string_view text, Ids& out);
+  void drop_lone_space(Ids& ids, std::size_t begin) const;
 
   detail::TokenizerFile about;  ///< its vocabulary holds the added tokens too
   std::vector<Entry> entries;   ///< by id
@@ -201,8 +215,19 @@ void Tokenizer::State::encode_plain(Piece piece, Ids& out) {
   }
 }
 
+/// As LlamaTokenizer does where it is not legacy.
+void Tokenizer::State::drop_lone_space(Ids& ids, std::size_t begin) const {
+  if (about.no_space_before.empty() || ids.size() < begin + 2) return;
+  bool const is_space = entries[static_cast<std::size_t>(ids[begin])].bytes == sentence_piece_space;
+  if (is_space && std::ranges::count(about.no_space_before, ids[begin + 1]) > 0)
+    ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(begin));
+}
+
 void Tokenizer::State::encode(std::string_view text, Ids& out) {
   out.insert(out.end(), about.prefix_ids.begin(), about.prefix_ids.end());
+  std::string prefixed;
+  if (about.prefixes_input && !text.empty()) text = prefixed = with_prefix(text);
+  std::size_t const begin = out.size();
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   raw_added.split(text, pieces);
   for (auto const& piece : pieces) {
@@ -211,6 +236,7 @@ void Tokenizer::State::encode(std::string_view text, Ids& out) {
     else
       encode_plain({piece.text, piece.text.data() == text.data()}, out);
   }
+  drop_lone_space(out, begin);
   out.insert(out.end(), about.suffix_ids.begin(), about.suffix_ids.end());
 }
 

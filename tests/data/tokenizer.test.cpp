@@ -273,10 +273,7 @@ TEST(TokenizerFile, TheSmallestOneIsRead) {
 TEST(TokenizerFile, MissingFilesAreNamed) {
   ScratchFiles folder;
   EXPECT_THAT(file_error<tessera::IoError>(folder.directory()),
-              HasSubstr("neither tokenizer.json nor both vocab.json and merges.txt"));
-  folder.write("tokenizer.model", "");
-  EXPECT_THAT(file_error<tessera::IoError>(folder.directory()),
-              HasSubstr("convert its tokenizer.model once"));
+              HasSubstr("neither tokenizer.json nor tokenizer.model nor both vocab.json and"));
   EXPECT_THAT(file_error<tessera::IoError>(folder.directory() / "none.json"),
               HasSubstr("no such file"));
 }

@@ -27,8 +27,8 @@ namespace tessera::data {
 /// encode() caches words: use a Tokenizer from one thread at a time.
 class Tokenizer {
  public:
-  /// @param path a directory with tokenizer.json, or with vocab.json and merges.txt; or one of
-  /// these files.
+  /// @param path a directory with tokenizer.json, with vocab.json and merges.txt, or with
+  /// SentencePiece's tokenizer.model; or one of these files.
   /// @throws IoError, DataError or ConfigError naming file and field.
   explicit Tokenizer(std::filesystem::path const& path);
   ~Tokenizer();

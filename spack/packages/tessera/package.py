@@ -30,6 +30,7 @@ class Tessera(CMakePackage):
     depends_on("libyaml")
     depends_on("zlib-api")
     depends_on("zstd")
+    depends_on("sentencepiece")
     depends_on("googletest", type="test")
 
     def cmake_args(self):

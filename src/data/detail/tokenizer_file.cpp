@@ -8,6 +8,7 @@
 #include "detail/bpe_model.hpp"
 #include "detail/hash.hpp"
 #include "detail/post_processor.hpp"
+#include "detail/sentence_piece.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
@@ -188,6 +189,84 @@ void read_vocabulary_and_merges(fs::path const& folder, TokenizerFile& out) {
     out.suffix_ids.push_back(out.eos_id);
 }
 
+/// How a tokenizer class uses tokenizer.model by default.
+struct SentencePieceClass {
+  char const* name;
+  bool adds_bos, adds_eos;
+};
+constexpr SentencePieceClass sentence_piece_classes[] = {{"LlamaTokenizer", true, false},
+                                                         {"CodeLlamaTokenizer", true, false},
+                                                         {"GemmaTokenizer", true, false},
+                                                         {"T5Tokenizer", false, true}};
+
+SentencePieceClass class_of(ConfigTree const& config, fs::path const& file) {
+  std::string name = config.get_string("tokenizer_class", "LlamaTokenizer");
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  for (auto const& known : sentence_piece_classes)
+    if (name == known.name) return known;
+  throw ConfigError(concat(
+      file.string(), ": its tokenizer_class is ", name,
+      "; Tessera reads tokenizer.model of LlamaTokenizer, CodeLlamaTokenizer, GemmaTokenizer and "
+      "T5Tokenizer. Convert it once: python -c \"import transformers; "
+      "transformers.AutoTokenizer.from_pretrained('DIR').save_pretrained('DIR')\""));
+}
+
+TokenDecoder sentence_piece_decoder(bool drops_first_space) {
+  ConfigTree steps = ConfigTree::parse(
+      R"([{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+          {"type": "ByteFallback"}, {"type": "Fuse"}])",
+      "decoder");
+  if (drops_first_space)
+    steps.push_back(ConfigTree::parse(R"({"type": "Strip", "content": " ", "start": 1, "stop": 0})",
+                                      "decoder"));
+  return {ConfigTree(ConfigTree::Object{{"type", "Sequence"}, {"decoders", std::move(steps)}}),
+          "decoder"};
+}
+
+/// The ids of the tokens that the configuration names (all_special_tokens).
+std::vector<std::int32_t> named_ids(ConfigTree const& config, AddedTokenList const& added) {
+  std::vector<std::int32_t> out;
+  for (char const* name : named_tokens)
+    if (auto const* value = config.find(name); value && !value->is_null())
+      out.push_back(added.find(read_special_token(*value).content));
+  for (char const* name : token_lists)
+    if (auto const* list = config.find(name); list && list->is_array())
+      for (auto const& value : list->as_array())
+        out.push_back(added.find(read_special_token(value).content));
+  return out;
+}
+
+/// tokenizer.model, as Hugging Face's slow tokenizers read it.
+void read_sentence_piece(fs::path const& file, TokenizerFile& out) {
+  Sources sources;
+  std::string const bytes = sources.take(file, out);
+  ConfigTree config = read_config_files(file.parent_path(), sources, out);
+  SentencePieceClass const type = class_of(config, file);
+  auto const* legacy = config.find("legacy");
+  bool const every_text = !legacy || legacy->is_null() || legacy->as_bool();
+  bool const adds_space = config.get_bool("add_prefix_space", true);
+  auto model = std::make_unique<SentencePiece>(
+      bytes, file.string(), every_text ? DummyPrefix::every_text : DummyPrefix::input);
+  for (int id = 0; id < model->size(); ++id) out.model.vocabulary.emplace(model->piece(id), id);
+  auto const name_token = [&](char const* name, int id) {
+    if (id >= 0 && !config.contains(name)) config.set(name, model->piece(id));
+  };
+  name_token("bos_token", model->bos_id());
+  name_token("eos_token", model->eos_id());
+  name_token("unk_token", model->unknown_id());
+  AddedTokenList added(out.model.vocabulary);
+  apply_config(config, (file.parent_path() / "tokenizer_config.json").string(), added, out);
+  if (!every_text) out.no_space_before = named_ids(config, added);
+  for (auto& token : out.added) token.normalized = false;  // all are matched together
+  if (config.get_bool("add_bos_token", type.adds_bos) && out.bos_id >= 0)
+    out.prefix_ids.push_back(out.bos_id);
+  if (config.get_bool("add_eos_token", type.adds_eos) && out.eos_id >= 0)
+    out.suffix_ids.push_back(out.eos_id);
+  out.prefixes_input = !every_text && adds_space;
+  out.decoder = sentence_piece_decoder(every_text ? model->adds_prefix() : adds_space);
+  out.model.encoder = std::move(model);
+}
+
 }  // namespace
 
 TokenizerFile read_tokenizer_file(fs::path const& path) {
@@ -201,18 +280,23 @@ TokenizerFile read_tokenizer_file(fs::path const& path) {
                    "with vocab.json and merges.txt");
   TokenizerFile out;
   try {
+    if (single.extension() == ".model") {
+      read_sentence_piece(single, out);
+      return out;
+    }
     if (!in_two_files && fs::exists(single)) {
       read_tokenizer_json(single, out);
       return out;
     }
-    TESSERA_VALIDATE(
-        fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"), IoError,
-        "no tokenizer in ", folder.string(),
-        ": neither tokenizer.json nor both vocab.json and merges.txt exist",
-        fs::exists(folder / "tokenizer.model")
-            ? "; convert its tokenizer.model once: python -c \"import transformers; "
-              "transformers.AutoTokenizer.from_pretrained('DIR').save_pretrained('DIR')\""
-            : "");
+    bool const two_files = fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt");
+    for (char const* model : {"tokenizer.model", "spiece.model"})
+      if (!two_files && fs::exists(folder / model)) {
+        read_sentence_piece(folder / model, out);
+        return out;
+      }
+    TESSERA_VALIDATE(two_files, IoError, "no tokenizer in ", folder.string(),
+                     ": neither tokenizer.json nor tokenizer.model nor both vocab.json and "
+                     "merges.txt exist");
     read_vocabulary_and_merges(folder, out);
   } catch (DataError const& e) {
     std::string const what = e.what();
