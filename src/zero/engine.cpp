@@ -4,17 +4,16 @@
 #include <chrono>
 #include <exception>
 
-#include "detail/gathered_weights.hpp"
+#include "detail/frozen_weights.hpp"
 #include "detail/memory_report.hpp"
 #include "detail/norm_and_overflow.hpp"
 #include "detail/optimizer_state.hpp"
 #include "detail/resident_gradients.hpp"
-#include "detail/resident_weights.hpp"
 #include "detail/sharded_gradients.hpp"
 #include "detail/stage_rules.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
-#include "tessera/kernels/elementwise.hpp"
+#include "tessera/zero/parameter_subset.hpp"
 
 namespace tessera::zero {
 namespace {
@@ -30,24 +29,32 @@ class WeightsEngine : public Engine {
   WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                 comm::Collectives& comm, memory::Queue& compute)
       : config_(config),
-        plan_(units, comm.size(), alignment_for(config.optimizer)),
+        trained_(trained_parameters(units)),
+        plan_(trained_.units, comm.size(), alignment_for(config.optimizer)),
         rules_(rules_for(config, comm.size())),
-        context_{
-            config_, plan_, {&plan_, Rank(comm.rank()), !rules_.shards_optimizer}, comm, compute},
-        weights_(rules_.shards_weights ? make_gathered_weights(context_)
-                                       : make_resident_weights(context_)) {}
+        frozen_(config, units, plan_, comm, compute),
+        trained_config_(with_share_of_limits(config, plan_, frozen_.plan())),
+        context_{trained_config_,
+                 plan_,
+                 {&plan_, Rank(comm.rank()), !rules_.shards_optimizer},
+                 comm,
+                 compute},
+        weights_(make_weight_store(rules_, context_)) {}
 
   /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
   /// reported by the calls that waited for them; a stuck queue is given up after the timeout.
   ~WeightsEngine() override { wait_for_weights(); }
 
   PartitionPlan const& plan() const override { return plan_; }
+  PartitionPlan const& frozen_plan() const override { return frozen_.plan(); }
+  std::vector<float> frozen_shard(UnitIndex unit) const override { return frozen_.shard(unit); }
   EngineConfig const& config() const override { return config_; }
 
   void initialize(Fill const& fill) override {
     weights_->prepare_update();
     std::exception_ptr failed;
     try {
+      frozen_.fill(fill);
       fill_own_weights(fill);
     } catch (...) {
       failed = std::current_exception();
@@ -57,6 +64,7 @@ class WeightsEngine : public Engine {
     if (!all_have_weights)
       throw PeerLostError(
           -1, "another rank could not provide its initial weights; see that rank's error message");
+    frozen_.distribute();
     distribute();
   }
 
@@ -64,6 +72,8 @@ class WeightsEngine : public Engine {
     for (UnitIndex const unit : acquisitions) expect_unit(unit);
     acquisitions_ = acquisitions;
     acquired_ = 0;
+    frozen_.set_prefetch_order(acquisitions);
+    std::erase_if(acquisitions, [&](UnitIndex unit) { return !trains(unit); });
     weights_->set_prefetch_order(std::move(acquisitions));
   }
 
@@ -76,7 +86,8 @@ class WeightsEngine : public Engine {
                                                       : std::string("none"),
                      " was expected; begin_pass must list every acquire() in order");
     ++acquired_;
-    return weights_->acquire(unit, compute);
+    return frozen_.acquire(
+        unit, trains(unit) ? weights_->acquire(unit, compute) : memory::WeightLease{}, compute);
   }
 
   void set_betas(double, double) override { refuse("set_betas"); }
@@ -95,9 +106,9 @@ class WeightsEngine : public Engine {
 
   MemoryReport memory() const override {
     MemoryReport out;
-    out.weights = weights_->weight_bytes();
-    out.buffers = weights_->buffer_bytes();
-    out.formula = formula_bytes(config_, rules_, plan_);
+    out.weights = weights_->weight_bytes() + frozen_.weight_bytes();
+    out.buffers = weights_->buffer_bytes() + frozen_.buffer_bytes();
+    out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
     return out;
   }
 
@@ -106,8 +117,10 @@ class WeightsEngine : public Engine {
     TESSERA_VALIDATE(unit >= first_unit && unit < plan_.end_unit(), InternalError, "unit ", unit,
                      " does not exist; the model has ", plan_.end_unit());
   }
+  bool trains(UnitIndex unit) const { return !trained_.in_model[position(unit)].empty(); }
   void wait_for_weights() noexcept {
     try {
+      frozen_.synchronize();
       weights_->synchronize();
       context_.compute.record().wait_for(shutdown_timeout);
     } catch (...) {
@@ -115,33 +128,7 @@ class WeightsEngine : public Engine {
   }
   /// Sets this rank's shards of the weights.
   virtual void fill_own_weights(Fill const& fill) {
-    std::int64_t largest = 0;
-    for (auto const& unit : plan_.units()) largest = std::max(largest, unit.shard_numel);
-    auto const bytes = static_cast<std::size_t>(largest) * sizeof(float);
-    memory::Buffer const values("weights that are loaded", memory::Purpose::workspace, bytes);
-    auto const space = memory::memory_space_of(context_.compute);
-    memory::Buffer const copy("weights that are loaded", memory::Purpose::workspace,
-                              space == memory::MemorySpace::device ? bytes : 0, space);
-    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
-      auto const numel = plan_.unit(u).shard_numel;
-      auto* const out = static_cast<float*>(values.data());
-      std::fill_n(out, numel, 0.0f);
-      for (auto const& p : plan_.extents(context_.ownership.rank))
-        if (p.unit == u)
-          fill(u, p.parameter, p.parameter_offset.value(), p.numel,
-               out + plan_.unit(u).shard_offset(p.partition_offset).value());
-      void* from = out;
-      if (copy.bytes() > 0) {
-        from = copy.data();
-        memory::copy(context_.compute, from, out, static_cast<std::size_t>(numel) * sizeof(float));
-      }
-      auto* const shard =
-          static_cast<std::byte*>(weights_->region(u)) +
-          static_cast<std::size_t>(context_.ownership.shard_offset(u)) * size_of(config_.dtype);
-      kernels::cast(context_.compute, memory::TensorView(shard, config_.dtype, {numel}),
-                    memory::TensorView(from, Dtype::fp32, {numel}));
-      context_.compute.record().wait("weights that are loaded", compute_deadline);
-    }
+    fill_shards(context_, *weights_, trained_, fill);
   }
   /// Updates the weights of all ranks after their shards changed.
   virtual void distribute() {
@@ -150,8 +137,11 @@ class WeightsEngine : public Engine {
   }
 
   EngineConfig config_;
-  PartitionPlan plan_;
+  ParameterSubset trained_;
+  PartitionPlan plan_;  ///< of the parameters that train, as the rest of this class
   StageRules rules_;
+  FrozenWeights frozen_;
+  EngineConfig trained_config_;  ///< with their share of the limits
   StoreContext context_;
   std::unique_ptr<WeightStore> weights_;
 
@@ -169,8 +159,9 @@ class StagedEngine final : public WeightsEngine {
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
       : WeightsEngine(config, units, comm, compute),
-        gradients_(rules_.shards_gradients ? make_sharded_gradients(context_, rules_, units)
-                                           : make_resident_gradients(context_, rules_, units)),
+        gradients_(rules_.shards_gradients
+                       ? make_sharded_gradients(context_, rules_, trained_.units)
+                       : make_resident_gradients(context_, rules_, trained_.units)),
         optimizer_(optim::make_optimizer(config.optimizer)),
         state_(context_, rules_, *weights_, *gradients_, *optimizer_, place),
         decision_(context_),
@@ -189,12 +180,12 @@ class StagedEngine final : public WeightsEngine {
     expect_unit(unit);
     TESSERA_VALIDATE(in_micro_step_, InternalError, "gradients of unit ", plan_.unit(unit).name,
                      " are requested outside a micro-step; call begin_micro_step() first");
-    return gradients_->lease(unit);
+    return expand(unit);
   }
 
   void gradient_complete(UnitIndex unit, memory::Queue&) override {
     expect_unit(unit);
-    gradients_->complete(unit);
+    if (trains(unit)) gradients_->complete(unit);
   }
 
   void set_betas(double beta1, double beta2) override {
@@ -283,8 +274,9 @@ class StagedEngine final : public WeightsEngine {
     auto const shards = state_.host_shards(OptimizerState::master_weights);
     for (auto const& p : plan_.extents(context_.ownership.rank)) {
       ShardOffset const in_shard = plan_.unit(p.unit).shard_offset(p.partition_offset);
-      fill(p.unit, p.parameter, p.parameter_offset.value(), p.numel,
-           shards[position(p.unit)] + in_shard.value());
+      auto const& in_model = trained_.in_model[position(p.unit)];
+      fill(p.unit, static_cast<int>(in_model[static_cast<std::size_t>(p.parameter)]),
+           p.parameter_offset.value(), p.numel, shards[position(p.unit)] + in_shard.value());
     }
     state_.copy_shards(OptimizerState::master_weights, OptimizerState::Direction::to_state);
   }
@@ -293,11 +285,24 @@ class StagedEngine final : public WeightsEngine {
   /// Updates weights and replicated state after this rank's shards of the master weights changed.
   void distribute(OptimizerState::What what) {
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
+      if (!trains(u)) continue;
       state_.round_weights(u);
       weights_->all_gather_updated(u);
     }
     state_.replicate(what);
     weights_->synchronize();
+  }
+
+  /// The lease of the parameters that train, at their places in the model's unit.
+  memory::GradientLease expand(UnitIndex unit) {
+    auto const& in_model = trained_.in_model[position(unit)];
+    std::vector<memory::TensorView> views(in_model.size() +
+                                          frozen_.plan().unit(unit).parameters.size());
+    if (in_model.empty()) return {std::move(views), memory::WriteMode::overwrite};
+    auto lease = gradients_->lease(unit);
+    if (in_model.size() == views.size()) return lease;
+    for (std::size_t i = 0; i < in_model.size(); ++i) views[in_model[i]] = lease[i];
+    return {std::move(views), lease.mode()};
   }
 
   bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
@@ -308,6 +313,7 @@ class StagedEngine final : public WeightsEngine {
     state_.sum(control);
     weights_->prepare_update();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
+      if (!trains(u)) continue;
       state_.update(u, control);
       if (rules_.shards_optimizer) weights_->all_gather_updated(u);
     }
@@ -330,6 +336,9 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     PlaceState const& place) {
   validate(config);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
+  TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
+                   ConfigError,
+                   "no parameter trains: all are frozen; leave some out of the frozen parameters");
   std::unique_ptr<Engine> engine;
   std::exception_ptr refusal;
   try {

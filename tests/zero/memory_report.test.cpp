@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t P = 80;
 
 std::size_t formula(EngineConfig const& config, int ranks) {
-  return formula_bytes(config, rules_for(config, ranks), PartitionPlan(test::two_units(), ranks));
+  return formula_bytes(config, rules_for(config, ranks), PartitionPlan(test::two_units(), ranks),
+                       PartitionPlan({}, ranks));
 }
 
 EngineConfig config_of(int stage, Dtype dtype, optim::OptimizerSpec optimizer) {

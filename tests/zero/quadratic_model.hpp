@@ -5,6 +5,7 @@
 /// head forward, then back, with an embedding that is tied to the head and gets gradients from
 /// both.
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -77,6 +78,13 @@ class QuadraticModel {
   }
 
   std::vector<memory::UnitSpec> const& units() const { return units_; }
+  /// Only the parameters called @p names, in any unit, train.
+  QuadraticModel& train_only(std::vector<std::string> const& names) {
+    for (auto& unit : units_)
+      for (auto& p : unit.parameters)
+        p.trains = std::find(names.begin(), names.end(), p.name) != names.end();
+    return *this;
+  }
   UnitIndex head() const { return UnitIndex(blocks_ + 1); }
 
   static float initial(UnitIndex unit, int parameter, std::int64_t i) {
@@ -122,8 +130,10 @@ class QuadraticModel {
       if (watch) watch(weights, tied);
       contribute(head(), weights, params.gradient(head(), compute), begin, count, scale);
       // half of the tied matrix's gradient comes from here, half from the embedding itself
-      auto const shared = params.gradient(first_unit, compute);
-      write(first_unit, 0, tied[0], shared[0], shared.accumulate(), begin, count, 0.5 * scale);
+      if (units_[0].parameters[0].trains) {
+        auto const shared = params.gradient(first_unit, compute);
+        write(first_unit, 0, tied[0], shared[0], shared.accumulate(), begin, count, 0.5 * scale);
+      }
       params.gradient_complete(head(), compute);
     }
     for (int b = blocks_; b >= 1; --b) {

@@ -20,9 +20,10 @@ namespace tessera::memory {
 
 /// Initial values of a parameter when training from scratch.
 struct Initializer {
-  enum class Kind { zeros, ones, normal };
+  enum class Kind { zeros, ones, normal, uniform };
   Kind kind = Kind::zeros;
   double stddev = 0.0;  ///< of `normal`, mean 0
+  double bound = 0.0;   ///< of `uniform`, in [-bound, bound)
 };
 
 struct ParameterSpec {
@@ -32,7 +33,9 @@ struct ParameterSpec {
   bool decays = true;  ///< weight decay applies (false: biases and norms, see transformers'
                        ///< get_decay_parameter_names)
   std::vector<std::string>
-      aliases;  ///< further names of the same tensor (tied head: "lm_head.weight")
+      aliases;              ///< further names of the same tensor (tied head: "lm_head.weight")
+  bool trains = true;       ///< false: frozen, without gradient, master weights and states
+  bool is_adapter = false;  ///< of an adapter, not of the model that it adapts
 
   std::int64_t numel() const {
     std::int64_t n = 1;
@@ -82,6 +85,7 @@ class GradientLease {
   /// @param mode add: the buffers hold gradients already
   GradientLease(std::vector<TensorView> parameters, WriteMode mode)
       : parameters_(std::move(parameters)), mode_(mode) {}
+  /// Of parameter @p i of the unit's specification; empty for a frozen one.
   TensorView operator[](std::size_t i) const { return parameters_[i]; }
   WriteMode mode() const { return mode_; }
   bool accumulate() const { return mode_ == WriteMode::add; }
@@ -107,7 +111,8 @@ class ParamProvider {
   /// embedding gets contributions from the head and from itself): from the second time on the lease
   /// is in mode add. Each contribution writes all parameters of the unit. In a unit with
   /// tied parameters (those with aliases) it may write the tied ones only: the provider zeroes the
-  /// others beforehand, so that the mode holds for every parameter of the lease.
+  /// others beforehand, so that the mode holds for every parameter of the lease. Frozen parameters
+  /// have no gradient; a contribution to them only is left out.
   virtual GradientLease gradient(UnitIndex unit, Queue& compute) = 0;
 
   /// All contributions of this micro-step to @p unit are enqueued on @p compute; its reduction may

@@ -88,11 +88,18 @@ struct MemoryReport {
 
 class Engine : public memory::ParamProvider {
  public:
+  /// Of the parameters that train, as trained_parameters() lists them.
   virtual PartitionPlan const& plan() const = 0;
+  /// Of the others, as frozen_parameters() lists them. Only their working weights exist, at stage 3
+  /// partitioned.
+  virtual PartitionPlan const& frozen_plan() const = 0;
+  /// This rank's shard of the frozen parameters of @p unit. Blocks the host.
+  virtual std::vector<float> frozen_shard(UnitIndex unit) const = 0;
   virtual EngineConfig const& config() const = 0;
 
-  /// Sets every owned element through @p fill(unit, parameter, first element, count, out), then
-  /// updates the working weights on all ranks. Collective. Elements are fp32 values; 16-bit weights
+  /// Sets every owned element, of frozen parameters too, through @p fill(unit, index of the
+  /// parameter in the model's unit, first element, count, out), then updates the working weights on
+  /// all ranks. Collective. Elements are fp32 values; 16-bit weights
   /// are rounded from them.
   using Fill = std::function<void(UnitIndex unit, int parameter, std::int64_t first,
                                   std::int64_t numel, float* out)>;

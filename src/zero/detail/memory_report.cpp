@@ -26,10 +26,11 @@ double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, dou
 }  // namespace
 
 std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
-                          PartitionPlan const& plan) {
+                          PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
-  double const weights = parameters * bytes(config.dtype) / (rules.shards_weights ? n : 1.0);
+  double const weights = (parameters + static_cast<double>(frozen.parameter_count())) *
+                         bytes(config.dtype) / (rules.shards_weights ? n : 1.0);
   if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));
   double const gradients =
       parameters * bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);

@@ -31,10 +31,12 @@ UnitProgress::UnitProgress(PartitionPlan const& plan, std::vector<memory::UnitSp
     untied_.push_back(untied_runs(units[u], plan.units()[u]));
     padding_.push_back(padding_runs(plan.units()[u]));
   }
+  begin_micro_step();
 }
 
 void UnitProgress::begin_micro_step() {
-  std::fill(states_.begin(), states_.end(), State::untouched);
+  for (std::size_t u = 0; u < states_.size(); ++u)
+    states_[u] = plan_->units()[u].parameters.empty() ? State::complete : State::untouched;
 }
 
 bool UnitProgress::open(UnitIndex unit) {

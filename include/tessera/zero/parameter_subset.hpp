@@ -1,0 +1,24 @@
+#pragma once
+/// The parameters of a model that train, and those that are frozen. Each half is partitioned by a
+/// plan of its own.
+
+#include <cstddef>
+#include <vector>
+
+#include "tessera/memory/param_provider.hpp"
+
+namespace tessera::zero {
+
+/// Some parameters of a model. Every unit keeps its index, and may have none of them.
+struct ParameterSubset {
+  std::vector<memory::UnitSpec> units;
+  /// [unit][i]: where parameter i of the unit here is in the model's unit.
+  std::vector<std::vector<std::size_t>> in_model;
+
+  bool empty() const;
+};
+
+ParameterSubset trained_parameters(std::vector<memory::UnitSpec> const& units);
+ParameterSubset frozen_parameters(std::vector<memory::UnitSpec> const& units);
+
+}  // namespace tessera::zero
