@@ -43,6 +43,14 @@ void fill_normal(Philox const& random, double stddev, std::int64_t first, std::i
   }
 }
 
+void fill_uniform(Philox const& random, double bound, std::int64_t first, std::int64_t numel,
+                  float* out) {
+  for (std::int64_t i = 0; i < numel; ++i) {
+    double const u = random.uniform(static_cast<std::uint64_t>(first + i));
+    out[i] = static_cast<float>(bound * (2.0 * u - 1.0));
+  }
+}
+
 }  // namespace
 
 void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed, std::int64_t first,
@@ -60,6 +68,10 @@ void initialize_parameter(memory::ParameterSpec const& spec, std::uint64_t seed,
     case Kind::normal:
       fill_normal({.seed = seed, .stream = hash_of(spec.name)}, spec.init.stddev, first, numel,
                   out);
+      break;
+    case Kind::uniform:
+      fill_uniform({.seed = seed, .stream = hash_of(spec.name)}, spec.init.bound, first, numel,
+                   out);
       break;
   }
 }

@@ -78,6 +78,18 @@ ConfigTree complete(Family const& family, ConfigTree const& given) {
   return out;
 }
 
+/// PEFT's default: the fused projection, or queries and values.
+LoraOptions complete(LoraOptions lora, DecoderDescription const& description) {
+  auto const& qkv = description.attention.qkv;
+  if (lora.targets.empty() && lora.pattern.empty())
+    lora.targets = !description.lora_targets.empty() ? description.lora_targets
+                   : qkv.layout == detail::QkvLayout::separate
+                       ? std::vector{qkv.names[0], qkv.names[2]}
+                       : qkv.names;
+  lora.transposed = qkv.weights == detail::WeightLayout::in_out;
+  return lora;
+}
+
 std::string_view torch_name(Dtype dtype) {
   return dtype == Dtype::bf16 ? "bfloat16" : dtype == Dtype::fp16 ? "float16" : "float32";
 }
@@ -127,11 +139,18 @@ std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, ModelOptions c
   DecoderDescription description = family.describe(config);
   description.label_smoothing = options.label_smoothing;
   description.embedding.noise_alpha = options.neftune_noise_alpha;
+  if (options.lora) description.lora = complete(*options.lora, description);
+  description.frozen = options.frozen_parameters;
   config.set("architectures", ConfigTree::Array{std::string(family.architecture)});
   config.erase("torch_dtype");
   config.set("dtype", torch_name(dtype));
   return detail::make_decoder(std::string(family.model_type), description, std::move(config),
                               {dtype, options.product_dtype});
+}
+
+LoraOptions complete_lora(LoraOptions options, ConfigTree const& hf_config) {
+  Family const& family = family_of(hf_config);
+  return complete(std::move(options), family.describe(complete(family, hf_config)));
 }
 
 std::int64_t hidden_size(ConfigTree const& hf_config) {

@@ -29,15 +29,25 @@ inline ResidentParams::Fill named_weights(std::string const& family) {
   };
 }
 
+/// With the adapters that a case has.
+inline model::ModelOptions options_of(StoredCase const& c, Dtype dtype) {
+  model::ModelOptions options = dtype;
+  if (auto const* adapter = c.entry.find("adapter"))
+    options.lora = model::read_adapter_config(*adapter);
+  return options;
+}
+
 struct FamilyModel : StoredModel {
   explicit FamilyModel(StoredCase const& c, Dtype dtype = Dtype::fp32)
-      : StoredModel(c.config, dtype, named_weights(c.config.at("model_type").as_string())) {}
+      : FamilyModel(c, options_of(c, dtype)) {}
+  FamilyModel(StoredCase const& c, model::ModelOptions const& options)
+      : StoredModel(c.config, options, named_weights(c.config.at("model_type").as_string())) {}
 };
 
 inline std::vector<std::vector<float>> gradients_of(ResidentParams const& params) {
   std::vector<std::vector<float>> out;
-  params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const&) {
-    out.push_back(params.gradient_values(unit, p));
+  params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+    if (spec.trains) out.push_back(params.gradient_values(unit, p));
   });
   return out;
 }
@@ -95,6 +105,7 @@ inline void expect_trajectory(StoredCase const& c) {
     double const t = static_cast<double>(step);
     double const correction_1 = 1.0 - std::pow(beta_1, t), correction_2 = 1.0 - std::pow(beta_2, t);
     b.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+      if (!spec.trains) return;
       auto w = b.params.weight_values(unit, p);
       auto const g = b.params.gradient_values(unit, p);
       Moments& m = all[spec.name];

@@ -95,8 +95,9 @@ struct StoredModel {
   ResidentParams params;
   std::unique_ptr<memory::Queue> queue = memory::make_inline_queue("compute");
 
-  StoredModel(ConfigTree const& config, Dtype dtype, ResidentParams::Fill const& fill)
-      : lm(model::make_model(config, dtype)), params(lm->units(), dtype, fill) {}
+  StoredModel(ConfigTree const& config, model::ModelOptions const& options,
+              ResidentParams::Fill const& fill)
+      : lm(model::make_model(config, options)), params(lm->units(), options.dtype, fill) {}
 
   double train(model::Batch const& batch, model::PassSettings const& settings) {
     return lm->train(batch, settings, params, *queue).value();

@@ -70,7 +70,8 @@ class ResidentParams : public memory::ParamProvider {
   memory::GradientLease gradient(memory::UnitIndex unit, memory::Queue&) override {
     std::vector<memory::TensorView> views;
     for (std::size_t p = 0; p < spec(index(unit)).parameters.size(); ++p)
-      views.push_back(gradient_view(index(unit), p));
+      views.push_back(spec(index(unit)).parameters[p].trains ? gradient_view(index(unit), p)
+                                                             : memory::TensorView{});
     bool const holds_values = has_values_[position(unit)];
     has_values_[position(unit)] = true;
     return {std::move(views), holds_values ? memory::WriteMode::add : memory::WriteMode::overwrite};

@@ -139,8 +139,8 @@ TEST(FrozenParameters, EveryOptimizerLeavesThemOut) {
 
 /// Each store gets its part of the elements that may be gathered.
 TEST(FrozenParameters, ShareTheLimitsOfGatheredWeights) {
-  zero::PartitionPlan const few({{"u", {{"a", {32}, {}}}}}, 1), many({{"u", {{"b", {96}, {}}}}}, 1),
-      none({}, 1);
+  zero::PartitionPlan const few({{"u", {{"a", {32}, {}, true, {}}}}}, 1),
+      many({{"u", {{"b", {96}, {}, true, {}}}}}, 1), none({}, 1);
   zero::EngineConfig config;
   config.prefetch_bucket_size = 1000;
   config.max_live_parameters = 400;

@@ -2,11 +2,13 @@
 /// The model families, by the model_type of a Hugging Face config.json.
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/model/causal_lm.hpp"
+#include "tessera/model/lora.hpp"
 
 namespace tessera::model {
 
@@ -18,10 +20,12 @@ struct ModelOptions {
   ModelOptions(Dtype of_weights, Dtype of_products)
       : dtype(of_weights), product_dtype(of_products) {}
 
-  Dtype dtype;                       ///< of weights, gradients and the residual stream
-  Dtype product_dtype;               ///< of matrix products and the activations between them
-  double label_smoothing = 0.0;      ///< see kernels::CrossEntropyOptions
-  double neftune_noise_alpha = 0.0;  ///< noise on the embeddings in training; 0: none
+  Dtype dtype;                        ///< of weights, gradients and the residual stream
+  Dtype product_dtype;                ///< of matrix products and the activations between them
+  double label_smoothing = 0.0;       ///< see kernels::CrossEntropyOptions
+  double neftune_noise_alpha = 0.0;   ///< noise on the embeddings in training; 0: none
+  std::optional<LoraOptions> lora{};  ///< adapters train, all other parameters are frozen
+  std::string frozen_parameters{};    ///< regular expression of complete names; empty: none
 };
 
 /// Builds a model from a Hugging Face config.json.

@@ -2,6 +2,7 @@
 
 #include "detail/decoder.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
 
 namespace tessera::model::detail {
 namespace {
@@ -57,6 +58,28 @@ Block make_block(UnitSpec& unit, DecoderDescription const& d, int layer) {
                std::move(norms), std::move(attention), std::move(mlp));
 }
 
+/// Freezes what the units have, and adds adapters to the linear layers that they are for.
+void adapt(std::vector<UnitSpec>& units, std::vector<Block>& blocks, LoraOptions const& options) {
+  for (auto& unit : units)
+    for (auto& parameter : unit.parameters) parameter.trains = false;
+  std::string names;
+  bool is_any = false;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    LinearPlace place{static_cast<int>(i), 0};
+    blocks[i].visit_linear([&](Linear& layer) {
+      if (i == 0) names += concat(names.empty() ? "" : ", ", layer.name());
+      if (options.is_target(layer.name())) {
+        layer.adapt(units[i + 1], options, place);
+        is_any = true;
+      }
+      ++place.index;
+    });
+  }
+  TESSERA_VALIDATE(is_any, ConfigError, "LoRA's target_modules ",
+                   options.pattern.empty() ? join(options.targets) : "'" + options.pattern + "'",
+                   " name no linear layer of a block; the first block has ", names);
+}
+
 Embedding make_embedding(UnitSpec& unit, DecoderDescription const& d) {
   EmbeddingOptions options = d.embedding;
   if (d.tied) options.token_aliases.push_back(d.names.head);
@@ -87,6 +110,8 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
   }
   units.push_back({.name = "head", .parameters = {}});
   LmHead head = make_head(units.back(), d);
+  if (d.lora) adapt(units, blocks, *d.lora);
+  if (!d.frozen.empty()) freeze(units, d.frozen);
   return std::make_unique<Decoder>(DecoderParts{.family = std::move(family),
                                                 .config = std::move(config),
                                                 .dtype = dtypes.weights,

@@ -40,6 +40,12 @@ class CausalSelfAttention {
   /// Adds the parameters to @p unit, below "<name>.".
   CausalSelfAttention(UnitSpec& unit, std::string const& name, AttentionOptions const& options);
 
+  template <class Visit>
+  void visit_linear(Visit const& visit) {
+    qkv_.visit_linear(visit);
+    visit(output_);
+  }
+
   /// The part before the output projection.
   Saved mix(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = mixed * W + b.

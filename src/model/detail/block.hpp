@@ -45,6 +45,12 @@ class Block {
 
   Block(Options options, BlockNorms norms, CausalSelfAttention attention, Mlp mlp);
 
+  template <class Visit>
+  void visit_linear(Visit const& visit) {
+    attention_.visit_linear(visit);
+    mlp_.visit_linear(visit);
+  }
+
   /// out [R, width] overwritten; the returned views stay in the arena.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;

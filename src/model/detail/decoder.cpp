@@ -114,8 +114,20 @@ std::vector<UnitIndex> Decoder::acquisitions(memory::Pass kind) const {
   order.push_back(head_unit());
   if (tied()) order.push_back(embedding_unit);
   if (kind == memory::Pass::training)
-    for (std::size_t i = blocks; i-- > 0;) order.push_back(unit_of_block(i));
+    for (std::size_t i = blocks; i-- > 0 && unit_of_block(i) >= first_trained();)
+      order.push_back(unit_of_block(i));
   return order;
+}
+
+bool Decoder::token_weights_train() const {
+  return parts_.units[position(embedding_unit)].parameters[parts_.embedding.token_weights()].trains;
+}
+
+UnitIndex Decoder::first_trained() const {
+  for (UnitIndex u = embedding_unit; u < head_unit(); ++u)
+    for (auto const& parameter : parts_.units[position(u)].parameters)
+      if (parameter.trains) return u;
+  return head_unit();
 }
 
 void Decoder::check(Batch const& batch) const {
@@ -195,7 +207,8 @@ TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const&
     pass.compute.run_as_graph(pass.shape("forward", i), [&] {
       kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
     });
-    if (settings.gradient_checkpointing) pass.arena.rollback(after_out);
+    if (settings.gradient_checkpointing || unit_of_block(i) < first_trained())
+      pass.arena.rollback(after_out);
     hidden = out;
   }
   return hidden;
@@ -207,12 +220,16 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
   HeadWeights const weights =
       acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
   GradientLease const own = params.gradient(head_unit(), pass.compute);
-  GradientLease const owner = tied() ? params.gradient(embedding_unit, pass.compute) : own;
-  if (tied() && !owner.accumulate()) parts_.embedding.clear_positions(pass, owner);
   LmHead::Projection projection = weights.projection;
-  projection.gradient =
-      owner[tied() ? parts_.embedding.token_weights() : *parts_.head.projection()];
-  projection.accumulate = owner.accumulate();
+  if (!tied()) {
+    projection.gradient = own[*parts_.head.projection()];
+    projection.accumulate = own.accumulate();
+  } else if (token_weights_train()) {
+    GradientLease const owner = params.gradient(embedding_unit, pass.compute);
+    if (!owner.accumulate()) parts_.embedding.clear_positions(pass, owner);
+    projection.gradient = owner[parts_.embedding.token_weights()];
+    projection.accumulate = owner.accumulate();
+  }
   if (parts_.head.bias()) projection.bias_gradient = own[*parts_.head.bias()];
   parts_.head.train(pass, {weights.own, own}, projection, gradient_scale, to,
                     {hidden, inputs.targets, inputs.loss});
@@ -221,7 +238,7 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
 
 void Decoder::backward_blocks(PassContext const& pass, PassSettings const& settings,
                               TensorView stream, memory::ParamProvider& params) {
-  for (std::size_t i = parts_.blocks.size(); i-- > 0;) {
+  for (std::size_t i = parts_.blocks.size(); i-- > 0 && unit_of_block(i) >= first_trained();) {
     if (settings.between_layers) settings.between_layers();
     Block const& block = parts_.blocks[i];
     Kept& kept = kept_[i];
@@ -244,6 +261,7 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
 
 void Decoder::backward_embedding(PassContext const& pass, Inputs const& inputs,
                                  ConstTensorView stream, memory::ParamProvider& params) const {
+  if (first_trained() != embedding_unit) return;
   parts_.embedding.backward(pass, params.gradient(embedding_unit, pass.compute), stream,
                             inputs.tokens, inputs.order);
   params.gradient_complete(embedding_unit, pass.compute);

@@ -64,6 +64,9 @@ class Decoder final : public CausalLm {
   };
 
   bool tied() const { return !parts_.head.projection(); }
+  bool token_weights_train() const;
+  /// The backward pass ends at this unit: none below it trains.
+  UnitIndex first_trained() const;
   static constexpr UnitIndex embedding_unit = memory::first_unit;
   static constexpr UnitIndex unit_of_block(std::size_t block) {
     return UnitIndex(static_cast<int>(block) + 1);

@@ -13,6 +13,7 @@
 #include "detail/mlp.hpp"
 #include "detail/norm.hpp"
 #include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/model/lora.hpp"
 
 namespace tessera::model::detail {
 
@@ -40,11 +41,14 @@ struct DecoderDescription {
   NormOptions norm;
   Residual residual = Residual::sequential;
   double residual_dropout = 0.0;
-  double label_smoothing = 0.0;  ///< of the loss
-  double logit_cap = 0.0;        ///< of the head; 0: off
-  bool tied = true;              ///< the head's weights are those of the token embedding
-  double head_stddev = 0.02;     ///< initial weights of a head that is not tied
-  std::string positions_field;   ///< of config.json: the most tokens in a row
+  double label_smoothing = 0.0;           ///< of the loss
+  double logit_cap = 0.0;                 ///< of the head; 0: off
+  bool tied = true;                       ///< the head's weights are those of the token embedding
+  double head_stddev = 0.02;              ///< initial weights of a head that is not tied
+  std::string positions_field;            ///< of config.json: the most tokens in a row
+  std::optional<LoraOptions> lora;        ///< adapters; all other parameters are frozen
+  std::vector<std::string> lora_targets;  ///< PEFT's; empty: fused projection, or query and value
+  std::string frozen;                     ///< pattern of parameters that do not train
 
   /// Sets the width of all parts.
   DecoderDescription& set_width(std::int64_t width) {

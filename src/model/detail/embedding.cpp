@@ -68,8 +68,11 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
   TensorView const parts = pass.allocate_fp32(
       kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
-  TensorView dpositions;
-  if (positions_) {
+  TensorView dpositions, dtokens = gradients[tokens_];
+  // positions that train without their tokens: the kernel writes those to rows that nobody reads
+  if (dtokens.empty())
+    dtokens = pass.arena.allocate(pass.stream_dtype, {options_.vocabulary, options_.width});
+  if (positions_ && !gradients[*positions_].empty()) {
     if (!gradients.accumulate() && unused > 0)
       kernels::fill(pass.compute, gradients[*positions_].rows(used, unused), 0.0f);
     dpositions = gradients[*positions_].rows(0, used);
@@ -82,12 +85,13 @@ void Embedding::backward(PassContext const& pass, GradientLease const& gradients
     dout = scaled;
   }
   kernels::embedding_backward(
-      pass.compute, dropout(pass), {{gradients[tokens_], mode}, {dpositions, mode}},
+      pass.compute, dropout(pass), {{dtokens, mode}, {dpositions, mode}},
       {dout.reshape({pass.batch, used, options_.width}), tokens, {order, parts}});
 }
 
 void Embedding::clear_positions(PassContext const& pass, GradientLease const& gradients) const {
-  if (positions_) kernels::fill(pass.compute, gradients[*positions_], 0.0f);
+  if (positions_ && !gradients[*positions_].empty())
+    kernels::fill(pass.compute, gradients[*positions_], 0.0f);
 }
 
 }  // namespace tessera::model::detail

@@ -42,8 +42,8 @@ void HeadNorm::backward(PassContext const& pass, BackwardLeases const& leases,
       pass.compute, shape.positions * shape.heads, shape.width));
   auto const gamma = pass.in_dtype(pass.dtype, leases.weights[gamma_]);
   kernels::rms_norm_heads_backward(pass.compute, rms_weights(options_.norm, gamma), shape,
-                                   {gradient, leases.gradient(gamma_)}, {gradient, in, rstd},
-                                   workspace);
+                                   {gradient, leases.gradient_or_unread(pass, gamma_, shape.width)},
+                                   {gradient, in, rstd}, workspace);
 }
 
 }  // namespace tessera::model::detail

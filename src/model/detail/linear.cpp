@@ -6,7 +6,7 @@
 namespace tessera::model::detail {
 
 Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, double stddev)
-    : shape_(shape) {
+    : name_(name), shape_(shape) {
   bool const in_out = shape.layout == WeightLayout::in_out;
   weight_ =
       add_parameter(unit, name + ".weight",
@@ -17,11 +17,13 @@ Linear::Linear(UnitSpec& unit, std::string const& name, LinearShape shape, doubl
 
 void Linear::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                      ConstTensorView in, TensorView gelu_input) const {
+  TESSERA_EXPECT(!lora_ || gelu_input.empty(), name_);
   ArenaScope const scope(pass.arena);
   ConstTensorView const bias = shape_.bias == Bias::none ? ConstTensorView{} : weights[bias_];
   kernels::gemm(pass.compute, {.transpose_b = shape_.layout == WeightLayout::out_in}, out,
                 pass.in_dtype(pass.dtype, in), pass.in_dtype(pass.dtype, weights[weight_]),
                 {.bias = pass.in_dtype(pass.dtype, bias), .gelu_input = gelu_input});
+  if (lora_) lora_->add_output(pass, weights, out, in);
 }
 
 void Linear::backward(PassContext const& pass, BackwardLeases const& leases, InputGradient din,
@@ -30,9 +32,10 @@ void Linear::backward(PassContext const& pass, BackwardLeases const& leases, Inp
   dout = pass.in_dtype(pass.dtype, dout);
   in = pass.in_dtype(pass.dtype, in);
   bool const in_out = shape_.layout == WeightLayout::in_out;
-  kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
-                leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
-  if (shape_.bias != Bias::none) {
+  if (!leases.gradients[weight_].empty())
+    kernels::gemm(pass.compute, {.transpose_a = true, .accumulate = leases.gradients.accumulate()},
+                  leases.gradients[weight_], in_out ? in : dout, in_out ? dout : in);
+  if (shape_.bias != Bias::none && !leases.gradients[bias_].empty()) {
     ArenaScope const scope(pass.arena);
     TensorView const workspace =
         pass.allocate_fp32(kernels::bias_gradient_workspace(pass.compute, dout.dim(0), shape_.out));
@@ -43,6 +46,8 @@ void Linear::backward(PassContext const& pass, BackwardLeases const& leases, Inp
                   {.transpose_b = in_out, .accumulate = din.mode == kernels::WriteMode::add},
                   din.out, dout, pass.in_dtype(pass.dtype, leases.weights[weight_]),
                   {.gelu_slope_at = din.gelu_input});
+  TESSERA_EXPECT(!lora_ || din.gelu_input.empty(), name_);
+  if (lora_) lora_->backward(pass, leases, din.out, dout, in);
 }
 
 }  // namespace tessera::model::detail

@@ -1,9 +1,10 @@
 #pragma once
-/// Affine map of rows: out = in * W + b.
+/// Affine map of rows: out = in * W + b, and what adapts it.
 
+#include <optional>
 #include <string>
 
-#include "detail/pass.hpp"
+#include "detail/lora_layer.hpp"
 
 namespace tessera::model::detail {
 
@@ -45,9 +46,17 @@ class Linear {
                 ConstTensorView dout, ConstTensorView in) const;
 
   LinearShape const& shape() const { return shape_; }
+  std::string const& name() const { return name_; }
+  /// Adds a low-rank part to the layer, with parameters in @p unit. Its passes have no GELU then.
+  void adapt(UnitSpec& unit, LoraOptions const& options, LinearPlace place) {
+    lora_.emplace(unit, name_, shape_.in, shape_.out, options, place);
+  }
+  bool is_adapted() const { return lora_.has_value(); }
 
  private:
+  std::string name_;
   LinearShape shape_;
+  std::optional<LoraLayer> lora_;
   std::size_t weight_;
   std::size_t bias_ = 0;
 };

@@ -133,12 +133,13 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
     TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
     kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart,
                   weights.weight);
-    kernels::gemm(pass.compute,
-                  {.transpose_a = true,
-                   .accumulate = projection.accumulate || first > 0,
-                   .row_a = chunks.row},
-                  projection.gradient, dpart, normed.rows(first, group));
-    if (bias_)
+    if (!projection.gradient.empty())
+      kernels::gemm(pass.compute,
+                    {.transpose_a = true,
+                     .accumulate = projection.accumulate || first > 0,
+                     .row_a = chunks.row},
+                    projection.gradient, dpart, normed.rows(first, group));
+    if (!projection.bias_gradient.empty())
       backward_bias(pass,
                     {projection.bias_gradient, first > 0 ? kernels::WriteMode::add : leases.mode()},
                     dlogits.rows(0, group));

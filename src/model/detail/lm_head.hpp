@@ -17,7 +17,7 @@ class LmHead {
   /// token embedding's.
   struct Projection {
     ConstTensorView weight;
-    TensorView gradient;
+    TensorView gradient;      ///< empty: frozen
     bool accumulate = false;  ///< the gradient has values already
     ConstTensorView bias{};   ///< [V], in the head's own unit; empty: none
     TensorView bias_gradient{};

@@ -39,6 +39,13 @@ class Mlp {
   /// Adds the parameters of the layers to @p unit, below "<name>.".
   Mlp(UnitSpec& unit, std::string const& name, MlpOptions const& options);
 
+  template <class Visit>
+  void visit_linear(Visit const& visit) {
+    if (gate_) visit(*gate_);
+    visit(expand_);
+    visit(project_);
+  }
+
   /// The part before the last layer.
   Saved expand(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
   /// out [R, width] = activated * W + b.
@@ -52,7 +59,9 @@ class Mlp {
   void backward_gated(PassContext const& pass, BackwardLeases const& leases, TensorView din,
                       ConstTensorView dout, ConstTensorView in, Saved const& saved) const;
   bool is_fused_gelu() const {
-    return options_.kind == MlpKind::plain && options_.activation == kernels::Activation::gelu_new;
+    return options_.kind == MlpKind::plain &&
+           options_.activation == kernels::Activation::gelu_new && !expand_.is_adapted() &&
+           !project_.is_adapted();
   }
   /// Gate and expansion, of their own buffers or halves of one.
   template <class Operands, class View>

@@ -80,9 +80,11 @@ void Norm::backward(PassContext const& pass, BackwardLeases const& leases,
   ArenaScope const scope(pass.arena);
   TensorView const workspace = pass.allocate_fp32(
       kernels::layer_norm_backward_workspace(pass.compute, in.dim(0), options_.width));
-  kernels::layer_norm_backward(
-      pass.compute, {din, leases.gradients[gamma_], leases.gradients[beta_], leases.mode()},
-      {dout, in, saved.mean, saved.rstd, leases.weights[gamma_]}, workspace);
+  auto const dgamma = leases.gradient_or_unread(pass, gamma_, options_.width),
+             dbeta = leases.gradient_or_unread(pass, beta_, options_.width);
+  kernels::layer_norm_backward(pass.compute, {din, dgamma.view, dbeta.view, leases.mode()},
+                               {dout, in, saved.mean, saved.rstd, leases.weights[gamma_]},
+                               workspace);
 }
 
 void Norm::backward_rms(PassContext const& pass, BackwardLeases const& leases,
@@ -92,7 +94,8 @@ void Norm::backward_rms(PassContext const& pass, BackwardLeases const& leases,
   TensorView const workspace = pass.allocate_fp32(
       kernels::rms_norm_backward_workspace(pass.compute, from.in.dim(0), options_.width));
   kernels::rms_norm_backward(pass.compute, rms_weights(options_, leases.weights[gamma_]),
-                             {din, leases.gradient(gamma_)}, from, workspace);
+                             {din, leases.gradient_or_unread(pass, gamma_, options_.width)}, from,
+                             workspace);
 }
 
 }  // namespace tessera::model::detail

@@ -33,7 +33,8 @@ enum class DropoutSite : std::uint64_t {
   attention_weights,
   attention_output,
   mlp_output,
-  embedding_noise
+  embedding_noise,
+  first_adapter  ///< and the following: of the linear layers of a block
 };
 
 /// The key/value cache of a pass, and where the new positions are.
@@ -108,6 +109,12 @@ struct BackwardLeases {
   kernels::WriteMode mode() const { return gradients.mode(); }
   /// The gradient of parameter @p i of the unit.
   kernels::GradientTarget gradient(std::size_t i) const { return {gradients[i], mode()}; }
+  /// For kernels that always write one: of a frozen parameter @p numel elements that nobody reads.
+  kernels::GradientTarget gradient_or_unread(PassContext const& pass, std::size_t i,
+                                             std::int64_t numel) const {
+    if (!gradients[i].empty()) return gradient(i);
+    return {pass.arena.allocate(pass.stream_dtype, {numel}), kernels::WriteMode::overwrite};
+  }
 };
 
 /// Rolls the arena back at the end of a scope.

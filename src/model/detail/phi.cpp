@@ -41,6 +41,7 @@ DecoderDescription describe_phi(ConfigTree const& config) {
   d.mlp.kind = MlpKind::plain;
   d.mlp.expand_name = "fc1";
   d.mlp.project_name = "fc2";
+  d.lora_targets = {"q_proj", "v_proj", "fc1", "fc2"};
   return d;
 }
 

@@ -43,7 +43,11 @@ GradientLease PlanningParams::gradient(memory::UnitIndex unit, Queue& /*compute*
   auto const mode =
       has_gradient_[memory::position(unit)] ? memory::WriteMode::add : memory::WriteMode::overwrite;
   has_gradient_[memory::position(unit)] = true;
-  return {views_of(unit), mode};
+  auto views = views_of(unit);
+  auto const& parameters = units_[memory::position(unit)].parameters;
+  for (std::size_t p = 0; p < views.size(); ++p)
+    if (!parameters[p].trains) views[p] = {};
+  return {std::move(views), mode};
 }
 
 }  // namespace tessera::model::detail

@@ -44,6 +44,12 @@ class QkvProjection {
   /// Adds "<name>.<names[i]>.weight" and ".bias" to @p unit.
   QkvProjection(UnitSpec& unit, std::string const& name, QkvOptions const& options);
 
+  /// Calls visit(layer) for each linear layer.
+  template <class Visit>
+  void visit_linear(Visit const& visit) {
+    for (Linear& part : parts_) visit(part);
+  }
+
   Rows allocate(PassContext const& pass) const;
   /// @p rows overwritten, in [R, width].
   void forward(PassContext const& pass, WeightLease const& weights, Rows const& rows,
