@@ -7,6 +7,7 @@
 #include "detail/gemm_epilogue.hpp"
 #include "detail/gemm_onednn.hpp"
 #include "detail/gemm_routes.hpp"
+#include "detail/timed.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -107,9 +108,13 @@ class HostProducts {
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
           GemmEpilogue const& then) {
   GemmProblem const p = make_problem(how, c, a, b, then);
-  if (memory::on_cuda(q)) return detail::cublaslt_product(q, p);
+  if (memory::on_cuda(q)) {
+    detail::Timed const timed(q, "tessera::kernels::gemm");
+    return detail::cublaslt_product(q, p);
+  }
   GemmProblem const product = detail::without_activation(p);
   if (q.kind() == memory::QueueKind::inline_host) {
+    detail::Timed const timed(q, "tessera::kernels::gemm");
     HostProducts::of_process().run(product);
   } else {
     q.submit([product] { HostProducts::of_process().run(product); });

@@ -45,6 +45,11 @@ void check_launch(Queue& q, char const* kernel) {
   if (q.native_stream()) detail::device_api().check_launch(kernel);
 }
 
+StreamMark mark(Queue& q) { return detail::device_api().mark(q.native_stream()); }
+double seconds_between(StreamMark begin, StreamMark end) {
+  return detail::device_api().seconds_between(begin, end);
+}
+
 bool on_cuda(Queue const& q) {
   return q.native_stream() && &detail::device_api() == detail::cuda_api();
 }

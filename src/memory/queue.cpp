@@ -15,13 +15,34 @@
 
 namespace tessera::memory {
 
+namespace {
+
+thread_local double waited = 0.0;
+
+/// Adds the time of @p block to what this thread has waited.
+template <class Block>
+auto counted(Event::State& state, Block const& block) {
+  if (state.done()) return block();
+  struct Clocked {
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+    ~Clocked() {
+      waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    }
+  } const clocked;
+  return block();
+}
+
+}  // namespace
+
+double seconds_waited() { return waited; }
+
 bool Event::wait_for(std::chrono::milliseconds time) const {
-  return !state_ || state_->wait_for(time);
+  return !state_ || counted(*state_, [&] { return state_->wait_for(time); });
 }
 bool Event::done() const { return !state_ || state_->done(); }
 void Event::wait(std::string_view what, std::chrono::milliseconds deadline) const {
   if (!state_) return;
-  if (!state_->wait_for(deadline))
+  if (!wait_for(deadline))
     throw PeerLostError(-1, concat(what, " did not finish within ", deadline_text(deadline)));
   state_->rethrow();
 }
@@ -36,7 +57,7 @@ class InlineQueue final : public Queue {
   void submit(std::function<void()> task) override { task(); }
   Event record() override { return {}; }
   void wait(Event const& event) override {
-    if (event.state()) event.state()->wait();
+    if (auto const& state = event.state()) counted(*state, [&] { state->wait(); });
   }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -67,11 +69,41 @@ std::string ranks_text(std::vector<int> const& ranks) {
   return ranks.size() > 8 ? out + concat(" and ", ranks.size() - 8, " more") : out;
 }
 
+std::int64_t common(std::vector<int> const& a, std::vector<int> const& b) {
+  std::vector<int> out;
+  std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(out));
+  return static_cast<std::int64_t>(out.size());
+}
+
+/// The device of each rank up to this one; the rank's own number where devices are equally near.
+int nearest_free(int rank, NodeCores const& cores) {
+  std::vector<bool> taken(cores.near_device.size());
+  int chosen = 0;
+  for (int r = 0; r <= rank; ++r) {
+    chosen = -1;
+    std::int64_t most = -1;
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      auto const device = (static_cast<std::size_t>(r) + i) % taken.size();
+      if (taken[device]) continue;
+      auto const near =
+          common(cores.of_rank[static_cast<std::size_t>(r)], cores.near_device[device]);
+      if (near > most) most = near, chosen = static_cast<int>(device);
+    }
+    taken[static_cast<std::size_t>(chosen)] = true;
+  }
+  return chosen;
+}
+
 }  // namespace
 
-DeviceBinding bind_device(LocalRank rank, int visible) {
+DeviceBinding bind_device(LocalRank rank, int visible, NodeCores const& cores) {
   if (visible <= 0) return {};
-  if (visible == 1 || rank.count <= visible) return {visible == 1 ? 0 : rank.index, ""};
+  if (visible == 1) return {0, ""};
+  if (rank.count <= visible) {
+    bool const known = cores.of_rank.size() == static_cast<std::size_t>(rank.count) &&
+                       cores.near_device.size() == static_cast<std::size_t>(visible);
+    return {known ? nearest_free(rank.index, cores) : rank.index, ""};
+  }
   return {rank.index % visible,
           concat(rank.count, " ranks of a node share ", visible, " GPUs; start ", visible,
                  " ranks per node, or request ", rank.count, " GPUs")};

@@ -153,7 +153,7 @@ std::string MpiSession::thread_level() {
   }
 }
 
-int cores_of_rank(MpiSession const& session) {
+CoreFacts core_facts(MpiSession const& session) {
   MPI_Comm const node = from_handle(session.node());
   Card own;
   for (int const c : allowed_cores())
@@ -173,7 +173,9 @@ int cores_of_rank(MpiSession const& session) {
   facts.quota = own.quota;
   facts.quota_sharers = std::max(1, static_cast<int>(std::ranges::count_if(
                                         all, [](Card const& card) { return card.quota > 0.0; })));
-  return share_of_cores(facts);
+  return facts;
 }
+
+int cores_of_rank(MpiSession const& session) { return share_of_cores(core_facts(session)); }
 
 }  // namespace tessera::topology

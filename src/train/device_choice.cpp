@@ -33,6 +33,13 @@ std::string with_findings(std::string reason) {
   return reason;
 }
 
+topology::NodeCores node_cores(topology::MpiSession const& session, int devices) {
+  topology::NodeCores out{topology::core_facts(session).masks, {}};
+  for (int device = 0; devices > 1 && device < devices; ++device)
+    out.near_device.push_back(topology::cores_near(memory::describe_device(device).bus));
+  return out;
+}
+
 /// Binds the threads of a rank near its device, unless the launcher has bound them.
 void bind_near(int ordinal) {
   std::vector<int> online(static_cast<std::size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
@@ -56,7 +63,8 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   set_kernels(arguments, first_without == info.world_size);
   if (!looks) return -1;
   if (first_without == info.world_size) {
-    auto const binding = topology::bind_device({info.local_rank, info.local_size}, found.count);
+    auto const binding = topology::bind_device({info.local_rank, info.local_size}, found.count,
+                                               node_cores(session, found.count));
     if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
     bind_near(binding.ordinal);
     return binding.ordinal;

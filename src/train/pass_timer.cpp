@@ -16,6 +16,8 @@ void PassTimer::begin_step() {
   phases_ = {};
   units_.assign(blocks_ + 2, {});
   last_ = std::chrono::steady_clock::now();
+  if (!work_) work_.emplace();
+  work_->begin();
 }
 
 void PassTimer::begin_passes() {
@@ -25,7 +27,10 @@ void PassTimer::begin_passes() {
 
 void PassTimer::between_layers() { end_segment(); }
 void PassTimer::end_passes() { end_segment(); }
-void PassTimer::end_step() { phases_.step += lap(); }
+void PassTimer::end_step() {
+  phases_.step += lap();
+  phases_.work = work_->end(phases_.data + phases_.forward + phases_.backward + phases_.step);
+}
 
 void PassTimer::end_segment() {
   double const seconds = lap();

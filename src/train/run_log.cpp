@@ -71,6 +71,7 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
   tree.set("seconds", outcome.seconds)
       .set("tokens_per_second", tokens_per_second)
       .set("tokens", record.tokens);
+  if (auto const& t = outcome.phases) tree.set("work_seconds", t->work.tree());
   if (options_.counts_input_tokens) tree.set("num_input_tokens_seen", record.tokens);
   metrics_->write(tree);
 }
@@ -98,10 +99,11 @@ void RunLog::write_line(StepRecord const& record, double tokens_per_second) {
                        tokens_per_second, outcome.update.loss_scale, options_.show_loss_scale,
                        record.skipped_steps});
   if (auto const& t = outcome.phases)
-    info(fmt::format(
-        "time of step {} (ms): data {:.2f} | forward {:.2f} | backward {:.2f} | "
-        "step {:.2f}",
-        record.step, 1e3 * t->data, 1e3 * t->forward, 1e3 * t->backward, 1e3 * t->step));
+    info(
+        fmt::format("time of step {} (ms): data {:.2f} | forward {:.2f} | backward {:.2f} | "
+                    "step {:.2f}: {}",
+                    record.step, 1e3 * t->data, 1e3 * t->forward, 1e3 * t->backward, 1e3 * t->step,
+                    t->work.text()));
   if (!monitors_) return;
   std::vector<Scalar> scalars{{"train/loss", loss},
                               {"train/grad_norm", outcome.update.grad_norm},

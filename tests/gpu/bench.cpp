@@ -15,6 +15,7 @@
 // as one CUDA graph. TESSERA_GELU=fused or separate: gelu_new in the products or beside them.
 // TESSERA_NONDETERMINISTIC: algorithms that sum in an order of their own.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +34,7 @@
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/gemm.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
+#include "tessera/kernels/kernel_times.hpp"
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/kernels/used_routes.hpp"
 #include "tessera/memory/device.hpp"
@@ -273,6 +275,21 @@ double flops_per_token(Training const& t, std::int64_t parameters) {
          6.0 * static_cast<double>(t.layers * t.width * t.length);
 }
 
+/// Seconds of a step by kinds of kernels, as JSON; a step of its own, because measuring costs.
+std::string work_of(Place const& place, std::function<void()> const& step) {
+  std::array<double, kernels::work_kinds> seconds{};
+  kernels::KernelTimes times;
+  step();
+  place.finish();
+  for (auto const& entry : times.take())
+    seconds[static_cast<std::size_t>(entry.work)] += entry.seconds;
+  std::string out = "{";
+  for (int i = 0; i < kernels::work_kinds; ++i)
+    out += concat(i == 0 ? "\"" : ", \"", name_of(static_cast<kernels::Work>(i)),
+                  "\": ", seconds[static_cast<std::size_t>(i)]);
+  return out + "}";
+}
+
 void bench_train(Place const& place, Training const& t, comm::Collectives& comm) {
   ConfigTree config = model::default_config("gpt2");
   config.set("n_layer", t.layers)
@@ -303,8 +320,7 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
   settings.gradient_checkpointing = t.checkpointing;
   std::vector<double> seconds;
   double loss = 0.0;
-  for (int step = 0; step < t.steps + 2; ++step) {
-    auto const start = Clock::now();
+  auto const one_step = [&] {
     engine->begin_step();
     engine->begin_micro_step(0, 1);
     loss = model->train({tokens.data(), t.rows, t.length, 0}, settings, *engine, *place.queue)
@@ -312,8 +328,13 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
            static_cast<double>(t.rows * (t.length - 1));
     engine->finish_step(1e-4);
     place.finish();
+  };
+  for (int step = 0; step < t.steps + 2; ++step) {
+    auto const start = Clock::now();
+    one_step();
     if (step >= 2) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
   }
+  auto const work = std::getenv("TESSERA_GRAPHS") ? "{}" : work_of(place, one_step);
   std::sort(seconds.begin(), seconds.end());
   double const median = seconds[seconds.size() / 2],
                rate = static_cast<double>(t.rows * t.length) / median;
@@ -326,12 +347,12 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
       "{\"bench\": \"train\", \"parameters\": %ld, \"rows\": %ld, \"length\": %ld, "
       "\"tokens_per_second\": %.0f, \"fastest\": %.0f, \"tflops\": %.2f, "
       "\"loss\": %.4f, \"peak_bytes\": %zu, \"state_bytes\": %zu, \"formula_bytes\": %zu, "
-      "\"uses\": \"%s\"}\n",
+      "\"uses\": \"%s\", \"work_seconds\": %s}\n",
       static_cast<long>(parameters), static_cast<long>(t.rows), static_cast<long>(t.length), rate,
       static_cast<double>(t.rows * t.length) / seconds.front(),
       rate * flops_per_token(t, static_cast<std::int64_t>(parameters)) * 1e-12, loss, tracked,
       m.weights + m.gradients + m.master_weights + m.optimizer_state, m.formula,
-      kernels::used_routes_text().c_str());
+      kernels::used_routes_text().c_str(), work.c_str());
 }
 
 int run(std::vector<std::string> const& words, topology::MpiSession const& session) {

@@ -35,6 +35,12 @@ for name in sorted(figures):
     torch = figures.get(name.replace("train", "torch"))
     if torch and "tokens_per_second" in torch:
         out.append(f"{f['tokens_per_second'] / torch['tokens_per_second']:.3f} of PyTorch {torch['torch']}")
+    if f.get("work_seconds"):
+        step = f["rows"] * f["length"] / f["tokens_per_second"]
+        shares = dict(f["work_seconds"], rest=step - sum(f["work_seconds"].values()))
+        out.append("of a step " + ", ".join(f"{name} {100 * seconds / step:.1f} %" for name, seconds in shares.items()))
+    if f.get("uses"):
+        out.append(f"by {f['uses']}")
     out.append(f"model states {f['state_bytes'] / f['formula_bytes']:.4f} of the formula")
     print(", ".join(out))
 if "bench_optimizer" in figures:

@@ -17,6 +17,25 @@ TEST(DeviceBinding, OneOfItsOwnOrByLocalRank) {
   EXPECT_EQ(bind_device({0, 1}, 0).ordinal, -1);
 }
 
+/// Two sockets with two devices each, numbered across them.
+TEST(DeviceBinding, ARankTakesTheFreeDeviceNearItsCores) {
+  std::vector<int> const first{0, 1, 2, 3}, second{4, 5, 6, 7}, all{0, 1, 2, 3, 4, 5, 6, 7};
+  auto const devices_of = [&](std::vector<std::vector<int>> const& ranks) {
+    std::vector<int> out;
+    for (int r = 0; r < static_cast<int>(ranks.size()); ++r)
+      out.push_back(bind_device({r, static_cast<int>(ranks.size())}, 4,
+                                {ranks, {second, first, second, first}})
+                        .ordinal);
+    return out;
+  };
+  EXPECT_THAT(devices_of({{0, 1}, {2, 3}, {4, 5}, {6, 7}}), ElementsAre(1, 3, 2, 0));
+  EXPECT_THAT(devices_of({{4, 5}, {0, 1}}), ElementsAre(0, 1));
+  EXPECT_THAT(devices_of({{0}, {1}, {2}}), ElementsAre(1, 3, 2)) << "more ranks than near devices";
+  EXPECT_THAT(devices_of({all, all, all, all}), ElementsAre(0, 1, 2, 3)) << "not bound";
+  EXPECT_EQ(bind_device({2, 3}, 4, {{{0}, {1}, {2}}, {{}, {}, {}, {}}}).ordinal, 2)
+      << "the system does not tell";
+}
+
 TEST(DeviceBinding, SharesInTurnAndSaysSo) {
   auto const binding = bind_device({5, 6}, 4);
   EXPECT_EQ(binding.ordinal, 1);

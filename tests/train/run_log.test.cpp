@@ -135,7 +135,7 @@ TEST(RunLog, WritesTimesMonitorsAndInputTokens) {
   options.counts_input_tokens = true;
   log.begin_training(options);
   auto timed = outcome(4.0);
-  timed.phases = PhaseTimes{0.001, 0.010, 0.020, 0.005};
+  timed.phases = PhaseTimes{0.001, 0.010, 0.020, 0.005, {}};
   ::testing::internal::CaptureStderr();
   log.step({1, 0.5, 32, timed, 0, 2});
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),

@@ -64,6 +64,12 @@ void copy_rows(Queue& q, StridedRows to, ConstStridedRows from, std::size_t byte
 /// kernel. Without it a refused launch would leave old values in the results.
 void check_launch(Queue& q, char const* kernel);
 
+/// A point in the work of a stream of the device with the time at which the device reaches it.
+using StreamMark = void*;
+StreamMark mark(Queue& q);
+/// Seconds of the device's clock between two marks of a stream. Waits for @p end; takes both.
+double seconds_between(StreamMark begin, StreamMark end);
+
 /// True for an address in device memory.
 bool on_device(void const* data);
 

@@ -35,6 +35,10 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
+/// Seconds that the calling thread has been blocked by events, inline queues included: what was not
+/// hidden behind its own work.
+double seconds_waited();
+
 enum class QueueKind { inline_host, worker, stream };
 
 class Queue {

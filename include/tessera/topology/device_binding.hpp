@@ -14,15 +14,23 @@ struct LocalRank {
   int count = 1;
 };
 
+/// Cores of the ranks of a node, by local rank, and those near its devices, by ordinal.
+struct NodeCores {
+  std::vector<std::vector<int>> of_rank;
+  std::vector<std::vector<int>> near_device;
+};
+
 /// Ordinal among the devices visible to the process. With one visible device, the launcher has
 /// given each rank its own (srun --gpus-per-task). With at least as many devices as ranks, the
-/// local rank is the ordinal. With fewer, ranks share devices round-robin, and `warning` says so.
+/// local rank is the ordinal, unless ranks are bound to cores: then each takes, in the order of the
+/// ranks, the free device with the most of its cores near it. With fewer devices, ranks share them
+/// round-robin, and `warning` says so. All ranks of a node pass the same @p cores.
 struct DeviceBinding {
   int ordinal = -1;
   std::string warning;
   bool operator==(DeviceBinding const&) const = default;
 };
-DeviceBinding bind_device(LocalRank rank, int visible);
+DeviceBinding bind_device(LocalRank rank, int visible, NodeCores const& cores = {});
 
 /// Problems with the device list in CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER and Slurm's variables,
 /// one finding per line: empty or invalid lists, devices from Slurm that the list hides, MIG

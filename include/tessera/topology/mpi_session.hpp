@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/topology/cores.hpp"
 #include "tessera/topology/node_index.hpp"
 
 namespace tessera::topology {
@@ -73,6 +74,8 @@ class MpiSession {
   std::chrono::milliseconds node_timeout_{0};
 };
 
+/// The cores of the ranks of this node. Collective over the node.
+CoreFacts core_facts(MpiSession const& session);
 /// Number of cores for this rank's kernels: share_of_cores() of cores.hpp. Collective over the
 /// node.
 int cores_of_rank(MpiSession const& session);

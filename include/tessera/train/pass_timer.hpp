@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tessera/memory/queue.hpp"
+#include "tessera/train/work_times.hpp"
 
 namespace tessera::train {
 
@@ -16,6 +18,7 @@ struct PhaseTimes {
   double forward = 0.0;   ///< embedding and blocks
   double backward = 0.0;  ///< head, blocks and embedding
   double step = 0.0;      ///< what reduction is left, norm, update, all-gather
+  WorkTimes work;         ///< the same time by kinds of work
 };
 
 struct UnitTime {
@@ -49,6 +52,7 @@ class PassTimer {
   std::size_t blocks_;
   std::size_t segment_ = 0;  ///< of the current passes: embedding, blocks, head, blocks backward
   std::chrono::steady_clock::time_point last_;
+  std::optional<WorkClock> work_;  ///< from the first step on: it measures every kernel
   PhaseTimes phases_;
   std::vector<UnitTime> units_;
 };

@@ -7,6 +7,7 @@
 #include "detail/attention_decode_device.hpp"
 #include "detail/launch.hpp"
 #include "detail/note_route.hpp"
+#include "detail/timed.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::kernels::detail {
@@ -44,6 +45,7 @@ AttentionLibrary choose_attention(DeviceAttention wanted, std::string const& ref
 void attention_on_device(Queue& q, AttentionConfig const& config, AttentionOutput const& to,
                          AttentionInput const& from) {
   FlashCall const call{config, from};
+  Timed const timed(q, "tessera::kernels::attention");
   float* const lse = to.lse.as<float>();
   if (uses_cudnn(q, call) && cudnn_attention(q.native_stream(), call, to.out.data(), lse))
     return note_route("attention", "cuDNN");
@@ -64,6 +66,7 @@ void attention_backward_on_device(Queue& q, AttentionConfig const& config,
                                   AttentionSaved const& saved, float* delta) {
   FlashCall const call{config, from};
   AttentionShape const& shape = config.shape;
+  Timed const timed(q, "tessera::kernels::attention_backward");
   if (uses_cudnn(q, call) && cudnn_attention_backward(q.native_stream(), call, to, saved))
     return note_route("attention backward", "cuDNN");
   note_route("attention backward", "portable kernel");

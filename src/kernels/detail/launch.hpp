@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "detail/element_types.hpp"
+#include "detail/timed.hpp"
 #include "tessera/memory/device.hpp"
 
 namespace tessera::kernels::detail {
@@ -162,6 +163,7 @@ void launch_range(Space const& space, char const* name, std::int64_t n, Rule con
 }
 template <class Rule>
 void launch_on_host(Queue& q, char const* name, std::int64_t n, Rule const& rule) {
+  Timed const timed(q, name);
   if (q.kind() == QueueKind::inline_host) {
     launch_range(HostSpace(), name, n, rule);
   } else {
@@ -175,6 +177,7 @@ void parallel_for(Queue& q, char const* name, std::int64_t n, Rule const& rule) 
   if (n <= 0) return;
 #ifdef KOKKOS_ENABLE_CUDA
   if (memory::on_cuda(q)) {
+    Timed const timed(q, name);
     launch_range(device_space(q.native_stream()), name, n, rule);
     return memory::check_launch(q, name);
   }
@@ -191,6 +194,7 @@ void parallel_rows(Queue& q, char const* name, std::int64_t rows, Rule const& ru
   if (memory::on_cuda(q)) {
     Kokkos::TeamPolicy<Kokkos::Cuda, ByParameter> const policy(
         device_space(q.native_stream()), static_cast<int>(rows), threads_per_row);
+    Timed const timed(q, name);
     Kokkos::parallel_for(name, policy, CallWithTeam<Rule>{rule});
     return memory::check_launch(q, name);
   }
@@ -217,6 +221,7 @@ void launch_teams(Space const& space, char const* name, std::int64_t teams, Rule
 template <int Threads, class Rule>
 void parallel_teams(Queue& q, char const* name, std::int64_t teams, Rule const& rule) {
   if (teams <= 0) return;
+  Timed const timed(q, name);
 #ifdef KOKKOS_ENABLE_CUDA
   if constexpr (Threads > 1) {
     launch_teams<Threads>(device_space(q.native_stream()), name, teams, rule);

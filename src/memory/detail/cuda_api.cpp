@@ -193,6 +193,30 @@ class CudaApi final : public DeviceApi {
     std::string const launch = concat("launch of kernel ", kernel);
     check(status, launch.c_str());
   }
+  /// 6.5 "Event Management": events with timing, which order between streams does without.
+  StreamMark mark(Stream stream) override {
+    set_current_device();
+    cudaEvent_t event = nullptr;
+    {
+      std::lock_guard const lock(mutex_);
+      if (!free_marks_.empty()) {
+        event = static_cast<cudaEvent_t>(free_marks_.back());
+        free_marks_.pop_back();
+      }
+    }
+    if (!event) TESSERA_CUDA_CALL(cudaEventCreate(&event));
+    TESSERA_CUDA_CALL(cudaEventRecord(event, static_cast<cudaStream_t>(stream)));
+    return event;
+  }
+  double seconds_between(StreamMark begin, StreamMark end) override {
+    float milliseconds = 0.0f;
+    TESSERA_CUDA_CALL(cudaEventSynchronize(static_cast<cudaEvent_t>(end)));
+    TESSERA_CUDA_CALL(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin),
+                                           static_cast<cudaEvent_t>(end)));
+    std::lock_guard const lock(mutex_);
+    free_marks_.insert(free_marks_.end(), {begin, end});
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
   void zero(Stream stream, void* data, std::size_t bytes) override {
     set_current_device();
     TESSERA_CUDA_CALL(cudaMemsetAsync(data, 0, bytes, static_cast<cudaStream_t>(stream)));
@@ -281,6 +305,7 @@ class CudaApi final : public DeviceApi {
   std::atomic<int> ordinal_{-1};
   std::mutex mutex_;
   std::map<Stream, StreamPriority> priorities_;
+  std::vector<StreamMark> free_marks_;
   std::vector<Stream> free_streams_[2];  ///< of normal and of high priority
   std::atomic<cudaMemPool_t> pool_{nullptr};
   bool pool_queried_ = false;

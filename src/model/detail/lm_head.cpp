@@ -6,6 +6,7 @@
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
 #include "tessera/kernels/gemm.hpp"
+#include "tessera/kernels/kernel_times.hpp"
 
 namespace tessera::model::detail {
 namespace {
@@ -90,6 +91,7 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights,
                     Projection const& projection, TensorView losses, Input const& from) const {
   auto const& [hidden, targets, loss] = from;
+  kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
@@ -113,6 +115,7 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
                    Projection const& projection, float gradient_scale, Output const& to,
                    Input const& from) const {
   auto const& [hidden, targets, loss] = from;
+  kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
   auto const chunks = chunks_of(pass, rows);
