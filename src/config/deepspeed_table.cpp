@@ -90,6 +90,17 @@ void add_muon(OptionTable& t) {
       .refuse("it is not implemented; leave it out");
 }
 
+struct OptimizerClasses {
+  char const* type;
+  std::vector<char const*> classes;
+};
+std::vector<OptimizerClasses> const classes_of_deepspeed{
+    {"Adam or AdamW", {"FusedAdam", "CPUAdam", "DeepSpeedCPUAdam", "ZenFlowCPUAdam"}},
+    {"Lamb", {"FusedLamb"}},
+    {"Lion", {"FusedLion", "CPULion", "DeepSpeedCPULion"}},
+    {"Adagrad", {"CPUAdagrad", "DeepSpeedCPUAdagrad"}},
+    {"Muon", {"MuonWithAuxAdam"}}};
+
 void add_optimizer(OptionTable& t) {
   t.group("Optimizer");
   auto& type =
@@ -97,9 +108,13 @@ void add_optimizer(OptionTable& t) {
   for (auto const& info : optim::optimizers())
     if (info.not_in_deepspeed) type.except(info.algorithm, info.not_in_deepspeed);
   for (char const* name :
-       {"MuAdam", "MuAdamW", "MuSGD", "Adadelta", "DeepSpeedCPUAdam", "FusedAdam"})
-    if (std::ranges::find(type.choices, name) == type.choices.end())
-      type.except(name, "it is not implemented; use AdamW");
+       {"MuAdam", "MuAdamW", "MuSGD", "Adadelta", "ASGD", "LBFGS", "Rprop", "SparseAdam"})
+    type.except(name, "it is not implemented; use AdamW");
+  // names of classes: DeepSpeed's engine chooses the class, and looks for others in torch.optim
+  for (auto const& [name, classes] : classes_of_deepspeed)
+    for (char const* of_class : classes)
+      type.except(of_class, concat("DeepSpeed has no such type, only a class of this name; write ",
+                                   name, ", with or without offloading"));
   t.add(real, "optimizer.params.lr", {},
         "learning rate; none: --learning_rate if given, else DeepSpeed's default of the optimizer")
       .at_least(0)
@@ -120,8 +135,8 @@ void add_optimizer(OptionTable& t) {
         "Adam: false adds weight decay to the gradient (L2); AdamW ignores it");
   t.add(boolean, "optimizer.params.torch_adam", false, "use PyTorch's kernel")
       .hint("no effect: Tessera has one kernel");
-  t.add(boolean, "optimizer.params.fp32_optimizer_states", true, "keep moments in fp32")
-      .refuse("moments are always fp32; leave it out");
+  t.add(boolean, "optimizer.params.fp32_optimizer_states", true,
+        "false: keep optimizer states in the dtype of the master weights");
   add_muon(t);
   char const* const transport = "no effect: Tessera's own collectives are used";
   t.add(boolean, "optimizer.params.cuda_aware", {}, "1-bit optimizers: transport").hint(transport);
@@ -228,20 +243,23 @@ void add_precision(OptionTable& t) {
       .auto_is(by_default);
   t.add(boolean, "fp16.auto_cast", false, "cast inputs to float16")
       .hint("no effect: inputs are token ids");
-  t.add(boolean, "fp16.fp16_master_weights_and_grads", false, "keep master weights in float16")
-      .refuse("master weights are always fp32; leave it out");
+  t.add(boolean, "fp16.fp16_master_weights_and_grads", false,
+        "update the float16 weights, with float16 gradients, without fp32 master weights; stages 1 "
+        "to 3")
+      .auto_is(by_default);
   t.add(boolean, "bf16.enabled", false, "bfloat16 weights and activations").auto_is("--bf16");
   t.add(boolean, "bf16.check_grad_overflow", true, "skip steps with gradients that are not finite")
       .auto_is(by_default);
   t.add(boolean, "bf16.immediate_grad_update", false, "accumulate gradients immediately")
       .auto_is(by_default)
       .hint(same_result);
-  t.add(boolean, "bf16.bf16_master_weights_and_grads", false, "keep master weights in bfloat16")
-      .refuse("master weights are always fp32; leave it out");
-  t.add(boolean, "bf16.bf16_optimizer_states", false, "keep moments in bfloat16")
-      .refuse(
-          "moments have no 16-bit form; leave it out, or use --optim adamw_8bit without the "
-          "optimizer section, whose moments need less memory");
+  t.add(boolean, "bf16.bf16_master_weights_and_grads", false,
+        "update the bfloat16 weights, with bfloat16 gradients, without fp32 master weights; stages "
+        "1 to 3")
+      .auto_is(by_default);
+  t.add(boolean, "bf16.bf16_optimizer_states", false,
+        "keep optimizer states in bfloat16; needs bf16_master_weights_and_grads")
+      .auto_is(by_default);
 }
 
 void add_data_types(OptionTable& t) {

@@ -252,6 +252,11 @@ void Resolver::resolve_optimizer() {
     values.push_back({rule.name, hyperparameter(algorithm, rule)});
   out_.optimizer =
       optim::make_spec(algorithm, values, section ? optim::one_group() : optim::decay_groups());
+  TESSERA_VALIDATE(out_.master_dtype == Dtype::fp32 || optim::is_elementwise(out_.optimizer),
+                   ConfigError, source(), ": ", name_of(out_.master_dtype),
+                   "_master_weights_and_grads is true with optimizer ", algorithm,
+                   ", whose update needs fp32 values of complete parameters or 8-bit states; use "
+                   "AdamW, SGD or Lion, or remove the key");
   if (detail::sets_own_rate(out_.optimizer, args_.given("learning_rate")))
     out_.notes.push_back(
         "optim_args: relative_step sets the rate; --learning_rate and the schedule have no effect");

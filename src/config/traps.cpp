@@ -16,7 +16,12 @@ bool wanted(ResolvedConfig const& c, char const* field) {
 }
 
 void find_in_precision(ResolvedConfig const& c, std::vector<std::string>& out) {
-  if (is_16_bit(c.accumulation_dtype) && c.accumulation_steps > 1)
+  if (is_16_bit(c.master_dtype))
+    out.push_back(concat(name_of(c.master_dtype), " master weights round each update to ",
+                         c.master_dtype == Dtype::bf16 ? "8" : "11",
+                         " bits, so that small updates are lost; compare a short run with fp32 "
+                         "master weights"));
+  if (is_16_bit(c.accumulation_dtype) && c.accumulation_steps > 1 && !is_16_bit(c.master_dtype))
     out.push_back(concat("data_types.grad_accum_dtype ", name_of(c.accumulation_dtype), " adds ",
                          c.accumulation_steps,
                          " micro-steps in 16 bits, which loses small gradients; use fp32"));

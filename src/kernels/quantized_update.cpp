@@ -68,32 +68,32 @@ QuantizationTable make_table(DynamicMap map) {
   return table;
 }
 
-QuantizationTable const& table_of(DynamicMap map) {
+}  // namespace
+
+namespace detail {
+
+QuantizationTable const& host_table(DynamicMap map) {
   static QuantizationTable const of_signed = make_table(DynamicMap::signed_values),
                                  of_unsigned = make_table(DynamicMap::unsigned_values);
   return map == DynamicMap::signed_values ? of_signed : of_unsigned;
 }
 
-}  // namespace
-
-namespace detail {
-
 QuantizationTable const* table_for(Queue& q, DynamicMap map) {
-  if (memory::memory_space_of(q) != memory::MemorySpace::device) return &table_of(map);
+  if (memory::memory_space_of(q) != memory::MemorySpace::device) return &host_table(map);
   // the driver may be gone before static objects are
   static auto& copies = *new std::array<memory::Buffer, 2>;
   auto& copy = copies[map == DynamicMap::signed_values ? 0 : 1];
   if (copy.bytes() == 0) {
     copy = memory::Buffer("quantization table", memory::Purpose::workspace,
                           sizeof(QuantizationTable), memory::MemorySpace::device);
-    memory::copy(q, copy.data(), &table_of(map), sizeof(QuantizationTable));
+    memory::copy(q, copy.data(), &host_table(map), sizeof(QuantizationTable));
   }
   return static_cast<QuantizationTable const*>(copy.data());
 }
 
 }  // namespace detail
 
-std::span<float const, 256> numbers_of(DynamicMap map) { return table_of(map).number; }
+std::span<float const, 256> numbers_of(DynamicMap map) { return host_table(map).number; }
 
 void dequantize(QuantizedValues from, DynamicMap map, std::span<float> out) {
   auto const number = numbers_of(map);
@@ -102,7 +102,7 @@ void dequantize(QuantizedValues from, DynamicMap map, std::span<float> out) {
 }
 
 void quantize(std::span<float const> values, DynamicMap map, QuantizedValues out) {
-  auto const& table = table_of(map);
+  auto const& table = host_table(map);
   for (std::size_t i = 0; i < values.size(); ++i) {
     float const absmax = out.absmax[i / quantization_chunk];
     int const code = map == DynamicMap::signed_values

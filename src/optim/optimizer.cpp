@@ -15,6 +15,8 @@
 #include "detail/rmsprop.hpp"
 #include "detail/sgd.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/optim/matrix_optimizer.hpp"
+#include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::optim {
 namespace {
@@ -140,6 +142,12 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerSpec const& spec) {
                    spec.algorithm,
                    " has other states than its hyperparameters need; make it with make_spec()");
   return entry.make(spec);
+}
+
+bool is_elementwise(OptimizerSpec const& spec) {
+  auto const optimizer = make_optimizer(spec);
+  return !spec.has_codes() && !dynamic_cast<SummingOptimizer const*>(optimizer.get()) &&
+         !dynamic_cast<MatrixOptimizer const*>(optimizer.get());
 }
 
 }  // namespace tessera::optim

@@ -33,6 +33,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   e.max_live_parameters = c.max_live_parameters;
   e.max_grad_norm = c.max_grad_norm;
   e.optimizer = c.optimizer;
+  e.master_dtype = c.master_dtype;
+  e.optimizer.set_state_dtype(c.state_dtype);
   e.loss_scaler = {.dynamic = c.dynamic_loss_scale,
                    .static_scale = c.static_loss_scale,
                    .initial_scale_power = static_cast<int>(c.initial_scale_power),

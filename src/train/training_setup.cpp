@@ -95,7 +95,8 @@ void round_to(Dtype dtype, float* values, std::int64_t numel) {
 std::string precision_text(config::ResolvedConfig const& config) {
   bool const autocast = config.product_dtype != config.dtype;
   return concat(name_of(config.dtype), " weights",
-                autocast ? concat(", ", name_of(config.product_dtype), " products") : "");
+                autocast ? concat(", ", name_of(config.product_dtype), " products") : "",
+                config.master_dtype == Dtype::fp32 ? "" : ", which are the master weights");
 }
 
 data::SampleOrder order_of(config::Sampling strategy) {

@@ -150,7 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "universal_z2", "universal_z3", "sgd_z0_w2", "sgd_z1_w2", "sgd_z2_w2",
                     "sgd_z3_w2", "sgd_plain_z0_w1", "sgd_plain_z2_w2", "sgd_plain_z3_w2",
                     "adagrad_z0_w2", "adagrad_z2_w2", "adagrad_z3_w2", "lamb_z0_w2",
-                    "lion_z2_w2_offload", "llama_z3_w2", "bigcode_z1_w2_bf16", "neox_z2_w2"),
+                    "lion_z2_w2_offload", "adagrad_z2_w2_offload", "bf16_masters_z2_w2",
+                    "bf16_masters_z3_w2", "llama_z3_w2", "bigcode_z1_w2_bf16", "neox_z2_w2"),
     [](auto const& info) { return std::string(info.param); });
 
 /// In fp32 there are no master weights to tell parameters of one shape apart, and a frozen one

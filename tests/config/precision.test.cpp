@@ -62,6 +62,60 @@ TEST(Precision, MasterWeightsStartRoundedUnderDeepSpeed) {
                    .round_master_weights);
 }
 
+/// Of master weights, states and gradients between micro-steps.
+TEST(Precision, SixteenBitMasterWeightsAreDeepSpeeds) {
+  struct Row {
+    char const *blocks, *zero;
+    Dtype master, states, accumulation;
+  };
+  char const* const masters = R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})";
+  char const* const states =
+      R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true})";
+  char const* const half = R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true})";
+  char const* const half_states =
+      R"("fp16": {"enabled": true, "fp16_master_weights_and_grads": true}, "optimizer": {"type": "Adam", "params": {"fp32_optimizer_states": false}})";
+  for (Row const& row : std::initializer_list<Row>{
+           {masters, R"("stage": 1)", Dtype::bf16, Dtype::fp32, Dtype::bf16},
+           {states, R"("stage": 3)", Dtype::bf16, Dtype::bf16, Dtype::bf16},
+           {states, R"("stage": 2, "offload_optimizer": {"device": "cpu"})", Dtype::bf16,
+            Dtype::bf16, Dtype::bf16},
+           {half, R"("stage": 2)", Dtype::fp16, Dtype::fp32, Dtype::fp16},
+           {half_states, R"("stage": 2)", Dtype::fp16, Dtype::fp16, Dtype::fp16},
+           {R"("bf16": {"enabled": true})", R"("stage": 2)", Dtype::fp32, Dtype::fp32,
+            Dtype::fp32}}) {
+    auto const c = resolved(concat("{", row.blocks, R"(, "zero_optimization": {)", row.zero, "}}"));
+    EXPECT_EQ(c.master_dtype, row.master) << row.blocks;
+    EXPECT_EQ(c.state_dtype, row.states) << row.blocks;
+    EXPECT_EQ(c.accumulation_dtype, row.accumulation) << row.blocks;
+  }
+}
+
+/// The refusals of DeepSpeed's configuration, and of optimizers that are not element-wise.
+TEST(Precision, SixteenBitMasterWeightsNeedStagesAndTheirDtype) {
+  auto const message = [](std::string const& blocks, int stage) {
+    return error_of<ConfigError>([&] {
+      resolved(concat("{", blocks, R"(, "zero_optimization": {"stage": )", stage, "}}"));
+    });
+  };
+  char const* const masters = R"("bf16": {"enabled": true, "bf16_master_weights_and_grads": true})";
+  EXPECT_THAT(message(masters, 0), HasSubstr("at stage 0"));
+  EXPECT_THAT(message(R"("bf16": {"bf16_master_weights_and_grads": true})", 1),
+              HasSubstr("the weights are fp32; set bf16.enabled"));
+  EXPECT_THAT(message(R"("fp16": {"fp16_master_weights_and_grads": true},
+                         "bf16": {"enabled": true})",
+                      1),
+              HasSubstr("the weights are bf16; set fp16.enabled"));
+  EXPECT_THAT(message(R"("bf16": {"enabled": true, "bf16_optimizer_states": true})", 1),
+              HasSubstr("bf16_master_weights_and_grads is not"));
+  for (char const* type : {"Lamb", "Muon"})
+    EXPECT_THAT(message(concat(masters, R"(, "optimizer": {"type": ")", type, R"("})"), 1),
+                HasSubstr(concat("with optimizer ", type)));
+  auto const c = resolved(R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 1},
+                              "optimizer": {"type": "Adam", "params": {"fp32_optimizer_states": false}}})");
+  EXPECT_EQ(c.state_dtype, Dtype::fp32);
+  EXPECT_THAT(c.notes, Contains(HasSubstr("the states stay fp32")));
+}
+
 TEST(Precision, Stage0SaysThatEveryOverflowHalvesTheScale) {
   auto const notes_of = [](int stage) {
     return resolved(concat(R"({"fp16": {"enabled": true, "hysteresis": 4},

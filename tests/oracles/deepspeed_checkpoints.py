@@ -5,7 +5,7 @@
 
 Per case a directory: what save_checkpoint wrote, config.json, ds_config.json and expected.json: counters, loss scaler, losses before and
 after the save, and the XXH3 (64 bit) of every tensor as fp32, "fp32/<parameter>" and "<state>/<parameter>" for each state of the
-optimizer (exp_avg and exp_avg_sq of AdamW and Lamb, exp_avg of Lion, sum of Adagrad, momentum_buffer of SGD with momentum, none of plain SGD),
+optimizer (exp_avg and exp_avg_sq of AdamW and Lamb, exp_avg of Lion, sum of Adagrad (DeepSpeed's CPUAdagrad names it exp_avg_sq), momentum_buffer of SGD with momentum, none of plain SGD),
 gathered over the ranks from the running optimizer; its masters are compared here with DeepSpeed's zero_to_fp32 where that accepts the files.
 Lion is DeepSpeed's CPULion. DeepSpeed's Lamb needs a GPU: here it is the one of optimizers.py, whose states have the same names.
 The universal cases are made from others by DeepSpeed's ds_to_universal, which converts the states of Adam only. torch_files has tensors of all kinds in both formats of
@@ -24,6 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 TOKENIZER = HERE.parent / "data/vectors/tokenizer/narrow/tokenizer.json"
 ROWS, LENGTH, STEPS_BEFORE, STEPS_AFTER = 6, 16, 3, 2
 BF16, FP16 = {"bf16": {"enabled": True}}, {"fp16": {"enabled": True, "initial_scale_power": 8, "hysteresis": 3}}
+BF16_MASTERS = {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}}
 
 # name: (ranks, stage, configuration, zero section, traits)
 CASES = {
@@ -52,6 +53,9 @@ CASES = {
     "adagrad_z0_w2": (2, 0, {}, {}, ("adagrad",)),
     "adagrad_z2_w2": (2, 2, {}, {}, ("adagrad",)),
     "adagrad_z3_w2": (2, 3, {}, {"sub_group_size": 1000}, ("adagrad",)),
+    "adagrad_z2_w2_offload": (2, 2, {}, {"offload_optimizer": {"device": "cpu"}}, ("adagrad", "offload")),
+    "bf16_masters_z2_w2": (2, 2, BF16_MASTERS, {}, ()),
+    "bf16_masters_z3_w2": (2, 3, BF16_MASTERS, {"sub_group_size": 1000}, ()),
     "lion_z2_w2_offload": (2, 2, {}, {"offload_optimizer": {"device": "cpu"}}, ("lion",)),
     "lamb_z0_w2": (2, 0, {}, {}, ("lamb",)),
     "llama_z3_w2": (2, 3, {}, {"sub_group_size": 1000}, ("llama",)),
@@ -94,7 +98,7 @@ def states_of(traits):
     if "sgd_plain" in traits:
         return ()
     if "adagrad" in traits:
-        return ("sum",)
+        return ("exp_avg_sq",) if "offload" in traits else ("sum",)
     if "lion" in traits:
         return ("exp_avg",)
     return ("momentum_buffer",) if "sgd" in traits else ("exp_avg", "exp_avg_sq")
@@ -258,11 +262,12 @@ def run_case(out, name, text_blocks):
     if "lamb" in traits:
         config["optimizer"] = optimizer_config(traits)
     if rank == 0:
-        finish_case(directory, states | frozen, facts, config, hf_config, "wrapper" not in name and "legacy" not in name and stage > 0)
+        finish_case(directory, states | frozen, facts, config, hf_config, "wrapper" not in name and "legacy" not in name and stage > 0,
+                    ("sum",) if states_of(traits) == ("exp_avg_sq",) else ())
     dist.barrier()
 
 
-def finish_case(directory, tensors, facts, config, hf_config, by_script):
+def finish_case(directory, tensors, facts, config, hf_config, by_script, renamed=()):
     import torch
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
     import xxhash
@@ -272,10 +277,12 @@ def finish_case(directory, tensors, facts, config, hf_config, by_script):
         for name, tensor in recovered.items():
             tied = name == "lm_head.weight" and "fp32/" + name not in tensors
             wanted = tensors.get("fp32/" + ("transformer.wte.weight" if tied else name))
-            assert torch.equal(tensor, wanted), f"{directory.name}: zero_to_fp32 has another {name}"
+            assert torch.equal(tensor.float(), wanted.float()), f"{directory.name}: zero_to_fp32 has another {name}"
         facts["zero_to_fp32_agrees"] = True
         facts["zero_to_fp32_names"] = sorted(recovered)
-    facts["xxh3"] = {k: xxhash.xxh3_64_hexdigest(v.contiguous().numpy().tobytes()) for k, v in tensors.items()}
+    if "sum" in renamed:
+        tensors = {k.replace("exp_avg_sq/", "sum/"): v for k, v in tensors.items()}
+    facts["xxh3"] = {k: xxhash.xxh3_64_hexdigest(v.float().contiguous().numpy().tobytes()) for k, v in tensors.items()}
     (directory / "expected.json").write_text(json.dumps(facts, indent=1) + "\n")
     (directory / "ds_config.json").write_text(json.dumps(config, indent=1) + "\n")
     hf_config.save_pretrained(directory)

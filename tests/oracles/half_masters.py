@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes half_masters.json: 15 steps of DeepSpeed's CPU optimizers with parameters of 16 bits, which are the master weights of
 fp16_master_weights_and_grads and bf16_master_weights_and_grads, with states in fp32 or (bf16_optimizer_states,
-fp32_optimizer_states false) in 16 bits. Weights and states at the end, as 16-bit patterns where they have 16 bits.
+fp32_optimizer_states false) in 16 bits. Weights and states at the end.
 
     python3 tests/oracles/half_masters.py      needs torch and deepspeed with a compiler (its CPU kernels)
 """

@@ -31,6 +31,8 @@ struct ResolvedConfig {
   Dtype product_dtype = Dtype::fp32;        ///< of matrix products; not `dtype`: autocast
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients in reductions
   Dtype accumulation_dtype = Dtype::fp32;   ///< of gradients between micro-steps
+  Dtype master_dtype = Dtype::fp32;         ///< of the weights that are updated
+  Dtype state_dtype = Dtype::fp32;          ///< of optimizer states with a value per element
   /// The initial master weights are those of the file rounded to `dtype`.
   bool round_master_weights = false;
   bool dynamic_loss_scale = false;

@@ -68,6 +68,10 @@ class Optimizer {
                       StepControl const& control) const = 0;
 };
 
+/// Whether the update of an element needs its own values only, so that master weights and states
+/// may have 16 bits.
+bool is_elementwise(OptimizerSpec const& spec);
+
 /// A hyperparameter of an algorithm: its default and the values that it accepts.
 struct HyperparameterRule {
   enum class Range { any, flag, not_negative, positive, unit };  ///< unit: [0, 1)

@@ -68,6 +68,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("accumulation_steps", c.accumulation_steps);
   visit("dtype", name_of(c.dtype));
   visit("product_dtype", name_of(c.product_dtype));
+  visit("master_dtype", name_of(c.master_dtype));
+  visit("state_dtype", name_of(c.state_dtype));
   visit("round_master_weights", c.round_master_weights);
   visit("communication_dtype", name_of(c.communication_dtype));
   visit("accumulation_dtype", name_of(c.accumulation_dtype));

@@ -19,6 +19,7 @@ class Precision {
     resolve_autocast();
     resolve_evaluation();
     resolve_master_weights();
+    resolve_half_masters();
     resolve_wire();
     resolve_loss_scale();
     resolve_averaging();
@@ -33,7 +34,7 @@ class Precision {
   bool written(std::string const& key) const {
     return from_.json.given(key) && !(value(key).is_string() && value(key).as_string() == "auto");
   }
-  bool is_on(char const* key) const { return written(key) && value(key).as_bool(); }
+  bool is_on(std::string const& key) const { return written(key) && value(key).as_bool(); }
   void take(char const* field, std::string const& key, auto& out, auto as) {
     if (!written(key)) return;
     out = (value(key).*as)();
@@ -49,6 +50,8 @@ class Precision {
   void autocast(Dtype dtype, Origin origin);
   void resolve_evaluation();
   void resolve_master_weights();
+  void resolve_half_masters();
+  void resolve_half_states(bool is_half);
   void resolve_wire();
   void resolve_loss_scale();
   void take_deepspeed_scale();
@@ -144,8 +147,50 @@ void Precision::resolve_master_weights() {
       automatic ? Origin::derived : args.values.origin("master_weights");
 }
 
+/// DeepSpeed also demands CPU offload and its CPU Adam, except for bf16 states; here no kernel
+/// does.
+void Precision::resolve_half_masters() {
+  for (Dtype const dtype : {Dtype::fp16, Dtype::bf16}) {
+    std::string const name(name_of(dtype));
+    std::string const key = concat(name, ".", name, "_master_weights_and_grads");
+    if (!is_on(key)) continue;
+    TESSERA_VALIDATE(out_.dtype == dtype, ConfigError, source(), ": ", key,
+                     " is true but the weights are ", name_of(out_.dtype), "; set ", name,
+                     ".enabled to true, or remove the key");
+    TESSERA_VALIDATE(out_.stage > 0, ConfigError, source(), ": ", key,
+                     " is true at stage 0; DeepSpeed knows it at zero_optimization.stage 1, 2 and "
+                     "3; use one of them, or remove the key");
+    out_.master_dtype = dtype;
+    out_.origins["master_dtype"] = Origin::deepspeed;
+  }
+  resolve_half_states(out_.master_dtype != Dtype::fp32);
+}
+
+void Precision::resolve_half_states(bool is_half) {
+  std::string const key = "optimizer.params.fp32_optimizer_states";
+  bool const bf16_states = is_on("bf16.bf16_optimizer_states");
+  TESSERA_VALIDATE(!bf16_states || out_.master_dtype == Dtype::bf16, ConfigError, source(),
+                   ": bf16.bf16_optimizer_states is true but bf16.bf16_master_weights_and_grads is "
+                   "not; set both to true, or remove the key");
+  if (bf16_states && is_on(key))
+    out_.notes.push_back(concat(key,
+                                ": true, but bf16.bf16_optimizer_states keeps the states in "
+                                "bf16, as in DeepSpeed"));
+  bool const follows = written(key) && !value(key).as_bool();
+  if (!bf16_states && !follows) return;
+  if (is_half)
+    out_.state_dtype = out_.master_dtype;
+  else
+    out_.notes.push_back(concat(key,
+                                ": false, but the states stay fp32, because the master "
+                                "weights are; set bf16.bf16_master_weights_and_grads or "
+                                "fp16.fp16_master_weights_and_grads"));
+  out_.origins["state_dtype"] = Origin::deepspeed;
+}
+
 void Precision::resolve_wire() {
   out_.communication_dtype = out_.dtype;
+  out_.accumulation_dtype = out_.master_dtype;
   for (auto const& [field, key, dtype] :
        {std::tuple{"communication_dtype", "communication_data_type", &out_.communication_dtype},
         {"accumulation_dtype", "data_types.grad_accum_dtype", &out_.accumulation_dtype}}) {

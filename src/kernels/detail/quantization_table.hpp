@@ -1,11 +1,10 @@
 #pragma once
 /// The maps of dynamic quantization in the form that kernels read.
 
-#include <Kokkos_Core.hpp>
 #include <bit>
 #include <cstdint>
 
-#include "detail/launch.hpp"
+#include "tessera/core/function.hpp"
 #include "tessera/kernels/quantized_update.hpp"
 
 namespace tessera::kernels::detail {
@@ -23,7 +22,7 @@ struct QuantizationTable {
 
   /// Of @p value / @p divisor, which is in [-1, 1].
   template <DynamicMap map>
-  static KOKKOS_INLINE_FUNCTION int code(std::int32_t const* bucket, float value, float divisor) {
+  TESSERA_FUNCTION static int code(std::int32_t const* bucket, float value, float divisor) {
     int const bits = std::bit_cast<int>(value / divisor);
     constexpr int first = first_key << 16, last = last_key << 16;
     int magnitude = bits & 0x7FFFFFFF;  // signed: what gathers take
@@ -39,10 +38,11 @@ struct QuantizationTable {
   }
 };
 
+QuantizationTable const& host_table(DynamicMap map);
 /// In memory of the queue's space. The first call of a device enqueues its copy.
 QuantizationTable const* table_for(Queue& q, DynamicMap map);
 
 /// Zeros have no largest magnitude to divide by.
-KOKKOS_INLINE_FUNCTION float divisor_of(float absmax) { return absmax != 0.0f ? absmax : 1.0f; }
+TESSERA_FUNCTION inline float divisor_of(float absmax) { return absmax != 0.0f ? absmax : 1.0f; }
 
 }  // namespace tessera::kernels::detail

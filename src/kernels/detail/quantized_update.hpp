@@ -4,11 +4,14 @@
 
 #include <Kokkos_Core.hpp>
 #include <bit>
+#include <type_traits>
 #include <utility>
 
 #include "detail/launch.hpp"
 #include "detail/optimizer_rule.hpp"
+#include "detail/prefetch.hpp"
 #include "detail/quantization_table.hpp"
+#include "detail/quantized_chunk.hpp"
 #include "detail/typed_values.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/quantized_update.hpp"
@@ -54,8 +57,10 @@ struct QuantizedChunks {
     if (!decide(c)) return;
     Run const& r = run_of(item);
     std::int64_t const first = (item - r.first_item) * chunks_of_item;
-    for (std::int64_t k = first; k < first + chunks_of_item; ++k)
+    for (std::int64_t k = first; k < first + chunks_of_item; ++k) {
+      prefetch_chunk(r, k + 2, States());
       if (k * quantization_chunk < r.numel) update<1>(c, r, k, 0, Alone());
+    }
   }
   /// On a device.
   template <class Team>
@@ -68,6 +73,18 @@ struct QuantizedChunks {
   }
 
  private:
+  /// The arithmetic of a chunk is long enough to hide most of the reads of later ones.
+  template <std::size_t... S>
+  KOKKOS_FUNCTION void prefetch_chunk(Run const& r, std::int64_t k,
+                                      std::index_sequence<S...>) const {
+    constexpr std::int64_t n = quantization_chunk;
+    prefetch<n>(r.master + k * n);
+    (prefetch<n>(r.states[S].codes + k * n), ...);
+    for_type(gradient_dtype, r.gradient, [&](auto* g) { prefetch<n>(g + k * n); });
+    if (r.weights_out)
+      for_type(weights_dtype, r.weights_out, [&](auto* w) { prefetch<n>(w + k * n); });
+  }
+
   struct Alone {
     template <int N>
     KOKKOS_FUNCTION void exchange(float const (&)[N], int, float (&)[N]) const {}
@@ -138,14 +155,21 @@ struct QuantizedChunks {
   template <int lanes, class Count, std::size_t... S>
   KOKKOS_FUNCTION void read_states(Run const& r, Place place, Count count, Values<lanes>& x,
                                    std::index_sequence<S...>) const {
-    (decode<lanes>(table[S]->number, r.states[S].codes + place.at, r.states[S].absmax[place.chunk],
-                   count, x.states[S]),
+    (decode<lanes, map_of[S]>(table[S]->number, r.states[S].codes + place.at,
+                              r.states[S].absmax[place.chunk], count, x.states[S]),
      ...);
   }
+  /// Whether the elements are a complete chunk on the host.
   template <int lanes, class Count>
+  static constexpr bool is_complete = lanes == 1 && !std::is_same_v<Count, int>;
+
+  template <int lanes, DynamicMap map, class Count>
   static KOKKOS_FUNCTION void decode(float const* __restrict number,
                                      std::uint8_t const* __restrict codes, float absmax,
                                      Count count, float* __restrict out) {
+    if constexpr (is_complete<lanes, Count>) {
+      KOKKOS_IF_ON_HOST((return decode_chunk(map, codes, absmax, out);))
+    }
     for (int j = 0; j < count; ++j) out[j] = number[codes[j * lanes]] * absmax;
   }
 
@@ -185,6 +209,9 @@ struct QuantizedChunks {
   static KOKKOS_FUNCTION void encode(std::int32_t const* __restrict bucket,
                                      float const* __restrict values, float divisor, Count count,
                                      std::uint8_t* __restrict codes) {
+    if constexpr (is_complete<lanes, Count>) {
+      KOKKOS_IF_ON_HOST((return encode_chunk(map, values, divisor, codes);))
+    }
     int wide[Values<lanes>::count];  // narrowed by a loop of its own, or neither vectorizes
     for (int j = 0; j < count; ++j)
       wide[j] = QuantizationTable::code<map>(bucket, values[j], divisor);

@@ -3,8 +3,6 @@
 #include <cmath>
 
 #include "tessera/core/error.hpp"
-#include "tessera/optim/matrix_optimizer.hpp"
-#include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -40,18 +38,15 @@ void validate_sizes(EngineConfig const& c) {
 }
 
 /// DeepSpeed knows 16-bit master weights at stages 1 to 3.
-void validate_masters(EngineConfig const& c, optim::Optimizer const& optimizer) {
+void validate_masters(EngineConfig const& c) {
   TESSERA_VALIDATE(c.master_dtype == c.dtype, ConfigError, "the master weights are ",
                    name_of(c.master_dtype), " and the weights ", name_of(c.dtype),
                    "; use fp32 master weights, or those of the dtype of the weights");
   TESSERA_VALIDATE(c.stage > 0, ConfigError, name_of(c.dtype),
                    " master weights at stage 0; use zero_optimization.stage 1, 2 or 3, or fp32 "
                    "master weights");
-  bool const is_elementwise = !dynamic_cast<optim::SummingOptimizer const*>(&optimizer) &&
-                              !dynamic_cast<optim::MatrixOptimizer const*>(&optimizer) &&
-                              !c.optimizer.has_codes();
-  TESSERA_VALIDATE(is_elementwise, ConfigError, name_of(c.dtype), " master weights with optimizer ",
-                   c.optimizer.algorithm,
+  TESSERA_VALIDATE(optim::is_elementwise(c.optimizer), ConfigError, name_of(c.dtype),
+                   " master weights with optimizer ", c.optimizer.algorithm,
                    ", whose update needs fp32 values of complete parameters or 8-bit states; use "
                    "AdamW, SGD or Lion, or fp32 master weights");
 }
@@ -60,8 +55,8 @@ void validate_optimizer(EngineConfig const& c) {
   TESSERA_VALIDATE(c.max_grad_norm >= 0.0 && std::isfinite(c.max_grad_norm), ConfigError,
                    "gradient_clipping is ", c.max_grad_norm,
                    "; use a positive norm, or 0 for none");
-  auto const optimizer = optim::make_optimizer(c.optimizer);  // checks its values
-  if (c.master_dtype != Dtype::fp32) validate_masters(c, *optimizer);
+  (void)optim::make_optimizer(c.optimizer);  // checks its values
+  if (c.master_dtype != Dtype::fp32) validate_masters(c);
   auto const& s = c.loss_scaler;
   TESSERA_VALIDATE(s.dynamic || (s.static_scale > 0.0 && std::isfinite(s.static_scale)),
                    ConfigError, "loss_scale is ", s.static_scale,

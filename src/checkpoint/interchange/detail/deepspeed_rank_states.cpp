@@ -26,15 +26,25 @@ UnusedStates unused_states(PickleValue const& group) {
   return group.find("betas") && !group.find("eps") ? UnusedStates::exp_avg_sq : UnusedStates::none;
 }
 
+/// DeepSpeed's CPUAdagrad names its sum of squares exp_avg_sq; no other optimizer keeps only that.
+constexpr char const *name_of_sum = "sum", *name_of_sum_in_cpu_adagrad = "exp_avg_sq";
+
+bool is_cpu_adagrad(std::vector<std::string> const& names) {
+  return names == std::vector<std::string>{name_of_sum_in_cpu_adagrad};
+}
+
 /// The states of one group; a group that never had a gradient has none and starts at zero.
 void read_states(TorchFile const& file, PickleValue state, RankStates& rank, std::size_t group,
                  UnusedStates unused = UnusedStates::none) {
   if (state.pairs() == 0) return;
   auto names = state_names_in(state);
   if (unused == UnusedStates::exp_avg_sq) std::erase(names, "exp_avg_sq");
+  bool const is_renamed = is_cpu_adagrad(names);
+  if (is_renamed) names = {name_of_sum};
   add_states(rank, names, rank.flat[0].size());
   for (std::size_t s = 1; s < rank.names.size(); ++s)
-    if (auto const found = state.find(rank.names[s])) rank.flat[s][group] = file.tensor(*found);
+    if (auto const found = state.find(is_renamed ? name_of_sum_in_cpu_adagrad : rank.names[s]))
+      rank.flat[s][group] = file.tensor(*found);
   auto const step = state.find("step");
   double const steps = step ? file.number(*step) : 0;
   if (!(steps >= 0 && steps < 9e15)) state.fail(concat("the optimizer's step is ", steps));
