@@ -117,6 +117,12 @@ ConfigTree context_of(std::string const& key) {
   auto const in = [&](char const* prefix) { return key.starts_with(prefix); };
   if (in("fp16.")) set_path(tree, "fp16.enabled", true);
   if (in("bf16.")) set_path(tree, "bf16.enabled", true);
+  if (key.ends_with("master_weights_and_grads") || key.ends_with("optimizer_states"))
+    set_path(tree, "zero_optimization.stage", 1);
+  if (key.ends_with("optimizer_states")) {
+    set_path(tree, "bf16.enabled", true);
+    set_path(tree, "bf16.bf16_master_weights_and_grads", true);
+  }
   if (in("zero_optimization.")) set_path(tree, "zero_optimization.stage", 3);
   if (in("zero_optimization.offload_optimizer.") || in("aio.")) {
     set_path(tree, "zero_optimization.stage", 2);

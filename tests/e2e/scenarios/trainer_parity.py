@@ -6,54 +6,57 @@ from support import close, continues
 LENGTH = 16
 
 
-def oracle(b):
-    return json.loads((b.source / "tests/oracles/gpt2_runs.json").read_text())
+def stored_runs(bench):
+    return json.loads((bench.source / "tests/oracles/gpt2_runs.json").read_text())
 
 
-def flags(b, name, rows, steps, rate, **more):
+def gpt2_flags(b, name, rows, steps, rate, **more):
     data = b.source / "tests/checkpoint/data/deepspeed"
-    return b.common(name, model_type=None, config_overrides=None, model_name_or_path=str(data / "bin_model"), train_file=str(data / "text.txt"),
+    return b.common(name, model_type=None, config_overrides=None, model_name_or_path=str(data / "bin_model"), train_file=str(data / "text.txt"), validation_file=str(data / "text.txt"),
                     tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), block_size=LENGTH, keep_linebreaks="false", max_steps=steps,
                     per_device_train_batch_size=rows, learning_rate=rate, weight_decay=0.01, lr_scheduler_type="constant", dataloader_drop_last=True, **more)
 
 
 def autocast_trains_as_the_trainer_does(b):
     """The Trainer divides the sum of the losses by all labels, of which the first of each block is not predicted."""
-    stored = oracle(b)
+    stored = stored_runs(b)
     share = (LENGTH - 1) / LENGTH
     for run in stored["trainer"]:
         precision = run["precision"]
         tolerance = {"fp32": 1e-6, "bf16": 5e-5}[precision]
         for ranks in (1, 2):
             name = f"{precision}{ranks}"
-            b.train(ranks, flags(b, name, stored["rows"] // ranks, len(run["losses"]), stored["rate"], **({precision: True} if precision != "fp32" else {})))
+            b.train(ranks, gpt2_flags(b, name, stored["rows"] // ranks, len(run["losses"]), stored["rate"], **({precision: True} if precision != "fp32" else {})))
             close([share * loss for loss in b.losses(name)], run["losses"], tolerance, name)
             close([share * m["grad_norm"] for m in b.metrics(name)[:len(run["norms"])]], run["norms"], {"fp32": 1e-4, "bf16": 3e-3}[precision], f"{name} norms")
 
 
 def fp16_skips_as_deepspeed_does(b):
-    stored = oracle(b)
+    """DeepSpeed halves the update of a step on which the scale grows, so that the losses move apart a little."""
+    stored = stored_runs(b)
     for run in stored["deepspeed"]:
         ranks, stage = run["ranks"], run["stage"]
         name = f"scaled{ranks}_{stage}"
         config = {"train_micro_batch_size_per_gpu": stored["rows"] // ranks, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
                   "fp16": stored["scaler"], "zero_optimization": {"stage": stage},
                   "optimizer": {"type": "AdamW", "params": {"lr": stored["rate"], "weight_decay": 0.01}}}
-        b.train(ranks, flags(b, name, stored["rows"] // ranks, len(run["losses"]), stored["rate"], deepspeed=b.config(f"{name}.json", config)))
+        b.train(ranks, gpt2_flags(b, name, stored["rows"] // ranks, len(run["losses"]), stored["rate"], deepspeed=b.config(f"{name}.json", config)))
         steps = [m for m in b.metrics(name) if "loss" in m]
         assert [m["loss_scale"] for m in steps] == run["scales"], (name, [m["loss_scale"] for m in steps], run["scales"])
         assert [int(m["skipped"]) for m in steps] == run["skipped"], (name, [m["skipped"] for m in steps], run["skipped"])
-        close(b.losses(name), run["losses"], 2e-3, name)
+        grows = next(i for i in range(1, len(run["scales"])) if run["scales"][i] > run["scales"][i - 1])
+        close(b.losses(name)[:grows], run["losses"][:grows], 2e-5, f"{name} until the scale grows")
+        close(b.losses(name), run["losses"], 5e-3, name)
 
 
 def half_masters_continue_deepspeeds(b):
     """Its AdamW on the CPU rounds to bf16 after each operation, Tessera once per update."""
     for case, ranks, stage in (("bf16_masters_z2_w2", 1, 3), ("bf16_masters_z2_w2", 2, 1), ("bf16_masters_z3_w2", 2, 2), ("bf16_masters_z3_w2", 3, 3)):
         losses, expected = continues(b, case, ranks, stage)
-        close(losses, expected, 5e-3, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed continuing")
+        close(losses, expected, 1e-4, f"{case} on {ranks} ranks in stage {stage} against DeepSpeed continuing")
 
 
 def imported_cpu_adagrad_continues(b):
     """DeepSpeed's CPUAdagrad lets weight decay into the sum of squares only."""
     losses, expected = continues(b, "adagrad_z2_w2_offload", 2, 1)
-    close(losses, expected, 1e-3, "adagrad_z2_w2_offload against DeepSpeed continuing")
+    close(losses, expected, 1e-5, "adagrad_z2_w2_offload against DeepSpeed continuing")
