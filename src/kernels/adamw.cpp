@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "detail/adamw_rule.hpp"
-#include "detail/quantized_update.hpp"
+#include "detail/quantized_launch.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels {

@@ -1,6 +1,6 @@
 #include "tessera/kernels/lion.hpp"
 
-#include "detail/quantized_update.hpp"
+#include "detail/quantized_launch.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "detail/quantized_update.hpp"
+#include "detail/quantized_launch.hpp"
 #include "detail/segment_update.hpp"
 
 namespace tessera::kernels {

@@ -53,12 +53,15 @@ EstimatedModel totals_of(model::CausalLm const& model) {
 
 /// Of the lowest stage first, which is the fastest; before stage 3, which also sends weights,
 /// activations are recomputed.
-std::vector<Candidate> candidates() {
+std::vector<Candidate> candidates(zero::EngineConfig const& config) {
   std::vector<Candidate> out;
   for (bool const checkpointing : {false, true})
     for (int const stage : {0, 1, 2}) out.push_back({stage, checkpointing, {}});
   out.push_back({3, false, {}});
   out.push_back({3, true, {}});
+  // runs that the engine refuses at stage 0
+  if (config.master_dtype != Dtype::fp32 || config.optimizer_swap)
+    std::erase_if(out, [](Candidate const& c) { return c.stage == 0; });
   return out;
 }
 
@@ -141,7 +144,7 @@ void estimate_model(EstimateArguments const& a) {
   auto run = planned_run(arguments, config, *model);
   std::optional<std::int64_t> limit;
   if (!a.memory.empty()) limit = checkpoint::parse_size(a.memory);
-  auto plans = candidates();
+  auto plans = candidates(run.engine);
   for (auto& c : plans) {
     run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);
     run.engine.stage = c.stage;

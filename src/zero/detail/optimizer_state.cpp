@@ -95,9 +95,7 @@ void OptimizerState::prepare_swap() {
                    "tiles; use AdamW, SGD or Lion, or leave offload_optimizer out");
   for (auto const& state : optimizer_->spec().states)
     TESSERA_VALIDATE(state.dtype == Dtype::fp32, ConfigError, "offload_optimizer to NVMe with ",
-                     algorithm,
-                     ": its states of 8 or 16 bits stay in memory; use AdamW, SGD or "
-                     "Lion in fp32, or leave offload_optimizer out");
+                     algorithm, ": its states of 8 or 16 bits stay in memory; use fp32 states");
   TESSERA_VALIDATE(context_.config.stage > 0, ConfigError,
                    "offload_optimizer to NVMe needs ZeRO stage 1, 2 or 3");
   first_swapped_ = rules_.separate_master ? master_weights : master_weights + 1;

@@ -1,7 +1,7 @@
 """Runs of a small GPT-2 against the Trainer of transformers and DeepSpeed themselves: tests/oracles/gpt2_runs.py."""
 import json
 
-from support import close, continues
+from support import close, continues, refused, safetensors, zero
 
 LENGTH = 16
 
@@ -60,3 +60,33 @@ def imported_cpu_adagrad_continues(b):
     """DeepSpeed's CPUAdagrad lets weight decay into the sum of squares only."""
     losses, expected = continues(b, "adagrad_z2_w2_offload", 2, 1)
     close(losses, expected, 1e-5, "adagrad_z2_w2_offload against DeepSpeed continuing")
+
+
+def half_masters_resume_anywhere(b):
+    """Stages and ranks agree, a resume continues at others, and the weights that are written have 16 bits."""
+    bf16 = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+
+    def words(name, stage, rows, **more):
+        return b.common(name, per_device_train_batch_size=rows, learning_rate=1e-3, **more,
+                        deepspeed=b.config(f"{name}{stage}.json", zero(stage, bf16=bf16)))
+    b.train(1, words("single", 1, 8))
+    for stage in (2, 3):
+        done = b.train(2, words(f"stage{stage}", stage, 4))
+        assert "bf16 weights, which are the master weights" in done.stdout + done.stderr, done.stdout + done.stderr
+        assert "master weights 0 B" in done.stdout + done.stderr, done.stdout + done.stderr
+        close(b.losses(f"stage{stage}"), b.losses("single"), 1e-4, f"stage {stage}")
+    b.train(2, words("cut", 2, 4, max_steps=3, lr_scheduler_type="constant", save_strategy="steps", save_steps=3))
+    b.tool(["checkpoint", "verify", b.work / "cut"])
+    b.train(1, words("cut", 3, 8, lr_scheduler_type="constant", save_strategy="steps", save_steps=3))
+    b.train(2, words("full", 2, 4, lr_scheduler_type="constant", save_strategy="steps", save_steps=6))
+    close(b.losses("cut"), b.losses("full"), 1e-4, "resumed at stage 3 on one rank")
+    assert b.losses("cut")[-1] < b.losses("cut")[0]
+    b.tool([b.work / "cut", b.work / "cut.safetensors"], program="zero-to-fp32")
+    for name, (dtype, _, data) in safetensors(b.work / "cut.safetensors").items():
+        assert dtype == "F32" and not any(data[0::4]) and not any(data[1::4]), f"{name} has more than 16 bits"
+    b.tool(["checkpoint", "diff", b.work / "cut", b.work / "cut", "--tag_b", "3", "--tolerance", "1e-9"], expect=65)
+    plans = json.loads(b.tool(["estimate", "--num_gpus_per_node", "2", "--json", "--"] + words("estimated", 2, 4)).stdout)
+    for plan in plans["plans"]:
+        assert plan["stage"] > 0 and plan["master_weights"] == 0, plan
+        assert abs(plan["optimizer_state"] / (4 * plans["parameters"] / 2) - 1) < 0.01, plan
+    refused(b, 78, words("wrong", 0, 8), "master_weights_and_grads is true at stage 0", "remove the key")
