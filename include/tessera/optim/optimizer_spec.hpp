@@ -45,7 +45,7 @@ struct StateSpec {
 StateSpec coded_state(std::string name, Encoding encoding);
 StateSpec absmax_state(std::string const& name);
 
-/// The fp32 copy of the weights, which is saved like a state, and first of them.
+/// The master weights, which are saved like a state, and first of them.
 inline constexpr char const* master_weights_name = "fp32";
 
 struct Hyperparameter {
