@@ -53,10 +53,12 @@ TEST(Lamb, NormsAreThoseOfEachSegment) {
       double weights = 0.0, update = 0.0;
       for (std::int64_t i = 0; i < s.numel; ++i) {
         double const gi = 0.5 * static_cast<float const*>(s.gradient)[i];
-        double const mi = 0.9 * s.states[0][i] + 0.1 * gi,
-                     vi = 0.999 * s.states[1][i] + 0.001 * gi * gi;
-        double const u = mi / (std::sqrt(vi) + 1e-8) + s.weight_decay * s.master[i];
-        weights += static_cast<double>(s.master[i]) * s.master[i];
+        double const mi = 0.9 * static_cast<float const*>(s.states[0])[i] + 0.1 * gi,
+                     vi = 0.999 * static_cast<float const*>(s.states[1])[i] + 0.001 * gi * gi;
+        double const u =
+            mi / (std::sqrt(vi) + 1e-8) + s.weight_decay * static_cast<float const*>(s.master)[i];
+        weights += static_cast<double>(static_cast<float const*>(s.master)[i]) *
+                   static_cast<float const*>(s.master)[i];
         update += u * u;
       }
       if (s.numel == 0) continue;
