@@ -11,6 +11,7 @@
 #include "checkpoint/consolidate_command.hpp"
 #include "checkpoint/export_command.hpp"
 #include "checkpoint/import_command.hpp"
+#include "checkpoint/merge_command.hpp"
 #include "config_commands.hpp"
 #include "doctor/doctor_command.hpp"
 #include "estimate/estimate_command.hpp"
@@ -81,6 +82,7 @@ int main(int argc, char** argv) {
         "Consolidate a checkpoint into fp32 weights (also a program of that name)"));
     cli::add_import(app);
     cli::add_export(app);
+    cli::add_merge(app);
     cli::add_plot(app);
     cli::add_config_commands(app);
     cli::add_estimate(app);

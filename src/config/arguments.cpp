@@ -290,6 +290,19 @@ void require_model(TrainingArguments const& a) {
                    "no tokenizer: give --tokenizer_name DIR (a directory with tokenizer.json)");
 }
 
+void validate_adapters(TrainingArguments const& a) {
+  for (char const* name :
+       {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "use_rslora"}) {
+    if (a.values.origin(name) == Origin::default_value) continue;
+    TESSERA_VALIDATE(a.adapter.empty(), UsageError, "--", name, " cannot go with --adapter, whose ",
+                     "adapter_config.json says it; leave one out");
+    TESSERA_VALIDATE(a.use_peft_lora, UsageError, "--", name,
+                     " has no effect without --use_peft_lora; give both or none");
+  }
+  TESSERA_VALIDATE(a.adapter.empty() || !a.model_name_or_path.empty(), UsageError,
+                   "--adapter needs the model that it adapts; give --model_name_or_path DIR");
+}
+
 /// Contradictions between options that are given.
 void validate(TrainingArguments const& a) {
   TESSERA_VALIDATE(!(a.fp16 && a.bf16), UsageError,
@@ -302,6 +315,7 @@ void validate(TrainingArguments const& a) {
   TESSERA_VALIDATE(a.lr_scheduler_kwargs.is_null() || a.lr_scheduler_kwargs.is_object(), UsageError,
                    "--lr_scheduler_kwargs is ", a.lr_scheduler_kwargs.dump(),
                    "; it must be a JSON object like {\"num_cycles\": 2}");
+  validate_adapters(a);
   for (char const* known : {"no", "all", "non_padding"})
     if (a.include_num_input_tokens_seen == known) return validate_best(a);
   throw UsageError(concat("--include_num_input_tokens_seen is ", a.include_num_input_tokens_seen,

@@ -52,6 +52,31 @@ void add_model(OptionTable& t) {
       .hint("no effect: every rank reads only its own shard");
 }
 
+void add_adapters(OptionTable& t) {
+  t.group("Adapters and frozen parameters");
+  t.add(boolean, "use_peft_lora", false,
+        "LoRA: train low-rank adapters of linear layers, and nothing else")
+      .alias("use_peft");
+  t.add(integer, "lora_r", 8, "rank of the adapters").at_least(1).alias("lora_rank");
+  t.add(real, "lora_alpha", 8.0, "adapters are scaled by lora_alpha / lora_r").above(0);
+  t.add(real, "lora_dropout", 0.0, "dropout of the adapters' inputs").at_least(0).at_most(0.999);
+  t.add(list, "lora_target_modules", ConfigTree::Array{},
+        "linear layers to adapt, by name or the end of it, or all-linear, or a regular expression "
+        "of complete names; none: PEFT's default for the family")
+      .alias("lora_target");
+  t.add(boolean, "use_rslora", false, "scale adapters by lora_alpha / sqrt(lora_r)");
+  t.add(path, "adapter", {},
+        "PEFT directory (adapter_config.json, adapter_model.safetensors) whose adapters are added "
+        "to model_name_or_path, to train, evaluate or generate (Tessera's own)");
+  t.add(boolean, "use_dora", false, "weight-decomposed adapters")
+      .refuse("only plain LoRA is computed; leave it out");
+  t.add(list, "lora_modules_to_save", {}, "modules that train in full next to the adapters")
+      .refuse("only adapters train with use_peft_lora; without it frozen_parameters chooses");
+  t.add(string, "frozen_parameters", {},
+        "parameters that do not train: a regular expression that matches complete names, such as "
+        "'.*\\.wte\\..*|.*\\.h\\.[0-5]\\..*' (Tessera's own)");
+}
+
 void add_data(OptionTable& t) {
   t.group("Data");
   t.add(path, "train_file", {},
@@ -446,6 +471,7 @@ void add_generation(OptionTable& t) {
 OptionTable build() {
   OptionTable t;
   add_model(t);
+  add_adapters(t);
   add_data(t);
   add_unused_data_options(t);
   add_work(t);

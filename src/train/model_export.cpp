@@ -12,11 +12,22 @@ namespace fs = std::filesystem;
 namespace {
 
 checkpoint::SaveModelRequest request_of(JobContext const& job, TrainingRun const& run) {
-  checkpoint::SaveModelRequest request{.directory = job.arguments.output_dir,
-                                       .plan = run.engine->plan(),
-                                       .units = run.model->units()};
+  bool const is_adapter = run.source.lora.has_value();
+  checkpoint::SaveModelRequest request{
+      .directory = job.arguments.output_dir,
+      .plan = run.engine->plan(),
+      .units = is_adapter ? run.trained.units : run.model->units()};
   if (run.config.gather_16bit_weights) request.dtype = run.config.dtype;
-  request.model_config = run.model->config();
+  if (is_adapter) {
+    request.what = checkpoint::WeightsOf::adapter;
+    request.model_config = run.frozen.at("adapter_config");
+  } else {
+    request.model_config = run.model->config();
+    request.frozen_plan = &run.engine->frozen_plan();
+    request.frozen_shard = [&engine = *run.engine](zero::UnitIndex unit) {
+      return engine.frozen_shard(unit);
+    };
+  }
   if (job.is_root()) request.extra_files = model_companions(run);
   return request;
 }
@@ -61,8 +72,10 @@ void export_model(JobContext const& job, TrainingRun const& run, std::int64_t la
                                              : concat("from step ", last_saved_step)));
   }
   if (job.is_root())
-    log::info("wrote the model to " + job.arguments.output_dir.string() +
-              " (config.json, safetensors, tokenizer)");
+    log::info(concat("wrote the ", run.source.lora ? "adapter" : "model", " to ",
+                     job.arguments.output_dir.string(), " (",
+                     run.source.lora ? "adapter_config.json" : "config.json",
+                     ", safetensors, tokenizer)"));
 }
 
 }  // namespace tessera::train

@@ -4,6 +4,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/topology/node_files.hpp"
+#include "tessera/train/adapter.hpp"
 #include "tessera/train/model_config.hpp"
 
 namespace tessera::train {
@@ -31,6 +32,44 @@ std::optional<Dtype> dtype_in(ConfigTree const& layout) {
   return std::nullopt;
 }
 
+enum class Part { base, adapter };
+
+std::vector<memory::UnitSpec> part_of(std::vector<memory::UnitSpec> units, Part part) {
+  for (auto& unit : units)
+    std::erase_if(unit.parameters,
+                  [part](auto const& p) { return p.is_adapter != (part == Part::adapter); });
+  return units;
+}
+
+/// Elements [first, first + numel) of a parameter.
+using Values = std::function<void(memory::ParameterSpec const& spec, std::int64_t first,
+                                  std::int64_t numel, float* out)>;
+
+struct OpenedWeights {
+  ConfigTree layout;
+  Values values;
+};
+
+/// @param path a model directory or a file. Rank 0 reads the headers.
+OpenedWeights open_weights(fs::path const& path, std::vector<memory::UnitSpec> const& units,
+                           topology::MpiSession const& session, comm::Collectives& comm) {
+  std::string const layout = comm::broadcast_from_root(comm, [&] {
+    checkpoint::ModelWeights const found(path);
+    found.require(units);
+    return found.layout();
+  });
+  OpenedWeights out{ConfigTree::parse(layout, "layout of the weights"), {}};
+  std::vector<fs::path> files;
+  for (auto const& name : out.layout.at("files").as_array()) files.emplace_back(name.as_string());
+  auto opened = topology::open_on_node(session, files);
+  comm::run_on_ranks(comm,
+                     [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
+  auto const weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
+  out.values = [weights](memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
+                         float* to) { weights->fill(spec, first, numel, to); };
+  return out;
+}
+
 }  // namespace
 
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm) {
@@ -38,6 +77,14 @@ ModelSource find_model(config::TrainingArguments const& arguments, comm::Collect
   source.config = ConfigTree::parse(
       comm::broadcast_from_root(comm, [&] { return model_config(arguments).dump(); }),
       "config.json");
+  std::string const adapter = comm::broadcast_from_root(comm, [&] {
+    auto const lora = lora_options(arguments, source.config);
+    return lora ? model::adapter_config(*lora, "").dump() : "";
+  });
+  if (!adapter.empty()) {
+    source.lora = model::read_adapter_config(ConfigTree::parse(adapter, "adapter_config.json"));
+    source.adapter_directory = arguments.adapter;
+  }
   source.weights_directory = arguments.model_name_or_path;
   if (!arguments.model_name_or_path.empty())
     source.weights = {arguments.model_name_or_path.string(), stored_dtype(source.config)};
@@ -49,29 +96,24 @@ ModelSource find_model(config::TrainingArguments const& arguments, comm::Collect
 zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::UnitSpec> const& units,
                                    std::uint64_t seed, topology::MpiSession const& session,
                                    comm::Collectives& comm) {
-  if (source.weights_directory.empty())
-    return [&units, seed](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
-                          float* out) {
-      model::initialize_parameter(units[position(u)].parameters[static_cast<std::size_t>(p)], seed,
-                                  first, numel, out);
-    };
-
-  std::vector<fs::path> files;  // known where they are opened
-  std::string const layout = comm::broadcast_from_root(comm, [&] {
-    checkpoint::ModelWeights const found(source.weights_directory);
-    found.require(units);
-    return found.layout();
-  });
-  auto const parsed = ConfigTree::parse(layout, "layout of the weights");
-  if (auto const stored = dtype_in(parsed)) source.weights.stored_dtype = stored;
-  for (auto const& name : parsed.at("files").as_array()) files.emplace_back(name.as_string());
-  auto opened = topology::open_on_node(session, files);
-  comm::run_on_ranks(comm,
-                     [&] { TESSERA_VALIDATE(opened.failure.empty(), IoError, opened.failure); });
-  auto weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
-  return [weights, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
-                           float* out) {
-    weights->fill(units[position(u)].parameters[static_cast<std::size_t>(p)], first, numel, out);
+  Values const random = [seed](memory::ParameterSpec const& spec, std::int64_t first,
+                               std::int64_t numel, float* out) {
+    model::initialize_parameter(spec, seed, first, numel, out);
+  };
+  Values base = random, adapter = random;
+  if (auto const& directory = source.weights_directory; !directory.empty()) {
+    auto const opened = open_weights(directory, part_of(units, Part::base), session, comm);
+    if (auto const stored = dtype_in(opened.layout)) source.weights.stored_dtype = stored;
+    base = opened.values;
+  }
+  if (auto const& directory = source.adapter_directory; !directory.empty())
+    adapter = open_weights(directory / "adapter_model.safetensors", part_of(units, Part::adapter),
+                           session, comm)
+                  .values;
+  return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
+                                 float* out) {
+    auto const& spec = units[position(u)].parameters[static_cast<std::size_t>(p)];
+    (spec.is_adapter ? adapter : base)(spec, first, numel, out);
   };
 }
 

@@ -31,7 +31,7 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
       .zero_stage = static_cast<int>(run.config.stage),
       .run_id = run.state.run_id,
       .plan = run.engine->plan(),
-      .units = run.model->units(),
+      .units = run.trained.units,
       .keep = static_cast<int>(arguments.save_total_limit.value_or(0)),
       .protected_step = arguments.load_best_model_at_end ? run.state.best.step : -1,
       .skipped_in_a_row = run.state.skipped_in_a_row,
@@ -61,6 +61,7 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
                      run.data.identity},
                     step);
   request.versions = library_versions();
+  request.frozen = run.frozen;
   return request;
 }
 

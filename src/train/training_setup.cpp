@@ -16,6 +16,7 @@
 #include "tessera/model/registry.hpp"
 #include "tessera/optim/last_step.hpp"
 #include "tessera/train/activation_memory.hpp"
+#include "tessera/train/adapter.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/save_request.hpp"
 
@@ -140,8 +141,7 @@ config::ResolvedConfig const& TrainingSetup::resolve() {
 TrainingRun TrainingSetup::build() {
   auto const start = open_directory();
   run_.compute = compute_queue(job_.arguments);
-  run_.model = makers_.model ? makers_.model(run_.source.config, model_options(run_.config))
-                             : model::make_model(run_.source.config, model_options(run_.config));
+  make_model();
   run_.data = makers_.data ? makers_.data(run_.source, *run_.model)
                            : load_training_data(job_.arguments, run_.source, *run_.model,
                                                 job_.session, job_.comm);
@@ -159,6 +159,26 @@ TrainingRun TrainingSetup::build() {
   load_weights(start);
   run_.starts_over = start.checkpoint.empty() && job_.arguments.overwrite_output_dir;
   return std::move(run_);
+}
+
+void TrainingSetup::make_model() {
+  auto options = model_options(run_.config);
+  options.lora = run_.source.lora;
+  options.frozen_parameters = job_.arguments.frozen_parameters;
+  run_.model = makers_.model ? makers_.model(run_.source.config, options)
+                             : model::make_model(run_.source.config, options);
+  run_.trained = zero::trained_parameters(run_.model->units());
+  if (options.lora && job_.is_root())
+    for (auto const& target : unmatched_targets(*options.lora, run_.model->units()))
+      log::warning(concat("LoRA's target module ", target, " names no linear layer of the model"));
+  auto const& a = job_.arguments;
+  TESSERA_VALIDATE(
+      options.lora || options.frozen_parameters.empty() ||
+          !(a.save_only_model || run_.config.gather_16bit_weights),
+      ConfigError, "--frozen_parameters with ",
+      a.save_only_model ? "--save_only_model" : "stage3_gather_16bit_weights_on_model_save",
+      ": a checkpoint has only the parameters that train, so that its model would be incomplete; "
+      "leave it out: the model at the end is complete");
 }
 
 /// Takes the lock of the output directory and decides what to start from.
@@ -234,12 +254,17 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       start.checkpoint.empty() ? run_.source.weights_directory : start.checkpoint;
   auto const& info = job_.session.info();
   auto const& config = run_.config;
+  std::int64_t const trained = run_.engine->plan().parameter_count(),
+                     frozen = run_.engine->frozen_plan().parameter_count();
   log::info(fmt::format(
-      "{} {}: {} parameters, {}; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
-      from.empty() ? "from random weights" : "from " + from.string(),
-      with_commas(run_.engine->plan().parameter_count()), precision_text(config), config.stage,
-      info.world_size, plural(info.world_size, "rank"), info.node_count,
-      plural(info.node_count, "node"), memory::Runtime::description()));
+      "{} {}: {} parameters{}, {}; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
+      from.empty() ? "from random weights" : "from " + from.string(), with_commas(trained + frozen),
+      frozen == 0 ? ""
+                  : fmt::format(", of which {} ({:.4f} %) train", with_commas(trained),
+                                100.0 * static_cast<double>(trained) /
+                                    static_cast<double>(trained + frozen)),
+      precision_text(config), config.stage, info.world_size, plural(info.world_size, "rank"),
+      info.node_count, plural(info.node_count, "node"), memory::Runtime::description()));
   if (run_.sampler)
     log::info(fmt::format("{} of {} tokens, {} per step ({} x {} x {}), {}",
                           counted(run_.data.train->count(), "sample"), run_.data.train->length(),
@@ -270,18 +295,29 @@ void TrainingSetup::load_weights(StartingPoint const& start) {
   if (!start.checkpoint.empty())
     load_checkpoint_weights(start);
   else
-    initialize_weights(initial_weights(run_.source, run_.model->units(),
-                                       static_cast<std::uint64_t>(job_.arguments.seed),
-                                       job_.session, job_.comm));
+    initialize_weights(start_values());
   name_run(nullptr);
+}
+
+zero::Engine::Fill TrainingSetup::start_values() {
+  return initial_weights(run_.source, run_.model->units(),
+                         static_cast<std::uint64_t>(job_.arguments.seed), job_.session, job_.comm);
+}
+
+void TrainingSetup::check_frozen(checkpoint::Manifest const& manifest) const {
+  train::check_frozen(manifest.frozen, run_.frozen, manifest.directory.string());
 }
 
 /// Without training: only the weights of a checkpoint of any stage and number of ranks.
 void TrainingSetup::load_checkpoint_weights(StartingPoint const& start) {
   auto const manifest = checkpoint::read_manifest(start.checkpoint, job_.comm);
   check_model(manifest);
+  auto values = checkpoint::weights_of(manifest, run_.engine->plan());
+  if (run_.engine->frozen_plan().parameter_count() > 0)
+    values = combine(run_.model->units(), std::move(values), start_values());
   run_.source.weights.directory = start.checkpoint.string();
-  initialize_weights(checkpoint::weights_of(manifest, run_.engine->plan()));
+  initialize_weights(values);
+  check_frozen(manifest);
   run_.state.first_step = manifest.step + 1;
   if (job_.is_root()) log::info(concat(start.note, " (step ", manifest.step, ")"));
 }
@@ -304,13 +340,18 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
   Dtype const dtype = run_.config.product_dtype;
   bool const rounds = run_.config.round_master_weights;
   checkpoint::NonFiniteTally tally;
+  FrozenChecksum checksum;
   run_.engine->initialize(
       [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
+        auto const& parameter = units[position(u)].parameters[static_cast<std::size_t>(p)];
         fill(u, p, first, numel, out);
+        if (!parameter.trains) checksum.add(parameter.name, first, numel, out);
         if (rounds) round_to(run_.config.dtype, out, numel);
-        tally.add(units[position(u)].parameters[static_cast<std::size_t>(p)].name, "",
-                  checkpoint::count_nonfinite(out, numel, dtype));
+        tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
       });
+  if (run_.engine->frozen_plan().parameter_count() > 0)
+    run_.frozen = frozen_record(run_.engine->frozen_plan(), checksum.total(job_.comm),
+                                run_.source.lora, job_.arguments.model_name_or_path.string());
   auto const found = checkpoint::merge_nonfinite(tally.list(), job_.comm);
   if (found.empty()) return;
   auto& weights = run_.source.weights;
@@ -324,9 +365,11 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
 /// to an older checkpoint.
 void TrainingSetup::restore(StartingPoint const& start) {
   std::vector<std::int64_t> refused;
+  if (run_.engine->frozen_plan().parameter_count() > 0) initialize_weights(start_values());
   for (StartingPoint at = start;;) {
     auto const manifest = checkpoint::read_manifest(at.checkpoint, job_.comm);
     check_model(manifest);
+    check_frozen(manifest);
     check_optimizer(manifest, run_.engine->config().optimizer);
     ResumeChanges changes;
     comm::run_on_ranks(job_.comm, job_.is_root(), [&] { changes = find_changes(manifest); });
@@ -382,6 +425,7 @@ void TrainingSetup::name_run(checkpoint::Manifest const* resumed) {
 }
 
 void TrainingSetup::check_model(checkpoint::Manifest const& manifest) const {
+  check_adapters(manifest.frozen, run_.source.lora, manifest.directory.string());
   try {
     checkpoint::check_model(manifest, run_.engine->plan());
   } catch (DataError const& e) {

@@ -53,9 +53,9 @@ class Bench:
         """An environment in which chosen calls fail: tests/support/faults.cpp."""
         return dict(self.environment(), TESSERA_FAULTS=faults, LD_PRELOAD=str(self.bin.parent / "tests/bin/libtessera_faults.so"))
 
-    def train(self, ranks, words, expect=0, faults=None, **options):
+    def train(self, ranks, words, expect=0, faults=None, timeout=240, **options):
         environment = self.faulty(faults) if faults else self.environment()
-        done = subprocess.run(self.command(ranks, words), env=environment, capture_output=True, text=True, timeout=240, **options)
+        done = subprocess.run(self.command(ranks, words), env=environment, capture_output=True, text=True, timeout=timeout, **options)
         assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{' '.join(words)}\n{done.stdout}\n{done.stderr}"
         return done
 

@@ -37,6 +37,15 @@ struct TrainingArguments {
   std::string model_type;
   std::string dtype;  ///< "", "auto", "float32", "bfloat16", "float16"
 
+  // what trains
+  bool use_peft_lora = false;
+  std::int64_t lora_r = 8;
+  double lora_alpha = 8.0, lora_dropout = 0.0;
+  std::vector<std::string> lora_target_modules;  ///< empty: PEFT's default for the family
+  bool use_rslora = false;
+  std::filesystem::path adapter;  ///< PEFT directory to start from
+  std::string frozen_parameters;  ///< regular expression of complete names
+
   // data
   std::filesystem::path train_file, validation_file, test_file;
   std::int64_t validation_split_percentage = 5;

@@ -11,6 +11,7 @@
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
+#include "tessera/model/lora.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
 
@@ -32,13 +33,15 @@ struct ModelSource {
   std::filesystem::path
       tokenizer_directory;  ///< of --tokenizer_name, else of the model; empty: none given
   WeightsOrigin weights;
+  std::optional<model::LoraOptions> lora;   ///< the model is adapted
+  std::filesystem::path adapter_directory;  ///< empty: adapters start as PEFT's
 };
 
 /// Rank 0 reads the files and broadcasts the result. @throws UsageError when nothing names a model,
 /// IoError / DataError for files, ConfigError for --config_overrides without effect
 ModelSource find_model(config::TrainingArguments const& arguments, comm::Collectives& comm);
 
-/// Writes initial values of a range of a parameter: from the directory's weights, or random by
+/// Writes initial values of a range of a parameter: from the directories' weights, or random by
 /// (seed, name, element). Rank 0 reads the headers of the files, one rank per node opens them for
 /// all ranks of the node, and each rank reads only the elements of its shard. Sets
 /// WeightsOrigin::stored_dtype from the files.

@@ -20,6 +20,7 @@
 #include "tessera/train/training_data.hpp"
 #include "tessera/train/training_state.hpp"
 #include "tessera/zero/engine.hpp"
+#include "tessera/zero/parameter_subset.hpp"
 
 namespace tessera::train {
 
@@ -40,6 +41,8 @@ struct TrainingRun {
   config::ResolvedConfig config;
   std::unique_ptr<memory::Queue> compute;
   std::unique_ptr<model::CausalLm> model;
+  zero::ParameterSubset trained;  ///< of the model: the parameters of the engine's plan
+  ConfigTree frozen;              ///< as checkpoint::Manifest::frozen
   TrainingData data;
   std::unique_ptr<zero::Engine> engine;
   std::optional<data::Sampler> sampler;  ///< with --do_train

@@ -47,6 +47,9 @@ class TrainingSetup {
   void check_finite(std::vector<checkpoint::NonFinite> const& found, StartingPoint const& at);
   void load_checkpoint_weights(StartingPoint const& start);
   void initialize_weights(zero::Engine::Fill const& fill);
+  zero::Engine::Fill start_values();
+  void make_model();
+  void check_frozen(checkpoint::Manifest const& manifest) const;
   void name_run(checkpoint::Manifest const* resumed);
   void check_model(checkpoint::Manifest const& manifest) const;
   ResumeChanges find_changes(checkpoint::Manifest const& manifest) const;

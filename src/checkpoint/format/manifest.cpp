@@ -237,6 +237,8 @@ bool read_member(JsonReader& json, std::string const& key, std::string const& so
     m.trainer_state = read_tree(json, source + ", trainer_state");
   else if (key == "versions")
     m.versions = read_tree(json, source + ", versions");
+  else if (key == "frozen")
+    m.frozen = read_tree(json, source + ", frozen");
   else if (key == "checksum_block_bytes")
     m.checksum_chunk = read_count(json, key, 4);
   else if (key == "states")
@@ -419,6 +421,7 @@ std::string manifest_text(Manifest const& m) {
          ",\n\"resolved_config\": " + m.resolved_config.dump(1) +
          ",\n\"trainer_state\": " + m.trainer_state.dump(1) +
          ",\n\"versions\": " + m.versions.dump(1) + ",\n";
+  if (!m.frozen.is_null()) out += "\"frozen\": " + m.frozen.dump(1) + ",\n";
   out += concat("\"checksum\": \"xxh3-64\",\n\"checksum_block_bytes\": ", m.checksum_chunk,
                 ",\n\"states\": ", detail::list_text(m.states), ",\n");
   out += concat("\"skipped_in_a_row\": ", m.skipped_in_a_row, ",\n");

@@ -48,6 +48,8 @@ std::unique_ptr<detail::WeightFiles> weights_of_layout(ConfigTree const& layout,
 /// safetensors first, as transformers does.
 std::unique_ptr<detail::WeightFiles> open_weights(fs::path const& directory) {
   std::error_code error;
+  if (directory.extension() == ".safetensors" && fs::is_regular_file(directory, error))
+    return std::make_unique<SafetensorsWeights>(directory);
   TESSERA_VALIDATE(fs::is_directory(directory, error), IoError, directory.string(),
                    " is not a directory; give a Hugging Face model directory");
   auto const has = [&](char const* name) { return fs::exists(directory / name, error); };

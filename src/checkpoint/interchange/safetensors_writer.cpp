@@ -32,10 +32,10 @@ class SingleWriter final : public detail::StreamWriter {
 class ShardedWriter final : public detail::StreamWriter {
  public:
   ShardedWriter(fs::path directory, std::vector<TensorHeader> const& tensors, Dtype dtype,
-                std::int64_t max_bytes)
+                detail::SafetensorsLayout layout)
       : StreamWriter(tensors, dtype),
         directory_(std::move(directory)),
-        layout_(tensors, dtype, max_bytes) {}
+        layout_(std::move(layout)) {}
 
   std::vector<fs::path> finish() override {
     require_complete();
@@ -73,9 +73,11 @@ std::unique_ptr<TensorWriter> make_safetensors_writer(fs::path const& file,
 
 std::unique_ptr<TensorWriter> make_sharded_safetensors_writer(
     fs::path const& directory, std::vector<TensorHeader> const& tensors, Dtype dtype,
-    std::int64_t max_shard_bytes) {
+    std::int64_t max_shard_bytes, WeightsOf what) {
   detail::make_directories(directory);
-  return std::make_unique<ShardedWriter>(directory, tensors, dtype, max_shard_bytes);
+  return std::make_unique<ShardedWriter>(
+      directory, tensors, dtype,
+      detail::SafetensorsLayout(tensors, dtype, max_shard_bytes, detail::stem_of(what)));
 }
 
 }  // namespace tessera::checkpoint

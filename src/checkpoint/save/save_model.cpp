@@ -16,6 +16,7 @@
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/zero/parameter_subset.hpp"
 
 namespace tessera::checkpoint {
 namespace {
@@ -34,6 +35,11 @@ std::vector<TensorHeader> headers_of(std::vector<memory::UnitSpec> const& units)
   return headers;
 }
 
+detail::SafetensorsLayout layout_of(SaveModelRequest const& request) {
+  return {headers_of(request.units), request.dtype, request.max_shard_bytes,
+          detail::stem_of(request.what)};
+}
+
 std::int64_t bytes_of(detail::SafetensorsLayout const& layout) {
   std::int64_t bytes = 0;
   for (std::size_t file = 0; file < layout.files(); ++file) bytes += layout.bytes(file);
@@ -47,12 +53,18 @@ class PendingModel {
       : layout_(layout), directory_(request.directory) {
     detail::make_directories(directory_);
     detail::remove_leftovers(directory_, [](std::string const& name) {
-      return name == "config.json" || name.rfind("model", 0) == 0;
+      return name == "config.json" || name == detail::adapter_config_name ||
+             name.starts_with(detail::stem_of(WeightsOf::model)) ||
+             name.starts_with(detail::stem_of(WeightsOf::adapter));
     });
     std::int64_t const needed = bytes_of(layout), room = detail::free_bytes(directory_);
     TESSERA_VALIDATE(needed <= room, IoError, "the model needs ", human_bytes(needed), ", ",
                      directory_.string(), " has ", human_bytes(room), " left; make room");
-    add_text("config.json", detail::model_config_text(request.model_config, request.dtype));
+    auto const& config = request.model_config;
+    if (request.what == WeightsOf::adapter)
+      add_text(detail::adapter_config_name, config.dump(2) + "\n");
+    else
+      add_text("config.json", detail::model_config_text(config, request.dtype));
     for (auto const& file : request.extra_files) {
       std::error_code error;
       if (fs::equivalent(file, directory_ / file.filename(), error)) continue;
@@ -106,16 +118,10 @@ class ShardWriter {
       : request_(request), layout_(layout), files_(files), open_(files.size()) {}
 
   void write(zero::StateView const& weights, Rank rank) {
-    std::vector<std::size_t> first;  // tensor of every unit's first parameter
-    std::size_t tensors = 0;
-    for (auto const& unit : request_.units) {
-      first.push_back(tensors);
-      tensors += unit.parameters.size();
-    }
+    auto const trained = zero::trained_parameters(request_.units);
     for (auto const& extent : request_.plan.extents(rank))
-      write_extent(
-          detail::extent_data(weights, request_.plan, extent), extent,
-          layout_.place(first[position(extent.unit)] + static_cast<std::size_t>(extent.parameter)));
+      write_extent(detail::extent_data(weights, request_.plan, extent), extent, trained);
+    if (request_.frozen_plan) write_frozen(rank);
     for (auto& file : open_)
       if (file.is_open()) {
         file.sync();
@@ -127,13 +133,35 @@ class ShardWriter {
   std::vector<NonFinite> const& nonfinite() const { return nonfinite_.list(); }
 
  private:
+  /// A unit's shard at a time.
+  void write_frozen(Rank rank) {
+    auto const frozen = zero::frozen_parameters(request_.units);
+    auto const& plan = *request_.frozen_plan;
+    std::vector<float> shard;
+    auto at = zero::UnitIndex(-1);
+    for (auto const& extent : plan.extents(rank)) {
+      if (at != extent.unit) shard = request_.frozen_shard(extent.unit);
+      at = extent.unit;
+      auto const offset = plan.unit(at).shard_offset(extent.partition_offset).value();
+      write_extent(shard.data() + offset, extent, frozen);
+    }
+  }
+
+  /// The tensor of a unit's first parameter.
+  std::size_t first_tensor(zero::UnitIndex unit) const {
+    std::size_t tensors = 0;
+    for (std::size_t u = 0; u < position(unit); ++u) tensors += request_.units[u].parameters.size();
+    return tensors;
+  }
+
   void write_extent(float const* data, zero::ShardExtent const& extent,
-                    detail::SafetensorsLayout::Place const& place) {
+                    zero::ParameterSubset const& subset) {
+    auto const parameter =
+        subset.in_model[position(extent.unit)][static_cast<std::size_t>(extent.parameter)];
+    auto const& place = layout_.place(first_tensor(extent.unit) + parameter);
     auto const size = static_cast<std::int64_t>(size_of(request_.dtype));
     auto& file = open(place.file);
-    std::string const& name = request_.units[position(extent.unit)]
-                                  .parameters[static_cast<std::size_t>(extent.parameter)]
-                                  .name;
+    std::string const& name = request_.units[position(extent.unit)].parameters[parameter].name;
     for (std::int64_t done = 0; done < extent.numel;) {
       std::int64_t const count = std::min(write_numel, extent.numel - done);
       std::int64_t const beyond = count_nonfinite(data + done, count, request_.dtype);
@@ -171,8 +199,7 @@ class ShardWriter {
 
 SavedModel save_model(SaveModelRequest const& request, zero::StateView const& weights,
                       comm::Collectives& comm) {
-  detail::SafetensorsLayout const layout(headers_of(request.units), request.dtype,
-                                         request.max_shard_bytes);
+  auto const layout = layout_of(request);
   std::optional<PendingModel> pending;
   detail::collective_try(comm, [&] {
     if (comm.rank() == 0) pending.emplace(request, layout);
@@ -197,8 +224,7 @@ void require_room(SaveModelRequest const& model, SaveRequest const* checkpoint,
                   StateLayers const& layers, comm::Collectives& comm) {
   detail::collective_try(comm, [&] {
     if (comm.rank() != 0) return;
-    detail::SafetensorsLayout const layout(headers_of(model.units), model.dtype,
-                                           model.max_shard_bytes);
+    auto const layout = layout_of(model);
     std::int64_t const needed = bytes_of(layout),
                        saves = checkpoint ? detail::bytes_needed(*checkpoint, layers) : 0,
                        room = detail::free_bytes(model.directory);

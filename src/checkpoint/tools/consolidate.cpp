@@ -59,6 +59,9 @@ class CountingWriter final : public TensorWriter {
 
 std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
                                           Manifest const& manifest, ConsolidateReport& report) {
+  bool const is_directory =
+      detail::output_format(options.output) == detail::OutputFormat::directory;
+  auto const what = is_directory ? detail::weights_in(manifest) : WeightsOf::model;
   auto prepared = detail::prepare_output(
       {options.output, report.checkpoint,
        manifest.parameter_count() * static_cast<std::int64_t>(size_of(options.dtype)),
@@ -84,7 +87,7 @@ std::unique_ptr<TensorWriter> make_writer(ConsolidateOptions const& options,
       break;
   }
   return make_sharded_safetensors_writer(options.output, tensors, options.dtype,
-                                         options.max_shard_bytes);
+                                         options.max_shard_bytes, what);
 }
 
 void finish(ConsolidateOptions const& options, Manifest const& manifest, CountingWriter& writer,
@@ -92,9 +95,8 @@ void finish(ConsolidateOptions const& options, Manifest const& manifest, Countin
   report.files = writer.finish();
   report.nonfinite = writer.nonfinite();
   if (detail::output_format(options.output) == detail::OutputFormat::directory) {
-    if (manifest.model_config.is_object())
-      report.files.push_back(
-          detail::write_model_config(options.output, manifest.model_config, options.dtype));
+    for (auto& file : detail::write_config(options.output, manifest, options.dtype))
+      report.files.push_back(std::move(file));
     for (auto& copy :
          detail::copy_companions(report.checkpoint, manifest.resolved_config, options.output))
       report.files.push_back(std::move(copy));

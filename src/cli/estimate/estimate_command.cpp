@@ -13,6 +13,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/registry.hpp"
+#include "tessera/train/adapter.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/memory_plan.hpp"
 #include "tessera/train/model_config.hpp"
@@ -138,9 +139,15 @@ void estimate_model(EstimateArguments const& a) {
   auto const model_config = train::model_config(arguments);
   auto const config = config::resolve(arguments, a.ranks(),
                                       std::max<std::int64_t>(model::hidden_size(model_config), 1));
-  auto const model = model::make_model(model_config, train::model_options(config));
+  auto const options = [&](config::ResolvedConfig const& of) {
+    auto out = train::model_options(of);
+    out.lora = train::lora_options(arguments, model_config);
+    out.frozen_parameters = arguments.frozen_parameters;
+    return out;
+  };
+  auto const model = model::make_model(model_config, options(config));
   auto const sharded_config = with_sharding(config);
-  auto const sharded = model::make_model(model_config, train::model_options(sharded_config));
+  auto const sharded = model::make_model(model_config, options(sharded_config));
   auto run = planned_run(arguments, config, *model);
   std::optional<std::int64_t> limit;
   if (!a.memory.empty()) limit = checkpoint::parse_size(a.memory);

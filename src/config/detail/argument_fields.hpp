@@ -13,6 +13,14 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("config_overrides", a.config_overrides);
   visit("model_type", a.model_type);
   visit("dtype", a.dtype);
+  visit("use_peft_lora", a.use_peft_lora);
+  visit("lora_r", a.lora_r);
+  visit("lora_alpha", a.lora_alpha);
+  visit("lora_dropout", a.lora_dropout);
+  visit("lora_target_modules", a.lora_target_modules);
+  visit("use_rslora", a.use_rslora);
+  visit("adapter", a.adapter);
+  visit("frozen_parameters", a.frozen_parameters);
   visit("train_file", a.train_file);
   visit("validation_file", a.validation_file);
   visit("test_file", a.test_file);

@@ -96,6 +96,10 @@ struct Manifest {
   ConfigTree resolved_config;  ///< what the run was told and what it chose
   ConfigTree trainer_state;  ///< the train layer's own: data position, seeds, loss scaler, schedule
   ConfigTree versions;
+  /// Of a run that trains a part of its parameters: {"parameters": the others, "checksum": of
+  /// their values, "adapter_config": PEFT's, of a run with adapters}; the tensors here are those
+  /// that train. Null: every parameter trains.
+  ConfigTree frozen;
   std::int64_t checksum_chunk = 0;  ///< bytes
   std::vector<std::string> states;  ///< element-wise: "fp32", "exp_avg", "exp_avg_sq"
   /// Values that were not finite when the shards were written; none: it was not checked.

@@ -19,6 +19,7 @@ class WeightFiles;
 /// pytorch_model.bin (read as data, nothing in it is executed), each single or sharded.
 class ModelWeights {
  public:
+  /// @param model_directory or one .safetensors file
   /// @throws DataError when files are malformed, IoError when the directory has neither
   explicit ModelWeights(std::filesystem::path const& model_directory);
   /// The weights that another process has looked up, from its layout() and descriptors of its

@@ -54,6 +54,7 @@ struct SaveRequest {
   std::optional<ModelFiles> model_files = {};
   /// For the manifest; read on rank 0 only.
   ConfigTree model_config, resolved_config, trainer_state, versions;
+  ConfigTree frozen = {};  ///< as Manifest::frozen
 };
 
 /// SaveRequest::file_starts for @p ranks_per_file ranks per file (the last may hold fewer), and for

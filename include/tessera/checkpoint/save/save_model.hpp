@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "tessera/checkpoint/format/nonfinite.hpp"
+#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/checkpoint/save/save.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -21,9 +23,13 @@ namespace tessera::checkpoint {
 struct SaveModelRequest {
   std::filesystem::path directory;
   zero::PartitionPlan const& plan;
-  std::vector<memory::UnitSpec> const& units;  ///< of `plan`
+  std::vector<memory::UnitSpec> const& units;  ///< what is written: those of `plan` train
+  /// Of the units' parameters that do not train; null: all do.
+  zero::PartitionPlan const* frozen_plan = nullptr;
+  std::function<std::vector<float>(zero::UnitIndex unit)> frozen_shard = {};
+  WeightsOf what = WeightsOf::model;
   Dtype dtype = Dtype::fp32;
-  ConfigTree model_config = {};                         ///< read on rank 0
+  ConfigTree model_config = {};                         ///< or the adapter's; read on rank 0
   std::vector<std::filesystem::path> extra_files = {};  ///< to copy (tokenizer); read on rank 0
   std::int64_t max_shard_bytes = 5'000'000'000;
 };
@@ -33,9 +39,10 @@ struct SavedModel {
   std::vector<NonFinite> nonfinite;          ///< values beyond the range of the dtype, of all ranks
 };
 
-/// Writes config.json, the safetensors weights and the extra files. Rank 0 makes the files under
-/// temporary names with their final sizes, each rank writes its elements of @p weights, and rank 0
-/// renames. A failure on any rank leaves the directory as it was. Collective.
+/// Writes config.json (adapter_config.json), the safetensors weights and the extra files. Rank 0
+/// makes the files under temporary names with their final sizes, each rank writes its elements of
+/// @p weights, and rank 0 renames. A failure on any rank leaves the directory as it was.
+/// Collective.
 /// @throws IoError on every rank; ConfigError when weights are inf or NaN in fp32
 SavedModel save_model(SaveModelRequest const& request, zero::StateView const& weights,
                       comm::Collectives& comm);

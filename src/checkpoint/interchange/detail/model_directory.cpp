@@ -2,8 +2,10 @@
 
 #include <string_view>
 
+#include "interchange/detail/safetensors_layout.hpp"
 #include "interchange/detail/state_stream.hpp"
 #include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 
 namespace tessera::checkpoint::detail {
@@ -21,22 +23,39 @@ std::string model_config_text(ConfigTree const& model_config, Dtype dtype) {
   return config.dump(2) + "\n";
 }
 
-fs::path write_model_config(fs::path const& directory, ConfigTree const& model_config,
-                            Dtype dtype) {
-  write_file_atomically(directory / "config.json", model_config_text(model_config, dtype));
-  return directory / "config.json";
+WeightsOf weights_in(Manifest const& manifest) {
+  if (manifest.frozen.contains("adapter_config")) return WeightsOf::adapter;
+  TESSERA_VALIDATE(manifest.frozen.is_null(), DataError, manifest.directory.string(),
+                   " has only the parameters that train; ",
+                   manifest.frozen.get_int("parameters", 0),
+                   " others are frozen, so that no model can be made of it: use the directory that "
+                   "the run writes at its end, or give a file name for these tensors only");
+  return WeightsOf::model;
+}
+
+std::vector<fs::path> write_config(fs::path const& directory, Manifest const& manifest,
+                                   Dtype dtype) {
+  if (weights_in(manifest) == WeightsOf::adapter) {
+    fs::path const file = directory / adapter_config_name;
+    write_file_atomically(file, manifest.frozen.at("adapter_config").dump(2) + "\n");
+    return {file};
+  }
+  if (!manifest.model_config.is_object()) return {};
+  fs::path const file = directory / "config.json";
+  write_file_atomically(file, model_config_text(manifest.model_config, dtype));
+  return {file};
 }
 
 std::vector<fs::path> write_model_directory(Manifest const& manifest, Dtype dtype) {
   constexpr std::int64_t max_shard_bytes = 5'000'000'000;
   std::vector<TensorHeader> tensors;
   for (auto const& tensor : manifest.tensors) tensors.push_back({tensor.name, tensor.shape});
-  auto const writer =
-      make_sharded_safetensors_writer(manifest.directory, tensors, dtype, max_shard_bytes);
+  auto const writer = make_sharded_safetensors_writer(manifest.directory, tensors, dtype,
+                                                      max_shard_bytes, weights_in(manifest));
   stream_state(manifest, manifest.state_index("fp32"), *writer, {});
   auto files = writer->finish();
-  if (manifest.model_config.is_object())
-    files.push_back(write_model_config(manifest.directory, manifest.model_config, dtype));
+  for (auto& file : write_config(manifest.directory, manifest, dtype))
+    files.push_back(std::move(file));
   return files;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/format/manifest.hpp"
+#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 
@@ -14,9 +15,13 @@ namespace tessera::checkpoint::detail {
 
 /// config.json, which names the type of the weights.
 std::string model_config_text(ConfigTree const& model_config, Dtype dtype);
-/// Writes config.json, which names the type of the weights. @return the file
-std::filesystem::path write_model_config(std::filesystem::path const& directory,
-                                         ConfigTree const& model_config, Dtype dtype);
+/// Whether the tensors of a checkpoint are a model or an adapter. @throws DataError when they are
+/// only a part of a model
+WeightsOf weights_in(Manifest const& manifest);
+/// Writes config.json, which names the type of the weights, or adapter_config.json.
+/// @return the file, or nothing if the checkpoint has no configuration
+std::vector<std::filesystem::path> write_config(std::filesystem::path const& directory,
+                                                Manifest const& manifest, Dtype dtype);
 
 /// Writes the fp32 weights of shards that lie in @p manifest.directory as safetensors in @p dtype
 /// next to them, with config.json. Streamed; every chunk is checked. @return the files

@@ -13,17 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char index_name[] = "model.safetensors.index.json";
-
 char const* safetensors_name(Dtype dtype) {
   return dtype == Dtype::fp32 ? "F32" : dtype == Dtype::bf16 ? "BF16" : "F16";
-}
-
-bool is_weights(fs::path const& file) {
-  std::string const name = file.filename().string();
-  return name == "model.safetensors" || name == index_name ||
-         (name.rfind("model-", 0) == 0 && name.find("-of-") != std::string::npos &&
-          file.extension() == ".safetensors");
 }
 
 }  // namespace
@@ -54,8 +45,8 @@ std::string safetensors_header(std::vector<TensorHeader> const& tensors, std::si
 }
 
 SafetensorsLayout::SafetensorsLayout(std::vector<TensorHeader> tensors, Dtype dtype,
-                                     std::int64_t max_bytes)
-    : tensors_(std::move(tensors)) {
+                                     std::int64_t max_bytes, std::string stem)
+    : tensors_(std::move(tensors)), stem_(std::move(stem)) {
   std::vector<std::int64_t> sizes;
   std::int64_t filled = 0;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
@@ -82,10 +73,16 @@ SafetensorsLayout::SafetensorsLayout(std::vector<TensorHeader> tensors, Dtype dt
 }
 
 std::string SafetensorsLayout::name(std::size_t file) const {
-  if (files() == 1) return "model.safetensors";
+  if (files() == 1) return stem_ + ".safetensors";
   char text[64];
-  std::snprintf(text, sizeof text, "model-%05zu-of-%05zu.safetensors", file + 1, files());
-  return text;
+  std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", file + 1, files());
+  return stem_ + text;
+}
+
+bool SafetensorsLayout::is_weights(std::string const& file) const {
+  return file == stem_ + ".safetensors" || file == index_name() ||
+         (file.starts_with(stem_ + "-") && file.find("-of-") != std::string::npos &&
+          file.ends_with(".safetensors"));
 }
 
 std::string SafetensorsLayout::index_text() const {
@@ -106,6 +103,7 @@ std::vector<fs::path> publish_weights(fs::path const& directory, SafetensorsLayo
                                       std::function<void(std::size_t)> const& publish) {
   std::vector<fs::path> written;
   std::error_code error;
+  std::string const index_name = layout.index_name();
   if (layout.files() > 1 && fs::remove(directory / index_name, error)) flush_directory(directory);
   for (std::size_t file = 0; file < layout.files(); ++file) {
     publish(file);
@@ -117,7 +115,7 @@ std::vector<fs::path> publish_weights(fs::path const& directory, SafetensorsLayo
   }
   // a loader might take the weights of an earlier model
   for (auto const& entry : entries_of(directory))
-    if (is_weights(entry.path()) &&
+    if (layout.is_weights(entry.path().filename().string()) &&
         std::find(written.begin(), written.end(), entry.path()) == written.end())
       fs::remove(entry.path(), error);
   return written;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
 #include "tessera/checkpoint/interchange/tensor_writer.hpp"
 #include "tessera/core/dtype.hpp"
 
@@ -19,15 +20,26 @@ std::string safetensors_header(std::vector<TensorHeader> const& tensors, std::si
                                std::size_t last, Dtype dtype,
                                std::map<std::string, std::string> const& metadata);
 
+/// The name of weights in Hugging Face's directories, without ".safetensors".
+inline char const* stem_of(WeightsOf what) {
+  return what == WeightsOf::adapter ? "adapter_model" : "model";
+}
+inline constexpr char adapter_config_name[] = "adapter_config.json";
+
 /// The files of a Hugging Face weights directory: model.safetensors, or
 /// model-00001-of-0000N.safetensors with an index. Immutable.
 class SafetensorsLayout {
  public:
   /// A file is filled until the next tensor would make it larger than @p max_bytes.
-  SafetensorsLayout(std::vector<TensorHeader> tensors, Dtype dtype, std::int64_t max_bytes);
+  /// @param stem of the files' names
+  SafetensorsLayout(std::vector<TensorHeader> tensors, Dtype dtype, std::int64_t max_bytes,
+                    std::string stem = stem_of(WeightsOf::model));
 
   std::size_t files() const { return first_.size(); }
   std::string name(std::size_t file) const;
+  std::string index_name() const { return stem_ + ".safetensors.index.json"; }
+  /// Whether a file of this name is weights of another layout with this stem.
+  bool is_weights(std::string const& file) const;
   std::string const& header(std::size_t file) const { return headers_[file]; }
   std::int64_t bytes(std::size_t file) const { return bytes_[file]; }  ///< header included
   /// Tensors [first(file), last(file)) are in a file, in order.
@@ -44,6 +56,7 @@ class SafetensorsLayout {
 
  private:
   std::vector<TensorHeader> tensors_;
+  std::string stem_;
   std::vector<std::size_t> first_{0};
   std::vector<std::string> headers_;
   std::vector<std::int64_t> bytes_;

@@ -128,6 +128,7 @@ Manifest make_manifest(SaveRequest const& request, StateLayers const& layers,
   m.resolved_config = request.resolved_config;
   m.trainer_state = request.trainer_state;
   m.versions = request.versions;
+  m.frozen = request.frozen;
   m.checksum_chunk = checksum_chunk_for(data_bytes(request, layers));
   m.states = layers[0].states;
   m.skipped_in_a_row = request.skipped_in_a_row;

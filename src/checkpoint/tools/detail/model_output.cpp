@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/detail/file.hpp"
+#include "interchange/detail/safetensors_layout.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
@@ -70,6 +71,7 @@ void check_place(fs::path const& output, fs::path const& checkpoint) {
 bool is_ours(std::string const& final_name, fs::path const& output) {
   if (is_file(output)) return final_name == output.filename().string();
   return final_name == "config.json" || final_name == "model.safetensors.index.json" ||
+         final_name == adapter_config_name || final_name == "adapter_model.safetensors" ||
          (final_name.rfind("model", 0) == 0 && fs::path(final_name).extension() == ".safetensors");
 }
 

@@ -1,0 +1,40 @@
+#pragma once
+/// A model with its low-rank adapters added to the weights, as a Hugging Face directory that needs
+/// no adapter: what PEFT's merge_and_unload() computes.
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/core/config_tree.hpp"
+#include "tessera/core/dtype.hpp"
+#include "tessera/memory/param_provider.hpp"
+
+namespace tessera::checkpoint {
+
+enum class AdaptedLayout { out_in, in_out };  ///< of the matrices that adapters belong to
+
+struct MergeOptions {
+  std::filesystem::path model;         ///< Hugging Face directory
+  std::filesystem::path adapter_file;  ///< adapter_model.safetensors
+  std::filesystem::path output;
+  std::vector<memory::UnitSpec> units;  ///< of the adapted model
+  double scale = 1.0;                   ///< W + scale * B A
+  AdaptedLayout layout = AdaptedLayout::out_in;
+  ConfigTree model_config;
+  Dtype dtype = Dtype::fp32;
+  std::int64_t max_shard_bytes = 5'000'000'000;
+  WhenPresent when_present = WhenPresent::refuse;
+};
+
+struct MergeReport {
+  std::vector<std::filesystem::path> files;
+  std::int64_t tensors = 0, adapted = 0;  ///< written; of these, changed by adapters
+};
+
+/// Streams the weights row by row of their matrices. @throws DataError when the files do not fit
+/// the units
+MergeReport merge_adapter(MergeOptions const& options);
+
+}  // namespace tessera::checkpoint

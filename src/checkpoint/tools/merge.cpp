@@ -1,0 +1,143 @@
+#include "tessera/checkpoint/tools/merge.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "interchange/detail/model_directory.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
+#include "tessera/checkpoint/interchange/safetensors_writer.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+#include "tools/detail/model_output.hpp"
+
+namespace tessera::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t most_numel = std::int64_t{4} << 20;  ///< elements in memory of one tensor
+
+struct Adapter {
+  memory::ParameterSpec const* a = nullptr;  ///< [rank, in]
+  memory::ParameterSpec const* b = nullptr;  ///< [out, rank]
+};
+
+std::vector<float> read(ModelWeights const& weights, memory::ParameterSpec const& spec) {
+  std::vector<float> out(static_cast<std::size_t>(spec.numel()));
+  weights.fill(spec, 0, spec.numel(), out.data());
+  return out;
+}
+
+/// The low-rank matrices, arranged for rows of W: delta[row][k] = scale * sum_r left[row][r]
+/// right[r][k].
+struct Delta {
+  std::int64_t rank = 0;
+  std::vector<float> left, right;
+
+  void add(std::int64_t first_row, std::int64_t rows, std::int64_t columns, double scale,
+           float* out) const {
+    for (std::int64_t row = 0; row < rows; ++row)
+      for (std::int64_t r = 0; r < rank; ++r) {
+        auto const factor = static_cast<float>(
+            scale *
+            static_cast<double>(left[static_cast<std::size_t>((first_row + row) * rank + r)]));
+        float const* const from = right.data() + r * columns;
+        float* const to = out + row * columns;
+        for (std::int64_t k = 0; k < columns; ++k) to[k] += factor * from[k];
+      }
+  }
+};
+
+std::vector<float> transposed(std::vector<float> const& in, std::int64_t rows,
+                              std::int64_t columns) {
+  std::vector<float> out(in.size());
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t k = 0; k < columns; ++k)
+      out[static_cast<std::size_t>(k * rows + i)] = in[static_cast<std::size_t>(i * columns + k)];
+  return out;
+}
+
+class Merge {
+ public:
+  explicit Merge(MergeOptions const& options)
+      : options_(options), base_(options.model), adapters_(options.adapter_file) {
+    auto model = options.units, added = options.units;
+    for (auto& unit : model) std::erase_if(unit.parameters, [](auto& p) { return p.is_adapter; });
+    for (auto& unit : added) std::erase_if(unit.parameters, [](auto& p) { return !p.is_adapter; });
+    base_.require(model);
+    adapters_.require(added);
+    for (auto const& unit : options.units)
+      for (auto const& p : unit.parameters) {
+        if (p.is_adapter)
+          find(p);
+        else
+          tensors_.push_back({p.name, p.shape});
+      }
+  }
+
+  MergeReport run() {
+    std::int64_t bytes = 0;
+    for (auto const& t : tensors_)
+      bytes += t.numel() * static_cast<std::int64_t>(size_of(options_.dtype));
+    (void)detail::prepare_output({options_.output, options_.model, bytes, options_.when_present});
+    auto const writer = make_sharded_safetensors_writer(options_.output, tensors_, options_.dtype,
+                                                        options_.max_shard_bytes);
+    for (auto const& unit : options_.units)
+      for (auto const& p : unit.parameters)
+        if (!p.is_adapter) write(p, *writer);
+    MergeReport report{writer->finish(), static_cast<std::int64_t>(tensors_.size()),
+                       static_cast<std::int64_t>(matrices_.size())};
+    fs::path const config = options_.output / "config.json";
+    write_file_atomically(config, detail::model_config_text(options_.model_config, options_.dtype));
+    report.files.push_back(config);
+    for (auto& copy : detail::copy_companions(options_.model, {}, options_.output))
+      report.files.push_back(std::move(copy));
+    return report;
+  }
+
+ private:
+  /// "base_model.model.x.lora_A.weight" belongs to "x.weight".
+  void find(memory::ParameterSpec const& p) {
+    std::string const prefix = "base_model.model.";
+    auto const at = p.name.rfind(".lora_");
+    TESSERA_EXPECT(p.name.starts_with(prefix) && at != std::string::npos, p.name);
+    auto& adapter = matrices_[p.name.substr(prefix.size(), at - prefix.size()) + ".weight"];
+    (p.name.compare(at, 7, ".lora_A") == 0 ? adapter.a : adapter.b) = &p;
+  }
+
+  Delta delta_of(Adapter const& adapter) const {
+    std::int64_t const rank = adapter.a->shape[0], in = adapter.a->shape[1],
+                       out = adapter.b->shape[0];
+    auto a = read(adapters_, *adapter.a), b = read(adapters_, *adapter.b);
+    if (options_.layout == AdaptedLayout::out_in) return {rank, std::move(b), std::move(a)};
+    return {rank, transposed(a, rank, in), transposed(b, out, rank)};
+  }
+
+  void write(memory::ParameterSpec const& p, TensorWriter& writer) const {
+    auto const found = matrices_.find(p.name);
+    bool const is_adapted = found != matrices_.end();
+    Delta const delta = is_adapted ? delta_of(found->second) : Delta{};
+    std::int64_t const columns = p.numel() / p.shape[0],
+                       step = std::max<std::int64_t>(1, most_numel / columns);
+    std::vector<float> values;
+    for (std::int64_t row = 0; row < p.shape[0]; row += step) {
+      std::int64_t const rows = std::min(step, p.shape[0] - row);
+      values.resize(static_cast<std::size_t>(rows * columns));
+      base_.fill(p, row * columns, rows * columns, values.data());
+      if (is_adapted) delta.add(row, rows, columns, options_.scale, values.data());
+      writer.write(values.data(), rows * columns);
+    }
+  }
+
+  MergeOptions const& options_;
+  ModelWeights base_, adapters_;
+  std::vector<TensorHeader> tensors_;
+  std::map<std::string, Adapter> matrices_;  ///< by the name of the adapted matrix
+};
+
+}  // namespace
+
+MergeReport merge_adapter(MergeOptions const& options) { return Merge(options).run(); }
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,107 @@
+#include "tessera/checkpoint/tools/merge.hpp"
+
+#include "fixture.hpp"
+#include "tessera/checkpoint/interchange/model_weights.hpp"
+
+using namespace tessera;
+using namespace tessera::test;
+using ::testing::HasSubstr;
+
+namespace {
+
+/// A matrix of either layout with an adapter of rank 2, and a bias.
+std::vector<memory::UnitSpec> adapted_units(checkpoint::AdaptedLayout layout) {
+  bool const out_in = layout == checkpoint::AdaptedLayout::out_in;
+  memory::UnitSpec unit{"block.0", {}};
+  auto const add = [&](std::string name, std::vector<std::int64_t> shape, bool is_adapter) {
+    memory::ParameterSpec spec;
+    spec.name = std::move(name);
+    spec.shape = std::move(shape);
+    spec.is_adapter = is_adapter;
+    unit.parameters.push_back(std::move(spec));
+  };
+  add("h.0.fc.weight", out_in ? std::vector<std::int64_t>{3, 5} : std::vector<std::int64_t>{5, 3},
+      false);
+  add("h.0.fc.bias", {3}, false);
+  add("base_model.model.h.0.fc.lora_A.weight", {2, 5}, true);
+  add("base_model.model.h.0.fc.lora_B.weight", {3, 2}, true);
+  return {unit};
+}
+
+float value_of(std::string const& name, std::int64_t i) {
+  return static_cast<float>((name.size() * 7 + static_cast<std::size_t>(i) * 13) % 17) / 8.0f -
+         1.0f;
+}
+
+void write(fs::path const& to, std::vector<memory::UnitSpec> const& units, bool adapters) {
+  std::vector<checkpoint::TensorHeader> headers;
+  std::vector<float> values;
+  for (auto const& p : units[0].parameters) {
+    if (p.is_adapter != adapters) continue;
+    headers.push_back({p.name, p.shape});
+    for (std::int64_t i = 0; i < p.numel(); ++i) values.push_back(value_of(p.name, i));
+  }
+  auto const writer = checkpoint::make_safetensors_writer(to, headers, Dtype::fp32);
+  writer->write(values.data(), static_cast<std::int64_t>(values.size()));
+  writer->finish();
+}
+
+class Merge : public ::testing::TestWithParam<checkpoint::AdaptedLayout> {
+ protected:
+  Merge() : dir("merge"), units(adapted_units(GetParam())) {
+    fs::create_directories(dir / "base");
+    write(dir / "base/model.safetensors", units, false);
+    write(dir / "adapter_model.safetensors", units, true);
+  }
+  checkpoint::MergeOptions options() const {
+    return {.model = dir / "base",
+            .adapter_file = dir / "adapter_model.safetensors",
+            .output = dir / "merged",
+            .units = units,
+            .scale = 1.5,
+            .layout = GetParam(),
+            .model_config = ConfigTree::parse(R"({"model_type": "gpt2"})", "config")};
+  }
+
+  ScratchDirectory dir;
+  std::vector<memory::UnitSpec> units;
+};
+
+TEST_P(Merge, AddsTheProductOfTheAdapter) {
+  auto const report = checkpoint::merge_adapter(options());
+  EXPECT_EQ(report.tensors, 2);
+  EXPECT_EQ(report.adapted, 1);
+  checkpoint::ModelWeights const merged(dir / "merged");
+  std::vector<float> matrix(15), bias(3);
+  merged.fill(units[0].parameters[0], 0, 15, matrix.data());
+  merged.fill(units[0].parameters[1], 0, 3, bias.data());
+  auto const& p = units[0].parameters;
+  for (std::int64_t out = 0; out < 3; ++out) {
+    EXPECT_EQ(bias[static_cast<std::size_t>(out)], value_of(p[1].name, out));
+    for (std::int64_t in = 0; in < 5; ++in) {
+      double delta = 0.0;
+      for (std::int64_t r = 0; r < 2; ++r)
+        delta += 1.5 * value_of(p[3].name, out * 2 + r) * value_of(p[2].name, r * 5 + in);
+      auto const at = GetParam() == checkpoint::AdaptedLayout::out_in ? out * 5 + in : in * 3 + out;
+      EXPECT_NEAR(matrix[static_cast<std::size_t>(at)], value_of(p[0].name, at) + delta, 1e-6);
+    }
+  }
+  EXPECT_THAT(read_file(dir / "merged/config.json"), HasSubstr("\"float32\""));
+}
+
+TEST_P(Merge, RefusesWhatDoesNotFit) {
+  auto wrong = options();
+  wrong.units[0].parameters[2].shape = {4, 5};
+  wrong.units[0].parameters[3].shape = {3, 4};
+  EXPECT_THAT(message_of<DataError>([&] { checkpoint::merge_adapter(wrong); }),
+              HasSubstr("lora_A.weight has shape [2, 5], the model wants [4, 5]"));
+  checkpoint::merge_adapter(options());
+  EXPECT_THAT(message_of<UsageError>([&] { checkpoint::merge_adapter(options()); }),
+              HasSubstr("--overwrite"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Merge,
+                         ::testing::Values(checkpoint::AdaptedLayout::out_in,
+                                           checkpoint::AdaptedLayout::in_out));
+
+}  // namespace
