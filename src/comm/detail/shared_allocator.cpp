@@ -71,6 +71,8 @@ std::shared_ptr<void> SharedAllocator::allocate(Operation const& o, std::string 
     outcome = worst_outcome(o, map_peers(o, allocation), nullptr, worst_rank);
   if (outcome == Outcome::done) return heap_->add(std::move(allocation), name, purpose);
 
+  allocation = {};  // what is mapped counts against a limit on the address space
+  file = {};
   log::warning(concat(name, ": ", human_bytes(static_cast<std::int64_t>(o.bytes())),
                       " could not be mapped by all ranks of this node (",
                       peers_.describe(worst_rank),
