@@ -85,42 +85,65 @@ inline void expect_memory_as_planned(StoredCase const& c) {
   }
 }
 
-/// Losses of AdamW steps as torch.optim.AdamW makes them, in fp32 with moments in double.
-inline void expect_trajectory(StoredCase const& c) {
+/// Steps as torch.optim.AdamW makes them, in fp32 with moments in double.
+class AdamWSteps {
+ public:
+  static constexpr double rate = 5e-3, decay = 0.1;
+
+  explicit AdamWSteps(StoredCase const& c) : model_(c), sequence_(c.sequence) {}
+
+  /// The mean loss of a batch of complete rows, which an update follows.
+  double step(std::vector<std::int32_t> const& tokens) {
+    std::int64_t const rows = static_cast<std::int64_t>(tokens.size()) / sequence_;
+    auto const n = static_cast<double>(rows * (sequence_ - 1));
+    model_.params.begin_step();
+    double const loss = model_.train({tokens.data(), rows, sequence_},
+                                     {.gradient_scale = static_cast<float>(1.0 / n)}) /
+                        n;
+    ++steps_;
+    model_.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
+      if (spec.trains) update(unit, p, moments_[spec.name]);
+    });
+    return loss;
+  }
+
+ private:
   struct Moments {
     std::vector<double> first, second;
   };
-  constexpr double rate = 5e-3, beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-8, decay = 0.1;
-  FamilyModel b(c);
-  std::map<std::string, Moments> all;
-  auto const n = static_cast<double>(c.predictions());
+
+  void update(int unit, std::size_t p, Moments& m) {
+    constexpr double beta_1 = 0.9, beta_2 = 0.999, epsilon = 1e-8;
+    double const correction_1 = 1.0 - std::pow(beta_1, steps_),
+                 correction_2 = 1.0 - std::pow(beta_2, steps_);
+    auto w = model_.params.weight_values(unit, p);
+    auto const g = model_.params.gradient_values(unit, p);
+    m.first.resize(w.size());
+    m.second.resize(w.size());
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      double const gradient = g[i];
+      m.first[i] = beta_1 * m.first[i] + (1.0 - beta_1) * gradient;
+      m.second[i] = beta_2 * m.second[i] + (1.0 - beta_2) * gradient * gradient;
+      double const moved =
+          m.first[i] / correction_1 / (std::sqrt(m.second[i] / correction_2) + epsilon);
+      w[i] = static_cast<float>(w[i] * (1.0 - rate * decay) - rate * moved);
+    }
+    model_.params.set_weight(unit, p, w);
+  }
+
+  FamilyModel model_;
+  std::int64_t sequence_;
+  std::map<std::string, Moments> moments_;
+  int steps_ = 0;
+};
+
+/// Losses of ten steps.
+inline void expect_trajectory(StoredCase const& c) {
+  AdamWSteps training(c);
   std::uint64_t step = 0;
   for (auto const& want : c.entry.at("trajectory").as_array()) {
-    auto const tokens = c.tokens(step++);
-    b.params.begin_step();
-    double const loss = b.train({tokens.data(), c.rows, c.sequence},
-                                {.gradient_scale = static_cast<float>(1.0 / n)}) /
-                        n;
+    double const loss = training.step(c.tokens(step++));
     EXPECT_NEAR(loss, want.as_double(), 2e-6 * want.as_double()) << "step " << step;
-    double const t = static_cast<double>(step);
-    double const correction_1 = 1.0 - std::pow(beta_1, t), correction_2 = 1.0 - std::pow(beta_2, t);
-    b.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
-      if (!spec.trains) return;
-      auto w = b.params.weight_values(unit, p);
-      auto const g = b.params.gradient_values(unit, p);
-      Moments& m = all[spec.name];
-      m.first.resize(w.size());
-      m.second.resize(w.size());
-      for (std::size_t i = 0; i < w.size(); ++i) {
-        double const gradient = g[i];
-        m.first[i] = beta_1 * m.first[i] + (1.0 - beta_1) * gradient;
-        m.second[i] = beta_2 * m.second[i] + (1.0 - beta_2) * gradient * gradient;
-        double const moved =
-            m.first[i] / correction_1 / (std::sqrt(m.second[i] / correction_2) + epsilon);
-        w[i] = static_cast<float>(w[i] * (1.0 - rate * decay) - rate * moved);
-      }
-      b.params.set_weight(unit, p, w);
-    });
   }
 }
 

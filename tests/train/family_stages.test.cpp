@@ -1,4 +1,4 @@
-/// Ten steps of stored models at every ZeRO stage, on one rank and on two.
+/// Steps of stored models and adapters at every ZeRO stage, on one, two and four ranks.
 #include <gtest/gtest.h>
 
 #include "../model/family_suite.hpp"
@@ -17,7 +17,9 @@ struct Case {
 class FamilyStages : public testing::TestWithParam<std::tuple<Case, int>> {
  protected:
   static test::StoredCase const& stored(Case const& of) {
-    for (auto const& c : test::family_cases(of.family))
+    bool const is_adapted = std::string(of.family) == "lora";
+    static auto const adapted = test::read_cases("lora");
+    for (auto const& c : is_adapted ? adapted : test::family_cases(of.family))
       if (c.name == of.name) return c;
     throw std::out_of_range(of.name);
   }
@@ -26,46 +28,92 @@ class FamilyStages : public testing::TestWithParam<std::tuple<Case, int>> {
     out.stage = stage;
     out.dtype = Dtype::fp32;
     out.max_grad_norm = 0.0;
-    out.optimizer = optim::make_spec("AdamW", {{"weight_decay", 0.1}});
+    out.optimizer = optim::make_spec("AdamW", {{"weight_decay", test::AdamWSteps::decay}});
     return out;
   }
   std::unique_ptr<comm::Collectives> comm =
       comm::make_mpi(test::session(), std::chrono::seconds(60));
+};
+
+/// A model that an engine of a stage trains.
+struct Trained {
+  Trained(test::StoredCase const& c, zero::EngineConfig const& config, comm::Collectives& over)
+      : comm(over),
+        sequence(c.sequence),
+        model(model::make_model(c.config, test::options_of(c, Dtype::fp32))) {
+    auto units = model->units();
+    for (auto& unit : units)  // the stored optimizer has one group
+      for (auto& spec : unit.parameters) spec.decays = true;
+    engine = zero::make_engine(config, units, comm, *queue);
+    auto const weights = test::named_weights(c.config.at("model_type").as_string());
+    engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
+                           std::int64_t numel, float* out) {
+      auto const& spec =
+          units[memory::position(unit)].parameters[static_cast<std::size_t>(parameter)];
+      std::vector<float> values(static_cast<std::size_t>(spec.numel()));
+      weights(spec, values.data());
+      std::copy_n(values.data() + first, numel, out);
+    });
+  }
+
+  /// Rank r takes the r-th share of each micro-step. @return the mean loss
+  double step(std::vector<std::int32_t> const& tokens, int micro_steps) {
+    std::int64_t const all = static_cast<std::int64_t>(tokens.size()) / sequence,
+                       rows = all / micro_steps / comm.size();
+    auto const n = static_cast<double>(all * (sequence - 1));
+    double loss = 0.0;
+    ++steps;
+    engine->begin_step();
+    for (int k = 0; k < micro_steps; ++k) {
+      std::int64_t const first = (k * comm.size() + comm.rank()) * rows;
+      engine->begin_micro_step(k, micro_steps);
+      loss += model
+                  ->train({tokens.data() + first * sequence, rows, sequence, first},
+                          {.step = steps, .gradient_scale = static_cast<float>(1.0 / n)}, *engine,
+                          *queue)
+                  .value();
+    }
+    engine->finish_step(test::AdamWSteps::rate);
+    return comm::all_reduce_value(comm, loss, comm::ReduceOp::sum) / n;
+  }
+
+  comm::Collectives& comm;
+  std::int64_t sequence;
+  std::unique_ptr<model::CausalLm> model;
   std::unique_ptr<memory::Queue> queue = memory::make_inline_queue("compute");
+  std::unique_ptr<zero::Engine> engine;
+  std::uint64_t steps = 0;
 };
 
 TEST_P(FamilyStages, TenStepsMatchTransformers) {
   auto const& [of, stage] = GetParam();
   auto const& c = stored(of);
-  auto const model = model::make_model(c.config, Dtype::fp32);
-  auto units = model->units();
-  for (auto& unit : units)  // the stored optimizer has one group
-    for (auto& spec : unit.parameters) spec.decays = true;
-  auto const engine = zero::make_engine(config(stage), units, *comm, *queue);
-  auto const weights = test::named_weights(of.family);
-  engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
-                         std::int64_t numel, float* out) {
-    auto const& spec =
-        units[memory::position(unit)].parameters[static_cast<std::size_t>(parameter)];
-    std::vector<float> values(static_cast<std::size_t>(spec.numel()));
-    weights(spec, values.data());
-    std::copy_n(values.data() + first, numel, out);
-  });
-  auto const n = static_cast<double>(c.predictions());
-  std::int64_t const rows = c.rows / comm->size(), first_row = comm->rank() * rows;
-  std::uint64_t step = 0;
+  if (c.rows % comm->size() != 0) GTEST_SKIP() << "a row for each rank is wanted";
+  Trained training(c, config(stage), *comm);
   for (auto const& want : c.entry.at("trajectory").as_array()) {
-    auto const tokens = c.tokens(step++);
-    engine->begin_step();
-    engine->begin_micro_step(0, 1);
-    double loss =
-        model
-            ->train({tokens.data() + first_row * c.sequence, rows, c.sequence, first_row},
-                    {.step = step, .gradient_scale = static_cast<float>(1.0 / n)}, *engine, *queue)
-            .value();
-    engine->finish_step(5e-3);
-    loss = comm::all_reduce_value(*comm, loss, comm::ReduceOp::sum);
-    EXPECT_NEAR(loss / n, want.as_double(), 2e-6 * want.as_double()) << "step " << step;
+    double const loss = training.step(c.tokens(training.steps), 1);
+    EXPECT_NEAR(loss, want.as_double(), 2e-6 * want.as_double()) << "step " << training.steps;
+  }
+}
+
+/// Against one process, whose steps are those of transformers (tests/model): two micro-steps, and a
+/// last step with fewer rows.
+TEST_P(FamilyStages, AccumulationAndAShortLastStepMatchOneProcess) {
+  auto const& [of, stage] = GetParam();
+  auto const& c = stored(of);
+  auto accumulating = config(stage);
+  accumulating.accumulation_steps = 2;
+  Trained training(c, accumulating, *comm);
+  test::AdamWSteps reference(c);
+  std::uint64_t batch = 0;
+  for (int const rows : {8, 8, 8, 4}) {
+    std::vector<std::int32_t> tokens;
+    while (tokens.size() < static_cast<std::size_t>(rows * c.sequence)) {
+      auto const more = c.tokens(batch++);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    double const want = reference.step(tokens), loss = training.step(tokens, rows == 8 ? 2 : 1);
+    EXPECT_NEAR(loss, want, 2e-6 * want) << rows << " rows";
   }
 }
 
@@ -74,7 +122,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Case{"llama", "grouped"}, Case{"llama", "llama3_rope"},
                                      Case{"gpt_bigcode", "multi_query"},
                                      Case{"gpt_bigcode", "multi_head"},
-                                     Case{"gpt_neox", "parallel"}, Case{"gemma2", "capped_window"}),
+                                     Case{"gpt_neox", "parallel"}, Case{"gemma2", "capped_window"},
+                                     Case{"qwen3", "head_norms"}, Case{"phi", "partial_rotary"},
+                                     Case{"phi3", "fused"}, Case{"lora", "llama_all"},
+                                     Case{"lora", "gpt2_default"}),
                      testing::Range(0, 4)),
     [](auto const& info) {
       Case const of = std::get<0>(info.param);
