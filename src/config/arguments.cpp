@@ -261,10 +261,11 @@ void validate_best(TrainingArguments const& a) {
   TESSERA_VALIDATE(a.eval_strategy != Interval::no, UsageError, "--", option,
                    " compares evaluations, but --eval_strategy is no; set it to steps or epoch");
   std::string const& metric = a.metric_for_best_model;
-  TESSERA_VALIDATE(metric == "loss" || metric == "eval_loss" || metric == "perplexity" ||
-                       metric == "eval_perplexity",
-                   UsageError, "--metric_for_best_model is ", metric,
-                   "; an evaluation measures loss and perplexity");
+  bool known = false;
+  for (char const* name : {"loss", "perplexity", "accuracy"})
+    known = known || metric == name || metric == std::string("eval_") + name;
+  TESSERA_VALIDATE(known, UsageError, "--metric_for_best_model is ", metric,
+                   "; an evaluation measures loss, perplexity and accuracy");
   if (!a.load_best_model_at_end || a.save_strategy == Interval::best) return;
   TESSERA_VALIDATE(a.save_strategy == a.eval_strategy, UsageError,
                    "--load_best_model_at_end needs a checkpoint of each evaluated step, but "

@@ -61,20 +61,17 @@ void add_adapters(OptionTable& t) {
   t.add(real, "lora_alpha", 8.0, "adapters are scaled by lora_alpha / lora_r").above(0);
   t.add(real, "lora_dropout", 0.0, "dropout of the adapters' inputs").at_least(0).at_most(0.999);
   t.add(list, "lora_target_modules", ConfigTree::Array{},
-        "linear layers to adapt, by name or the end of it, or all-linear, or a regular expression "
-        "of complete names; none: PEFT's default for the family")
+        "layers to adapt: ends of names, all-linear, or a regular expression; none: PEFT's default")
       .alias("lora_target");
   t.add(boolean, "use_rslora", false, "scale adapters by lora_alpha / sqrt(lora_r)");
   t.add(path, "adapter", {},
-        "PEFT directory (adapter_config.json, adapter_model.safetensors) whose adapters are added "
-        "to model_name_or_path, to train, evaluate or generate (Tessera's own)");
+        "PEFT directory whose adapters are added to model_name_or_path (Tessera's own)");
   t.add(boolean, "use_dora", false, "weight-decomposed adapters")
       .refuse("only plain LoRA is computed; leave it out");
   t.add(list, "lora_modules_to_save", {}, "modules that train in full next to the adapters")
       .refuse("only adapters train with use_peft_lora; without it frozen_parameters chooses");
   t.add(string, "frozen_parameters", {},
-        "parameters that do not train: a regular expression that matches complete names, such as "
-        "'.*\\.wte\\..*|.*\\.h\\.[0-5]\\..*' (Tessera's own)");
+        "regular expression of the complete names of parameters that do not train (Tessera's own)");
 }
 
 void add_data(OptionTable& t) {
@@ -167,8 +164,8 @@ void add_work(OptionTable& t) {
         "resume_from_checkpoint is never");
   t.add(boolean, "do_train", false, "train");
   t.add(boolean, "do_eval", false,
-        "evaluate: loss and perplexity; on when eval_strategy is not no");
-  t.add(boolean, "do_predict", false, "evaluate test_file: loss and perplexity");
+        "evaluate: loss, perplexity and accuracy; on when eval_strategy is not no");
+  t.add(boolean, "do_predict", false, "evaluate test_file: loss, perplexity and accuracy");
   t.add(boolean, "do_generate", false, "continue prompts with the trained weights (Tessera's own)");
   t.add(json, "resume_from_checkpoint", {},
         "checkpoint to resume from; auto or none: the newest complete one of output_dir, if any; "
@@ -340,9 +337,9 @@ void add_reporting(OptionTable& t) {
   t.add(boolean, "eval_use_gather_object", false, "gather Python objects")
       .hint("no effect: evaluation keeps only sums");
   t.add(list, "include_for_metrics", ConfigTree::Array{}, "extra inputs of the metrics function")
-      .hint("no effect: loss and perplexity need no other inputs");
+      .hint("no effect: the metrics need no other inputs");
   t.add(boolean, "include_inputs_for_metrics", false, "extra inputs of the metrics function")
-      .hint("no effect: loss and perplexity need no other inputs");
+      .hint("no effect: the metrics need no other inputs");
   t.add(boolean, "batch_eval_metrics", false, "compute metrics batch by batch")
       .hint("no effect: this is always the case");
   t.add(boolean, "skip_memory_metrics", true, "omit memory metrics").hint(no_effect);
@@ -381,8 +378,9 @@ void add_save(OptionTable& t) {
   t.add(boolean, "load_best_model_at_end", false,
         "export and evaluate the checkpoint with the best metric; it is never removed");
   t.add(string, "metric_for_best_model", {},
-        "loss or perplexity; none: loss where a best checkpoint is wanted");
-  t.add(boolean, "greater_is_better", {}, "whether a higher metric is better; none: false");
+        "loss, perplexity or accuracy; none: loss where a best checkpoint is wanted");
+  t.add(boolean, "greater_is_better", {},
+        "whether a higher metric is better; none: true for accuracy, else false");
   t.add(boolean, "restore_callback_states_from_checkpoint", false, "restore Python callbacks")
       .hint("no effect: Tessera has no callbacks");
   t.add(boolean, "push_to_hub", false, "upload the model").refuse(no_hub);

@@ -10,7 +10,15 @@
 namespace tessera::train {
 
 double BestModel::value_of(EvaluationResult const& result) const {
-  return options_.metric == Metric::loss ? result.loss : result.perplexity;
+  switch (options_.metric) {
+    case Metric::accuracy:
+      return result.accuracy.value_or(NAN);
+    case Metric::perplexity:
+      return result.perplexity;
+    case Metric::loss:
+      break;
+  }
+  return result.loss;
 }
 
 bool BestModel::better(double value, double than) const {
@@ -35,15 +43,19 @@ bool BestModel::should_stop() const {
 
 std::string BestModel::best_text() const {
   if (state_.best.step < 0) return "none";
-  return concat(options_.metric == Metric::loss ? "eval_loss " : "perplexity ",
-                fixed_text(state_.best.metric, 4), " of step ", state_.best.step);
+  char const* const name = options_.metric == Metric::loss         ? "eval_loss "
+                           : options_.metric == Metric::perplexity ? "perplexity "
+                                                                   : "eval_accuracy ";
+  return concat(name, fixed_text(state_.best.metric, 4), " of step ", state_.best.step);
 }
 
 std::optional<BestModel::Options> best_model_options(config::TrainingArguments const& a) {
   if (a.metric_for_best_model.empty()) return std::nullopt;
   BestModel::Options out;
   if (a.metric_for_best_model.ends_with("perplexity")) out.metric = BestModel::Metric::perplexity;
-  if (a.greater_is_better.value_or(false)) out.better = BestModel::Better::higher;
+  if (a.metric_for_best_model.ends_with("accuracy")) out.metric = BestModel::Metric::accuracy;
+  if (a.greater_is_better.value_or(out.metric == BestModel::Metric::accuracy))
+    out.better = BestModel::Better::higher;
   out.patience = a.early_stopping_patience;
   out.threshold = a.early_stopping_threshold;
   return out;

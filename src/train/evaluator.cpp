@@ -29,16 +29,23 @@ Evaluator::Evaluator(ModelContext context, data::TokenSequences sequences,
       sequences_per_pass_(sequences_per_pass),
       between_passes_(std::move(between_passes)) {}
 
-/// Sum of the token losses of some samples.
-double Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
+/// Of some samples.
+Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
   tokens_.clear();
   for (std::int64_t i = 0; i < count; ++i) {
     auto const sequence = sequences_[first_sample + i];
     tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
   }
-  model::Batch const batch{tokens_.data(), count, sequences_.length(), 0};
-  if (prediction_step_) return prediction_step_(batch);
-  return context_.model.evaluate(batch, context_.weights, context_.compute).value();
+  Sums out;
+  constexpr std::int64_t not_counted = -1;
+  std::int64_t hits = not_counted;
+  model::Batch const batch{
+      .tokens = tokens_.data(), .rows = count, .sequence = sequences_.length(), .hits = &hits};
+  out.losses = prediction_step_
+                   ? prediction_step_(batch)
+                   : context_.model.evaluate(batch, context_.weights, context_.compute).value();
+  out.hits = hits == not_counted ? NAN : static_cast<double>(hits);
+  return out;
 }
 
 EvaluationResult Evaluator::evaluate() {
@@ -47,19 +54,24 @@ EvaluationResult Evaluator::evaluate() {
   auto const mine = data::evaluation_range(sequences_.count(), ranks, Rank(context_.comm.rank()));
   std::int64_t const most = samples_of_busiest_rank(sequences_.count(), ranks);
   EvaluationResult result;
-  double sum = 0.0;
+  Sums sums;
   for (std::int64_t offset = 0; offset < most; offset += sequences_per_pass_, ++result.passes) {
     if (between_passes_) between_passes_();
     std::int64_t const left =
         std::clamp<std::int64_t>(mine.end - mine.begin - offset, 0, sequences_per_pass_);
-    if (left > 0)
-      sum += pass(mine.begin + offset, left);
-    else
-      pass(0, 1);
+    auto const of_pass = left > 0 ? pass(mine.begin + offset, left) : pass(0, 1);
+    if (left == 0) continue;
+    sums.losses += of_pass.losses;
+    sums.hits += of_pass.hits;
   }
-  sum = comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
+  auto const over_ranks = [&](double sum) {
+    return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
+  };
+  auto const predictions = static_cast<double>(sequences_.count() * (sequences_.length() - 1));
   result.samples = sequences_.count();
-  result.loss = sum / static_cast<double>(sequences_.count() * (sequences_.length() - 1));
+  result.loss = over_ranks(sums.losses) / predictions;
+  if (double const hits = over_ranks(sums.hits); !std::isnan(hits))
+    result.accuracy = hits / predictions;
   result.perplexity = result.loss < 700.0 ? std::exp(result.loss) : INFINITY;
   result.seconds = seconds_since(started);
   return result;

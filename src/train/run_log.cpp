@@ -21,9 +21,15 @@ ConfigTree results_of(std::string const& split, EvaluationResult const& result) 
   out.set(split + "_loss", result.loss)
       .set(split + "_runtime", result.seconds)
       .set(split + "_samples", result.samples);
+  if (result.accuracy) out.set(split + "_accuracy", *result.accuracy);
   out.set(split + "_samples_per_second", static_cast<double>(result.samples) / result.seconds)
       .set(split + "_steps_per_second", static_cast<double>(result.passes) / result.seconds);
   return out;
+}
+
+std::string quality_text(EvaluationResult const& result) {
+  return concat("perplexity ", fixed_text(result.perplexity, 2),
+                result.accuracy ? ", accuracy " + fixed_text(*result.accuracy, 4) : "");
 }
 
 }  // namespace
@@ -147,19 +153,25 @@ void RunLog::end_step() {
 
 void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const& result) {
   if (role_ == Role::silent) return;
-  info(fmt::format("evaluation after step {}: eval_loss {}, perplexity {} ({} samples, {:.1f} s)",
-                   step, fixed_text(result.loss, 4), fixed_text(result.perplexity, 2),
-                   result.samples, result.seconds));
-  if (metrics_)
-    metrics_->write(ConfigTree()
-                        .set("step", step)
-                        .set("epoch", epoch)
-                        .set("eval_loss", result.loss)
-                        .set("perplexity", result.perplexity));
-  if (monitors_)
-    monitors_->steps(step, {{"eval/loss", result.loss},
-                            {"eval/perplexity", result.perplexity},
-                            {"eval/runtime", result.seconds}});
+  info(fmt::format("evaluation after step {}: eval_loss {}, {} ({} samples, {:.1f} s)", step,
+                   fixed_text(result.loss, 4), quality_text(result), result.samples,
+                   result.seconds));
+  if (metrics_) {
+    ConfigTree line;
+    line.set("step", step)
+        .set("epoch", epoch)
+        .set("eval_loss", result.loss)
+        .set("perplexity", result.perplexity);
+    if (result.accuracy) line.set("eval_accuracy", *result.accuracy);
+    metrics_->write(line);
+  }
+  if (monitors_) {
+    std::vector<Scalar> scalars{{"eval/loss", result.loss},
+                                {"eval/perplexity", result.perplexity},
+                                {"eval/runtime", result.seconds}};
+    if (result.accuracy) scalars.push_back({"eval/accuracy", *result.accuracy});
+    monitors_->steps(step, scalars);
+  }
   auto results = results_of("eval", result);
   results.set("epoch", epoch).set("perplexity", result.perplexity);
   write_results(output_dir_, "eval", results);
@@ -167,8 +179,8 @@ void RunLog::evaluation(std::int64_t step, double epoch, EvaluationResult const&
 
 void RunLog::prediction(EvaluationResult const& result) {
   if (role_ == Role::silent) return;
-  info(fmt::format("prediction: predict_loss {}, perplexity {} ({} samples, {:.1f} s)",
-                   fixed_text(result.loss, 4), fixed_text(result.perplexity, 2), result.samples,
+  info(fmt::format("prediction: predict_loss {}, {} ({} samples, {:.1f} s)",
+                   fixed_text(result.loss, 4), quality_text(result), result.samples,
                    result.seconds));
   auto results = results_of("predict", result);
   results.set("predict_perplexity", result.perplexity);

@@ -60,6 +60,11 @@ class Gpt2:
         states = self.hidden(tokens)
         return [log_sum_exp(logits) - logits[target] for target, logits in ((t, self.logits(s)) for t, s in zip(tokens[1:], states))]
 
+    def hits(self, tokens):
+        """How many tokens after the first are the most likely ones."""
+        ranked = (self.logits(state) for state in self.hidden(tokens)[:-1])
+        return sum(logits.index(max(logits)) == target for target, logits in zip(tokens[1:], ranked))
+
     def greedy(self, tokens, count, end):
         """The most likely continuation, and the smallest lead of a chosen token over the second."""
         tokens, lead = list(tokens), math.inf

@@ -61,5 +61,20 @@ TEST(BestModel, OptionsAskForIt) {
   EXPECT_EQ(options->patience, 3);
 }
 
+TEST(BestModel, ALargerAccuracyIsBetter) {
+  auto const options = best_model_options(
+      config::parse_options({"--save_strategy", "best", "--eval_strategy", "steps",
+                             "--metric_for_best_model", "eval_accuracy"}));
+  ASSERT_TRUE(options);
+  TrainingState state;
+  BestModel best(*options, state);
+  EvaluationResult result;
+  for (double const accuracy : {0.25, 0.125}) {
+    result.accuracy = accuracy;
+    EXPECT_EQ(best.evaluated(10, result), accuracy == 0.25);
+  }
+  EXPECT_EQ(best.best_text(), "eval_accuracy 0.2500 of step 10");
+}
+
 }  // namespace
 }  // namespace tessera::train

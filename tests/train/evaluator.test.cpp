@@ -31,9 +31,15 @@ TEST(Evaluator, CountsEverySampleOnceOnAnyNumberOfRanks) {
     EXPECT_EQ(result.samples, samples);
     EXPECT_EQ(result.perplexity, result.loss < 700.0 ? std::exp(result.loss) : INFINITY);
     EXPECT_GT(result.seconds, 0.0);
+    EXPECT_FALSE(result.accuracy) << "this model does not count hits";
     std::int64_t const most = (samples + comm->size() - 1) / comm->size();
     EXPECT_EQ(result.passes, (most + 2) / 3);
     EXPECT_EQ(model.passes, result.passes) << "ranks without samples take part in every pass";
+    evaluator.set_prediction_step([&](model::Batch const& batch) {
+      *batch.hits = 3 * batch.rows;
+      return model.evaluate(batch, weights, *compute).value();
+    });
+    EXPECT_DOUBLE_EQ(evaluator.evaluate().accuracy.value_or(-1.0), 3.0 / 15.0);
   }
 }
 

@@ -47,6 +47,9 @@ struct Batch {
   /// on it, not on the rank.
   std::int64_t first_global_row = 0;
   LogitLoss* loss = nullptr;  ///< null: cross-entropy of the next token
+  /// Of an evaluation: receives the number of next tokens that were the most likely one. Null:
+  /// nobody wants it; else the evaluation waits for the queue. A model may leave it as it is.
+  std::int64_t* hits = nullptr;
 };
 
 /// Settings of a pass.

@@ -14,7 +14,7 @@ namespace tessera::train {
 /// Compares evaluations with the best one so far, which the training state keeps.
 class BestModel {
  public:
-  enum class Metric { loss, perplexity };
+  enum class Metric { loss, perplexity, accuracy };
   enum class Better { lower, higher };
   struct Options {
     Metric metric = Metric::loss;

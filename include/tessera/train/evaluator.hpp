@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tessera/data/text_dataset.hpp"
@@ -16,6 +17,8 @@ struct EvaluationResult {
   std::int64_t samples = 0;
   std::int64_t passes = 0;  ///< forward passes per rank
   double seconds = 0.0;
+  /// Part of the predicted tokens that were the most likely ones; none: the model does not count.
+  std::optional<double> accuracy{};
 };
 
 class Evaluator {
@@ -35,7 +38,11 @@ class Evaluator {
   EvaluationResult evaluate();
 
  private:
-  double pass(std::int64_t first_sample, std::int64_t count);
+  struct Sums {
+    double losses = 0.0;
+    double hits = 0.0;  ///< NaN: not counted
+  };
+  Sums pass(std::int64_t first_sample, std::int64_t count);
 
   ModelContext context_;
   data::TokenSequences sequences_;

@@ -1,6 +1,7 @@
 #include "detail/decoder.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "detail/planning.hpp"
 #include "tessera/memory/planning.hpp"
@@ -296,14 +297,16 @@ LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::Par
   ArenaScope const scope(place.arena);
   PassContext const pass = begin(batch, place, compute);
   Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
-  TensorView const losses = pass.allocate_fp32(pass.positions());
+  TensorView const losses = pass.allocate_fp32(pass.positions()),
+                   hits = batch.hits ? pass.allocate_fp32(pass.positions()) : TensorView{};
   TensorView const hidden = run_forward(pass, inputs.tokens, params);
   {
     HeadWeights const weights =
         acquire_head(head_unit(), parts_.head, parts_.embedding, pass, params);
-    parts_.head.losses(pass, weights.own, weights.projection, losses,
+    parts_.head.losses(pass, weights.own, weights.projection, {.losses = losses, .hits = hits},
                        {hidden, inputs.targets, inputs.loss});
   }
+  if (batch.hits) *batch.hits = std::llround(place.losses.sum(compute, hits).value());
   return place.losses.sum(compute, losses);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/kernels/accuracy.hpp"
 #include "tessera/kernels/activation.hpp"
 #include "tessera/kernels/column_sums.hpp"
 #include "tessera/kernels/cross_entropy.hpp"
@@ -68,6 +69,9 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
   kernels::gemm(pass.compute, {.transpose_b = true, .row_c = chunk.logits.dim(1)},
                 first_columns(chunk.logits, options_.vocabulary), chunk.normed, projection.weight,
                 {.bias = projection.bias});
+  // a soft cap changes no order
+  if (!chunk.hits.empty())
+    kernels::top1_hits(pass.compute, chunk.hits, chunk.logits, chunk.targets, options_.vocabulary);
   TESSERA_VALIDATE(!chunk.loss || options_.soft_cap == 0.0, ConfigError,
                    "a loss of one's own gets logits without a soft cap, but the model's head has "
                    "one of ",
@@ -89,7 +93,7 @@ void LmHead::score(PassContext const& pass, Projection const& projection, float 
 }
 
 void LmHead::losses(PassContext const& pass, WeightLease const& weights,
-                    Projection const& projection, TensorView losses, Input const& from) const {
+                    Projection const& projection, Output const& to, Input const& from) const {
   auto const& [hidden, targets, loss] = from;
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
@@ -103,11 +107,12 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
     score(pass, product, 0.0f,
           {begin,
            loss,
-           losses.rows(begin, count),
+           to.losses.rows(begin, count),
            {},
            logits.rows(0, count),
            normed.rows(begin, count),
-           targets.rows(begin, count)});
+           targets.rows(begin, count),
+           to.hits.empty() ? TensorView{} : to.hits.rows(begin, count)});
   });
 }
 

@@ -51,11 +51,13 @@ class LmHead {
   struct Output {
     TensorView losses;     ///< [R] fp32, overwritten
     TensorView dhidden{};  ///< [R, width], overwritten, scaled by the gradient scale
+    /// [R] fp32, overwritten: 1 where the target is the most likely token; or empty.
+    TensorView hits{};
   };
 
-  /// losses [R] fp32, overwritten.
+  /// Losses, and hits unless empty.
   void losses(PassContext const& pass, WeightLease const& weights, Projection const& projection,
-              TensorView losses, Input const& from) const;
+              Output const& to, Input const& from) const;
   /// The same, and the gradients of the hidden states, the projection and the norm.
   void train(PassContext const& pass, BackwardLeases const& leases, Projection const& projection,
              float gradient_scale, Output const& to, Input const& from) const;
@@ -89,6 +91,7 @@ class LmHead {
     LogitLoss* loss = nullptr;
     TensorView losses, dlogits, logits;  ///< dlogits may be empty
     ConstTensorView normed, targets;
+    TensorView hits{};  ///< may be empty
   };
   void score(PassContext const& pass, Projection const& projection, float gradient_scale,
              Chunk const& chunk) const;

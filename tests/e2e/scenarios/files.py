@@ -87,6 +87,8 @@ def huggingface_round_trip(b):
     reference = [value for block in blocks for value in model.losses(block)]
     assert len(blocks) >= 2, len(tokens)
     close([loss], [sum(reference) / len(reference)], 5e-7, "evaluation against GPT-2 in plain Python")
+    accuracy = json.loads((b.work / "eval/eval_results.json").read_text())["eval_accuracy"]
+    assert abs(accuracy - sum(model.hits(block) for block in blocks) / len(reference)) < 1e-12 and accuracy > 0, accuracy
     config = json.loads((b.work / "run/config.json").read_text())
     assert config["architectures"] == ["GPT2LMHeadModel"] and config["n_embd"] == 32
 
