@@ -197,6 +197,9 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
     Words context;
     if (option.name == "save_strategy" || option.name.starts_with("early_stopping"))
       context = {"--eval_strategy", "steps"};
+    if (option.name.starts_with("lora_") || option.name == "use_rslora")
+      context = {"--use_peft_lora"};
+    if (option.name == "adapter") context = {"--model_name_or_path", "base"};
     std::string const before = described(context);
     EXPECT_TRUE(std::ranges::any_of(candidates(option),
                                     [&](ConfigTree const& value) {
