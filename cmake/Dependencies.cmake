@@ -35,6 +35,11 @@ if(SENTENCEPIECE_FOUND)
   set(TESSERA_SENTENCEPIECE_DEFINITIONS TESSERA_HAVE_SENTENCEPIECE)
 endif()
 
+if(TESSERA_ENABLE_ARROW)
+  find_package(TesseraArrow REQUIRED)   # Parquet and Arrow files
+  set(TESSERA_ARROW_LIBS TesseraArrow::libraries)
+  set(TESSERA_ARROW_DEFINITIONS TESSERA_HAVE_ARROW)
+endif()
 if(TESSERA_ENABLE_CUDA)
   include(Cuda)                      # nvcc, NCCL, cuBLASLt, cuDNN
 endif()

@@ -60,5 +60,5 @@ configure_package_config_file(cmake/TesseraConfig.cmake.in "${PROJECT_BINARY_DIR
                               INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/TesseraConfig.cmake" "${PROJECT_BINARY_DIR}/TesseraConfigVersion.cmake"
-              cmake/FindTesseraGemm.cmake
+              cmake/FindTesseraArrow.cmake cmake/FindTesseraGemm.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)

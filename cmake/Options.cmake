@@ -6,6 +6,7 @@ set(TESSERA_TEST_FOLDERS "" CACHE STRING "Folders of tests/ to build, such as gp
 option(TESSERA_BUILD_BENCH "Build the benchmarks in tests/bench" ${PROJECT_IS_TOP_LEVEL})
 set(TESSERA_BUILD_FUZZERS "AUTO" CACHE STRING "Build the readers with libFuzzer: ON, OFF, or AUTO (where there is a clang++ that has it)")
 option(TESSERA_ENABLE_CUDA "Build the CUDA device path (needs nvcc, NCCL, cuBLASLt)" OFF)
+option(TESSERA_ENABLE_ARROW "Read Parquet and Arrow files (needs Apache Arrow's C++ libraries)" OFF)
 set(TESSERA_CUDA_ARCHITECTURES "auto" CACHE STRING "GPU architectures of device code, such as 90 or 80;90; auto: 80, 90, and 100 where nvcc knows it")
 set(TESSERA_CUDA_RUNTIME "Static" CACHE STRING "How the CUDA runtime is linked: Static or Shared")
 set(TESSERA_CUDNN_FRONTEND "" CACHE PATH "Directory with cudnn_frontend.h (PyPI's nvidia-cudnn-frontend has it in include/); empty: looked for, else fetched by pip; OFF: build without")

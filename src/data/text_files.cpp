@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "detail/arrow_reader.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::data {
@@ -23,25 +24,35 @@ std::vector<fs::path> matches(std::string const& pattern) {
   return {found.gl_pathv, found.gl_pathv + found.gl_pathc};
 }
 
-/// Formats that Python's datasets converts in one line.
+/// Without Arrow's libraries: formats that Python's datasets converts in one line.
 void refuse_arrow(fs::path const& file) {
   auto const convert = [&](std::string const& what, std::string const& call) {
     throw ConfigError(concat("cannot read ", file.string(), ": ", what,
-                             " needs Apache Arrow, which Tessera does not use; convert it with "
-                             "Python: import datasets; datasets.",
+                             " needs Apache Arrow, and this Tessera was built without it "
+                             "(TESSERA_ENABLE_ARROW); convert it with Python: import datasets; "
+                             "datasets.",
                              call, ".to_json('train.jsonl')"));
   };
   std::string const name = "('" + file.string() + "')";
   if (file.extension() == ".parquet") convert("Parquet", "Dataset.from_parquet" + name);
   if (file.extension() == ".arrow") convert("an Arrow file", "Dataset.from_file" + name);
-  if (!fs::is_directory(file)) return;
-  if (fs::exists(file / "dataset_dict.json"))
-    convert("a directory of datasets.save_to_disk", "load_from_disk" + name + "['train']");
-  if (fs::exists(file / "dataset_info.json") || fs::exists(file / "state.json"))
-    convert("a directory of datasets.save_to_disk", "load_from_disk" + name);
-  throw ConfigError(concat("cannot read ", file.string(),
-                           ": it is a directory; name its files with a pattern, such as '",
-                           (file / "*.jsonl").string(), "'"));
+  if (!detail::is_saved_dataset(file)) return;
+  bool const several = fs::exists(file / "dataset_dict.json");
+  convert("a directory of datasets.save_to_disk",
+          "load_from_disk" + name + (several ? "['train']" : ""));
+}
+
+/// The files of a directory that datasets wrote, or the file itself.
+void append_files(fs::path const& named, std::vector<fs::path>& out) {
+  if (!detail::reads_arrow()) refuse_arrow(named);
+  if (!fs::is_directory(named)) {
+    out.push_back(named);
+    return;
+  }
+  TESSERA_VALIDATE(detail::is_saved_dataset(named), ConfigError, "cannot read ", named.string(),
+                   ": it is a directory; name its files with a pattern, such as '",
+                   (named / "*.jsonl").string(), "'");
+  for (auto& file : detail::files_of_saved_dataset(named)) out.push_back(std::move(file));
 }
 
 std::vector<fs::path> split_list(std::string const& list) {
@@ -73,12 +84,11 @@ std::vector<fs::path> find_text_files(fs::path const& named) {
     if (fs::exists(part) || part.string().find_first_of("*?[") == std::string::npos) {
       TESSERA_VALIDATE(fs::exists(part), IoError, "cannot read ", part.string(),
                        ": there is no such file");
-      out.push_back(part);
+      append_files(part, out);
     } else {
-      for (auto& file : matches(part.string())) out.push_back(std::move(file));
+      for (auto const& file : matches(part.string())) append_files(file, out);
     }
   }
-  for (auto const& file : out) refuse_arrow(file);
   return out;
 }
 

@@ -18,6 +18,7 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"yaml\.h": {"config"},
     r"zlib\.h": {"data", "checkpoint"},
     r"zstd\.h": {"data"},
+    r"(arrow|parquet)/.*": {"data"},
     r"sentencepiece_.*": {"data"},
     r"xxhash\.h": {"data", "checkpoint"},
     r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},

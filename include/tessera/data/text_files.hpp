@@ -7,8 +7,9 @@
 namespace tessera::data {
 
 /// A file that exists; otherwise the parts between commas, each a file or a pattern with *, ? and
-/// [...] (sorted matches). @throws IoError for a name without a file, ConfigError for files of
-/// other kinds that a conversion makes readable (Arrow, Parquet, directories of datasets).
+/// [...] (sorted matches). A directory of datasets.save_to_disk gives its Arrow files. @throws
+/// IoError for a name without a file, ConfigError for Arrow and Parquet files where the build lacks
+/// Arrow's libraries; the message has the line that converts them.
 std::vector<std::filesystem::path> find_text_files(std::filesystem::path const& named);
 
 /// The parts between commas, or the only one if a file of the complete name exists. @throws

@@ -8,6 +8,7 @@ class Tessera(CMakePackage):
     # Built from the checkout that holds this recipe: spack dev-build tessera@main, or spack develop --path <source> tessera@main
     version("main", branch="main")
 
+    variant("arrow", default=False, description="Read Parquet and Arrow files")
     variant("native", default=False, description="Use the instruction set of the build machine instead of Spack's target")
 
     generator("ninja")
@@ -31,12 +32,14 @@ class Tessera(CMakePackage):
     depends_on("zlib-api")
     depends_on("zstd")
     depends_on("sentencepiece")
+    depends_on("arrow+parquet", when="+arrow")
     depends_on("googletest", type="test")
 
     def cmake_args(self):
         return [
             self.define("TESSERA_BUILD_TESTS", self.run_tests),
             self.define("TESSERA_BUILD_BENCH", False),
+            self.define("TESSERA_ENABLE_ARROW", self.spec.satisfies("+arrow")),
             self.define("TESSERA_INSTALL_MODULEFILES", False),  # Spack writes its own
             self.define("TESSERA_ARCH", "auto" if self.spec.satisfies("+native") else "none"),
         ]

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "detail/arrow_reader.hpp"
 #include "detail/byte_stream.hpp"
 #include "detail/csv_reader.hpp"
 #include "tessera/core/config_tree.hpp"
@@ -196,11 +197,12 @@ std::unique_ptr<RecordReader> open_records(std::filesystem::path const& file,
   if (kind == ".txt") return std::make_unique<LineReader>(file, line_breaks);
   if (kind == ".json" || kind == ".jsonl") return std::make_unique<JsonReader>(file);
   if (kind == ".csv") return std::make_unique<CsvReader>(file);
+  if (kind == ".parquet" || kind == ".arrow") return open_arrow(file);
   throw ConfigError(
       concat("cannot read ", file.string(),
              ": unknown extension; Tessera reads .txt (one record per line), .json or .jsonl "
              "(objects with a member \"text\"), .csv (a column text), each also with .gz or .zst, "
-             "and .bin of token ids; rename the file"));
+             ".parquet and .arrow, and .bin of token ids; rename the file"));
 }
 
 }  // namespace tessera::data::detail

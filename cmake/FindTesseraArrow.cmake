@@ -1,0 +1,28 @@
+# Apache Arrow's C++ libraries (Arrow and Parquet) for Parquet and Arrow files. Defines TesseraArrow::libraries.
+# Arrow's own package files come first. The PyPI wheel of pyarrow has headers and libraries, but no package files: give its folder with
+# -DTESSERA_ARROW_ROOT=.../site-packages/pyarrow.
+set(TESSERA_ARROW_ROOT "" CACHE PATH "Folder with include/arrow and the libraries of Arrow and Parquet, where they have no package files")
+if(NOT TESSERA_ARROW_ROOT)
+  find_package(Arrow CONFIG QUIET)
+  find_package(Parquet CONFIG QUIET)
+endif()
+if(NOT TARGET TesseraArrow::libraries)
+  add_library(TesseraArrow::libraries INTERFACE IMPORTED)
+  if(TARGET Arrow::arrow_shared AND TARGET Parquet::parquet_shared)
+    set(TesseraArrow_libraries_found TRUE)
+    target_link_libraries(TesseraArrow::libraries INTERFACE Parquet::parquet_shared Arrow::arrow_shared)
+  else()
+    file(GLOB tessera_arrow_library LIST_DIRECTORIES false "${TESSERA_ARROW_ROOT}/libarrow.so.*" "${TESSERA_ARROW_ROOT}/lib*/libarrow.so")
+    file(GLOB tessera_parquet_library LIST_DIRECTORIES false "${TESSERA_ARROW_ROOT}/libparquet.so.*" "${TESSERA_ARROW_ROOT}/lib*/libparquet.so")
+    if(tessera_arrow_library AND tessera_parquet_library AND EXISTS "${TESSERA_ARROW_ROOT}/include/arrow/api.h")
+      set(TesseraArrow_libraries_found TRUE)
+      list(GET tessera_arrow_library 0 tessera_arrow_library)
+      list(GET tessera_parquet_library 0 tessera_parquet_library)
+      target_include_directories(TesseraArrow::libraries SYSTEM INTERFACE "${TESSERA_ARROW_ROOT}/include")
+      target_link_libraries(TesseraArrow::libraries INTERFACE "${tessera_parquet_library}" "${tessera_arrow_library}")
+    endif()
+  endif()
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(TesseraArrow REQUIRED_VARS TesseraArrow_libraries_found
+  REASON_FAILURE_MESSAGE "install Apache Arrow's C++ libraries (libarrow-dev, libparquet-dev of Arrow's own packages), or give their folder with -DTESSERA_ARROW_ROOT=DIR")
