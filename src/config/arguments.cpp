@@ -200,6 +200,9 @@ void apply_dependent_options(TrainingArguments& a) {
   TESSERA_VALIDATE(
       a.deterministic || !v.value(argument_table(), "full_determinism").as_bool(), UsageError,
       "--full_determinism and --deterministic false contradict each other; leave one out");
+  TESSERA_VALIDATE(!a.dataloader_prefetch_factor || a.dataloader_num_workers > 0, UsageError,
+                   "--dataloader_prefetch_factor is ", a.dataloader_prefetch_factor.value_or(0),
+                   " and no thread loads ahead; add --dataloader_num_workers 1");
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError,
                    "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;

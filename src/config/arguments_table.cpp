@@ -107,6 +107,13 @@ void add_data(OptionTable& t) {
   t.add(boolean, "skip_broken_records", false,
         "leave out JSON and CSV records that cannot be read, with a warning, instead of ending the "
         "run");
+  t.add(integer, "dataloader_num_workers", 0,
+        "threads of each rank that load samples ahead; 0: none")
+      .at_least(0)
+      .at_most(256);
+  t.add(integer, "dataloader_prefetch_factor", {},
+        "micro-batches that each of these threads loads ahead (2)")
+      .at_least(1);
   t.add(boolean, "dataloader_drop_last", false,
         "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
         "start of the epoch");
@@ -136,12 +143,10 @@ void add_unused_data_options(OptionTable& t) {
   t.add(boolean, "group_by_length", false, "batch sequences of similar length")
       .refuse("all sequences have block_size tokens; leave it out");
   t.add(string, "length_column_name", "length", "column with precomputed lengths").hint(no_effect);
-  t.add(integer, "dataloader_num_workers", 0, "processes that load data").hint(one_reader);
-  t.add(boolean, "dataloader_pin_memory", true, "pinned host memory").hint(one_reader);
+  t.add(boolean, "dataloader_pin_memory", true, "pinned host memory")
+      .hint("no effect: inputs of a GPU always pass through pinned host memory");
   t.add(boolean, "dataloader_persistent_workers", false,
         "keep the data loading processes between epochs")
-      .hint(one_reader);
-  t.add(integer, "dataloader_prefetch_factor", {}, "batches to prefetch per worker")
       .hint(one_reader);
   t.add(string, "dataloader_multiprocessing_context", {},
         "start method of the data loading processes")

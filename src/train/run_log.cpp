@@ -75,6 +75,7 @@ void RunLog::write_metrics(StepRecord const& record, double tokens_per_second) {
       .set("loss_scale", outcome.update.loss_scale)
       .set("skipped", outcome.update.skipped);
   tree.set("seconds", outcome.seconds)
+      .set("data_seconds", outcome.data_seconds)
       .set("tokens_per_second", tokens_per_second)
       .set("tokens", record.tokens);
   if (auto const& t = outcome.phases) tree.set("work_seconds", t->work.tree());

@@ -225,13 +225,17 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
   PassTimer timer(*run.compute, run.model->units().size() - 2);
   TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
-                    {run.config.micro_batch_size, static_cast<std::uint64_t>(arguments.seed),
-                     arguments.gradient_checkpointing, layer_check(between.stop_check, run),
+                    {run.config.micro_batch_size,
+                     static_cast<std::uint64_t>(arguments.seed),
+                     arguments.gradient_checkpointing,
+                     layer_check(between.stop_check, run),
                      config::beta1_schedule(run.config.scheduler, total),
                      run.config.reporting.wall_clock_breakdown ? &timer : nullptr,
                      [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
                        return compute_loss(context, batch);
-                     }});
+                     },
+                     {static_cast<int>(arguments.dataloader_num_workers),
+                      arguments.dataloader_prefetch_factor.value_or(2)}});
   auto options = loop_options(arguments, run);
   options.after_step = [&](std::int64_t at, StepOutcome const& outcome) {
     report_step(run, at, outcome, timer);

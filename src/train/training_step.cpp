@@ -28,7 +28,8 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   auto const started = std::chrono::steady_clock::now();
   StepOutcome outcome;
   if (options_.timer) options_.timer->begin_step();
-  auto const micro_batches = sampler.micro_batches(step - 1, Rank(context_.comm.rank()));
+  auto const micro_batches = load(step, sampler);
+  outcome.data_seconds = seconds_since(started);
   outcome.samples = sampler.samples(step - 1);
   outcome.tokens = outcome.samples * (sequences_.length() - 1);
   outcome.learning_rate = learning_rate;
@@ -66,16 +67,17 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   return outcome;
 }
 
-model::LossSum TrainingStep::micro_step(data::MicroBatch const& samples,
+std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampler const& sampler) {
+  if (!loader_ || loader_->sampler_config() != sampler.config())
+    loader_ = std::make_unique<data::BatchLoader>(sequences_, sampler, Rank(context_.comm.rank()),
+                                                  options_.loader);
+  return loader_->load(step - 1);
+}
+
+model::LossSum TrainingStep::micro_step(data::LoadedBatch const& samples,
                                         std::int64_t first_global_row,
                                         model::PassSettings const& settings) {
-  tokens_.clear();
-  for (std::int64_t const sample : samples) {
-    auto const sequence = sequences_[sample];
-    tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
-  }
-  model::Batch batch{tokens_.data(), static_cast<std::int64_t>(samples.size()), sequences_.length(),
-                     first_global_row};
+  model::Batch batch{samples.ids.data(), samples.samples, sequences_.length(), first_global_row};
   if (options_.loss) batch.loss = options_.loss(batch);
   if (options_.timer) options_.timer->begin_passes();
   auto const loss = context_.model.train(batch, settings, engine_, context_.compute);

@@ -57,6 +57,7 @@ TEST(Arguments, APartOfACommandLineCanBeChecked) {
   EXPECT_EQ(a.learning_rate, 1e-3);
   EXPECT_THROW(require_run(a), UsageError);
   EXPECT_THROW(parse_options({"--fp16", "--bf16"}), UsageError);
+  EXPECT_THROW(parse_options({"--dataloader_prefetch_factor", "2"}), UsageError);
   EXPECT_THROW(parse_options({"--learning_rat", "1e-3"}), UsageError);
   EXPECT_NO_THROW(require_run(parse({})));
   EXPECT_NO_THROW(parse_options({}));
@@ -135,6 +136,10 @@ TEST(Arguments, CommandLinesOfUsersParse) {
                         "36000",
                         "--preprocessing_num_workers",
                         "8",
+                        "--dataloader_num_workers",
+                        "2",
+                        "--dataloader_prefetch_factor",
+                        "4",
                         "--optim",
                         "adamw_torch",
                         "--gradient_checkpointing_kwargs",
@@ -158,6 +163,8 @@ TEST(Arguments, CommandLinesOfUsersParse) {
   EXPECT_EQ(b.resume_from_checkpoint, "true");
   EXPECT_EQ(b.eval_steps, 500.0);
   EXPECT_EQ(b.preprocessing_num_workers, 8);
+  EXPECT_EQ(b.dataloader_num_workers, 2);
+  EXPECT_EQ(b.dataloader_prefetch_factor, 4);
   auto const c = parse({"--include_num_input_tokens_seen", "--fsdp", "--eval_strategy", "epoch"});
   EXPECT_EQ(c.include_num_input_tokens_seen, "all");
   EXPECT_EQ(c.values.value(argument_table(), "fsdp"), ConfigTree("true"));

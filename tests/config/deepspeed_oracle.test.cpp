@@ -200,6 +200,7 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
     if (option.name.starts_with("lora_") || option.name == "use_rslora")
       context = {"--use_peft_lora"};
     if (option.name == "adapter") context = {"--model_name_or_path", "base"};
+    if (option.name == "dataloader_prefetch_factor") context = {"--dataloader_num_workers", "1"};
     std::string const before = described(context);
     EXPECT_TRUE(std::ranges::any_of(candidates(option),
                                     [&](ConfigTree const& value) {

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "tessera/data/batch_loader.hpp"
 #include "tessera/data/sampler.hpp"
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/optim/schedule.hpp"
@@ -24,6 +26,7 @@ struct StepOutcome {
   zero::StepResult update;
   double seconds = 0.0;
   std::optional<PhaseTimes> phases = {};  ///< with a timer
+  double data_seconds = 0.0;              ///< in which the step waited for its samples
 };
 
 class TrainingStep {
@@ -37,6 +40,7 @@ class TrainingStep {
     PassTimer* timer = nullptr;              ///< null: nothing is timed
     /// The loss of a micro-batch, which outlives the step; null: cross-entropy of the next token.
     std::function<model::LogitLoss*(model::Batch const& batch)> loss{};
+    data::LoaderOptions loader{};
   };
   /// @param context  `weights` is @p engine
   TrainingStep(ModelContext context, zero::Engine& engine, data::TokenSequences sequences,
@@ -46,14 +50,15 @@ class TrainingStep {
   StepOutcome run(std::int64_t step, data::Sampler& sampler, double learning_rate);
 
  private:
-  model::LossSum micro_step(data::MicroBatch const& samples, std::int64_t first_global_row,
+  std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
+  model::LossSum micro_step(data::LoadedBatch const& samples, std::int64_t first_global_row,
                             model::PassSettings const& settings);
 
   ModelContext context_;
   zero::Engine& engine_;
   data::TokenSequences sequences_;
   Options options_;
-  std::vector<std::int32_t> tokens_;  ///< of the current micro-step
+  std::unique_ptr<data::BatchLoader> loader_;
 };
 
 }  // namespace tessera::train

@@ -34,6 +34,8 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("skip_broken_records", a.skip_broken_records);
   visit("preprocessing_num_workers", a.preprocessing_num_workers);
   visit("dataloader_drop_last", a.dataloader_drop_last);
+  visit("dataloader_num_workers", a.dataloader_num_workers);
+  visit("dataloader_prefetch_factor", a.dataloader_prefetch_factor);
   visit("train_sampling_strategy", a.train_sampling_strategy);
   visit("output_dir", a.output_dir);
   visit("overwrite_output_dir", a.overwrite_output_dir);
