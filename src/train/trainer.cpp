@@ -58,6 +58,18 @@ RunLog::TrainingOptions log_options(config::TrainingArguments const& arguments,
   return options;
 }
 
+TrainingStep::Options step_options(config::TrainingArguments const& arguments,
+                                   TrainingRun const& run) {
+  TrainingStep::Options options;
+  options.micro_batch_size = run.config.micro_batch_size;
+  options.dropout_seed = static_cast<std::uint64_t>(arguments.seed);
+  options.gradient_checkpointing = arguments.gradient_checkpointing;
+  options.beta1 = config::beta1_schedule(run.config.scheduler, run.sampler->total_steps());
+  options.loader = {static_cast<int>(arguments.dataloader_num_workers),
+                    arguments.dataloader_prefetch_factor.value_or(2)};
+  return options;
+}
+
 StepRequests poll_requests(bool is_root, Deadline const& deadline, SavePolicy const& saves,
                            RunLock const* lock) {
   StepRequests requests;
@@ -224,18 +236,13 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
                    });
   if (run.resumed_step >= 0) saves.resumed_from(run.resumed_step, run.state.skipped_in_a_row);
   PassTimer timer(*run.compute, run.model->units().size() - 2);
-  TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train,
-                    {run.config.micro_batch_size,
-                     static_cast<std::uint64_t>(arguments.seed),
-                     arguments.gradient_checkpointing,
-                     layer_check(between.stop_check, run),
-                     config::beta1_schedule(run.config.scheduler, total),
-                     run.config.reporting.wall_clock_breakdown ? &timer : nullptr,
-                     [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
-                       return compute_loss(context, batch);
-                     },
-                     {static_cast<int>(arguments.dataloader_num_workers),
-                      arguments.dataloader_prefetch_factor.value_or(2)}});
+  auto of_step = step_options(arguments, run);
+  of_step.between_layers = layer_check(between.stop_check, run);
+  if (run.config.reporting.wall_clock_breakdown) of_step.timer = &timer;
+  of_step.loss = [this, context = run.model_context(job_.comm)](model::Batch const& batch) {
+    return compute_loss(context, batch);
+  };
+  TrainingStep step(run.model_context(job_.comm), *run.engine, *run.data.train, of_step);
   auto options = loop_options(arguments, run);
   options.after_step = [&](std::int64_t at, StepOutcome const& outcome) {
     report_step(run, at, outcome, timer);

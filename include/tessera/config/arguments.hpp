@@ -55,7 +55,7 @@ struct TrainingArguments {
   bool skip_broken_records = false;
   std::optional<std::int64_t> preprocessing_num_workers;  ///< none: all cores of the process
   bool dataloader_drop_last = false;
-  std::int64_t dataloader_num_workers = 0;  ///< threads that load ahead
+  std::int64_t dataloader_num_workers = 0;                 ///< threads that load ahead
   std::optional<std::int64_t> dataloader_prefetch_factor;  ///< none: 2
   Sampling train_sampling_strategy = Sampling::random;
 
