@@ -65,6 +65,9 @@ TEST(TokenizerTraining, ErrorsAreNamed) {
   request.text = folder.write("a.txt", "some text");
   request.like = folder.directory() / "none";
   EXPECT_THAT(error_of<IoError>([&] { train_tokenizer(request); }), HasSubstr("no tokenizer at"));
+  request.like = TESSERA_TEST_DATA "/data/vectors/tokenizer_models/t5";
+  EXPECT_THAT(error_of<ConfigError>([&] { train_tokenizer(request); }),
+              HasSubstr("is Unigram; Tessera trains BPE only"));
   request.like.clear();
   request.vocabulary_size = 257;
   EXPECT_THAT(error_of<ConfigError>([&] { train_tokenizer(request); }),
