@@ -128,8 +128,11 @@ Seeds deepspeed_pairs() {
 
 Seeds tokenizers() {
   Seeds out;
-  fs::path const vectors = tests / "data/vectors/tokenizer";
-  for (auto const& entry : fs::directory_iterator(vectors))
+  std::vector<fs::directory_entry> folders;
+  for (char const* name : {"tokenizer", "tokenizer_models"})
+    for (auto const& entry : fs::directory_iterator(tests / "data/vectors" / name))
+      folders.push_back(entry);
+  for (auto const& entry : folders)
     if (fs::path const file = entry.path() / "tokenizer.json";
         fs::exists(file) && fs::file_size(file) <= 65536) {
       fs::path const config = entry.path() / "tokenizer_config.json";
