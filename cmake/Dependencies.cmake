@@ -34,6 +34,11 @@ if(SENTENCEPIECE_FOUND)
   set(TESSERA_SENTENCEPIECE_LIBS PkgConfig::SENTENCEPIECE)
   set(TESSERA_SENTENCEPIECE_DEFINITIONS TESSERA_HAVE_SENTENCEPIECE)
 endif()
+pkg_check_modules(LIBURING IMPORTED_TARGET liburing>=2.0)   # optional: swap files by io_uring instead of threads
+if(LIBURING_FOUND)
+  set(TESSERA_URING_LIBS PkgConfig::LIBURING)
+  set(TESSERA_URING_DEFINITIONS TESSERA_HAVE_URING)
+endif()
 
 if(TESSERA_ENABLE_ARROW)
   find_package(TesseraArrow REQUIRED)   # Parquet and Arrow files

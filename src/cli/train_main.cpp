@@ -12,6 +12,7 @@
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/flight_recorder.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/peer_stopped.hpp"
 #include "tessera/comm/timed_collectives.hpp"
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/reference_pages.hpp"
@@ -61,6 +62,9 @@ StatusFile::State state_of(train::Outcome const& outcome) {
                                                    : StatusFile::State::failed;
 }
 
+/// Ranks that fail for one reason do so within this time.
+constexpr std::chrono::seconds meeting{2};
+
 /// Ends the job after a failure of this rank: status.json records the reason, one rank logs it, and
 /// all ranks exit.
 int end_with_error(topology::MpiSession& session, config::TrainingArguments const& arguments,
@@ -68,7 +72,9 @@ int end_with_error(topology::MpiSession& session, config::TrainingArguments cons
   auto const& info = session.info();
   int const code = static_cast<int>(error.code());
   auto const* lost = dynamic_cast<PeerLostError const*>(&error);
-  bool const together = !lost && session.all_arrive(std::chrono::seconds(2));
+  // a peer with an error of its own ends the job with its message and code
+  if (dynamic_cast<comm::PeerStoppedError const*>(&error)) std::this_thread::sleep_for(2 * meeting);
+  bool const together = !lost && session.all_arrive(meeting);
   if (lost) comm::FlightRecorder::of_process().write(error.what());
   if (info.rank == 0 || !together) {
     log::error(printable(error.what()));

@@ -1,22 +1,30 @@
 #include "tessera/memory/swap_file.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
+#include "detail/disk_progress.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
 namespace {
 
-constexpr std::chrono::milliseconds transfer_deadline = std::chrono::minutes(10);
+/// A stripe is a mapping of its own, and the system limits their number (vm.max_map_count).
+constexpr std::size_t smallest_stripe = std::size_t{4} << 20, most_stripes = 8192;
+
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 /// A file without a name; file systems without O_TMPFILE give one whose name is removed.
 int open_nameless(std::filesystem::path const& directory) {
@@ -29,10 +37,10 @@ int open_nameless(std::filesystem::path const& directory) {
 }
 
 std::string free_text(std::filesystem::path const& directory) {
-  struct statvfs room {};
-  if (::statvfs(directory.c_str(), &room) != 0) return "";
-  return concat(" (", human_bytes(static_cast<std::int64_t>(room.f_bavail * room.f_frsize)),
-                " free)");
+  struct statfs room {};
+  if (::statfs(directory.c_str(), &room) != 0) return directory.string();
+  return concat(directory.string(), " (",
+                human_bytes(static_cast<std::int64_t>(room.f_bavail) * room.f_bsize), " free)");
 }
 
 bool is_aligned(std::size_t offset, void const* data, std::size_t bytes) {
@@ -40,134 +48,148 @@ bool is_aligned(std::size_t offset, void const* data, std::size_t bytes) {
          reinterpret_cast<std::uintptr_t>(data) % swap_alignment == 0;
 }
 
-/// Calls @p transfer(done bytes) until @p bytes are done. @return the system's reason, or 0
-template <class Transfer>
-int repeat(std::size_t bytes, Transfer const& transfer) {
-  for (std::size_t done = 0; done < bytes;) {
-    ssize_t const n = transfer(done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 ? errno : EIO;
-    done += static_cast<std::size_t>(n);
+}  // namespace
+
+bool is_in_memory(std::filesystem::path const& directory) {
+  struct statfs system {};
+  return ::statfs(directory.c_str(), &system) == 0 &&
+         (system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC);
+}
+
+SwapFile::SwapFile(std::string name, SwapDirectories const& directories, std::size_t bytes)
+    : name_(std::move(name)), bytes_(rounded_up(bytes, swap_alignment)) {
+  TESSERA_EXPECT(!directories.empty());
+  stripe_ = directories.size() == 1
+                ? std::max(bytes_, swap_alignment)
+                : rounded_up(std::max(smallest_stripe, bytes_ / most_stripes), swap_alignment);
+  if (BufferPlanning::active()) {  // addresses that nothing may access
+    data_ = ::mmap(nullptr, std::max(bytes_, swap_alignment), PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return;
+  }
+  try {
+    open(directories);
+  } catch (...) {
+    close();
+    throw;
+  }
+  if (bytes_ == 0) return;
+  int reason = reserve();
+  if (reason == 0) reason = map();
+  if (reason != 0) {
+    close();
+    throw IoError(concat("cannot reserve ", human_bytes(static_cast<std::int64_t>(bytes_)), " for ",
+                         name_, " in ", drive_text(), ": ", std::strerror(reason),
+                         "; free space there, or give another nvme_path or more ranks"));
+  }
+  for (auto& drive : drives_)
+    drive.direct =
+        ::open(concat("/proc/self/fd/", drive.file).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
+}
+
+SwapFile::~SwapFile() { close(); }
+
+void SwapFile::open(SwapDirectories const& directories) {
+  for (auto const& directory : directories) {
+    int const file = open_nameless(directory);
+    if (file < 0) throw IoError(path_error("cannot make a swap file in", directory, errno));
+    drives_.push_back({directory, file});
+  }
+}
+
+/// The same size on each drive. @return the system's reason, or 0
+int SwapFile::reserve() const {
+  std::size_t const rounds = rounded_up(rounded_up(bytes_, stripe_) / stripe_, drives_.size());
+  std::size_t const each = drives_.size() == 1 ? bytes_ : rounds / drives_.size() * stripe_;
+  for (auto const& drive : drives_)
+    if (int const reason = ::posix_fallocate(drive.file, 0, static_cast<off_t>(each)); reason != 0)
+      return reason;
+  return 0;
+}
+
+/// @return the system's reason, or 0
+int SwapFile::map() {
+  data_ = ::mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data_ == MAP_FAILED) data_ = nullptr;
+  if (data_ == nullptr) return errno;
+  for (std::size_t at = 0; at < bytes_; at += stripe_) {
+    std::size_t const stripe = at / stripe_;
+    void* const part = ::mmap(static_cast<std::byte*>(data_) + at, std::min(stripe_, bytes_ - at),
+                              PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, drive_of(at).file,
+                              static_cast<off_t>(stripe / drives_.size() * stripe_));
+    if (part == MAP_FAILED) return errno;
   }
   return 0;
 }
 
-}  // namespace
-
-SwapFile::SwapFile(std::string name, std::filesystem::path const& directory, std::size_t bytes)
-    : name_(std::move(name)),
-      directory_(directory),
-      bytes_((bytes + swap_alignment - 1) / swap_alignment * swap_alignment) {
-  file_ = open_nameless(directory);
-  if (file_ < 0) throw IoError(path_error("cannot make a swap file in", directory, errno));
-  if (bytes_ == 0) return;
-  auto const size = static_cast<off_t>(bytes_);
-  int reason = ::posix_fallocate(file_, 0, size);
-  if (reason == 0) {
-    data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-    if (data_ == MAP_FAILED) reason = errno;
+void SwapFile::close() noexcept {
+  if (data_ != nullptr) ::munmap(data_, std::max(bytes_, swap_alignment));
+  data_ = nullptr;
+  for (auto& drive : drives_) {
+    if (drive.direct >= 0) ::close(drive.direct);
+    ::close(drive.file);
+    drive.direct = drive.file = -1;
   }
-  if (reason != 0) {
-    ::close(file_);
-    throw IoError(concat("cannot reserve ", human_bytes(static_cast<std::int64_t>(bytes_)), " for ",
-                         name_, " in ", directory.string(), free_text(directory), ": ",
-                         std::strerror(reason),
-                         "; free space there, or give another nvme_path or more ranks"));
-  }
-  direct_ = ::open(concat("/proc/self/fd/", file_).c_str(), O_RDWR | O_DIRECT | O_CLOEXEC);
 }
 
-SwapFile::~SwapFile() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
-  if (direct_ >= 0) ::close(direct_);
-  ::close(file_);
+bool SwapFile::is_direct() const {
+  return std::all_of(drives_.begin(), drives_.end(),
+                     [](Drive const& drive) { return drive.direct >= 0; });
+}
+
+SwapFile::Drive const& SwapFile::drive_of(std::size_t offset) const {
+  return drives_[offset / stripe_ % drives_.size()];
+}
+
+std::string SwapFile::drive_text() const {
+  std::string out;
+  for (auto const& drive : drives_)
+    out += concat(out.empty() ? "" : " and ", free_text(drive.directory));
+  return out;
+}
+
+SwapFile::Extent SwapFile::first_extent(std::size_t offset, std::size_t bytes) const {
+  auto const& drive = drive_of(offset);
+  std::size_t const inside = offset % stripe_;
+  return {is_direct() ? drive.direct : drive.file,
+          static_cast<off_t>(offset / stripe_ / drives_.size() * stripe_ + inside),
+          std::min(bytes, stripe_ - inside)};
 }
 
 void SwapFile::flush() const {
-  if (bytes_ == 0) return;
-  if (::msync(data_, bytes_, MS_SYNC) != 0 || ::fdatasync(file_) != 0)
-    fail("write back", 0, bytes_, errno);
+  if (bytes_ == 0 || drives_.empty()) return;
+  if (::msync(data_, bytes_, MS_SYNC) != 0) fail(Access::write, 0, bytes_, errno);
   ::madvise(data_, bytes_, MADV_DONTNEED);
-  ::posix_fadvise(file_, 0, 0, POSIX_FADV_DONTNEED);
+  for (auto const& drive : drives_) {
+    if (::fdatasync(drive.file) != 0) fail(Access::write, 0, bytes_, errno);
+    ::posix_fadvise(drive.file, 0, 0, POSIX_FADV_DONTNEED);
+  }
 }
 
-void SwapFile::read(std::size_t offset, void* to, std::size_t bytes) const {
-  TESSERA_EXPECT(is_aligned(offset, to, bytes) && offset + bytes <= bytes_);
-  int const file = is_direct() ? direct_ : file_;
-  int const reason = repeat(bytes, [&](std::size_t done) {
-    return ::pread(file, static_cast<std::byte*>(to) + done, bytes - done,
-                   static_cast<off_t>(offset + done));
-  });
-  if (reason != 0) fail("read", offset, bytes, reason);
+void SwapFile::transfer(Access access, std::size_t offset, std::byte* memory,
+                        std::size_t bytes) const {
+  TESSERA_EXPECT(is_aligned(offset, memory, bytes) && offset + bytes <= bytes_);
+  detail::DiskProgress progress(bytes);
+  while (progress.remaining() > 0) {
+    auto const part = first_extent(offset + progress.completed(), progress.remaining());
+    std::byte* const at = memory + progress.completed();
+    ssize_t const n = access == Access::read ? ::pread(part.file, at, part.bytes, part.offset)
+                                             : ::pwrite(part.file, at, part.bytes, part.offset);
+    if (int const reason = progress.advance(n < 0 ? -errno : n); reason != 0)
+      fail(access, offset, bytes, reason);
+  }
 }
 
-void SwapFile::write(std::size_t offset, void const* from, std::size_t bytes) const {
-  TESSERA_EXPECT(is_aligned(offset, from, bytes) && offset + bytes <= bytes_);
-  int const file = is_direct() ? direct_ : file_;
-  int const reason = repeat(bytes, [&](std::size_t done) {
-    return ::pwrite(file, static_cast<std::byte const*>(from) + done, bytes - done,
-                    static_cast<off_t>(offset + done));
-  });
-  if (reason != 0) fail("write", offset, bytes, reason);
-}
-
-void SwapFile::fail(char const* what, std::size_t offset, std::size_t bytes, int reason) const {
-  throw IoError(concat("cannot ", what, " ", human_bytes(static_cast<std::int64_t>(bytes)), " of ",
-                       name_, " at byte ", offset, " of its swap file in ", directory_.string(),
-                       ": ", std::strerror(reason),
+void SwapFile::fail(Access access, std::size_t offset, std::size_t bytes, int reason) const {
+  auto const label = labels_.upper_bound(offset);
+  std::string const values =
+      label == labels_.begin() ? "" : concat(" of ", std::prev(label)->second);
+  throw IoError(concat("cannot ", access == Access::read ? "read " : "write ",
+                       human_bytes(static_cast<std::int64_t>(bytes)), " of ", name_, values,
+                       " at byte ", offset, " of its swap file in ",
+                       drive_of(offset).directory.string(), ": ", std::strerror(reason),
                        "; check the drive (dmesg) or give another nvme_path; checkpoints do not "
                        "depend on swap files: the same command continues from the last one"));
-}
-
-SwapTransfers::SwapTransfers(SwapOptions const& options) : options_(options) {
-  TESSERA_EXPECT(options.queue_depth > 0 && options.block_size > 0 &&
-                 options.block_size % swap_alignment == 0);
-  for (int i = 0; i < options.queue_depth; ++i) {
-    readers_.push_back(make_worker_queue(concat("swap read ", i)));
-    writers_.push_back(make_worker_queue(concat("swap write ", i)));
-  }
-}
-
-SwapTransfers::Pending SwapTransfers::start(
-    Workers& workers, std::size_t bytes, Pending const& after,
-    std::function<void(std::size_t begin, std::size_t bytes)> const& block) {
-  Pending pending;
-  std::size_t const blocks = (bytes + options_.block_size - 1) / options_.block_size;
-  for (std::size_t worker = 0; worker < std::min(blocks, workers.size()); ++worker) {
-    auto& queue = *workers[worker];
-    order_before(queue, after);
-    for (std::size_t i = worker; i < blocks; i += workers.size())
-      queue.submit([block, begin = i * options_.block_size, bytes, size = options_.block_size] {
-        block(begin, std::min(size, bytes - begin));
-      });
-    pending.push_back(queue.record());
-  }
-  return pending;
-}
-
-SwapTransfers::Pending SwapTransfers::read(SwapFile const& file, std::size_t offset, void* to,
-                                           std::size_t bytes, Pending const& after) {
-  return start(readers_, bytes, after, [&file, offset, to](std::size_t begin, std::size_t count) {
-    file.read(offset + begin, static_cast<std::byte*>(to) + begin, count);
-  });
-}
-
-SwapTransfers::Pending SwapTransfers::write(SwapFile const& file, std::size_t offset,
-                                            void const* from, std::size_t bytes,
-                                            Pending const& after) {
-  return start(writers_, bytes, after, [&file, offset, from](std::size_t begin, std::size_t count) {
-    file.write(offset + begin, static_cast<std::byte const*>(from) + begin, count);
-  });
-}
-
-void SwapTransfers::wait() const {
-  for (auto const* workers : {&readers_, &writers_})
-    for (auto const& queue : *workers)
-      queue->record().wait("transfers of swap files", transfer_deadline);
-}
-
-void order_before(Queue& queue, SwapTransfers::Pending const& pending) {
-  for (auto const& event : pending) queue.wait(event);
 }
 
 }  // namespace tessera::memory

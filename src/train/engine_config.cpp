@@ -1,10 +1,22 @@
 #include "tessera/train/engine_config.hpp"
 
 #include <algorithm>
+#include <sstream>
 
 namespace tessera::train {
-
 namespace {
+
+memory::SwapOptions swap_options(config::Offload const& o, std::string const& directories) {
+  memory::SwapOptions out;
+  std::istringstream names(directories);
+  for (std::string name; std::getline(names, name, ':');) out.directories.emplace_back(name);
+  out.block_size = static_cast<std::size_t>(o.block_size);
+  out.queue_depth = static_cast<int>(o.queue_depth);
+  out.parallelism = static_cast<int>(o.intra_op_parallelism);
+  if (o.single_submit) out.submit = memory::SwapOptions::Submit::single;
+  if (!o.overlap_events) out.events = memory::SwapOptions::Events::wait;
+  return out;
+}
 
 /// Reductions and all-gathers of fewer elements cost latency and save no memory: the buffer on the
 /// wire is that of the complete unit. `"auto"` files have reduce_bucket_size = hidden_size^2, a
@@ -45,11 +57,14 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                    .min_scale = c.min_loss_scale,
                    .growth = c.loss_scale_growth};
   e.skip_on_nonfinite = c.skip_on_nonfinite;
-  if (auto const& o = c.offload; o.optimizer == config::OffloadDevice::nvme)
-    e.optimizer_swap = {
-        {o.nvme_path, static_cast<std::size_t>(o.block_size), static_cast<int>(o.queue_depth)},
-        o.tile_numel,
-        static_cast<int>(o.buffer_count)};
+  auto const& o = c.offload;
+  if (o.optimizer == config::OffloadDevice::nvme)
+    e.optimizer_swap = {swap_options(o, o.nvme_path), o.tile_numel,
+                        static_cast<int>(o.buffer_count)};
+  if (o.parameters == config::OffloadDevice::nvme)
+    e.weight_swap = {swap_options(o, o.parameters_nvme_path),
+                     static_cast<int>(o.parameters_buffer_count), o.parameters_buffer_size,
+                     o.max_in_cpu};
   return e;
 }
 

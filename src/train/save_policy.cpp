@@ -21,8 +21,7 @@ checkpoint::StateLayers layers_of(zero::Engine const& engine) {
 std::string bytes_text(std::size_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 
 /// The views of the weights only.
-checkpoint::StateViews weights_of(zero::Engine& engine) {
-  auto views = engine.state();
+checkpoint::StateViews weights_of(checkpoint::StateViews views) {
   std::erase_if(views, [](auto const& view) { return view.name != optim::master_weights_name; });
   return views;
 }
@@ -60,7 +59,8 @@ bool SavePolicy::snapshot_fits() const {
 
 /// States are on a drive because memory does not hold them, nor a snapshot of them.
 bool SavePolicy::is_worth_a_snapshot() const {
-  bool const is_swapped = parts_.engine.config().optimizer_swap.has_value();
+  bool const is_swapped = parts_.engine.config().optimizer_swap.has_value() ||
+                          parts_.engine.config().weight_swap.has_value();
   if (!is_swapped || options_.async == config::AsyncSave::on) return true;
   parts_.log.info(
       "checkpoints block training: the states are on a drive; --async_save on copies "
@@ -118,6 +118,8 @@ void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
   parts_.status.set(
       "save",
       ConfigTree::object().set("state", "writing").set("step", step).set("background", background));
+  // not a failure of this save: states that a drive has lost end the run
+  auto const states = parts_.engine.state();
   count_failures(step, [&] {
     auto const source = background && !parts_.engine.state_is_snapshot()
                             ? checkpoint::BackgroundSaver::Source::snapshot
@@ -125,7 +127,7 @@ void SavePolicy::save(std::int64_t step, SaveMode mode, SaveContent content) {
     auto const request = make_request_(step, content);
     model_only_ = request.model_files && request.model_files->only_model;
     made_progress_ = request.skipped_in_a_row == 0;
-    saver_.begin(request, model_only_ ? weights_of(parts_.engine) : parts_.engine.state(), source);
+    saver_.begin(request, model_only_ ? weights_of(states) : states, source);
     if (!background) completed(saver_.finish(), step);
   });
 }

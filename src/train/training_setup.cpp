@@ -19,6 +19,7 @@
 #include "tessera/train/adapter.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/save_request.hpp"
+#include "tessera/train/swap_report.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -281,13 +282,10 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       bytes(m.weights + m.gradients + m.master_weights + m.optimizer_state), bytes(m.weights),
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers), bytes(activation_bytes_)));
-  if (auto const& swap = run_.engine->config().optimizer_swap)
-    log::info(fmt::format(
-        "on NVMe per rank: {} of master weights and optimizer states in {}, {} of up to {} "
-        "elements in memory, {} reads and as many writes of {} at a time",
-        bytes(m.swapped), swap->transfers.directory.string(), plural(swap->buffer_count, "tile"),
-        with_commas(swap->tile_numel), swap->transfers.queue_depth,
-        bytes(swap->transfers.block_size)));
+  auto const& engine = run_.engine->config();
+  for (auto const& line : swap_lines(engine, m)) log::info(line);
+  for (auto const& line : swap_warnings(engine)) log::warning(line);
+  if (m.swap) job_.status.set("offload", swap_status(engine, m));
 }
 
 void TrainingSetup::load_weights(StartingPoint const& start) {

@@ -55,6 +55,7 @@ class WeightsEngine : public Engine {
     std::exception_ptr failed;
     try {
       frozen_.fill(fill);
+      weights_->settle();
       fill_own_weights(fill);
     } catch (...) {
       failed = std::current_exception();
@@ -109,6 +110,8 @@ class WeightsEngine : public Engine {
     out.weights = weights_->weight_bytes() + frozen_.weight_bytes();
     out.buffers = weights_->buffer_bytes() + frozen_.buffer_bytes();
     out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
+    out.swapped = out.swapped_weights = weights_->swapped_bytes();
+    out.swap = weights_->swap_use();
     return out;
   }
 
@@ -233,6 +236,7 @@ class StagedEngine final : public WeightsEngine {
 
   std::vector<StateView> state() override {
     weights_->synchronize();
+    weights_->settle();
     state_.settle();
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.count(); ++k) {
@@ -262,7 +266,9 @@ class StagedEngine final : public WeightsEngine {
     out.master_weights = state_.master_bytes();
     out.optimizer_state = state_.state_bytes();
     out.buffers += gradients_->buffer_bytes() + state_.swap_buffer_bytes();
-    out.swapped = state_.swapped_bytes();
+    out.swapped += state_.swapped_bytes();
+    if (auto const use = state_.swap_use())
+      out.swap = SwapUse{use->method, use->is_direct && (!out.swap || out.swap->is_direct)};
     return out;
   }
 
@@ -284,6 +290,7 @@ class StagedEngine final : public WeightsEngine {
 
   /// Updates weights and replicated state after this rank's shards of the master weights changed.
   void distribute(OptimizerState::What what) {
+    weights_->settle();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       if (!trains(u)) continue;
       state_.round_weights(u);
@@ -314,8 +321,9 @@ class StagedEngine final : public WeightsEngine {
     weights_->prepare_update();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       if (!trains(u)) continue;
+      weights_->open_region(u);
       state_.update(u, control);
-      if (rules_.shards_optimizer) weights_->all_gather_updated(u);
+      if (rules_.shards_optimizer || rules_.shards_weights) weights_->all_gather_updated(u);
     }
   }
 

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "tessera/core/error.hpp"
+
 namespace tessera::config::detail {
 namespace {
 
@@ -26,9 +28,39 @@ TEST(OffloadKeys, GiveTheSwapOfTheOptimizer) {
                               {"aio.block_size", 8192},
                               {"aio.queue_depth", 3}},
                              1);
-  EXPECT_EQ(nvme.offload,
-            (Offload{OffloadDevice::nvme, OffloadDevice::none, "/local", 5, 100000, 8192, 3}));
+  Offload wanted;
+  wanted.optimizer = OffloadDevice::nvme;
+  wanted.nvme_path = "/local";
+  wanted.buffer_count = 5;
+  wanted.tile_numel = 100000;
+  wanted.block_size = 8192;
+  wanted.queue_depth = 3;
+  EXPECT_EQ(nvme.offload, wanted);
   EXPECT_TRUE(nvme.notes.empty());
+}
+
+TEST(OffloadKeys, GiveTheSwapOfTheWeights) {
+  std::string const block = "zero_optimization.offload_param.";
+  std::map<std::string, ConfigTree> keys{
+      {block + "device", "nvme"},  {block + "nvme_path", "/a:/b"},
+      {block + "buffer_count", 3}, {block + "buffer_size", 1000},
+      {block + "max_in_cpu", 0},   {"aio.intra_op_parallelism", 2},
+      {"aio.single_submit", true}, {"aio.overlap_events", false}};
+  Offload wanted;
+  wanted.parameters = OffloadDevice::nvme;
+  wanted.parameters_nvme_path = "/a:/b";
+  wanted.parameters_buffer_count = 3;
+  wanted.parameters_buffer_size = 1000;
+  wanted.max_in_cpu = 0;
+  wanted.intra_op_parallelism = 2;
+  wanted.single_submit = true;
+  wanted.overlap_events = false;
+  EXPECT_EQ(resolved(keys, 3).offload, wanted);
+  EXPECT_THROW(resolved(keys, 2), ConfigError);
+  for (std::string const wrong : {"", "/a:", ":/a", "/a::/b"}) {
+    keys[block + "nvme_path"] = wrong;
+    EXPECT_THROW(resolved(keys, 3), ConfigError) << wrong;
+  }
 }
 
 /// The numbers of a swap are not those of a run that has none.
@@ -37,7 +69,9 @@ TEST(OffloadKeys, LeaveHostMemoryAlone) {
                              {"zero_optimization.offload_param.device", "cpu"},
                              {"zero_optimization.sub_group_size", 5}},
                             3);
-  EXPECT_EQ(cpu.offload, (Offload{OffloadDevice::cpu, OffloadDevice::cpu, {}}));
+  Offload wanted;
+  wanted.optimizer = wanted.parameters = OffloadDevice::cpu;
+  EXPECT_EQ(cpu.offload, wanted);
   EXPECT_THAT(cpu.notes, ::testing::ElementsAre(::testing::HasSubstr("computes on CPUs")));
 }
 

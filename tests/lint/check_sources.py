@@ -23,6 +23,7 @@ HOMES = {  # foreign header -> layers that may include it (in src only)
     r"xxhash\.h": {"data", "checkpoint"},
     r"dnnl.*|oneapi/.*|cblas\.h": {"kernels"},
     r"hwloc.*": {"topology"},
+    r"liburing\.h": {"memory"},
     r"nccl\.h": {"comm"},
     r"cublasLt\.h|cudnn.*": {"kernels"},
 }

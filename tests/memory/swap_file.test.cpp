@@ -34,14 +34,14 @@ class SwapFiles : public ::testing::Test {
 constexpr std::size_t floats_of_page = swap_alignment / sizeof(float);
 
 TEST_F(SwapFiles, LeaveNothingInTheDirectory) {
-  SwapFile const file("values", directory_, 10000);
+  SwapFile const file("values", {directory_}, 10000);
   EXPECT_EQ(file.bytes(), 3 * swap_alignment);
   EXPECT_TRUE(fs::is_empty(directory_));
   EXPECT_EQ(static_cast<float*>(file.data())[2500], 0.0f);
 }
 
 TEST_F(SwapFiles, TransfersAndTheMappingSeeEachOther) {
-  SwapFile const file("values", directory_, 8 * swap_alignment);
+  SwapFile const file("values", {directory_}, 8 * swap_alignment);
   auto* const mapped = static_cast<float*>(file.data());
   auto buffer = pages(8);
   float* const memory = aligned(buffer);
@@ -60,25 +60,39 @@ TEST_F(SwapFiles, TransfersAndTheMappingSeeEachOther) {
   }
 }
 
-TEST_F(SwapFiles, BlocksOfAllThreadsAreInPlace) {
-  constexpr std::size_t count = 37;
-  SwapFile const file("values", directory_, count * swap_alignment);
-  SwapTransfers transfers({directory_, 2 * swap_alignment, 3});
-  auto out = pages(count), in = pages(count);
-  float *const from = aligned(out), *const to = aligned(in);
-  for (std::size_t i = 0; i < count * floats_of_page; ++i) from[i] = static_cast<float>(i);
-  auto const written = transfers.write(file, 0, from, count * swap_alignment, {});
-  auto const read = transfers.read(file, 0, to, count * swap_alignment, written);
-  EXPECT_EQ(written.size(), 3u);
-  auto const queue = make_inline_queue("compute");
-  order_before(*queue, read);
-  transfers.wait();
-  EXPECT_EQ(std::memcmp(from, to, count * swap_alignment), 0);
+/// Stripes of two directories, of which the last one is incomplete.
+TEST_F(SwapFiles, StripeOverDirectories) {
+  fs::create_directories(directory_ / "a");
+  fs::create_directories(directory_ / "b");
+  constexpr std::size_t stripe = std::size_t{4} << 20, bytes = 3 * stripe + 2 * swap_alignment;
+  SwapFile const file("values", {directory_ / "a", directory_ / "b"}, bytes);
+  auto* const mapped = static_cast<float*>(file.data());
+  for (std::size_t i = 0; i < bytes / sizeof(float); ++i) mapped[i] = static_cast<float>(i);
+  file.flush();
+  auto buffer = pages(bytes / swap_alignment);
+  float* const memory = aligned(buffer);
+  file.read(0, memory, bytes);
+  for (std::size_t i = 0; i < bytes / sizeof(float); ++i)
+    ASSERT_EQ(memory[i], static_cast<float>(i));
+  EXPECT_EQ(file.first_extent(stripe - 4096, bytes - stripe + 4096).bytes, 4096u);
+  EXPECT_EQ(file.first_extent(2 * stripe, stripe).offset, static_cast<off_t>(stripe));
+  EXPECT_NE(file.first_extent(0, 1).file, file.first_extent(stripe, 1).file);
+  std::fill_n(memory, stripe / sizeof(float), -1.0f);
+  file.write(stripe / 2, memory, stripe);
+  EXPECT_EQ(mapped[stripe / 8 - 1], static_cast<float>(stripe / 8 - 1));
+  EXPECT_EQ(mapped[stripe / 8], -1.0f);
+  EXPECT_EQ(mapped[stripe * 3 / 8 - 1], -1.0f);
+  EXPECT_EQ(mapped[stripe * 3 / 8], static_cast<float>(stripe * 3 / 8));
+}
+
+TEST_F(SwapFiles, TellFilesInMemory) {
+  EXPECT_TRUE(is_in_memory("/dev/shm"));
+  EXPECT_FALSE(is_in_memory("/proc"));
 }
 
 TEST_F(SwapFiles, ErrorsNameTheValuesAndThePlace) {
   try {
-    SwapFile const file("exp_avg", directory_ / "none", 1);
+    SwapFile const file("exp_avg", {directory_ / "none"}, 1);
     ADD_FAILURE();
   } catch (IoError const& error) {
     EXPECT_NE(std::string(error.what()).find("none: No such file"), std::string::npos)
@@ -91,31 +105,13 @@ TEST_F(SwapFiles, ErrorsNameTheValuesAndThePlace) {
   std::signal(SIGXFSZ, SIG_IGN);
   setrlimit(RLIMIT_FSIZE, &small);
   try {
-    SwapFile const file("exp_avg", directory_, 2 * swap_alignment);
+    SwapFile const file("exp_avg", {directory_}, 2 * swap_alignment);
     ADD_FAILURE();
   } catch (IoError const& error) {
     EXPECT_NE(std::string(error.what()).find("8.0 KiB for exp_avg in"), std::string::npos)
         << error.what();
   }
   setrlimit(RLIMIT_FSIZE, &limit);
-}
-
-/// A thread that has failed reports it to whoever waits, and to wait().
-TEST_F(SwapFiles, ATransferThatFailsIsReported) {
-  SwapFile const file("exp_avg", directory_, 2 * swap_alignment);
-  SwapTransfers transfers({directory_, swap_alignment, 1});
-  // the system refuses an address without memory
-  auto* const nowhere = reinterpret_cast<void*>(swap_alignment);
-  auto const pending = transfers.write(file, swap_alignment, nowhere, swap_alignment, {});
-  EXPECT_THROW(pending[0].wait("the write", std::chrono::seconds(5)), IoError);
-  try {
-    transfers.wait();
-    ADD_FAILURE();
-  } catch (IoError const& error) {
-    EXPECT_NE(std::string(error.what()).find("cannot write 4.0 KiB of exp_avg at byte 4096"),
-              std::string::npos)
-        << error.what();
-  }
 }
 
 }  // namespace

@@ -5,13 +5,16 @@
 // a list of key=value separated by ',':
 //
 //   call=pwrite   open, mkdir, write (also pwrite), fsync (also fdatasync), rename, close, unlink
-//                 (also unlinkat), truncate, reserve, read (also pread); default: any except read
+//                 (also unlinkat), truncate, reserve, read (also pread), ring (no io_uring: set
+//                 it up); default: any except read and ring. Requests of io_uring count as read and
+//                 write
 //   path=shard_   paths that contain this; default: all
 //   rank=1        this rank of mpirun; default: all
 //   nth=3         from the third such call on (counted from 1); default: 1
 //   times=2       number of calls; default: all that follow
 //   do=EIO        the error: EIO ENOSPC EDQUOT EACCES EROFS EINTR EINVAL; or `short`: half the
-//                 bytes; `kill`: SIGKILL; `exit`: ends the process with 3
+//                 bytes; `kill`: SIGKILL; `exit`: ends the process with 3; `slow`: 20 ms later;
+//                 `reorder`: completions of io_uring that have come are taken in reverse order
 //
 // tessera_faults_met() counts the calls that a rule changed.
 #include <dlfcn.h>
@@ -20,6 +23,9 @@
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#ifdef TESSERA_HAVE_URING
+#include <liburing.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -101,7 +107,7 @@ std::string path_of(int fd) {
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "";
 }
 
-enum class Outcome { pass, fail, cut };
+enum class Outcome { pass, fail, cut, reorder };
 
 /// What becomes of a call; errno is set for `fail`.
 Outcome outcome_of(char const* call, std::string const& path) {
@@ -115,7 +121,8 @@ Outcome outcome_of(char const* call, std::string const& path) {
     Rules& all = rules();
     std::lock_guard const lock(all.mutex);
     for (auto& rule : all.list) {
-      bool const same = rule.call.empty() ? std::strcmp(call, "read") != 0 : rule.call == call;
+      bool const is_any = std::strcmp(call, "read") != 0 && std::strcmp(call, "ring") != 0;
+      bool const same = rule.call.empty() ? is_any : rule.call == call;
       if (!same || path.find(rule.path) == std::string::npos ||
           (rule.rank >= 0 && rule.rank != own_rank()))
         continue;
@@ -124,7 +131,11 @@ Outcome outcome_of(char const* call, std::string const& path) {
       ++met;
       if (rule.action == "kill") kill(getpid(), SIGKILL);
       if (rule.action == "exit") _exit(3);
-      outcome = rule.action == "short" ? Outcome::cut : Outcome::fail;
+      if (rule.action == "slow") usleep(20000);
+      if (rule.action == "slow") break;
+      outcome = rule.action == "short"     ? Outcome::cut
+                : rule.action == "reorder" ? Outcome::reorder
+                                           : Outcome::fail;
       if (outcome == Outcome::fail) errno = error_of(rule.action);
       break;
     }
@@ -250,5 +261,38 @@ int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   static auto const next = real<int (*)(int, int, off_t, off_t)>("fallocate");
   return outcome_of("reserve", path_of(fd)) == Outcome::fail ? -1 : next(fd, mode, offset, bytes);
 }
+
+#ifdef TESSERA_HAVE_URING
+int io_uring_queue_init(unsigned entries, io_uring* ring, unsigned flags) {
+  static auto const next = real<int (*)(unsigned, io_uring*, unsigned)>("io_uring_queue_init");
+  return outcome_of("ring", "io_uring") == Outcome::fail ? -errno : next(entries, ring, flags);
+}
+/// Cuts chosen requests before the system sees them, and changes the results of others.
+int io_uring_submit_and_wait(io_uring* ring, unsigned count) {
+  static auto const next = real<int (*)(io_uring*, unsigned)>("io_uring_submit_and_wait");
+  static thread_local std::vector<std::pair<__u64, int>> failing;  // user data, errno
+  bool reverses = false;
+  for (unsigned at = ring->sq.sqe_head; at != ring->sq.sqe_tail; ++at) {
+    io_uring_sqe& entry = ring->sq.sqes[at & *ring->sq.kring_mask];
+    char const* const call = entry.opcode == IORING_OP_READ ? "read" : "write";
+    Outcome const outcome = outcome_of(call, path_of(entry.fd));
+    reverses = reverses || outcome == Outcome::reorder;
+    if (outcome == Outcome::fail) failing.emplace_back(entry.user_data, errno);
+    entry.len = static_cast<unsigned>(cut(entry.len, outcome));
+  }
+  int const result = next(ring, count);
+  unsigned const head = *ring->cq.khead, tail = *ring->cq.ktail, mask = *ring->cq.kring_mask;
+  for (unsigned at = head; at != tail; ++at)
+    for (auto one = failing.begin(); one != failing.end(); ++one) {
+      if (one->first != ring->cq.cqes[at & mask].user_data) continue;
+      ring->cq.cqes[at & mask].res = -one->second;
+      failing.erase(one);
+      break;
+    }
+  for (unsigned a = head, b = tail; reverses && b - a > 1; ++a)
+    std::swap(ring->cq.cqes[a & mask], ring->cq.cqes[--b & mask]);
+  return result;
+}
+#endif
 
 }  // extern "C"

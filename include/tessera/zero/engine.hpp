@@ -14,7 +14,7 @@
 #include "tessera/comm/collectives.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/memory/swap_file.hpp"
+#include "tessera/memory/swap_transfers.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/zero/partition_plan.hpp"
@@ -31,6 +31,15 @@ struct OptimizerSwap {
   memory::SwapOptions transfers;
   std::int64_t tile_numel = 4'194'304;  ///< most elements of a tile
   int buffer_count = 4;                 ///< tiles in memory
+};
+
+/// Weights of stage 3 on a drive (ZeRO-Infinity): a rank's shards of units stream through buffers
+/// in memory before they are gathered, and while they are updated.
+struct WeightSwap {
+  memory::SwapOptions transfers;
+  int buffer_count = 5;                       ///< shards in memory
+  std::int64_t buffer_numel = 100'000'000;    ///< most elements of a shard
+  std::int64_t memory_numel = 1'000'000'000;  ///< elements of the first units that stay in memory
 };
 
 enum class GradientDivision {
@@ -71,6 +80,7 @@ struct EngineConfig {
   optim::LossScalerConfig loss_scaler;
   bool skip_on_nonfinite = true;                ///< fp16 always; bf16 with check_grad_overflow
   std::optional<OptimizerSwap> optimizer_swap;  ///< stages 1 to 3
+  std::optional<WeightSwap> weight_swap;        ///< stage 3
 };
 
 struct StepResult {
@@ -79,11 +89,19 @@ struct StepResult {
   bool skipped = false;     ///< overflow: no weight changed, the schedule does not advance
 };
 
+/// What the swap files of a run really use.
+struct SwapUse {
+  memory::SwapMethod method;
+  bool is_direct = true;  ///< all of them bypass the page cache
+};
+
 /// Memory of this rank by purpose in bytes, with the formula of the stage.
 struct MemoryReport {
   std::size_t weights = 0, gradients = 0, master_weights = 0, optimizer_state = 0, buffers = 0;
   std::size_t formula = 0;  ///< of the first four, ZeRO paper section 3 and 5, without padding
   std::size_t swapped = 0;  ///< on a drive, not in memory; the formula leaves it out
+  std::size_t swapped_weights = 0;  ///< the part of `swapped` that is weights
+  std::optional<SwapUse> swap;      ///< with swap files
 };
 
 class Engine : public memory::ParamProvider {

@@ -33,6 +33,7 @@ class Tessera(CMakePackage):
     depends_on("zstd")
     depends_on("sentencepiece")
     depends_on("arrow+parquet", when="+arrow")
+    depends_on("liburing")
     depends_on("googletest", type="test")
 
     def cmake_args(self):

@@ -101,25 +101,34 @@ ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
                          {"optimizer_state", bytes(s.optimizer_state)},
                          {"buffers", bytes(s.buffers)},
                          {"activations", bytes(c.plan.activations)},
-                         {"total", bytes(c.plan.total())}};
+                         {"total", bytes(c.plan.total())},
+                         {"nvme", bytes(s.swapped)}};
   if (limit) out.emplace_back("fits", static_cast<std::int64_t>(c.plan.total()) <= *limit);
   return ConfigTree(std::move(out));
 }
 
+/// "  fits", or empty without a limit.
+std::string fits_text(bool fits, bool is_first, bool has_limit) {
+  if (!has_limit) return "";
+  return !fits ? "  too large" : is_first ? "  fits, try first" : "  fits";
+}
+
 void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t> limit) {
-  fmt::print("stage  recompute  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}\n", "weights",
-             "gradients", "masters", "optimizer", "buffers", "activations", "total");
+  bool const swaps = std::any_of(plans.begin(), plans.end(),
+                                 [](Candidate const& c) { return c.plan.states.swapped > 0; });
+  fmt::print("stage  recompute  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}\n", "weights",
+             "gradients", "masters", "optimizer", "buffers", "activations", "total",
+             swaps ? fmt::format(" {:>10}", "on NVMe") : "");
   bool none_fits = true;
   for (auto const& c : plans) {
     auto const& s = c.plan.states;
     bool const fits = limit && static_cast<std::int64_t>(c.plan.total()) <= *limit;
-    fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}\n", c.stage,
+    fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}{}\n", c.stage,
                c.gradient_checkpointing ? "yes" : "no", size_text(s.weights),
                size_text(s.gradients), size_text(s.master_weights), size_text(s.optimizer_state),
                size_text(s.buffers), size_text(c.plan.activations), size_text(c.plan.total()),
-               !limit ? ""
-               : fits ? (none_fits ? "  fits, try first" : "  fits")
-                      : "  too large");
+               swaps ? fmt::format(" {:>10}", size_text(s.swapped)) : "",
+               fits_text(fits, none_fits, limit.has_value()));
     none_fits = none_fits && !fits;
   }
   if (limit && none_fits)
@@ -155,6 +164,8 @@ void estimate_model(EstimateArguments const& a) {
   for (auto& c : plans) {
     run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);
     run.engine.stage = c.stage;
+    if (c.stage == 0) run.engine.optimizer_swap.reset();
+    if (c.stage < 3) run.engine.weight_swap.reset();
     run.gradient_checkpointing = c.gradient_checkpointing;
     c.plan = train::plan_memory(c.stage == 0 ? *model : *sharded, run);
   }

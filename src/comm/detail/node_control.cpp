@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #endif
 
+#include "tessera/comm/peer_stopped.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::detail {
@@ -133,11 +134,12 @@ void NodeControl::check_missing(Operation const& o, PeerWait& wait) {
   if (peers_.alive(rank) && absent.left.load() && absent.phase.load() < phase_) {
     int const suspect = absent.suspect.load() - 1;
     slot(group_.rank).suspect.store(suspect + 1);
-    throw PeerLostError(
-        suspect >= 0 ? suspect : rank,
+    auto const message =
         concat(describe(o), ": ", peers_.describe(rank), " takes part in no further operation ",
                suspect >= 0 ? concat("because ", peers_.describe(suspect), " was lost")
-                            : std::string("after an error or its shutdown; see its log")));
+                            : std::string("after an error or its shutdown; see its log"));
+    if (suspect < 0) throw PeerStoppedError(rank, message);
+    throw PeerLostError(suspect, message);
   }
   try {
     wait.check(rank);

@@ -51,12 +51,23 @@ template <class Visitor>
 void visit_offload(Visitor&& visit, Offload const& o) {
   visit("offload_optimizer", name_of(o.optimizer));
   visit("offload_param", name_of(o.parameters));
-  if (o.optimizer != OffloadDevice::nvme) return;
-  visit("nvme_path", o.nvme_path.string());
-  visit("swap_buffer_count", o.buffer_count);
-  visit("swap_tile_size", o.tile_numel);
+  if (o.optimizer == OffloadDevice::nvme) {
+    visit("nvme_path", o.nvme_path);
+    visit("swap_buffer_count", o.buffer_count);
+    visit("swap_tile_size", o.tile_numel);
+  }
+  if (o.parameters == OffloadDevice::nvme) {
+    visit("offload_param_nvme_path", o.parameters_nvme_path);
+    visit("offload_param_buffer_count", o.parameters_buffer_count);
+    visit("offload_param_buffer_size", o.parameters_buffer_size);
+    visit("offload_param_max_in_cpu", o.max_in_cpu);
+  }
+  if (!o.uses_nvme()) return;
   visit("swap_block_size", o.block_size);
   visit("swap_queue_depth", o.queue_depth);
+  visit("swap_intra_op_parallelism", o.intra_op_parallelism);
+  visit("swap_single_submit", o.single_submit);
+  visit("swap_overlap_events", o.overlap_events);
 }
 
 /// Calls visit(name, field) for every resolved value.

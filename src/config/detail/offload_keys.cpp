@@ -25,6 +25,8 @@ using enum OptionType;
 
 char const* const by_default = "its default";
 std::string const zero = "zero_optimization.";
+char const* const directories =
+    "device nvme: directory on the drive; several, separated by ':', are striped";
 
 void add_flags(
     OptionTable& t, std::string const& block,
@@ -35,20 +37,23 @@ void add_flags(
 
 void add_offload_param(OptionTable& t) {
   std::string const block = zero + "offload_param.";
-  char const* const inert = "no effect: parameters are not kept on NVMe";
   t.add(choice, block + "device", "none", "memory space of the weights in stage 3")
-      .one_of({"none", "cpu"})
-      .except("nvme", "weights on NVMe are not supported yet; use cpu or none, and more ranks")
+      .one_of({"none", "cpu", "nvme"})
       .auto_is("none");
-  t.add(path, block + "nvme_path", {}, "directory on the NVMe disk")
-      .auto_is(by_default)
-      .hint(inert);
+  t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
   add_flags(t, block, {{"pin_memory", true, "pinned host memory", "no effect on CPUs"}});
-  for (auto const& [name, preset, meaning] :
-       {std::tuple{"buffer_count", 5, "number of buffers"},
-        {"buffer_size", 100000000, "size of each buffer, elements"},
-        {"max_in_cpu", 1000000000, "elements kept in host memory"}})
-    t.add(integer, block + name, preset, meaning).at_least(0).auto_is(by_default).hint(inert);
+  t.add(integer, block + "buffer_count", 5, "device nvme: shards of units in memory")
+      .at_least(1)
+      .at_most(1024)
+      .auto_is(by_default);
+  t.add(integer, block + "buffer_size", 100000000,
+        "device nvme: most elements of a rank's shard of a unit")
+      .at_least(1)
+      .auto_is(by_default);
+  t.add(integer, block + "max_in_cpu", 1000000000,
+        "device nvme: elements per rank that host memory keeps, first units first")
+      .at_least(0)
+      .auto_is(by_default);
 }
 
 void add_offload_optimizer(OptionTable& t) {
@@ -57,8 +62,7 @@ void add_offload_optimizer(OptionTable& t) {
         "memory space of the optimizer's states and the master weights")
       .one_of({"none", "cpu", "nvme"})
       .auto_is("none");
-  t.add(path, block + "nvme_path", {}, "directory on the NVMe disk, for device nvme")
-      .auto_is(by_default);
+  t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
   t.add(integer, block + "buffer_count", 4, "device nvme: tiles of states in memory")
       .at_least(1)
       .at_most(1024)
@@ -91,12 +95,20 @@ OffloadDevice device_of(ConfigTree const* value) {
                           : OffloadDevice::none;
 }
 
-void check_swap(Offload const& o, std::int64_t stage, std::string const& source) {
-  TESSERA_VALIDATE(stage > 0, ConfigError, source,
+void check_nvme(Offload const& o, std::int64_t stage, std::string const& source) {
+  TESSERA_VALIDATE(o.optimizer != OffloadDevice::nvme || stage > 0, ConfigError, source,
                    ": offload_optimizer.device \"nvme\" needs zero_optimization.stage 1, 2 or 3");
-  TESSERA_VALIDATE(!o.nvme_path.empty(), ConfigError, source,
-                   ": offload_optimizer.device is \"nvme\" and nvme_path is missing; name a "
-                   "directory on a local NVMe drive");
+  for (auto const& [device, block, paths] :
+       {std::tuple{o.optimizer, "offload_optimizer", &o.nvme_path},
+        {o.parameters, "offload_param", &o.parameters_nvme_path}}) {
+    if (device != OffloadDevice::nvme) continue;
+    bool const is_empty = paths->empty() || paths->front() == ':' || paths->back() == ':' ||
+                          paths->find("::") != std::string::npos;
+    TESSERA_VALIDATE(!is_empty, ConfigError, source, ": ", block,
+                     ".device is \"nvme\" and nvme_path ",
+                     paths->empty() ? "is missing" : concat("\"", *paths, "\" has an empty name"),
+                     "; name a directory on a local NVMe drive, or several separated by ':'");
+  }
   TESSERA_VALIDATE(o.block_size % 4096 == 0, ConfigError, source, ": aio.block_size is ",
                    o.block_size, "; it must be a multiple of 4096 bytes");
 }
@@ -112,16 +124,16 @@ void add_aio(OptionTable& t) {
   t.group("Disk");
   t.add(integer, "aio.block_size", 1048576, "bytes of one read or write, a multiple of 4096")
       .at_least(4096);
-  t.add(integer, "aio.queue_depth", 8, "reads at a time, and writes at a time")
+  t.add(integer, "aio.queue_depth", 8, "reads in flight, and writes in flight")
       .at_least(1)
       .at_most(128);
   t.add(integer, "aio.intra_op_parallelism", 1, "threads of one transfer")
-      .alias("aio.thread_count")
-      .hint("no effect: queue_depth threads read and as many write");
-  t.add(boolean, "aio.single_submit", false, "submit requests one by one")
-      .hint("no effect: each thread submits its own");
-  t.add(boolean, "aio.overlap_events", true, "overlap submission and completion")
-      .hint("no effect: they always overlap");
+      .at_least(1)
+      .at_most(64)
+      .alias("aio.thread_count");
+  t.add(boolean, "aio.single_submit", false, "submit requests one by one");
+  t.add(boolean, "aio.overlap_events", true,
+        "submit further requests before all earlier ones have completed");
   t.add(boolean, "aio.use_gds", false, "GPUDirect Storage").refuse("leave it out");
 }
 
@@ -138,19 +150,30 @@ ResolvedOffload resolve_offload(
                    " keeps the weights on every rank");
   if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
     out.notes.emplace_back(offload_to_cpu);
-  if (o.optimizer != OffloadDevice::nvme) return out;
-  if (auto const* path = written(optimizer + "nvme_path")) o.nvme_path = path->as_string();
-  for (auto const& [key, field] : {std::pair{optimizer + "buffer_count", &o.buffer_count},
-                                   {zero + "sub_group_size", &o.tile_numel},
-                                   {std::string("aio.block_size"), &o.block_size},
-                                   {std::string("aio.queue_depth"), &o.queue_depth}})
+  if (!o.uses_nvme()) return out;
+  std::string const parameters = zero + "offload_param.";
+  for (auto const& [key, field] : {std::pair{optimizer + "nvme_path", &o.nvme_path},
+                                   {parameters + "nvme_path", &o.parameters_nvme_path}})
+    if (auto const* given = written(key)) *field = given->as_string();
+  for (auto const& [key, field] :
+       {std::pair{optimizer + "buffer_count", &o.buffer_count},
+        {zero + "sub_group_size", &o.tile_numel},
+        {parameters + "buffer_count", &o.parameters_buffer_count},
+        {parameters + "buffer_size", &o.parameters_buffer_size},
+        {parameters + "max_in_cpu", &o.max_in_cpu},
+        {std::string("aio.block_size"), &o.block_size},
+        {std::string("aio.queue_depth"), &o.queue_depth},
+        {std::string("aio.intra_op_parallelism"), &o.intra_op_parallelism}})
     if (auto const* given = written(key)) *field = given->as_int();
+  for (auto const& [key, field] : {std::pair{"aio.single_submit", &o.single_submit},
+                                   {"aio.overlap_events", &o.overlap_events}})
+    if (auto const* given = written(key)) *field = given->as_bool();
   o.tile_numel = std::min(o.tile_numel, Offload{}.tile_numel);
-  if (auto const* ratio = written(optimizer + "ratio"))
-    TESSERA_VALIDATE(ratio->as_double() == 1.0, ConfigError, source,
-                     ": offload_optimizer.ratio is ", ratio->as_double(),
-                     " with device \"nvme\", which takes all states; leave ratio out");
-  check_swap(o, stage, source);
+  auto const* ratio = written(optimizer + "ratio");
+  TESSERA_VALIDATE(!ratio || ratio->as_double() == 1.0 || o.optimizer != OffloadDevice::nvme,
+                   ConfigError, source, ": offload_optimizer.ratio is ", ratio->as_double(),
+                   " with device \"nvme\", which takes all states; leave ratio out");
+  check_nvme(o, stage, source);
   return out;
 }
 

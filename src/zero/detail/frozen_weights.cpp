@@ -17,7 +17,7 @@ namespace {
 memory::TensorView shard_of(StoreContext const& context, WeightStore const& weights,
                             UnitIndex unit) {
   Dtype const dtype = context.config.dtype;
-  auto* const region = static_cast<std::byte*>(weights.region(unit));
+  auto* const region = static_cast<std::byte*>(weights.settled_region(unit));
   auto const offset = static_cast<std::size_t>(context.ownership.shard_offset(unit));
   return {region + offset * size_of(dtype), dtype, {context.plan.unit(unit).shard_numel}};
 }

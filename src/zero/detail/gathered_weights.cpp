@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "detail/buffer_pool.hpp"
-#include "detail/comm_buffer.hpp"
+#include "detail/shard_store.hpp"
 #include "detail/unit_views.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
@@ -21,8 +21,7 @@ class GatheredWeights final : public WeightStore {
  public:
   explicit GatheredWeights(StoreContext const& context)
       : context_(context),
-        shards_(context.comm, "weights", memory::Purpose::weights, context.config.dtype,
-                context.plan.partition_numel()),
+        shards_(make_shard_store(context)),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0) {}
@@ -43,16 +42,19 @@ class GatheredWeights final : public WeightStore {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
     auto const views =
-        parameter_views(context_.plan.unit(unit), g.buffer.data.data(), shards_.dtype());
+        parameter_views(context_.plan.unit(unit), g.buffer.data.data(), context_.config.dtype);
     return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
   }
 
-  void* region(UnitIndex unit) const override {
-    return shards_.at(context_.plan.unit(unit).partition_offset.value());
-  }
+  void* region(UnitIndex unit) const override { return shards_->region(unit); }
+  void open_region(UnitIndex unit) override { shards_->open_region(unit); }
+  void close_unchanged(UnitIndex unit) override { shards_->close_unchanged(unit); }
+  void settle() override { shards_->settle(); }
+  void* settled_region(UnitIndex unit) const override { return shards_->settled_region(unit); }
 
   /// Gathered copies of the unit are stale now; the next pass gathers it again.
   void all_gather_updated(UnitIndex unit) override {
+    shards_->close_changed(unit);
     if (state(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
   }
@@ -72,8 +74,10 @@ class GatheredWeights final : public WeightStore {
       if (g) context_.comm.wait(std::exchange(g->arriving, {}));
   }
 
-  std::size_t weight_bytes() const override { return shards_.bytes(); }
-  std::size_t buffer_bytes() const override { return pool_.bytes(); }
+  std::size_t weight_bytes() const override { return shards_->weight_bytes(); }
+  std::size_t buffer_bytes() const override { return pool_.bytes() + shards_->buffer_bytes(); }
+  std::size_t swapped_bytes() const override { return shards_->swapped_bytes(); }
+  std::optional<SwapUse> swap_use() const override { return shards_->swap_use(); }
 
  private:
   struct Gathered {
@@ -88,10 +92,11 @@ class GatheredWeights final : public WeightStore {
   void fetch(UnitIndex unit) {
     auto const& layout = context_.plan.unit(unit);
     Gathered g{pool_.take(layout.padded_numel), {}, 0};
-    auto const shard = shards_.view(layout.partition_offset.value(), layout.shard_numel);
+    auto const shard = shards_->fetch(unit, g.buffer.ready);
     for (auto const& blocks :
          cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-      g.arriving = context_.comm.all_gather(shard, g.buffer.data, blocks, g.buffer.ready);
+      g.arriving = context_.comm.all_gather(shard.values, g.buffer.data, blocks, shard.ready);
+    shards_->fetched(unit, g.arriving.event());
     state(unit) = std::move(g);
     live_numel_ += layout.padded_numel;
   }
@@ -121,6 +126,9 @@ class GatheredWeights final : public WeightStore {
       ahead += numel(unit);
       return true;
     });
+    shards_->begin_read_ahead();
+    look_ahead(
+        [&](UnitIndex unit, std::size_t) { return state(unit) || shards_->read_ahead(unit); });
   }
 
   /// Whether a unit without leases stays gathered: it is acquired again within two acquisitions, or
@@ -158,7 +166,7 @@ class GatheredWeights final : public WeightStore {
   }
 
   StoreContext context_;
-  CommBuffer shards_;
+  std::unique_ptr<ShardStore> shards_;
   BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
   std::vector<UnitIndex> order_;  ///< prefetch order of the pass

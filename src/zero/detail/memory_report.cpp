@@ -23,23 +23,36 @@ double state_bytes(optim::StateSpec const& state, PartitionPlan const& plan, dou
   return optim::is_spread(state.extent) ? all / ranks : all;
 }
 
+/// Weights of the first units, which a drive does not hold.
+double kept_weight_bytes(EngineConfig const& config, PartitionPlan const& plan) {
+  std::int64_t kept = 0;
+  for (auto const& unit : plan.units())
+    if (kept + unit.shard_numel <= config.weight_swap->memory_numel) kept += unit.shard_numel;
+  return static_cast<double>(kept) * bytes(config.dtype);
+}
+
 }  // namespace
 
 std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
-  double const weights = (parameters + static_cast<double>(frozen.parameter_count())) *
-                         bytes(config.dtype) / (rules.shards_weights ? n : 1.0);
+  double weights = config.weight_swap ? kept_weight_bytes(config, plan)
+                                      : parameters * bytes(config.dtype) /
+                                            (rules.shards_weights ? n : 1.0);
+  weights += static_cast<double>(frozen.parameter_count()) * bytes(config.dtype) /
+             (rules.shards_weights ? n : 1.0);
   if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));
   double const gradients =
       parameters * bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
   double const sharing = rules.shards_optimizer ? n : 1.0;
-  if (config.optimizer_swap && rules.separate_master)
-    return static_cast<std::size_t>(std::llround(weights + gradients));
+  bool const swaps = config.optimizer_swap.has_value();
   double optimizer =
-      rules.separate_master ? parameters * bytes(config.master_dtype) / sharing : 0.0;
-  for (auto const& state : config.optimizer.states) optimizer += state_bytes(state, plan, sharing);
+      rules.separate_master && !swaps ? parameters * bytes(config.master_dtype) / sharing : 0.0;
+  for (auto const& state : config.optimizer.states)
+    if (!swaps || state.extent != optim::Extent::elementwise ||
+        state.encoding != optim::Encoding::values)
+      optimizer += state_bytes(state, plan, sharing);
   return static_cast<std::size_t>(std::llround(weights + gradients + optimizer));
 }
 

@@ -1,6 +1,7 @@
 #include "detail/optimizer_state.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "detail/group_runs.hpp"
@@ -20,6 +21,12 @@ std::size_t parameter_at(UnitLayout const& unit, UnitOffset at) {
   return static_cast<std::size_t>(slot - unit.parameters.begin());
 }
 
+/// A tile never cuts a chunk of codes.
+std::int64_t rounded_to_chunks(std::int64_t numel, bool has_codes) {
+  std::int64_t const chunk = has_codes ? kernels::quantization_chunk : 1;
+  return (numel + chunk - 1) / chunk * chunk;
+}
+
 /// The plan itself for element-wise states.
 std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::Extent extent) {
   if (extent == optim::Extent::elementwise) return {std::shared_ptr<PartitionPlan const>(), &plan};
@@ -37,11 +44,8 @@ OptimizerState::OptimizerState(StoreContext const& context, StageRules const& ru
                                memory::Purpose::master_weights, rules.separate_master, place));
   for (auto const& spec : optimizer.spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
-  if (context_.config.optimizer_swap) {
-    prepare_swap();
-    return;
-  }
-  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+  if (context_.config.optimizer_swap) prepare_swap();
+  for (UnitIndex u = first_unit; segments_are_of_units() && u < context_.plan.end_unit(); ++u) {
     UnitOffset const begin = context_.ownership.begin(u);
     segments_.push_back(segments_of(u, begin, begin + context_.ownership.numel(u)));
   }
@@ -66,7 +70,8 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
     state.coded = std::make_shared<CodedState>(spec, ownership(state), state.placement.space);
     return state;
   }
-  bool const is_in_memory = is_allocated && !context_.config.optimizer_swap;
+  bool const is_in_memory = is_allocated && !(context_.config.optimizer_swap &&
+                                              spec.extent == optim::Extent::elementwise);
   std::int64_t const numel = is_in_memory ? ownership(state).state_numel() : 0;
   state.buffer = {spec.name, purpose, static_cast<std::size_t>(numel) * size_of(spec.dtype),
                   state.placement.space};
@@ -87,33 +92,56 @@ void OptimizerState::check_placement(State const& state) const {
       "compute queue's memory space");
 }
 
-/// The master weights stay where they are when they are the working weights.
+/// The master weights stay where they are when they are the working weights. States that are not
+/// element-wise are small, and codes are a quarter of the values: they stay in memory.
 void OptimizerState::prepare_swap() {
   auto const& algorithm = optimizer_->spec().algorithm;
-  TESSERA_VALIDATE(!summing_ && !matrix_, ConfigError, "offload_optimizer to NVMe with ", algorithm,
-                   ": its update needs sums over complete parameters, which are not computed from "
-                   "tiles; use AdamW, SGD or Lion, or leave offload_optimizer out");
   for (auto const& state : optimizer_->spec().states)
-    TESSERA_VALIDATE(state.dtype == Dtype::fp32, ConfigError, "offload_optimizer to NVMe with ",
-                     algorithm, ": its states of 8 or 16 bits stay in memory; use fp32 states");
+    TESSERA_VALIDATE(state.encoding != optim::Encoding::values || state.dtype == Dtype::fp32,
+                     ConfigError, "offload_optimizer to NVMe with ", algorithm,
+                     ": its states of 16 bits stay in memory; use fp32 states");
   TESSERA_VALIDATE(context_.config.stage > 0, ConfigError,
                    "offload_optimizer to NVMe needs ZeRO stage 1, 2 or 3");
-  first_swapped_ = rules_.separate_master ? master_weights : master_weights + 1;
   std::vector<std::string> names;
-  for (std::size_t k = first_swapped_; k < states_.size(); ++k) names.push_back(spec(k).name);
-  std::vector<std::int64_t> numel;
+  bool has_codes = false;
+  for (std::size_t k = 0; k < states_.size(); ++k) {
+    bool const is_swapped = is_swappable(states_[k]);
+    has_codes = has_codes || states_[k].coded;
+    if (is_swapped) states_[k].swapped = names.size();
+    if (is_swapped) names.push_back(spec(k).name);
+  }
+  TESSERA_VALIDATE(
+      !names.empty(), ConfigError, "offload_optimizer to NVMe with ", algorithm,
+      " and fp32 weights: no state of it goes to a drive; leave offload_optimizer out, "
+      "or use bf16 or fp16");
+  auto swap = *context_.config.optimizer_swap;
+  swap.tile_numel = updates_complete_units() ? std::numeric_limits<std::int64_t>::max() / 2
+                                             : rounded_to_chunks(swap.tile_numel, has_codes);
+  std::vector<SwappedStates::Region> regions;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
-    numel.push_back(context_.ownership.numel(u));
-  swapped_ = std::make_unique<SwappedStates>(*context_.config.optimizer_swap, names, numel);
+    regions.push_back({context_.plan.unit(u).name, context_.ownership.numel(u)});
+  swapped_ = std::make_unique<SwappedStates>(swap, names, regions);
+  if (updates_complete_units()) return;
   for (std::size_t t = 0; t < swapped_->tiles().size(); ++t) {
     auto const& tile = swapped_->tiles()[t];
     UnitOffset const begin = context_.ownership.begin(tile.unit) + tile.begin;
-    segments_.push_back(segments_of(
-        tile.unit, begin, begin + tile.numel, [&](std::size_t k, std::int64_t at) -> void* {
-          if (k < first_swapped_) return offset(region(k, tile.unit), spec(k).dtype, at);
-          return swapped_->values(t, k - first_swapped_) + (at - tile.begin);
-        }));
+    segments_.push_back(
+        segments_of(tile.unit, begin, begin + tile.numel,
+                    [&](std::size_t k, std::int64_t at) { return values_of_tile(t, k, at); }));
   }
+}
+
+bool OptimizerState::is_swappable(State const& state) const {
+  bool const is_weights = &state == &states_[master_weights] && !rules_.separate_master;
+  return !is_weights && !state.coded && state.spec.extent == optim::Extent::elementwise;
+}
+
+/// Element @p at of the region, which is in tile @p t.
+void* OptimizerState::values_of_tile(std::size_t t, std::size_t k, std::int64_t at) const {
+  auto const& tile = swapped_->tiles()[t];
+  if (auto const swapped = states_[k].swapped)
+    return swapped_->values(t, *swapped) + (at - tile.begin);
+  return offset(region(k, tile.unit), spec(k).dtype, at);
 }
 
 /// Every rank holds all values of a state per row, column or parameter, and saves its own shard.
@@ -126,13 +154,15 @@ void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
   auto const& state = states_[index];
   if (index == master_weights && !rules_.separate_master) return weights_.region(unit);
   if (state.coded) return state.coded->codes(unit);
-  if (swapped_) return swapped_->region(index - first_swapped_, unit);
+  if (state.swapped) return swapped_->region(*state.swapped, unit);
   return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
 }
 
 void* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
   auto const& state = states_[index];
-  return offset(region(index, unit), state.spec.dtype, ownership(state).shard_offset(unit));
+  bool const is_weights = index == master_weights && !rules_.separate_master;
+  void* const begin = is_weights ? weights_.settled_region(unit) : region(index, unit);
+  return offset(begin, state.spec.dtype, ownership(state).shard_offset(unit));
 }
 
 void OptimizerState::prepare_sums() {
@@ -224,6 +254,8 @@ std::size_t OptimizerState::absmax_of(std::size_t state) const {
 optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
                                             UnitOffset end) const {
   return segments_of(unit, begin, end, [&](std::size_t state, std::int64_t at) {
+    if (swapped_ && swapped_->has_tile(unit))
+      return values_of_tile(swapped_->first_tile(unit), state, at);
     return offset(region(state, unit), spec(state).dtype, at);
   });
 }
@@ -278,16 +310,36 @@ void OptimizerState::on_update_queue(Work const& work) const {
 /// Each rank sums its own shards, also where it updates all elements: the same bits in every stage.
 void OptimizerState::sum(optim::StepControl const& control) const {
   if (!summing_) return;
-  on_update_queue([&](memory::Queue& queue) {
-    memory::zero(queue, sums_.at(0), sums_.bytes());
-    for (int round = 0; round < summing_->rounds(); ++round) {
-      for (auto const& unit : unit_sums_)
-        summing_->sum(queue, round, unit.shard, control, unit.of_shard);
+  on_update_queue([&](memory::Queue& queue) { memory::zero(queue, sums_.at(0), sums_.bytes()); });
+  for (int round = 0; round < summing_->rounds(); ++round) {
+    for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) sum_unit(round, u, control);
+    on_update_queue([&](memory::Queue& queue) {
       add_over_ranks(queue, round);
       for (auto const& unit : unit_sums_)
         summing_->update_states(queue, round, unit.parameters, control);
-    }
+    });
+  }
+}
+
+void OptimizerState::sum_unit(int round, UnitIndex unit, optim::StepControl const& control) const {
+  auto const& sums = unit_sums_[position(unit)];
+  weights_.open_region(unit);
+  on_update_queue([&](memory::Queue& queue) {
+    with_tile(queue, unit, SwappedStates::Values::unchanged,
+              [&] { summing_->sum(queue, round, sums.shard, control, sums.of_shard); });
   });
+  weights_.close_unchanged(unit);
+}
+
+/// Calls @p work while the states of a complete unit are in memory.
+template <class Work>
+void OptimizerState::with_tile(memory::Queue& queue, UnitIndex unit, SwappedStates::Values values,
+                               Work const& work) const {
+  if (!swapped_ || !swapped_->has_tile(unit)) return work();
+  std::size_t const tile = swapped_->first_tile(unit);
+  swapped_->acquire(queue, tile);
+  work();
+  swapped_->release(queue, tile, values);
 }
 
 void OptimizerState::add_over_ranks(memory::Queue& queue, int round) const {
@@ -303,14 +355,15 @@ void OptimizerState::add_over_ranks(memory::Queue& queue, int round) const {
 void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
   auto const index = position(unit);
   on_update_queue([&](memory::Queue& queue) {
-    if (swapped_)
-      update_tiles(queue, unit, control);
-    else if (matrix_)
-      update_matrices(queue, unit, control);
-    else if (summing_)
-      summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
-    else
-      optimizer_->update(queue, segments_[index], control);
+    if (!segments_are_of_units()) return update_tiles(queue, unit, control);
+    with_tile(queue, unit, SwappedStates::Values::changed, [&] {
+      if (matrix_)
+        update_matrices(queue, unit, control);
+      else if (summing_)
+        summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
+      else
+        optimizer_->update(queue, segments_[index], control);
+    });
   });
 }
 
@@ -353,7 +406,10 @@ void OptimizerState::update_matrices(memory::Queue& queue, UnitIndex unit,
                                      optim::StepControl const& control) const {
   auto const& layout = context_.plan.unit(unit);
   auto const& segments = segments_[position(unit)];
-  auto const* const master = static_cast<float const*>(region(master_weights, unit));
+  bool const has_tile = swapped_ && swapped_->has_tile(unit);
+  auto const* const master = static_cast<float const*>(
+      has_tile ? values_of_tile(swapped_->first_tile(unit), master_weights, 0)
+               : region(master_weights, unit));
   optim::Directions directions;
   for (auto const& s : segments.list)
     directions.push_back(static_cast<float*>(directions_.at(
@@ -377,8 +433,8 @@ void OptimizerState::update_matrices(memory::Queue& queue, UnitIndex unit,
 void OptimizerState::round_weights(UnitIndex unit) const {
   if (!rules_.separate_master) return;
   std::int64_t const n = context_.plan.unit(unit).shard_numel;
-  void* const weights =
-      offset(weights_.region(unit), context_.config.dtype, context_.ownership.shard_offset(unit));
+  void* const weights = offset(weights_.settled_region(unit), context_.config.dtype,
+                               context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}},
                 memory::TensorView{shard(master_weights, unit), spec(master_weights).dtype, {n}});
 }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,9 @@ class OptimizerState {
   std::size_t state_bytes() const;  ///< without the master weights
   std::size_t swap_buffer_bytes() const { return swapped_ ? swapped_->buffer_bytes() : 0; }
   std::size_t swapped_bytes() const { return swapped_ ? swapped_->file_bytes() : 0; }
+  std::optional<SwapUse> swap_use() const {
+    return swapped_ ? std::optional<SwapUse>(swapped_->use()) : std::nullopt;
+  }
 
  private:
   struct State {
@@ -82,11 +86,21 @@ class OptimizerState {
     memory::Buffer buffer;  ///< empty for master weights that are the working weights, and codes
     std::shared_ptr<CodedState> coded = nullptr;  ///< of a state in codes
     memory::Buffer host_copy;                     ///< of this rank's shards
+    std::optional<std::size_t> swapped = {};      ///< its number among the states on a drive
   };
   State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
                    PlaceState const& place) const;
   void check_placement(State const& state) const;
   void prepare_swap();
+  bool is_swappable(State const& state) const;
+  void* values_of_tile(std::size_t tile, std::size_t state, std::int64_t at) const;
+  /// Sums and matrices are of complete parameters: a tile is the region of a unit.
+  bool updates_complete_units() const { return summing_ || matrix_; }
+  bool segments_are_of_units() const { return !swapped_ || updates_complete_units(); }
+  template <class Work>
+  void with_tile(memory::Queue& queue, UnitIndex unit, SwappedStates::Values values,
+                 Work const& work) const;
+  void sum_unit(int round, UnitIndex unit, optim::StepControl const& control) const;
   void update_tiles(memory::Queue& queue, UnitIndex unit, optim::StepControl const& control) const;
   Ownership ownership(State const& state) const;
   /// First value of the region of @p unit that this rank updates.
@@ -126,10 +140,8 @@ class OptimizerState {
   optim::Optimizer const* optimizer_;
   optim::SummingOptimizer const* summing_;  ///< the optimizer, or null when it needs no sums
   std::vector<State> states_;
-  /// The first states, all or all but the master weights, when they are on a drive.
-  std::unique_ptr<SwappedStates> swapped_;
-  std::size_t first_swapped_ = 0;
-  std::vector<optim::Segments> segments_;  ///< per unit; of swapped states per tile
+  std::unique_ptr<SwappedStates> swapped_;  ///< the states that are on a drive, or null
+  std::vector<optim::Segments> segments_;   ///< per unit, or per tile: segments_are_of_units()
   /// Of a unit: the segments of the shard, where their sums are, and the region's.
   struct UnitSums {
     optim::Segments shard;

@@ -120,7 +120,7 @@ StageRules rules_for(EngineConfig const& config, int ranks) {
   rules.reduces = ranks > 1;
   rules.shards_optimizer = config.stage >= 1 && rules.reduces;
   rules.shards_gradients = config.stage >= 2 && rules.reduces;
-  rules.shards_weights = config.stage >= 3 && rules.reduces;
+  rules.shards_weights = config.stage >= 3 && (rules.reduces || config.weight_swap);
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
   if (rules.reduces) rules.averaging = averaging_of(config, ranks);
   rules.separate_master = config.dtype != config.master_dtype;
@@ -134,6 +134,9 @@ void validate(EngineConfig const& config) {
   validate_sizes(config);
   validate_optimizer(config);
   validate_reduction(config);
+  TESSERA_VALIDATE(!config.weight_swap || config.stage == 3, ConfigError,
+                   "offload_param needs ZeRO stage 3; stage ", config.stage,
+                   " keeps the weights on every rank");
 }
 
 }  // namespace tessera::zero::detail

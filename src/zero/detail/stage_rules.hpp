@@ -19,7 +19,8 @@ struct Averaging {
 };
 
 struct StageRules {
-  bool shards_weights = false;         ///< stage 3: weights are gathered for a lease
+  bool shards_weights = false;         ///< stage 3: weights are gathered for a lease, of one rank
+                                       ///< only from a drive
   bool shards_gradients = false;       ///< stages 2, 3: reduce-scattered in every micro-step; else
                                        ///< complete, reduced in the last
   bool shards_optimizer = false;       ///< stages 1..3: master weights and states of the shard only

@@ -18,32 +18,35 @@ std::size_t bytes_of(std::int64_t numel) { return static_cast<std::size_t>(numel
 }  // namespace
 
 SwappedStates::SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
-                             std::vector<std::int64_t> const& region_numel)
+                             std::vector<Region> const& regions)
     : transfers_(swap.transfers) {
   TESSERA_EXPECT(swap.buffer_count > 0 && swap.tile_numel > 0);
-  std::int64_t const largest = *std::max_element(region_numel.begin(), region_numel.end());
-  tile_numel_ = rounded_to_pages(std::min(swap.tile_numel, std::max<std::int64_t>(largest, 1)));
-  cut(region_numel);
-  std::int64_t end = 0;
-  for (std::int64_t numel : region_numel) {
+  std::int64_t largest = 1, end = 0;
+  for (auto const& region : regions) largest = std::max(largest, region.numel);
+  tile_numel_ = rounded_to_pages(std::min(swap.tile_numel, largest));
+  cut(regions);
+  for (auto const& region : regions) {
     unit_offsets_.push_back(end);
-    end += rounded_to_pages(numel);
+    end += rounded_to_pages(region.numel);
   }
-  for (auto const& name : names)
+  for (auto const& name : names) {
     files_.push_back(
-        std::make_unique<memory::SwapFile>(name, swap.transfers.directory, bytes_of(end)));
+        std::make_unique<memory::SwapFile>(name, swap.transfers.directories, bytes_of(end)));
+    for (std::size_t u = 0; u < regions.size(); ++u)
+      files_.back()->label(bytes_of(unit_offsets_[u]), regions[u].unit);
+  }
   auto const buffers = std::min(static_cast<std::size_t>(swap.buffer_count), tiles_.size());
   buffers_.resize(buffers);
   memory_ = {"tiles of swapped states", memory::Purpose::optimizer_state,
              buffers * names.size() * bytes_of(tile_numel_) + memory::swap_alignment};
 }
 
-void SwappedStates::cut(std::vector<std::int64_t> const& region_numel) {
-  for (std::size_t u = 0; u < region_numel.size(); ++u) {
+void SwappedStates::cut(std::vector<Region> const& regions) {
+  for (std::size_t u = 0; u < regions.size(); ++u) {
     first_tiles_.push_back(tiles_.size());
-    for (std::int64_t begin = 0; begin < region_numel[u]; begin += tile_numel_)
+    for (std::int64_t begin = 0; begin < regions[u].numel; begin += tile_numel_)
       tiles_.push_back(
-          {UnitIndex(static_cast<int>(u)), begin, std::min(tile_numel_, region_numel[u] - begin)});
+          {UnitIndex(static_cast<int>(u)), begin, std::min(tile_numel_, regions[u].numel - begin)});
   }
   first_tiles_.push_back(tiles_.size());
 }
@@ -97,13 +100,14 @@ void SwappedStates::acquire(memory::Queue& queue, std::size_t tile) {
   memory::order_before(queue, buffer_of(tile).ready);
 }
 
-void SwappedStates::release(memory::Queue& queue, std::size_t tile) {
+void SwappedStates::release(memory::Queue& queue, std::size_t tile, Values values) {
   TESSERA_EXPECT(tile == next_ && ahead_ > 0);
   TileBuffer& buffer = buffer_of(tile);
   Pending const computed{queue.record()};
   buffer.free.clear();
-  for (std::size_t k = 0; k < files_.size(); ++k) {
-    auto const part = transfers_.write(*files_[k], file_offset(tiles_[tile]), values(tile, k),
+  if (values == Values::unchanged) buffer.free = computed;
+  for (std::size_t k = 0; values == Values::changed && k < files_.size(); ++k) {
+    auto const part = transfers_.write(*files_[k], file_offset(tiles_[tile]), this->values(tile, k),
                                        bytes_of(rounded_to_pages(tiles_[tile].numel)), computed);
     buffer.free.insert(buffer.free.end(), part.begin(), part.end());
   }
@@ -120,5 +124,10 @@ std::size_t SwappedStates::file_bytes() const {
 }
 
 std::size_t SwappedStates::buffer_bytes() const { return memory_.bytes(); }
+
+SwapUse SwappedStates::use() const {
+  return {transfers_.method(), std::all_of(files_.begin(), files_.end(),
+                                           [](auto const& file) { return file->is_direct(); })};
+}
 
 }  // namespace tessera::zero::detail

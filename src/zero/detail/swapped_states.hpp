@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tessera/memory/buffer.hpp"
-#include "tessera/memory/swap_file.hpp"
+#include "tessera/memory/swap_transfers.hpp"
 #include "tessera/zero/engine.hpp"
 
 namespace tessera::zero::detail {
@@ -23,10 +23,14 @@ class SwappedStates {
     std::int64_t begin = 0, numel = 0;
   };
 
-  /// @param region_numel elements of each unit's region
+  /// @param regions of the units
   /// @throws IoError when the drive has no room, OutOfMemoryError
+  struct Region {
+    std::string unit;
+    std::int64_t numel = 0;
+  };
   SwappedStates(OptimizerSwap const& swap, std::vector<std::string> const& names,
-                std::vector<std::int64_t> const& region_numel);
+                std::vector<Region> const& regions);
 
   /// The region of @p unit as memory, for accesses outside the update. First call settle().
   float* region(std::size_t state, UnitIndex unit) const;
@@ -37,17 +41,20 @@ class SwappedStates {
   /// First and last tile of a unit, [first, end).
   std::size_t first_tile(UnitIndex unit) const { return first_tiles_[position(unit)]; }
   std::size_t end_tile(UnitIndex unit) const { return first_tiles_[position(unit) + 1]; }
+  bool has_tile(UnitIndex unit) const { return first_tile(unit) < end_tile(unit); }
   /// Where acquire() puts the values of a tile.
   float* values(std::size_t tile, std::size_t state) const;
 
   /// Later work of @p queue finds the values of @p tile in its buffer. Tiles are acquired and
   /// released one after the other, all of them in each update.
   void acquire(memory::Queue& queue, std::size_t tile);
-  /// After the earlier work of @p queue the values go to the drive.
-  void release(memory::Queue& queue, std::size_t tile);
+  /// After the earlier work of @p queue the values go to the drive, unless they are unchanged.
+  enum class Values { changed, unchanged };
+  void release(memory::Queue& queue, std::size_t tile, Values values = Values::changed);
 
   std::size_t file_bytes() const;    ///< on the drive
   std::size_t buffer_bytes() const;  ///< of memory
+  SwapUse use() const;
 
  private:
   using Pending = memory::SwapTransfers::Pending;
@@ -56,7 +63,7 @@ class SwappedStates {
     Pending ready;          ///< the reads of that tile
     Pending free;           ///< the writes of the former tile
   };
-  void cut(std::vector<std::int64_t> const& region_numel);
+  void cut(std::vector<Region> const& regions);
   TileBuffer& buffer_of(std::size_t tile) { return buffers_[tile % buffers_.size()]; }
   void read_ahead();
   std::size_t file_offset(Tile const& tile) const;

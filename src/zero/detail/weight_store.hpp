@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "detail/stage_rules.hpp"
@@ -22,8 +23,17 @@ class WeightStore {
   virtual void set_prefetch_order(std::vector<UnitIndex> acquisitions) = 0;
   virtual memory::WeightLease acquire(UnitIndex unit, memory::Queue& compute) = 0;
 
-  /// Working weights of the region that this rank updates (Ownership::begin on).
+  /// Working weights of the region that this rank updates (Ownership::begin on): its address while
+  /// the region is open.
   virtual void* region(UnitIndex unit) const = 0;
+  /// Later work of the compute queue finds the weights at region(), until all_gather_updated() or
+  /// close_unchanged(). Regions are opened in the order of the units.
+  virtual void open_region(UnitIndex unit) { (void)unit; }
+  virtual void close_unchanged(UnitIndex unit) { (void)unit; }
+  /// Ends transfers to and from a drive: settled_region() is valid until the next lease or update.
+  virtual void settle() {}
+  /// The region for accesses outside the step.
+  virtual void* settled_region(UnitIndex unit) const { return region(unit); }
   /// Brings the updated weights of @p unit to the ranks that need them. The rank's own shard has
   /// its new values once the compute queue has executed this point.
   virtual void all_gather_updated(UnitIndex unit) = 0;
@@ -35,6 +45,8 @@ class WeightStore {
 
   virtual std::size_t weight_bytes() const = 0;
   virtual std::size_t buffer_bytes() const = 0;
+  virtual std::size_t swapped_bytes() const { return 0; }  ///< on a drive
+  virtual std::optional<SwapUse> swap_use() const { return {}; }
 };
 
 /// Values that the engine shares with its parts.

@@ -63,8 +63,3 @@ def offload_refusals_name_the_cause(b):
     refused(b, 74, run + ["--deepspeed", b.config("a.json", offloaded("nvme", b.work / "missing"))], "missing: No such file")
     refused(b, 74, run + ["--deepspeed", b.config("b.json", offloaded("nvme", file))], "cannot make a swap file in")
     refused(b, 78, run + ["--deepspeed", b.config("c.json", offloaded("nvme", ""))], "nvme_path")
-    lamb = offloaded("nvme", drive, stage=1, optimizer={"type": "Lamb", "params": {"lr": "auto"}})
-    refused(b, 78, run + ["--deepspeed", b.config("d.json", lamb)], "offload_optimizer to NVMe with Lamb")
-    weights = zero(3, offload_param={"device": "nvme", "nvme_path": str(drive)})
-    weights["zero_optimization"]["offload_param"] = weights.pop("offload_param")
-    refused(b, 78, run + ["--deepspeed", b.config("e.json", weights)], "weights on NVMe are not supported yet")

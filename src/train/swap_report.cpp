@@ -1,0 +1,91 @@
+#include "tessera/train/swap_report.hpp"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "tessera/core/text.hpp"
+#include "tessera/memory/swap_file.hpp"
+
+namespace tessera::train {
+namespace {
+
+std::string bytes_text(std::size_t count) { return human_bytes(static_cast<std::int64_t>(count)); }
+
+std::string text_of(memory::SwapDirectories const& directories) {
+  std::string out;
+  for (auto const& directory : directories)
+    out += concat(out.empty() ? "" : ":", directory.string());
+  return out;
+}
+
+memory::SwapOptions const& transfers_of(zero::EngineConfig const& config) {
+  return config.optimizer_swap ? config.optimizer_swap->transfers : config.weight_swap->transfers;
+}
+
+std::int64_t whole(std::size_t count) { return static_cast<std::int64_t>(count); }
+
+}  // namespace
+
+std::string swap_method_text(zero::SwapUse const& use) {
+  return concat(
+      use.method.is_uring
+          ? "io_uring"
+          : concat("threads with pread and pwrite (no io_uring: ", use.method.why, ")"),
+      use.is_direct ? ", O_DIRECT" : ", through the page cache (the file system has no O_DIRECT)");
+}
+
+std::vector<std::string> swap_lines(zero::EngineConfig const& config,
+                                    zero::MemoryReport const& memory) {
+  std::vector<std::string> out;
+  if (!memory.swap) return out;
+  if (auto const& swap = config.optimizer_swap)
+    out.push_back(fmt::format(
+        "on NVMe per rank: {} of master weights and optimizer states in {}, {} of up to {} "
+        "elements in memory",
+        bytes_text(memory.swapped - memory.swapped_weights), text_of(swap->transfers.directories),
+        counted(swap->buffer_count, "tile"), with_commas(swap->tile_numel)));
+  if (auto const& swap = config.weight_swap)
+    out.push_back(fmt::format("on NVMe per rank: {} of weights in {}, {} of units in memory",
+                              bytes_text(memory.swapped_weights),
+                              text_of(swap->transfers.directories),
+                              counted(swap->buffer_count, "shard")));
+  auto const& transfers = transfers_of(config);
+  out.push_back(fmt::format("swap files by {}: {} reads and as many writes of {} in flight",
+                            swap_method_text(*memory.swap),
+                            transfers.queue_depth * transfers.parallelism,
+                            bytes_text(transfers.block_size)));
+  return out;
+}
+
+std::vector<std::string> swap_warnings(zero::EngineConfig const& config) {
+  std::set<std::filesystem::path> directories;
+  if (config.optimizer_swap)
+    directories.insert(config.optimizer_swap->transfers.directories.begin(),
+                       config.optimizer_swap->transfers.directories.end());
+  if (config.weight_swap)
+    directories.insert(config.weight_swap->transfers.directories.begin(),
+                       config.weight_swap->transfers.directories.end());
+  std::vector<std::string> out;
+  for (auto const& directory : directories)
+    if (memory::is_in_memory(directory))
+      out.push_back(concat("nvme_path ", directory.string(),
+                           " is on a file system in memory (tmpfs): swap files there save no "
+                           "memory; name a directory on a drive"));
+  return out;
+}
+
+ConfigTree swap_status(zero::EngineConfig const& config, zero::MemoryReport const& memory) {
+  auto const& transfers = transfers_of(config);
+  return ConfigTree::object()
+      .set("method", memory.swap->method.is_uring ? "io_uring" : "threads")
+      .set("why_not_io_uring", memory.swap->method.why)
+      .set("o_direct", memory.swap->is_direct)
+      .set("weights_bytes_per_rank", whole(memory.swapped_weights))
+      .set("optimizer_bytes_per_rank", whole(memory.swapped - memory.swapped_weights))
+      .set("block_size", whole(transfers.block_size))
+      .set("queue_depth", std::int64_t{transfers.queue_depth})
+      .set("intra_op_parallelism", std::int64_t{transfers.parallelism});
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,47 @@
+#pragma once
+/// This rank's shards of the weights of stage 3: in memory, or on a drive.
+
+#include <memory>
+#include <optional>
+
+#include "detail/weight_store.hpp"
+
+namespace tessera::zero::detail {
+
+class ShardStore {
+ public:
+  virtual ~ShardStore() = default;
+
+  struct Shard {
+    memory::TensorView values;
+    memory::Event ready;
+  };
+  /// The shard of @p unit for an all-gather, which also waits for @p before.
+  virtual Shard fetch(UnitIndex unit, memory::Event const& before) = 0;
+  /// @p gathered is the end of the all-gather of the shard that fetch() gave.
+  virtual void fetched(UnitIndex unit, memory::Event const& gathered) = 0;
+  /// Starts bringing @p unit to memory before it is fetched.
+  /// @return false when there is no room before earlier ones are fetched
+  virtual bool read_ahead(UnitIndex unit) = 0;
+  /// Units that are named from now on are read ahead in this order.
+  virtual void begin_read_ahead() {}
+
+  /// As those of WeightStore.
+  virtual void* region(UnitIndex unit) const = 0;
+  virtual void open_region(UnitIndex) {}
+  virtual void close_unchanged(UnitIndex) {}
+  virtual void close_changed(UnitIndex) {}
+  virtual void settle() {}
+  virtual void* settled_region(UnitIndex unit) const { return region(unit); }
+
+  virtual Dtype dtype() const = 0;
+  virtual std::size_t weight_bytes() const = 0;
+  virtual std::size_t buffer_bytes() const { return 0; }
+  virtual std::size_t swapped_bytes() const { return 0; }
+  virtual std::optional<SwapUse> swap_use() const { return {}; }
+};
+
+/// @throws ConfigError when a shard does not fit the buffers of EngineConfig::weight_swap, IoError
+std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context);
+
+}  // namespace tessera::zero::detail

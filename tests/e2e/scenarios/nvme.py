@@ -1,0 +1,137 @@
+"""Weights and optimizer states on drives: the same run, what is really used, faults of the drive."""
+import json
+import os
+import random
+import resource
+import subprocess
+
+from support import refused, safetensors, zero
+
+
+def on_drive(folder, stage=3, optimizer=True, weights=True, **more):
+    document = zero(stage, bf16={"enabled": True}, aio={"block_size": 16384, "queue_depth": 3}, **more)
+    block = document["zero_optimization"]
+    block["sub_group_size"] = 5000
+    if optimizer:
+        block["offload_optimizer"] = {"device": "nvme", "nvme_path": str(folder), "buffer_count": 3}
+    if weights:
+        block["offload_param"] = {"device": "nvme", "nvme_path": str(folder), "buffer_count": 2, "buffer_size": 10000000, "max_in_cpu": 0}
+    return document
+
+
+def drives(b, *names):
+    for name in names:
+        (b.work / name).mkdir()
+    return ":".join(str(b.work / name) for name in names)
+
+
+def weights_on_a_drive_change_no_bit(b):
+    """Training, evaluation and generation with weights and states on two striped drives, on 1 and 2 ranks."""
+    path = drives(b, "drive_a", "drive_b")
+    for ranks in (1, 2):
+        found = {}
+        for name, document in (("memory", zero(3, bf16={"enabled": True})), ("drive", on_drive(path)), ("weights", on_drive(path, optimizer=False))):
+            output = f"{name}{ranks}"
+            words = b.common(output, bf16=True, deepspeed=b.config("ds.json", document), do_eval=True, validation_file=str(b.text), eval_strategy="steps",
+                             eval_steps=3, max_eval_samples=16, per_device_train_batch_size=8 // ranks)
+            done = b.train(ranks, words)
+            found[name] = (b.losses(output), [m["eval_loss"] for m in b.metrics(output) if "eval_loss" in m], safetensors(b.work / output / "model.safetensors"))
+            assert ("weights in " + str(b.work / "drive_a") in done.stderr) == (name != "memory"), done.stderr
+            assert ("offload" in b.status(output)) == (name != "memory"), b.status(output)
+        assert found["drive"] == found["memory"] and found["weights"] == found["memory"], ranks
+        offload = b.status(f"drive{ranks}")["offload"]
+        assert offload["method"] in ("io_uring", "threads") and offload["block_size"] == 16384 and offload["queue_depth"] == 3, offload
+        assert offload["weights_bytes_per_rank"] > 0 and offload["optimizer_bytes_per_rank"] > 5 * offload["weights_bytes_per_rank"], offload
+    assert not any(list((b.work / name).iterdir()) for name in ("drive_a", "drive_b"))
+
+
+def swap_without_io_uring(b):
+    """Where the system refuses io_uring, threads do the same, and the run says so."""
+    path = drives(b, "drive")
+    words = dict(bf16=True, deepspeed=b.config("ds.json", on_drive(path)))
+    b.train(2, b.common("ring", **words))
+    done = b.train(2, b.common("threads", **words), faults="call=ring,do=EACCES")
+    assert "swap files by threads with pread and pwrite (no io_uring: Permission denied)" in done.stderr, done.stderr
+    offload = b.status("threads")["offload"]
+    assert offload["method"] == "threads" and offload["why_not_io_uring"] == "Permission denied", offload
+    assert b.losses("threads") == b.losses("ring")
+
+
+def swap_faults_end_the_run(b):
+    """A read or write that fails ends all ranks with 74 and one message; the checkpoint before it is complete, and the run resumes from it."""
+    path = drives(b, "drive")
+    common = dict(bf16=True, deepspeed=b.config("ds.json", on_drive(path)), save_strategy="steps", save_steps=2, max_steps=8)
+    b.train(2, b.common("whole", **common))
+    dice, seed = random.Random(int(os.environ.get("TESSERA_CRASH_SEED", "1"))), os.environ.get("TESSERA_CRASH_SEED", "1")
+    ended = 0
+    for number in range(int(os.environ.get("TESSERA_CRASH_ROUNDS", "4"))):
+        call, action = dice.choice(("read", "write")), dice.choice(("EIO", "ENOSPC", "kill"))
+        faults = f"call={call},path=/drive/,rank={dice.randrange(2)},nth={dice.randrange(20, 400)},do={action}"
+        told = f"round {number}: {faults}; again with TESSERA_CRASH_SEED={seed}"
+        done = subprocess.run(b.command(2, b.common("faulty", **common)), env=b.faulty(faults), capture_output=True, text=True, timeout=240)
+        if done.returncode != 0:
+            ended += 1
+            if action != "kill":
+                assert done.returncode == 74, f"{told}\nexit code {done.returncode}\n{done.stderr}"
+                assert f"cannot {call} " in done.stderr and " of its swap file in " in done.stderr and "another nvme_path" in done.stderr, f"{told}\n{done.stderr}"
+            if (b.work / "faulty/checkpoints/latest").exists():
+                b.tool(["checkpoint", "verify", b.work / "faulty"])
+        assert not list((b.work / "drive").iterdir()), told
+    b.train(2, b.common("faulty", **common))
+    assert ended > 0 and b.losses("faulty")[-2:] == b.losses("whole")[-2:], (ended, b.losses("faulty"), b.losses("whole"))
+    assert safetensors(b.work / "faulty/model.safetensors") == safetensors(b.work / "whole/model.safetensors")
+
+
+def swap_refusals_name_the_cause(b):
+    path = drives(b, "drive")
+    run = b.common("wrong", bf16=True)
+
+    def deepspeed(document):
+        return run + ["--deepspeed", b.config("wrong.json", document)]
+
+    small = on_drive(path)
+    small["zero_optimization"]["offload_param"]["buffer_size"] = 100
+    refused(b, 78, deepspeed(small), "offload_param.buffer_size is 100 elements")
+    refused(b, 78, deepspeed(on_drive(path, stage=2, optimizer=False)), "offload_param needs zero_optimization.stage 3")
+    refused(b, 78, deepspeed(on_drive(path + ":")), "has an empty name")
+    refused(b, 74, deepspeed(on_drive(b.work / "missing")), "cannot make a swap file in")
+    refused(b, 74, deepspeed(on_drive("/proc")), "cannot make a swap file in")
+    unaligned = on_drive(path)
+    unaligned["aio"]["block_size"] = 5000
+    refused(b, 78, deepspeed(unaligned), "aio.block_size is 5000; it must be a multiple of 4096")
+    full = subprocess.run(b.command(2, deepspeed(on_drive(path))), env=b.faulty("call=reserve,path=/drive/,do=ENOSPC"), capture_output=True, text=True, timeout=120)
+    if full.returncode != 0:  # posix_fallocate may not go through the library
+        assert full.returncode == 74 and "cannot reserve" in full.stderr, full.stderr
+    memory = b.train(1, b.common("tmpfs", bf16=True, deepspeed=b.config("tmpfs.json", on_drive("/dev/shm"))))
+    assert "nvme_path /dev/shm is on a file system in memory" in memory.stderr, memory.stderr
+
+
+def estimate_knows_swap_files(b):
+    """Bytes per rank in memory and on the drive equal those of the run."""
+    path = drives(b, "drive")
+    words = b.common("run", bf16=True, deepspeed=b.config("ds.json", on_drive(path)))
+    b.train(2, words)
+    plan = json.loads(b.tool(["estimate", "--num_gpus_per_node", 2, "--json", "--"] + words + ["--use_cpu"]).stdout)["plans"][6]
+    assert plan["stage"] == 3 and not list((b.work / "drive").iterdir()), plan
+    offload = b.status("run")["offload"]
+    assert plan["nvme"] == offload["weights_bytes_per_rank"] + offload["optimizer_bytes_per_rank"], (plan, offload)
+    assert plan["weights"] == 0 and plan["master_weights"] == 0 and plan["optimizer_state"] == 0, plan
+
+
+def gpt2_xl_in_six_gibibytes(b):
+    """A model of 1.5 B parameters trains with 6 GiB for all memory that has no file behind it (RLIMIT_DATA), weights and states on the drive."""
+    path = drives(b, "drive")
+    document = on_drive(path)
+    document["zero_optimization"].update(stage3_prefetch_bucket_size=0, stage3_max_live_parameters=100000000, sub_group_size=4194304)
+    document["zero_optimization"]["offload_param"].update(buffer_size=100000000, buffer_count=2)
+    document["aio"] = {"block_size": 1048576, "queue_depth": 16}
+    shape = "n_embd=1600,n_layer=48,n_head=25,n_positions=1024,vocab_size=50257"
+    words = b.common("xl", bf16=True, deepspeed=b.config("ds.json", document), config_overrides=shape, per_device_train_batch_size=1, block_size=256,
+                     max_steps=3, gradient_checkpointing=True, warmup_steps=0, learning_rate=1e-4, save_final_model=False)
+    limit = 6 << 30
+    done = subprocess.run(b.command(1, words), env=dict(os.environ), capture_output=True, text=True, timeout=5400,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+    assert done.returncode == 0, done.stderr
+    losses = b.losses("xl")
+    assert len(losses) == 3 and losses[-1] < losses[0], losses
+    print(done.stderr)
