@@ -50,21 +50,6 @@ class SwapTransfersTest : public ::testing::Test {
   fs::path directory_;
 };
 
-TEST_F(SwapTransfersTest, BlocksOfAllThreadsAreInPlace) {
-  constexpr std::size_t count = 37;
-  SwapFile const file("values", {directory_}, count * swap_alignment);
-  SwapTransfers transfers({.block_size = 2 * swap_alignment, .queue_depth = 3});
-  auto out = pages(count), in = pages(count);
-  float *const from = aligned(out), *const to = aligned(in);
-  for (std::size_t i = 0; i < count * floats_of_page; ++i) from[i] = static_cast<float>(i);
-  auto const written = transfers.write(file, 0, from, count * swap_alignment, {});
-  auto const read = transfers.read(file, 0, to, count * swap_alignment, written);
-  auto const queue = make_inline_queue("compute");
-  order_before(*queue, read);
-  transfers.wait();
-  EXPECT_EQ(std::memcmp(from, to, count * swap_alignment), 0);
-}
-
 /// Every setting of the block "aio" moves the same bytes.
 TEST_F(SwapTransfersTest, SettingsChangeNoByte) {
   for (int depth : {1, 2, 8, 64})

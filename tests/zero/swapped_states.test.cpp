@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "mpi_test.hpp"
-#include "quadratic_model.hpp"
+#include "swapped_runs.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/core/random.hpp"
 
@@ -16,16 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using zero::detail::SwappedStates;
-
-memory::SwapOptions transfers() {
-  return {.directories = {fs::path(::testing::TempDir())},
-          .block_size = 2 * memory::swap_alignment,
-          .queue_depth = 2};
-}
-
-zero::OptimizerSwap swap_of(std::int64_t tile_numel, int buffers) {
-  return {transfers(), tile_numel, buffers};
-}
 
 TEST(SwappedStates, CutsRegionsIntoTiles) {
   SwappedStates const states(swap_of(1500, 3), {"fp32", "exp_avg"},
@@ -81,89 +71,6 @@ TEST(SwappedStates, TilesComeAndGoInOrder) {
   }
 }
 
-/// Two units, one of many tiles, in an engine.
-struct TwoUnits {
-  TwoUnits(zero::EngineConfig const& config, memory::Queue& queue, comm::Collectives& collectives)
-      : compute(queue), comm(collectives), engine(zero::make_engine(config, units, comm, compute)) {
-    engine->initialize(
-        [&](UnitIndex unit, int, std::int64_t first, std::int64_t numel, float* out) {
-          for (std::int64_t i = 0; i < numel; ++i) out[i] = random(position(unit), first + i);
-        });
-  }
-  static float random(std::size_t stream, std::int64_t i) {
-    return 2.0f * Philox{11, stream}.uniform(static_cast<std::uint64_t>(i)) - 1.0f;
-  }
-
-  bool step(std::size_t number, bool overflows = false) {
-    engine->begin_step();
-    engine->begin_micro_step(0, 1);
-    engine->begin_pass(memory::Pass::training, {UnitIndex(0), UnitIndex(1)});
-    for (auto unit : {UnitIndex(0), UnitIndex(1)}) {
-      auto const weights = engine->acquire(unit, compute);
-      auto const gradients = engine->gradient(unit, compute);
-      for (std::size_t p = 0; p < weights.size(); ++p)
-        for (std::int64_t i = 0; i < gradients[p].numel(); ++i)
-          store(gradients[p], i,
-                overflows ? std::numeric_limits<float>::infinity()
-                          : load(weights[p], i) * 0.5f + random(10 * number + position(unit), i));
-      engine->gradient_complete(unit, compute);
-    }
-    return engine->finish_step(0.01).skipped;
-  }
-
-  /// All states of this rank.
-  std::vector<float> states() {
-    std::vector<float> out;
-    for (auto const& state : engine->state())
-      for (auto u = first_unit; u < engine->plan().end_unit(); ++u) {
-        float const* const values = state.unit_shards[position(u)];
-        out.insert(out.end(), values,
-                   values + engine->plan().of_extent(state.extent).unit(u).shard_numel);
-      }
-    return out;
-  }
-
-  std::vector<memory::UnitSpec> units{
-      {"first", {{"w", {130, 90}, {}, true, {}}}},
-      {"second", {{"w", {61, 50}, {}, true, {}}, {"b", {61}, {}, false, {}}}}};
-  memory::Queue& compute;
-  comm::Collectives& comm;
-  std::unique_ptr<zero::Engine> engine;
-};
-
-optim::OptimizerSpec spec_of(std::string const& algorithm) {
-  std::vector<optim::Hyperparameter> values;
-  if (algorithm == "SGD") values = {{"momentum", 0.9}};
-  if (algorithm == "Adafactor") values = {{"beta1", 0.9}};
-  return optim::make_spec(algorithm, values);
-}
-
-/// Five steps, one of them skipped, of a run in memory and of one with @p change.
-template <class Change>
-void expect_same_bits(zero::EngineConfig config, memory::Queue& compute, comm::Collectives& comm,
-                      Change const& change) {
-  TwoUnits in_memory(config, compute, comm);
-  change(config);
-  TwoUnits swapped(config, compute, comm);
-  EXPECT_GT(swapped.engine->memory().swapped, 0u);
-  EXPECT_EQ(swapped.states(), in_memory.states());
-  for (std::size_t step = 0; step < 5; ++step) {
-    bool const overflows = step == 2;
-    EXPECT_EQ(swapped.step(step, overflows), in_memory.step(step, overflows));
-    if (step == 1 || step == 4) {
-      EXPECT_EQ(swapped.states(), in_memory.states());
-    }
-  }
-}
-
-zero::EngineConfig config_of(int stage, Dtype dtype) {
-  zero::EngineConfig config;
-  config.stage = stage;
-  config.dtype = config.communication_dtype = dtype;
-  config.max_grad_norm = 1.0;
-  return config;
-}
-
 TEST(SwappedStates, GiveTheBitsOfStatesInMemory) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
@@ -180,65 +87,6 @@ TEST(SwappedStates, GiveTheBitsOfStatesInMemory) {
           changed.optimizer_swap = swap_of(1024, 3);
         });
       }
-}
-
-/// Weights on the drive with one buffer for all units and with one for each; all of them or the
-/// last ones; with and without the optimizer.
-TEST(SwappedWeights, GiveTheBitsOfWeightsInMemory) {
-  auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
-  auto const compute = memory::make_inline_queue("compute");
-  for (std::string const algorithm : {"AdamW", "Lamb", "Muon", "AdamW8bit"})
-    for (Dtype dtype : {Dtype::fp32, Dtype::bf16})
-      for (int buffers : {1, 5})
-        for (bool const with_optimizer : {false, true}) {
-          SCOPED_TRACE(concat(algorithm, " in ", name_of(dtype), " with ", buffers, " buffers"));
-          auto config = config_of(3, dtype);
-          config.optimizer = spec_of(algorithm);
-          if (with_optimizer && algorithm == "AdamW8bit" && dtype == Dtype::fp32) continue;
-          expect_same_bits(config, *compute, *comm, [&](zero::EngineConfig& changed) {
-            if (with_optimizer) changed.optimizer_swap = swap_of(1024, 3);
-            changed.weight_swap = {transfers(), buffers, 100000,
-                                   buffers == 1 ? 0 : 11700 / comm->size()};
-          });
-        }
-}
-
-/// A model for inference takes its weights from the drive, pass by pass.
-TEST(SwappedWeights, ServeInference) {
-  auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
-  auto const compute = memory::make_inline_queue("compute");
-  auto config = config_of(3, Dtype::bf16);
-  config.use = zero::EngineUse::inference;
-  TwoUnits in_memory(config, *compute, *comm);
-  config.weight_swap = {transfers(), 1, 100000, 0};
-  TwoUnits swapped(config, *compute, *comm);
-  EXPECT_EQ(swapped.engine->memory().weights, 0u);
-  for (int pass = 0; pass < 3; ++pass) {
-    std::vector<UnitIndex> const order{UnitIndex(0), UnitIndex(1), UnitIndex(0)};
-    for (auto* run : {&in_memory, &swapped})
-      run->engine->begin_pass(memory::Pass::evaluation, order);
-    for (auto unit : order) {
-      auto const a = in_memory.engine->acquire(unit, *compute);
-      auto const b = swapped.engine->acquire(unit, *compute);
-      for (std::size_t p = 0; p < a.size(); ++p)
-        for (std::int64_t i = 0; i < a[p].numel(); ++i) ASSERT_EQ(load(a[p], i), load(b[p], i));
-    }
-  }
-}
-
-TEST(SwappedWeights, RefuseBuffersThatAreTooSmall) {
-  auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
-  auto const compute = memory::make_inline_queue("compute");
-  auto config = config_of(3, Dtype::bf16);
-  config.weight_swap = {transfers(), 2, 100, 0};
-  try {
-    TwoUnits const run(config, *compute, *comm);
-    ADD_FAILURE();
-  } catch (ConfigError const& error) {
-    EXPECT_NE(std::string(error.what()).find("offload_param.buffer_size is 100 elements"),
-              std::string::npos)
-        << error.what();
-  }
 }
 
 /// What a checkpoint brings goes through the views, also where tiles have been read ahead.

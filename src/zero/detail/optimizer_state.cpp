@@ -376,10 +376,6 @@ void OptimizerState::update_tiles(memory::Queue& queue, UnitIndex unit,
   }
 }
 
-void OptimizerState::settle() {
-  if (swapped_) swapped_->settle();
-}
-
 void OptimizerState::prepare_matrices() {
   std::int64_t workspace = 0;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
@@ -437,21 +433,6 @@ void OptimizerState::round_weights(UnitIndex unit) const {
                                context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}},
                 memory::TensorView{shard(master_weights, unit), spec(master_weights).dtype, {n}});
-}
-
-bool OptimizerState::has_host_copies() const {
-  return std::all_of(states_.begin(), states_.end(),
-                     [this](State const& state) { return is_copied(state); });
-}
-
-bool OptimizerState::is_copied(State const& state) const {
-  return state.spec.dtype != Dtype::fp32 || state.placement.space == memory::MemorySpace::device;
-}
-
-void OptimizerState::release_copies() {
-  if (has_host_copies()) return;
-  for (auto& state : states_)
-    if (state.placement.space == memory::MemorySpace::host) state.host_copy = {};
 }
 
 std::vector<float*> OptimizerState::host_shards(std::size_t index) {
@@ -543,13 +524,6 @@ void OptimizerState::replicate(What what) const {
   for (std::size_t k = 0; k < count; ++k)
     if (auto const& coded = states_[k].coded)
       coded->replicate(context_.comm, context_.config.allgather_bucket_size, after);
-}
-
-std::size_t OptimizerState::state_bytes() const {
-  std::size_t sum = 0;
-  for (auto const& state : states_)
-    sum += state.coded ? state.coded->bytes() : state.buffer.bytes();
-  return sum - master_bytes();
 }
 
 }  // namespace tessera::zero::detail

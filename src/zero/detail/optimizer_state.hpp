@@ -2,6 +2,7 @@
 /// Master weights and optimizer states of the region that this rank updates: a list of flat
 /// buffers, each in a memory space and with a queue of its own choice.
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,11 +48,17 @@ class OptimizerState {
   /// Blocks the host. No effect on fp32 values in host memory.
   void copy_shards(std::size_t state, Direction direction);
   /// Whether host_shards() gives copies of all states that last until the next call.
-  bool has_host_copies() const;
+  bool has_host_copies() const { return std::all_of(states_.begin(), states_.end(), is_copied); }
   /// Ends transfers to and from a drive: shards of swapped states are valid until the next update.
-  void settle();
+  void settle() {
+    if (swapped_) swapped_->settle();
+  }
   /// Frees the fp32 copies of states in host memory, unless has_host_copies().
-  void release_copies();
+  void release_copies() {
+    if (has_host_copies()) return;
+    for (auto& state : states_)
+      if (state.placement.space == memory::MemorySpace::host) state.host_copy = {};
+  }
 
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
@@ -71,7 +78,13 @@ class OptimizerState {
   void replicate(What what) const;
 
   std::size_t master_bytes() const { return states_[master_weights].buffer.bytes(); }
-  std::size_t state_bytes() const;  ///< without the master weights
+  /// Without the master weights.
+  std::size_t state_bytes() const {
+    std::size_t sum = 0;
+    for (auto const& state : states_)
+      sum += state.coded ? state.coded->bytes() : state.buffer.bytes();
+    return sum - master_bytes();
+  }
   std::size_t swap_buffer_bytes() const { return swapped_ ? swapped_->buffer_bytes() : 0; }
   std::size_t swapped_bytes() const { return swapped_ ? swapped_->file_bytes() : 0; }
   std::optional<SwapUse> swap_use() const {
@@ -119,7 +132,9 @@ class OptimizerState {
                         UnitOffset at) const;
   /// The state with the largest magnitudes of the chunks of a state in codes.
   std::size_t absmax_of(std::size_t state) const;
-  bool is_copied(State const& state) const;
+  static bool is_copied(State const& state) {
+    return state.spec.dtype != Dtype::fp32 || state.placement.space == memory::MemorySpace::device;
+  }
   void copy_half_shards(std::size_t state, Direction direction);
   void prepare_sums();
   optim::ParameterSums sums_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;

@@ -1,7 +1,6 @@
 #pragma once
 /// This rank's shards of the weights of stage 3: in memory, or on a drive.
 
-#include <memory>
 #include <optional>
 
 #include "detail/weight_store.hpp"
@@ -40,8 +39,5 @@ class ShardStore {
   virtual std::size_t swapped_bytes() const { return 0; }
   virtual std::optional<SwapUse> swap_use() const { return {}; }
 };
-
-/// @throws ConfigError when a shard does not fit the buffers of EngineConfig::weight_swap, IoError
-std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context);
 
 }  // namespace tessera::zero::detail

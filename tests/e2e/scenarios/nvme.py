@@ -45,6 +45,22 @@ def weights_on_a_drive_change_no_bit(b):
     assert not any(list((b.work / name).iterdir()) for name in ("drive_a", "drive_b"))
 
 
+def generation_from_a_drive(b):
+    """The same text with weights in memory and on the drive, on 1 and 2 ranks."""
+    path = drives(b, "drive")
+    b.train(1, b.common("model", deepspeed=b.config("ds.json", zero(3))))
+    texts = set()
+    for ranks, document in ((1, zero(3)), (1, on_drive(path, optimizer=False)), (2, on_drive(path))):
+        document.pop("bf16", None)
+        texts.add(b.train(ranks, words_of_generation(b, "model", b.config("generate.json", document))).stdout)
+    assert len(texts) == 1 and len(texts.pop()) > 10, texts
+
+
+def words_of_generation(b, model, config):
+    return ["--model_name_or_path", str(b.work / model), "--do_generate", "--prompt", "line", "--max_new_tokens", "8", "--temperature", "0",
+            "--deepspeed", config]
+
+
 def swap_without_io_uring(b):
     """Where the system refuses io_uring, threads do the same, and the run says so."""
     path = drives(b, "drive")
@@ -119,7 +135,8 @@ def estimate_knows_swap_files(b):
 
 
 def gpt2_xl_in_six_gibibytes(b):
-    """A model of 1.5 B parameters trains with 6 GiB for all memory that has no file behind it (RLIMIT_DATA), weights and states on the drive."""
+    """A model of 1.5 B parameters trains with 6 GiB for all memory that has no file behind it (RLIMIT_DATA), weights and states on the drive;
+    then it generates with half of the memory of its weights."""
     path = drives(b, "drive")
     document = on_drive(path)
     document["zero_optimization"].update(stage3_prefetch_bucket_size=0, stage3_max_live_parameters=100000000, sub_group_size=4194304)
@@ -127,11 +144,17 @@ def gpt2_xl_in_six_gibibytes(b):
     document["aio"] = {"block_size": 1048576, "queue_depth": 16}
     shape = "n_embd=1600,n_layer=48,n_head=25,n_positions=1024,vocab_size=50257"
     words = b.common("xl", bf16=True, deepspeed=b.config("ds.json", document), config_overrides=shape, per_device_train_batch_size=1, block_size=256,
-                     max_steps=3, gradient_checkpointing=True, warmup_steps=0, learning_rate=1e-4, save_final_model=False)
-    limit = 6 << 30
-    done = subprocess.run(b.command(1, words), env=dict(os.environ), capture_output=True, text=True, timeout=5400,
-                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
-    assert done.returncode == 0, done.stderr
+                     max_steps=3, gradient_checkpointing=True, warmup_steps=0, learning_rate=1e-4)
+
+    def limited(words, limit):
+        done = subprocess.run(b.command(1, words), env=dict(os.environ), capture_output=True, text=True, timeout=5000,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+        assert done.returncode == 0, done.stderr
+        print(done.stdout + done.stderr)
+
+    limited(words, 6 << 30)
     losses = b.losses("xl")
     assert len(losses) == 3 and losses[-1] < losses[0], losses
-    print(done.stderr)
+    # its weights have 2.9 GiB
+    document["zero_optimization"].pop("offload_optimizer")
+    limited(words_of_generation(b, "xl", b.config("generate.json", document)) + ["--bf16"], 3 << 29)
