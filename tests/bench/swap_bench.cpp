@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
+#include <random>
 #include <thread>
 
 #include "detail/swapped_states.hpp"
@@ -28,16 +28,25 @@ struct Shape {
   int depth = 0;
 };
 
+/// Drives may treat zeros and repeated pages in a way of their own.
+void fill(void* memory, std::size_t bytes) {
+  auto* const words = static_cast<std::uint64_t*>(memory);
+  std::mt19937_64 random(bytes);
+  for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) words[i] = random();
+}
+
 /// A file of its own, read or written from the first to the last block with one ring.
 class RawFile {
  public:
   RawFile(fs::path const& directory, Shape const& shape)
-      : shape_(shape), memory_(std::aligned_alloc(4096, shape.block * shape.depth), &std::free) {
+      : shape_(shape),
+        memory_("raw", memory::Purpose::workspace,
+                shape.block * static_cast<std::size_t>(shape.depth)) {
     file_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_DIRECT, 0600);
     bench::must(file_ >= 0, "open");
     bench::must(::posix_fallocate(file_, 0, static_cast<off_t>(shape.bytes)) == 0, "fallocate");
     bench::must(io_uring_queue_init(static_cast<unsigned>(shape.depth), &ring_, 0) == 0, "ring");
-    std::memset(memory_.get(), 1, shape.block * static_cast<std::size_t>(shape.depth));
+    fill(memory_.data(), memory_.bytes());
     move(IORING_OP_WRITE);
   }
   ~RawFile() {
@@ -66,12 +75,12 @@ class RawFile {
   void submit(int operation, std::size_t buffer, std::size_t offset) {
     auto* const entry = io_uring_get_sqe(&ring_);
     io_uring_prep_rw(operation, entry, file_,
-                     static_cast<char*>(memory_.get()) + buffer * shape_.block,
+                     static_cast<char*>(memory_.data()) + buffer * shape_.block,
                      static_cast<unsigned>(shape_.block), offset);
     entry->user_data = buffer;
   }
   Shape shape_;
-  std::unique_ptr<void, decltype(&std::free)> memory_;
+  memory::Buffer memory_;  ///< huge pages, as those of the stream
   int file_ = -1;
   io_uring ring_{};
 };
@@ -81,7 +90,9 @@ class Stream {
  public:
   Stream(fs::path const& directory, Shape const& shape)
       : states_(options(directory, shape), {"state"},
-                {{"unit", static_cast<std::int64_t>(shape.bytes / sizeof(float))}}) {}
+                {{"unit", static_cast<std::int64_t>(shape.bytes / sizeof(float))}}) {
+    fill(states_.region(0, memory::first_unit), shape.bytes);
+  }
   void run(SwappedStates::Values values) {
     for (std::size_t t = 0; t < states_.tiles().size(); ++t) {
       states_.acquire(*queue_, t);
@@ -108,7 +119,9 @@ class Writes {
   Writes(fs::path const& directory, Shape const& shape)
       : file_("weights", {directory}, shape.bytes),
         transfers_({{directory}, shape.block, shape.depth}),
-        memory_("tiles", memory::Purpose::workspace, buffers * tile) {}
+        memory_("tiles", memory::Purpose::workspace, buffers * tile) {
+    fill(memory_.data(), memory_.bytes());
+  }
   void run() {
     memory::SwapTransfers::Pending pending[buffers];
     for (std::size_t at = 0, i = 0; at < file_.bytes(); at += tile, i = (i + 1) % buffers)
