@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Reruns the tables of training guides on this machine: ZeRO stage x precision x micro-batch x ranks, side by side.
+"""Reruns the tables of training guides on this machine: ZeRO stage x precision x micro-batch x ranks x offload, side by side.
 
     experiments.py --bin build/host/bin --output DIR [--stages 0,1,2,3] [--precisions fp32,bf16] [--micro_batches 4] [--ranks 1,2]
-                   [--steps 12] [--rounds 1] [-- OPTIONS OF TESSERA-TRAIN]
+                   [--offloads none,cpu,nvme,nvme+weights] [--nvme_path DIR] [--steps 12] [--rounds 1] [-- OPTIONS OF TESSERA-TRAIN]
+
+Offload is of the optimizer states; nvme+weights keeps the weights of stage 3 on NVMe too. Combinations that do not exist are left out.
 
 Without options a GPT-2 of 25 M parameters trains on generated text from random weights. With options they choose model and text:
 -- --model_name_or_path DIR --train_file FILE --block_size 1024. Each run is a process of its own; rounds take the runs in turn, and the
@@ -25,7 +27,7 @@ import svg  # noqa: E402
 
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 WARM_UP = 2  # steps that are not counted
-COLUMNS = ("stage", "precision", "micro_batch", "ranks", "samples_per_second", "tokens_per_second", "model_states", "peak_memory", "loss")
+COLUMNS = ("stage", "precision", "micro_batch", "ranks", "offload", "samples_per_second", "tokens_per_second", "model_states", "peak_memory", "loss")
 
 
 def parse():
@@ -34,8 +36,9 @@ def parse():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--bin", required=True, type=pathlib.Path)
     p.add_argument("--output", required=True, type=pathlib.Path)
-    for name, default in (("stages", "0,1,2,3"), ("precisions", "fp32,bf16"), ("micro_batches", "4"), ("ranks", "1,2")):
+    for name, default in (("stages", "0,1,2,3"), ("precisions", "fp32,bf16"), ("micro_batches", "4"), ("ranks", "1,2"), ("offloads", "none")):
         p.add_argument("--" + name, default=default, type=lambda text: text.split(","))
+    p.add_argument("--nvme_path", help="directory on the drive; by default in DIR")
     p.add_argument("--steps", type=int, default=12)
     p.add_argument("--rounds", type=int, default=1)
     p.add_argument("--launcher", default="mpirun --allow-run-as-root --oversubscribe")
@@ -52,11 +55,22 @@ def default_model(folder):
             str(SOURCE / "configs/gpt2-8m"), "--train_file", str(text), "--block_size", "256"]
 
 
-def configuration(case):
+def exists(case):
+    """Stage 0 has no offload, and weights leave memory at stage 3."""
+    stage = int(case["stage"])
+    return case["offload"] == "none" or (stage > 0 and (case["offload"] != "nvme+weights" or stage == 3))
+
+
+def configuration(case, drive):
     out = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
            "memory_breakdown": True, "zero_optimization": {"stage": int(case["stage"])}}
     if case["precision"] != "fp32":
         out[case["precision"]] = {"enabled": True}
+    device = case["offload"].partition("+")[0]
+    if device != "none":
+        out["zero_optimization"]["offload_optimizer"] = {"device": device, "nvme_path": str(drive)}
+    if case["offload"] == "nvme+weights":
+        out["zero_optimization"]["offload_param"] = {"device": "nvme", "nvme_path": str(drive), "max_in_cpu": 0}
     return out
 
 
@@ -70,7 +84,9 @@ def run(a, case, model):
     folder = a.output / "run"
     shutil.rmtree(folder, ignore_errors=True)
     config = a.output / "ds_config.json"
-    config.write_text(json.dumps(configuration(case)))
+    drive = pathlib.Path(a.nvme_path or a.output / "drive").resolve()
+    drive.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps(configuration(case, drive)))
     command = [*shlex.split(a.launcher), "-np", case["ranks"], str(a.bin / "tessera-train"), *model, "--do_train", "--max_steps", str(a.steps),
                "--per_device_train_batch_size", case["micro_batch"], "--logging_steps", "1", "--save_strategy", "no", "--deepspeed", str(config),
                "--output_dir", str(folder)]
@@ -112,7 +128,7 @@ def bars(rows):
     """One line per run: samples per second, peak memory and loss."""
     rows = [r for r in rows if "failed" not in r]
     measures = (("samples_per_second", svg.BLUE), ("peak_memory", svg.ORANGE), ("loss", svg.GREEN))
-    width, left = 220, 190
+    width, left = 220, 270
     picture = svg.Picture(left + 3 * (width + 90), 50 + 22 * len(rows), "Experiments", "Samples per second, peak memory of rank 0 and last loss of each run")
     for k, (name, color) in enumerate(measures):
         x, top = left + k * (width + 90), max((r[name] for r in rows), default=0) or 1
@@ -121,7 +137,7 @@ def bars(rows):
             picture.box(x, 40 + 22 * i, width * row[name] / top, 14, fill=color, stroke=color, radius=0)
             picture.text(x + width * row[name] / top + 6, 52 + 22 * i, shown(name, row), size=11, anchor="start")
     for i, row in enumerate(rows):
-        picture.text(left - 10, 52 + 22 * i, f"stage {row['stage']} {row['precision']} b{row['micro_batch']} N={row['ranks']}", size=12, anchor="end")
+        picture.text(left - 10, 52 + 22 * i, f"stage {row['stage']} {row['precision']} b{row['micro_batch']} N={row['ranks']} {row['offload']}", size=12, anchor="end")
     return picture
 
 
@@ -129,8 +145,8 @@ def main():
     a, options = parse()
     a.output.mkdir(parents=True, exist_ok=True)
     model = options or default_model(a.output)
-    axes = {"stage": a.stages, "precision": a.precisions, "micro_batch": a.micro_batches, "ranks": a.ranks}
-    cases = [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+    axes = {"stage": a.stages, "precision": a.precisions, "micro_batch": a.micro_batches, "ranks": a.ranks, "offload": a.offloads}
+    cases = [case for case in (dict(zip(axes, values)) for values in itertools.product(*axes.values())) if exists(case)]
     results = [[] for _ in cases]
     for number in range(a.rounds):
         for case, found in zip(cases, results):
