@@ -22,8 +22,13 @@ class SwappedShards final : public ShardStore {
       if (!is_in_memory(u)) file_->label(place(u), context_.plan.unit(u).name);
     buffers_.resize(std::min(static_cast<std::size_t>(swap_.buffer_count), swapped_units_));
     // collective: the same on all ranks, because the shards of a unit have one size
-    memory_ = CommBuffer(context_.comm, "shards of swapped weights", memory::Purpose::weights,
-                         dtype(), elements(buffers_.size() * buffer_bytes_each_));
+    try {
+      memory_ = CommBuffer(context_.comm, "shards of swapped weights", memory::Purpose::weights,
+                           dtype(), elements(buffers_.size() * buffer_bytes_each_));
+    } catch (OutOfMemoryError const& error) {
+      throw OutOfMemoryError(
+          concat(error.what(), "; or lower offload_param.buffer_count (", swap_.buffer_count, ")"));
+    }
     in_memory_ =
         CommBuffer(context_.comm, "weights", memory::Purpose::weights, dtype(), memory_numel_);
     TESSERA_EXPECT(buffers_.empty() ||

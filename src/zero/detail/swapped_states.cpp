@@ -37,8 +37,13 @@ SwappedStates::SwappedStates(OptimizerSwap const& swap, std::vector<std::string>
   }
   auto const buffers = std::min(static_cast<std::size_t>(swap.buffer_count), tiles_.size());
   buffers_.resize(buffers);
-  memory_ = {"tiles of swapped states", memory::Purpose::optimizer_state,
-             buffers * names.size() * bytes_of(tile_numel_) + memory::swap_alignment};
+  try {
+    memory_ = {"tiles of swapped states", memory::Purpose::optimizer_state,
+               buffers * names.size() * bytes_of(tile_numel_) + memory::swap_alignment};
+  } catch (OutOfMemoryError const& error) {
+    throw OutOfMemoryError(concat(error.what(), "; or lower offload_optimizer.buffer_count (",
+                                  swap.buffer_count, ") or sub_group_size"));
+  }
 }
 
 void SwappedStates::cut(std::vector<Region> const& regions) {

@@ -61,6 +61,22 @@ def words_of_generation(b, model, config):
             "--deepspeed", config]
 
 
+def checkpoints_from_and_to_a_drive(b):
+    """A checkpoint of weights and states on the drive resumes in memory on other ranks and stages, and the reverse: the same states."""
+    path = drives(b, "drive")
+    documents = {"drive": on_drive(path), "memory": zero(3, bf16={"enabled": True})}
+    for name, document in documents.items():
+        b.train(2, b.common(name, bf16=True, deepspeed=b.config("ds.json", document), save_strategy="steps", save_steps=3))
+    b.tool(["checkpoint", "diff", b.work / "drive/checkpoints/step_00000006", b.work / "memory/checkpoints/step_00000006"])
+    for source, ranks, stage in (("drive", 1, 1), ("memory", 4, 3)):
+        target = zero(stage, bf16={"enabled": True}) if source == "drive" else documents["drive"]
+        words = b.common(f"from_{source}", bf16=True, deepspeed=b.config("ds.json", target), per_device_train_batch_size=16 // ranks,
+                         resume_from_checkpoint=str(b.work / source / "checkpoints/step_00000003"))
+        b.train(ranks, words)
+        ours, theirs = b.losses(f"from_{source}"), b.losses("memory")[-3:]
+        assert len(ours) == 3 and all(abs(a - c) < 2e-3 for a, c in zip(ours, theirs)), (ours, theirs)
+
+
 def swap_without_io_uring(b):
     """Where the system refuses io_uring, threads do the same, and the run says so."""
     path = drives(b, "drive")
@@ -115,6 +131,15 @@ def swap_refusals_name_the_cause(b):
     unaligned = on_drive(path)
     unaligned["aio"]["block_size"] = 5000
     refused(b, 78, deepspeed(unaligned), "aio.block_size is 5000; it must be a multiple of 4096")
+    many = on_drive(path)
+    many["zero_optimization"].pop("sub_group_size")
+    many["zero_optimization"]["offload_optimizer"]["buffer_count"] = 1024
+    words = deepspeed(many)
+    words[words.index("--config_overrides") + 1] = "n_embd=768,n_layer=12,n_head=12"
+    limit = 900 << 20
+    large = subprocess.run(b.command(1, words), env=b.environment(), capture_output=True, text=True, timeout=120,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+    assert large.returncode == 70 and "for tiles of swapped states" in large.stderr and "buffer_count (1024)" in large.stderr, large.stderr
     full = subprocess.run(b.command(2, deepspeed(on_drive(path))), env=b.faulty("call=reserve,path=/drive/,do=ENOSPC"), capture_output=True, text=True, timeout=120)
     if full.returncode != 0:  # posix_fallocate may not go through the library
         assert full.returncode == 74 and "cannot reserve" in full.stderr, full.stderr
