@@ -133,6 +133,7 @@ def swap_refusals_name_the_cause(b):
     refused(b, 78, deepspeed(unaligned), "aio.block_size is 5000; it must be a multiple of 4096")
     many = on_drive(path)
     many["zero_optimization"].pop("sub_group_size")
+    many["zero_optimization"]["offload_param"]["buffer_size"] = 100000000
     many["zero_optimization"]["offload_optimizer"]["buffer_count"] = 1024
     words = deepspeed(many)
     words[words.index("--config_overrides") + 1] = "n_embd=768,n_layer=12,n_head=12"
