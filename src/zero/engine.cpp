@@ -347,6 +347,9 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
   TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
                    ConfigError,
                    "no parameter trains: all are frozen; leave some out of the frozen parameters");
+  TESSERA_VALIDATE(!config.weight_swap || frozen_parameters(units).empty(), ConfigError,
+                   "offload_param to NVMe with frozen parameters or an adapter: only weights that "
+                   "train go to a drive; leave offload_param out");
   std::unique_ptr<Engine> engine;
   std::exception_ptr refusal;
   try {
