@@ -78,7 +78,9 @@ TEST_P(Sgd, EqualsTheDoubleReference) {
       }
       want_p[i] -= 0.05 * d;
       ASSERT_NEAR(p[i], want_p[i], 1e-6) << "element " << i << ", step " << t;
-      if (!b.empty()) ASSERT_NEAR(b[i], want_b[i], 2e-6) << "element " << i << ", step " << t;
+      if (!b.empty()) {
+        ASSERT_NEAR(b[i], want_b[i], 2e-6) << "element " << i << ", step " << t;
+      }
       ASSERT_EQ(static_cast<float>(rounded[i]), static_cast<float>(bfloat16(p[i])));
     }
   }

@@ -27,7 +27,7 @@ ProfiledStep step() {
   s.sequence_length = 16;
   s.hidden_size = 8;
   s.vocabulary = 100;
-  s.phases = {0.001, 0.010, 0.020, 0.005};
+  s.phases = {0.001, 0.010, 0.020, 0.005, {}};
   return s;
 }
 
