@@ -208,6 +208,7 @@ void Resolver::resolve_zero() {
     out_.gather_16bit_weights = value(key).as_bool();
     out_.origins["gather_16bit_weights"] = Origin::deepspeed;
   }
+  out_.overlap_comm = !out_.has_deepspeed || out_.stage == 3;
   if (written("zero_optimization.overlap_comm")) {
     out_.overlap_comm = value("zero_optimization.overlap_comm").as_bool();
     out_.origins["overlap_comm"] = Origin::deepspeed;

@@ -38,7 +38,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                                                   : zero::GradientDivision::after_reduction,
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
-  e.overlap_comm = c.overlap_comm;
+  // DeepSpeed's default below stage 3 is false; the results are the same
+  e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
   e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);
   e.allgather_bucket_size = std::max(c.allgather_bucket_size, least_bucket);
   e.prefetch_bucket_size = c.prefetch_bucket_size;

@@ -33,6 +33,13 @@ TEST(EngineConfig, EngineReadsTheResolvedValues) {
   EXPECT_EQ(e.max_grad_norm, 1.0);
 }
 
+TEST(EngineConfig, ReductionsOverlapUnlessTheFileSaysNo) {
+  EXPECT_TRUE(engine_config(resolved(R"({"zero_optimization": {"stage": 2}})")).overlap_comm);
+  EXPECT_FALSE(
+      engine_config(resolved(R"({"zero_optimization": {"stage": 2, "overlap_comm": false}})"))
+          .overlap_comm);
+}
+
 TEST(EngineConfig, Stage0HasNoHysteresis) {
   std::string const fp16 = R"("fp16": {"enabled": true, "hysteresis": 4})";
   EXPECT_EQ(engine_config(resolved("{" + fp16 + "}")).loss_scaler.hysteresis, 1);

@@ -25,6 +25,12 @@ bool is_coded(UnitLayout const& unit, ParameterSlot const& parameter);
 /// fp32 values of the parameters that keep them.
 std::int64_t coded_bytes(UnitLayout const& unit);
 
+/// The next number of elements that cuts no chunk of codes.
+inline std::int64_t rounded_to_chunks(std::int64_t numel) {
+  return (numel + kernels::quantization_chunk - 1) / kernels::quantization_chunk *
+         kernels::quantization_chunk;
+}
+
 class CodedState {
  public:
   CodedState(optim::StateSpec const& spec, Ownership const& ownership, memory::MemorySpace space);

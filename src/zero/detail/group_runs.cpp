@@ -4,6 +4,12 @@
 
 namespace tessera::zero::detail {
 
+std::size_t parameter_at(UnitLayout const& unit, UnitOffset at) {
+  auto const slot = std::find_if(unit.parameters.begin(), unit.parameters.end(),
+                                 [&](ParameterSlot const& p) { return at < p.end(); });
+  return static_cast<std::size_t>(slot - unit.parameters.begin());
+}
+
 std::vector<GroupRun> group_runs(UnitLayout const& unit, UnitOffset begin, UnitOffset end,
                                  optim::OptimizerSpec const& spec) {
   std::vector<GroupRun> out;

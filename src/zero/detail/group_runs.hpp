@@ -19,6 +19,9 @@ struct GroupRun {
   bool operator==(GroupRun const&) const = default;
 };
 
+/// The parameter of the unit that has the element @p at, or the next one.
+std::size_t parameter_at(UnitLayout const& unit, UnitOffset at);
+
 /// The runs of [begin, end), as few as possible, in ascending order.
 std::vector<GroupRun> group_runs(UnitLayout const& unit, UnitOffset begin, UnitOffset end,
                                  optim::OptimizerSpec const& spec);

@@ -37,9 +37,9 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
-  double weights = config.weight_swap ? kept_weight_bytes(config, plan)
-                                      : parameters * bytes(config.dtype) /
-                                            (rules.shards_weights ? n : 1.0);
+  double weights = config.weight_swap
+                       ? kept_weight_bytes(config, plan)
+                       : parameters * bytes(config.dtype) / (rules.shards_weights ? n : 1.0);
   weights += static_cast<double>(frozen.parameter_count()) * bytes(config.dtype) /
              (rules.shards_weights ? n : 1.0);
   if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));

@@ -5,27 +5,11 @@
 #include <optional>
 
 #include "detail/group_runs.hpp"
+#include "detail/half_values.hpp"
 #include "detail/unit_views.hpp"
 
 namespace tessera::zero::detail {
 namespace {
-
-void* offset(void* base, Dtype dtype, std::int64_t elements) {
-  return static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size_of(dtype);
-}
-
-/// The parameter of the unit that has the element @p at, or the next one.
-std::size_t parameter_at(UnitLayout const& unit, UnitOffset at) {
-  auto const slot = std::find_if(unit.parameters.begin(), unit.parameters.end(),
-                                 [&](ParameterSlot const& p) { return at < p.end(); });
-  return static_cast<std::size_t>(slot - unit.parameters.begin());
-}
-
-/// A tile never cuts a chunk of codes.
-std::int64_t rounded_to_chunks(std::int64_t numel, bool has_codes) {
-  std::int64_t const chunk = has_codes ? kernels::quantization_chunk : 1;
-  return (numel + chunk - 1) / chunk * chunk;
-}
 
 /// The plan itself for element-wise states.
 std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::Extent extent) {
@@ -115,8 +99,8 @@ void OptimizerState::prepare_swap() {
       " and fp32 weights: no state of it goes to a drive; leave offload_optimizer out, "
       "or use bf16 or fp16");
   auto swap = *context_.config.optimizer_swap;
-  swap.tile_numel = updates_complete_units() ? std::numeric_limits<std::int64_t>::max() / 2
-                                             : rounded_to_chunks(swap.tile_numel, has_codes);
+  if (has_codes) swap.tile_numel = rounded_to_chunks(swap.tile_numel);
+  if (updates_complete_units()) swap.tile_numel = std::numeric_limits<std::int64_t>::max() / 2;
   std::vector<SwappedStates::Region> regions;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
     regions.push_back({context_.plan.unit(u).name, context_.ownership.numel(u)});
@@ -474,34 +458,18 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
   queue.record().wait("copies of the optimizer state", compute_deadline);
 }
 
-/// Converts on the host; values of a device pass through a buffer.
 void OptimizerState::copy_half_shards(std::size_t index, Direction direction) {
   auto const& state = states_[index];
   auto const host = host_shards(index);
-  auto& queue = *state.placement.queue;
-  auto const conversions = memory::make_inline_queue("conversions");
-  bool const is_on_device = state.placement.space == memory::MemorySpace::device;
-  auto const bytes_of = [&](std::int64_t numel) {
-    return static_cast<std::size_t>(numel) * size_of(state.spec.dtype);
-  };
-  memory::Buffer const staging("16-bit values of a state", memory::Purpose::workspace,
-                               is_on_device ? bytes_of(context_.plan.largest_unit()) : 0);
+  HalfValues values(*state.placement.queue, state.placement.space, state.spec.dtype,
+                    context_.plan.largest_unit());
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     std::int64_t const numel = state.plan->unit(u).shard_numel;
-    memory::TensorView const wide(host[position(u)], Dtype::fp32, {numel});
-    memory::TensorView const half(is_on_device ? staging.data() : shard(index, u), state.spec.dtype,
-                                  {numel});
-    if (is_on_device && direction == Direction::to_host)
-      memory::copy(queue, staging.data(), shard(index, u), bytes_of(numel));
-    queue.record().wait("copies of the optimizer state", compute_deadline);
     if (direction == Direction::to_host)
-      kernels::cast(*conversions, wide, half);
+      values.read(host[position(u)], shard(index, u), numel);
     else
-      kernels::cast(*conversions, half, wide);
-    if (is_on_device && direction == Direction::to_state)
-      memory::copy(queue, shard(index, u), staging.data(), bytes_of(numel));
+      values.write(shard(index, u), host[position(u)], numel);
   }
-  queue.record().wait("copies of the optimizer state", compute_deadline);
 }
 
 void OptimizerState::replicate(What what) const {

@@ -1,6 +1,7 @@
 #pragma once
 /// Views into a unit's flat buffer.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,11 @@ std::vector<Run> padding_runs(UnitLayout const& unit);
 /// together (but not less than a cache line a rank).
 std::vector<comm::StridedShards> cut_blocks(UnitLayout const& unit, int ranks,
                                             std::int64_t largest);
+
+/// Address of an element of an array.
+inline void* offset(void* base, Dtype dtype, std::int64_t elements) {
+  return static_cast<std::byte*>(base) + static_cast<std::size_t>(elements) * size_of(dtype);
+}
 
 /// Elements [begin, begin + numel) of a flat view.
 inline memory::TensorView part(memory::TensorView flat, std::int64_t begin, std::int64_t numel) {
