@@ -32,8 +32,7 @@ void add_model(OptionTable& t) {
   t.add(string, "config_overrides", {}, "changes to the sizes of model_type: n_embd=64,n_layer=2");
   t.add(path, "tokenizer_name", {}, "directory with tokenizer.json, if not model_name_or_path");
   t.add(choice, "dtype", {},
-        "working precision when nothing else names one; auto: float32; with --bf16 or --fp16: 16-bit "
-        "weights, not autocast")
+        "working precision; auto: float32; with --bf16 or --fp16: 16-bit weights, not autocast")
       .one_of({"auto", "float32", "bfloat16", "float16"})
       .alias("torch_dtype");
   t.add(path, "cache_dir", {}, "cache directory of the Hub client")

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <iterator>
 #include <random>
+#include <string_view>
 
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
@@ -61,9 +63,12 @@ void remove_torn_files(fs::path const& directory) {
 /// Files other than those of a run that was killed before its first checkpoint: such a run starts
 /// again by the same command.
 bool holds_other_files(fs::path const& directory) {
+  constexpr std::string_view of_a_failed_run[] = {"status.json", "metrics.jsonl", "flight_record"};
   for (auto const& entry : entries_of(directory)) {
     std::string const name = entry.filename().string();
-    if (name.front() == '.' || name == "status.json" || name == "metrics.jsonl") continue;
+    if (name.front() == '.' ||
+        std::ranges::find(of_a_failed_run, name) != std::end(of_a_failed_run))
+      continue;
     if (name != "checkpoints" || !checkpoint::list_checkpoints(entry).empty()) return true;
   }
   return false;

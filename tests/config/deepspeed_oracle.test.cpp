@@ -124,6 +124,10 @@ ConfigTree context_of(std::string const& key) {
     set_path(tree, "bf16.bf16_master_weights_and_grads", true);
   }
   if (in("zero_optimization.")) set_path(tree, "zero_optimization.stage", 3);
+  if (in("zero_optimization.offload_param.")) {
+    set_path(tree, "zero_optimization.offload_param.device", "nvme");
+    set_path(tree, "zero_optimization.offload_param.nvme_path", "/local");
+  }
   if (in("zero_optimization.offload_optimizer.") || in("aio.")) {
     set_path(tree, "zero_optimization.stage", 2);
     set_path(tree, "zero_optimization.offload_optimizer.device", "nvme");

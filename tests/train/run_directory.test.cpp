@@ -65,6 +65,7 @@ TEST_F(RunDirectory, OtherFilesAreRefusedUnlessOverwritten) {
   fs::create_directories(output);
   std::ofstream(output / "status.json") << "{}";
   std::ofstream(output / "metrics.jsonl");
+  fs::create_directories(output / "flight_record");
   EXPECT_TRUE(start().checkpoint.empty()) << "left by a run without a checkpoint";
   std::ofstream(output / "thesis.txt");
   EXPECT_EQ(error_of(), ExitCode::usage);

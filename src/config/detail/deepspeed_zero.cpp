@@ -18,7 +18,8 @@ void add_zero(OptionTable& t) {
       .at_least(0)
       .at_most(3);
   t.add(boolean, z + "overlap_comm", {},
-        "false: no overlap of gradient reduction with backward; none: overlap, with the same results")
+        "false: no overlap of gradient reduction with backward; none: overlap, with the same "
+        "results")
       .auto_is(by_default);
   t.add(boolean, z + "reduce_scatter", true,
         "stages 1 and 2: false divides gradients as prescale_gradients says; both reduce-scatter")

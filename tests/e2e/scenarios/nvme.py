@@ -150,8 +150,9 @@ def estimate_knows_swap_files(b):
     path = drives(b, "drive")
     words = b.common("run", bf16=True, deepspeed=b.config("ds.json", on_drive(path)))
     b.train(2, words)
-    plan = json.loads(b.tool(["estimate", "--num_gpus_per_node", 2, "--json", "--"] + words + ["--use_cpu"]).stdout)["plans"][6]
-    assert plan["stage"] == 3 and not list((b.work / "drive").iterdir()), plan
+    plan = json.loads(b.tool(["estimate", "--num_gpus_per_node", 2, "--json", "--"] + words + ["--use_cpu"]).stdout)["plans"]
+    plan = next(p for p in plan if p["stage"] == 3 and not p["gradient_checkpointing"])
+    assert not list((b.work / "drive").iterdir())
     offload = b.status("run")["offload"]
     assert plan["nvme"] == offload["weights_bytes_per_rank"] + offload["optimizer_bytes_per_rank"], (plan, offload)
     assert plan["weights"] == 0 and plan["master_weights"] == 0 and plan["optimizer_state"] == 0, plan
