@@ -101,6 +101,7 @@ TEST_F(SwapTransfersTest, DrawnFaultsFailOrChangeNothing) {
   auto out = pages(count), in = pages(count);
   float *const from = aligned(out), *const to = aligned(in);
   int failed = 0;
+  bool const system_has_ring = SwapTransfers(SwapOptions{}).method().is_uring;
   for (int point = 0; point < 200; ++point) {
     char const* const actions[] = {"EIO", "ENOSPC", "short", "slow", "reorder"};
     std::string const action = actions[dice() % 5], call = dice() % 2 ? "read" : "write";
@@ -126,7 +127,7 @@ TEST_F(SwapTransfersTest, DrawnFaultsFailOrChangeNothing) {
       } catch (IoError const& error) {
         message = error.what();
       }
-      EXPECT_EQ(transfers.method().is_uring, has_ring);
+      EXPECT_EQ(transfers.method().is_uring, has_ring && system_has_ring);
     }
     EXPECT_GT(tessera_faults_met(), 0);
     tessera_set_faults("");
