@@ -67,13 +67,15 @@ bool detail::Timed::measuring() {
 void detail::Timed::begin(memory::Queue& q, char const* kernel) {
   bool const on_gpu = memory::on_cuda(q);
   if (in_kernel || (!on_gpu && q.kind() != memory::QueueKind::inline_host)) return;
+  if (on_gpu) {
+    start_mark_ = memory::mark(q);
+    if (!start_mark_) return;
+  } else {
+    start_ = now();
+  }
   in_kernel = true;
   queue_ = &q;
   kernel_ = kernel;
-  if (on_gpu)
-    start_mark_ = memory::mark(q);
-  else
-    start_ = now();
 }
 
 void detail::Timed::end() {

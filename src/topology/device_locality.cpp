@@ -49,16 +49,17 @@ std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus) {
   return out;
 }
 
-std::vector<int> cores_near(std::string const& pci_address) {
+std::vector<std::vector<int>> cores_near(std::vector<std::string> const& pci_addresses) {
+  std::vector<std::vector<int>> out(pci_addresses.size());
   auto const topology = load_hwloc_topology(HwlocScope::devices);
-  if (!topology) return {};
-  auto* const device = hwloc_get_pcidev_by_busidstring(topology.get(), pci_address.c_str());
-  auto* const place = device ? hwloc_get_non_io_ancestor_obj(topology.get(), device) : nullptr;
-  std::vector<int> cores;
-  if (!place || !place->cpuset || hwloc_bitmap_iszero(place->cpuset)) return cores;
-  for (int c = hwloc_bitmap_first(place->cpuset); c >= 0; c = hwloc_bitmap_next(place->cpuset, c))
-    cores.push_back(c);
-  return cores;
+  for (std::size_t i = 0; topology && i < out.size(); ++i) {
+    auto* const device = hwloc_get_pcidev_by_busidstring(topology.get(), pci_addresses[i].c_str());
+    auto* const place = device ? hwloc_get_non_io_ancestor_obj(topology.get(), device) : nullptr;
+    if (!place || !place->cpuset || hwloc_bitmap_iszero(place->cpuset)) continue;
+    for (int c = hwloc_bitmap_first(place->cpuset); c >= 0; c = hwloc_bitmap_next(place->cpuset, c))
+      out[i].push_back(c);
+  }
+  return out;
 }
 
 }  // namespace tessera::topology

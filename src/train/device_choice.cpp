@@ -34,19 +34,18 @@ std::string with_findings(std::string reason) {
 }
 
 topology::NodeCores node_cores(topology::MpiSession const& session, int devices) {
-  topology::NodeCores out{topology::core_facts(session).masks, {}};
-  for (int device = 0; devices > 1 && device < devices; ++device)
-    out.near_device.push_back(topology::cores_near(memory::describe_device(device).bus));
-  return out;
+  std::vector<std::string> addresses;
+  for (int device = 0; device < devices; ++device)
+    addresses.push_back(memory::describe_device(device).bus);
+  return {topology::core_facts(session).masks, topology::cores_near(addresses)};
 }
 
-/// Binds the threads of a rank near its device, unless the launcher has bound them.
-void bind_near(int ordinal) {
+/// Binds the threads of a rank to the cores near its device, unless the launcher has bound them.
+void bind_to(std::vector<int> const& near) {
   std::vector<int> online(static_cast<std::size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
   std::iota(online.begin(), online.end(), 0);
   auto const allowed = allowed_cores();
-  auto const chosen = topology::cores_to_use(
-      allowed, online, topology::cores_near(memory::describe_device(ordinal).bus));
+  auto const chosen = topology::cores_to_use(allowed, online, near);
   if (chosen != allowed) use_cores(chosen);
 }
 
@@ -63,10 +62,11 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   set_kernels(arguments, first_without == info.world_size);
   if (!looks) return -1;
   if (first_without == info.world_size) {
-    auto const binding = topology::bind_device({info.local_rank, info.local_size}, found.count,
-                                               node_cores(session, found.count));
+    auto const cores = node_cores(session, found.count);
+    auto const binding =
+        topology::bind_device({info.local_rank, info.local_size}, found.count, cores);
     if (info.rank == 0 && !binding.warning.empty()) log::warning(binding.warning);
-    bind_near(binding.ordinal);
+    bind_to(cores.near_device[static_cast<std::size_t>(binding.ordinal)]);
     return binding.ordinal;
   }
   std::string const why =

@@ -2,8 +2,6 @@
 /// How kernels on a device are chosen. Set once, before the first kernel; the host's kernels do not
 /// look at it.
 
-#include <string>
-
 namespace tessera::kernels {
 
 enum class DeviceAttention {
@@ -31,8 +29,5 @@ struct DeviceSettings {
 };
 DeviceSettings const& device_settings();
 void set_device_settings(DeviceSettings const& settings);
-
-/// "cuDNN 9.19.0 and portable" or "portable: cuDNN's is not in this build"
-std::string attention_library();
 
 }  // namespace tessera::kernels

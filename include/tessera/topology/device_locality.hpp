@@ -15,7 +15,7 @@ struct NetworkDevice {
 };
 std::vector<NetworkDevice> read_network_devices(std::vector<Gpu> const& gpus);
 
-/// The cores of the PCI device's NUMA node or socket; empty when it is not known.
-std::vector<int> cores_near(std::string const& pci_address);
+/// The cores of each PCI device's NUMA node or socket; empty where it is not known.
+std::vector<std::vector<int>> cores_near(std::vector<std::string> const& pci_addresses);
 
 }  // namespace tessera::topology

@@ -24,7 +24,7 @@ struct WorkTimes {
 };
 
 /// Measures while it lives; one at a time. On a GPU the kernels of a stream, which run while the
-/// host is ahead: rest is what the stream idles.
+/// host is ahead: rest is what the stream idles, and what runs in CUDA graphs.
 class WorkClock {
  public:
   WorkClock();

@@ -198,6 +198,9 @@ class CudaApi final : public DeviceApi {
   /// 6.5 "Event Management": events with timing, which order between streams does without.
   StreamMark mark(Stream stream) override {
     set_current_device();
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    TESSERA_CUDA_CALL(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &capture));
+    if (capture != cudaStreamCaptureStatusNone) return nullptr;
     cudaEvent_t event = nullptr;
     {
       std::lock_guard const lock(mutex_);

@@ -60,7 +60,7 @@ class DeviceApi {
   /// Throws when the device has refused the last launch of a kernel, or earlier work has failed.
   virtual void check_launch(char const* kernel) { (void)kernel; }
 
-  /// See memory::mark. Without support null and 0.
+  /// See memory::mark. Null while the stream captures a graph; without support null and 0.
   virtual StreamMark mark(Stream stream) { return (void)stream, nullptr; }
   virtual double seconds_between(StreamMark begin, StreamMark end) {
     return (void)begin, (void)end, 0.0;
