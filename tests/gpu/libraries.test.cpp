@@ -22,8 +22,9 @@ TEST(Launches, AnErrorOfTheDeviceNamesTheKernel) {
     EXPECT_NE(std::string(error.what()).find("launch of kernel tessera.kernel"), std::string::npos)
         << error.what();
   }
-  if (cuda.find().count > 0)  // without a driver every call has this error
+  if (cuda.find().count > 0) {  // without a driver every call has this error
     EXPECT_NO_THROW(cuda.check_launch("tessera.next"));
+  }
 }
 
 TEST(LateLibraries, CublasLtIsThereAndOfTheHeadersVersion) {
