@@ -11,6 +11,7 @@
 #include "tessera/core/log.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/memory/simulated_device.hpp"
 #include "tessera/topology/device_binding.hpp"
 
 namespace tessera::comm {
@@ -33,9 +34,10 @@ bool devices_are_shared(Collectives& host) {
 std::unique_ptr<Collectives> make_device(std::unique_ptr<Collectives> host, Deadline deadline,
                                          DeviceTransport transport) {
   if (transport == DeviceTransport::automatic)
-    transport = host->size() == 1           ? DeviceTransport::single_rank
-                : devices_are_shared(*host) ? DeviceTransport::staged
-                                            : DeviceTransport::nccl;
+    transport = host->size() == 1 ? DeviceTransport::single_rank
+                : memory::device_is_simulated() || devices_are_shared(*host)
+                    ? DeviceTransport::staged
+                    : DeviceTransport::nccl;
   if (transport == DeviceTransport::single_rank) return detail::make_single_rank(std::move(host));
   return transport == DeviceTransport::staged ? detail::make_staged(std::move(host), deadline)
                                               : detail::make_nccl(std::move(host), deadline);

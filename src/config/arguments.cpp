@@ -9,6 +9,7 @@
 #include "detail/fsdp.hpp"
 #include "detail/yaml.hpp"
 #include "tessera/config/arguments_table.hpp"
+#include "tessera/config/memory_bounds.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
@@ -203,6 +204,7 @@ void apply_dependent_options(TrainingArguments& a) {
   TESSERA_VALIDATE(!a.dataloader_prefetch_factor || a.dataloader_num_workers > 0, UsageError,
                    "--dataloader_prefetch_factor is ", a.dataloader_prefetch_factor.value_or(0),
                    " and no thread loads ahead; add --dataloader_num_workers 1");
+  memory_bounds(a);  // refuses what is not a size
   TESSERA_VALIDATE(!a.use_cpu || !a.needs_cuda, UsageError,
                    "--use_cpu and --device cuda contradict each other; leave one out");
   if (a.eval_strategy != Interval::no) a.do_eval = true;

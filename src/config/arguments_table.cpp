@@ -421,6 +421,12 @@ void add_machine(OptionTable& t) {
         "bit-for-bit reproducible runs; false: allow faster GPU algorithms that sum in any order "
         "(Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
+  t.add(string, "device_memory", {},
+        "most device memory of a rank, for example 2GiB; without a GPU a device of this size is "
+        "simulated in host memory (Tessera's own)");
+  t.add(string, "host_memory", {},
+        "most host memory of a rank, for example 8GiB; without device_memory all that a run on the "
+        "host allocates (Tessera's own)");
   t.add(integer, "threads", {},
         "OpenMP threads per rank; none: the cores that the launcher assigned (Tessera's own)")
       .at_least(1)

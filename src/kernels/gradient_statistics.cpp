@@ -49,6 +49,20 @@ void sum_squares(double* sums, double* partial, std::vector<GradientRun> const& 
 
 }  // namespace
 
+std::int64_t partial_sum_count(std::int64_t numel) { return blocks_of(numel); }
+
+void partial_gradient_statistics(Queue& q, double* partial, GradientRun const& run, Dtype dtype) {
+  with_type(dtype, "gradient_statistics", [&](auto tag) {
+    for_batches<typename decltype(tag)::type>(
+        {run}, partial,
+        [&](auto const& rule, std::int64_t blocks) { parallel_rows(q, name, blocks, rule); });
+  });
+}
+
+void total_gradient_statistics(Queue& q, double* sums, double const* partial, std::int64_t count) {
+  parallel_rows(q, name, 1, TotalOfSquares{sums, partial, count});
+}
+
 void gradient_statistics(Queue& q, double* sums, std::vector<GradientRun> const& runs,
                          Dtype dtype) {
   with_partial_sums(q, name, blocks_of(runs),

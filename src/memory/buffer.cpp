@@ -12,13 +12,13 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/memory_use.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-constexpr int purpose_count = static_cast<int>(Purpose::data) + 1;
 
 std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
@@ -51,32 +51,18 @@ void unmap_pages(void* data, std::size_t bytes) noexcept {
   munmap(data, round_up(bytes, bytes >= huge_page ? huge_page : 4096));
 }
 
-/// "activations 3.0 GiB, weights 812.0 MiB", in descending order.
-std::string bytes_by_purpose(MemoryTracker const& tracker) {
-  std::vector<std::pair<std::size_t, Purpose>> held;
-  for (int p = 0; p < purpose_count; ++p)
-    if (auto const bytes = tracker.current(static_cast<Purpose>(p)); bytes > 0)
-      held.emplace_back(bytes, static_cast<Purpose>(p));
-  std::sort(held.rbegin(), held.rend());
-  std::string out;
-  for (auto const& [bytes, purpose] : held)
-    out += concat(out.empty() ? "" : ", ", name_of(purpose), " ", text(bytes));
-  return out.empty() ? "nothing" : out;
-}
-
 void* allocate_on_device(std::string const& name, std::size_t bytes) {
   auto& memory = detail::device_memory();
-  void* const data = memory.allocate(bytes);
-  if (!data) {
-    auto const available = memory.api().memory_info();
-    throw OutOfMemoryError(concat(
-        "cannot allocate ", text(bytes), " for ", name,
-        " on the device: ", text(available.free_bytes), " of its ", text(available.total_bytes),
-        " are free, this process holds ", bytes_by_purpose(MemoryTracker::of_device()),
-        "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, a higher ZeRO "
-        "stage or more ranks"));
-  }
-  return data;
+  void* const data = bytes <= left_of_limit(MemorySpace::device) ? memory.allocate(bytes) : nullptr;
+  if (data) return data;
+  auto const available = memory.info();
+  throw OutOfMemoryError(concat(
+      "cannot allocate ", text(bytes), " for ", name,
+      " on the device: ", text(available.free_bytes), " of its ", text(available.total_bytes),
+      " are free, this process holds ", bytes_by_purpose(MemorySpace::device),
+      "; use a smaller --per_device_train_batch_size, --gradient_checkpointing, "
+      "offload_optimizer, a higher ZeRO stage or more ranks",
+      memory_limit(MemorySpace::device) > 0 ? ", or raise --device_memory" : ""));
 }
 
 void* allocate_pinned(std::string const& name, std::size_t bytes) {
@@ -87,7 +73,7 @@ void* allocate_pinned(std::string const& name, std::size_t bytes) {
     data = memory.allocate_pinned(bytes);
   }
   TESSERA_VALIDATE(data, OutOfMemoryError, "cannot pin ", text(bytes), " of host memory for ", name,
-                   "; this process holds ", bytes_by_purpose(MemoryTracker::of_process()),
+                   "; this process holds ", bytes_by_purpose(MemorySpace::pinned),
                    "; the limit on locked memory (ulimit -l) may be too low");
   std::memset(data, 0, bytes);
   return data;

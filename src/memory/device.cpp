@@ -1,10 +1,12 @@
 #include "tessera/memory/device.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "detail/cuda_api.hpp"
 #include "detail/device_api.hpp"
 #include "detail/device_memory.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
 bool built_with_cuda() { return detail::cuda_api() != nullptr; }
@@ -15,9 +17,14 @@ DeviceSearch find_devices() {
   return api ? api->find() : DeviceSearch{0, "this build has no CUDA (TESSERA_ENABLE_CUDA is off)"};
 }
 
-DeviceInfo describe_device(int ordinal) { return detail::device_api().describe(ordinal); }
+DeviceInfo describe_device(int ordinal) {
+  DeviceInfo info = detail::device_api().describe(ordinal);
+  if (auto const limit = memory_limit(MemorySpace::device); limit > 0)
+    info.total_bytes = std::min(info.total_bytes, limit);
+  return info;
+}
 
-std::size_t free_device_bytes() { return detail::device_api().memory_info().free_bytes; }
+std::size_t free_device_bytes() { return detail::device_memory().info().free_bytes; }
 
 void copy(Queue& q, void* to, void const* from, std::size_t bytes) {
   if (bytes == 0) return;

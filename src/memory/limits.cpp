@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -12,7 +13,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
-#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/memory_use.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -97,7 +98,21 @@ std::size_t free_address_space(Use const& use) {
   return limit.rlim_cur > use.mapped ? limit.rlim_cur - use.mapped : 0;
 }
 
+std::atomic<std::size_t>& limit_of(MemorySpace space) {
+  static std::atomic<std::size_t> host{0}, device{0};
+  return space == MemorySpace::device ? device : host;
+}
+
 }  // namespace
+
+void limit_memory(MemorySpace space, std::size_t bytes) { limit_of(space) = bytes; }
+std::size_t memory_limit(MemorySpace space) { return limit_of(space); }
+std::size_t left_of_limit(MemorySpace space) {
+  std::size_t const limit = limit_of(space);
+  if (limit == 0) return unlimited;
+  std::size_t const held = MemoryTracker::of(space).current_total();
+  return limit > held ? limit - held : 0;
+}
 
 AvailableMemory available_memory(std::size_t processes) {
   Use const use = own_use();
@@ -116,18 +131,22 @@ AvailableMemory available_memory(std::size_t processes) {
     out = {left, "memory limit of the control group"};
   if (auto const left = free_address_space(use); left < out.bytes)
     out = {left, "address space limit (ulimit -v)"};
+  if (auto const left = left_of_limit(MemorySpace::host); left < out.bytes)
+    out = {left, "--host_memory"};
   return out;
 }
 
 void require_available(std::string const& name, std::size_t bytes, std::size_t copies) {
-  if (bytes < unchecked_bytes) return;
+  if (bytes < unchecked_bytes && bytes <= left_of_limit(MemorySpace::host)) return;
   auto const available = available_memory(copies);
   TESSERA_VALIDATE(
       available.bytes >= bytes, OutOfMemoryError, "cannot allocate ", text(bytes), " for ", name,
       copies > 1 ? concat(" on each of ", copies, " ranks") : std::string(), ": ",
       text(available.bytes), copies > 1 ? " per rank" : "", " are left (", available.limited_by,
-      "), this process has allocated ", text(MemoryTracker::of_process().current_total()),
-      "; use a smaller batch, a higher ZeRO stage or more ranks");
+      "), this process has allocated ", text(MemoryTracker::of_process().current_total()), " (",
+      bytes_by_purpose(MemorySpace::host),
+      "); use a smaller batch, a higher ZeRO stage or more ranks",
+      memory_limit(MemorySpace::host) > 0 ? ", or raise --host_memory" : "");
 }
 
 }  // namespace tessera::memory

@@ -4,10 +4,14 @@
 
 #include <numeric>
 
+#include "tessera/config/memory_bounds.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/limits.hpp"
+#include "tessera/memory/simulated_device.hpp"
 #include "tessera/topology/device_binding.hpp"
 #include "tessera/topology/device_locality.hpp"
 
@@ -49,10 +53,9 @@ void bind_to(std::vector<int> const& near) {
   if (chosen != allowed) use_cores(chosen);
 }
 
-}  // namespace
-
-int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
-                  comm::Collectives& comm) {
+/// Ordinal of this rank's GPU, or -1: all ranks compute on the host. Collective.
+int choose_gpu(config::TrainingArguments const& arguments, topology::MpiSession const& session,
+               comm::Collectives& comm) {
   bool const looks = !arguments.use_cpu && (memory::built_with_cuda() || arguments.needs_cuda);
   auto const found = looks ? memory::find_devices() : memory::DeviceSearch{};
   auto const& info = session.info();
@@ -79,6 +82,35 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
     log::info(concat("no GPU for ", where, ": ", why,
                      "; all ranks compute on the host (--device cuda makes this an error)"));
   return -1;
+}
+
+/// A device of --device_memory in host memory, when the run has no GPU.
+int simulated_device(std::int64_t bytes, topology::MpiSession const& session) {
+  if (bytes == 0) return -1;
+  auto const ranks = static_cast<std::int64_t>(session.info().local_size);
+  auto const left = memory::available_memory();
+  TESSERA_VALIDATE(static_cast<std::size_t>(bytes * ranks) <= left.bytes, ConfigError,
+                   "--device_memory is ", human_bytes(bytes), " on each of ",
+                   counted(ranks, "rank"), " of host ", session.info().host,
+                   ", which simulates these devices in its memory and has ",
+                   human_bytes(static_cast<std::int64_t>(left.bytes)), " left (", left.limited_by,
+                   "); lower --device_memory or use fewer ranks per node");
+  memory::simulate_device({.memory_bytes = static_cast<std::size_t>(bytes)});
+  return 0;
+}
+
+}  // namespace
+
+int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
+                  comm::Collectives& comm) {
+  auto const bounds = config::memory_bounds(arguments);
+  memory::limit_memory(memory::MemorySpace::device, static_cast<std::size_t>(bounds.device));
+  int const gpu = choose_gpu(arguments, session, comm);
+  int device = gpu;
+  if (gpu < 0)
+    comm::run_on_ranks(comm, true, [&] { device = simulated_device(bounds.device, session); });
+  memory::limit_memory(memory::MemorySpace::host, static_cast<std::size_t>(bounds.host));
+  return device;
 }
 
 }  // namespace tessera::train

@@ -59,6 +59,12 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                    .growth = c.loss_scale_growth};
   e.skip_on_nonfinite = c.skip_on_nonfinite;
   auto const& o = c.offload;
+  if (o.optimizer != config::OffloadDevice::none && c.stage > 0)
+    e.optimizer_offload = {
+        .tile_numel = o.tile_numel,
+        .buffer_count = static_cast<int>(o.buffer_count),
+        .space = o.pin_memory ? memory::MemorySpace::pinned : memory::MemorySpace::host,
+        .ratio = o.ratio};
   if (o.optimizer == config::OffloadDevice::nvme)
     e.optimizer_swap = {swap_options(o, o.nvme_path), o.tile_numel,
                         static_cast<int>(o.buffer_count)};

@@ -18,6 +18,7 @@
 #include "tessera/train/activation_memory.hpp"
 #include "tessera/train/adapter.hpp"
 #include "tessera/train/engine_config.hpp"
+#include "tessera/train/memory_breakdown.hpp"
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/swap_report.hpp"
 
@@ -70,14 +71,16 @@ void check_last_step(optim::OptimizerSpec const& optimizer, std::int64_t steps) 
                    optimizer.algorithm == "OneBitLamb" ? "Lamb" : "AdamW");
 }
 
-void check_offload(config::Offload const& offload) {
-  using enum config::OffloadDevice;
-  TESSERA_VALIDATE(
-      memory::Runtime::device() < 0 || (offload.optimizer == none && offload.parameters == none),
-      ConfigError, "offload_optimizer is \"", name_of(offload.optimizer),
-      "\" and offload_param is \"", name_of(offload.parameters),
-      "\": offloading from a GPU is not supported yet; leave both blocks out and use a higher "
-      "stage or more ranks");
+void check_offload(config::ResolvedConfig const& config) {
+  if (memory::Runtime::device() < 0) return;
+  auto const& offload = config.offload;
+  TESSERA_VALIDATE(offload.parameters == config::OffloadDevice::none, ConfigError,
+                   "offload_param is \"", name_of(offload.parameters),
+                   "\": weights of a device cannot be offloaded yet; leave the block out and use "
+                   "offload_optimizer or more ranks");
+  TESSERA_VALIDATE(offload.optimizer == config::OffloadDevice::none || config.stage > 0,
+                   ConfigError, "offload_optimizer is \"", name_of(offload.optimizer),
+                   "\" at ZeRO stage 0, which has no offload; use stage 1, 2 or 3");
 }
 
 std::unique_ptr<memory::Queue> compute_queue(config::TrainingArguments const& arguments) {
@@ -150,8 +153,9 @@ TrainingRun TrainingSetup::build() {
   if (!job_.arguments.do_train) {
     config.use = zero::EngineUse::inference;
     config.optimizer_swap.reset();
+    config.optimizer_offload.reset();
   }
-  check_offload(run_.config.offload);
+  check_offload(run_.config);
   run_.engine = zero::make_engine(config, run_.model->units(), job_.comm, *run_.compute);
   find_batch_size();
   plan_steps();
@@ -283,9 +287,16 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers), bytes(activation_bytes_)));
   auto const& engine = run_.engine->config();
+  if (m.offloaded > 0)
+    log::info(fmt::format(
+        "optimizer on the CPU: {:.3g} % of the elements, in tiles of up to {} elements; {} per "
+        "rank in host memory, {} of it pinned",
+        100 * m.offloaded_share, with_commas(engine.optimizer_offload->tile_numel),
+        bytes(m.offloaded), bytes(m.pinned)));
   for (auto const& line : swap_lines(engine, m)) log::info(line);
   for (auto const& line : swap_warnings(engine)) log::warning(line);
   if (m.swap) job_.status.set("offload", swap_status(engine, m));
+  job_.status.set("memory", memory_tree(m.swapped));
 }
 
 void TrainingSetup::load_weights(StartingPoint const& start) {

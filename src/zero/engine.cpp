@@ -7,6 +7,7 @@
 #include "detail/frozen_weights.hpp"
 #include "detail/memory_report.hpp"
 #include "detail/norm_and_overflow.hpp"
+#include "detail/offloaded_gradients.hpp"
 #include "detail/optimizer_state.hpp"
 #include "detail/resident_gradients.hpp"
 #include "detail/sharded_gradients.hpp"
@@ -31,7 +32,7 @@ class WeightsEngine : public Engine {
       : config_(config),
         trained_(trained_parameters(units)),
         plan_(trained_.units, comm.size(), alignment_for(config.optimizer)),
-        rules_(rules_for(config, comm.size())),
+        rules_(rules_for(config, comm.size(), memory::memory_space_of(compute))),
         frozen_(config, units, plan_, comm, compute),
         trained_config_(with_share_of_limits(config, plan_, frozen_.plan())),
         context_{trained_config_,
@@ -162,11 +163,17 @@ class StagedEngine final : public WeightsEngine {
   StagedEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
       : WeightsEngine(config, units, comm, compute),
-        gradients_(rules_.shards_gradients
-                       ? make_sharded_gradients(context_, rules_, trained_.units)
-                       : make_resident_gradients(context_, rules_, trained_.units)),
         optimizer_(optim::make_optimizer(config.optimizer)),
-        state_(context_, rules_, *weights_, *gradients_, *optimizer_, place),
+        offload_(context_, rules_, *optimizer_),
+        host_gradients_(rules_.offloads_optimizer ? std::make_unique<HostGradients>(
+                                                        context_, offload_, rules_.gradient_dtype)
+                                                  : nullptr),
+        gradients_(make_gradients()),
+        host_(rules_.offloads_optimizer
+                  ? std::make_unique<HostUpdate>(context_, offload_, *weights_)
+                  : nullptr),
+        state_(context_, rules_,
+               {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}, place),
         decision_(context_),
         scaler_(config.loss_scaler) {}
 
@@ -216,10 +223,14 @@ class StagedEngine final : public WeightsEngine {
         "finish_step() was called without a micro-step; call begin_micro_step() first");
     in_micro_step_ = false;
     gradients_->finish();
-    decision_.compute(
-        state_.gradient_shards(), state_.gradient_dtype(),
-        {scaler_.scale() * rules_.averaging.left, config_.max_grad_norm, skips_nonfinite()});
-    if (!(decision_.is_on_host() && decision_.read().control.skip)) update(learning_rate);
+    kernels::GradientLimits const limits{scaler_.scale() * rules_.averaging.left,
+                                         config_.max_grad_norm, skips_nonfinite()};
+    if (host_gradients_)
+      decision_.compute(*host_gradients_, limits);
+    else
+      decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
+    bool const host_decides = decision_.is_on_host() || host_;
+    if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
     if (!decision.finite && !skips_nonfinite() && context_.ownership.rank == first_rank)
@@ -269,6 +280,12 @@ class StagedEngine final : public WeightsEngine {
     out.swapped += state_.swapped_bytes();
     if (auto const use = state_.swap_use())
       out.swap = SwapUse{use->method, use->is_direct && (!out.swap || out.swap->is_direct)};
+    if (!host_) return out;
+    out.buffers += host_->bytes();
+    out.offloaded = state_.host_bytes() + host_gradients_->bytes() + host_->bytes();
+    out.pinned = host_gradients_->pinned_bytes() + host_->pinned_bytes();
+    out.offloaded_share = static_cast<double>(offload_.numel(context_.ownership)) /
+                          static_cast<double>(context_.ownership.state_numel());
     return out;
   }
 
@@ -314,21 +331,36 @@ class StagedEngine final : public WeightsEngine {
 
   bool skips_nonfinite() const { return config_.skip_on_nonfinite || config_.dtype == Dtype::fp16; }
 
+  /// Units that stay on a device first: it updates them while the host updates the others.
   void update(double learning_rate) {
     state_.release_copies();
-    optim::StepControl const control{steps_ + 1, learning_rate, decision_.control()};
-    state_.sum(control);
+    optim::StepControl const there{steps_ + 1, learning_rate, decision_.control()},
+        here{steps_ + 1, learning_rate, decision_.host_control()};
+    state_.sum(host_ ? here : there);
     weights_->prepare_update();
-    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
-      if (!trains(u)) continue;
-      weights_->open_region(u);
-      state_.update(u, control);
-      if (rules_.shards_optimizer || rules_.shards_weights) weights_->all_gather_updated(u);
-    }
+    for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
+    for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
+  }
+  void update(UnitIndex unit, optim::StepControl const& control) {
+    if (!trains(unit)) return;
+    weights_->open_region(unit);
+    state_.update(unit, control);
+    if (rules_.shards_optimizer || rules_.shards_weights) weights_->all_gather_updated(unit);
   }
 
-  std::unique_ptr<GradientFlow> gradients_;
+  std::unique_ptr<GradientFlow> make_gradients() {
+    auto const& units = trained_.units;
+    if (rules_.offloads_gradients)
+      return make_offloaded_gradients(context_, rules_, units, *host_gradients_);
+    if (rules_.shards_gradients) return make_sharded_gradients(context_, rules_, units);
+    return make_resident_gradients(context_, rules_, units, host_gradients_.get());
+  }
+
   std::unique_ptr<optim::Optimizer> optimizer_;
+  Offload offload_;
+  std::unique_ptr<HostGradients> host_gradients_;  ///< null: nothing is offloaded from a device
+  std::unique_ptr<GradientFlow> gradients_;
+  std::unique_ptr<HostUpdate> host_;
   OptimizerState state_;
   NormAndOverflow decision_;
   optim::LossScaler scaler_;
@@ -343,6 +375,11 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     comm::Collectives& comm, memory::Queue& compute,
                                     PlaceState const& place) {
   validate(config);
+  TESSERA_VALIDATE(
+      !config.weight_swap || memory::memory_space_of(compute) == memory::MemorySpace::host,
+      ConfigError,
+      "offload_param to NVMe: weights of a device cannot be offloaded; leave the block "
+      "out and use offload_optimizer or more ranks");
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
                    ConfigError,

@@ -240,13 +240,4 @@ TEST(Consolidate, MemoryStaysBelow256MiB) {
   }
 }
 
-TEST(ParseSize, KnowsTheUsualUnits) {
-  EXPECT_EQ(checkpoint::parse_size("5GB"), 5'000'000'000);
-  EXPECT_EQ(checkpoint::parse_size("2GiB"), std::int64_t{2} << 30);
-  EXPECT_EQ(checkpoint::parse_size("1.5 mb"), 1'500'000);
-  EXPECT_EQ(checkpoint::parse_size("4096"), 4096);
-  for (auto const* bad : {"", "GB", "5XB", "-1GB", "0", "nan", "1e300GB"})
-    EXPECT_THROW(checkpoint::parse_size(bad), UsageError) << bad;
-}
-
 }  // namespace

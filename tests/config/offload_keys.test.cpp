@@ -63,14 +63,18 @@ TEST(OffloadKeys, GiveTheSwapOfTheWeights) {
   }
 }
 
-/// The numbers of a swap are not those of a run that has none.
-TEST(OffloadKeys, LeaveHostMemoryAlone) {
+TEST(OffloadKeys, OfTheCpuAreThoseOfItsTiles) {
   auto const cpu = resolved({{"zero_optimization.offload_optimizer.device", "cpu"},
+                             {"zero_optimization.offload_optimizer.pin_memory", false},
+                             {"zero_optimization.offload_optimizer.ratio", 0.25},
                              {"zero_optimization.offload_param.device", "cpu"},
-                             {"zero_optimization.sub_group_size", 5}},
+                             {"zero_optimization.sub_group_size", 5000}},
                             3);
   Offload wanted;
   wanted.optimizer = wanted.parameters = OffloadDevice::cpu;
+  wanted.tile_numel = 5000;
+  wanted.pin_memory = false;
+  wanted.ratio = 0.25;
   EXPECT_EQ(cpu.offload, wanted);
   EXPECT_THAT(cpu.notes, ::testing::ElementsAre(::testing::HasSubstr("computes on CPUs")));
 }

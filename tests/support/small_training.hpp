@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
@@ -19,6 +20,7 @@ struct SmallTraining {
   static constexpr int micro_steps = 2;
   zero::EngineConfig config;
   int steps = 4;
+  std::string frozen_parameters = {};  ///< see model::ModelOptions
   std::function<void(int)> before_step = [](int) {};
 };
 
@@ -58,11 +60,14 @@ struct SmallResult {
   std::vector<double> losses, norms, scales;
   std::vector<bool> skipped;
   std::vector<float> master_weights;  ///< of this rank's shards
+  std::vector<float> states;          ///< the optimizer's, one after the other
 };
 
 inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
                                memory::Queue& compute) {
-  auto const model = model::make_model(small_gpt2(), t.config.dtype);
+  model::ModelOptions options(t.config.dtype);
+  options.frozen_parameters = t.frozen_parameters;
+  auto const model = model::make_model(small_gpt2(), options);
   auto const engine = zero::make_engine(t.config, model->units(), comm, compute);
   engine->initialize([&](memory::UnitIndex unit, int parameter, std::int64_t first,
                          std::int64_t numel, float* out) {
@@ -97,11 +102,12 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
     for (auto const& loss : losses) sum += loss.value();
     result.losses.push_back(sum / predictions);
   }
-  auto const state = engine->state();
-  for (std::size_t u = 0; u < state[0].unit_shards.size(); ++u) {
-    auto const numel = engine->plan().unit(memory::UnitIndex(static_cast<int>(u))).shard_numel;
-    result.master_weights.insert(result.master_weights.end(), state[0].unit_shards[u],
-                                 state[0].unit_shards[u] + numel);
+  for (auto const& state : engine->state()) {
+    auto& out = state.name == optim::master_weights_name ? result.master_weights : result.states;
+    auto const plan = engine->plan().of_extent(state.extent);
+    for (auto u = memory::first_unit; u < plan.end_unit(); ++u)
+      out.insert(out.end(), state.unit_shards[position(u)],
+                 state.unit_shards[position(u)] + plan.unit(u).shard_numel);
   }
   return result;
 }

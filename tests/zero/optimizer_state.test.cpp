@@ -38,7 +38,7 @@ struct State : test::Parts {
         }()),
         weights(make_resident_weights(context)),
         gradients(make_resident_gradients(context, rules, units)),
-        state(context, rules, *weights, *gradients, recorder, place) {}
+        state(context, rules, {*weights, *gradients, recorder}, place) {}
 
   Recorder recorder;
   std::unique_ptr<WeightStore> weights;

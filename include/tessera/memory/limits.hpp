@@ -4,13 +4,23 @@
 #include <cstddef>
 #include <string>
 
+#include "tessera/memory/memory_tracker.hpp"
+
 namespace tessera::memory {
 
 struct AvailableMemory {
   std::size_t bytes = 0;
   std::string limited_by;  ///< "MemAvailable of the node", "memory limit of the control group",
-                           ///< "address space limit (ulimit -v)"
+                           ///< "address space limit (ulimit -v)", "--host_memory"
 };
+
+/// Bounds what this process allocates in @p space from now on, in bytes; 0: no bound. Of host
+/// memory it counts pageable and pinned memory together.
+void limit_memory(MemorySpace space, std::size_t bytes);
+/// 0: none.
+std::size_t memory_limit(MemorySpace space);
+/// What that bound leaves.
+std::size_t left_of_limit(MemorySpace space);
 
 /// The minimum of the node's MemAvailable, the free part of the job's control groups and the free
 /// part of the address space limit. Pages that this process has allocated but not touched yet are

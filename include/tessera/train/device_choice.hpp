@@ -8,7 +8,8 @@
 namespace tessera::train {
 
 /// Ordinal of this rank's device among those visible to the process, or -1: all ranks compute on
-/// the host. With --device auto a CUDA build logs the reason. Collective.
+/// the host. With --device auto a CUDA build logs the reason. Applies --device_memory, which
+/// simulates a device where there is no GPU, and --host_memory. Collective.
 /// @throws ConfigError on every rank if --device cuda is given and a rank has no device
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
                   comm::Collectives& comm);

@@ -42,6 +42,18 @@ struct WeightSwap {
   std::int64_t memory_numel = 1'000'000'000;  ///< elements of the first units that stay in memory
 };
 
+/// Master weights and optimizer states in host memory, updated by the host's cores while the model
+/// computes on a device (ZeRO-Offload): gradients leave the device as they are reduced, and tiles
+/// of updated weights return. Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model
+/// Training", USENIX ATC'21. No effect where the model computes on the host.
+struct OptimizerOffload {
+  std::int64_t tile_numel = 4'194'304;  ///< most elements of a tile
+  int buffer_count = 4;                 ///< tiles that are updated or return at a time
+  /// Of gradients and returning weights: pinned or host.
+  memory::MemorySpace space = memory::MemorySpace::pinned;
+  double ratio = 1.0;  ///< least part of the elements that the host updates (Twin-Flow)
+};
+
 enum class GradientDivision {
   after_reduction,  ///< by the predivide factor before, by the rest after (DeepSpeed's default)
   before_reduction  ///< prescale_gradients
@@ -81,6 +93,8 @@ struct EngineConfig {
   bool skip_on_nonfinite = true;                ///< fp16 always; bf16 with check_grad_overflow
   std::optional<OptimizerSwap> optimizer_swap;  ///< stages 1 to 3
   std::optional<WeightSwap> weight_swap;        ///< stage 3
+  /// Stages 1 to 3. With optimizer_swap tiles and buffers are those of the swap.
+  std::optional<OptimizerOffload> optimizer_offload;
 };
 
 struct StepResult {
@@ -102,6 +116,10 @@ struct MemoryReport {
   std::size_t swapped = 0;  ///< on a drive, not in memory; the formula leaves it out
   std::size_t swapped_weights = 0;  ///< the part of `swapped` that is weights
   std::optional<SwapUse> swap;      ///< with swap files
+  /// With offload from a device: bytes of all these in host memory, the part of it that is pinned,
+  /// and the share of the elements that the host updates.
+  std::size_t offloaded = 0, pinned = 0;
+  double offloaded_share = 0.0;
 };
 
 class Engine : public memory::ParamProvider {

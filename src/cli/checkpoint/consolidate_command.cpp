@@ -7,6 +7,7 @@
 
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
@@ -24,7 +25,7 @@ void consolidate(ConsolidateArguments& a) {
   a.options.checkpoint = a.checkpoint;
   a.options.output = a.output;
   a.options.tag = a.tag;
-  a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  a.options.max_shard_bytes = parse_size(a.max_shard_size);
   a.options.dtype = model_dtype(a.dtype);
   if (a.exclude_frozen_parameters) a.options.frozen = checkpoint::FrozenParameters::exclude;
   ByteProgress progress("consolidate");

@@ -9,6 +9,7 @@
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/export.hpp"
+#include "tessera/core/byte_size.hpp"
 #include "tessera/core/status_line.hpp"
 #include "tessera/core/text.hpp"
 
@@ -23,7 +24,7 @@ struct ExportArguments {
 void run_export(ExportArguments& a) {
   a.options.checkpoint = a.checkpoint;
   a.options.output = a.output;
-  a.options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  a.options.max_shard_bytes = parse_size(a.max_shard_size);
   ByteProgress progress("export");
   a.options.progress = std::ref(progress);
   auto const r = checkpoint::export_model(a.options);

@@ -8,6 +8,7 @@
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/checkpoint/tools/import.hpp"
+#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/status_line.hpp"
@@ -45,7 +46,7 @@ void run_import(ImportArguments const& a) {
   options.tag = a.tag;
   options.when_damaged = a.when_damaged;
   options.checkpoints = a.checkpoints;
-  options.max_shard_bytes = checkpoint::parse_size(a.max_shard_size);
+  options.max_shard_bytes = parse_size(a.max_shard_size);
   options.integrity = a.no_crc ? checkpoint::Integrity::trust : checkpoint::Integrity::check;
   options.versions = train::build_versions();
   auto const model = model::make_model(read_config(a), Dtype::fp32);

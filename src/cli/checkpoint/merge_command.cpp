@@ -7,6 +7,7 @@
 #include "checkpoint/consolidate_command.hpp"
 #include "checkpoint/tables.hpp"
 #include "tessera/checkpoint/tools/merge.hpp"
+#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/registry.hpp"
@@ -41,7 +42,7 @@ void run_merge(MergeArguments const& a) {
                                                : checkpoint::AdaptedLayout::out_in,
       .model_config = model->config(),
       .dtype = model_dtype(a.dtype),
-      .max_shard_bytes = checkpoint::parse_size(a.max_shard_size),
+      .max_shard_bytes = parse_size(a.max_shard_size),
       .when_present = a.when_present};
   auto const r = checkpoint::merge_adapter(options);
   fmt::print("{}: {} with {} changed by adapters of {}\n", a.output, counted(r.tensors, "tensor"),

@@ -10,6 +10,7 @@
 #include "estimate/deepspeed_estimate.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
 #include "tessera/config/resolved_config.hpp"
+#include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/model/registry.hpp"
@@ -159,7 +160,7 @@ void estimate_model(EstimateArguments const& a) {
   auto const sharded = model::make_model(model_config, options(sharded_config));
   auto run = planned_run(arguments, config, *model);
   std::optional<std::int64_t> limit;
-  if (!a.memory.empty()) limit = checkpoint::parse_size(a.memory);
+  if (!a.memory.empty()) limit = parse_size(a.memory);
   auto plans = candidates(run.engine);
   for (auto& c : plans) {
     run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);

@@ -74,7 +74,7 @@ void add_zero_stage3(OptionTable& t) {
       .at_least(1)
       .unit("elements")
       .auto_is(by_default)
-      .hint("no effect on results; with offload_optimizer on NVMe the size of a tile");
+      .hint("no effect on results; with offload_optimizer the size of a tile");
   t.add(boolean, z + "stage3_gather_16bit_weights_on_model_save", false,
         "checkpoints and the final model include the weights in the working precision")
       .alias(z + "gather_16bit_weights_on_model_save")

@@ -63,24 +63,27 @@ void add_offload_optimizer(OptionTable& t) {
       .one_of({"none", "cpu", "nvme"})
       .auto_is("none");
   t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
-  t.add(integer, block + "buffer_count", 4, "device nvme: tiles of states in memory")
+  t.add(integer, block + "buffer_count", 4, "tiles that are updated or transferred at a time")
       .at_least(1)
       .at_most(1024)
       .auto_is(by_default);
+  t.add(boolean, block + "pin_memory", true,
+        "pinned host memory for gradients and returning weights; no effect on CPUs")
+      .auto_is(by_default);
   char const* const overlaps = "no effect: reads and writes always overlap the update";
   add_flags(t, block,
-            {{"pin_memory", true, "pinned host memory", "no effect on CPUs"},
-             {"pipeline", false, "overlap reads and writes", overlaps},
+            {{"pipeline", false, "overlap reads and writes", overlaps},
              {"pipeline_read", false, "overlap reads", overlaps},
              {"pipeline_write", false, "overlap writes", overlaps},
              {"fast_init", false, "fast initialization", "no effect: it always is"}});
   t.add(boolean, block + "super_offload", false, "states move between GPU and CPU")
       .refuse("it needs a GPU with coherent memory; leave it out");
-  t.add(real, block + "ratio", 1.0, "fraction that is offloaded")
+  t.add(real, block + "ratio", 1.0,
+        "fraction of the elements that the host updates, at least; 1 with device nvme; no effect "
+        "on CPUs")
       .at_least(0)
       .at_most(1)
-      .auto_is(by_default)
-      .hint("no effect on CPUs; with device nvme it must be 1");
+      .auto_is(by_default);
   t.add(real, block + "cpuadam_cores_perc", 0.8, "fraction of the cores")
       .at_least(0)
       .at_most(1)
@@ -109,6 +112,9 @@ void check_nvme(Offload const& o, std::int64_t stage, std::string const& source)
                      paths->empty() ? "is missing" : concat("\"", *paths, "\" has an empty name"),
                      "; name a directory on a local NVMe drive, or several separated by ':'");
   }
+  TESSERA_VALIDATE(o.ratio == 1.0 || o.optimizer != OffloadDevice::nvme, ConfigError, source,
+                   ": offload_optimizer.ratio is ", o.ratio,
+                   " with device \"nvme\", which takes all states; leave ratio out");
   TESSERA_VALIDATE(o.block_size % 4096 == 0, ConfigError, source, ": aio.block_size is ",
                    o.block_size, "; it must be a multiple of 4096 bytes");
 }
@@ -150,7 +156,7 @@ ResolvedOffload resolve_offload(
                    " keeps the weights on every rank");
   if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
     out.notes.emplace_back(offload_to_cpu);
-  if (!o.uses_nvme()) return out;
+  if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;
   std::string const parameters = zero + "offload_param.";
   for (auto const& [key, field] : {std::pair{optimizer + "nvme_path", &o.nvme_path},
                                    {parameters + "nvme_path", &o.parameters_nvme_path}})
@@ -169,11 +175,9 @@ ResolvedOffload resolve_offload(
                                    {"aio.overlap_events", &o.overlap_events}})
     if (auto const* given = written(key)) *field = given->as_bool();
   o.tile_numel = std::min(o.tile_numel, Offload{}.tile_numel);
-  auto const* ratio = written(optimizer + "ratio");
-  TESSERA_VALIDATE(!ratio || ratio->as_double() == 1.0 || o.optimizer != OffloadDevice::nvme,
-                   ConfigError, source, ": offload_optimizer.ratio is ", ratio->as_double(),
-                   " with device \"nvme\", which takes all states; leave ratio out");
-  check_nvme(o, stage, source);
+  if (auto const* pin = written(optimizer + "pin_memory")) o.pin_memory = pin->as_bool();
+  if (auto const* ratio = written(optimizer + "ratio")) o.ratio = ratio->as_double();
+  if (o.uses_nvme()) check_nvme(o, stage, source);
   return out;
 }
 

@@ -9,6 +9,8 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/limits.hpp"
+#include "tessera/memory/memory_use.hpp"
 
 namespace tessera::memory::detail {
 namespace {
@@ -39,6 +41,14 @@ DeviceMemory::~DeviceMemory() {
   shrink_cache(0);
   if (event_) api_.destroy_event(event_);
   if (pool_) api_.release_stream(pool_);
+}
+
+DeviceApi::MemoryInfo DeviceMemory::info() const {
+  auto out = api_.memory_info();
+  if (auto const limit = memory_limit(MemorySpace::device); limit > 0)
+    out = {std::min(out.free_bytes, left_of_limit(MemorySpace::device)),
+           std::min(out.total_bytes, limit)};
+  return out;
 }
 
 DeviceApi::Stream DeviceMemory::pool_stream() {
@@ -164,17 +174,26 @@ void* DeviceMemory::reuse_pinned(std::size_t bytes) {
 
 void* DeviceMemory::allocate_pinned(std::size_t bytes) {
   std::lock_guard const lock(mutex_);
-  void* const data = api_.allocate_pinned(size_class(bytes));
-  if (data || cache_.empty()) return data;
-  shrink_cache(0);
-  return api_.allocate_pinned(size_class(bytes));
+  void* data = api_.allocate_pinned(size_class(bytes));
+  if (!data && !cache_.empty()) {
+    shrink_cache(0);
+    data = api_.allocate_pinned(size_class(bytes));
+  }
+  if (data) PinnedCounter::of_process().add(size_class(bytes));
+  return data;
+}
+
+/// Returns pinned memory to the system.
+void DeviceMemory::unpin(void* data, std::size_t bytes) noexcept {
+  PinnedCounter::of_process().remove(bytes);
+  api_.free_pinned(data);
 }
 
 void DeviceMemory::free_pinned(void* data, std::size_t bytes) noexcept {
   std::lock_guard const lock(mutex_);
   if (!capturing_.empty()) return pinned_freed_in_capture_.push_back({data, bytes});
   CachedPinned cached{data, size_class(bytes), nullptr};
-  if (cached.bytes > max_cached_bytes) return api_.free_pinned(data);
+  if (cached.bytes > max_cached_bytes) return unpin(data, cached.bytes);
   try {
     pool_stream();
     wait_for_open_streams();
@@ -185,7 +204,7 @@ void DeviceMemory::free_pinned(void* data, std::size_t bytes) noexcept {
     cached_bytes_ += cached.bytes;
     MemoryTracker::of_process().add(Purpose::workspace, cache_name, cached.bytes);
   } catch (...) {
-    api_.free_pinned(data);  // the device has failed
+    unpin(data, cached.bytes);  // the device has failed
   }
 }
 
@@ -196,7 +215,7 @@ void DeviceMemory::shrink_cache(std::size_t max_bytes) {
     cached_bytes_ -= cached.bytes;
     MemoryTracker::of_process().remove(Purpose::workspace, cache_name, cached.bytes);
     api_.destroy_event(cached.unused);
-    api_.free_pinned(cached.data);
+    unpin(cached.data, cached.bytes);
   }
 }
 

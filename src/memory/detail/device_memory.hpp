@@ -34,6 +34,8 @@ class DeviceMemory {
   DeviceMemory(DeviceMemory const&) = delete;
 
   DeviceApi& api() const { return api_; }
+  /// With the bound of limit_memory().
+  DeviceApi::MemoryInfo info() const;
 
   /// Zeroed for all later work on streams. Null when there is not enough.
   void* allocate(std::size_t bytes);
@@ -79,6 +81,7 @@ class DeviceMemory {
   void order_after_pool(DeviceApi::Stream stream);
   bool synchronize_pool();
   void shrink_cache(std::size_t max_bytes);
+  void unpin(void* data, std::size_t bytes) noexcept;
 
   DeviceApi& api_;
   std::mutex mutex_;

@@ -20,6 +20,18 @@ class CommBuffer {
         dtype_(dtype),
         numel_(numel) {}
 
+  /// The same in host memory, whatever memory the collectives allocate. Not collective.
+  static CommBuffer in_host_memory(std::string const& name, memory::Purpose purpose, Dtype dtype,
+                                   std::int64_t numel) {
+    auto const buffer = std::make_shared<memory::Buffer>(
+        name, purpose, static_cast<std::size_t>(numel) * size_of(dtype));
+    CommBuffer out;
+    out.owner_ = {buffer, buffer->data()};
+    out.dtype_ = dtype;
+    out.numel_ = numel;
+    return out;
+  }
+
   Dtype dtype() const { return dtype_; }
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
   void* at(std::int64_t element) const {

@@ -19,9 +19,20 @@ NormAndOverflow::NormAndOverflow(StoreContext const& context)
 
 void NormAndOverflow::compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
                               kernels::GradientLimits const& limits) {
+  kernels::gradient_statistics(context_.compute, static_cast<double*>(sums_.at(0)), shards, dtype);
+  decide(limits);
+}
+
+void NormAndOverflow::compute(HostGradients const& gradients,
+                              kernels::GradientLimits const& limits) {
+  gradients.total(context_.compute, static_cast<double*>(sums_.at(0)));
+  decide(limits);
+}
+
+/// The sums of all ranks, and what follows from them.
+void NormAndOverflow::decide(kernels::GradientLimits const& limits) {
   auto& queue = context_.compute;
   auto* const sums = static_cast<double*>(sums_.at(0));
-  kernels::gradient_statistics(queue, sums, shards, dtype);
   sums_complete_ = context_.comm.all_reduce(sums_.view(0, 2), comm::ReduceOp::sum, queue.record());
   sums_complete_.order_before(queue);
   kernels::compute_norm_and_overflow(queue, decision(), sums, limits);
@@ -33,8 +44,7 @@ void NormAndOverflow::compute(std::vector<kernels::GradientRun> const& shards, D
 kernels::StepDecision NormAndOverflow::read() const {
   context_.comm.wait(sums_complete_);
   computed_.wait("the gradient norm and overflow flag", compute_deadline);
-  return *static_cast<kernels::StepDecision const*>(read_back_.data() ? read_back_.data()
-                                                                      : decision_.data());
+  return *host_decision();
 }
 
 }  // namespace tessera::zero::detail

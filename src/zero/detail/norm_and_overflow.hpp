@@ -4,6 +4,7 @@
 /// depends on them is enqueued.
 
 #include "detail/comm_buffer.hpp"
+#include "detail/offloaded_gradients.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/kernels/step_decision.hpp"
@@ -19,8 +20,12 @@ class NormAndOverflow {
   /// Each rank reads its own shards (@p shards), also where it holds all gradients. Collective.
   void compute(std::vector<kernels::GradientRun> const& shards, Dtype dtype,
                kernels::GradientLimits const& limits);
+  /// From the squares that were summed before the gradients left the device.
+  void compute(HostGradients const& gradients, kernels::GradientLimits const& limits);
   /// In the memory where the update's kernels read it.
   kernels::GradientControl const* control() const { return &decision()->control; }
+  /// In host memory, after read().
+  kernels::GradientControl const* host_control() const { return &host_decision()->control; }
   /// read() does not wait, so that a skipped update need not be enqueued. Equal on all ranks.
   bool is_on_host() const { return !read_back_.data(); }
   /// Blocks the host. @throws PeerLostError when a rank is missing
@@ -30,6 +35,11 @@ class NormAndOverflow {
   kernels::StepDecision* decision() const {
     return static_cast<kernels::StepDecision*>(decision_.data());
   }
+  kernels::StepDecision const* host_decision() const {
+    return static_cast<kernels::StepDecision const*>(read_back_.data() ? read_back_.data()
+                                                                       : decision_.data());
+  }
+  void decide(kernels::GradientLimits const& limits);
 
   StoreContext context_;
   CommBuffer sums_;                      ///< [2] fp64, see kernels::gradient_statistics

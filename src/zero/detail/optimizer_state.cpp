@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "detail/group_runs.hpp"
-#include "detail/half_values.hpp"
 #include "detail/unit_views.hpp"
 
 namespace tessera::zero::detail {
@@ -20,21 +19,55 @@ std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::E
 }  // namespace
 
 OptimizerState::OptimizerState(StoreContext const& context, StageRules const& rules,
-                               WeightStore& weights, GradientFlow& gradients,
-                               optim::Optimizer const& optimizer, PlaceState const& place)
-    : context_(context), rules_(rules), weights_(weights), gradients_(gradients) {
-  set_optimizer(optimizer);
+                               Inputs const& inputs, PlaceState const& place)
+    : context_(context),
+      rules_(rules),
+      weights_(inputs.weights),
+      gradients_(inputs.gradients),
+      host_(inputs.host),
+      host_gradients_(inputs.host_gradients) {
+  set_optimizer(inputs.optimizer);
   states_.push_back(make_state({optim::master_weights_name, context.config.master_dtype},
                                memory::Purpose::master_weights, rules.separate_master, place));
-  for (auto const& spec : optimizer.spec().states)
+  for (auto const& spec : optimizer_->spec().states)
     states_.push_back(make_state(spec, memory::Purpose::optimizer_state, true, place));
   if (context_.config.optimizer_swap) prepare_swap();
-  for (UnitIndex u = first_unit; segments_are_of_units() && u < context_.plan.end_unit(); ++u) {
-    UnitOffset const begin = context_.ownership.begin(u);
-    segments_.push_back(segments_of(u, begin, begin + context_.ownership.numel(u)));
-  }
   if (summing_) prepare_sums();
-  if (matrix_) prepare_matrices();
+  if (matrix_)
+    matrices_ = std::make_unique<MatrixUpdate>(context_, *matrix_, states_[0].placement.space);
+  prepare_segments();
+}
+
+/// Tiles of what is swapped or updated by the host, complete regions of the rest.
+void OptimizerState::prepare_segments() {
+  if (host_)
+    for (std::size_t t = 0; t < host_->tiles().size(); ++t) add_tile(t, host_->tiles()[t]);
+  else if (swapped_)
+    for (std::size_t t = 0; t < swapped_->tiles().size(); ++t) {
+      auto const& tile = swapped_->tiles()[t];
+      add_tile(t, {tile.unit, tile.begin, tile.numel});
+    }
+  segments_.resize(context_.plan.units().size());
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
+    if (swapped_ || is_on_host(u)) continue;
+    UnitOffset const begin = context_.ownership.begin(u);
+    segments_[position(u)] = segments_of(u, begin, begin + context_.ownership.numel(u));
+  }
+}
+
+void OptimizerState::add_tile(std::size_t index, Tile const& tile) {
+  UnitOffset const begin = context_.ownership.begin(tile.unit) + tile.begin;
+  Places const places{[&](std::size_t k, std::int64_t at) {
+                        return swapped_ ? values_of_tile(index, k, at)
+                                        : offset(region(k, tile.unit), spec(k).dtype, at);
+                      },
+                      [&](std::int64_t at) {
+                        auto const dtype = context_.config.dtype;
+                        return host_ ? offset(host_->weights_of(index), dtype, at - tile.begin)
+                                     : offset(weights_.region(tile.unit), dtype, at);
+                      }};
+  tile_segments_.push_back(segments_of(tile.unit, begin, begin + tile.numel, places));
+  if (sums_) tile_sums_.push_back(sums_->of_runs(tile.unit, begin, begin + tile.numel));
 }
 
 void OptimizerState::set_optimizer(optim::Optimizer const& optimizer) {
@@ -46,9 +79,12 @@ void OptimizerState::set_optimizer(optim::Optimizer const& optimizer) {
 OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
                                                  memory::Purpose purpose, bool is_allocated,
                                                  PlaceState const& place) const {
-  StatePlacement const usual{memory::memory_space_of(context_.compute), &context_.compute};
-  State state{spec, plan_of(context_.plan, spec.extent), place ? place(spec) : usual, {}, nullptr,
-              {}};
+  StatePlacement placement{memory::memory_space_of(context_.compute), &context_.compute};
+  if (host_)
+    placement = {memory::MemorySpace::host, &host_->queue()};
+  else if (place)
+    placement = place(spec);
+  State state{.spec = spec, .plan = plan_of(context_.plan, spec.extent), .placement = placement};
   check_placement(state);
   if (spec.encoding != optim::Encoding::values) {
     state.coded = std::make_shared<CodedState>(spec, ownership(state), state.placement.space);
@@ -56,9 +92,17 @@ OptimizerState::State OptimizerState::make_state(optim::StateSpec const& spec,
   }
   bool const is_in_memory = is_allocated && !(context_.config.optimizer_swap &&
                                               spec.extent == optim::Extent::elementwise);
-  std::int64_t const numel = is_in_memory ? ownership(state).state_numel() : 0;
-  state.buffer = {spec.name, purpose, static_cast<std::size_t>(numel) * size_of(spec.dtype),
-                  state.placement.space};
+  if (!is_in_memory) return state;
+  auto const own = ownership(state);
+  auto const bytes = [&](std::int64_t numel) {
+    return static_cast<std::size_t>(numel) * size_of(spec.dtype);
+  };
+  state.kept_begin = own.state_numel();
+  if (host_ && host_->end() < context_.plan.end_unit())
+    state.kept_begin = own.state_offset(host_->end());
+  state.buffer = {spec.name, purpose, bytes(state.kept_begin), state.placement.space};
+  state.kept = {spec.name, purpose, bytes(own.state_numel() - state.kept_begin),
+                memory::MemorySpace::device};
   return state;
 }
 
@@ -70,8 +114,8 @@ void OptimizerState::check_placement(State const& state) const {
                    " and the master weights have different queues; one kernel updates both, place "
                    "them on one queue");
   TESSERA_VALIDATE(
-      placement.space == space && memory::memory_space_of(*placement.queue) == space, InternalError,
-      "state ", state.spec.name,
+      host_ || (placement.space == space && memory::memory_space_of(*placement.queue) == space),
+      InternalError, "state ", state.spec.name,
       " is in another memory space than its gradients; the update reads both, place it in the "
       "compute queue's memory space");
 }
@@ -86,6 +130,11 @@ void OptimizerState::prepare_swap() {
                      ": its states of 16 bits stay in memory; use fp32 states");
   TESSERA_VALIDATE(context_.config.stage > 0, ConfigError,
                    "offload_optimizer to NVMe needs ZeRO stage 1, 2 or 3");
+  TESSERA_VALIDATE(!host_ || context_.config.master_dtype == Dtype::fp32, ConfigError,
+                   "offload_optimizer from a device to NVMe with ",
+                   name_of(context_.config.master_dtype),
+                   " master weights, which a drive does not hold; use fp32 master weights, or "
+                   "device \"cpu\"");
   std::vector<std::string> names;
   bool has_codes = false;
   for (std::size_t k = 0; k < states_.size(); ++k) {
@@ -105,14 +154,7 @@ void OptimizerState::prepare_swap() {
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
     regions.push_back({context_.plan.unit(u).name, context_.ownership.numel(u)});
   swapped_ = std::make_unique<SwappedStates>(swap, names, regions);
-  if (updates_complete_units()) return;
-  for (std::size_t t = 0; t < swapped_->tiles().size(); ++t) {
-    auto const& tile = swapped_->tiles()[t];
-    UnitOffset const begin = context_.ownership.begin(tile.unit) + tile.begin;
-    segments_.push_back(
-        segments_of(tile.unit, begin, begin + tile.numel,
-                    [&](std::size_t k, std::int64_t at) { return values_of_tile(t, k, at); }));
-  }
+  TESSERA_EXPECT(!host_ || swapped_->tiles().size() == host_->tiles().size());
 }
 
 bool OptimizerState::is_swappable(State const& state) const {
@@ -139,7 +181,10 @@ void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
   if (index == master_weights && !rules_.separate_master) return weights_.region(unit);
   if (state.coded) return state.coded->codes(unit);
   if (state.swapped) return swapped_->region(*state.swapped, unit);
-  return offset(state.buffer.data(), state.spec.dtype, ownership(state).state_offset(unit));
+  std::int64_t const at = ownership(state).state_offset(unit);
+  return at < state.kept_begin || state.kept.bytes() == 0
+             ? offset(state.buffer.data(), state.spec.dtype, at)
+             : offset(state.kept.data(), state.spec.dtype, at - state.kept_begin);
 }
 
 void* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
@@ -150,52 +195,14 @@ void* OptimizerState::shard(std::size_t index, UnitIndex unit) const {
 }
 
 void OptimizerState::prepare_sums() {
-  std::int64_t end = 0;
-  for (int round = 0; round < summing_->rounds(); ++round) {
-    round_begins_.push_back(end);
-    auto& of_units = sum_offsets_.emplace_back();
-    for (auto const& unit : context_.plan.units()) {
-      auto& of_unit = of_units.emplace_back();
-      for (auto const& parameter : unit.parameters) {
-        of_unit.push_back(end);
-        end += summing_->sum_count(round, parameter.shape);
-      }
-    }
-  }
-  round_begins_.push_back(end);
-  sums_ =
-      CommBuffer(context_.comm, "sums of parameters", memory::Purpose::workspace, Dtype::fp64, end);
+  sums_ = std::make_unique<ParameterSumBuffer>(context_, *summing_, states_[0].placement.space);
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
     UnitOffset const begin = context_.ownership.begin(u), shard = context_.ownership.shard_begin(u);
     UnitOffset const region_end = begin + context_.ownership.numel(u),
                      shard_end = shard + context_.plan.unit(u).shard_numel;
-    unit_sums_.push_back({segments_of(u, shard, shard_end), sums_of(u, shard, shard_end),
-                          sums_of(u, begin, region_end), complete_parameters(u)});
+    unit_sums_.push_back({segments_of(u, shard, shard_end), sums_->of_runs(u, shard, shard_end),
+                          sums_->of_runs(u, begin, region_end), complete_parameters(u)});
   }
-}
-
-std::vector<double*> OptimizerState::sums_of_rounds(UnitIndex unit, std::size_t parameter) const {
-  std::vector<double*> out;
-  for (auto const& of_units : sum_offsets_)
-    out.push_back(static_cast<double*>(sums_.at(of_units[position(unit)][parameter])));
-  return out;
-}
-
-/// In the order of segments_of().
-optim::ParameterSums OptimizerState::sums_of(UnitIndex unit, UnitOffset begin,
-                                             UnitOffset end) const {
-  auto const& layout = context_.plan.unit(unit);
-  optim::ParameterSums out;
-  out.of.resize(sum_offsets_.size());
-  for (auto const& run : group_runs(layout, begin, end, optimizer_->spec())) {
-    for (auto& of_round : out.of) of_round.emplace_back();
-    for (auto const& part : run.parameters) {
-      auto const sums = sums_of_rounds(unit, parameter_at(layout, run.begin + part.segment_offset));
-      for (std::size_t round = 0; round < sums.size(); ++round)
-        out.of[round].back().push_back(sums[round]);
-    }
-  }
-  return out;
 }
 
 std::vector<optim::CompleteParameter> OptimizerState::complete_parameters(UnitIndex unit) const {
@@ -203,7 +210,7 @@ std::vector<optim::CompleteParameter> OptimizerState::complete_parameters(UnitIn
   auto const& parameters = context_.plan.unit(unit).parameters;
   for (std::size_t p = 0; p < parameters.size(); ++p)
     out.push_back({parameters[p].shape, parameter_states(unit, p, parameters[p].offset),
-                   sums_of_rounds(unit, p)});
+                   sums_->of_parameter(unit, p)});
   return out;
 }
 
@@ -237,29 +244,31 @@ std::size_t OptimizerState::absmax_of(std::size_t state) const {
 
 optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin,
                                             UnitOffset end) const {
-  return segments_of(unit, begin, end, [&](std::size_t state, std::int64_t at) {
-    if (swapped_ && swapped_->has_tile(unit))
-      return values_of_tile(swapped_->first_tile(unit), state, at);
-    return offset(region(state, unit), spec(state).dtype, at);
-  });
+  return segments_of(
+      unit, begin, end,
+      {[&](std::size_t state, std::int64_t at) {
+         return swapped_ && swapped_->has_tile(unit)
+                    ? values_of_tile(swapped_->first_tile(unit), state, at)
+                    : offset(region(state, unit), spec(state).dtype, at);
+       },
+       [&](std::int64_t at) { return offset(weights_.region(unit), context_.config.dtype, at); }});
 }
 
 optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end,
-                                            ValuesAt const& values) const {
+                                            Places const& places) const {
   UnitOffset const region_begin = context_.ownership.begin(unit);
   optim::Segments out{
       {}, rules_.gradient_dtype, context_.config.dtype, context_.config.master_dtype};
   for (auto& run : group_runs(context_.plan.unit(unit), begin, end, optimizer_->spec())) {
     std::int64_t const at = run.begin - region_begin;
     optim::Segment s;
-    s.master = values(master_weights, at);
+    s.master = places.values(master_weights, at);
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
       bool const is_flat = spec(k).extent == optim::Extent::elementwise && region(k, unit);
-      s.states.push_back(is_flat ? values(k, at) : nullptr);
+      s.states.push_back(is_flat ? places.values(k, at) : nullptr);
     }
     s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, at);
-    s.weights_out =
-        rules_.separate_master ? offset(weights_.region(unit), context_.config.dtype, at) : nullptr;
+    s.weights_out = rules_.separate_master ? places.weights(at) : nullptr;
     s.numel = run.numel;
     s.group = run.group;
     s.parameters = std::move(run.parameters);
@@ -284,21 +293,28 @@ std::vector<kernels::GradientRun> OptimizerState::gradient_shards() const {
 
 template <class Work>
 void OptimizerState::on_update_queue(Work const& work) const {
-  auto& queue = *states_[master_weights].placement.queue;
+  auto& queue = host_ ? context_.compute : *states_[master_weights].placement.queue;
   bool const is_compute = &queue == &context_.compute;
   if (!is_compute) queue.wait(context_.compute.record());
   work(queue);
   if (!is_compute) context_.compute.wait(queue.record());
 }
 
+template <class Work>
+void OptimizerState::on_sum_queue(Work const& work) const {
+  if (host_) return work(host_->queue());
+  on_update_queue(work);
+}
+
 /// Each rank sums its own shards, also where it updates all elements: the same bits in every stage.
 void OptimizerState::sum(optim::StepControl const& control) const {
   if (!summing_) return;
-  on_update_queue([&](memory::Queue& queue) { memory::zero(queue, sums_.at(0), sums_.bytes()); });
+  if (host_) host_gradients_->order_all_before(host_->queue());
+  on_sum_queue([&](memory::Queue& queue) { sums_->clear(queue); });
   for (int round = 0; round < summing_->rounds(); ++round) {
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) sum_unit(round, u, control);
-    on_update_queue([&](memory::Queue& queue) {
-      add_over_ranks(queue, round);
+    on_sum_queue([&](memory::Queue& queue) {
+      sums_->add_over_ranks(queue, round);
       for (auto const& unit : unit_sums_)
         summing_->update_states(queue, round, unit.parameters, control);
     });
@@ -308,168 +324,136 @@ void OptimizerState::sum(optim::StepControl const& control) const {
 void OptimizerState::sum_unit(int round, UnitIndex unit, optim::StepControl const& control) const {
   auto const& sums = unit_sums_[position(unit)];
   weights_.open_region(unit);
-  on_update_queue([&](memory::Queue& queue) {
-    with_tile(queue, unit, SwappedStates::Values::unchanged,
-              [&] { summing_->sum(queue, round, sums.shard, control, sums.of_shard); });
+  on_sum_queue([&](memory::Queue& queue) {
+    if (!swapped_ || !swapped_->has_tile(unit))
+      return summing_->sum(queue, round, sums.shard, control, sums.of_shard);
+    std::size_t const tile = swapped_->first_tile(unit);
+    swapped_->acquire(queue, tile);
+    summing_->sum(queue, round, sums.shard, control, sums.of_shard);
+    swapped_->release(queue, tile, SwappedStates::Values::unchanged);
   });
   weights_.close_unchanged(unit);
 }
 
-/// Calls @p work while the states of a complete unit are in memory.
-template <class Work>
-void OptimizerState::with_tile(memory::Queue& queue, UnitIndex unit, SwappedStates::Values values,
-                               Work const& work) const {
-  if (!swapped_ || !swapped_->has_tile(unit)) return work();
-  std::size_t const tile = swapped_->first_tile(unit);
-  swapped_->acquire(queue, tile);
-  work();
-  swapped_->release(queue, tile, values);
-}
-
-void OptimizerState::add_over_ranks(memory::Queue& queue, int round) const {
-  if (!rules_.reduces) return;
-  auto const index = static_cast<std::size_t>(round);
-  std::int64_t const begin = round_begins_[index], end = round_begins_[index + 1];
-  auto const complete =
-      context_.comm.all_reduce(sums_.view(begin, end - begin), comm::ReduceOp::sum, queue.record());
-  complete.order_before(queue);
-  if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(complete);
-}
-
 void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
-  auto const index = position(unit);
-  on_update_queue([&](memory::Queue& queue) {
-    if (!segments_are_of_units()) return update_tiles(queue, unit, control);
-    with_tile(queue, unit, SwappedStates::Values::changed, [&] {
-      if (matrix_)
-        update_matrices(queue, unit, control);
-      else if (summing_)
-        summing_->update_with(queue, segments_[index], control, unit_sums_[index].of_region);
-      else
-        optimizer_->update(queue, segments_[index], control);
+  if (is_on_host(unit))
+    return host_->run(unit, [&](memory::Queue& queue, std::size_t tile) {
+      host_gradients_->order_before(queue, tile);
+      update_tile(queue, tile, control);
     });
+  on_update_queue([&](memory::Queue& queue) {
+    if (!swapped_) {
+      auto const* const sums = summing_ ? &unit_sums_[position(unit)].of_region : nullptr;
+      return update(queue, unit, segments_[position(unit)], sums, control);
+    }
+    for (auto t = swapped_->first_tile(unit); t < swapped_->end_tile(unit); ++t)
+      update_tile(queue, t, control);
   });
 }
 
-void OptimizerState::update_tiles(memory::Queue& queue, UnitIndex unit,
-                                  optim::StepControl const& control) const {
-  for (std::size_t t = swapped_->first_tile(unit); t < swapped_->end_tile(unit); ++t) {
-    swapped_->acquire(queue, t);
-    optimizer_->update(queue, segments_[t], control);
-    swapped_->release(queue, t);
-  }
+void OptimizerState::update_tile(memory::Queue& queue, std::size_t tile,
+                                 optim::StepControl const& control) const {
+  UnitIndex const unit = host_ ? host_->tiles()[tile].unit : swapped_->tiles()[tile].unit;
+  if (swapped_) swapped_->acquire(queue, tile);
+  update(queue, unit, tile_segments_[tile], sums_ ? &tile_sums_[tile] : nullptr, control);
+  if (swapped_) swapped_->release(queue, tile);
 }
 
-void OptimizerState::prepare_matrices() {
-  std::int64_t workspace = 0;
-  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
-    auto& of_unit = matrices_.emplace_back();
-    UnitOffset const begin = context_.ownership.begin(u);
-    for (auto const& run : group_runs(context_.plan.unit(u), begin,
-                                      begin + context_.ownership.numel(u), optimizer_->spec()))
-      for (auto const& part : run.parameters) {
-        if (!matrix_->takes_matrix(part)) continue;
-        std::int64_t const at = run.begin.value() + part.segment_offset;
-        of_unit.push_back({at - part.parameter_offset, part.shape});
-        workspace = std::max(workspace, matrix_->workspace(part.shape));
-      }
-  }
-  directions_ = CommBuffer(context_.comm, "directions of a unit", memory::Purpose::workspace,
-                           Dtype::fp32, context_.plan.largest_unit());
-  matrix_workspace_ = {"workspace of a matrix", memory::Purpose::workspace,
-                       static_cast<std::size_t>(workspace) * sizeof(float),
-                       memory::memory_space_of(context_.compute)};
+void OptimizerState::update(memory::Queue& queue, UnitIndex unit, optim::Segments const& segments,
+                            optim::ParameterSums const* sums,
+                            optim::StepControl const& control) const {
+  if (matrix_)
+    matrices_->update(queue, *matrix_, matrix_region(unit, segments), control);
+  else if (summing_)
+    summing_->update_with(queue, segments, control, *sums);
+  else
+    optimizer_->update(queue, segments, control);
 }
 
-/// Ranks that share a matrix complete it each: the same bits in every stage.
-void OptimizerState::update_matrices(memory::Queue& queue, UnitIndex unit,
-                                     optim::StepControl const& control) const {
-  auto const& layout = context_.plan.unit(unit);
-  auto const& segments = segments_[position(unit)];
+/// The region of the unit that a matrix optimizer updates.
+MatrixUpdate::Region OptimizerState::matrix_region(UnitIndex unit,
+                                                   optim::Segments const& segments) const {
   bool const has_tile = swapped_ && swapped_->has_tile(unit);
-  auto const* const master = static_cast<float const*>(
-      has_tile ? values_of_tile(swapped_->first_tile(unit), master_weights, 0)
-               : region(master_weights, unit));
-  optim::Directions directions;
-  for (auto const& s : segments.list)
-    directions.push_back(static_cast<float*>(directions_.at(
-        context_.ownership.begin(unit).value() + (static_cast<float const*>(s.master) - master))));
-  matrix_->advance(queue, segments, control, directions);
-  if (!context_.ownership.replicated && rules_.reduces) {
-    auto const after = queue.record();
-    std::optional<comm::Pending> last;
-    for (auto const& blocks :
-         cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-      last = context_.comm.all_gather(directions_.view(0, layout.padded_numel), blocks, after);
-    last->order_before(queue);
-    if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(*last);
-  }
-  for (auto const& matrix : matrices_[position(unit)])
-    matrix_->complete(queue, static_cast<float*>(directions_.at(matrix.offset)), matrix.shape,
-                      static_cast<float*>(matrix_workspace_.data()));
-  matrix_->update_with(queue, segments, control, directions);
+  void const* const master = has_tile
+                                 ? values_of_tile(swapped_->first_tile(unit), master_weights, 0)
+                                 : region(master_weights, unit);
+  return {unit, segments, static_cast<float const*>(master)};
 }
 
 void OptimizerState::round_weights(UnitIndex unit) const {
   if (!rules_.separate_master) return;
+  auto const dtype = spec(master_weights).dtype;
+  if (is_on_host(unit))
+    return host_->run(unit, [&](memory::Queue& queue, std::size_t index) {
+      auto const& tile = host_->tiles()[index];
+      void* const masters = offset(region(master_weights, tile.unit), dtype, tile.begin);
+      kernels::cast(queue, {host_->weights_of(index), context_.config.dtype, {tile.numel}},
+                    memory::TensorView{masters, dtype, {tile.numel}});
+    });
   std::int64_t const n = context_.plan.unit(unit).shard_numel;
   void* const weights = offset(weights_.settled_region(unit), context_.config.dtype,
                                context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}},
-                memory::TensorView{shard(master_weights, unit), spec(master_weights).dtype, {n}});
+                memory::TensorView{shard(master_weights, unit), dtype, {n}});
+}
+
+bool OptimizerState::is_copied(State const& state, UnitIndex unit) const {
+  return state.spec.dtype != Dtype::fp32 || space_of(state, unit) == memory::MemorySpace::device;
+}
+
+memory::MemorySpace OptimizerState::space_of(State const& state, UnitIndex unit) const {
+  return host_ && !host_->has(unit) ? memory::MemorySpace::device : state.placement.space;
+}
+
+/// The last units stay on a device.
+bool OptimizerState::has_copies(State const& state) const {
+  return is_copied(state, UnitIndex(static_cast<int>(context_.plan.units().size()) - 1));
+}
+
+bool OptimizerState::has_host_copies() const {
+  return std::all_of(states_.begin(), states_.end(),
+                     [&](State const& state) { return is_copied(state, first_unit); });
+}
+
+void OptimizerState::release_copies() {
+  if (has_host_copies()) return;
+  for (auto& state : states_)
+    if (state.placement.space == memory::MemorySpace::host) state.host_copy = {};
 }
 
 std::vector<float*> OptimizerState::host_shards(std::size_t index) {
   auto& state = states_[index];
-  bool const is_copy = is_copied(state);
-  if (is_copy && state.host_copy.bytes() == 0)
+  if (has_copies(state) && state.host_copy.bytes() == 0)
     state.host_copy = {"host copy of a state", memory::Purpose::data,
                        static_cast<std::size_t>(state.plan->partition_numel()) * sizeof(float),
                        memory::MemorySpace::host};
   std::vector<float*> out;
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
-    out.push_back(is_copy ? static_cast<float*>(state.host_copy.data()) +
-                                state.plan->unit(u).partition_offset.value()
-                          : static_cast<float*>(shard(index, u)));
+    out.push_back(is_copied(state, u) ? static_cast<float*>(state.host_copy.data()) +
+                                            state.plan->unit(u).partition_offset.value()
+                                      : static_cast<float*>(shard(index, u)));
   return out;
 }
 
 void OptimizerState::copy_shards(std::size_t index, Direction direction) {
   auto& state = states_[index];
-  if (!is_copied(state)) return;
+  if (!has_copies(state)) return;
   auto const host = host_shards(index);
-  auto& queue = *state.placement.queue;
   if (state.coded) {
+    auto& queue = *state.placement.queue;
     std::size_t const absmax = absmax_of(index);
     if (direction == Direction::to_state)
       return state.coded->write(queue, host_shards(absmax), host);
     copy_shards(absmax, direction);
     return state.coded->read(queue, host_shards(absmax), host);
   }
-  if (state.spec.dtype != Dtype::fp32) return copy_half_shards(index, direction);
-  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
-    auto const bytes = static_cast<std::size_t>(state.plan->unit(u).shard_numel) * sizeof(float);
-    float* const here = host[position(u)];
-    if (direction == Direction::to_host)
-      memory::copy(queue, here, shard(index, u), bytes);
-    else
-      memory::copy(queue, shard(index, u), here, bytes);
-  }
-  queue.record().wait("copies of the optimizer state", compute_deadline);
-}
-
-void OptimizerState::copy_half_shards(std::size_t index, Direction direction) {
-  auto const& state = states_[index];
-  auto const host = host_shards(index);
-  HalfValues values(*state.placement.queue, state.placement.space, state.spec.dtype,
-                    context_.plan.largest_unit());
-  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
-    std::int64_t const numel = state.plan->unit(u).shard_numel;
-    if (direction == Direction::to_host)
-      values.read(host[position(u)], shard(index, u), numel);
-    else
-      values.write(shard(index, u), host[position(u)], numel);
-  }
+  std::vector<ShardCopy> copies;
+  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
+    if (is_copied(state, u))
+      copies.push_back({host[position(u)],
+                        {shard(index, u), state.spec.dtype, {state.plan->unit(u).shard_numel}},
+                        space_of(state, u)});
+  zero::detail::copy_shards(host_ ? context_.compute : *state.placement.queue, copies, direction);
 }
 
 void OptimizerState::replicate(What what) const {
@@ -492,6 +476,13 @@ void OptimizerState::replicate(What what) const {
   for (std::size_t k = 0; k < count; ++k)
     if (auto const& coded = states_[k].coded)
       coded->replicate(context_.comm, context_.config.allgather_bucket_size, after);
+}
+
+std::size_t OptimizerState::host_bytes() const {
+  std::size_t sum = 0;
+  for (auto const& state : states_)
+    if (host_) sum += state.coded ? state.coded->bytes() : state.buffer.bytes();
+  return sum + swap_buffer_bytes();
 }
 
 }  // namespace tessera::zero::detail

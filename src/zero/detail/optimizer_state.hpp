@@ -2,7 +2,6 @@
 /// Master weights and optimizer states of the region that this rank updates: a list of flat
 /// buffers, each in a memory space and with a queue of its own choice.
 
-#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,13 +9,16 @@
 #include <vector>
 
 #include "detail/coded_state.hpp"
-#include "detail/comm_buffer.hpp"
 #include "detail/gradient_flow.hpp"
+#include "detail/host_update.hpp"
+#include "detail/matrix_update.hpp"
+#include "detail/offloaded_gradients.hpp"
+#include "detail/parameter_sums.hpp"
+#include "detail/shard_copies.hpp"
 #include "detail/swapped_states.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
-#include "tessera/optim/matrix_optimizer.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
 namespace tessera::zero::detail {
@@ -27,8 +29,16 @@ class OptimizerState {
   /// The update reads states, master weights and gradients in one kernel, so a placement must name
   /// the compute queue's memory space, and one queue for all states.
   /// @throws InternalError for another placement
-  OptimizerState(StoreContext const& context, StageRules const& rules, WeightStore& weights,
-                 GradientFlow& gradients, optim::Optimizer const& optimizer,
+  struct Inputs {
+    WeightStore& weights;
+    GradientFlow& gradients;
+    optim::Optimizer const& optimizer;
+    /// Updates what is offloaded, else null: master weights and states of these units are in host
+    /// memory. Outlives this.
+    HostUpdate* host = nullptr;
+    HostGradients const* host_gradients = nullptr;
+  };
+  OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
                  PlaceState const& place = {});
 
   /// Another one of the same algorithm and states, which outlives this or the next call.
@@ -44,21 +54,17 @@ class OptimizerState {
   /// state in another memory space, in 16 bits or in codes, which copy_shards() synchronizes. The
   /// copy is allocated by the first call.
   std::vector<float*> host_shards(std::size_t state);
-  enum class Direction { to_host, to_state };
+  using Direction = ShardDirection;
   /// Blocks the host. No effect on fp32 values in host memory.
   void copy_shards(std::size_t state, Direction direction);
   /// Whether host_shards() gives copies of all states that last until the next call.
-  bool has_host_copies() const { return std::all_of(states_.begin(), states_.end(), is_copied); }
+  bool has_host_copies() const;
   /// Ends transfers to and from a drive: shards of swapped states are valid until the next update.
   void settle() {
     if (swapped_) swapped_->settle();
   }
   /// Frees the fp32 copies of states in host memory, unless has_host_copies().
-  void release_copies() {
-    if (has_host_copies()) return;
-    for (auto& state : states_)
-      if (state.placement.space == memory::MemorySpace::host) state.host_copy = {};
-  }
+  void release_copies();
 
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
@@ -77,14 +83,17 @@ class OptimizerState {
   enum class What { master_weights, all_states };
   void replicate(What what) const;
 
-  std::size_t master_bytes() const { return states_[master_weights].buffer.bytes(); }
+  std::size_t master_bytes() const {
+    return states_[master_weights].buffer.bytes() + states_[master_weights].kept.bytes();
+  }
   /// Without the master weights.
   std::size_t state_bytes() const {
     std::size_t sum = 0;
     for (auto const& state : states_)
-      sum += state.coded ? state.coded->bytes() : state.buffer.bytes();
+      sum += state.coded ? state.coded->bytes() : state.buffer.bytes() + state.kept.bytes();
     return sum - master_bytes();
   }
+  std::size_t host_bytes() const;  ///< of offloaded states, and of tiles of swapped ones
   std::size_t swap_buffer_bytes() const { return swapped_ ? swapped_->buffer_bytes() : 0; }
   std::size_t swapped_bytes() const { return swapped_ ? swapped_->file_bytes() : 0; }
   std::optional<SwapUse> swap_use() const {
@@ -96,35 +105,43 @@ class OptimizerState {
     optim::StateSpec spec;
     std::shared_ptr<PartitionPlan const> plan;  ///< of its extent
     StatePlacement placement;
-    memory::Buffer buffer;  ///< empty for master weights that are the working weights, and codes
+    /// Empty for master weights that are the working weights, and codes.
+    memory::Buffer buffer = {};
+    memory::Buffer kept = {};     ///< with offload: of the units that stay on the device
+    std::int64_t kept_begin = 0;  ///< Ownership::state_offset() of the first of them
     std::shared_ptr<CodedState> coded = nullptr;  ///< of a state in codes
-    memory::Buffer host_copy;                     ///< of this rank's shards
+    memory::Buffer host_copy = {};                ///< of this rank's shards
     std::optional<std::size_t> swapped = {};      ///< its number among the states on a drive
   };
   State make_state(optim::StateSpec const& spec, memory::Purpose purpose, bool is_allocated,
                    PlaceState const& place) const;
   void check_placement(State const& state) const;
+  bool is_on_host(UnitIndex unit) const { return host_ && host_->has(unit); }
   void prepare_swap();
+  void prepare_segments();
+  void add_tile(std::size_t index, Tile const& tile);
   bool is_swappable(State const& state) const;
   void* values_of_tile(std::size_t tile, std::size_t state, std::int64_t at) const;
   /// Sums and matrices are of complete parameters: a tile is the region of a unit.
   bool updates_complete_units() const { return summing_ || matrix_; }
-  bool segments_are_of_units() const { return !swapped_ || updates_complete_units(); }
-  template <class Work>
-  void with_tile(memory::Queue& queue, UnitIndex unit, SwappedStates::Values values,
-                 Work const& work) const;
   void sum_unit(int round, UnitIndex unit, optim::StepControl const& control) const;
-  void update_tiles(memory::Queue& queue, UnitIndex unit, optim::StepControl const& control) const;
+  void update_tile(memory::Queue& queue, std::size_t tile, optim::StepControl const& control) const;
+  /// @param sums of the segments, for an optimizer that needs them
+  void update(memory::Queue& queue, UnitIndex unit, optim::Segments const& segments,
+              optim::ParameterSums const* sums, optim::StepControl const& control) const;
   Ownership ownership(State const& state) const;
   /// First value of the region of @p unit that this rank updates.
   void* region(std::size_t state, UnitIndex unit) const;
   void* shard(std::size_t state, UnitIndex unit) const;
   /// Of the elements from @p begin to @p end, in the region that this rank updates.
   optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
-  /// Where a state has element @p at of the region.
-  using ValuesAt = std::function<void*(std::size_t state, std::int64_t at)>;
+  /// Where a state and the working weights have element `at` of the region.
+  struct Places {
+    std::function<void*(std::size_t state, std::int64_t at)> values;
+    std::function<void*(std::int64_t at)> weights;
+  };
   optim::Segments segments_of(UnitIndex unit, UnitOffset begin, UnitOffset end,
-                              ValuesAt const& values) const;
+                              Places const& places) const;
   /// As optim::Segment::parameter_states.
   /// @param at the run's first element
   std::vector<void*> parameter_states(UnitIndex unit, std::size_t parameter, UnitOffset at) const;
@@ -132,31 +149,33 @@ class OptimizerState {
                         UnitOffset at) const;
   /// The state with the largest magnitudes of the chunks of a state in codes.
   std::size_t absmax_of(std::size_t state) const;
-  static bool is_copied(State const& state) {
-    return state.spec.dtype != Dtype::fp32 || state.placement.space == memory::MemorySpace::device;
-  }
-  void copy_half_shards(std::size_t state, Direction direction);
+  /// Whether host_shards() gives a copy of a unit's shard, of any unit's.
+  bool is_copied(State const& state, UnitIndex unit) const;
+  bool has_copies(State const& state) const;
+  memory::MemorySpace space_of(State const& state, UnitIndex unit) const;
   void prepare_sums();
-  optim::ParameterSums sums_of(UnitIndex unit, UnitOffset begin, UnitOffset end) const;
   std::vector<optim::CompleteParameter> complete_parameters(UnitIndex unit) const;
-  std::vector<double*> sums_of_rounds(UnitIndex unit, std::size_t parameter) const;
-  void add_over_ranks(memory::Queue& queue, int round) const;
-  void prepare_matrices();
-  void update_matrices(memory::Queue& queue, UnitIndex unit,
-                       optim::StepControl const& control) const;
+  MatrixUpdate::Region matrix_region(UnitIndex unit, optim::Segments const& segments) const;
   /// Calls @p work(queue) after the compute queue's earlier work and before its later work.
   template <class Work>
   void on_update_queue(Work const& work) const;
+  /// The same on the queue of the host's update where there is one.
+  template <class Work>
+  void on_sum_queue(Work const& work) const;
 
   StoreContext context_;
   StageRules rules_;
   WeightStore& weights_;
   GradientFlow& gradients_;
+  HostUpdate* host_;                     ///< null: nothing is offloaded
+  HostGradients const* host_gradients_;  ///< of what is
   optim::Optimizer const* optimizer_;
   optim::SummingOptimizer const* summing_;  ///< the optimizer, or null when it needs no sums
   std::vector<State> states_;
-  std::unique_ptr<SwappedStates> swapped_;  ///< the states that are on a drive, or null
-  std::vector<optim::Segments> segments_;   ///< per unit, or per tile: segments_are_of_units()
+  std::unique_ptr<SwappedStates> swapped_;      ///< the states that are on a drive, or null
+  std::vector<optim::Segments> segments_;       ///< per unit that has no tiles
+  std::vector<optim::Segments> tile_segments_;  ///< of offloaded and swapped states
+  std::vector<optim::ParameterSums> tile_sums_;
   /// Of a unit: the segments of the shard, where their sums are, and the region's.
   struct UnitSums {
     optim::Segments shard;
@@ -164,17 +183,8 @@ class OptimizerState {
     std::vector<optim::CompleteParameter> parameters;
   };
   optim::MatrixOptimizer const* matrix_;  ///< the optimizer, or null when it needs no matrices
-  CommBuffer directions_;                 ///< of a complete unit
-  memory::Buffer matrix_workspace_;
-  /// A matrix that this rank updates a part of.
-  struct Matrix {
-    std::int64_t offset = 0;  ///< in directions_
-    std::vector<std::int64_t> shape;
-  };
-  std::vector<std::vector<Matrix>> matrices_;  ///< per unit
-  CommBuffer sums_;                            ///< round by round, each of all parameters
-  std::vector<std::int64_t> round_begins_;     ///< of each round in sums_, and the end
-  std::vector<std::vector<std::vector<std::int64_t>>> sum_offsets_;  ///< [round][unit][parameter]
+  std::unique_ptr<MatrixUpdate> matrices_;
+  std::unique_ptr<ParameterSumBuffer> sums_;
   std::vector<UnitSums> unit_sums_;
 };
 

@@ -33,7 +33,7 @@ BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
 }
 
 void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
-                             bool accumulate, Retire retire) {
+                             bool accumulate, Retire retire, Retire reduced) {
   auto const& layout = context_.plan.unit(unit);
   auto in = whole;
   if (whole.dtype() != context_.config.communication_dtype) {
@@ -50,7 +50,11 @@ void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::T
     last = context_.comm.reduce_scatter(
         in, blocks, part(out, blocks.offset, blocks.count),
         accumulate ? memory::WriteMode::add : memory::WriteMode::overwrite, after);
-  started(std::move(last), std::move(retire));
+  started(std::move(last),
+          [retire = std::move(retire), reduced = std::move(reduced)](memory::Event done) {
+            if (reduced) reduced(done);
+            if (retire) retire(std::move(done));
+          });
 }
 
 void Reducer::all_reduce(UnitIndex unit, memory::TensorView whole) {

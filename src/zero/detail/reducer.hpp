@@ -21,8 +21,10 @@ class Reducer {
   /// out [shard] (+)= `before` * sum over ranks of this rank's region of @p whole [padded unit];
   /// @p out may be that region. A `before` other than 1 changes @p whole when it has the wire
   /// dtype.
+  /// @param retire called when @p whole may be written after an event
+  /// @param reduced called with the event after which @p out has the sums
   void reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
-                      bool accumulate, Retire retire = {});
+                      bool accumulate, Retire retire = {}, Retire reduced = {});
   /// whole [padded unit] = `before` * sum over ranks * `after`.
   void all_reduce(UnitIndex unit, memory::TensorView whole);
 

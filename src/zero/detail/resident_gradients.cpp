@@ -13,9 +13,10 @@ namespace {
 class ResidentGradients final : public GradientFlow {
  public:
   ResidentGradients(StoreContext const& context, StageRules const& rules,
-                    std::vector<memory::UnitSpec> const& units)
+                    std::vector<memory::UnitSpec> const& units, HostGradients* host)
       : context_(context),
         rules_(rules),
+        host_(host),
         progress_(context.plan, units),
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
               context.plan.padded_count()),
@@ -40,9 +41,12 @@ class ResidentGradients final : public GradientFlow {
   void complete(UnitIndex unit) override {
     progress_.complete(unit);
     if (!direct()) add_staged(unit);
-    if (!micro_.last || !rules_.reduces) return;
-    if (rules_.shards_optimizer)
-      reducer_.reduce_scatter(unit, whole(unit), shard(unit), false);
+    if (!micro_.last) return;
+    if (!rules_.reduces)
+      leave(unit, context_.compute.record());
+    else if (rules_.shards_optimizer)
+      reducer_.reduce_scatter(unit, whole(unit), shard(unit), false, {},
+                              [this, unit](memory::Event const& done) { leave(unit, done); });
     else
       reducer_.all_reduce(unit, whole(unit));
   }
@@ -51,12 +55,18 @@ class ResidentGradients final : public GradientFlow {
     progress_.expect_all_complete();
     reducer_.finish();
   }
-  void synchronize() override { reducer_.wait_all(); }
+  void synchronize() override {
+    reducer_.wait_all();
+    if (host_) host_->synchronize();
+  }
 
   void* region(UnitIndex unit) const override {
+    if (host_ && host_->has(unit)) return host_->region(unit);
     return flat_.at(full_offset(context_.plan, unit) + context_.ownership.begin(unit).value());
   }
-  std::size_t gradient_bytes() const override { return flat_.bytes(); }
+  std::size_t gradient_bytes() const override {
+    return flat_.bytes() + (host_ ? host_->bytes() : 0);
+  }
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
 
  private:
@@ -67,6 +77,12 @@ class ResidentGradients final : public GradientFlow {
   memory::TensorView shard(UnitIndex unit) const {
     return part(whole(unit), context_.ownership.shard_begin(unit).value(),
                 context_.plan.unit(unit).shard_numel);
+  }
+
+  /// The regions' memory is written again in the next step, after the host has updated from its
+  /// copies.
+  void leave(UnitIndex unit, memory::Event const& done) {
+    if (host_) host_->leave(unit, shard(unit).data(), done, HostGradients::Sums::complete);
   }
 
   void add_staged(UnitIndex unit) {
@@ -80,6 +96,7 @@ class ResidentGradients final : public GradientFlow {
 
   StoreContext context_;
   StageRules rules_;
+  HostGradients* host_;
   UnitProgress progress_;
   CommBuffer flat_;
   GradientStaging staging_;
@@ -91,8 +108,9 @@ class ResidentGradients final : public GradientFlow {
 
 std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context,
                                                       StageRules const& rules,
-                                                      std::vector<memory::UnitSpec> const& units) {
-  return std::make_unique<ResidentGradients>(context, rules, units);
+                                                      std::vector<memory::UnitSpec> const& units,
+                                                      HostGradients* host) {
+  return std::make_unique<ResidentGradients>(context, rules, units, host);
 }
 
 }  // namespace tessera::zero::detail

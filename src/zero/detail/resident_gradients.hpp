@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "detail/gradient_flow.hpp"
+#include "detail/offloaded_gradients.hpp"
 
 namespace tessera::zero::detail {
 
+/// @param host takes the reduced regions in stage 1 with offload; outlives the flow
 std::unique_ptr<GradientFlow> make_resident_gradients(StoreContext const& context,
                                                       StageRules const& rules,
-                                                      std::vector<memory::UnitSpec> const& units);
+                                                      std::vector<memory::UnitSpec> const& units,
+                                                      HostGradients* host = nullptr);
 
 }  // namespace tessera::zero::detail

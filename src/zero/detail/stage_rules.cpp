@@ -1,5 +1,6 @@
 #include "detail/stage_rules.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/core/error.hpp"
@@ -113,9 +114,28 @@ Averaging averaging_of(EngineConfig const& c, int ranks) {
   return out;
 }
 
+void validate_offload(EngineConfig const& c) {
+  if (!c.optimizer_offload) return;
+  auto const& o = *c.optimizer_offload;
+  TESSERA_VALIDATE(c.stage > 0, ConfigError, "offload_optimizer needs ZeRO stage 1, 2 or 3");
+  TESSERA_VALIDATE(o.tile_numel > 0 && o.buffer_count > 0, ConfigError, "offload_optimizer has ",
+                   o.buffer_count, " buffers of ", o.tile_numel,
+                   " elements; both must be positive");
+  TESSERA_VALIDATE(o.ratio >= 0.0 && o.ratio <= 1.0, ConfigError, "offload_optimizer.ratio is ",
+                   o.ratio, "; use a number from 0 to 1");
+  bool const is_elementwise =
+      std::all_of(c.optimizer.states.begin(), c.optimizer.states.end(), [](auto const& state) {
+        return state.extent == optim::Extent::elementwise &&
+               state.encoding == optim::Encoding::values;
+      });
+  TESSERA_VALIDATE(o.ratio == 1.0 || is_elementwise, ConfigError, "offload_optimizer.ratio is ",
+                   o.ratio, " with ", c.optimizer.algorithm,
+                   ", whose states are not element-wise fp32 values; leave ratio out");
+}
+
 }  // namespace
 
-StageRules rules_for(EngineConfig const& config, int ranks) {
+StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace space) {
   StageRules rules;
   rules.reduces = ranks > 1;
   rules.shards_optimizer = config.stage >= 1 && rules.reduces;
@@ -123,7 +143,11 @@ StageRules rules_for(EngineConfig const& config, int ranks) {
   rules.shards_weights = config.stage >= 3 && (rules.reduces || config.weight_swap);
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
   if (rules.reduces) rules.averaging = averaging_of(config, ranks);
-  rules.separate_master = config.dtype != config.master_dtype;
+  rules.offloads_optimizer = space == memory::MemorySpace::device &&
+                             config.use == EngineUse::training &&
+                             (config.optimizer_offload || config.optimizer_swap);
+  rules.offloads_gradients = rules.offloads_optimizer && config.stage >= 2;
+  rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
   return rules;
 }
 
@@ -133,6 +157,7 @@ void validate(EngineConfig const& config) {
   validate_dtypes(config);
   validate_sizes(config);
   validate_optimizer(config);
+  validate_offload(config);
   validate_reduction(config);
   TESSERA_VALIDATE(!config.weight_swap || config.stage == 3, ConfigError,
                    "offload_param needs ZeRO stage 3; stage ", config.stage,

@@ -28,10 +28,17 @@ struct StageRules {
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
   Averaging averaging;
   bool separate_master = false;  ///< of another dtype than the weights; else these are the master
+  /// The model computes on a device, and master weights and states are in host memory or on a
+  /// drive: the host updates them.
+  bool offloads_optimizer = false;
+  /// Then stages 2, 3: complete gradients of a unit leave the device in every micro-step.
+  bool offloads_gradients = false;
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.
-StageRules rules_for(EngineConfig const& config, int ranks);
+/// @param space where the model computes
+StageRules rules_for(EngineConfig const& config, int ranks,
+                     memory::MemorySpace space = memory::MemorySpace::host);
 
 /// @throws ConfigError naming the setting, its value and what it may be
 void validate(EngineConfig const& config);

@@ -56,8 +56,4 @@ struct ConsolidateReport {
 /// (damage), ConfigError (dtype)
 ConsolidateReport consolidate(ConsolidateOptions const& options);
 
-/// "5GB", "500MB", "2GiB", "1048576" as bytes (GB = 1e9, as Hugging Face counts). @throws
-/// UsageError
-std::int64_t parse_size(std::string const& text);
-
 }  // namespace tessera::checkpoint
