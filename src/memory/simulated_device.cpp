@@ -50,6 +50,11 @@ class HostDevice final : public DeviceApi {
   explicit HostDevice(SimulatedDevice const& device) : device_(device) {}
   ~HostDevice() override;
 
+  void set_link(double bytes_per_second) {
+    std::lock_guard const lock(mutex_);
+    device_.link_bytes_per_second = bytes_per_second;
+  }
+
   DeviceSearch find() override { return {1, ""}; }
   DeviceInfo describe(int ordinal) override;
   void use(int) override {}
@@ -86,8 +91,8 @@ class HostDevice final : public DeviceApi {
   using Clock = std::chrono::steady_clock;
   enum class Direction { to_device, to_host };
   bool is_in(Extents const& extents, void const* data) const;
-  /// When the link has moved @p bytes, after everything that it moves already.
-  Clock::time_point reserve_link(Direction direction, std::size_t bytes);
+  /// When the link has moved what takes it @p seconds, after everything that it moves already.
+  Clock::time_point reserve_link(Direction direction, double seconds);
 
   SimulatedDevice device_;
   mutable std::mutex mutex_;
@@ -180,14 +185,15 @@ void HostDevice::wait(Stream stream, Event event) { queue_of(stream).wait(point_
 bool HostDevice::happened(Event event) { return point_of(event).done(); }
 
 void HostDevice::copy(Stream stream, void* to, void const* from, std::size_t bytes) {
-  bool reads_pageable = false, writes_pageable = false, crosses = false;
+  bool reads_pageable = false, writes_pageable = false;
+  double rate = 0.0;
   Direction direction = Direction::to_host;
   {
     std::lock_guard const lock(mutex_);
     bool const from_device = is_in(memory_, from), to_device = is_in(memory_, to);
     reads_pageable = !from_device && !is_in(pinned_, from);
     writes_pageable = !to_device && !is_in(pinned_, to);
-    crosses = from_device != to_device && device_.link_bytes_per_second > 0.0;
+    if (from_device != to_device) rate = device_.link_bytes_per_second;
     if (to_device) direction = Direction::to_device;
   }
   std::shared_ptr<std::byte[]> staged;
@@ -197,16 +203,16 @@ void HostDevice::copy(Stream stream, void* to, void const* from, std::size_t byt
   }
   auto& queue = queue_of(stream);
   queue.submit([=, this] {
-    auto const end = crosses ? reserve_link(direction, bytes) : Clock::time_point();
+    auto const end = rate > 0.0 ? reserve_link(direction, static_cast<double>(bytes) / rate)
+                                : Clock::time_point();
     std::memcpy(to, staged ? staged.get() : from, bytes);
-    if (crosses) std::this_thread::sleep_until(end);
+    if (rate > 0.0) std::this_thread::sleep_until(end);
   });
   if (writes_pageable) queue.record().wait_for(std::chrono::hours(24 * 365));
 }
 
-HostDevice::Clock::time_point HostDevice::reserve_link(Direction direction, std::size_t bytes) {
-  std::chrono::duration<double> const time(static_cast<double>(bytes) /
-                                           device_.link_bytes_per_second);
+HostDevice::Clock::time_point HostDevice::reserve_link(Direction direction, double seconds) {
+  std::chrono::duration<double> const time(seconds);
   std::lock_guard const lock(mutex_);
   auto& free_at = link_free_[static_cast<std::size_t>(direction)];
   free_at = std::max(free_at, Clock::now()) + std::chrono::duration_cast<Clock::duration>(time);
@@ -233,6 +239,11 @@ HostDevice* simulated = nullptr;  ///< lives until the process ends, as owners o
 void simulate_device(SimulatedDevice const& device) {
   simulated = new HostDevice(device);
   detail::replace_device_api(simulated);
+}
+
+void set_simulated_link(double bytes_per_second) {
+  TESSERA_EXPECT(device_is_simulated());
+  simulated->set_link(bytes_per_second);
 }
 
 bool device_is_simulated() { return simulated && detail::device_api_or_null() == simulated; }

@@ -9,8 +9,10 @@ namespace tessera::config {
 namespace {
 
 TrainingArguments arguments(std::vector<std::string> more) {
-  std::vector<std::string> words{"--output_dir", "out",          "--config_overrides",
-                                 "n_layer=1",    "--model_type", "gpt2"};
+  std::vector<std::string> words{"--output_dir",     "out",          "--config_overrides",
+                                 "n_layer=1",        "--model_type", "gpt2",
+                                 "--do_train",       "--train_file", "text.txt",
+                                 "--tokenizer_name", "gpt2"};
   words.insert(words.end(), more.begin(), more.end());
   return parse_arguments(words);
 }

@@ -14,6 +14,8 @@ struct SimulatedDevice {
 
 /// Makes it the device of this process until the process ends. Called before the Runtime is made.
 void simulate_device(SimulatedDevice const& device);
+/// Another speed of its link, for copies that start later.
+void set_simulated_link(double bytes_per_second);
 /// True after simulate_device().
 bool device_is_simulated();
 

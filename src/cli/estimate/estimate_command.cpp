@@ -74,7 +74,8 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   train::PlannedRun run;
   run.engine = train::engine_config(config);
   run.ranks = config.world_size;
-  run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
+  run.space = arguments.use_cpu || config.offload.uses_nvme() ? memory::MemorySpace::host
+                                                              : memory::MemorySpace::device;
   run.rows = config.micro_batch_size;
   run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
   TESSERA_VALIDATE(run.sequence <= model.max_positions(), ConfigError, "block_size is ",
@@ -165,6 +166,7 @@ void estimate_model(EstimateArguments const& a) {
   for (auto& c : plans) {
     run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);
     run.engine.stage = c.stage;
+    run.engine.optimizer_offload.reset();  // the plan has one memory space
     if (c.stage == 0) run.engine.optimizer_swap.reset();
     if (c.stage < 3) run.engine.weight_swap.reset();
     run.gradient_checkpointing = c.gradient_checkpointing;
