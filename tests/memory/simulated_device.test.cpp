@@ -64,7 +64,7 @@ TEST_F(SimulatedDevices, FreedMemoryIsZeroWhenItIsUsedAgain) {
     copy(*stream, seen.data(), buffer.data(), seen.size());
     stream->record().wait("test", 30s);
     EXPECT_EQ(seen, std::vector<unsigned char>(4096, 0));
-    stream->submit([&] { std::memset(buffer.data(), 7, 4096); });
+    stream->submit([data = buffer.data()] { std::memset(data, 7, 4096); });
   }
 }
 
