@@ -2,17 +2,16 @@
 
 #include <string>
 
-#include "tessera/config/arguments_table.hpp"
 #include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config {
 namespace {
 
-std::int64_t bound(TrainingArguments const& arguments, std::string const& option) {
-  if (!arguments.given(option)) return 0;
+std::int64_t bound(char const* option, std::string const& size) {
+  if (size.empty()) return 0;
   try {
-    return parse_size(arguments.values.value(argument_table(), option).as_string());
+    return parse_size(size);
   } catch (UsageError const& e) {
     throw UsageError(concat("--", option, ": ", e.what()));
   }
@@ -21,7 +20,8 @@ std::int64_t bound(TrainingArguments const& arguments, std::string const& option
 }  // namespace
 
 MemoryBounds memory_bounds(TrainingArguments const& arguments) {
-  return {bound(arguments, "device_memory"), bound(arguments, "host_memory")};
+  return {bound("device_memory", arguments.device_memory),
+          bound("host_memory", arguments.host_memory)};
 }
 
 }  // namespace tessera::config

@@ -107,7 +107,7 @@ std::vector<ConfigTree> candidates(Option const& option) {
     case OptionType::json:
       return {ConfigTree::object().set("num_cycles", 2), "never", "full_shard", "all", "node"};
     default:
-      return {"chosen"};
+      return {"chosen", "2GiB"};
   }
 }
 
@@ -132,6 +132,8 @@ ConfigTree context_of(std::string const& key) {
     set_path(tree, "zero_optimization.stage", 2);
     set_path(tree, "zero_optimization.offload_optimizer.device", "nvme");
     set_path(tree, "zero_optimization.offload_optimizer.nvme_path", "/local");
+    if (key.ends_with(".ratio"))  // NVMe takes everything
+      set_path(tree, "zero_optimization.offload_optimizer.device", "cpu");
   }
   if (in("comms_logger.prof_ops")) set_path(tree, "comms_logger.prof_all", false);
   if (in("comms_logger.prof_all"))

@@ -123,9 +123,10 @@ struct TrainingArguments {
   std::filesystem::path log_dir;  ///< a log file for each rank; empty: none
 
   // machine
-  bool use_cpu = false;       ///< --device cpu
-  std::optional<bool> tf32;   ///< fp32 matrix products in TF32 on a GPU
-  bool deterministic = true;  ///< bit-for-bit reproducible runs
+  bool use_cpu = false;                    ///< --device cpu
+  std::string device_memory, host_memory;  ///< most bytes of a rank; empty: all there are
+  std::optional<bool> tf32;                ///< fp32 matrix products in TF32 on a GPU
+  bool deterministic = true;               ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
   bool cuda_graphs = false;  ///< on a GPU: each block's kernels as one graph

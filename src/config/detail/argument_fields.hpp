@@ -104,6 +104,8 @@ void visit_evaluation_and_saves(Visitor&& visit, Arguments& a) {
 template <class Visitor, class Arguments>
 void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("use_cpu", a.use_cpu);
+  visit("device_memory", a.device_memory);
+  visit("host_memory", a.host_memory);
   visit("deterministic", a.deterministic);
   visit("tf32", a.tf32);
   visit("device_attention", a.device_attention);

@@ -51,6 +51,10 @@ template <class Visitor>
 void visit_offload(Visitor&& visit, Offload const& o) {
   visit("offload_optimizer", name_of(o.optimizer));
   visit("offload_param", name_of(o.parameters));
+  if (o.optimizer != OffloadDevice::none) {
+    visit("offload_pin_memory", o.pin_memory);
+    visit("offload_ratio", o.ratio);
+  }
   if (o.optimizer == OffloadDevice::nvme) {
     visit("nvme_path", o.nvme_path);
     visit("swap_buffer_count", o.buffer_count);
