@@ -11,6 +11,7 @@ namespace {
 using enum OptionType;
 
 char const* const no_effect = "no effect";
+char const* const no_download = "no effect: nothing is downloaded from the Hub";
 char const* const local_files_only =
     "nothing is downloaded from the Hub; models, tokenizers and texts are local paths";
 char const* const one_reader =
@@ -35,16 +36,11 @@ void add_model(OptionTable& t) {
         "working precision; auto: float32; with --bf16 or --fp16: 16-bit weights, not autocast")
       .one_of({"auto", "float32", "bfloat16", "float16"})
       .alias("torch_dtype");
-  t.add(path, "cache_dir", {}, "cache directory of the Hub client")
-      .hint("no effect: nothing is downloaded from the Hub");
+  t.add(path, "cache_dir", {}, "cache directory of the Hub client").hint(no_download);
   t.add(boolean, "use_fast_tokenizer", true, "use the tokenizers library instead of Python code")
       .hint("no effect: tokenizer.json is always used");
-  t.add(string, "model_revision", "main", "revision on the Hub")
-      .hint("no effect: nothing is downloaded from the Hub");
-  t.add(json, "token", {}, "Hub token")
-      .shown_as("text")
-      .alias("use_auth_token")
-      .hint("no effect: nothing is downloaded from the Hub");
+  t.add(string, "model_revision", "main", "revision on the Hub").hint(no_download);
+  t.add(json, "token", {}, "Hub token").shown_as("text").alias("use_auth_token").hint(no_download);
   t.add(boolean, "trust_remote_code", false, "run Python code from the model directory")
       .hint("no effect: no code from a model directory is run");
   t.add(boolean, "low_cpu_mem_usage", false, "create the model before its weights are loaded")
@@ -422,11 +418,9 @@ void add_machine(OptionTable& t) {
         "(Tessera's own)");
   t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
   t.add(string, "device_memory", {},
-        "most device memory of a rank, for example 2GiB; without a GPU a device of this size is "
-        "simulated in host memory (Tessera's own)");
-  t.add(string, "host_memory", {},
-        "most host memory of a rank, for example 8GiB; without device_memory all that a run on the "
-        "host allocates (Tessera's own)");
+        "most device memory of a rank: 2GiB; without a GPU a device of this size is simulated "
+        "(Tessera's own)");
+  t.add(string, "host_memory", {}, "most host memory of a rank: 8GiB (Tessera's own)");
   t.add(integer, "threads", {},
         "OpenMP threads per rank; none: the cores that the launcher assigned (Tessera's own)")
       .at_least(1)
