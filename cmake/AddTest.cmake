@@ -8,7 +8,7 @@ add_custom_target(thread_tests)
 
 # The number of cores a rank may use in a test: two ranks on two cores, one OpenMP thread each.
 function(tessera_add_test file)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "NP;LABELS;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "NP;NODES;LABELS;LIBS")
   string(REGEX REPLACE "\\.test\\.cpp$" "" path "${file}")
   string(REPLACE "/" "." name "${path}")
   string(REGEX REPLACE "/.*" "" layer "${path}")
@@ -35,7 +35,7 @@ function(tessera_add_test file)
       target_compile_definitions(test.${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests")
     endif()
   endforeach()
-  if(arg_NP)
+  if(arg_NP OR arg_NODES)
     target_link_libraries(test.${name} PRIVATE tessera_test_main_mpi)
     foreach(np IN LISTS arg_NP)
       add_test(NAME ${name}.np${np}
@@ -43,6 +43,16 @@ function(tessera_add_test file)
                        $<TARGET_FILE:test.${name}>)
       set_tests_properties(${name}.np${np} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
                            PROCESSORS ${np} ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;${sanitizer}")
+    endforeach()
+    foreach(nodes IN LISTS arg_NODES)  # "2,1": simulated nodes of two ranks and one rank
+      string(REPLACE "," "+" sum "${nodes}")
+      math(EXPR np "${sum}")
+      string(REPLACE "," "_" label "${nodes}")
+      add_test(NAME ${name}.nodes_${label}
+               COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${np} --oversubscribe --allow-run-as-root --bind-to none
+                       $<TARGET_FILE:test.${name}>)
+      set_tests_properties(${name}.nodes_${label} PROPERTIES LABELS "${layer};np${np};${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${np}
+                           ENVIRONMENT "OMP_NUM_THREADS=1;OMP_PROC_BIND=false;TESSERA_SIMULATED_NODES=${nodes};${sanitizer}")
     endforeach()
   else()
     target_link_libraries(test.${name} PRIVATE tessera_test_main)

@@ -16,6 +16,7 @@ OWNS = {
     "zero": ["partition plan, engine,", "stages 0 to 3"],
     "checkpoint": ["shards, manifest, view,", "import and export"],
     "train": ["step, loop, evaluation,", "metrics"],
+    "plan": ["choices of a run,", "memory and time"],
     "cli": ["the programs and", "their subcommands"],
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "argument_check.hpp"
 #include "plot/rate_plot.hpp"
@@ -12,6 +13,7 @@
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
 #include "tessera/config/learning_rate.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/config/option_text.hpp"
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
@@ -92,12 +94,12 @@ void check(CheckArguments const& a) {
   auto const arguments = config::parse_options(words);
   check_completeness(arguments);
   std::int64_t const known = a.hidden_size > 0 ? a.hidden_size : known_hidden_size(arguments);
-  auto const resolved =
-      config::resolve(arguments, a.ranks.value_or(1), std::max<std::int64_t>(known, 1));
+  auto resolved = config::resolve(arguments, a.ranks.value_or(1), std::max<std::int64_t>(known, 1));
+  if (a.ranks && !resolved.shards_within_nodes) config::place_on_nodes(resolved, 0);
   auto tree = config::describe(resolved);
   if (known == 0) describe_automatic_sizes(resolved, tree);
   fmt::print("{}\n", tree.dump(2));
-  for (auto const* notes : {&arguments.hints, &resolved.notes})
+  for (auto const* notes : {&arguments.hints, &std::as_const(resolved).notes})
     for (auto const& note : *notes) fmt::print(stderr, "note: {}\n", note);
   auto const world_size = a.ranks ? config::WorldSize::known : config::WorldSize::assumed;
   for (auto const& trap : config::find_traps(arguments, resolved, world_size))

@@ -10,6 +10,7 @@
 
 #include "installation.hpp"
 #include "launch/run_program.hpp"
+#include "rank_programs.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/core/affinity.hpp"
@@ -158,10 +159,14 @@ void check_round_trip(Trainings const& t) {
   expect_close(t.losses("reference"), before, 0.0, "resumed against uninterrupted");
 }
 
+Words launcher_words(int ranks) {
+  Words out{"mpirun", "-np", std::to_string(ranks), "--oversubscribe", "--bind-to", "none"};
+  if (::geteuid() == 0) out.emplace_back("--allow-run-as-root");
+  return out;
+}
+
 void check_two_ranks(Trainings const& t) {
-  Words launcher{"mpirun", "-np", "2", "--oversubscribe", "--bind-to", "none"};
-  if (::geteuid() == 0) launcher.push_back("--allow-run-as-root");
-  t.run("two", {.ranks = 2, .launcher = launcher});
+  t.run("two", {.ranks = 2, .launcher = launcher_words(2)});
   expect_close(t.losses("two"), t.losses("reference"), 1e-5, "two ranks against one");
 }
 
@@ -248,16 +253,52 @@ void selftest(std::string const& given) {
              skipped.empty() ? "" : "; not tested: " + join(skipped));
 }
 
+/// One rank per GPU, or two that share the cores.
+int ranks_to_measure() {
+  int const devices = memory::find_devices().count;
+  return devices > 0 ? devices : std::min(2, static_cast<int>(allowed_cores().size()));
+}
+
+void measure(std::string const& file, std::string const& given, int ranks) {
+  leave_the_job();
+  Scratch const scratch(given.empty() ? fs::temp_directory_path() : fs::path(given));
+  if (ranks == 0) ranks = ranks_to_measure();
+  Words words{sibling_program("tessera-train").string(), measure_machine_word,
+              fs::absolute(file).string(), scratch.path().string()};
+  if (ranks > 1) {
+    auto launcher = launcher_words(ranks);
+    words.insert(words.begin(), launcher.begin(), launcher.end());
+  }
+  auto const done = run_program(words, 300s, Capture::both);
+  TESSERA_VALIDATE(
+      done.code == 0, InternalError, "the measurement ",
+      done.code < 0 ? "did not end within 300 s" : concat("exited with code ", done.code), ":\n",
+      done.output);
+  fmt::print("{}: measured by {}; use it with tessera plan --machine {}\n", file,
+             counted(ranks, "rank"), file);
+}
+
 }  // namespace
 
 void add_selftest(CLI::App& app) {
   auto const directory = std::make_shared<std::string>();
+  auto const profile = std::make_shared<std::string>();
+  auto const ranks = std::make_shared<int>(0);
   auto* test = app.add_subcommand(
       "selftest", "Check this installation on this machine and file system; takes seconds");
   test->add_option("--dir", *directory,
                    "Directory to test, such as one on the file system of the runs (default: the "
                    "temporary directory)");
-  test->callback([directory] { selftest(*directory); });
+  test->add_option("--profile", *profile,
+                   "Measure this machine instead, and write its profile for tessera plan: products "
+                   "by shape, memory, links, drive");
+  test->add_option("--profile_ranks,--profile-ranks", *ranks,
+                   "Ranks that measure (default: one per GPU; without a GPU two)")
+      ->check(CLI::Range(1, 1024));
+  test->callback([directory, profile, ranks] {
+    if (profile->empty()) return selftest(*directory);
+    measure(*profile, *directory, *ranks);
+  });
 }
 
 }  // namespace tessera::cli

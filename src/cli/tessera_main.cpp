@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "bench_comm/bench_comm_command.hpp"
 #include "checkpoint/checkpoint_commands.hpp"
 #include "checkpoint/consolidate_command.hpp"
 #include "checkpoint/export_command.hpp"
@@ -17,6 +18,8 @@
 #include "estimate/estimate_command.hpp"
 #include "launch/launch_command.hpp"
 #include "manual/manual_command.hpp"
+#include "plan/plan_command.hpp"
+#include "plan/simulate_command.hpp"
 #include "plot/plot_command.hpp"
 #include "selftest_command.hpp"
 #include "slurm/submit_command.hpp"
@@ -86,10 +89,12 @@ int main(int argc, char** argv) {
     cli::add_plot(app);
     cli::add_config_commands(app);
     cli::add_estimate(app);
+    cli::add_plan(app);
+    cli::add_simulate(app);
     cli::add_tokenize(app);
     cli::add_tokenizer(app);
     for (auto* add : {cli::add_status, cli::add_doctor, cli::add_submit, cli::add_launch,
-                      cli::add_selftest, cli::add_manual})
+                      cli::add_selftest, cli::add_bench_comm, cli::add_manual})
       add(app);
   }
   return parse_and_run(app, argc, argv, program);

@@ -8,20 +8,26 @@
 #include <utility>
 #include <vector>
 
+#include "rank_programs.hpp"
 #include "slurm/job_record.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/flight_recorder.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/comm/peer_stopped.hpp"
 #include "tessera/comm/timed_collectives.hpp"
+#include "tessera/comm/two_level.hpp"
 #include "tessera/config/arguments.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/config/reference_pages.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/exceptions.hpp"
+#include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
+#include "tessera/memory/device.hpp"
 #include "tessera/memory/runtime.hpp"
+#include "tessera/plan/auto_tune.hpp"
 #include "tessera/topology/launcher.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/device_choice.hpp"
@@ -109,16 +115,48 @@ train::Deadline deadline_of(config::TrainingArguments const& arguments,
 }
 
 /// With comms_logger every operation is measured; null without it.
-comm::TimedCollectives const* add_comms_logger(config::TrainingArguments const& arguments,
-                                               std::unique_ptr<comm::Collectives>& comm) {
+comm::TimedCollectives* add_comms_logger(config::TrainingArguments const& arguments,
+                                         std::unique_ptr<comm::Collectives>& comm) {
   auto const logger = config::reporting_of(arguments).comms_logger;
   if (!logger) return nullptr;
   comm::TimedCollectives::Options options{logger->operations, {}};
   if (logger->verbose && comm->rank() == 0) options.each = log::info;
   auto timed = std::make_unique<comm::TimedCollectives>(std::move(comm), std::move(options));
-  auto const* out = timed.get();
+  auto* const out = timed.get();
   comm = std::move(timed);
   return out;
+}
+
+comm::Levels levels_of(config::TrainingArguments const& arguments) {
+  bool const two = config::wants_two_levels(arguments) || arguments.collectives == "two-level";
+  if (arguments.collectives == "flat") return comm::Levels::flat;
+  return two ? comm::Levels::two : comm::Levels::automatic;
+}
+
+/// After an error other ranks may have ended: then rank 0 reports what it has measured.
+void report_collectives(comm::TimedCollectives& timed, ExitCode code,
+                        std::filesystem::path const& directory) {
+  bool const all_ranks = code == ExitCode::done || code == ExitCode::stopped_early;
+  auto const stragglers = all_ranks ? timed.stragglers() : comm::TimedCollectives::Stragglers();
+  if (timed.rank() != 0) return;
+  log::info("collective operations of rank 0:\n" + timed.table());
+  if (auto const table = stragglers.table(); !table.empty())
+    log::info("waiting for the last rank, mean of all ranks:\n" + table);
+  write_file_atomically(directory / "comms_logger.json", timed.json(stragglers).dump(2) + "\n");
+}
+
+/// --auto_tune without anything else to do ends with the search.
+train::Outcome after_search(plan::Tuned const& tuned, train::JobContext const& job,
+                            train::Deadline const& end_of_job) {
+  if (tuned.stopped)
+    return {ExitCode::stopped_early,
+            concat("stopped by ", train::StopRequest::name(train::StopRequest::signal()),
+                   " while --auto_tune measured; run the same command again")};
+  auto const& a = tuned.arguments;
+  if (tuned.searched && !(a.do_train || a.do_eval || a.do_predict || a.do_generate)) return {};
+  train::Trainer trainer(job);
+  trainer.set_deadline(end_of_job);
+  return trainer.run();
 }
 
 int run(topology::MpiSession& session, config::TrainingArguments const& arguments,
@@ -137,21 +175,25 @@ int run(topology::MpiSession& session, config::TrainingArguments const& argument
         std::chrono::milliseconds(static_cast<long>(arguments.node_timeout_seconds * 1000)));
     comm::FlightRecorder::of_process().set_destination(arguments.output_dir / "flight_record",
                                                        info.rank);
-    auto comm = comm::make_mpi(session, deadline);
+    auto comm = comm::make_two_level(comm::make_mpi(session, deadline), session.nodes(),
+                                     {levels_of(arguments), {}});
     memory::RuntimeOptions runtime_options;
     runtime_options.device = train::choose_device(arguments, session, *comm);
     runtime_options.threads =
         arguments.threads ? static_cast<int>(*arguments.threads) : topology::cores_of_rank(session);
     memory::Runtime const runtime(runtime_options);
     if (memory::Runtime::device() >= 0) comm = comm::make_device(std::move(comm), deadline);
-    auto const* timed = add_comms_logger(arguments, comm);
+    auto* const timed = add_comms_logger(arguments, comm);
     train::StopRequest::BeforeTheEnd const killed([&](int signal_number) {
       status.finish_by_signal(signal_number, train::StopRequest::name(signal_number));
     });
-    train::Trainer trainer({arguments, session, *comm, status});
-    if (info.rank == 0) trainer.set_deadline(deadline_of(arguments, facts));
-    auto const outcome = trainer.run();
-    if (info.rank == 0 && timed) log::info("collective operations of rank 0:\n" + timed->table());
+    train::Deadline const end_of_job =
+        info.rank == 0 ? deadline_of(arguments, facts) : train::Deadline();
+    plan::Tuned tuned{arguments};
+    if (config::tuning_of(arguments) && !arguments.print_config)
+      tuned = plan::auto_tune({arguments, *comm, {info.node_count, info.local_size}});
+    auto const outcome = after_search(tuned, {tuned.arguments, session, *comm, status}, end_of_job);
+    if (timed) report_collectives(*timed, outcome.code, arguments.output_dir);
     if (info.rank == 0 && outcome.code == ExitCode::stopped_early) log::info(outcome.reason);
     if (info.rank == 0 && state_of(outcome) == StatusFile::State::failed)
       log::error(outcome.reason);
@@ -215,6 +257,12 @@ int start(topology::MpiSession& session, std::vector<std::string> const& words,
   }
 }
 
+int report(topology::LauncherFacts const& facts, Error const& error) {
+  if (!topology::is_replica(facts))
+    std::fprintf(stderr, "tessera-train: error: %s\n", printable(error.what()).c_str());
+  return static_cast<int>(error.code());
+}
+
 /// What `tessera doctor` asks: whether MPI starts here, and with which thread level.
 int probe_mpi(int argc, char** argv) {
   topology::MpiSession const session(argc, argv);
@@ -232,8 +280,9 @@ int main(int argc, char** argv) {
   auto const facts = topology::launcher_facts(topology::process_environment());
   std::vector<std::string> const words{argv + 1, argv + argc};
   bool const probes_mpi = words == std::vector<std::string>{"--probe_mpi"};
+  bool const measures = cli::asks_for_rank_program(words);
   try {
-    auto const asked = probes_mpi ? config::FirstLook() : config::look_at_flags(words);
+    auto const asked = probes_mpi || measures ? config::FirstLook() : config::look_at_flags(words);
     if (asked.help || asked.version) {
       if (!topology::is_replica(facts))
         std::fputs((asked.help ? config::arguments_help()
@@ -243,21 +292,21 @@ int main(int argc, char** argv) {
       return 0;
     }
   } catch (Error const& error) {
-    if (!topology::is_replica(facts))
-      std::fprintf(stderr, "tessera-train: error: %s\n", printable(error.what()).c_str());
-    return static_cast<int>(error.code());
+    return report(facts, error);
   }
   if (refuse(facts, topology::why_mpi_cannot_start(facts, topology::MpiSession::library_version())))
     return static_cast<int>(ExitCode::usage);
   if (probes_mpi) return probe_mpi(argc, argv);
   int code = 0;
   topology::RankInfo info;
-  {
+  try {
     topology::MpiSession session(argc, argv);
     info = session.info();
     if (refuse(facts, topology::disagreement(facts, info.world_size)))
       return static_cast<int>(ExitCode::usage);
-    code = start(session, words, facts);
+    code = measures ? cli::run_rank_program(session, words) : start(session, words, facts);
+  } catch (Error const& error) {  // from the session, before there is a log
+    return report(facts, error);
   }
   return exit_code_of_rank(code, info);
 }

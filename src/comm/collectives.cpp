@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tessera/comm/synchronous.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/exceptions.hpp"
 
@@ -18,6 +19,7 @@ memory::TensorView view_of(std::vector<T>& values) {
 template <class T>
 T reduce_one(Collectives& comm, T value, ReduceOp op) {
   std::vector<T> values{value};
+  SynchronousCalls const synchronous;
   comm.wait(comm.all_reduce(view_of(values), op, {}));
   return values[0];
 }
@@ -40,10 +42,12 @@ std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op
 }
 
 void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp op) {
+  SynchronousCalls const synchronous;
   comm.wait(comm.all_reduce(view_of(values), op, {}));
 }
 
 std::string broadcast_bytes(Collectives& comm, std::string bytes, int root) {
+  SynchronousCalls const synchronous;
   std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())};
   comm.wait(comm.broadcast(view_of(length), root, {}));
   bytes.resize(static_cast<std::size_t>(length[0]));
@@ -91,6 +95,7 @@ void run_on_ranks(Collectives& comm, bool takes_part, std::function<void()> cons
 }
 
 std::vector<std::string> gather_bytes(Collectives& comm, std::string const& bytes, int root) {
+  SynchronousCalls const synchronous;
   bool const is_root = comm.rank() == root;
   auto const ranks = static_cast<std::size_t>(comm.size());
   std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())},

@@ -27,6 +27,22 @@ void FlightRecorder::add(std::string what, memory::Event after, memory::Event do
   operations_.push_back({Clock::now(), std::move(what), std::move(after), std::move(done)});
 }
 
+void FlightRecorder::run(std::function<std::string()> describe, std::function<void()> const& work) {
+  auto const state = std::make_shared<std::atomic<char const*>>("runs");
+  {
+    std::lock_guard const lock(mutex_);
+    if (operations_.size() == capacity) operations_.pop_front();
+    operations_.push_back({Clock::now(), {}, {}, {}, std::move(describe), state});
+  }
+  try {
+    work();
+  } catch (...) {
+    *state = "failed";
+    throw;
+  }
+  *state = "done";
+}
+
 namespace {
 
 /// After an error the queue has dropped the operation: its event has happened and has the error.
@@ -45,12 +61,14 @@ std::string FlightRecorder::text_of(std::deque<Operation> const& operations, Sta
   std::string out;
   auto const now = Clock::now();
   for (auto const& o : operations) {
-    char const* const state = states == States::unknown ? "not known"
-                              : o.done.done()           ? state_of_end(o.done)
-                              : o.after.done()          ? "runs"
-                                                        : "waits for its input";
+    char const* const state = o.in_caller                 ? o.in_caller->load()
+                              : states == States::unknown ? "not known"
+                              : o.done.done()             ? state_of_end(o.done)
+                              : o.after.done()            ? "runs"
+                                                          : "waits for its input";
     out += fmt::format("{:>10.3f} s ago  {:<19}  {}\n",
-                       std::chrono::duration<double>(now - o.called).count(), state, o.what);
+                       std::chrono::duration<double>(now - o.called).count(), state,
+                       o.in_caller ? o.describe() : o.what);
   }
   return out;
 }

@@ -7,44 +7,65 @@
 namespace tessera::comm {
 
 RecordingCollectives::RecordingCollectives(std::unique_ptr<Collectives> inner)
-    : inner_(std::move(inner)) {}
+    : RecordingCollectives(std::move(inner), {}, std::make_shared<Log>()) {}
+
+RecordingCollectives::RecordingCollectives(std::unique_ptr<Collectives> inner, std::string group,
+                                           std::shared_ptr<Log> log)
+    : inner_(std::move(inner)), group_(std::move(group)), log_(std::move(log)) {}
+
+std::unique_ptr<Collectives> RecordingCollectives::split(topology::RankGroup const& group) {
+  auto of_group = inner_->split(group);
+  if (!of_group) return nullptr;
+  return std::unique_ptr<Collectives>(
+      new RecordingCollectives(std::move(of_group), group.name, log_));
+}
 
 std::unique_ptr<RecordingCollectives> make_recording(std::unique_ptr<Collectives> inner) {
   return std::make_unique<RecordingCollectives>(std::move(inner));
 }
 
 std::vector<CollectiveRecord> RecordingCollectives::records() const {
-  std::lock_guard lock(mutex_);
-  return records_;
+  std::lock_guard lock(log_->mutex);
+  return log_->records;
 }
 
 std::size_t RecordingCollectives::bytes_sent() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(log_->mutex);
   std::size_t sum = 0;
-  for (auto const& r : records_) sum += r.bytes_sent;
+  for (auto const& r : log_->records) sum += r.bytes_sent;
+  return sum;
+}
+
+std::size_t RecordingCollectives::bytes_sent(std::string const& group) const {
+  std::lock_guard lock(log_->mutex);
+  std::size_t sum = 0;
+  for (auto const& r : log_->records)
+    if (r.group == group) sum += r.bytes_sent;
   return sum;
 }
 
 void RecordingCollectives::clear() {
-  std::lock_guard lock(mutex_);
-  records_.clear();
+  std::lock_guard lock(log_->mutex);
+  log_->records.clear();
 }
 
 void RecordingCollectives::add(CollectiveRecord record) {
   record.bytes_to_peer[static_cast<std::size_t>(rank())] = 0;
   for (auto const bytes : record.bytes_to_peer) record.bytes_sent += bytes;
-  std::lock_guard lock(mutex_);
-  records_.push_back(std::move(record));
+  std::lock_guard lock(log_->mutex);
+  log_->records.push_back(std::move(record));
 }
 
 void RecordingCollectives::add(char const* operation, std::int64_t numel, Dtype dtype,
                                Sent const& sent) {
   std::size_t const bytes = static_cast<std::size_t>(sent.numel) * size_of(dtype);
-  CollectiveRecord r{operation, numel, dtype, 0,
-                     std::vector<std::size_t>(static_cast<std::size_t>(size()), 0)};
-  if (sent.to == Destination::root)
+  CollectiveRecord r{group_, operation,
+                     numel,  dtype,
+                     0,      std::vector<std::size_t>(static_cast<std::size_t>(size()), 0)};
+  bool const in_group = sent.root >= 0 && sent.root < size();  // else the call is refused
+  if (sent.to == Destination::root && in_group)
     r.bytes_to_peer[static_cast<std::size_t>(sent.root)] = bytes;
-  else if (sent.to == Destination::each_peer || rank() == sent.root)
+  else if (sent.to == Destination::each_peer || (in_group && rank() == sent.root))
     r.bytes_to_peer.assign(r.bytes_to_peer.size(), bytes);
   add(std::move(r));
 }
@@ -62,7 +83,7 @@ Pending RecordingCollectives::broadcast(memory::TensorView data, int root, memor
 
 Pending RecordingCollectives::all_reduce(memory::TensorView data, ReduceOp op,
                                          memory::Event after) {
-  CollectiveRecord r{"all_reduce", data.numel(), data.dtype(), 0, {}};
+  CollectiveRecord r{group_, "all_reduce", data.numel(), data.dtype(), 0, {}};
   auto const own = detail::slice_of(data.numel(), size(), Rank(rank())).count;
   for (int q = 0; q < size(); ++q)
     r.bytes_to_peer.push_back(
@@ -108,6 +129,34 @@ Pending RecordingCollectives::gather(memory::ConstTensorView in, memory::TensorV
                                      memory::Event after) {
   add("gather", in.numel() * size(), in.dtype(), {Destination::root, in.numel(), root});
   return inner_->gather(in, out, root, std::move(after));
+}
+
+Pending RecordingCollectives::all_to_all(memory::ConstTensorView in, memory::TensorView out,
+                                         memory::Event after) {
+  add("all_to_all", in.numel(), in.dtype(), {Destination::each_peer, in.numel() / size()});
+  return inner_->all_to_all(in, out, std::move(after));
+}
+
+Pending RecordingCollectives::all_to_all(memory::ConstTensorView in, Parts const& send,
+                                         memory::TensorView out, Parts const& receive,
+                                         memory::Event after) {
+  CollectiveRecord r{group_, "all_to_all", 0, in.dtype(), 0, {}};
+  for (auto const count : send.counts) {
+    r.numel += count;
+    r.bytes_to_peer.push_back(static_cast<std::size_t>(count) * size_of(in.dtype()));
+  }
+  add(std::move(r));
+  return inner_->all_to_all(in, send, out, receive, std::move(after));
+}
+
+Pending RecordingCollectives::send(memory::ConstTensorView data, int to, memory::Event after) {
+  add("send", data.numel(), data.dtype(), {Destination::root, data.numel(), to});
+  return inner_->send(data, to, std::move(after));
+}
+
+Pending RecordingCollectives::receive(memory::TensorView data, int from, memory::Event after) {
+  add("receive", data.numel(), data.dtype(), {Destination::root, 0, from});
+  return inner_->receive(data, from, std::move(after));
 }
 
 }  // namespace tessera::comm

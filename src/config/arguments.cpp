@@ -90,13 +90,22 @@ struct Assign {
     std::string const given = value(name).as_string();
     field = given == "fused" ? fused : given == "separate" ? separate : automatic;
   }
+  void operator()(char const* name, Recompute& field) const {
+    using enum Recompute;
+    auto const& given = value(name);
+    std::string const text = given.is_string() ? given.as_string() : "none";
+    field = text == "block" ? block : text == "light" ? light : none;
+  }
   void operator()(char const* name, Interval& field) const {
     field = interval_from(value(name).as_string());
   }
   void operator()(char const* name, Sampling& field) const {
     using enum Sampling;
     std::string const given = value(name).as_string();
-    field = given == "sequential" ? sequential : given == "philox" ? philox : random;
+    field = given == "sequential"        ? sequential
+            : given == "philox"          ? philox
+            : given == "group_by_length" ? group_by_length
+                                         : random;
   }
   void operator()(char const* name, AsyncSave& field) const {
     std::string const given = value(name).as_string();
@@ -133,10 +142,14 @@ struct ToTree {
     using enum kernels::DeviceGelu;
     return v == fused ? "fused" : v == separate ? "separate" : "auto";
   }
+  static ConfigTree of(Recompute v) { return name_of(v); }
   static ConfigTree of(Interval v) { return name_of_interval(v); }
   static ConfigTree of(Sampling v) {
     using enum Sampling;
-    return v == sequential ? "sequential" : v == philox ? "philox" : "random";
+    return v == sequential        ? "sequential"
+           : v == philox          ? "philox"
+           : v == group_by_length ? "group_by_length"
+                                  : "random";
   }
   static ConfigTree of(AsyncSave v) {
     return v == AsyncSave::on ? "on" : v == AsyncSave::off ? "off" : "auto";
@@ -255,6 +268,16 @@ void load_fsdp(TrainingArguments& a, ReadDocument const& read) {
     a.gradient_checkpointing = true;
 }
 
+/// --gradient_checkpointing is --recompute block.
+void join_recomputation(TrainingArguments& a) {
+  if (!a.given("recompute") && a.gradient_checkpointing) a.recompute = Recompute::block;
+  TESSERA_VALIDATE(!a.gradient_checkpointing || a.recompute == Recompute::block, UsageError,
+                   "--recompute ", name_of(a.recompute),
+                   " and activation checkpointing (--gradient_checkpointing, or ",
+                   "activation_checkpointing of FSDP) contradict each other; leave one out");
+  a.gradient_checkpointing = a.recompute == Recompute::block;
+}
+
 /// What the choice of the best checkpoint needs.
 void validate_best(TrainingArguments const& a) {
   bool const chooses = a.load_best_model_at_end || a.save_strategy == Interval::best ||
@@ -343,7 +366,8 @@ FirstLook look_at_flags(std::vector<std::string> const& words) {
 
 void require_run(TrainingArguments const& a) {
   TESSERA_VALIDATE(
-      a.do_train || a.do_eval || a.do_predict || a.do_generate || a.print_config, UsageError,
+      a.do_train || a.do_eval || a.do_predict || a.do_generate || a.print_config || a.auto_tune,
+      UsageError,
       "nothing to do: give --do_train, --do_eval, --do_predict or --do_generate; see tessera-train "
       "--help");
   require_model(a);
@@ -378,6 +402,7 @@ TrainingArguments parse_options(std::vector<std::string> const& words, ReadDocum
   validate(a);
   load_deepspeed(a, read);
   load_fsdp(a, read);
+  join_recomputation(a);
   a.hints = a.values.hints(argument_table());
   a.hints.insert(a.hints.end(), accelerate_notes.begin(), accelerate_notes.end());
   return a;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "detail/data_options.hpp"
 #include "detail/launcher_options.hpp"
 #include "detail/optimizer_options.hpp"
 
@@ -12,10 +13,6 @@ using enum OptionType;
 
 char const* const no_effect = "no effect";
 char const* const no_download = "no effect: nothing is downloaded from the Hub";
-char const* const local_files_only =
-    "nothing is downloaded from the Hub; models, tokenizers and texts are local paths";
-char const* const one_reader =
-    "no effect: each rank reads its own samples from the memory-mapped tokenized text";
 char const* const no_hub =
     "nothing is uploaded to the Hub; output_dir is a Hugging Face directory that can be uploaded "
     "afterwards";
@@ -49,8 +46,7 @@ void add_model(OptionTable& t) {
 
 void add_adapters(OptionTable& t) {
   t.group("Adapters and frozen parameters");
-  t.add(boolean, "use_peft_lora", false,
-        "LoRA: train low-rank adapters of linear layers, and nothing else")
+  t.add(boolean, "use_peft_lora", false, "LoRA: train only low-rank adapters of linear layers")
       .alias("use_peft");
   t.add(integer, "lora_r", 8, "rank of the adapters").at_least(1).alias("lora_rank");
   t.add(real, "lora_alpha", 8.0, "adapters are scaled by lora_alpha / lora_r").above(0);
@@ -59,100 +55,13 @@ void add_adapters(OptionTable& t) {
         "layers to adapt: ends of names, all-linear, or a regular expression; none: PEFT's default")
       .alias("lora_target");
   t.add(boolean, "use_rslora", false, "scale adapters by lora_alpha / sqrt(lora_r)");
-  t.add(path, "adapter", {},
-        "PEFT directory whose adapters are added to model_name_or_path (Tessera's own)");
+  t.add(path, "adapter", {}, "PEFT directory whose adapters start the run (Tessera's own)");
   t.add(boolean, "use_dora", false, "weight-decomposed adapters")
       .refuse("only plain LoRA is computed; leave it out");
   t.add(list, "lora_modules_to_save", {}, "modules that train in full next to the adapters")
       .refuse("only adapters train with use_peft_lora; without it frozen_parameters chooses");
   t.add(string, "frozen_parameters", {},
         "regular expression of the complete names of parameters that do not train (Tessera's own)");
-}
-
-void add_data(OptionTable& t) {
-  t.group("Data");
-  t.add(path, "train_file", {},
-        "files to train on: .txt, .json, .jsonl, .csv, each also .gz or .zst, or .bin; several: "
-        "a.txt,b.txt or 'data/*.jsonl'");
-  t.add(path, "validation_file", {}, "files to evaluate on, named as train_file");
-  t.add(path, "test_file", {}, "files for do_predict, named as train_file");
-  t.add(integer, "validation_split_percentage", 5,
-        "percentage of train_file used for evaluation when there is no validation_file")
-      .at_least(0)
-      .at_most(99)
-      .unit("%");
-  t.add(integer, "block_size", {}, "sequence length; none: the tokenizer's limit, at most 1024")
-      .at_least(2)
-      .unit("tokens");
-  t.add(integer, "max_train_samples", {}, "train on at most N sequences")
-      .at_least(1)
-      .unit("sequences");
-  t.add(integer, "max_eval_samples", {}, "evaluate on at most N sequences")
-      .at_least(1)
-      .unit("sequences");
-  t.add(integer, "max_predict_samples", {}, "predict at most N sequences of test_file")
-      .at_least(1)
-      .unit("sequences");
-  t.add(boolean, "keep_linebreaks", true, "keep the line ends of text files");
-  t.add(
-       string, "data_mixture", {},
-       "mix the data sets that commas separate in train_file by these weights: 0.7,0.3; none: they "
-       "are one data set")
-      .shown_as("weights");
-  t.add(boolean, "skip_broken_records", false,
-        "leave out JSON and CSV records that cannot be read, with a warning, instead of ending the "
-        "run");
-  t.add(integer, "dataloader_num_workers", 0,
-        "threads of each rank that load samples ahead; 0: none")
-      .at_least(0)
-      .at_most(256);
-  t.add(integer, "dataloader_prefetch_factor", {},
-        "micro-batches that each of these threads loads ahead (2)")
-      .at_least(1);
-  t.add(boolean, "dataloader_drop_last", false,
-        "drop the last incomplete batch of an epoch; otherwise it is filled with samples from the "
-        "start of the epoch");
-  t.add(choice, "train_sampling_strategy", "random",
-        "order of the training sequences: random is Trainer's (torch.randperm), philox another "
-        "random order, Tessera's own")
-      .one_of({"random", "sequential", "philox"})
-      .except("group_by_length", "all sequences have block_size tokens; use random")
-      .except("batch_rebalance", "all sequences have block_size tokens; use random");
-  t.add(boolean, "overwrite_cache", false, "tokenize the texts again")
-      .hint(
-          "no effect: the cache key has checksums of text, tokenizer and settings, so that a "
-          "change "
-          "tokenizes again");
-  t.add(integer, "preprocessing_num_workers", {},
-        "threads of rank 0 that tokenize; none: one per core; the sequences do not depend on it")
-      .at_least(1);
-}
-
-void add_unused_data_options(OptionTable& t) {
-  t.add(string, "dataset_name", {}, "data set on the Hub")
-      .refuse(std::string(local_files_only) + ". Use --train_file");
-  t.add(string, "dataset_config_name", {}, "configuration of the data set")
-      .refuse(std::string(local_files_only) + ". Use --train_file");
-  t.add(boolean, "streaming", false, "read the texts while training")
-      .refuse("texts are tokenized once at the start; leave it out");
-  t.add(boolean, "group_by_length", false, "batch sequences of similar length")
-      .refuse("all sequences have block_size tokens; leave it out");
-  t.add(string, "length_column_name", "length", "column with precomputed lengths").hint(no_effect);
-  t.add(boolean, "dataloader_pin_memory", true, "pinned host memory")
-      .hint("no effect: inputs of a GPU always pass through pinned host memory");
-  t.add(boolean, "dataloader_persistent_workers", false,
-        "keep the data loading processes between epochs")
-      .hint(one_reader);
-  t.add(string, "dataloader_multiprocessing_context", {},
-        "start method of the data loading processes")
-      .hint(one_reader);
-  t.add(boolean, "dataloader_in_order", true, "deliver batches in order").hint(one_reader);
-  t.add(boolean, "remove_unused_columns", true, "drop columns the model does not take")
-      .hint("no effect: only the text column is read");
-  t.add(list, "label_names", {}, "names of the labels")
-      .hint("no effect: the labels are the next tokens");
-  t.add(boolean, "ignore_data_skip", false, "start from the first sample after a resume")
-      .refuse("a resume continues with the next sample; leave it out");
 }
 
 void add_work(OptionTable& t) {
@@ -227,6 +136,10 @@ void add_precision(OptionTable& t) {
   t.add(boolean, "gradient_checkpointing", false,
         "activation checkpointing: keep only each block's input and recompute the rest in backward")
       .alias("activation_checkpointing");
+  t.add(choice, "recompute", {},
+        "what backward computes again: none; light: norms and activation functions; block: "
+        "gradient_checkpointing (Tessera's own)")
+      .one_of({"none", "light", "block"});
   t.add(json, "gradient_checkpointing_kwargs", {}, "arguments of gradient checkpointing")
       .shown_as("JSON object")
       .alias("activation_checkpointing_kwargs")
@@ -395,42 +308,9 @@ void add_save(OptionTable& t) {
       .hint("no effect: nothing is uploaded");
 }
 
-void add_machine(OptionTable& t) {
-  t.group("Machine");
-  t.add(choice, "device", "auto",
-        "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
-        "GPUs (Tessera's own)")
-      .one_of({"auto", "cuda", "cpu"});
-  t.add(
-       choice, "device_attention", "auto",
-       "attention on a GPU; auto: cuDNN for fp16 and bf16 without attention dropout, else portable "
-       "(Tessera's own)")
-      .one_of({"auto", "cudnn", "portable"});
-  t.add(choice, "device_gelu", "auto",
-        "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
-        "Hopper "
-        "on (Tessera's own)")
-      .one_of({"auto", "fused", "separate"});
-  t.add(boolean, "cuda_graphs", false,
-        "launch each block's kernels as one CUDA graph; faster for small models (Tessera's own)");
-  t.add(boolean, "deterministic", true,
-        "bit-for-bit reproducible runs; false: allow faster GPU algorithms that sum in any order "
-        "(Tessera's own)");
-  t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
-  t.add(string, "device_memory", {},
-        "most device memory of a rank: 2GiB; without a GPU a device of this size is simulated "
-        "(Tessera's own)");
-  t.add(string, "host_memory", {}, "most host memory of a rank: 8GiB (Tessera's own)");
-  t.add(integer, "threads", {},
-        "OpenMP threads per rank; none: the cores that the launcher assigned (Tessera's own)")
-      .at_least(1)
-      .unit("threads");
-  t.add(
-       real, "time_limit", 0.0,
-       "save and end with exit code 75 before this time has passed; 0: the time limit of the Slurm "
-       "job (Tessera's own)")
-      .at_least(0)
-      .unit("minutes");
+void add_communication(OptionTable& t) {
+  t.add(choice, "collectives", "auto", "across nodes; auto: by size and links (Tessera's own)")
+      .one_of({"auto", "flat", "two-level"});
   t.add(
        real, "comm_timeout", 300.0,
        "timeout of every wait for other ranks; then the run ends with exit code 69 (Tessera's own)")
@@ -445,6 +325,56 @@ void add_machine(OptionTable& t) {
         "timeout of every wait for other ranks, if comm_timeout is not given")
       .above(0)
       .unit("seconds");
+}
+
+void add_machine(OptionTable& t) {
+  t.group("Machine");
+  t.add(choice, "device", "auto",
+        "auto: GPUs if the build and every node have them, else the host; cuda: an error without "
+        "GPUs (Tessera's own)")
+      .one_of({"auto", "cuda", "cpu"});
+  t.add(
+       choice, "device_attention", "auto",
+       "attention on a GPU; auto: cuDNN for fp16 and bf16 without attention dropout, else portable "
+       "(Tessera's own)")
+      .one_of({"auto", "cudnn", "portable"});
+  t.add(choice, "device_gelu", "auto",
+        "gelu_new on a GPU: fused into cuBLASLt matrix products or separate; auto: fused from "
+        "Hopper on (Tessera's own)")
+      .one_of({"auto", "fused", "separate"});
+  t.add(boolean, "cuda_graphs", false,
+        "launch each block's kernels as one CUDA graph; faster for small models (Tessera's own)");
+  t.add(boolean, "deterministic", true,
+        "bit-for-bit reproducible runs; false: allow faster GPU algorithms that sum in any order "
+        "(Tessera's own)");
+  t.add(boolean, "use_cpu", false, "the same as --device cpu").alias("no_cuda");
+  t.add(string, "device_memory", {},
+        "most device memory of a rank: 2GiB; without a GPU a device of this size is simulated "
+        "(Tessera's own)");
+  t.add(string, "host_memory", {}, "most host memory of a rank: 8GiB (Tessera's own)");
+  t.add(integer, "delayed_update_from_step", 0,
+        "from then on a CPU update overlaps the next step, which changes results; 0: never "
+        "(Tessera's own)")
+      .at_least(0)
+      .unit("steps");
+  t.add(integer, "threads", {},
+        "OpenMP threads per rank; none: the cores that the launcher assigned (Tessera's own)")
+      .at_least(1)
+      .unit("threads");
+  t.add(
+       real, "time_limit", 0.0,
+       "save and end with exit code 75 before this time has passed; 0: the time limit of the Slurm "
+       "job (Tessera's own)")
+      .at_least(0)
+      .unit("minutes");
+  t.add(
+      boolean, "auto_tune", false,
+      "measure choices first, then train with the fastest; without do_train only search (Tessera's "
+      "own)");
+  t.add(real, "tune_minutes", 5.0, "most time of the search of auto_tune (Tessera's own)")
+      .above(0)
+      .unit("minutes");
+  add_communication(t);
 }
 
 void add_generation(OptionTable& t) {
@@ -474,8 +404,7 @@ OptionTable build() {
   OptionTable t;
   add_model(t);
   add_adapters(t);
-  add_data(t);
-  add_unused_data_options(t);
+  detail::add_data_options(t);
   add_work(t);
   add_length(t);
   detail::add_optimizer_options(t);

@@ -7,11 +7,13 @@
 #include "detail/canonical_config.hpp"
 #include "detail/config_fields.hpp"
 #include "detail/fsdp.hpp"
+#include "detail/group_keys.hpp"
 #include "detail/offload_keys.hpp"
 #include "detail/optim_args.hpp"
 #include "detail/optimizer_keys.hpp"
 #include "detail/precision.hpp"
 #include "detail/reporting.hpp"
+#include "detail/tuning.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
 #include "tessera/core/error.hpp"
@@ -48,6 +50,7 @@ class Resolver {
     resolve_schedule();
     resolve_data();
     out_.reporting = detail::resolve_reporting(args_, json_);
+    out_.tuning = detail::resolve_tuning(args_, json_);
     return std::move(out_);
   }
 
@@ -83,7 +86,10 @@ class Resolver {
 
   void resolve_batch();
   void resolve_zero();
+  bool simulates_device() const { return !args_.device_memory.empty(); }
   void resolve_offload();
+  void resolve_offload_blocks();
+  char const* cpu_checkpointing_note() const;
   void resolve_optimizer();
   bool lacks_rate() const {
     return json_.given("optimizer.type") && !json_.given("optimizer.params.lr");
@@ -196,9 +202,10 @@ void Resolver::resolve_zero() {
     TESSERA_VALIDATE(!out_.has_deepspeed, UsageError,
                      "--fsdp and --deepspeed both choose how the model is sharded; leave one out");
     out_.stage = fsdp->stage;
+    out_.shards_within_nodes = fsdp->within_nodes;
     if (fsdp->offloads) {
-      out_.offload.parameters = OffloadDevice::cpu;
-      out_.notes.emplace_back(detail::offload_to_cpu);
+      out_.offload.parameters = out_.offload.optimizer = OffloadDevice::cpu;
+      if (!simulates_device()) out_.notes.emplace_back(detail::offload_to_cpu);
     }
     out_.origins["stage"] = args_.values.origin("fsdp");
     out_.notes.insert(out_.notes.end(), fsdp->notes.begin(), fsdp->notes.end());
@@ -228,15 +235,39 @@ void Resolver::resolve_zero() {
 }
 
 void Resolver::resolve_offload() {
-  if (!out_.has_deepspeed) return;
-  auto resolved = detail::resolve_offload(
-      [this](std::string const& key) { return written(key) ? &value(key) : nullptr; }, out_.stage,
-      source());
+  if (out_.has_deepspeed) resolve_offload_blocks();
+  auto& offload = out_.offload;
+  offload.delay_from = args_.delayed_update_from_step;
+  TESSERA_VALIDATE(offload.delay_from == 0 || offload.optimizer == OffloadDevice::cpu, ConfigError,
+                   "--delayed_update_from_step ", offload.delay_from,
+                   " delays the update by the CPU, and offload_optimizer.device is \"",
+                   name_of(offload.optimizer), "\"; use device \"cpu\", or leave the option out");
+}
+
+void Resolver::resolve_offload_blocks() {
+  auto const of_key = [this](std::string const& key) {
+    return written(key) ? &value(key) : nullptr;
+  };
+  detail::resolve_groups(of_key, source(), out_);
+  auto resolved = detail::resolve_offload(of_key, out_.stage, source());
   out_.offload = std::move(resolved.offload);
   for (char const* field : {"offload_optimizer", "offload_param"})
     if (written(concat("zero_optimization.", field, ".device")))
       out_.origins[field] = Origin::deepspeed;
-  out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
+  if (!simulates_device())
+    out_.notes.insert(out_.notes.end(), resolved.notes.begin(), resolved.notes.end());
+  out_.cpu_checkpointing = value("activation_checkpointing.cpu_checkpointing").as_bool();
+  if (out_.cpu_checkpointing && !(simulates_device() && args_.gradient_checkpointing))
+    out_.notes.emplace_back(cpu_checkpointing_note());
+}
+
+char const* Resolver::cpu_checkpointing_note() const {
+  return args_.gradient_checkpointing
+             ? "activation_checkpointing.cpu_checkpointing: no effect where the model computes on "
+               "CPUs, whose activations are in host memory anyway; it has one on a GPU or with "
+               "--device_memory"
+             : "activation_checkpointing.cpu_checkpointing: no effect without "
+               "--gradient_checkpointing, because nothing is recomputed";
 }
 
 void Resolver::resolve_optimizer() {
@@ -442,6 +473,12 @@ void Resolver::resolve_data() {
   out_.origins["drop_last"] = key ? Origin::deepspeed : args_.values.origin("dataloader_drop_last");
 }
 
+OptionValues deepspeed_keys(TrainingArguments const& arguments) {
+  if (arguments.deepspeed.is_null()) return {};
+  auto const canonical = detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source);
+  return parse_nested(deepspeed_table(), canonical.tree, arguments.deepspeed_source);
+}
+
 }  // namespace
 
 ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
@@ -451,13 +488,11 @@ ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
 }
 
 Reporting reporting_of(TrainingArguments const& arguments) {
-  OptionValues keys;
-  if (!arguments.deepspeed.is_null())
-    keys =
-        parse_nested(deepspeed_table(),
-                     detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source).tree,
-                     arguments.deepspeed_source);
-  return detail::resolve_reporting(arguments, keys);
+  return detail::resolve_reporting(arguments, deepspeed_keys(arguments));
+}
+
+std::optional<Tuning> tuning_of(TrainingArguments const& arguments) {
+  return detail::resolve_tuning(arguments, deepspeed_keys(arguments));
 }
 
 ConfigTree describe(ResolvedConfig const& config) { return detail::describe_fields(config); }

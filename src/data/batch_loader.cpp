@@ -28,7 +28,7 @@ std::vector<LoadedBatch> BatchLoader::read(std::int64_t step) {
   }
   std::vector<LoadedBatch> out;
   for (auto const& samples : plan) {
-    LoadedBatch batch{static_cast<std::int64_t>(samples.size()), {}};
+    LoadedBatch batch{static_cast<std::int64_t>(samples.size()), {}, samples};
     batch.ids.reserve(samples.size() * static_cast<std::size_t>(sequences_.length()));
     for (std::int64_t const sample : samples) {
       auto const sequence = sequences_[sample];

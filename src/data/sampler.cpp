@@ -90,10 +90,17 @@ MicroBatch Sampler::micro_batch(std::int64_t micro_step, Rank rank) const {
 
 void Sampler::prepare_epoch(std::int64_t epoch) {
   if (config_.order == SampleOrder::sequential || epoch == prepared_epoch_) return;
-  permutation_ = config_.order == SampleOrder::philox
-                     ? detail::philox_shuffle(config_.samples, config_.seed, epoch)
-                     : detail::torch_randperm(config_.samples,
-                                              config_.seed + static_cast<std::uint64_t>(epoch));
+  switch (config_.order) {
+    case SampleOrder::philox:
+      permutation_ = detail::philox_shuffle(config_.samples, config_.seed, epoch);
+      break;
+    case SampleOrder::group_by_length:
+      permutation_ = detail::torch_global_randperm(config_.samples, config_.seed, epoch);
+      break;
+    default:
+      permutation_ =
+          detail::torch_randperm(config_.samples, config_.seed + static_cast<std::uint64_t>(epoch));
+  }
   prepared_epoch_ = epoch;
 }
 

@@ -26,12 +26,15 @@ namespace fs = std::filesystem;
 constexpr std::int64_t records_per_batch =
     1000;  // datasets' map(batched=True) passes this many to group_texts
 
-void check(SequenceRequest const& request) {
+void check(SequenceRequest const& request, Tokenizer const& tokenizer) {
   TESSERA_VALIDATE(request.block_size >= 2, ConfigError, "block_size is ", request.block_size,
                    "; it must be at least 2, one token to predict from and one to predict");
   TESSERA_VALIDATE(request.part.percent >= 0 && request.part.percent <= 100, ConfigError,
                    "validation_split_percentage is ", request.part.percent,
                    "; it must be from 0 to 100");
+  TESSERA_VALIDATE(!request.append_eos || tokenizer.eos_id() >= 0, ConfigError,
+                   "append_eos: the tokenizer names no eos_token; add it to tokenizer_config.json, "
+                   "or leave append_eos out");
 }
 
 /// Everything that determines the ids, except the text's bytes.
@@ -39,7 +42,7 @@ std::string describe(SequenceRequest const& r, Tokenizer const& tokenizer) {
   return concat("blocks ", SequenceFile::version, ' ', tokenizer.fingerprint(), ' ', r.block_size,
                 ' ', static_cast<int>(r.part.kind), ' ', r.part.percent, ' ',
                 static_cast<int>(r.line_breaks), ' ', r.text.extension().string(),
-                r.broken_records == BrokenRecords::skip ? " skip" : "",
+                r.broken_records == BrokenRecords::skip ? " skip" : "", r.append_eos ? " eos" : "",
                 r.mixture.empty() ? "" : " mixture ", r.mixture);
 }
 
@@ -117,10 +120,11 @@ class ProgressLog {
 /// Sequence packing: cuts each batch of records into sequences.
 class SequencePacker {
  public:
-  SequencePacker(SequenceWriter& out, std::int64_t length)
-      : out_(out), length_(static_cast<std::size_t>(length)) {}
+  SequencePacker(SequenceWriter& out, std::int64_t length, std::optional<std::int32_t> eos)
+      : out_(out), length_(static_cast<std::size_t>(length)), eos_(eos) {}
 
-  void add(detail::EncodedBatch const& batch) {
+  void add(detail::EncodedBatch batch) {
+    if (eos_) append_eos(batch);
     records_ += static_cast<std::int64_t>(batch.ends.size());
     tokens_ += static_cast<std::int64_t>(batch.ids.size());
     largest_batch_ = std::max(largest_batch_, batch.ids.size());
@@ -131,8 +135,21 @@ class SequencePacker {
   std::size_t largest_batch() const { return largest_batch_; }
 
  private:
+  void append_eos(detail::EncodedBatch& batch) const {
+    std::vector<std::int32_t> ids;
+    std::size_t begin = 0;
+    for (std::size_t const end : batch.ends) {
+      ids.insert(ids.end(), batch.ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                 batch.ids.begin() + static_cast<std::ptrdiff_t>(end));
+      ids.push_back(*eos_);
+      begin = end;
+    }
+    batch.ids = std::move(ids);
+  }
+
   SequenceWriter& out_;
   std::size_t length_, largest_batch_ = 0;
+  std::optional<std::int32_t> eos_;
   std::int64_t records_ = 0, tokens_ = 0;
 };
 
@@ -174,7 +191,9 @@ struct Counts {
 
 Counts build_from_text(SequenceRequest const& request, Files const& files,
                        Tokenizer const& tokenizer, SequenceWriter& out) {
-  SequencePacker packer(out, request.block_size);
+  SequencePacker packer(
+      out, request.block_size,
+      request.append_eos ? std::optional(tokenizer.eos_id()) : std::optional<std::int32_t>());
   pack_records(request, files, tokenizer, packer);
   std::size_t const longest = packer.largest_batch();
   TESSERA_VALIDATE(out.count() > 0, DataError, request.text.string(), name_of(request.part),
@@ -221,6 +240,8 @@ void copy_ids(std::vector<detail::TokenFile> const& sources, std::int64_t skip, 
 
 /// Concatenates the ids of all files and cuts them.
 Counts build_from_ids(SequenceRequest const& request, Files const& files, SequenceWriter& out) {
+  TESSERA_VALIDATE(!request.append_eos, ConfigError, "append_eos: ", request.text.string(),
+                   " holds token ids already; append it with tessera tokenize --append_eos");
   auto const sources = open_token_files(files);
   Counts counts{0, 0};
   for (auto const& source : sources) {
@@ -273,6 +294,11 @@ TokenSequences::TokenSequences(std::vector<std::int32_t> ids, std::int64_t lengt
   auto const owner = std::make_shared<std::vector<std::int32_t> const>(std::move(ids));
   ids_ = owner->data();
   mapping_ = owner;
+}
+
+bool TokenSequences::contains(std::int32_t id) const {
+  auto const* const end = ids_ + count_ * length_;
+  return std::find(ids_, end, id) != end;
 }
 
 /// The file of a request, with what it must have been made from.
@@ -349,7 +375,7 @@ TokenSequences build_or_open_mixture(SequenceRequest const& request, Tokenizer c
 }  // namespace
 
 TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
-  check(request);
+  check(request, tokenizer);
   if (!request.mixture.empty()) return build_or_open_mixture(request, tokenizer);
   Files const files = find_text_files(request.text);
   std::uint64_t const text_hash = hash_of(files),
@@ -359,7 +385,7 @@ TokenSequences build_or_open_sequences(SequenceRequest const& request, Tokenizer
 }
 
 TokenSequences open_sequences(SequenceRequest const& request, Tokenizer const& tokenizer) {
-  check(request);
+  check(request, tokenizer);
   return SequenceFile::open(cache_file(request, tokenizer), request_key(request, tokenizer),
                             SequenceFile::Check::header);
 }

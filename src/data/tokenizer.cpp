@@ -82,24 +82,37 @@ std::string in_alphabet(std::string_view bytes) {
   return out;
 }
 
-/// Text with the spaces that the step writes otherwise, and its prefix; @returns false when nothing
-/// changes.
-bool respaced(detail::SplitRule const& rule, std::string_view text, bool at_start,
-              std::string& out) {
+/// A piece of text, whose first `start` bytes come from the first character of the input.
+struct Piece {
+  std::string_view text;
+  std::size_t start = 0;
+
+  Piece part(std::size_t begin, std::size_t end) const {
+    return {text.substr(begin, end - begin), std::max(begin, std::min(start, end)) - begin};
+  }
+};
+
+/// Writes the text's spaces as the step wants them, and its prefix, to @p out, which @p piece views
+/// then; nothing if nothing changes.
+void respaced(detail::SplitRule const& rule, Piece& piece, std::string& out) {
+  std::string_view const text = piece.text;
   std::string const prefix = rule.prefix_text();
   bool const begins = !rule.space.empty() && text.starts_with(' ');
-  bool const wants =
-      rule.prefix == detail::Prefix::always || (rule.prefix == detail::Prefix::first && at_start);
+  bool const wants = rule.prefix == detail::Prefix::always ||
+                     (rule.prefix == detail::Prefix::first && piece.start > 0);
   bool const adds = wants && !begins && !text.starts_with(prefix);
-  if (!adds && (rule.space.empty() || text.find(' ') == std::string_view::npos)) return false;
+  if (!adds && (rule.space.empty() || text.find(' ') == std::string_view::npos)) return;
   out.reserve(text.size() + prefix.size());
   if (adds) out = prefix;
-  for (char const c : text)
-    if (c == ' ' && !rule.space.empty())
+  std::size_t start = piece.start > 0 ? out.size() : 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ' && !rule.space.empty())
       out += rule.space;
     else
-      out += c;
-  return true;
+      out += text[i];
+    if (i < piece.start) start = out.size();
+  }
+  piece = {out, start};
 }
 
 }  // namespace
@@ -136,11 +149,6 @@ struct Tokenizer::State {
     entries[static_cast<std::size_t>(id)] = {std::move(bytes), true, special};
   }
 
-  /// A piece of text; at_start: nothing of the input is before it.
-  struct Piece {
-    std::string_view text;
-    bool at_start;
-  };
   template <class Visit>
   void split_piece(Piece piece, std::size_t step, Visit const& visit);
   void encode_piece(Piece piece, Ids& out) {
@@ -164,13 +172,13 @@ void Tokenizer::State::split_piece(Piece piece, std::size_t step, Visit const& v
   if (step == splits.size()) return visit(piece.text);
   Split const& split = splits[step];
   std::string changed;
-  if (respaced(split.rule, piece.text, piece.at_start, changed)) piece.text = changed;
+  respaced(split.rule, piece, changed);
   std::string_view const text = piece.text;
   auto const word = [&](std::size_t begin, std::size_t end) {
-    Piece const part{text.substr(begin, end - begin), piece.at_start && begin == 0};
+    Piece const part = piece.part(begin, end);
     if (!split.rule.writes_alphabet) return split_piece(part, step + 1, visit);
     std::string const written = in_alphabet(part.text);
-    split_piece({written, part.at_start}, step + 1, visit);
+    split_piece({written, in_alphabet(part.text.substr(0, part.start)).size()}, step + 1, visit);
   };
   if (!split.regex) return word(0, text.size());
   if (!split.simple()) {
@@ -202,16 +210,17 @@ void Tokenizer::State::encode_plain(Piece piece, Ids& out) {
   detail::Normalizer::Result normalized;
   if (!about.normalizer.empty()) {
     normalized = about.normalizer.normalize(piece.text);
-    piece = {normalized.text, piece.at_start && normalized.keeps_start};
+    piece = {normalized.text, piece.start > 0 ? normalized.start : 0};
   }
   if (normalized_added.empty()) return encode_piece(piece, out);
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   normalized_added.split(piece.text, pieces);
   for (auto const& part : pieces) {
+    auto const at = static_cast<std::size_t>(part.text.data() - piece.text.data());
     if (part.id >= 0)
       out.push_back(part.id);
     else
-      encode_piece({part.text, piece.at_start && part.text.data() == piece.text.data()}, out);
+      encode_piece(piece.part(at, at + part.text.size()), out);
   }
 }
 
@@ -230,11 +239,13 @@ void Tokenizer::State::encode(std::string_view text, Ids& out) {
   std::size_t const begin = out.size();
   std::vector<detail::AddedTokenMatcher::Piece> pieces;
   raw_added.split(text, pieces);
+  std::size_t first = 0;  // bytes of the first character
+  if (!text.empty()) next_code_point(text, first);
   for (auto const& piece : pieces) {
     if (piece.id >= 0)
       out.push_back(piece.id);
     else
-      encode_plain({piece.text, piece.text.data() == text.data()}, out);
+      encode_plain({piece.text, piece.text.data() == text.data() ? first : 0}, out);
   }
   drop_lone_space(out, begin);
   out.insert(out.end(), about.suffix_ids.begin(), about.suffix_ids.end());

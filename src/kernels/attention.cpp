@@ -54,8 +54,7 @@ struct AttentionTile {
     std::fill(state.running_max, state.running_max + query_tile,
               -std::numeric_limits<float>::infinity());
     std::fill(state.running_sum, state.running_sum + query_tile, 0.0f);
-    for (std::int64_t s = detail::first_key_tile(shape.mask, t0, key_tile); s < t0 + count;
-         s += key_tile) {
+    for (std::int64_t s = in.seen(b).first_key_tile(t0, key_tile); s < t0 + count; s += key_tile) {
       detail::pack_rows(state.rows, width(), in.key, {b, s, kv, key_tile});
       detail::transpose_tile(state.keys, key_tile, {state.rows, width()}, key_tile, width());
       detail::pack_rows(state.rows, width(), in.value, {b, s, kv, key_tile});
@@ -72,26 +71,28 @@ struct AttentionTile {
   void attend(State& state, std::int64_t head, std::int64_t t0, int r0, std::int64_t s) const {
     std::int64_t const sequence = in.shape.sequence;
     detail::KeySpan const span = detail::span_of(t0 + r0, s, sequence);
-    if (span.keys <= 0 || s + key_tile <= detail::first_key(in.shape.mask, t0 + r0)) return;
+    detail::SeenInRow const row = in.seen(head / in.shape.heads);
+    if (span.keys <= 0 || s + key_tile <= row.first_key(t0 + r0)) return;
     alignas(64) float p[tile_rows * key_tile];
     detail::multiply_rows<detail::Operand::plain>({p, key_tile}, {state.q + r0 * width(), width()},
                                                   {state.keys, key_tile}, {span.padded, width()},
                                                   ProductMode::overwrite);
     for (int r = 0; r < tile_rows; ++r)
-      weigh(state, {head, t0 + r0 + r, s}, r0 + r, span, p + r * key_tile);
+      weigh(state, {head, t0 + r0 + r, s, row.first_key(t0 + r0 + r)}, r0 + r, span,
+            p + r * key_tile);
     detail::multiply_rows<detail::Operand::plain>({state.sum + r0 * width(), width()},
                                                   {p, key_tile}, {state.rows, width()},
                                                   {width(), span.keys}, ProductMode::add);
   }
 
-  /// A query of a head, and the tile of keys from position s.
+  /// A query of a head, the tile of keys from position s, and the first key that the query sees.
   struct Place {
-    std::int64_t head, t, s;
+    std::int64_t head, t, s, first;
   };
   /// row = P f of one query, row r of the tile, whose sum is scaled to the new running max.
   void weigh(State& state, Place const& at, int r, detail::KeySpan const& span, float* row) const {
     std::int64_t const sequence = in.shape.sequence;
-    detail::SeenKeys const seen = detail::seen_keys(span, in.shape.mask, at.t, at.s);
+    detail::SeenKeys const seen = detail::seen_keys(span, at.first, at.t, at.s);
     if (seen.none()) return std::fill(row, row + span.padded, 0.0f);
     if (cap.active()) detail::cap_scores(row, span.padded, cap);
     detail::mask_scores(row, seen, span.padded);
@@ -126,7 +127,8 @@ void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& t
   detail::check_attention(shape);
   TESSERA_EXPECT(out.numel() == shape.batch * shape.sequence * shape.heads * shape.head_dim);
   TESSERA_EXPECT(to.lse.numel() == shape.batch * shape.sequence * shape.heads);
-  if (out.empty()) return;
+  detail::check_documents(shape, from.documents);
+  if (out.empty() || detail::is_planned(q, config, 2.0)) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_on_device(q, config, to, from);
   detail::note_route("attention", "tiles on the host");

@@ -86,7 +86,7 @@ struct AttentionBackward {
     for (std::int64_t s = 0; s < shape().sequence; s += key_tile) {
       load_keys(state, at, s);
       std::int64_t const end =
-          detail::end_of_queries(shape(), std::min(s + key_tile, shape().sequence) - 1);
+          from.in.seen(at.b).end_of_queries(std::min(s + key_tile, shape().sequence) - 1);
       for (std::int64_t t = s; t < end; t += key_tile) {
         detail::pack_rows(state.q, width(), from.in.query, {at.b, t, at.h, key_tile},
                           shape().scale);
@@ -139,6 +139,7 @@ struct AttentionBackward {
     float const *const log_sums = from.lse + at.head * shape().sequence, *const deltas =
                                                                              layout.delta(workspace,
                                                                                           at.head);
+    detail::SeenInRow const row = from.in.seen(at.b);
     for (int r = 0; r < tile_rows; ++r) {
       std::int64_t const t = t0 + r0 + r;
       float *const p_row = p + r * key_tile, *const ds_row = ds + r * key_tile;
@@ -147,7 +148,7 @@ struct AttentionBackward {
         std::fill(ds_row, ds_row + span.padded, 0.0f);
         continue;
       }
-      detail::SeenKeys const seen = detail::seen_keys(span, shape().mask, t, s);
+      detail::SeenKeys const seen = detail::seen_keys(span, row.first_key(t), t, s);
       float slope[key_tile];
       if (cap.active()) cap_with_slopes(p_row, slope, span.padded);
       detail::mask_scores(p_row, seen, span.padded);
@@ -202,8 +203,8 @@ struct AttentionBackward {
       multiply_rows<Operand::plain>(
           {dq + r0 * width(), width()}, {state.ds + r0 * key_tile, key_tile}, {state.k, width()},
           {width(), span.keys},
-          s > detail::first_key_tile(shape().mask, t, key_tile) ? ProductMode::add
-                                                                : ProductMode::overwrite);
+          s > from.in.seen(at.b).first_key_tile(t, key_tile) ? ProductMode::add
+                                                             : ProductMode::overwrite);
     }
   }
 
@@ -287,7 +288,8 @@ void attention_backward(Queue& q, AttentionConfig const& config, AttentionGradie
                  out.numel() == dout.numel());
   TESSERA_EXPECT(lse.numel() == shape.batch * shape.sequence * shape.heads);
   TESSERA_EXPECT(workspace.numel() >= attention_backward_workspace(q, shape));
-  if (out.empty()) return;
+  detail::check_documents(shape, from.documents);
+  if (out.empty() || detail::is_planned(q, config, 5.0)) return;
   if (q.kind() == memory::QueueKind::stream)
     return detail::attention_backward_on_device(q, config, to, from, saved, workspace.as<float>());
   detail::note_route("attention backward", "tiles on the host");

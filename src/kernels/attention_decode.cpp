@@ -203,8 +203,9 @@ struct DecodeBlock {
     int const padded = (keys.count + tile_lanes - 1) / tile_lanes * tile_lanes;
     detail::SeenKeys seen{0, 0};
     if (r < at.rows)
-      seen =
-          detail::seen_keys({keys.count, padded}, call.shape.mask, position_of(at, r), keys.first);
+      seen = detail::seen_keys({keys.count, padded},
+                               detail::first_key(call.shape.mask, position_of(at, r)),
+                               position_of(at, r), keys.first);
     if (seen.none()) return std::fill(row, row + padded, 0.0f);
     if (cap.active()) detail::cap_scores(row, keys.count, cap);
     detail::mask_scores(row, seen, padded);

@@ -2,6 +2,7 @@
 
 #include "detail/column_sums_launch.hpp"
 #include "detail/launch.hpp"
+#include "tessera/memory/runtime.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -66,7 +67,7 @@ template <class Out, class In>
 void sum_on_host(Queue& q, Operands<Out, In> const& x) {
   constexpr int max_width = 1024;
   // one slice per thread, in full cache lines; a column's sum does not depend on its slice
-  std::int64_t const threads = detail::HostSpace().concurrency();
+  std::int64_t const threads = memory::Runtime::threads();
   std::int64_t const slice = (x.columns / threads + 64) / 64 * 64;
   std::int64_t const width = std::min<std::int64_t>(slice, max_width);
   detail::CallWithChunk<ColumnSums<Out, In, max_width>> const rule{

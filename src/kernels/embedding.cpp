@@ -30,7 +30,7 @@ KOKKOS_FUNCTION void factors_of(detail::DropoutFactors const& factors, std::int6
 template <class T>
 struct Embed {
   T* out;
-  std::int32_t const* tokens;
+  std::int32_t const *tokens, *ids;
   T const *wte, *wpe;
   std::int64_t sequence, columns;
   detail::DropoutFactors factors;
@@ -39,7 +39,8 @@ struct Embed {
   KOKKOS_FUNCTION void operator()(Team const& team, std::int64_t position) const {
     T* const y = out + position * columns;
     T const* const token = wte + tokens[position] * columns;
-    T const* const row = wpe == nullptr ? nullptr : wpe + position % sequence * columns;
+    std::int64_t const place = ids == nullptr ? position % sequence : ids[position];
+    T const* const row = wpe == nullptr ? nullptr : wpe + place * columns;
     for_chunks(team, columns, [&](std::int64_t c, int n) {
       float factor[Team::chunk];
       factors_of(factors, position * columns + c, n, factor);
@@ -196,15 +197,19 @@ void run_on_device(Queue& q, Backward<G, T> const& b, TokenGroups const& groups)
 }  // namespace
 
 void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView wte,
-               ConstTensorView wpe, Dropout const& drop) {
+               PositionTable const& positions, Dropout const& drop) {
   std::int64_t const sequence = tokens.dim(tokens.rank() - 1), columns = wte.dim(1);
+  ConstTensorView const &wpe = positions.wpe, &ids = positions.ids;
   TESSERA_EXPECT(out.numel() == tokens.numel() * columns);
-  TESSERA_EXPECT(wpe.empty() || (wpe.dim(1) == columns && wpe.dim(0) >= sequence));
+  TESSERA_EXPECT(ids.empty() || ids.numel() == tokens.numel());
+  TESSERA_EXPECT(wpe.empty() ||
+                 (wpe.dim(1) == columns && (!ids.empty() || wpe.dim(0) >= sequence)));
   with_type(out.dtype(), "embedding", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::embedding";
     Embed<T> const rule{out.as<T>(),
                         tokens.as<std::int32_t>(),
+                        ids.empty() ? nullptr : ids.as<std::int32_t>(),
                         wte.as<T>(),
                         wpe.empty() ? nullptr : wpe.as<T>(),
                         sequence,
@@ -216,8 +221,8 @@ void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView
         columns,
         [&](auto n) {
           constexpr int pack = decltype(n)::value;
-          detail::EmbedPack<T, pack> const packs{rule.out, rule.tokens, rule.wte,    rule.wpe,
-                                                 sequence, columns,     rule.factors};
+          detail::EmbedPack<T, pack> const packs{rule.out, rule.tokens, rule.ids, rule.wte,
+                                                 rule.wpe, sequence,    columns,  rule.factors};
           detail::parallel_for(q, name, tokens.numel() * (columns / pack), packs);
         },
         rule.out, rule.wte, rule.wpe);

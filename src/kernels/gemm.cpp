@@ -10,6 +10,7 @@
 #include "detail/timed.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/work_trace.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -108,6 +109,14 @@ class HostProducts {
 void gemm(Queue& q, Gemm const& how, TensorView c, ConstTensorView a, ConstTensorView b,
           GemmEpilogue const& then) {
   GemmProblem const p = make_problem(how, c, a, b, then);
+  if (auto* const trace = memory::WorkTrace::active())
+    return trace->add(q, {.kind = memory::PlannedWork::Kind::product,
+                          .dtype = p.in,
+                          .m = p.m,
+                          .n = p.n,
+                          .k = p.k,
+                          .flops = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) *
+                                   static_cast<double>(p.k)});
   if (memory::on_cuda(q)) {
     detail::Timed const timed(q, "tessera::kernels::gemm");
     return detail::cublaslt_product(q, p);

@@ -23,7 +23,8 @@ struct DirectionRule {
 
   static KOKKOS_INLINE_FUNCTION void element(Coefficients const& c, Rates const&, float g, float&,
                                              float& m, float& u) {
-    g = g * c.gradient_factor;
+    // rounded here in every loop: a bare product could be contracted into g - m and m - g
+    g = multiply_add(g, c.gradient_factor, 0.0f);
     m = multiply_add(c.one_minus_momentum, g - m, m);
     u = multiply_add(c.momentum, m - g, g);
   }

@@ -38,9 +38,13 @@ void rotate_heads(Queue& q, Rotation const& rotation, HeadsView const& out,
   RotaryPositions const& positions = rotation.positions;
   check(shape);
   int const half = shape.rotary_dim / 2;
-  TESSERA_EXPECT(tables.cos.numel() == tables.sin.numel() &&
-                 tables.cos.numel() >= (positions.first + shape.sequence) * half);
+  TESSERA_EXPECT(
+      tables.cos.numel() == tables.sin.numel() &&
+      (!positions.each.empty() || tables.cos.numel() >= (positions.first + shape.sequence) * half));
   TESSERA_EXPECT(positions.first_of_row.empty() || positions.first_of_row.numel() == shape.batch);
+  TESSERA_EXPECT(
+      positions.each.empty() ||
+      (positions.first_of_row.empty() && positions.each.numel() == shape.batch * shape.sequence));
   detail::with_type(shape.dtype, "rotate_heads", [&](auto tag) {
     using T = typename decltype(tag)::type;
     char const* const name = "tessera::kernels::rotate_heads";
@@ -51,6 +55,7 @@ void rotate_heads(Queue& q, Rotation const& rotation, HeadsView const& out,
         tables.cos.as<float>(),
         tables.sin.as<float>(),
         positions.first_of_row.empty() ? nullptr : positions.first_of_row.as<std::int32_t>(),
+        positions.each.empty() ? nullptr : positions.each.as<std::int32_t>(),
         positions.first,
         shape.sequence,
         shape.heads,

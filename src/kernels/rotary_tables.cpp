@@ -91,7 +91,37 @@ double yarn_scaling(RotaryOptions const& o) {
   return of(1.0);
 }
 
+std::vector<float> longrope(RotaryOptions const& o, std::int64_t sequence) {
+  auto const& factors = sequence > o.original_max_positions ? o.long_factor : o.short_factor;
+  std::vector<float> out = wavelengths(o, o.theta);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = 1.0f / (static_cast<float>(factors[i]) * out[i]);
+  return out;
+}
+
+double longrope_scaling(RotaryOptions const& o) {
+  if (o.attention_factor) return *o.attention_factor;
+  if (o.factor <= 1.0) return 1.0;
+  return std::sqrt(1.0 +
+                   std::log(o.factor) / std::log(static_cast<double>(o.original_max_positions)));
+}
+
+void check_longrope(RotaryOptions const& o) {
+  if (o.scaling != RotaryScaling::longrope) return;
+  auto const needed = static_cast<std::size_t>(o.rotary_dim / 2);
+  for (auto const& [name, factors] :
+       {std::pair("short_factor", &o.short_factor), {"long_factor", &o.long_factor}}) {
+    TESSERA_VALIDATE(factors->size() == needed, ConfigError, name, " of rope_scaling has ",
+                     factors->size(), " values; it needs ", needed,
+                     ", one for every two rotated elements of a head");
+    for (double const factor : *factors)
+      TESSERA_VALIDATE(factor > 0.0, ConfigError, name, " of rope_scaling has the value ", factor,
+                       "; all must be positive");
+  }
+}
+
 void check(RotaryOptions const& o) {
+  check_longrope(o);
   TESSERA_VALIDATE(o.rotary_dim > 0 && o.rotary_dim % 2 == 0, ConfigError, "rotary embeddings of ",
                    o.rotary_dim,
                    " elements: the number must be even and positive; see head_dim and "
@@ -103,8 +133,9 @@ void check(RotaryOptions const& o) {
                    ConfigError, "rope_scaling \"dynamic\" with max_position_embeddings ",
                    o.max_positions, " and ", o.rotary_dim,
                    " rotated elements: the first must be positive, the second above 2");
-  bool const needs_original =
-      o.scaling == RotaryScaling::yarn || o.scaling == RotaryScaling::llama3;
+  bool const needs_original = o.scaling == RotaryScaling::yarn ||
+                              o.scaling == RotaryScaling::llama3 ||
+                              o.scaling == RotaryScaling::longrope;
   TESSERA_VALIDATE(!needs_original || o.original_max_positions > 0, ConfigError,
                    "original_max_position_embeddings of rope_scaling is ", o.original_max_positions,
                    "; it must be positive");
@@ -143,6 +174,10 @@ RotaryFrequencies rotary_frequencies(RotaryOptions const& options, std::int64_t 
       break;
     case RotaryScaling::llama3:
       out.inverse = llama3(options);
+      break;
+    case RotaryScaling::longrope:
+      out.inverse = longrope(options, sequence);
+      out.attention_scaling = static_cast<float>(longrope_scaling(options));
       break;
   }
   return out;

@@ -28,7 +28,6 @@ std::string text(std::size_t bytes) { return human_bytes(static_cast<std::int64_
 
 /// Zeroed pages by mmap; transparent huge pages from 2 MiB on.
 void* map_pages(std::string const& name, std::size_t bytes) {
-  require_available(name, bytes);
   std::size_t const mapped = round_up(bytes, bytes >= huge_page ? huge_page : 4096);
   std::size_t const slack = bytes >= huge_page ? huge_page : 0;
   void* raw = mmap(nullptr, mapped + slack, PROT_READ | PROT_WRITE,
@@ -88,6 +87,7 @@ void* allocate(MemorySpace space, std::string const& name, std::size_t bytes) {
     case MemorySpace::host:
       break;
   }
+  require_available(name, bytes);
   return map_pages(name, bytes);
 }
 
@@ -156,6 +156,18 @@ TensorView Buffer::view(Dtype dtype, std::initializer_list<std::int64_t> dims,
   return out;
 }
 
+namespace {
+
+constexpr std::size_t min_chunk_bytes = std::size_t{8} << 20;
+
+std::size_t chunk_bytes(std::size_t bytes) {
+  return round_up(std::max(bytes, min_chunk_bytes), huge_page);
+}
+
+}  // namespace
+
+std::size_t arena_bytes(std::size_t peak) { return peak == 0 ? 0 : chunk_bytes(peak); }
+
 /// Chunks live as long as the arena. An allocation takes the first chunk, from the current position
 /// on, with enough free bytes.
 struct Arena::Impl {
@@ -171,7 +183,6 @@ struct Arena::Impl {
   std::size_t peak = 0;
   bool has_memory = !ArenaPlanning::active();
   std::size_t alignment() const { return space == MemorySpace::device ? 256 : 64; }
-  static constexpr std::size_t min_chunk_bytes = std::size_t{8} << 20;
 
   std::size_t take(std::size_t at, std::size_t bytes) {
     position = at + bytes;
@@ -205,9 +216,7 @@ TensorView Arena::allocate(Dtype dtype, std::initializer_list<std::int64_t> dims
   }
   std::size_t const start =
       a.chunks.empty() ? 0 : a.chunks.back().start + a.chunks.back().buffer.bytes();
-  a.chunks.push_back({Buffer(a.name, a.purpose,
-                             round_up(std::max(bytes, Impl::min_chunk_bytes), huge_page), a.space),
-                      start});
+  a.chunks.push_back({Buffer(a.name, a.purpose, chunk_bytes(bytes), a.space), start});
   a.position = start;
   return allocate(dtype, dims);
 }

@@ -7,6 +7,7 @@
 #include "detail/device_api.hpp"
 #include "detail/device_memory.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/work_trace.hpp"
 
 namespace tessera::memory {
 bool built_with_cuda() { return detail::cuda_api() != nullptr; }
@@ -28,6 +29,8 @@ std::size_t free_device_bytes() { return detail::device_memory().info().free_byt
 
 void copy(Queue& q, void* to, void const* from, std::size_t bytes) {
   if (bytes == 0) return;
+  if (auto* const trace = WorkTrace::active())
+    return trace->add(q, {.kind = PlannedWork::Kind::copy, .bytes = bytes});
   if (q.native_stream()) return detail::device_api().copy(q.native_stream(), to, from, bytes);
   q.submit([to, from, bytes] { std::memcpy(to, from, bytes); });
 }
@@ -41,6 +44,8 @@ void zero(Queue& q, void* data, std::size_t bytes) {
 void copy_rows(Queue& q, StridedRows to, ConstStridedRows from, std::size_t bytes,
                std::size_t rows) {
   if (bytes == 0 || rows == 0) return;
+  if (auto* const trace = WorkTrace::active())
+    return trace->add(q, {.kind = PlannedWork::Kind::copy, .bytes = bytes * rows});
   if (q.native_stream())
     return detail::device_api().copy_rows(q.native_stream(), to, from, bytes, rows);
   for (std::size_t row = 0; row < rows; ++row)

@@ -1,5 +1,7 @@
 #include "tessera/memory/planning.hpp"
 
+#include "tessera/memory/work_trace.hpp"
+
 namespace tessera::memory {
 namespace {
 
@@ -14,5 +16,18 @@ bool ArenaPlanning::active() { return arena_scopes > 0; }
 BufferPlanning::BufferPlanning() { ++buffer_scopes; }
 BufferPlanning::~BufferPlanning() { --buffer_scopes; }
 bool BufferPlanning::active() { return buffer_scopes > 0; }
+
+/// On the host the compute queue is inline.
+PlanningQueue::PlanningQueue(MemorySpace space) : PlanningQueue(space, "compute") {
+  auto* const trace = WorkTrace::active();
+  if (trace && space == MemorySpace::host) trace->run_inline(name_);
+}
+Event PlanningQueue::record() {
+  auto* const trace = WorkTrace::active();
+  return trace ? trace->record(name_) : Event();
+}
+void PlanningQueue::wait(Event const& event) {
+  if (auto* const trace = WorkTrace::active()) trace->wait(name_, event);
+}
 
 }  // namespace tessera::memory

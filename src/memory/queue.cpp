@@ -12,6 +12,7 @@
 #include "detail/event_state.hpp"
 #include "tessera/core/affinity.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
 
@@ -144,6 +145,9 @@ std::unique_ptr<Queue> make_inline_queue(std::string name) {
   return std::make_unique<InlineQueue>(std::move(name));
 }
 std::unique_ptr<Queue> make_worker_queue(std::string name) {
+  // an engine that is only planned does no work
+  if (BufferPlanning::active())
+    return std::make_unique<PlanningQueue>(MemorySpace::host, std::move(name));
   return std::make_unique<WorkerQueue>(std::move(name));
 }
 

@@ -92,7 +92,9 @@ Runtime::~Runtime() {
 
 int Runtime::device() { return device_of_runtime; }
 
-int Runtime::threads() { return Kokkos::DefaultHostExecutionSpace().concurrency(); }
+int Runtime::threads() {
+  return Kokkos::is_initialized() ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
+}
 
 std::string Runtime::kokkos_version() {
   std::string backends;

@@ -11,6 +11,7 @@
 #include "detail/device_memory.hpp"
 #include "detail/event_state.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -185,6 +186,9 @@ class StreamQueue final : public Queue {
 
 std::unique_ptr<Queue> make_stream_queue(std::string name, StreamPriority priority,
                                          GraphMode graph_mode) {
+  // an engine that is only planned does no work
+  if (BufferPlanning::active())
+    return std::make_unique<PlanningQueue>(MemorySpace::device, std::move(name));
   return std::make_unique<StreamQueue>(std::move(name), priority, graph_mode);
 }
 

@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 
 #include "detail/disk_progress.hpp"
@@ -47,6 +50,62 @@ bool is_aligned(std::size_t offset, void const* data, std::size_t bytes) {
   return offset % swap_alignment == 0 && bytes % swap_alignment == 0 &&
          reinterpret_cast<std::uintptr_t>(data) % swap_alignment == 0;
 }
+
+/// The mappings of this process. Where a drive cannot give or take a page, the system sends SIGBUS;
+/// the handler may only read what is here.
+class Mappings {
+ public:
+  static Mappings& of_process() {
+    static Mappings mappings;
+    return mappings;
+  }
+  /// A process has fewer swap files than places; a further one has no message of its own.
+  void add(void const* data, std::size_t bytes, std::string const& text) {
+    for (auto& place : places_) {
+      if (place.taken.exchange(true)) continue;
+      place.text[text.copy(place.text.data(), place.text.size() - 1)] = '\0';
+      place.bytes = bytes;
+      place.begin = static_cast<std::byte const*>(data);
+      return;
+    }
+  }
+  void remove(void const* data) noexcept {
+    for (auto& place : places_)
+      if (data != nullptr && place.begin == data) {
+        place.begin = nullptr;
+        place.taken = false;
+      }
+  }
+
+ private:
+  struct Place {
+    std::atomic<bool> taken{false};
+    std::atomic<std::byte const*> begin{nullptr};
+    std::size_t bytes = 0;
+    std::array<char, 512> text{};
+  };
+  Mappings() {
+    struct sigaction action {};
+    action.sa_sigaction = &end_process;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGBUS, &action, &previous_);
+  }
+  static void end_process(int, siginfo_t* info, void*) {
+    auto& self = of_process();
+    auto const* const address = static_cast<std::byte const*>(info->si_addr);
+    for (auto const& place : self.places_) {
+      std::byte const* const begin = place.begin;
+      if (begin == nullptr || address < begin || address >= begin + place.bytes) continue;
+      [[maybe_unused]] auto const written =
+          ::write(STDERR_FILENO, place.text.data(), std::strlen(place.text.data()));
+      ::_exit(static_cast<int>(ExitCode::io));
+    }
+    ::sigaction(SIGBUS, &self.previous_, nullptr);  // the access is repeated under it
+  }
+
+  std::array<Place, 64> places_;
+  struct sigaction previous_ {};
+};
 
 }  // namespace
 
@@ -119,10 +178,16 @@ int SwapFile::map() {
                               static_cast<off_t>(stripe / drives_.size() * stripe_));
     if (part == MAP_FAILED) return errno;
   }
+  Mappings::of_process().add(
+      data_, bytes_,
+      concat("error: cannot read or write ", name_, " in the swap file in ", drive_text(),
+             " (SIGBUS); check the drive (dmesg) or give another nvme_path; checkpoints do not "
+             "depend on swap files: the same command continues from the last one\n"));
   return 0;
 }
 
 void SwapFile::close() noexcept {
+  Mappings::of_process().remove(data_);
   if (data_ != nullptr) ::munmap(data_, std::max(bytes_, swap_alignment));
   data_ = nullptr;
   for (auto& drive : drives_) {

@@ -9,6 +9,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/planning.hpp"
+#include "tessera/memory/work_trace.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -131,7 +132,16 @@ class RingEngine final : public SwapTransfers::Engine {
 /// Transfers of a plan: there is no memory and no file.
 class NoEngine final : public SwapTransfers::Engine {
  public:
-  SwapTransfers::Pending start(DiskTransfer const&) override { return {}; }
+  SwapTransfers::Pending start(DiskTransfer const& transfer) override {
+    auto* const trace = WorkTrace::active();
+    if (!trace) return {};
+    bool const reads = transfer.access == SwapFile::Access::read;
+    char const* const queue = reads ? "swap read" : "swap write";
+    for (auto const& event : transfer.after) trace->wait(queue, event);
+    trace->add(queue, {.kind = reads ? PlannedWork::Kind::read : PlannedWork::Kind::write,
+                       .bytes = transfer.bytes});
+    return {trace->record(queue)};
+  }
   void wait() const override {}
 };
 
@@ -176,6 +186,7 @@ void order_before(Queue& queue, SwapTransfers::Pending const& pending) {
 }
 
 Event joined(std::vector<Event> events) {
+  if (auto* const trace = WorkTrace::active()) return trace->join(events);
   return Event(std::make_shared<JoinedEvents>(std::move(events)));
 }
 

@@ -11,6 +11,7 @@
 #include "detail/gpt_bigcode.hpp"
 #include "detail/gpt_neox.hpp"
 #include "detail/llama.hpp"
+#include "detail/model_options.hpp"
 #include "detail/olmo2.hpp"
 #include "detail/phi.hpp"
 #include "detail/rotary_fields.hpp"
@@ -90,10 +91,6 @@ LoraOptions complete(LoraOptions lora, DecoderDescription const& description) {
   return lora;
 }
 
-std::string_view torch_name(Dtype dtype) {
-  return dtype == Dtype::bf16 ? "bfloat16" : dtype == Dtype::fp16 ? "float16" : "float32";
-}
-
 bool parse_flag(std::string_view key, std::string const& text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
@@ -130,22 +127,14 @@ ConfigTree parse_as(ConfigTree const& old, std::string_view key, std::string con
 }  // namespace
 
 std::unique_ptr<CausalLm> make_model(ConfigTree const& hf_config, ModelOptions const& options) {
-  Dtype const dtype = options.dtype;
   Family const& family = family_of(hf_config);
-  TESSERA_VALIDATE(dtype == Dtype::fp32 || dtype == Dtype::bf16 || dtype == Dtype::fp16,
-                   ConfigError, "a model in ", name_of(dtype),
-                   " is not supported; use fp32, bf16 or fp16");
   ConfigTree config = complete(family, hf_config);
   DecoderDescription description = family.describe(config);
-  description.label_smoothing = options.label_smoothing;
-  description.embedding.noise_alpha = options.neftune_noise_alpha;
   if (options.lora) description.lora = complete(*options.lora, description);
-  description.frozen = options.frozen_parameters;
-  config.set("architectures", ConfigTree::Array{std::string(family.architecture)});
-  config.erase("torch_dtype");
-  config.set("dtype", torch_name(dtype));
+  detail::apply_options(description, options);
+  detail::write_options(config, options, family.architecture);
   return detail::make_decoder(std::string(family.model_type), description, std::move(config),
-                              {dtype, options.product_dtype});
+                              {options.dtype, options.product_dtype});
 }
 
 LoraOptions complete_lora(LoraOptions options, ConfigTree const& hf_config) {

@@ -15,6 +15,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/topology/cores.hpp"
 #include "tessera/topology/heartbeat_monitor.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 namespace tessera::topology {
 namespace {
@@ -44,13 +45,25 @@ MpiSession::MpiSession(int& argc, char**& argv) {
                    " but MPI_THREAD_SERIALIZED is needed; use an MPI built with thread support");
   MPI_Comm_rank(MPI_COMM_WORLD, &info_.rank);
   MPI_Comm_size(MPI_COMM_WORLD, &info_.world_size);
-  MPI_Comm node_comm = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL, &node_comm);
-  node_ = to_handle(node_comm);
+  node_ = split_by_node();
+  MPI_Comm const node_comm = from_handle(node_);
   MPI_Comm_rank(node_comm, &info_.local_rank);
   MPI_Comm_size(node_comm, &info_.local_size);
   number_nodes();
   gather_hosts();
+}
+
+CommHandle MpiSession::split_by_node() const {
+  MPI_Comm node_comm = MPI_COMM_NULL;
+  if (char const* const sizes = std::getenv("TESSERA_SIMULATED_NODES")) {
+    auto const nodes = nodes_of_sizes(sizes, info_.world_size);
+    MPI_Comm_split(MPI_COMM_WORLD, static_cast<int>(nodes[static_cast<std::size_t>(info_.rank)]),
+                   info_.rank, &node_comm);
+  } else {
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, info_.rank, MPI_INFO_NULL,
+                        &node_comm);
+  }
+  return to_handle(node_comm);
 }
 
 void MpiSession::number_nodes() {
@@ -66,6 +79,7 @@ void MpiSession::number_nodes() {
   leaders_.assign(static_cast<std::size_t>(info_.node_count), -1);
   for (int r = info_.world_size; r-- > 0;)
     leaders_[static_cast<std::size_t>(nodes[static_cast<std::size_t>(r)])] = r;
+  for (int const of_rank : nodes) nodes_.push_back(NodeIndex(of_rank));
 }
 
 void MpiSession::gather_hosts() {

@@ -29,17 +29,21 @@ class Plan {
   Plan(model::CausalLm& model, memory::MemorySpace space, PlannedPasses const& passes)
       : model_(model), space_(space), passes_(passes) {}
 
-  std::size_t training(std::int64_t rows, bool gradient_checkpointing) const {
+  std::size_t training(std::int64_t rows, Recompute recompute) const {
     return rows == 0 ? 0
-                     : model_.activation_bytes({memory::Pass::training, rows,
-                                                passes_.train_sequence, gradient_checkpointing},
+                     : model_.activation_bytes({.kind = memory::Pass::training,
+                                                .rows = rows,
+                                                .sequence = passes_.train_sequence,
+                                                .recompute = recompute,
+                                                .cpu_checkpointing = passes_.cpu_checkpointing},
                                                space_);
   }
   std::size_t evaluation(std::int64_t rows) const {
-    return rows == 0
-               ? 0
-               : model_.activation_bytes(
-                     {memory::Pass::evaluation, rows, passes_.evaluation_sequence, false}, space_);
+    return rows == 0 ? 0
+                     : model_.activation_bytes({.kind = memory::Pass::evaluation,
+                                                .rows = rows,
+                                                .sequence = passes_.evaluation_sequence},
+                                               space_);
   }
   /// The most rows whose pass fits into @p bytes. @pre @p rows do not fit
   template <class Need>
@@ -55,23 +59,30 @@ class Plan {
   std::string training_advice(std::size_t left) const {
     std::string out;
     auto const plain = rows_that_fit(passes_.train_rows, left, [&](std::int64_t rows) {
-      return training(rows, passes_.gradient_checkpointing);
+      return training(rows, passes_.recompute);
     });
     if (plain > 0)
       out = fmt::format("--per_device_train_batch_size {} with more gradient_accumulation_steps",
                         plain);
-    if (!passes_.gradient_checkpointing) {
-      auto const less = training(passes_.train_rows, true);
-      if (less <= left)
-        out += fmt::format("{}--gradient_checkpointing ({})", out.empty() ? "" : ", ", text(less));
-      else if (auto const rows =
-                   rows_that_fit(passes_.train_rows, left,
-                                 [&](std::int64_t count) { return training(count, true); });
-               rows > plain)
-        out += fmt::format("{}--gradient_checkpointing with --per_device_train_batch_size {}",
-                           out.empty() ? "" : ", or ", rows);
-    }
+    out += recompute_advice(left, plain, out.empty());
     return out.empty() ? "a shorter --block_size or a smaller model" : out;
+  }
+  /// The least recomputation with which the rows fit, else how many fit with the most.
+  std::string recompute_advice(std::size_t left, std::int64_t plain, bool is_first) const {
+    using enum Recompute;
+    if (passes_.recompute == block) return "";
+    char const* const names[] = {"", "--recompute light", "--gradient_checkpointing"};
+    for (auto const more : {light, block}) {
+      if (more <= passes_.recompute) continue;
+      if (auto const less = training(passes_.train_rows, more); less <= left)
+        return fmt::format("{}{} ({})", is_first ? "" : ", ", names[static_cast<int>(more)],
+                           text(less));
+    }
+    auto const rows = rows_that_fit(passes_.train_rows, left,
+                                    [&](std::int64_t count) { return training(count, block); });
+    if (rows <= plain) return "";
+    return fmt::format("{}{} with --per_device_train_batch_size {}", is_first ? "" : ", or ",
+                       names[static_cast<int>(block)], rows);
   }
   std::string evaluation_advice(std::size_t left) const {
     auto const rows = rows_that_fit(passes_.evaluation_rows, left,
@@ -86,6 +97,18 @@ class Plan {
   PlannedPasses passes_;
 };
 
+/// Of activation checkpoints.
+void require_host_room(std::size_t need, PlannedPasses const& passes) {
+  auto const left = room(memory::MemorySpace::host, passes.ranks_on_node);
+  TESSERA_VALIDATE(need <= left.bytes, OutOfMemoryError, "the activation checkpoints of ",
+                   passes.train_rows, " x ", passes.train_sequence, " tokens need ", text(need),
+                   " of host memory on each of ", counted(passes.ranks_on_node, "rank"),
+                   " of host ", host_name(), ", but ", text(left.bytes), " per rank are left (",
+                   left.limited_by,
+                   "); use a smaller --per_device_train_batch_size, or leave "
+                   "activation_checkpointing.cpu_checkpointing out");
+}
+
 void require_room(Plan const& plan, PlannedPasses const& passes, memory::MemorySpace space) {
   auto const left = room(space, passes.ranks_on_node);
   auto const refuse = [&](char const* pass, std::int64_t rows, std::int64_t sequence,
@@ -96,7 +119,7 @@ void require_room(Plan const& plan, PlannedPasses const& passes, memory::MemoryS
         pass, rows, sequence, text(need), counted(passes.ranks_on_node, "rank"), host_name(),
         text(left.bytes), left.limited_by, advice));
   };
-  std::size_t const train = plan.training(passes.train_rows, passes.gradient_checkpointing);
+  std::size_t const train = plan.training(passes.train_rows, passes.recompute);
   if (train > left.bytes)
     refuse("a training micro-batch", passes.train_rows, passes.train_sequence, train,
            plan.training_advice(left.bytes));
@@ -108,14 +131,26 @@ void require_room(Plan const& plan, PlannedPasses const& passes, memory::MemoryS
 
 }  // namespace
 
+std::size_t host_checkpoint_bytes(model::CausalLm const& model, memory::Queue const& compute,
+                                  PlannedPasses const& passes) {
+  if (memory::memory_space_of(compute) != memory::MemorySpace::device) return 0;
+  return model.host_checkpoint_bytes({.kind = memory::Pass::training,
+                                      .rows = passes.train_rows,
+                                      .sequence = passes.train_sequence,
+                                      .recompute = passes.recompute,
+                                      .cpu_checkpointing = passes.cpu_checkpointing});
+}
+
 std::size_t reserve_activations(model::CausalLm& model, memory::Queue& compute,
                                 comm::Collectives& comm, PlannedPasses const& passes) {
   auto const space = memory::memory_space_of(compute);
   Plan const plan(model, space, passes);
-  std::size_t const bytes =
-      std::max(plan.training(passes.train_rows, passes.gradient_checkpointing),
-               plan.evaluation(passes.evaluation_rows));
-  comm::run_on_ranks(comm, true, [&] { require_room(plan, passes, space); });
+  std::size_t const bytes = std::max(plan.training(passes.train_rows, passes.recompute),
+                                     plan.evaluation(passes.evaluation_rows));
+  comm::run_on_ranks(comm, true, [&] {
+    require_room(plan, passes, space);
+    require_host_room(host_checkpoint_bytes(model, compute, passes), passes);
+  });
   comm::run_on_ranks(comm, true, [&] { model.reserve_activations(bytes, compute); });
   return bytes;
 }
@@ -126,7 +161,7 @@ std::int64_t fitting_train_rows(model::CausalLm& model, memory::Queue& compute,
   Plan const plan(model, space, passes);
   std::size_t const left = room(space, passes.ranks_on_node).bytes;
   std::int64_t rows = passes.train_rows;
-  while (rows > 1 && plan.training(rows, passes.gradient_checkpointing) > left) rows /= 2;
+  while (rows > 1 && plan.training(rows, passes.recompute) > left) rows /= 2;
   return comm::all_reduce_value(comm, rows, comm::ReduceOp::min);
 }
 

@@ -28,6 +28,8 @@ constexpr std::int64_t least_bucket = std::int64_t{8} << 20;
 zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   zero::EngineConfig e;
   e.stage = static_cast<int>(c.stage);
+  e.shard_group_size = static_cast<int>(c.shard_group_size);
+  e.secondary_group_size = static_cast<int>(c.secondary_group_size);
   e.dtype = c.dtype;
   e.communication_dtype = c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;
@@ -64,14 +66,18 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
         .tile_numel = o.tile_numel,
         .buffer_count = static_cast<int>(o.buffer_count),
         .space = o.pin_memory ? memory::MemorySpace::pinned : memory::MemorySpace::host,
-        .ratio = o.ratio};
+        .ratio = o.ratio,
+        .delay_from = o.delay_from};
   if (o.optimizer == config::OffloadDevice::nvme)
     e.optimizer_swap = {swap_options(o, o.nvme_path), o.tile_numel,
                         static_cast<int>(o.buffer_count)};
+  auto const weights =
+      o.parameters_pin_memory ? memory::MemorySpace::pinned : memory::MemorySpace::host;
   if (o.parameters == config::OffloadDevice::nvme)
     e.weight_swap = {swap_options(o, o.parameters_nvme_path),
                      static_cast<int>(o.parameters_buffer_count), o.parameters_buffer_size,
-                     o.max_in_cpu};
+                     o.max_in_cpu, weights};
+  if (o.parameters == config::OffloadDevice::cpu && c.stage == 3) e.weight_offload = {weights};
   return e;
 }
 

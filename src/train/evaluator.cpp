@@ -32,18 +32,24 @@ Evaluator::Evaluator(ModelContext context, data::TokenSequences sequences,
 /// Of some samples.
 Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
   tokens_.clear();
+  samples_.clear();
   for (std::int64_t i = 0; i < count; ++i) {
     auto const sequence = sequences_[first_sample + i];
+    samples_.push_back(first_sample + i);
     tokens_.insert(tokens_.end(), sequence.begin(), sequence.end());
   }
   Sums out;
   constexpr std::int64_t not_counted = -1;
   std::int64_t hits = not_counted;
-  model::Batch const batch{
-      .tokens = tokens_.data(), .rows = count, .sequence = sequences_.length(), .hits = &hits};
+  model::Batch const batch{.tokens = tokens_.data(),
+                           .rows = count,
+                           .sequence = sequences_.length(),
+                           .samples = samples_.data(),
+                           .hits = &hits};
   out.losses = prediction_step_
                    ? prediction_step_(batch)
                    : context_.model.evaluate(batch, context_.weights, context_.compute).value();
+  out.predictions = context_.model.predictions(batch);
   out.hits = hits == not_counted ? NAN : static_cast<double>(hits);
   return out;
 }
@@ -62,12 +68,14 @@ EvaluationResult Evaluator::evaluate() {
     auto const of_pass = left > 0 ? pass(mine.begin + offset, left) : pass(0, 1);
     if (left == 0) continue;
     sums.losses += of_pass.losses;
+    sums.predictions += of_pass.predictions;
     sums.hits += of_pass.hits;
   }
-  auto const over_ranks = [&](double sum) {
+  auto const over_ranks = [&](auto sum) {
     return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
   };
-  auto const predictions = static_cast<double>(sequences_.count() * (sequences_.length() - 1));
+  auto const predictions =
+      static_cast<double>(std::max<std::int64_t>(over_ranks(sums.predictions), 1));
   result.samples = sequences_.count();
   result.loss = over_ranks(sums.losses) / predictions;
   if (double const hits = over_ranks(sums.hits); !std::isnan(hits))

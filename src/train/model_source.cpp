@@ -1,7 +1,10 @@
 #include "tessera/train/model_source.hpp"
 
+#include <algorithm>
+
 #include "tessera/checkpoint/interchange/model_weights.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/topology/node_files.hpp"
 #include "tessera/train/adapter.hpp"
@@ -48,14 +51,30 @@ using Values = std::function<void(memory::ParameterSpec const& spec, std::int64_
 struct OpenedWeights {
   ConfigTree layout;
   Values values;
+  std::function<bool(memory::ParameterSpec const& spec)> has{};
 };
+
+bool contains(std::vector<std::string> const& names, std::string const& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Without the parameters that the model adds to its family's and the files lack.
+std::vector<memory::UnitSpec> stored_units(std::vector<memory::UnitSpec> units,
+                                           checkpoint::ModelWeights const& files,
+                                           model::ParameterChanges const& changes) {
+  for (auto& unit : units)
+    std::erase_if(unit.parameters,
+                  [&](auto const& p) { return contains(changes.added, p.name) && !files.has(p); });
+  return units;
+}
 
 /// @param path a model directory or a file. Rank 0 reads the headers.
 OpenedWeights open_weights(fs::path const& path, std::vector<memory::UnitSpec> const& units,
+                           model::ParameterChanges const& changes,
                            topology::MpiSession const& session, comm::Collectives& comm) {
   std::string const layout = comm::broadcast_from_root(comm, [&] {
     checkpoint::ModelWeights const found(path);
-    found.require(units);
+    found.require(stored_units(units, found, changes), changes.removed);
     return found.layout();
   });
   OpenedWeights out{ConfigTree::parse(layout, "layout of the weights"), {}};
@@ -67,6 +86,7 @@ OpenedWeights open_weights(fs::path const& path, std::vector<memory::UnitSpec> c
   auto const weights = std::make_shared<checkpoint::ModelWeights>(layout, opened.release());
   out.values = [weights](memory::ParameterSpec const& spec, std::int64_t first, std::int64_t numel,
                          float* to) { weights->fill(spec, first, numel, to); };
+  out.has = [weights](memory::ParameterSpec const& spec) { return weights->has(spec); };
   return out;
 }
 
@@ -102,13 +122,23 @@ zero::Engine::Fill initial_weights(ModelSource& source, std::vector<memory::Unit
   };
   Values base = random, adapter = random;
   if (auto const& directory = source.weights_directory; !directory.empty()) {
-    auto const opened = open_weights(directory, part_of(units, Part::base), session, comm);
+    auto const opened =
+        open_weights(directory, part_of(units, Part::base), source.changes, session, comm);
     if (auto const stored = dtype_in(opened.layout)) source.weights.stored_dtype = stored;
-    base = opened.values;
+    base = [opened, random](memory::ParameterSpec const& spec, std::int64_t first,
+                            std::int64_t numel, float* out) {
+      (opened.has(spec) ? opened.values : random)(spec, first, numel, out);
+    };
+    for (auto const& unit : units)
+      for (auto const& parameter : unit.parameters)
+        if (comm.rank() == 0 && contains(source.changes.added, parameter.name) &&
+            !opened.has(parameter))
+          log::info(concat(parameter.name, " is not in ", directory.string(),
+                           "; it starts from random values"));
   }
   if (auto const& directory = source.adapter_directory; !directory.empty())
     adapter = open_weights(directory / "adapter_model.safetensors", part_of(units, Part::adapter),
-                           session, comm)
+                           {}, session, comm)
                   .values;
   return [base, adapter, &units](zero::UnitIndex u, int p, std::int64_t first, std::int64_t numel,
                                  float* out) {

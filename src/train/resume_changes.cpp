@@ -17,7 +17,8 @@ Names const distribution{"world_size",           "micro_batch_size",
                          "overlap_comm",         "gather_16bit_weights",
                          "reduce_bucket_size",   "allgather_bucket_size",
                          "prefetch_bucket_size", "param_persistence_threshold",
-                         "max_live_parameters"};
+                         "max_live_parameters",  "shard_group_size",
+                         "hierarchical_gather",  "secondary_group_size"};
 
 /// Resolved values that decide only what a run writes about itself.
 Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_breakdown",
@@ -25,7 +26,8 @@ Names const reporting{"steps_per_print",     "wall_clock_breakdown", "memory_bre
                       "trainer_tensorboard", "flops_profiler",       "comms_logger"};
 
 /// Arguments that change what steps compute, and that no other part of the description has.
-Names const training_arguments{"seed", "tf32"};
+Names const training_arguments{"seed", "tf32", "reset_attention_mask", "reset_position_ids",
+                               "eod_mask_loss"};
 
 /// Arguments that other parts of the description have as resolved values, and those that say what
 /// this start of the program does.
@@ -43,7 +45,9 @@ Names const covered_arguments{"model_name_or_path",
                               "keep_linebreaks",
                               "data_mixture",
                               "skip_broken_records",
+                              "append_eos",
                               "train_sampling_strategy",
+                              "group_by_length",
                               "data_seed",
                               "num_train_epochs",
                               "max_steps",
@@ -139,7 +143,7 @@ class DataComparison {
     file("train_file");
     value("train_file_part", "the part of train_file");
     for (char const* name :
-         {"block_size", "keep_linebreaks", "data_mixture", "skip_broken_records"})
+         {"block_size", "keep_linebreaks", "data_mixture", "skip_broken_records", "append_eos"})
       value(name, name);
     file("tokenizer");
     if (texts_.empty()) value("samples", "the number of sequences");

@@ -40,8 +40,11 @@ checkpoint::SaveRequest save_request(JobContext const& job, TrainingRun const& r
       .trainer_state = {},
       .versions = {}};
   int const per_file = arguments.checkpoint_ranks_per_file.count;
-  request.file_starts = per_file == 0 ? checkpoint::starts_by_host(job.session.hosts())
-                                      : checkpoint::starts_by_count(job.comm.size(), per_file);
+  int const writers = request.plan.ranks();
+  auto hosts = job.session.hosts();
+  hosts.resize(static_cast<std::size_t>(writers));
+  request.file_starts = per_file == 0 ? checkpoint::starts_by_host(hosts)
+                                      : checkpoint::starts_by_count(writers, per_file);
   if (arguments.save_only_model || run.config.gather_16bit_weights) {
     auto& files = request.model_files.emplace();
     files.dtype = run.config.dtype;

@@ -63,7 +63,8 @@ TrainingStep::Options step_options(config::TrainingArguments const& arguments,
   TrainingStep::Options options;
   options.micro_batch_size = run.config.micro_batch_size;
   options.dropout_seed = static_cast<std::uint64_t>(arguments.seed);
-  options.gradient_checkpointing = arguments.gradient_checkpointing;
+  options.recompute = arguments.recompute;
+  options.cpu_checkpointing = run.config.cpu_checkpointing;
   options.beta1 = config::beta1_schedule(run.config.scheduler, run.sampler->total_steps());
   options.loader = {static_cast<int>(arguments.dataloader_num_workers),
                     arguments.dataloader_prefetch_factor.value_or(2)};

@@ -16,6 +16,14 @@ namespace tessera::train {
 namespace fs = std::filesystem;
 namespace {
 
+/// The option of documents that is on; empty: none.
+std::string option_of_documents(config::TrainingArguments const& arguments) {
+  return arguments.reset_attention_mask ? "--reset_attention_mask"
+         : arguments.reset_position_ids ? "--reset_position_ids"
+         : arguments.eod_mask_loss      ? "--eod_mask_loss"
+                                        : "";
+}
+
 constexpr std::int64_t most_threads = 16;  // each reads the tokenizer's files again
 
 class Loader {
@@ -69,6 +77,7 @@ class Loader {
     auto const build = [&] {
       sequences = data::build_or_open_sequences(request, *data_.tokenizer);
       data::check_vocabulary(*sequences, *data_.tokenizer, model_.vocabulary_size());
+      check_documents(request, *sequences);
     };
     comm::run_on_ranks(comm_, is_root(), build);
     comm::run_on_ranks(comm_, leads_node() && !is_root(), build);
@@ -80,8 +89,21 @@ class Loader {
     return *sequences;
   }
 
+  /// Options that separate documents do nothing where no sequence has an end of one.
+  void check_documents(data::SequenceRequest const& request,
+                       data::TokenSequences const& sequences) const {
+    auto const option = option_of_documents(arguments_);
+    if (option.empty()) return;
+    std::int32_t const eos = data_.tokenizer->eos_id();
+    TESSERA_VALIDATE(sequences.contains(eos), DataError, option, ": no sequence of ",
+                     request.text.string(), " has the tokenizer's eos_token (id ", eos,
+                     "), which ends a document; append it to each record with --append_eos, or "
+                     "with tessera tokenize --append_eos");
+  }
+
   void load_sequences(std::int64_t block_size) {
     data::SequenceRequest request;
+    request.append_eos = arguments_.append_eos;
     request.block_size = block_size;
     request.line_breaks =
         arguments_.keep_linebreaks ? data::LineBreaks::keep : data::LineBreaks::drop;
@@ -133,7 +155,8 @@ class Loader {
           .set("block_size", data_.train->length())
           .set("keep_linebreaks", arguments_.keep_linebreaks || !lines)
           .set("data_mixture", arguments_.data_mixture)
-          .set("skip_broken_records", arguments_.skip_broken_records);
+          .set("skip_broken_records", arguments_.skip_broken_records)
+          .set("append_eos", arguments_.append_eos);
     }
     if (data_.evaluation && !arguments_.validation_file.empty())
       identity.set("validation_file", arguments_.validation_file.string())
@@ -148,6 +171,24 @@ class Loader {
 };
 
 }  // namespace
+
+model::DocumentOptions find_document_options(config::TrainingArguments const& arguments,
+                                             fs::path const& tokenizer, comm::Collectives& comm) {
+  auto const option = option_of_documents(arguments);
+  if (option.empty()) return {};
+  std::string const eod = comm::broadcast_from_root(comm, [&] {
+    TESSERA_VALIDATE(!tokenizer.empty(), UsageError, option,
+                     " needs the eos_token of a tokenizer; give --tokenizer_name DIR");
+    std::int32_t const id = data::load_tokenizer(tokenizer)->eos_id();
+    TESSERA_VALIDATE(id >= 0, ConfigError, option, ": ", tokenizer.string(),
+                     " names no eos_token, which ends a document; add it to tokenizer_config.json");
+    return std::to_string(id);
+  });
+  return {.eod_token = std::stoi(eod),
+          .reset_attention_mask = arguments.reset_attention_mask,
+          .reset_position_ids = arguments.reset_position_ids,
+          .eod_mask_loss = arguments.eod_mask_loss};
+}
 
 TrainingData load_training_data(config::TrainingArguments const& arguments,
                                 ModelSource const& source, model::CausalLm const& model,

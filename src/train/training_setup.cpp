@@ -8,6 +8,7 @@
 
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/config/learning_rate.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/core/text.hpp"
@@ -15,12 +16,15 @@
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
 #include "tessera/optim/last_step.hpp"
+#include "tessera/topology/node_size.hpp"
 #include "tessera/train/activation_memory.hpp"
 #include "tessera/train/adapter.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/memory_breakdown.hpp"
+#include "tessera/train/sampler_config.hpp"
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/swap_report.hpp"
+#include "tessera/train/swap_room.hpp"
 
 namespace tessera::train {
 namespace fs = std::filesystem;
@@ -72,12 +76,13 @@ void check_last_step(optim::OptimizerSpec const& optimizer, std::int64_t steps) 
 }
 
 void check_offload(config::ResolvedConfig const& config) {
-  if (memory::Runtime::device() < 0) return;
   auto const& offload = config.offload;
-  TESSERA_VALIDATE(offload.parameters == config::OffloadDevice::none, ConfigError,
-                   "offload_param is \"", name_of(offload.parameters),
-                   "\": weights of a device cannot be offloaded yet; leave the block out and use "
-                   "offload_optimizer or more ranks");
+  bool const has_device = memory::Runtime::device() >= 0;
+  TESSERA_VALIDATE(has_device || offload.delay_from == 0, ConfigError,
+                   "--delayed_update_from_step ", offload.delay_from,
+                   " lets the CPU update while a device computes, and this run computes on CPUs; "
+                   "use a GPU or --device_memory, or leave the option out");
+  if (!has_device) return;
   TESSERA_VALIDATE(offload.optimizer == config::OffloadDevice::none || config.stage > 0,
                    ConfigError, "offload_optimizer is \"", name_of(offload.optimizer),
                    "\" at ZeRO stage 0, which has no offload; use stage 1, 2 or 3");
@@ -104,40 +109,13 @@ std::string precision_text(config::ResolvedConfig const& config) {
                 config.master_dtype == Dtype::fp32 ? "" : ", which are the master weights");
 }
 
-data::SampleOrder order_of(config::Sampling strategy) {
-  switch (strategy) {
-    case config::Sampling::random:
-      return data::SampleOrder::random;
-    case config::Sampling::philox:
-      return data::SampleOrder::philox;
-    case config::Sampling::sequential:
-      break;
-  }
-  return data::SampleOrder::sequential;
-}
-
-data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
-                                   config::ResolvedConfig const& config, std::int64_t samples,
-                                   int ranks) {
-  data::SamplerConfig plan;
-  plan.samples = samples;
-  plan.ranks = ranks;
-  plan.micro_batch = config.micro_batch_size;
-  plan.accumulation_steps = config.accumulation_steps;
-  plan.epochs = arguments.num_train_epochs;
-  plan.max_steps = arguments.max_steps;
-  plan.order = order_of(arguments.train_sampling_strategy);
-  plan.seed = static_cast<std::uint64_t>(arguments.data_seed.value_or(arguments.seed));
-  plan.last_micro_step = config.drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
-  return plan;
-}
-
 }  // namespace
 
 config::ResolvedConfig const& TrainingSetup::resolve() {
   run_.source = find_model(job_.arguments, job_.comm);
   run_.config =
       config::resolve(job_.arguments, job_.comm.size(), model::hidden_size(run_.source.config));
+  config::place_on_nodes(run_.config, topology::uniform_node_size(job_.session.nodes()));
   if (makers_.optimizer) run_.config.optimizer = makers_.optimizer(run_.config);
   return run_.config;
 }
@@ -156,6 +134,8 @@ TrainingRun TrainingSetup::build() {
     config.optimizer_offload.reset();
   }
   check_offload(run_.config);
+  check_swap_room(config, run_.model->units(), job_.session.info(), job_.comm,
+                  memory::memory_space_of(*run_.compute));
   run_.engine = zero::make_engine(config, run_.model->units(), job_.comm, *run_.compute);
   find_batch_size();
   plan_steps();
@@ -170,8 +150,11 @@ void TrainingSetup::make_model() {
   auto options = model_options(run_.config);
   options.lora = run_.source.lora;
   options.frozen_parameters = job_.arguments.frozen_parameters;
+  options.documents =
+      find_document_options(job_.arguments, run_.source.tokenizer_directory, job_.comm);
   run_.model = makers_.model ? makers_.model(run_.source.config, options)
                              : model::make_model(run_.source.config, options);
+  run_.source.changes = run_.model->parameter_changes();
   run_.trained = zero::trained_parameters(run_.model->units());
   if (options.lora && job_.is_root())
     for (auto const& target : unmatched_targets(*options.lora, run_.model->units()))
@@ -209,7 +192,8 @@ void TrainingSetup::find_batch_size() {
   auto& config = run_.config;
   PlannedPasses passes;
   passes.ranks_on_node = job_.session.info().local_size;
-  passes.gradient_checkpointing = arguments.gradient_checkpointing;
+  passes.recompute = arguments.recompute;
+  passes.cpu_checkpointing = config.cpu_checkpointing;
   passes.train_rows = std::min(config.micro_batch_size, run_.data.train->count());
   passes.train_sequence = run_.data.train->length();
   std::int64_t const rows = fitting_train_rows(*run_.model, *run_.compute, job_.comm, passes);
@@ -237,7 +221,8 @@ void TrainingSetup::plan_steps() {
 void TrainingSetup::reserve_memory_of_passes() {
   PlannedPasses passes;
   passes.ranks_on_node = job_.session.info().local_size;
-  passes.gradient_checkpointing = job_.arguments.gradient_checkpointing;
+  passes.recompute = job_.arguments.recompute;
+  passes.cpu_checkpointing = run_.config.cpu_checkpointing;
   if (run_.sampler) {
     passes.train_rows = std::min(run_.config.micro_batch_size, run_.data.train->count());
     passes.train_sequence = run_.data.train->length();
@@ -251,7 +236,21 @@ void TrainingSetup::reserve_memory_of_passes() {
     passes.evaluation_sequence = (*data)->length();
   }
   activation_bytes_ = reserve_activations(*run_.model, *run_.compute, job_.comm, passes);
+  host_checkpoint_bytes_ = host_checkpoint_bytes(*run_.model, *run_.compute, passes);
 }
+
+namespace {
+
+/// " in groups of 4 ranks", " with secondary weights in groups of 4 ranks".
+std::string groups_text(config::ResolvedConfig const& config, int ranks) {
+  if (config.shard_group_size > 0 && config.shard_group_size < ranks)
+    return " in groups of " + counted(config.shard_group_size, "rank");
+  if (config.secondary_group_size > 1)
+    return " with secondary weights in groups of " + counted(config.secondary_group_size, "rank");
+  return "";
+}
+
+}  // namespace
 
 void TrainingSetup::log_summary(StartingPoint const& start) const {
   if (!job_.is_root()) return;
@@ -262,14 +261,15 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
   std::int64_t const trained = run_.engine->plan().parameter_count(),
                      frozen = run_.engine->frozen_plan().parameter_count();
   log::info(fmt::format(
-      "{} {}: {} parameters{}, {}; ZeRO stage {} on {} {} ({} {}), {}", run_.model->family(),
+      "{} {}: {} parameters{}, {}; ZeRO stage {}{} on {} {} ({} {}), {}", run_.model->family(),
       from.empty() ? "from random weights" : "from " + from.string(), with_commas(trained + frozen),
       frozen == 0 ? ""
                   : fmt::format(", of which {} ({:.4f} %) train", with_commas(trained),
                                 100.0 * static_cast<double>(trained) /
                                     static_cast<double>(trained + frozen)),
-      precision_text(config), config.stage, info.world_size, plural(info.world_size, "rank"),
-      info.node_count, plural(info.node_count, "node"), memory::Runtime::description()));
+      precision_text(config), config.stage, groups_text(config, info.world_size), info.world_size,
+      plural(info.world_size, "rank"), info.node_count, plural(info.node_count, "node"),
+      memory::Runtime::description()));
   if (run_.sampler)
     log::info(fmt::format("{} of {} tokens, {} per step ({} x {} x {}), {}",
                           counted(run_.data.train->count(), "sample"), run_.data.train->length(),
@@ -287,12 +287,23 @@ void TrainingSetup::log_summary(StartingPoint const& start) const {
       bytes(m.gradients), bytes(m.master_weights), bytes(m.optimizer_state), bytes(m.formula),
       bytes(m.buffers), bytes(activation_bytes_)));
   auto const& engine = run_.engine->config();
+  if (m.offloaded_share > 0)
+    log::info(
+        fmt::format("optimizer on the CPU: {:.3g} % of the elements, in tiles of up to {} elements",
+                    100 * m.offloaded_share, with_commas(engine.optimizer_offload->tile_numel)));
+  if (engine.optimizer_offload && engine.optimizer_offload->delay_from > 0)
+    log::info(fmt::format(
+        "delayed update: from optimizer step {} on the CPU updates while the next step computes "
+        "with weights that lack this update; a save or an evaluation completes it first",
+        with_commas(engine.optimizer_offload->delay_from)));
   if (m.offloaded > 0)
     log::info(fmt::format(
-        "optimizer on the CPU: {:.3g} % of the elements, in tiles of up to {} elements; {} per "
-        "rank in host memory, {} of it pinned",
-        100 * m.offloaded_share, with_commas(engine.optimizer_offload->tile_numel),
-        bytes(m.offloaded), bytes(m.pinned)));
+        "host memory of offloaded states per rank: {}{}, {} of it pinned", bytes(m.offloaded),
+        m.offloaded_weights > 0 ? fmt::format(" (weights {})", bytes(m.offloaded_weights)) : "",
+        bytes(m.pinned)));
+  if (host_checkpoint_bytes_ > 0)
+    log::info(fmt::format("activation checkpoints: {} per rank in host memory",
+                          bytes(host_checkpoint_bytes_)));
   for (auto const& line : swap_lines(engine, m)) log::info(line);
   for (auto const& line : swap_warnings(engine)) log::warning(line);
   if (m.swap) job_.status.set("offload", swap_status(engine, m));
@@ -350,13 +361,14 @@ void TrainingSetup::initialize_weights(zero::Engine::Fill const& fill) {
   bool const rounds = run_.config.round_master_weights;
   checkpoint::NonFiniteTally tally;
   FrozenChecksum checksum;
+  bool const counts = run_.engine->plan().is_in_first_copy(job_.comm.rank());
   run_.engine->initialize(
       [&](memory::UnitIndex u, int p, std::int64_t first, std::int64_t numel, float* out) {
         auto const& parameter = units[position(u)].parameters[static_cast<std::size_t>(p)];
         fill(u, p, first, numel, out);
-        if (!parameter.trains) checksum.add(parameter.name, first, numel, out);
+        if (!parameter.trains && counts) checksum.add(parameter.name, first, numel, out);
         if (rounds) round_to(run_.config.dtype, out, numel);
-        tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
+        if (counts) tally.add(parameter.name, "", checkpoint::count_nonfinite(out, numel, dtype));
       });
   if (run_.engine->frozen_plan().parameter_count() > 0)
     run_.frozen = frozen_record(run_.engine->frozen_plan(), checksum.total(job_.comm),

@@ -28,6 +28,8 @@ char const* name_of(data::SampleOrder order) {
       return "randperm";
     case data::SampleOrder::philox:
       return "philox";
+    case data::SampleOrder::group_by_length:
+      return "group_by_length";
     case data::SampleOrder::sequential:
       break;
   }

@@ -1,5 +1,6 @@
 #include "tessera/train/training_step.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "tessera/core/clock.hpp"
@@ -31,7 +32,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   auto const micro_batches = load(step, sampler);
   outcome.data_seconds = seconds_since(started);
   outcome.samples = sampler.samples(step - 1);
-  outcome.tokens = outcome.samples * (sequences_.length() - 1);
+  outcome.tokens = predictions(outcome.samples, micro_batches);
   outcome.learning_rate = learning_rate;
 
   model::PassSettings settings;
@@ -39,7 +40,8 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   settings.step = static_cast<std::uint64_t>(step);
   settings.gradient_scale =
       static_cast<float>(engine_.gradient_scale() / static_cast<double>(outcome.tokens));
-  settings.gradient_checkpointing = options_.gradient_checkpointing;
+  settings.recompute = options_.recompute;
+  settings.cpu_checkpointing = options_.cpu_checkpointing;
   settings.between_layers = between_layers(options_);
 
   if (options_.beta1)
@@ -74,10 +76,23 @@ std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampl
   return loader_->load(step - 1);
 }
 
+/// Of all ranks.
+std::int64_t TrainingStep::predictions(std::int64_t samples,
+                                       std::vector<data::LoadedBatch> const& micro_batches) const {
+  auto const count = [&](std::int32_t const* tokens, std::int64_t rows) {
+    return context_.model.predictions({tokens, rows, sequences_.length()});
+  };
+  if (!context_.model.predictions_vary()) return count(nullptr, samples);
+  std::int64_t own = 0;
+  for (auto const& batch : micro_batches) own += count(batch.ids.data(), batch.samples);
+  return std::max<std::int64_t>(comm::all_reduce_value(context_.comm, own, comm::ReduceOp::sum), 1);
+}
+
 model::LossSum TrainingStep::micro_step(data::LoadedBatch const& samples,
                                         std::int64_t first_global_row,
                                         model::PassSettings const& settings) {
   model::Batch batch{samples.ids.data(), samples.samples, sequences_.length(), first_global_row};
+  batch.samples = samples.indices.data();
   if (options_.loss) batch.loss = options_.loss(batch);
   if (options_.timer) options_.timer->begin_passes();
   auto const loss = context_.model.train(batch, settings, engine_, context_.compute);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "detail/frozen_weights.hpp"
 #include "detail/memory_report.hpp"
@@ -10,6 +11,7 @@
 #include "detail/offloaded_gradients.hpp"
 #include "detail/optimizer_state.hpp"
 #include "detail/resident_gradients.hpp"
+#include "detail/shard_groups.hpp"
 #include "detail/sharded_gradients.hpp"
 #include "detail/stage_rules.hpp"
 #include "tessera/core/error.hpp"
@@ -24,22 +26,35 @@ using namespace detail;
 /// The destructor waits no longer than this for the compute queue; no update takes as long.
 constexpr std::chrono::seconds shutdown_timeout{10};
 
+std::optional<SwapUse> both(std::optional<SwapUse> a, std::optional<SwapUse> const& b) {
+  if (!a) return b;
+  if (b) a->is_direct = a->is_direct && b->is_direct;
+  return a;
+}
+
 /// The weights of a model: all that inference needs, and what training is built on.
 class WeightsEngine : public Engine {
  public:
   WeightsEngine(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
                 comm::Collectives& comm, memory::Queue& compute)
       : config_(config),
+        groups_(comm, config),
         trained_(trained_parameters(units)),
-        plan_(trained_.units, comm.size(), alignment_for(config.optimizer)),
-        rules_(rules_for(config, comm.size(), memory::memory_space_of(compute))),
-        frozen_(config, units, plan_, comm, compute),
+        plan_(trained_.units, groups_.shards().size(), alignment_for(config.optimizer)),
+        rules_(
+            rules_for(config, plan_.ranks(), memory::memory_space_of(compute), groups_.copies())),
+        frozen_(config, units, plan_, groups_, compute),
         trained_config_(with_share_of_limits(config, plan_, frozen_.plan())),
         context_{trained_config_,
                  plan_,
-                 {&plan_, Rank(comm.rank()), !rules_.shards_optimizer},
-                 comm,
-                 compute},
+                 {&plan_, plan_.rank_of(comm.rank()), !rules_.shards_optimizer},
+                 groups_.shards(),
+                 compute,
+                 groups_.replicas(),
+                 &comm,
+                 groups_.secondary(),
+                 groups_.node(),
+                 groups_.rail()},
         weights_(make_weight_store(rules_, context_)) {}
 
   /// Waits for transfers and kernels in flight, because they use the buffers. Errors have been
@@ -61,7 +76,7 @@ class WeightsEngine : public Engine {
     } catch (...) {
       failed = std::current_exception();
     }
-    bool const all_have_weights = comm::agree(context_.comm, !failed);
+    bool const all_have_weights = comm::agree(groups_.world(), !failed);
     if (failed) std::rethrow_exception(failed);
     if (!all_have_weights)
       throw PeerLostError(
@@ -111,8 +126,13 @@ class WeightsEngine : public Engine {
     out.weights = weights_->weight_bytes() + frozen_.weight_bytes();
     out.buffers = weights_->buffer_bytes() + frozen_.buffer_bytes();
     out.formula = formula_bytes(config_, rules_, plan_, frozen_.plan());
-    out.swapped = out.swapped_weights = weights_->swapped_bytes();
-    out.swap = weights_->swap_use();
+    out.swapped = out.swapped_weights = weights_->swapped_bytes() + frozen_.swapped_bytes();
+    out.swap = both(weights_->swap_use(), frozen_.swap_use());
+    for (auto const& host : {weights_->host_use(), frozen_.host_use()}) {
+      out.offloaded += host.bytes;
+      out.pinned += host.pinned;
+    }
+    out.offloaded_weights = out.offloaded;
     return out;
   }
 
@@ -141,6 +161,7 @@ class WeightsEngine : public Engine {
   }
 
   EngineConfig config_;
+  ShardGroups groups_;
   ParameterSubset trained_;
   PartitionPlan plan_;  ///< of the parameters that train, as the rest of this class
   StageRules rules_;
@@ -164,7 +185,7 @@ class StagedEngine final : public WeightsEngine {
                comm::Collectives& comm, memory::Queue& compute, PlaceState const& place)
       : WeightsEngine(config, units, comm, compute),
         optimizer_(optim::make_optimizer(config.optimizer)),
-        offload_(context_, rules_, *optimizer_),
+        offload_(make_offload()),
         host_gradients_(rules_.offloads_optimizer ? std::make_unique<HostGradients>(
                                                         context_, offload_, rules_.gradient_dtype)
                                                   : nullptr),
@@ -180,6 +201,7 @@ class StagedEngine final : public WeightsEngine {
   /// The work that uses this class's buffers ends before they do.
   ~StagedEngine() override {
     try {
+      if (host_) host_->wait();
       gradients_->synchronize();
     } catch (...) {
     }
@@ -207,6 +229,11 @@ class StagedEngine final : public WeightsEngine {
     optimizer_ = std::move(next);
   }
 
+  void begin_pass(memory::Pass pass, std::vector<UnitIndex> acquisitions) override {
+    if (pass == memory::Pass::evaluation) finish_delayed_update();
+    WeightsEngine::begin_pass(pass, std::move(acquisitions));
+  }
+
   void begin_step() override { in_micro_step_ = false; }
 
   void begin_micro_step(int index, int count) override {
@@ -223,6 +250,7 @@ class StagedEngine final : public WeightsEngine {
         "finish_step() was called without a micro-step; call begin_micro_step() first");
     in_micro_step_ = false;
     gradients_->finish();
+    finish_delayed_update();
     kernels::GradientLimits const limits{scaler_.scale() * rules_.averaging.left,
                                          config_.max_grad_norm, skips_nonfinite()};
     if (host_gradients_)
@@ -233,7 +261,7 @@ class StagedEngine final : public WeightsEngine {
     if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
     StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
-    if (!decision.finite && !skips_nonfinite() && context_.ownership.rank == first_rank)
+    if (!decision.finite && !skips_nonfinite() && groups_.world().rank() == 0)
       log::warning(
           "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
           "the overflow check");
@@ -246,6 +274,7 @@ class StagedEngine final : public WeightsEngine {
   double gradient_scale() const override { return scaler_.scale() * rules_.averaging.carried; }
 
   std::vector<StateView> state() override {
+    finish_delayed_update();
     weights_->synchronize();
     weights_->settle();
     state_.settle();
@@ -260,6 +289,7 @@ class StagedEngine final : public WeightsEngine {
   bool state_is_snapshot() const override { return state_.has_host_copies(); }
 
   void load_state(std::int64_t optimizer_steps, optim::LossScalerState const& scaler) override {
+    finish_delayed_update();
     weights_->prepare_update();
     for (std::size_t k = 0; k < state_.count(); ++k)
       state_.copy_shards(k, OptimizerState::Direction::to_state);
@@ -278,12 +308,11 @@ class StagedEngine final : public WeightsEngine {
     out.optimizer_state = state_.state_bytes();
     out.buffers += gradients_->buffer_bytes() + state_.swap_buffer_bytes();
     out.swapped += state_.swapped_bytes();
-    if (auto const use = state_.swap_use())
-      out.swap = SwapUse{use->method, use->is_direct && (!out.swap || out.swap->is_direct)};
+    out.swap = both(state_.swap_use(), out.swap);
     if (!host_) return out;
     out.buffers += host_->bytes();
-    out.offloaded = state_.host_bytes() + host_gradients_->bytes() + host_->bytes();
-    out.pinned = host_gradients_->pinned_bytes() + host_->pinned_bytes();
+    out.offloaded += state_.host_bytes() + host_gradients_->bytes() + host_->bytes();
+    out.pinned += host_gradients_->pinned_bytes() + host_->pinned_bytes();
     out.offloaded_share = static_cast<double>(offload_.numel(context_.ownership)) /
                           static_cast<double>(context_.ownership.state_numel());
     return out;
@@ -310,6 +339,7 @@ class StagedEngine final : public WeightsEngine {
     weights_->settle();
     for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u) {
       if (!trains(u)) continue;
+      if (rules_.separate_master) weights_->open_region(u);
       state_.round_weights(u);
       weights_->all_gather_updated(u);
     }
@@ -336,16 +366,40 @@ class StagedEngine final : public WeightsEngine {
     state_.release_copies();
     optim::StepControl const there{steps_ + 1, learning_rate, decision_.control()},
         here{steps_ + 1, learning_rate, decision_.host_control()};
+    if (delays(here.step)) {
+      state_.start_updates(here);
+      is_delayed_ = true;
+      return;
+    }
     state_.sum(host_ ? here : there);
     weights_->prepare_update();
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
   }
-  void update(UnitIndex unit, optim::StepControl const& control) {
+  bool delays(std::int64_t step) const {
+    return offload_.delay_from > 0 && step >= offload_.delay_from;
+  }
+  /// Weights of the update that was started by an earlier step, if any.
+  void finish_delayed_update() {
+    if (!std::exchange(is_delayed_, false)) return;
+    weights_->prepare_update();
+    for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, {});
+  }
+  /// @param control none: the host has started the update
+  void update(UnitIndex unit, std::optional<optim::StepControl> const& control) {
     if (!trains(unit)) return;
     weights_->open_region(unit);
-    state_.update(unit, control);
+    if (control)
+      state_.update(unit, *control);
+    else
+      state_.finish_update(unit);
     if (rules_.shards_optimizer || rules_.shards_weights) weights_->all_gather_updated(unit);
+  }
+
+  Offload make_offload() {
+    Offload out(context_, rules_, *optimizer_);
+    weights_->set_host_updates(out.end);
+    return out;
   }
 
   std::unique_ptr<GradientFlow> make_gradients() {
@@ -366,6 +420,7 @@ class StagedEngine final : public WeightsEngine {
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
   bool in_micro_step_ = false;
+  bool is_delayed_ = false;  ///< the host updates; the working weights are those before the update
 };
 
 }  // namespace
@@ -375,18 +430,10 @@ std::unique_ptr<Engine> make_engine(EngineConfig const& config,
                                     comm::Collectives& comm, memory::Queue& compute,
                                     PlaceState const& place) {
   validate(config);
-  TESSERA_VALIDATE(
-      !config.weight_swap || memory::memory_space_of(compute) == memory::MemorySpace::host,
-      ConfigError,
-      "offload_param to NVMe: weights of a device cannot be offloaded; leave the block "
-      "out and use offload_optimizer or more ranks");
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
                    ConfigError,
                    "no parameter trains: all are frozen; leave some out of the frozen parameters");
-  TESSERA_VALIDATE(!config.weight_swap || frozen_parameters(units).empty(), ConfigError,
-                   "offload_param to NVMe with frozen parameters or an adapter: only weights that "
-                   "train go to a drive; leave offload_param out");
   std::unique_ptr<Engine> engine;
   std::exception_ptr refusal;
   try {

@@ -1,25 +1,32 @@
-/// Collectives inside a node against MPI's own, in one process, interleaved:  mpirun -np 2
-/// build/host/bin/bench.collectives One JSON object a line: medians over the repetitions of the
-/// slowest rank's time, bus bandwidth (N-1)/N bytes / time, and the ratio of the medians; the best
-/// times as well, for machines with other work. fp32 sums, buffers of the given size on every rank,
-/// touched before.
+/// Collectives inside a node against MPI's own, in one process, interleaved; one JSON line each.
+///
+///   mpirun -np 2 build/host/bin/bench.collectives [KiB ... = 1 to 256 MiB]
+///
+/// Medians over the repetitions of the slowest rank's time, bus bandwidth (N-1)/N bytes / time, and
+/// the ratio of the medians; the best times as well, for machines with other work. fp32, buffers of
+/// the given size on every rank, touched before: "shared" from allocate(), "private" ordinary ones.
 #include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/synchronous.hpp"
 
 namespace {
 
 using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
-constexpr int repetitions = 11;
+/// Fewer of large buffers, more of small ones.
+int repetitions_of(std::size_t bytes) {
+  return bytes >= std::size_t{128} << 20 ? 5 : bytes >= std::size_t{1} << 20 ? 11 : 101;
+}
 
 /// Seconds of the slowest rank, started together.
 double seconds(std::function<void()> const& body) {
@@ -45,7 +52,7 @@ struct Contest {
 
 void run(Contest const& contest, std::size_t bytes, int rank, int ranks) {
   std::vector<double> own, mpi;
-  for (int i = -2; i < repetitions; ++i) {
+  for (int i = -2; i < repetitions_of(bytes); ++i) {
     double const a = seconds(contest.own), b = seconds(contest.mpi);
     if (i < 0) continue;  // warm-up
     own.push_back(a);
@@ -58,10 +65,10 @@ void run(Contest const& contest, std::size_t bytes, int rank, int ranks) {
                best_b = *std::min_element(mpi.begin(), mpi.end());
   std::printf(
       "{\"benchmark\": \"collectives\", \"operation\": \"%s\", \"transport\": \"%s\", \"ranks\": "
-      "%d, \"mib\": %.0f, "
+      "%d, \"kib\": %.0f, "
       "\"own_ms\": %.4f, \"mpi_ms\": %.4f, \"own_gbps\": %.2f, \"mpi_gbps\": %.2f, \"ratio\": "
       "%.2f, \"own_best_ms\": %.4f, \"mpi_best_ms\": %.4f}\n",
-      contest.operation, contest.own_name, ranks, static_cast<double>(bytes) / (1 << 20), a * 1e3,
+      contest.operation, contest.own_name, ranks, static_cast<double>(bytes) / (1 << 10), a * 1e3,
       b * 1e3, moved / a, moved / b, b / a, best_a * 1e3, best_b * 1e3);
   std::fflush(stdout);
 }
@@ -99,21 +106,28 @@ void run_size(comm::Collectives& comm, char const* name, std::size_t bytes, void
                        MPI_COMM_WORLD);
        }},
       bytes, comm.rank(), comm.size());
+  run({"broadcast", name, [&] { comm.wait(comm.broadcast(whole, 0, {})); },
+       [&] { MPI_Bcast(mpi_whole, static_cast<int>(numel), MPI_FLOAT, 0, MPI_COMM_WORLD); }},
+      bytes, comm.rank(), comm.size());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   topology::MpiSession const session(argc, argv);
+  comm::SynchronousCalls const synchronous;  // each call is waited for, as MPI's
   auto const comm = comm::make_mpi(session, std::chrono::minutes(1));
-  for (std::size_t const mib : {1, 8, 64}) {
-    std::size_t const bytes = mib << 20;
+  std::vector<std::size_t> sizes;  // KiB
+  for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoul(argv[i], nullptr, 10));
+  if (sizes.empty()) sizes = {1, 16, 64, 256, 1024, 4096, 16384, 65536, 262144};
+  for (std::size_t const kib : sizes) {
+    std::size_t const bytes = kib << 10;
     auto const in = comm->allocate("bench.in", memory::Purpose::workspace, bytes);
     auto const out = comm->allocate("bench.out", memory::Purpose::workspace, bytes);
     run_size(*comm, "shared", bytes, in.get(), out.get());
     memory::Buffer const ordinary_in("bench.in", memory::Purpose::workspace, bytes),
         ordinary_out("bench.out", memory::Purpose::workspace, bytes);
-    run_size(*comm, "staged", bytes, ordinary_in.data(), ordinary_out.data());
+    run_size(*comm, "private", bytes, ordinary_in.data(), ordinary_out.data());
   }
   return 0;
 }

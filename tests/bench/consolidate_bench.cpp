@@ -71,10 +71,14 @@ int run(double mib, int rounds, fs::path const& base) {
   };
   std::vector<double> raw, single, torch, raw_state, save;
   std::vector<std::pair<std::vector<double>*, std::function<void()>>> const contest{
-      {&raw, [&] { raw_read(base / "source"), raw_write(base / "copy", model_bytes); }},
+      {&raw,
+       [&] {
+         raw_read(base / "source"), fs::remove(base / "copy"),
+             raw_write(base / "copy", model_bytes);
+       }},
       {&single, [&] { consolidate_to("model.safetensors"); }},
       {&torch, [&] { consolidate_to("model.bin"); }},
-      {&raw_state, [&] { raw_write(base / "state", 3 * model_bytes); }},
+      {&raw_state, [&] { fs::remove(base / "state"), raw_write(base / "state", 3 * model_bytes); }},
       {&save, [&] {
          checkpoint::save_all(request, {views, views});
        }}};

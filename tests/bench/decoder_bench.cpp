@@ -1,12 +1,12 @@
-/// The kernels of Llama-like decoders against STREAM in the same process; one JSON line a metric.
+/// The kernels of Llama-like decoders against memory in the same process; one JSON line a metric.
 ///
 ///   OMP_NUM_THREADS=2 build/host/bin/bench.decoder [rows = 8192] [width = 4096] [rounds = 7]
 ///
 /// Buffers of rows x width elements; heads of 128. value = (bytes the kernel must move / its time)
-/// / (bytes of triad or copy with non-temporal stores / their time, the faster of both). Kernels
-/// that write another buffer than they read also load its lines, as their stores go through the
-/// caches: of 2 bytes per element 3 are moved, so 2/3 is what memory gives them. The attention of a
-/// new position reads a cache of rows x width keys and as many values.
+/// / the rate of a read-modify-write (of a read for the attention). Kernels that write
+/// another buffer than they read also load its lines, as their stores go through the caches: of 2
+/// bytes per element 3 are moved, so 2/3 is what memory gives them. The attention of a new position
+/// reads a cache of rows x width keys and as many values.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,15 +28,10 @@
 namespace {
 
 using namespace tessera;
+using bench::Metric;
 using memory::TensorView;
 
 constexpr int head_dim = 128;
-
-struct Metric {
-  std::string name;
-  double bytes;
-  std::function<void()> work;
-};
 
 /// Buffers of one dtype and the kernels on them.
 class Kernels {
@@ -110,8 +105,9 @@ class Kernels {
            kernels::gated_activate(q_, kernels::Activation::gelu, gated, row(d_),
                                    {from(a_), from(b_)});
          }},
-        {"attention_decode_mha", 2 * each, [=, this] { run_decode(count); }},
-        {"attention_decode_gqa4", 2 * each, [=, this] { run_decode(4 * count); }}};
+        {"attention_decode_mha", 2 * each, [=, this] { run_decode(count); }, bench::Traffic::reads},
+        {"attention_decode_gqa4", 2 * each, [=, this] { run_decode(4 * count); },
+         bench::Traffic::reads}};
     for (auto& metric : out) metric.name += suffix;
     return out;
   }
@@ -162,28 +158,9 @@ int main(int argc, char** argv) {
       y("b", memory::Purpose::workspace, static_cast<std::size_t>(n) * 4),
       z("c", memory::Purpose::workspace, static_cast<std::size_t>(n) * 4);
   auto const floats = [](memory::Buffer const& b) { return static_cast<float*>(b.data()); };
-  std::vector<Metric> metrics{
-      {"triad", 12.0 * static_cast<double>(n),
-       [&] {
-         bench::over_tiles(n, bench::Triad{floats(x), floats(y), floats(z)});
-       }},
-      {"copy", 8.0 * static_cast<double>(n), [&] {
-         bench::over_tiles(n, bench::Copy{floats(x), floats(y)});
-       }}};
-  for (Kernels* kernels : {&fp32, &bf16})
-    for (auto const& metric : kernels->metrics()) metrics.push_back(metric);
-  std::vector<std::function<void()>> alternatives;
-  for (auto const& metric : metrics) alternatives.push_back(metric.work);
-  auto const timings = bench::interleaved(alternatives, static_cast<int>(argument(3, 7)));
-  auto const rate = [&](std::size_t i) { return metrics[i].bytes / timings[i].median * 1e-9; };
-  double const limit = std::max(rate(0), rate(1));
-  for (std::size_t i = 0; i < metrics.size(); ++i) {
-    ConfigTree line = ConfigTree::object();
-    line.set("metric", metrics[i].name).set("value", rate(i) / limit).set("gb_s", rate(i));
-    line.set("limit_gb_s", limit).set("seconds", timings[i].median).set("rows", rows);
-    line.set("spread", (timings[i].worst - timings[i].best) / timings[i].median);
-    line.set("width", width).set("threads", memory::Runtime::threads());
-    std::printf("%s\n", line.dump().c_str());
-  }
+  std::vector<Metric> metrics = fp32.metrics();
+  for (auto const& metric : bf16.metrics()) metrics.push_back(metric);
+  bench::report(bench::yardsticks(n, floats(x), floats(y), floats(z)), metrics,
+                static_cast<int>(argument(3, 7)), {{"rows", rows}, {"width", width}});
   return 0;
 }

@@ -1,16 +1,19 @@
 /// Times forward and backward of GPT-2 by unit, without an optimizer:
 ///   bench.model_step [rows=4] [sequence=256] [fp32|bf16|fp16] [steps=3] [config overrides]
-///   [recompute]
+///   [none|light|block] [kernels]
+/// "kernels" lists the time of each kernel as well.
 /// Times are taken where the model asks for weights and gradients, so nothing inside it is
 /// instrumented.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "resident_params.hpp"
+#include "tessera/kernels/kernel_times.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/initialize.hpp"
 #include "tessera/model/registry.hpp"
@@ -76,7 +79,12 @@ int main(int argc, char** argv) {
   int const steps = std::stoi(argument(4, "3"));
   auto const lm = model::make_model(
       model::apply_overrides(model::default_config("gpt2"), argument(5, "")), dtype);
-  bool const recompute = argument(6, "") == "recompute";
+  std::string const again = argument(6, "none");
+  Recompute const recompute = again == "block"   ? Recompute::block
+                              : again == "light" ? Recompute::light
+                                                 : Recompute::none;
+  std::optional<kernels::KernelTimes> kernel_times;
+  if (argument(7, "") == "kernels") kernel_times.emplace();
 
   test::ResidentParams params(lm->units(), dtype,
                               [](memory::ParameterSpec const& spec, float* out) {
@@ -93,12 +101,13 @@ int main(int argc, char** argv) {
   double loss = 0.0;
   for (int step = 0; step <= steps; ++step) {  // the first one warms up
     if (step == 1) timed.seconds.clear();
+    if (step == 1 && kernel_times) kernel_times->take();
     params.begin_step();
     auto const start = Clock::now();
     loss = lm->train({tokens.data(), rows, sequence},
                      {.step = static_cast<std::uint64_t>(step),
                       .gradient_scale = 1.0f / static_cast<float>(tokens.size()),
-                      .gradient_checkpointing = recompute},
+                      .recompute = recompute},
                      timed, *queue)
                .value();
     if (step > 0) times.push_back(std::chrono::duration<double>(Clock::now() - start).count());
@@ -109,6 +118,10 @@ int main(int argc, char** argv) {
               loss / static_cast<double>(rows * (sequence - 1)));
   for (auto const& [phase, s] : timed.seconds)
     std::printf("%9.2f ms  %s\n", 1e3 * s / steps, phase.c_str());
+  if (kernel_times)
+    for (auto const& k : kernel_times->take())
+      std::printf("%9.2f ms  %s: %s, %lld calls\n", 1e3 * k.seconds / steps, name_of(k.work),
+                  k.kernel.c_str(), static_cast<long long>(k.calls / steps));
   double const best = *std::min_element(times.begin(), times.end());
   std::printf(
       "%9.2f ms  best step, %.0f tokens/s; activations %.1f MiB\n", 1e3 * best,

@@ -1,10 +1,10 @@
-/// The fused optimizer steps against STREAM in the same process; one JSON line a metric.
+/// The fused optimizer steps against memory in the same process; one JSON line a metric.
 ///
 ///   OMP_NUM_THREADS=2 build/host/bin/bench.optimizer [elements = 100000000] [rounds = 7]
 ///
-/// value = (bytes the step must move / its time) / (12 or 8 bytes an element / time of triad or
-/// copy with non-temporal stores, the faster of both). In-place updates read before they write, so
-/// 1 is what memory gives; seconds are medians of interleaved rounds.
+/// value = (bytes the step must move / its time) / the rate of a read-modify-write, with normal
+/// stores or with stores past the caches (of a read for those that only read). Seconds are medians
+/// of interleaved rounds.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "interleaved.hpp"
 #include "stream.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/kernels/adagrad.hpp"
@@ -34,10 +33,10 @@ using namespace tessera;
 using memory::Buffer;
 using memory::Purpose;
 
-using bench::Copy;
+using bench::Metric;
 using bench::over_tiles;
 using bench::tile;
-using bench::Triad;
+using bench::Traffic;
 
 /// First touch by the thread that will use the tile, with values no optimizer minds.
 struct Fill {
@@ -110,13 +109,8 @@ struct Arrays {
   }
 };
 
-struct Metric {
-  char const* name;
-  double bytes;  ///< an element
-  std::function<void()> work;
-};
-
-/// One update of each optimizer with fp32 gradients; LAMB reads its operands twice.
+/// One update of each optimizer with fp32 gradients, with its bytes per element; LAMB reads its
+/// operands twice.
 std::vector<Metric> updates(Arrays& x, memory::Queue& q) {
   auto const momentum = [](auto step) {
     step.momentum = 0.9;
@@ -189,42 +183,17 @@ int main(int argc, char** argv) {
     kernels::gradient_statistics(*q, sums, {{g, n}}, dtype);
   };
   std::vector<Metric> metrics{
-      {"triad", 12,
-       [&] {
-         over_tiles(n, Triad{x.all.a, x.all.b, x.all.c});
-       }},
-      {"copy", 8,
-       [&] {
-         over_tiles(n, Copy{x.all.a, x.all.b});
-       }},
       {"adamw_fp32", 28, [&] { adamw(Dtype::fp32); }},
       {"adamw_bf16_in_out", 28, [&] { adamw(Dtype::bf16); }},
-      {"gradient_statistics_fp32", 4, [&] { measure_gradient(Dtype::fp32); }},
-      {"gradient_statistics_bf16", 2, [&] { measure_gradient(Dtype::bf16); }},
+      {"gradient_statistics_fp32", 4, [&] { measure_gradient(Dtype::fp32); }, Traffic::reads},
+      {"gradient_statistics_bf16", 2, [&] { measure_gradient(Dtype::bf16); }, Traffic::reads},
       {"optimizer_step_fp32", 32, [&] { measure_gradient(Dtype::fp32), adamw(Dtype::fp32); }},
       {"optimizer_step_bf16", 30, [&] { measure_gradient(Dtype::bf16), adamw(Dtype::bf16); }},
   };
   for (auto const& update : updates(x, *q)) metrics.push_back(update);
-  std::vector<std::function<void()>> alternatives;
-  for (auto const& metric : metrics) alternatives.push_back(metric.work);
-  auto const timings = bench::interleaved(alternatives, rounds);
-  auto const rate = [&](std::size_t i) {
-    return metrics[i].bytes * static_cast<double>(n) / timings[i].median * 1e-9;
-  };
-  double const limit = std::max(rate(0), rate(1));
-  for (std::size_t i = 0; i < metrics.size(); ++i) {
-    ConfigTree line = ConfigTree::object();
-    line.set("metric", metrics[i].name)
-        .set("value", rate(i) / limit)
-        .set("num", rate(i))
-        .set("den", limit);
-    line.set("over_triad", rate(i) / rate(0))
-        .set("seconds", timings[i].median)
-        .set("bytes", metrics[i].bytes * static_cast<double>(n));
-    line.set("spread", (timings[i].worst - timings[i].best) / timings[i].median).set("elements", n);
-    line.set("threads", memory::Runtime::threads());
-    std::printf("%s\n", line.dump().c_str());
-  }
+  for (auto& metric : metrics) metric.bytes *= static_cast<double>(n);
+  bench::report(bench::yardsticks(n, x.all.a, x.all.b, x.all.c), metrics, rounds,
+                {{"elements", n}});
   if (is_correct(x, *q)) return 0;
   std::fprintf(stderr, "the measured step gives wrong weights\n");
   return 1;

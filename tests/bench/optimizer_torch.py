@@ -4,7 +4,8 @@
     OMP_NUM_THREADS=2 python3 tests/bench/optimizer_torch.py [elements = 100000000] [rounds = 7]
 
 adamw_*: torch.optim.AdamW on one fp32 tensor.  passes_*: what a trainer runs around it as separate passes: norm, finite check, unscale
-and clip, step, and for bf16 gradients the cast in and the cast of the new weights out. TESSERA_BENCH_CLOCK=cpu measures processor time, as in bench.optimizer.
+and clip, step, and for bf16 gradients the cast in and the cast of the new weights out. adamw_deepspeed: DeepSpeedCPUAdam, where DeepSpeed is
+installed and its operator builds (DS_ACCELERATOR=cpu, ninja and g++). TESSERA_BENCH_CLOCK=cpu measures processor time, as in bench.optimizer.
 """
 import json
 import os
@@ -13,6 +14,10 @@ import time
 
 import torch
 
+try:
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+except ImportError:
+    DeepSpeedCPUAdam = None
 
 clock = time.process_time if os.environ.get("TESSERA_BENCH_CLOCK") == "cpu" else time.perf_counter
 
@@ -44,6 +49,8 @@ def main():
 
     alternatives = {"adamw_fused": optimizers["fused"].step, "adamw_foreach": optimizers["foreach"].step,
                     "passes_fp32": fp32_passes, "passes_bf16": bf16_passes}
+    if DeepSpeedCPUAdam:
+        alternatives["adamw_deepspeed"] = DeepSpeedCPUAdam([weight], lr=1e-6, weight_decay=0.1, adamw_mode=True).step
     samples = {name: [] for name in alternatives}
     for index in range(rounds + 1):
         for name, work in alternatives.items():

@@ -13,12 +13,14 @@ for ((turn = 0; turn < turns; ++turn)); do
 done
 "$python" - "$lines" <<'END'
 import json, statistics, sys
-times, lines = {}, [json.loads(line) for line in open(sys.argv[1])]
+times, lines = {}, [json.loads(line) for line in open(sys.argv[1]) if line.startswith("{")]
 for line in lines:
     times.setdefault(line["metric"], []).append(line["seconds"])
 middle = {name: statistics.median(values) for name, values in times.items()}
-for ours, theirs in [("adamw_fp32", "torch_adamw_fused"), ("adamw_fp32", "torch_adamw_foreach"),
+for ours, theirs in [("adamw_fp32", "torch_adamw_fused"), ("adamw_fp32", "torch_adamw_foreach"), ("adamw_fp32", "torch_adamw_deepspeed"),
                      ("optimizer_step_fp32", "torch_passes_fp32"), ("optimizer_step_bf16", "torch_passes_bf16")]:
+    if theirs not in middle:  # DeepSpeed is not installed
+        continue
     print(json.dumps({"metric": f"{theirs} / {ours}", "value": middle[theirs] / middle[ours], "num": middle[theirs], "den": middle[ours],
                       "turns": len(times[ours]), "elements": lines[0]["elements"], "threads": lines[0]["threads"]}))
 END

@@ -88,13 +88,9 @@ class Contest {
     std::vector<std::pair<std::string, std::function<double()>>> const turns{
         {"copy", [&] { return timed([&] { copy(); }); }},
         {"async_stall", [&] { return stall(); }},
-        {"raw_write", [&] { return timed([&] { bench::raw_write(mine("copy"), bytes_); }); }},
-        {"raw_write_direct",
-         [&] { return timed([&] { bench::raw_write(mine("copy"), bytes_, Cache::passed_by); }); }},
-        {"save",
-         [&] {
-           return timed([&] { checkpoint::save(request("saved", plan_), states_.views, comm_); });
-         }},
+        {"raw_write", [&] { return write_new(Cache::used); }},
+        {"raw_write_direct", [&] { return write_new(Cache::passed_by); }},
+        {"save", [&] { return timed([&] { save(); }); }},
         {"raw_read", [&] { return timed([&] { bench::raw_read(mine("source")); }); }},
         {"restore", [&] { return timed([&] { restore("same"); }); }},
         {"restore_other_ranks", [&] { return timed([&] { restore("other"); }); }}};
@@ -102,7 +98,7 @@ class Contest {
       for (std::size_t i = 0; i < turns.size(); ++i) {
         auto const& [name, turn] = turns[r % 2 ? turns.size() - 1 - i : i];
         comm_.barrier();
-        if (comm_.rank() == 0) bench::drop_cache(base_);
+        if (comm_.rank() == 0) wait_for_deletion(), bench::drop_cache(base_);
         comm_.barrier();
         double const seconds = comm::all_reduce_value(comm_, turn(), comm::ReduceOp::max);
         if (r > 0) samples_[name].push_back(seconds);
@@ -157,6 +153,27 @@ class Contest {
     double const begin = bench::now();
     work();
     return bench::now() - begin;
+  }
+  /// Into a new file: a save deletes what it replaces when it has ended.
+  double write_new(Cache cache) {
+    fs::remove(mine("copy"));
+    return timed([&] { bench::raw_write(mine("copy"), bytes_, cache); });
+  }
+  /// As a trainer that waits for it.
+  void save() {
+    saver_.begin(request("saved", plan_), states_.views,
+                 checkpoint::BackgroundSaver::Source::in_place);
+    (void)saver_.finish();
+  }
+  void wait_for_deletion() const {
+    auto const deletes = [](fs::path const& checkpoints) {
+      for (auto const& entry : fs::directory_iterator(checkpoints))
+        if (entry.path().filename().string().starts_with(".trash.")) return true;
+      return false;
+    };
+    for (char const* name : {"saved", "background"})
+      while (fs::exists(base_ / name) && deletes(base_ / name))
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   void copy() {
     for (std::size_t s = 0; s < 3; ++s)

@@ -9,7 +9,7 @@ import json
 import time
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 p = argparse.ArgumentParser()
 p.add_argument("--rows", type=int, default=4)
@@ -18,12 +18,18 @@ p.add_argument("--dtype", default="fp32", help="fp32, bf16 (autocast) or bf16-mo
 p.add_argument("--steps", type=int, default=7)
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--compile", action="store_true")
+p.add_argument("--llama", action="store_true", help="the Llama-shaped model of run_generation.py")
 a = p.parse_args()
 
 torch.set_num_threads(a.threads)
 torch.manual_seed(1)
-config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
-model = GPT2LMHeadModel(config)
+if a.llama:
+    from run_generation import SHAPE
+    config = LlamaConfig(**SHAPE, use_cache=False)
+    model = LlamaForCausalLM(config)
+else:
+    config = GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    model = GPT2LMHeadModel(config)
 model.loss_type = "ForCausalLM"
 if a.dtype == "bf16-model":
     model = model.to(torch.bfloat16)

@@ -140,6 +140,7 @@ TEST_F(SaverOverRanks, OldOnesArePrunedInTheBackground) {
     checkpoint::SavedCheckpoint saved;
     train_until_done(saved);
   }
+  saver.finish_deletion();
   EXPECT_EQ(names("checkpoints"),
             (std::vector<std::string>{"latest", "step_00000003", "step_00000004"}));
 }

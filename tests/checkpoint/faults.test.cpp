@@ -42,7 +42,9 @@ class Faults : public ::testing::TestWithParam<BackgroundSaver::Source> {
     auto request = request_for(run, step, plan, units);
     BackgroundSaver saver(*comm);
     saver.begin(request, state.fill(step).views(), GetParam());
-    return saver.finish();
+    auto const saved = saver.finish();
+    saver.finish_deletion();
+    return saved;
   }
   /// A save of step 2 under @p rules on the rank @p victim. @return the message of its failure,
   /// empty when it went well

@@ -7,6 +7,7 @@
 
 #include "shared_fixture.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
+#include "tessera/checkpoint/save/background_saver.hpp"
 #include "tessera/checkpoint/save/restore.hpp"
 #include "tessera/checkpoint/tools/verify.hpp"
 #include "tessera/comm/host_collectives.hpp"
@@ -56,6 +57,36 @@ TEST_F(Save, RoundTrip) {
   for (auto const& entry : fs::directory_iterator(saved.directory))
     bytes += static_cast<std::int64_t>(entry.file_size());
   EXPECT_EQ(saved.bytes, bytes);
+}
+
+/// Ranks that share the states in groups: the first group writes, and any number of ranks restores.
+TEST_F(Save, ShardGroupsSaveOneCopy) {
+  for (int size = 1; size <= comm->size(); size *= 2) {
+    zero::PartitionPlan const grouped(units, size);
+    RankState state(grouped, value(grouped.rank_of(comm->rank())));
+    auto const name = concat("groups-", size);
+    auto request = request_for(dir / name, 3, grouped, units);
+    auto const saved = checkpoint::save(request, state.fill(3).views(), *comm);
+    request.step = 4;
+    checkpoint::BackgroundSaver saver(*comm);
+    saver.begin(request, state.fill(4).views(), checkpoint::BackgroundSaver::Source::snapshot);
+    state.fill(99);
+    auto const second = saver.finish();
+    EXPECT_EQ(checkpoint::read_manifest(saved.directory).shards.size(),
+              static_cast<std::size_t>(size));
+    for (auto const& [directory, step] : {std::pair(saved.directory, 3), {second.directory, 4}}) {
+      EXPECT_TRUE(checkpoint::verify(directory).ok());
+      EXPECT_EQ(wrong_after_restore(directory, step), 0) << "by all ranks, from groups of " << size;
+    }
+  }
+  save(5);
+  for (int size = 1; size <= comm->size(); size *= 2) {
+    zero::PartitionPlan const grouped(units, size);
+    RankState state(grouped, value(grouped.rank_of(comm->rank())));
+    checkpoint::restore(checkpoint::read_manifest(dir / "checkpoints/step_00000005", *comm),
+                        grouped, state.views(), *comm);
+    EXPECT_EQ(state.wrong(5), 0) << "by groups of " << size;
+  }
 }
 
 TEST_F(Save, AStateOfAnotherShapeIsNotThatOfTheCheckpoint) {

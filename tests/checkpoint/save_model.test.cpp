@@ -63,8 +63,19 @@ TEST_F(SaveModel, EqualsAConsolidatedCheckpointByteForByte) {
     auto wanted = request(concat(c.name, "-direct"), c.dtype);
     wanted.max_shard_bytes = c.max_shard_bytes;
     auto const model = checkpoint::save_model(wanted, views[0], *comm);
+    zero::PartitionPlan const one(units, 1);  // every rank has a copy
+    RankState copy(one, 0);
+    auto of_copies = request(concat(c.name, "-copies"), c.dtype);
+    checkpoint::SaveModelRequest const by_one{.directory = of_copies.directory,
+                                              .plan = one,
+                                              .units = units,
+                                              .dtype = c.dtype,
+                                              .model_config = of_copies.model_config,
+                                              .max_shard_bytes = c.max_shard_bytes};
+    (void)checkpoint::save_model(by_one, copy.fill(7).views()[0], *comm);
     comm->barrier();
     if (comm->rank() == 0) {
+      EXPECT_TRUE(contents(of_copies.directory) == contents(wanted.directory)) << c.name;
       fs::path const output = dir / concat(c.name, "-consolidated");
       checkpoint::consolidate({.checkpoint = saved.directory,
                                .output = output,

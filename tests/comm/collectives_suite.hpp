@@ -48,6 +48,7 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
   }
   static void TearDownTestSuite() {
     implementations().clear();
+    forget_events();
     fake_device().reset();
   }
 

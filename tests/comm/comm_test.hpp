@@ -1,15 +1,18 @@
 #pragma once
 /// What the suites of the communication layer share: implementations by name, arrays of any dtype,
 /// exact references.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mpi_test.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/comm/device_collectives.hpp"
+#include "tessera/comm/flight_recorder.hpp"
 #include "tessera/comm/host_collectives.hpp"
 #include "tessera/comm/recording.hpp"
 
@@ -59,6 +62,13 @@ inline std::unique_ptr<Collectives> make(Implementation which) {
                          DeviceTransport::nccl);  // a fake one, on a fake device
   }
   return nullptr;
+}
+
+/// Replaces what the flight recorder keeps by operations of the host: events of a device must end
+/// before it.
+inline void forget_events() {
+  auto const host = make_loopback();
+  for (std::size_t i = 0; i < FlightRecorder::capacity; ++i) host->barrier();
 }
 
 /// Calls f with a value of the C++ type of @p dtype.
@@ -159,6 +169,26 @@ inline double serial_sum(int ranks, std::int64_t i, Dtype dtype) {
   double sum = element(0, i);
   for (int q = 1; q < ranks; ++q) sum = accumulated(sum + element(q, i), dtype);
   return sum;
+}
+
+/// The sum over @p ranks of the job: of each node in rank order, rounded to the type on the wire
+/// when there are several nodes, then of the nodes.
+inline double sum_by_node(std::vector<int> const& ranks, std::int64_t i, Dtype dtype) {
+  auto const& nodes = tessera::test::session().nodes();
+  std::vector<std::pair<topology::NodeIndex, double>> sums;
+  for (int const rank : ranks) {
+    auto const node = nodes[static_cast<std::size_t>(rank)];
+    auto const found =
+        std::find_if(sums.begin(), sums.end(), [&](auto const& sum) { return sum.first == node; });
+    if (found == sums.end())
+      sums.emplace_back(node, element(rank, i));
+    else
+      found->second = accumulated(found->second + element(rank, i), dtype);
+  }
+  double total = 0.0;
+  for (auto const& [node, sum] : sums)
+    total = accumulated(total + (sums.size() > 1 ? rounded(sum, dtype) : sum), dtype);
+  return total;
 }
 
 /// The same, every partial sum rounded to the type.

@@ -59,6 +59,23 @@ TEST(FlightRecorder, KeepsTheLastOperationsInTheirOrder) {
   EXPECT_TRUE(text.ends_with("  999\n"));
 }
 
+TEST(FlightRecorder, KnowsWhatRunsInTheCaller) {
+  auto const line_of = [](std::string const& what) {
+    std::string line, found;
+    for (std::istringstream text(FlightRecorder::of_process().text()); std::getline(text, line);)
+      if (line.find(what) != std::string::npos) found = line;
+    return found;
+  };
+  FlightRecorder::of_process().run(
+      [] { return "in the caller"; },
+      [&] { EXPECT_THAT(line_of("in the caller"), HasSubstr("runs")); });
+  EXPECT_THAT(line_of("in the caller"), HasSubstr("done"));
+  EXPECT_THROW(FlightRecorder::of_process().run([] { return "wrong"; },
+                                                [] { throw std::runtime_error("no"); }),
+               std::runtime_error);
+  EXPECT_THAT(line_of("wrong"), HasSubstr("failed"));
+}
+
 TEST(FlightRecorder, WritesOnceThereIsAPlace) {
   ScratchFiles const files;
   FlightRecorder recorder;

@@ -1,7 +1,7 @@
 /// Started by tests/comm/peer_loss.cmake under mpiexec: the last rank dies or leaves in the middle
 /// of a run, the others must learn so within seconds, whatever they wait in. Each survivor prints
 /// "rank <r>: lost <suspect> after <ms> ms: <message>".
-///   peer_loss_program automatic|mpi_only kill|hang|error
+///   peer_loss_program automatic|mpi_only|two_level kill|hang|error
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/two_level.hpp"
 #include "tessera/core/error.hpp"
 
 namespace {
@@ -47,13 +49,17 @@ int main(int argc, char** argv) {
   std::string const transport = argv[1], how = argv[2];
   topology::MpiSession const session(argc, argv);
   comm::Deadline const deadline =
-      how == "hang" ? 1500ms : 120'000ms;  // a death is seen long before the deadline
+      how == "hang" || transport == "two_level"
+          ? 1500ms
+          : 120'000ms;  // a death on the same node is seen long before the deadline
   auto const start = std::chrono::steady_clock::now();
   int result = 1;
   try {
-    auto const comm = comm::make_mpi(
+    auto comm = comm::make_mpi(
         session, deadline,
         transport == "mpi_only" ? comm::NodeTransport::mpi_only : comm::NodeTransport::automatic);
+    if (transport == "two_level")
+      comm = comm::make_two_level(std::move(comm), session.nodes(), {comm::Levels::two, {}});
     run_steps(*comm, how);
   } catch (PeerLostError const& error) {
     auto const ms = std::chrono::duration_cast<std::chrono::milliseconds>(

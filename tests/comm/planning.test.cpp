@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/core/error.hpp"
 #include "tessera/memory/planning.hpp"
 
 namespace tessera::comm {
@@ -23,6 +24,11 @@ TEST(PlanningCollectives, CountMemoryAndMoveNothing) {
   EXPECT_TRUE(agree(*comm, true));
   EXPECT_FALSE(agree(*comm, false));
   EXPECT_EQ(broadcast_bytes(*comm, "text", 0), "text");
+  auto const group = comm->split({3, 0, 8, "node 3"});
+  EXPECT_EQ(group->size(), 8);
+  EXPECT_EQ(comm->split({-1, 0, 0, "none"}), nullptr);
+  EXPECT_THROW((void)comm->split({3, 0, 0, "node 3"}), InternalError) << "the size is not known";
+  group->wait(group->all_to_all(view, view, {}));
   memory.reset();
   EXPECT_EQ(tracker.current_total(), before);
 }

@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tessera/comm/synchronous.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::comm::detail {
@@ -21,10 +23,12 @@ using namespace std::chrono_literals;
 struct Calls {
   std::mutex mutex;
   std::vector<std::string> names;
+  std::vector<std::thread::id> threads;
   bool abandoned = false;
   void add(Operation const& o) {
     std::lock_guard const lock(mutex);
     names.push_back(describe(o));
+    threads.push_back(std::this_thread::get_id());
   }
 };
 
@@ -52,6 +56,17 @@ class FakeTransport final : public Transport {
   void all_gather(Operation const& o, std::byte const*, std::byte*) override { calls_->add(o); }
   void scatter(Operation const& o, std::byte const*, std::byte*) override { calls_->add(o); }
   void gather(Operation const& o, std::byte const*, std::byte*) override { calls_->add(o); }
+  void all_to_all(Operation const& o, std::byte const*, std::byte*) override { calls_->add(o); }
+  void all_to_all(Operation const& o, std::byte const*, Parts const&, std::byte*,
+                  Parts const&) override {
+    calls_->add(o);
+  }
+  void send(Operation const& o, std::byte const*) override { calls_->add(o); }
+  void receive(Operation const& o, std::byte*) override { calls_->add(o); }
+  std::unique_ptr<Transport> split(Operation const& o, topology::RankGroup const& group) override {
+    calls_->add(o);
+    return group.color < 0 ? nullptr : std::make_unique<FakeTransport>(calls_);
+  }
   void barrier(Operation const& o) override { calls_->add(o); }
 
  private:
@@ -93,6 +108,45 @@ TEST_F(QueuedCollectivesTest, AfterAnErrorLaterOperationsAreDroppedAndReportIt) 
   EXPECT_EQ(calls_->names.size(), 1u);
   comm_.reset();
   EXPECT_TRUE(calls_->abandoned);
+}
+
+/// In the caller where nothing is in flight, else after what was called before.
+TEST_F(QueuedCollectivesTest, SynchronousCallsRunInTheCallerInOrder) {
+  std::vector<float> data(8);
+  memory::TensorView const view(data.data(), Dtype::fp32, {8});
+  auto const me = std::this_thread::get_id();
+  {
+    SynchronousCalls const synchronous;
+    comm_->wait(comm_->broadcast(view, 0, {}));
+    EXPECT_EQ(calls_->threads, std::vector{me});
+  }
+  EXPECT_FALSE(SynchronousCalls::active());
+  auto const other = memory::make_worker_queue("other");
+  std::atomic<bool> held{true};
+  other->submit([&] {
+    while (held) std::this_thread::yield();
+  });
+  auto const first = comm_->broadcast(view, 0, other->record());  // in flight
+  SynchronousCalls const synchronous;
+  auto const second = comm_->broadcast(view, 1, {});
+  held = false;
+  comm_->wait(first);
+  comm_->wait(second);
+  ASSERT_EQ(calls_->names.size(), 3u);
+  EXPECT_NE(calls_->threads[1], me);
+  EXPECT_EQ(calls_->threads[1], calls_->threads[2]);
+  comm_->barrier();
+  EXPECT_EQ(calls_->threads.back(), me);
+}
+
+TEST_F(QueuedCollectivesTest, AnErrorInTheCallerEndsLaterOperationsToo) {
+  std::vector<float> data(8);
+  memory::TensorView const view(data.data(), Dtype::fp32, {8});
+  SynchronousCalls const synchronous;
+  EXPECT_THROW(comm_->wait(comm_->all_reduce(view, ReduceOp::sum, {})), PeerLostError);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THROW(comm_->wait(comm_->broadcast(view, 0, {})), PeerLostError);
+  EXPECT_EQ(calls_->names.size(), 1u) << "nothing runs after an error";
 }
 
 TEST_F(QueuedCollectivesTest, OutOfMemoryDoesNotStopTheWorker) {

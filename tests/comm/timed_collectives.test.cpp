@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "comm_test.hpp"
+#include "tessera/core/error.hpp"
 
 namespace tessera::comm::test {
 namespace {
@@ -45,6 +48,39 @@ TEST(TimedCollectives, MeasuresOnlyTheNamedOperations) {
   ASSERT_THAT(comm.entries(), SizeIs(1));
   EXPECT_EQ(comm.entries()[0].operation, "broadcast");
   EXPECT_EQ(all_reduce_value(comm, std::int64_t{1}, ReduceOp::sum), comm.size());
+}
+
+/// The last rank comes 30 ms late to every operation: the others wait for it.
+TEST(TimedCollectives, NamesTheRankThatTheOthersWaitFor) {
+  TimedCollectives comm(mpi(), {{}, {}});
+  Array data{comm, Placement::ordinary, Dtype::fp32, 8};
+  for (int i = 0; i < 5; ++i) {
+    if (comm.rank() + 1 == comm.size()) std::this_thread::sleep_for(30ms);
+    comm.wait(comm.all_reduce(data.view(), ReduceOp::sum, {}));
+  }
+  auto const stragglers = comm.stragglers();
+  auto const table = stragglers.table();
+  EXPECT_THAT(comm.entries(), SizeIs(1)) << "the table itself is not measured";
+  EXPECT_THAT(table, HasSubstr("all_reduce              32 B        5"));
+  EXPECT_THAT(table,
+              HasSubstr(concat("rank ", comm.size() - 1, " came last to 5 of 5 operations")));
+  auto const json = comm.json(stragglers);
+  EXPECT_EQ(json.at("operations").as_array()[0].at("count").as_int(), 5);
+  EXPECT_EQ(json.at("came_last").as_array().back().as_int(), 5);
+  if (comm.size() > 1) {
+    EXPECT_THAT(table, HasSubstr("rank 0 came last to 0 of 5"));
+    EXPECT_GE(json.at("waiting").as_array()[0].at("waiting_seconds").as_double(), 5 * 0.03 / 2 / 2);
+  }
+}
+
+TEST(TimedCollectives, CannotCompareRanksThatMeasuredDifferentCalls) {
+  TimedCollectives comm(mpi(), {{}, {}});
+  EXPECT_EQ(comm.stragglers().table(), "") << "nothing was measured";
+  auto const group = comm.split({comm.rank(), 0, 1, "single"});
+  Array data{*group, Placement::ordinary, Dtype::fp32, 8};
+  group->wait(group->all_reduce(data.view(), ReduceOp::sum, {}));
+  EXPECT_EQ(comm.stragglers().table(), "") << "only groups were measured";
+  EXPECT_THAT(comm.table(), HasSubstr("all_reduce, single"));
 }
 
 }  // namespace

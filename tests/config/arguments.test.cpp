@@ -156,9 +156,11 @@ TEST(Arguments, CommandLinesOfUsersParse) {
                         "--torch_dtype",
                         "float16"});
   EXPECT_TRUE(b.gradient_checkpointing && b.do_eval);
+  EXPECT_EQ(b.recompute, Recompute::block);
   EXPECT_EQ(*b.max_train_samples, 500);
   EXPECT_EQ(b.log_level, log::Level::warning);
   EXPECT_EQ(b.comm_timeout_seconds, 36000.0);
+  EXPECT_EQ(b.collectives, "auto");
   EXPECT_EQ(b.warmup_steps, 0.03);
   EXPECT_EQ(b.resume_from_checkpoint, "true");
   EXPECT_EQ(b.eval_steps, 500.0);
@@ -214,6 +216,9 @@ TEST(Arguments, MistakesEndInUsageErrors) {
             "--config_overrides changes the sizes"},
            {with_model({"--do_train", "--train_file", "a.txt", "--fp16", "--bf16"}),
             "--fp16 and --bf16 contradict"},
+           {{"--recompute", "light", "--gradient_checkpointing"},
+            "--recompute light and activation checkpointing"},
+           {{"--recompute", "lite"}, "one of none, light, block"},
            {{"--per_device_train_batchsize", "4"}, "did you mean --per_device_train_batch_size?"},
            {{"--learning_rate", "fast"}, "it must be a number"},
            {{"--per_device_train_batch_size", "0"}, "must be an integer of at least 1"},

@@ -124,6 +124,8 @@ ConfigTree context_of(std::string const& key) {
     set_path(tree, "bf16.bf16_master_weights_and_grads", true);
   }
   if (in("zero_optimization.")) set_path(tree, "zero_optimization.stage", 3);
+  if (key.ends_with("mics_hierarchical_params_gather"))
+    set_path(tree, "zero_optimization.mics_shard_size", 2);
   if (in("zero_optimization.offload_param.")) {
     set_path(tree, "zero_optimization.offload_param.device", "nvme");
     set_path(tree, "zero_optimization.offload_param.nvme_path", "/local");
@@ -138,7 +140,8 @@ ConfigTree context_of(std::string const& key) {
   if (in("comms_logger.prof_ops")) set_path(tree, "comms_logger.prof_all", false);
   if (in("comms_logger.prof_all"))
     set_path(tree, "comms_logger.prof_ops", ConfigTree::Array{"all_reduce"});
-  for (char const* block : {"flops_profiler", "comms_logger", "tensorboard", "csv_monitor"})
+  for (char const* block :
+       {"flops_profiler", "comms_logger", "tensorboard", "csv_monitor", "autotuning"})
     if (in(block)) set_path(tree, concat(block, ".enabled"), true);
   for (char const* block : {"amp", "torch_autocast"})
     if (in(block)) set_path(tree, concat(block, ".enabled"), true);
@@ -206,6 +209,7 @@ TEST(Tables, EveryFlagThatWorksChangesTheArguments) {
     if (option.name.starts_with("lora_") || option.name == "use_rslora")
       context = {"--use_peft_lora"};
     if (option.name == "adapter") context = {"--model_name_or_path", "base"};
+    if (option.name == "tune_minutes") context = {"--auto_tune"};
     if (option.name == "dataloader_prefetch_factor") context = {"--dataloader_num_workers", "1"};
     std::string const before = described(context);
     EXPECT_TRUE(std::ranges::any_of(candidates(option),

@@ -36,7 +36,12 @@ TEST(Fsdp, StrategiesAreStages) {
     EXPECT_EQ(c.origins.at("stage"), Origin::flag);
     EXPECT_THAT(c.notes, Contains(HasSubstr(concat("is ZeRO stage ", stage))));
   }
-  EXPECT_THAT(resolved({"--fsdp", "hybrid_shard"}).notes, Contains(HasSubstr("over all ranks")));
+  for (char const* words : {"hybrid_shard", "hybrid_shard_zero2", "_hybrid_shard_zero2"}) {
+    auto const c = resolved({"--fsdp", words});
+    EXPECT_TRUE(c.shards_within_nodes) << words;
+    EXPECT_THAT(c.notes, Contains(HasSubstr("within each node; gradients are summed")));
+  }
+  EXPECT_FALSE(resolved({"--fsdp", "full_shard"}).shards_within_nodes);
   EXPECT_EQ(resolved({}).stage, 0);
   EXPECT_EQ(resolved({"--fsdp", "false"}).stage, 0);
 }
@@ -51,7 +56,7 @@ TEST(Fsdp, ConfigRefinesTheStageOrHasANote) {
     EXPECT_THAT(c.notes, Contains(HasSubstr(concat("fsdp_config.", name, ": no effect"))));
   auto const a = parse_options(
       {"--fsdp", "full_shard", "--fsdp_config", R"({"activation_checkpointing": "true"})"});
-  EXPECT_TRUE(a.gradient_checkpointing);
+  EXPECT_EQ(a.recompute, Recompute::block);
   EXPECT_EQ(
       resolved({"--fsdp", "full_shard", "--fsdp_config", R"({"sharding_strategy": 2})"}).stage, 2);
 }
@@ -66,9 +71,23 @@ TEST(Fsdp, OffloadIsThatOfParameters) {
   EXPECT_EQ(resolved({"--fsdp", "full_shard"}).offload, Offload{});
 }
 
+/// What Accelerate writes of FSDP 2.
+TEST(Fsdp, HybridShardWithoutReshardingIsItsSecondForm) {
+  auto const stage_of = [](char const* strategy, char const* key) {
+    auto const c = resolved(
+        {"--fsdp", strategy, "--fsdp_config", concat(R"({"reshard_after_forward": )", key, "}")});
+    EXPECT_EQ(c.shards_within_nodes, std::string_view(strategy).starts_with("hybrid"));
+    return c.stage;
+  };
+  EXPECT_EQ(stage_of("hybrid_shard", "true"), 3);
+  EXPECT_EQ(stage_of("hybrid_shard", "false"), 2);
+  EXPECT_EQ(stage_of("full_shard", "false"), 2);
+}
+
 TEST(Fsdp, WhatIsRefusedSaysWhy) {
   EXPECT_THAT(usage_error({"--fsdp", "fullshard"}), HasSubstr("known are full_shard"));
   EXPECT_THAT(usage_error({"--fsdp", "full_shard no_shard"}), HasSubstr("leave one out"));
+  EXPECT_THAT(usage_error({"--fsdp", "full_shard hybrid_shard"}), HasSubstr("leave one out"));
   EXPECT_THAT(usage_error({"--fsdp_config", R"({"min_num_params": 1})"}),
               HasSubstr("no effect without --fsdp"));
   EXPECT_THAT(usage_error({"--fsdp", "full_shard", "--deepspeed", "{\"zero_optimization\": {}}"}),

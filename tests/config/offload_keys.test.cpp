@@ -42,16 +42,18 @@ TEST(OffloadKeys, GiveTheSwapOfTheOptimizer) {
 TEST(OffloadKeys, GiveTheSwapOfTheWeights) {
   std::string const block = "zero_optimization.offload_param.";
   std::map<std::string, ConfigTree> keys{
-      {block + "device", "nvme"},  {block + "nvme_path", "/a:/b"},
-      {block + "buffer_count", 3}, {block + "buffer_size", 1000},
-      {block + "max_in_cpu", 0},   {"aio.intra_op_parallelism", 2},
-      {"aio.single_submit", true}, {"aio.overlap_events", false}};
+      {block + "device", "nvme"},      {block + "nvme_path", "/a:/b"},
+      {block + "buffer_count", 3},     {block + "buffer_size", 1000},
+      {block + "max_in_cpu", 0},       {block + "pin_memory", false},
+      {"aio.intra_op_parallelism", 2}, {"aio.single_submit", true},
+      {"aio.overlap_events", false}};
   Offload wanted;
   wanted.parameters = OffloadDevice::nvme;
   wanted.parameters_nvme_path = "/a:/b";
   wanted.parameters_buffer_count = 3;
   wanted.parameters_buffer_size = 1000;
   wanted.max_in_cpu = 0;
+  wanted.parameters_pin_memory = false;
   wanted.intra_op_parallelism = 2;
   wanted.single_submit = true;
   wanted.overlap_events = false;

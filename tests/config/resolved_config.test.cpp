@@ -188,6 +188,34 @@ TEST(ResolvedConfig, ValuesAreConvertedAsInDeepSpeed) {
       {"partition_activations": false, "number_checkpoints": null}})"));
 }
 
+TEST(ResolvedConfig, ActivationCheckpointsLeaveTheDeviceWhereBlocksAreRecomputed) {
+  char const* const json = R"({"activation_checkpointing": {"cpu_checkpointing": true}})";
+  auto const with = resolved(json, {"--gradient_checkpointing"}), without = resolved(json);
+  EXPECT_TRUE(with.cpu_checkpointing && without.cpu_checkpointing);
+  EXPECT_FALSE(resolved("{}").cpu_checkpointing);
+  EXPECT_THAT(with.notes, ::testing::Contains(::testing::HasSubstr("computes on CPUs")));
+  EXPECT_THAT(without.notes,
+              ::testing::Contains(::testing::HasSubstr("without --gradient_checkpointing")));
+  auto const on_device = resolved(json, {"--gradient_checkpointing", "--device_memory", "1GiB"});
+  EXPECT_THAT(on_device.notes, ::testing::Each(::testing::Not(::testing::HasSubstr("no effect"))));
+}
+
+TEST(ResolvedConfig, UpdatesAreDelayedOnTheCpuOnly) {
+  char const* const json =
+      R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})";
+  std::vector<std::string> const from_step_3{"--delayed_update_from_step", "3"};
+  EXPECT_EQ(resolved(json).offload.delay_from, 0);
+  EXPECT_EQ(resolved(json, from_step_3).offload.delay_from, 3);
+  EXPECT_THAT(resolved(json, from_step_3).notes,
+              ::testing::Contains(::testing::HasSubstr("offloading to the CPU: no effect")));
+  EXPECT_THAT(resolved(json, {"--device_memory", "1GiB"}).notes,
+              ::testing::Each(::testing::Not(::testing::HasSubstr("offloading to the CPU"))));
+  for (auto const* other : {"{}", R"({"zero_optimization": {"stage": 2, "offload_optimizer":
+      {"device": "nvme", "nvme_path": "/tmp"}}})",
+                            ""})
+    EXPECT_THROW(resolved(other, from_step_3), ConfigError);
+}
+
 TEST(ResolvedConfig, FilesOfTheProjectParse) {
   std::size_t count = 0;
   for (auto const& entry :
@@ -247,8 +275,7 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "scheduler.type OneCycle needs scheduler.params.cycle_min_lr"},
           {R"({"scheduler": {"type": "WarmupDecayLR"}})", "needs scheduler.params.total_num_steps"},
           {R"({"zero_optimization": {"zero_quantized_weights": true}})",
-           "two-level collectives are not supported"},
-          {R"({"zero_optimization": {"mics_shard_size": 4}})", "not supported"},
+           "quantized collectives are not supported"},
           {R"({"elasticity": {"enabled": true}})",
            "elasticity.enabled is not supported: remove the block"},
           {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},

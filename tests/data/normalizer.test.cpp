@@ -55,12 +55,49 @@ TEST(Normalizer, BertsStepsFollowItsOptions) {
             "E\t\u4E2D");
 }
 
-TEST(Normalizer, KnowsWhetherTheFirstCharacterIsKept) {
+/// The part of the result that Hugging Face's alignments assign to the first character.
+std::string start_of(Normalizer const& normalizer, std::string const& text) {
+  auto const result = normalizer.normalize(text);
+  return result.text.substr(0, result.start);
+}
+
+TEST(Normalizer, KnowsWhatIsLeftOfTheFirstCharacter) {
   auto const strip = read(R"({"type": "Strip"})");
-  EXPECT_FALSE(strip.normalize(" a").keeps_start);
-  EXPECT_TRUE(strip.normalize("a ").keeps_start);
-  EXPECT_TRUE(read(R"({"type": "Lowercase"})").normalize("A").keeps_start);
-  EXPECT_FALSE(read(R"({"type": "Nmt"})").normalize("\x01z").keeps_start);
+  EXPECT_EQ(start_of(strip, " a"), "");
+  EXPECT_EQ(start_of(strip, "a "), "a");
+  EXPECT_EQ(start_of(strip, ""), "");
+  EXPECT_EQ(start_of(read(R"({"type": "Lowercase"})"), "AB"), "a");
+  EXPECT_EQ(start_of(read(R"({"type": "Nmt"})"), "\x01z"), "");
+  auto const xlnet = read(R"({"type": "Sequence", "normalizers": [{"type": "Nmt"},
+                              {"type": "NFKC"}, {"type": "Strip"}]})");
+  EXPECT_EQ(xlnet.apply("\u00B4a"), "\u0301a");
+  EXPECT_EQ(start_of(xlnet, "\u00B4a"), "\u0301");
+  EXPECT_EQ(start_of(xlnet, "\uFFE3"), "\u0304");
+  EXPECT_EQ(start_of(xlnet, "\u3000a"), "");
+  EXPECT_EQ(start_of(xlnet, "\u00A0\u00B4"), "") << "the accent is of the second";
+  EXPECT_EQ(start_of(xlnet, "e\u0301x"), "\u00E9");
+  EXPECT_EQ(start_of(xlnet, "\uFB03x"), "ffi");
+}
+
+/// By counting: U+1CDF comes before the diaeresis of U+00A8, and is taken for the second character.
+TEST(Normalizer, CountsCharactersWhereMarksChangePlaces) {
+  auto const form = read(R"({"type": "NFKC"})");
+  EXPECT_EQ(form.apply("\u00A8\u1CDF"), " \u1CDF\u0308");
+  EXPECT_EQ(start_of(form, "\u00A8\u1CDF"), " ");
+  EXPECT_EQ(start_of(read(R"({"type": "NFD"})"), "\u033B\u3099"), "\u3099");
+}
+
+TEST(Normalizer, AlignsAReplacementWithTheLastCharacterThatItReplaces) {
+  auto const spaces = read(R"({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})");
+  EXPECT_EQ(start_of(spaces, "a  b"), "a");
+  EXPECT_EQ(start_of(spaces, "  b"), "");
+  EXPECT_EQ(start_of(spaces, " b"), " ");
+  auto const none = read(R"({"type": "Replace", "pattern": {"String": "x"}, "content": ""})");
+  EXPECT_EQ(start_of(none, "xa"), "");
+  EXPECT_EQ(start_of(none, "ax"), "a");
+  auto const longer =
+      read(R"({"type": "Replace", "pattern": {"String": "x"}, "content": "\u00E9y"})");
+  EXPECT_EQ(start_of(longer, "xa"), "\u00E9y");
 }
 
 TEST(Normalizer, AnEmptySequenceChangesNothing) {

@@ -135,14 +135,15 @@ TEST(Sampler, ExactDealsEachSampleOnce) {
   EXPECT_THAT(Sampler(config).micro_batches(0, tessera::Rank(3)), ElementsAre(IsEmpty()));
 }
 
-TEST(Sampler, ReadsInTheRandomOrderOfTheTrainer) {
+/// The stored epochs of the Trainer under @p key.
+void expect_order_of_trainer(char const* key, SampleOrder order) {
   ConfigTree const vectors = ConfigTree::read(TESSERA_TEST_DATA "/data/vectors/data_order.json");
-  for (auto const& expected : vectors.at("epochs").as_array()) {
+  for (auto const& expected : vectors.at(key).as_array()) {
     SCOPED_TRACE(expected.dump());
     SamplerConfig config =
         sequential(expected.at("samples").as_int(), static_cast<int>(expected.at("ranks").as_int()),
                    expected.at("micro_batch").as_int());
-    config.order = SampleOrder::random;
+    config.order = order;
     config.seed = static_cast<std::uint64_t>(expected.at("seed").as_int());
     Sampler sampler(config);
     for (auto const& epoch : expected.at("epochs").as_array()) {
@@ -161,9 +162,18 @@ TEST(Sampler, ReadsInTheRandomOrderOfTheTrainer) {
   }
 }
 
+TEST(Sampler, ReadsInTheRandomOrderOfTheTrainer) {
+  expect_order_of_trainer("epochs", SampleOrder::random);
+}
+
+TEST(Sampler, ReadsInTheOrderOfTheTrainersGroupsByLength) {
+  expect_order_of_trainer("grouped", SampleOrder::group_by_length);
+}
+
 class RandomOrder : public ::testing::TestWithParam<SampleOrder> {};
 INSTANTIATE_TEST_SUITE_P(Both, RandomOrder,
-                         ::testing::Values(SampleOrder::random, SampleOrder::philox));
+                         ::testing::Values(SampleOrder::random, SampleOrder::philox,
+                                           SampleOrder::group_by_length));
 
 TEST_P(RandomOrder, IsAPermutationOfSeedAndEpoch) {
   auto config = sequential(500, 1, 500);

@@ -100,6 +100,21 @@ INSTANTIATE_TEST_SUITE_P(Kinds, EqualsHuggingFace,
                                            "words", "falcon", "escapes"),
                          [](auto const& info) { return info.param; });
 
+/// prepend_scheme first: before all words that come from the first character of the text. Ids by
+/// tokenizers 0.23.3.
+TEST(Tokenizer, PutsThePrefixBeforeAllThatTheFirstCharacterBecomes) {
+  Tokenizer const tokenizer(folder_of("xlnet"));
+  auto const expect = [&](std::string const& text, std::vector<std::int32_t> const& ids) {
+    EXPECT_EQ(tokenizer.encode(text), ids) << text;
+  };
+  expect("\u00B4ab", {16, 2, 6, 32});
+  expect("\u00A8\u1CDF a", {2, 6});
+  expect("\uFDFA ab", {16, 2, 192, 2, 16, 85, 192, 2, 16, 173, 192, 2, 16, 2, 192, 67, 6, 32});
+  expect("\u3000ab", {6, 32});
+  expect("\uFFE3", {16, 2});
+  expect("ab \u00B4", {16, 6, 32, 2});
+}
+
 /// A tokenizer in which a, 1 and ! join the first byte of any other character, if that is in the
 /// same word. So the number of ids of "a" + character tells whether GPT-2's word pattern takes the
 /// character for a letter (1: a number, !: any other sign).

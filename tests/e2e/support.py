@@ -53,8 +53,11 @@ class Bench:
         """An environment in which chosen calls fail: tests/support/faults.cpp."""
         return dict(self.environment(), TESSERA_FAULTS=faults, LD_PRELOAD=str(self.bin.parent / "tests/bin/libtessera_faults.so"))
 
-    def train(self, ranks, words, expect=0, faults=None, timeout=240, **options):
+    def train(self, ranks, words, expect=0, faults=None, timeout=240, nodes=None, **options):
+        """nodes: the ranks of each simulated node, "2,1"."""
         environment = self.faulty(faults) if faults else self.environment()
+        if nodes:
+            environment["TESSERA_SIMULATED_NODES"] = nodes
         done = subprocess.run(self.command(ranks, words), env=environment, capture_output=True, text=True, timeout=timeout, **options)
         assert done.returncode == expect, f"exit {done.returncode}, expected {expect}\n{' '.join(words)}\n{done.stdout}\n{done.stderr}"
         return done

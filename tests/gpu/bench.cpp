@@ -317,7 +317,7 @@ void bench_train(Place const& place, Training const& t, comm::Collectives& comm)
     token = static_cast<std::int32_t>((state = state * 1664525u + 1013904223u) >> 8) % 50257;
   model::PassSettings settings;
   settings.gradient_scale = static_cast<float>(1.0 / static_cast<double>(t.rows * (t.length - 1)));
-  settings.gradient_checkpointing = t.checkpointing;
+  settings.recompute = t.checkpointing ? Recompute::block : Recompute::none;
   std::vector<double> seconds;
   double loss = 0.0;
   auto const one_step = [&] {

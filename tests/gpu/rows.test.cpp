@@ -163,7 +163,7 @@ TEST_P(Rows, Embeddings) {
             auto const table = [&](Guarded const& t) {
               return t.view().reshape({t.view().numel() / columns, columns});
             };
-            embedding(q, out.view(), tokens, table(wte), table(wpe), drop);
+            embedding(q, out.view(), tokens, table(wte), {table(wpe)}, drop);
             embedding_backward(q, drop, {{table(dwte), WriteMode::add}, {table(dwpe)}},
                                {dout.view(), tokens, {order.view(), parts.view()}});
             return Results{out.read(), dwte.read(), dwpe.read()};

@@ -31,6 +31,29 @@ build_project() {   # SOURCE BUILD
 }
 build_project "$source/tests/install/consumer" "$work/consumer"
 "$work/consumer/consumer" | grep -q "1000 parameters over 3 ranks: 352 elements a rank" || { "$work/consumer/consumer"; fail "the consumer printed something else"; }
+# Parquet: an installed program and the consumer read it if the build has Arrow, which the package file then finds again; else a message says so.
+parquet=$source/tests/data/vectors/arrow/text.parquet tokenizer=$work/moved/share/tessera/configs/gpt2-8m
+read_parquet() {   # EXPECTED_STATUS COMMAND...: its output
+  local expected=$1 status=0; shift
+  "$@" >"$work/parquet.log" 2>&1 || status=$?
+  [[ $status == "$expected" ]] || { cat "$work/parquet.log"; fail "$1 ends with $status, not $expected, where it reads $parquet"; }
+}
+read_by_consumer=("$work/consumer/consumer" "$parquet" "$tokenizer" "$work")
+read_by_program=("$work/moved/bin/tessera" tokenize "$tokenizer" --file "$parquet" --output "$work/parquet.bin")
+if grep -q '^TESSERA_ENABLE_ARROW:BOOL=ON$' "$build/CMakeCache.txt"; then
+  grep -q 'find_dependency(TesseraArrow)' "$work/moved/lib/cmake/Tessera/TesseraConfig.cmake" || fail "the package file does not find Arrow"
+  python3 -c 'import json, sys; [print(json.dumps({"text": t})) for t in json.load(open(sys.argv[1]))]' "${parquet%/*}/records.json" >"$work/records.jsonl"
+  "$work/consumer/consumer" "$work/records.jsonl" "$tokenizer" "$work" >"$work/records.log" 2>/dev/null
+  read_parquet 0 "${read_by_consumer[@]}"
+  diff "$work/records.log" <(grep '^[0-9]* records,' "$work/parquet.log") || fail "Parquet has other tokens than the same records of JSON"
+  read_parquet 0 "${read_by_program[@]}"
+else
+  message="Parquet needs Apache Arrow, and this Tessera was built without it (TESSERA_ENABLE_ARROW); convert it with Python"
+  read_parquet 78 "${read_by_consumer[@]}"
+  grep -qF "$message" "$work/parquet.log" || { cat "$work/parquet.log"; fail "the library says nothing about Arrow"; }
+  read_parquet 78 "${read_by_program[@]}"
+  grep -qF "$message" "$work/parquet.log" || { cat "$work/parquet.log"; fail "tessera tokenize says nothing about Arrow"; }
+fi
 ! grep -rlF "$build" "$work/moved/lib/cmake" || fail "an installed package file names the build tree"
 
 python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/use-the-library.md" "$work/example"
@@ -56,4 +79,36 @@ build_project "$work/preferences" "$work/preferences-build"
   --max_steps 30 --tokenizer_name gpt2 --train_file none --train_sampling_strategy sequential --per_device_train_batch_size 8 \
   --learning_rate 1e-2 --output_dir "$work/preferred" >"$work/preferences.log" 2>&1 || { tail "$work/preferences.log"; fail "the trainer of the example"; }
 grep -qE "^loss 0\.693, then 0\.0" "$work/preferences.log" || { tail "$work/preferences.log"; fail "the trainer of the example does not learn"; }
+printf '{"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}' >"$work/stage3.json"
+mpirun -n 2 --oversubscribe --allow-run-as-root --bind-to none "$work/preferences-build/classify" --model_type gpt2 --do_train --do_eval --max_steps 40 \
+  --config_overrides n_embd=32,n_layer=2,n_head=2,vocab_size=64,n_positions=16 --tokenizer_name gpt2 --train_file none --per_device_train_batch_size 8 \
+  --learning_rate 1e-2 --deepspeed "$work/stage3.json" --output_dir "$work/classified" >"$work/classify.log" 2>&1 || { tail "$work/classify.log"; fail "the classifier of the example"; }
+grep -qE "^loss 1\.[0-9]+, then 0\.0" "$work/classify.log" || { tail "$work/classify.log"; fail "the classifier of the example does not learn"; }
+grep -q '"score.weight"' "$work/classified/model.safetensors" || fail "the classifier's model has no score.weight"
+python3 -B "$source/tests/docs/write_example.py" "$pages/docs/how-to/own-model.md" "$work/own-model"
+cp "$work/preferences/program.hpp" "$work/own-model/"
+build_project "$work/own-model" "$work/own-model-build"
+for stage in 0 1 2 3; do
+  printf '{"zero_optimization": {"stage": %s}, "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}' "$stage" >"$work/stage.json"
+  for ranks in 1 2; do
+    run=$work/own-model-$stage-$ranks
+    mpirun -n "$ranks" --oversubscribe --allow-run-as-root --bind-to none "$work/own-model-build/own_model" --config_name "$work/own-model/config.json" \
+      --do_train --do_eval --max_steps 40 --tokenizer_name none --train_file none --per_device_train_batch_size $((16 / ranks)) --learning_rate 1e-2 \
+      --deepspeed "$work/stage.json" --output_dir "$run" >"$run.log" 2>&1 || { tail "$run.log"; fail "the model of the example at stage $stage on $ranks ranks"; }
+  done
+done
+python3 - "$work" <<'PYTHON' || fail "the model of the example trains differently by stage or number of ranks"
+import json, sys
+runs = {}
+for stage in range(4):
+    for ranks in (1, 2):
+        lines = [json.loads(line) for line in open(f"{sys.argv[1]}/own-model-{stage}-{ranks}/metrics.jsonl")]
+        runs[stage, ranks] = [line[key] for line in lines for key in ("loss", "eval_loss") if key in line]
+first = runs[0, 1]
+assert len(first) > 40 and first[0] > 4.0 and first[-1] < first[0] / 2, first
+for run, losses in runs.items():
+    worst = max(abs(a - b) / a for a, b in zip(losses, first, strict=True))
+    assert worst < 1e-6, (run, worst)
+PYTHON
+grep -q '"layers.1.attention.q_proj.weight"' "$work/own-model-3-2/model.safetensors" || fail "the model of the example exports other names"
 echo "installed, moved, documented and used"

@@ -38,6 +38,12 @@ TEST(Top1Hits, AreWhereTheTargetIsTheFirstOfTheLargest) {
                        {logits.data(), Dtype::fp32, {rows, stride}},
                        {targets.data(), Dtype::int32, {rows}}, columns);
     EXPECT_EQ(hits, want) << columns;
+    std::vector<bfloat16> const rounded(logits.begin(), logits.end());
+    std::fill(hits.begin(), hits.end(), -1.0f);
+    kernels::top1_hits(*queue, {hits.data(), Dtype::fp32, {rows}},
+                       {rounded.data(), Dtype::bf16, {rows, stride}},
+                       {targets.data(), Dtype::int32, {rows}}, columns);
+    EXPECT_EQ(hits, want) << columns << ", bf16";
   }
 }
 

@@ -24,6 +24,7 @@ struct Problem {
   Dropout drop;
   Layout layout = Layout::in_parts;
   Array qkv, out, lse, dout, dqkv;
+  std::optional<Array> documents;
 
   Problem(Dtype t, AttentionShape const& s, Dropout const& d = {})
       : shape(s),
@@ -58,7 +59,25 @@ struct Problem {
   AttentionConfig config() const { return {dtype, shape, drop}; }
   AttentionInput in() const {
     return {part<ConstHeadsView>(qkv.data(), 0), part<ConstHeadsView>(qkv.data(), key_at()),
-            part<ConstHeadsView>(qkv.data(), value_at())};
+            part<ConstHeadsView>(qkv.data(), value_at()),
+            documents ? documents->view() : TensorView{}};
+  }
+  /// Documents of these lengths, again and again, in every row another phase.
+  void set_documents(std::vector<std::int32_t> const& lengths) {
+    documents = Array(Dtype::int32, {shape.batch, shape.sequence});
+    auto* const starts = documents->view().as<std::int32_t>();
+    for (std::int64_t b = 0; b < shape.batch; ++b) {
+      std::size_t next = static_cast<std::size_t>(b) % lengths.size();
+      for (std::int64_t t = 0; t < shape.sequence; next = (next + 1) % lengths.size())
+        for (std::int64_t const begin = t; t < std::min(begin + lengths[next], shape.sequence); ++t)
+          starts[b * shape.sequence + t] = static_cast<std::int32_t>(begin);
+    }
+  }
+  std::int64_t first_key(std::int64_t b, std::int64_t t) const {
+    std::int64_t const window = shape.mask.window;
+    return std::max<std::int64_t>(
+        window > 0 ? std::max<std::int64_t>(t - window + 1, 0) : 0,
+        documents ? documents->view().as<std::int32_t>()[b * shape.sequence + t] : 0);
   }
   AttentionGradients to() {
     return {part<HeadsView>(dqkv.data(), 0), part<HeadsView>(dqkv.data(), key_at()),
@@ -105,7 +124,7 @@ struct Row {
     int const kv = h / (p.shape.heads / p.shape.kv_heads), d = p.shape.head_dim;
     AttentionMask const& mask = p.shape.mask;
     double const cap = mask.soft_cap;
-    std::int64_t const first = mask.window > 0 ? std::max<std::int64_t>(t - mask.window + 1, 0) : 0;
+    std::int64_t const first = p.first_key(b, t);
     Reals score(static_cast<std::size_t>(t) + 1), probability(score.size());
     double most = -1e300, sum = 0;
     for (std::int64_t s = first; s <= t; ++s) {
@@ -309,6 +328,60 @@ TEST_P(Attention, AWindowThatHoldsTheSequenceChangesNothing) {
   EXPECT_TRUE(plain.out == wide.out && plain.lse == wide.lse && plain.dqkv == wide.dqkv);
 }
 
+std::vector<std::vector<std::int32_t>> document_lengths() {
+  return {{5, 1, 40}, {64}, {63, 66}, {1000}};
+}
+
+TEST_P(Attention, Documents) {
+  for (auto const& lengths : document_lengths())
+    for (AttentionMask const mask : {AttentionMask{}, {7, 0.0f}, {70, 2.5f}})
+      for (std::int64_t t : {9, 64, 200}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "documents of " << lengths[0] << ", window " << mask.window);
+        Problem p(dtype, {2, t, 2, 1, 20, 0.6f, mask});
+        p.set_documents(lengths);
+        check(p, *queue);
+      }
+}
+
+TEST_P(Attention, DeviceRulesOfDocuments) {
+  for (auto const& lengths : document_lengths())
+    for (int d : {20, 200}) {
+      SCOPED_TRACE(::testing::Message() << "documents of " << lengths[0]);
+      Problem p(dtype, {2, 130, 2, 1, d, 1.0f / std::sqrt(static_cast<float>(d)), {70, 0.0f}},
+                {0.1f, 3, 4, 5});
+      p.set_documents(lengths);
+      run_flash(p, *queue);
+      expect_reference(p);
+    }
+}
+
+/// Each document has the bits that it has as a row of its own.
+TEST_P(Attention, ADocumentIsARowOfItsOwn) {
+  Problem packed(dtype, {1, 128, 2, 2, 32, 0.2f}), alone(dtype, {2, 64, 2, 2, 32, 0.2f});
+  packed.set_documents({64});
+  for (std::int64_t i = 0; i < packed.qkv.numel(); ++i) alone.qkv.set(i, packed.qkv.get(i));
+  for (std::int64_t i = 0; i < packed.dout.numel(); ++i) alone.dout.set(i, packed.dout.get(i));
+  for (Problem* p : {&packed, &alone}) {
+    p->forward(*queue);
+    p->backward(*queue);
+  }
+  for (std::int64_t i = 0; i < packed.out.numel(); ++i)
+    ASSERT_EQ(packed.out.get(i), alone.out.get(i)) << i;
+  for (std::int64_t i = 0; i < packed.dqkv.numel(); ++i)
+    ASSERT_EQ(packed.dqkv.get(i), alone.dqkv.get(i)) << i;
+}
+
+TEST_P(Attention, DocumentsOfOneRowChangeNothing) {
+  Problem plain(dtype, {1, 90, 2, 2, 32, 0.2f}), one = plain;
+  one.set_documents({90});
+  for (Problem* p : {&plain, &one}) {
+    p->forward(*queue);
+    p->backward(*queue);
+  }
+  EXPECT_TRUE(plain.out == one.out && plain.lse == one.lse && plain.dqkv == one.dqkv);
+}
+
 TEST_P(Attention, WithDropout) {
   for (std::int64_t t : {64, 67, 130}) {
     Problem p(dtype, {2, t, 3, 3, 64, 0.125f}, {0.2f, 8, 9, 1001});
@@ -384,8 +457,9 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   expect_close(p.lse, want.lse, 1e-6);
 }
 
-void expect_finite_differences(AttentionMask const& mask) {
+void expect_finite_differences(AttentionMask const& mask, std::int32_t document) {
   Problem p(Dtype::fp32, {1, 5, 2, 1, 3, 0.7f, mask}, {0.2f, 1, 2, 3});
+  p.set_documents({document});
   Reals const qkv = p.qkv.values(), dout = p.dout.values();
   Reference const want = reference(p, qkv);
   auto const loss = [&](std::size_t i, double shift) {
@@ -402,7 +476,7 @@ void expect_finite_differences(AttentionMask const& mask) {
 
 TEST(AttentionReference, AgreesWithFiniteDifferences) {
   for (AttentionMask const mask : {AttentionMask{}, {2, 0.0f}, {0, 0.8f}, {3, 1.5f}})
-    expect_finite_differences(mask);
+    for (std::int32_t const document : {5, 3}) expect_finite_differences(mask, document);
 }
 
 /// A stored operand [B, T, heads, head_dim].

@@ -91,7 +91,7 @@ class Everything {
   void embed(Queue& q) {
     TensorView const wte = array("wte", dtype_, {40, columns}).view(),
                      wpe = array("wpe", dtype_, {80, columns}).view();
-    embedding(q, matrix("embedded"), tokens_.view(), wte, wpe, drop_);
+    embedding(q, matrix("embedded"), tokens_.view(), wte, {wpe}, drop_);
     embedding_backward(q, drop_,
                        {{array("dwte", dtype_, {40, columns}).view()},
                         {array("dwpe", dtype_, {80, columns}).view()}},

@@ -38,23 +38,30 @@ void finish(Queue& q) { q.record().wait("embedding", std::chrono::seconds(60)); 
 
 void check_forward(Queue& q, Dtype dtype) {
   for (std::int64_t columns : {1, 7, 48, 64, 300}) {
-    for (bool positions : {false, true}) {
+    for (int positions : {0, 1, 2}) {  // none, in order, by id
       std::int64_t const batch = 3, sequence = 37;
       Array const tokens = make_tokens(batch, sequence);
       Array wte(dtype, {vocabulary, columns}), wpe(dtype, {places, columns}),
           out(dtype, {batch, sequence, columns});
       wte.randomize(1);
       wpe.randomize(2);
-      Dropout const drop{positions ? 0.3f : 0.0f, 3, 4, 5};
+      Array ids(Dtype::int32, {batch, sequence});
+      for (std::int64_t i = 0; i < ids.numel(); ++i)
+        ids.set(i, static_cast<double>(i * 5 % places));
+      Dropout const drop{positions > 0 ? 0.3f : 0.0f, 3, 4, 5};
       Reals want = dropout_factors(drop, out.numel());
       for (std::int64_t i = 0; i < out.numel(); ++i) {
         std::int64_t const p = i / columns, c = i % columns;
-        double const place = positions ? wpe.get(p % sequence * columns + c) : 0.0;
+        std::int64_t const id =
+            positions == 2 ? static_cast<std::int64_t>(ids.get(p)) : p % sequence;
+        double const place = positions > 0 ? wpe.get(id * columns + c) : 0.0;
         want[static_cast<std::size_t>(i)] *=
             wte.get(static_cast<std::int64_t>(tokens.get(p)) * columns + c) + place;
       }
-      embedding(q, out.view(), tokens.view(), wte.view(), positions ? wpe.view() : TensorView{},
-                drop);
+      PositionTable table;
+      if (positions > 0) table.wpe = wpe.view();
+      if (positions == 2) table.ids = ids.view();
+      embedding(q, out.view(), tokens.view(), wte.view(), table, drop);
       finish(q);
       expect_close(out, want, 2e-7);
     }

@@ -29,6 +29,58 @@ TEST_P(FlatKernels, GiveTheSameBitsWhereverTheirOperandsLie) {
     }
 }
 
+/// Operands of a large result: the same elements again and again.
+class Repeated {
+ public:
+  Repeated(Array const& part, std::int64_t times)
+      : part_bytes_(part.bytes().size()),
+        dtype_(part.dtype()),
+        numel_(part.numel() * times),
+        in_("operand", memory::Purpose::workspace, part_bytes_ * static_cast<std::size_t>(times)),
+        out_("result", memory::Purpose::workspace, in_.bytes() + 64) {
+    for (std::size_t at = 0; at < in_.bytes(); at += part_bytes_)
+      std::memcpy(static_cast<std::byte*>(in_.data()) + at, part.data(), part_bytes_);
+  }
+  TensorView in() const { return {in_.data(), dtype_, {numel_}}; }
+  /// Begins @p shift bytes after a border of packs.
+  TensorView out(std::size_t shift) const {
+    return {static_cast<std::byte*>(out_.data()) + shift, dtype_, {numel_}};
+  }
+  bool repeats(TensorView values, Array const& part) const {
+    for (std::size_t at = 0; at < in_.bytes(); at += part_bytes_)
+      if (std::memcmp(static_cast<std::byte*>(values.data()) + at, part.data(), part_bytes_) != 0)
+        return false;
+    return true;
+  }
+
+ private:
+  std::size_t part_bytes_;
+  Dtype dtype_;
+  std::int64_t numel_;
+  memory::Buffer in_, out_;
+};
+
+/// The host writes large results past the caches.
+TEST_P(FlatKernels, GiveLargeResultsTheBitsOfSmallOnes) {
+  Dtype const t = GetParam();
+  Array random(t, {100'003}), want(t, {100'003});
+  random.randomize(11);
+  Repeated const large(random, 168);
+  ASSERT_GE(large.in().bytes(), std::size_t{32} << 20);
+  for (auto const& kernel : flat_kernels(t)) {
+    bool const reads_its_result =
+        kernel.name.find("add ") == 0 || kernel.name == "scale" || kernel.name == "cap_logits";
+    if (reads_its_result || kernel.a != t || kernel.name.find("dropout") != std::string::npos ||
+        kernel.name.find("in place") != std::string::npos)
+      continue;
+    kernel.call(*host, want.view(), random.view(), random.view());
+    for (std::size_t shift : {0, 4}) {
+      kernel.call(*host, large.out(shift), large.in(), large.in());
+      EXPECT_TRUE(large.repeats(large.out(shift), want)) << kernel.name << " at byte " << shift;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dtypes, FlatKernels, all_dtypes(), dtype_test_name);
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 struct Case {
   RotaryShape shape;
   std::int64_t head_stride, row;
-  Array in, out, cos, sin, firsts;
+  Array in, out, cos, sin, firsts, each;
 
   static constexpr std::int64_t positions = 64, begin = 8;
 
@@ -23,7 +23,8 @@ struct Case {
         out(s.dtype, {s.batch, s.sequence, row}),
         cos(Dtype::fp32, {positions, s.rotary_dim / 2}),
         sin(Dtype::fp32, {positions, s.rotary_dim / 2}),
-        firsts(Dtype::int32, {s.batch}) {
+        firsts(Dtype::int32, {s.batch}),
+        each(Dtype::int32, {s.batch, s.sequence}) {
     in.randomize(1, 2.0);
     out.randomize(2);
     RotaryOptions options;
@@ -32,13 +33,16 @@ struct Case {
     rotary_tables(rotary_frequencies(options), {0, positions, s.dtype}, cos.view().as<float>(),
                   sin.view().as<float>());
     for (std::int64_t b = 0; b < s.batch; ++b) firsts.set(b, 5.0 * static_cast<double>(b));
+    for (std::int64_t i = 0; i < each.numel(); ++i) each.set(i, static_cast<double>(i * 7 % 20));
   }
   HeadsView view(Array& x) const {
     return {static_cast<std::byte*>(x.data()) + begin * size_of(x.dtype()), row, head_stride};
   }
-  Rotation rotation(std::int64_t first, bool by_row) {
+  enum class By { first, row, position };
+  Rotation rotation(std::int64_t first, By by) {
     RotaryPositions at{first, {}};
-    if (by_row) at.first_of_row = firsts.view();
+    if (by == By::row) at.first_of_row = firsts.view();
+    if (by == By::position) at.each = each.view();
     return {shape, {cos.view(), sin.view()}, at};
   }
   void run(Queue& q, Rotation const& how, Array& to, Array& from, RotaryDirection direction) {
@@ -50,9 +54,11 @@ struct Case {
     int const half = shape.rotary_dim / 2;
     for (std::int64_t p = 0; p < shape.batch * shape.sequence; ++p) {
       std::int64_t const b = p / shape.sequence;
+      double const in_row = static_cast<double>(p % shape.sequence) +
+                            (how.positions.first_of_row.empty() ? 0.0 : firsts.get(b));
       auto const position =
-          static_cast<std::int64_t>(static_cast<double>(how.positions.first + p % shape.sequence) +
-                                    (how.positions.first_of_row.empty() ? 0.0 : firsts.get(b)));
+          how.positions.first +
+          static_cast<std::int64_t>(how.positions.each.empty() ? in_row : each.get(p));
       for (int h = 0; h < shape.heads; ++h)
         for (int i = 0; i < shape.head_dim; ++i) {
           std::int64_t const head = p * row + begin + h * head_stride;
@@ -83,11 +89,11 @@ void check(Queue& q, Dtype dtype) {
                          {80, 32, 240},
                          {16, 16, 24},
                          {9, 4, 0}})
-    for (bool by_row : {false, true})
+    for (auto const by : {Case::By::first, Case::By::row, Case::By::position})
       for (auto direction : {RotaryDirection::forward, RotaryDirection::inverse}) {
         SCOPED_TRACE(::testing::Message() << w.rotary_dim << " of " << w.head_dim);
         Case c({dtype, 2, 7, 3, w.head_dim, w.rotary_dim}, w.stride);
-        Rotation const how = c.rotation(by_row ? 2 : 40, by_row);
+        Rotation const how = c.rotation(by == Case::By::first ? 40 : 2, by);
         Reals const want = c.reference(how, direction == RotaryDirection::forward ? 1.0 : -1.0);
         c.run(q, how, c.out, c.in, direction);
         expect_close(c.out, want, 2e-7);
@@ -113,7 +119,7 @@ TEST_P(Rotary, RotatesPairsOnAStream) {
 
 TEST_P(Rotary, InverseUndoesForward) {
   Case c({dtype, 2, 9, 4, 64, 32}, 0);
-  Rotation const how = c.rotation(3, false);
+  Rotation const how = c.rotation(3, Case::By::first);
   Array const before = c.in;
   c.run(*queue, how, c.in, c.in, RotaryDirection::forward);
   EXPECT_FALSE(c.in == before);
@@ -127,8 +133,8 @@ TEST_P(Rotary, ScoresDependOnDistancesOnly) {
   auto const score = [&](std::int64_t query, std::int64_t key) {
     Case a({dtype, 1, 1, 1, 16, 16}, 0), b = a;
     b.in.randomize(7);
-    a.run(*queue, a.rotation(query, false), a.in, a.in, RotaryDirection::forward);
-    b.run(*queue, b.rotation(key, false), b.in, b.in, RotaryDirection::forward);
+    a.run(*queue, a.rotation(query, Case::By::first), a.in, a.in, RotaryDirection::forward);
+    b.run(*queue, b.rotation(key, Case::By::first), b.in, b.in, RotaryDirection::forward);
     double sum = 0;
     for (std::int64_t i = Case::begin; i < Case::begin + 16; ++i) sum += a.in.get(i) * b.in.get(i);
     return sum;
@@ -141,7 +147,7 @@ TEST(RotaryShapes, AreChecked) {
   auto const queue = memory::make_inline_queue("compute");
   Case c({Dtype::fp32, 1, 1, 1, 8, 8}, 0);
   for (int rotary_dim : {0, 3, 10}) {
-    Rotation how = c.rotation(0, false);
+    Rotation how = c.rotation(0, Case::By::first);
     how.shape.rotary_dim = rotary_dim;
     EXPECT_THROW(rotate_heads(*queue, how, c.view(c.in), c.view(c.in), RotaryDirection::forward),
                  ConfigError)

@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.hpp"
 #include "tessera/memory/buffer.hpp"
+#include "tessera/memory/limits.hpp"
 
 namespace tessera::memory {
 namespace {
@@ -54,6 +55,17 @@ TEST(BufferPlanning, CountsBuffersOfAnySizeWithoutMemory) {
   EXPECT_EQ(device.current_total(), 0u);
   EXPECT_FALSE(BufferPlanning::active());
   EXPECT_THROW(Buffer("test.real", Purpose::weights, more), OutOfMemoryError);
+}
+
+TEST(BufferPlanning, NoLimitRefusesABufferOfAnySize) {
+  limit_memory(MemorySpace::host, MemoryTracker::of_process().current_total() + 1);
+  {
+    BufferPlanning const planning;
+    EXPECT_NO_THROW(Buffer("small", Purpose::workspace, 4096));
+    EXPECT_NO_THROW(Buffer("large", Purpose::workspace, std::size_t{1} << 40));
+  }
+  EXPECT_THROW(Buffer("real", Purpose::workspace, 4096), OutOfMemoryError);
+  limit_memory(MemorySpace::host, 0);
 }
 
 TEST(PlanningQueue, DropsWorkAndHasTheKindOfItsMemory) {

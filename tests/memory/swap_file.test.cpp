@@ -40,6 +40,33 @@ TEST_F(SwapFiles, LeaveNothingInTheDirectory) {
   EXPECT_EQ(static_cast<float*>(file.data())[2500], 0.0f);
 }
 
+/// As a drive that fails: the pages of a file that becomes shorter are gone.
+void lose_pages_of_nameless_files() {
+  for (auto const& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code none;
+    auto const target = fs::read_symlink(entry.path(), none).string();
+    if (target.find("swap_files") == std::string::npos) continue;
+    if (target.find("(deleted)") != std::string::npos) fs::resize_file(entry.path(), 0);
+  }
+}
+
+TEST_F(SwapFiles, EndTheProcessWithAMessageWhereTheMappingFails) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto const fail = [&] {
+    SwapFile const other("states", {directory_}, 9000), file("weights", {directory_}, 9000);
+    lose_pages_of_nameless_files();
+    static_cast<volatile float*>(file.data())[600] = 1.0f;
+  };
+  EXPECT_EXIT(fail(), ::testing::ExitedWithCode(74),
+              "error: cannot read or write weights in the swap file in .*SIGBUS.*nvme_path");
+  auto const fail_elsewhere = [&] {
+    SwapFile const gone("weights", {directory_}, 9000);
+    std::raise(SIGBUS);
+    std::raise(SIGBUS);  // under the handler before
+  };
+  EXPECT_EXIT(fail_elsewhere(), ::testing::KilledBySignal(SIGBUS), "");
+}
+
 TEST_F(SwapFiles, TransfersAndTheMappingSeeEachOther) {
   SwapFile const file("values", {directory_}, 8 * swap_alignment);
   auto* const mapped = static_cast<float*>(file.data());

@@ -103,19 +103,21 @@ TEST(Autocast, IsBetterThanTorchOnAverage) {
 /// Recomputed activations have the same bits, and the arena holds what was planned.
 TEST_P(AutocastFamily, PassesAgreeAndNeedThePlannedMemory) {
   auto const& c = cases_of(GetParam())[0];
-  AutocastModel kept(c, Dtype::bf16), recomputed(c, Dtype::bf16);
+  AutocastModel kept(c, Dtype::bf16);
   auto const held = [] {
     return memory::MemoryTracker::of_process().current(memory::Purpose::activations);
   };
-  kept.lm->reserve_activations(
-      kept.lm->activation_bytes({memory::Pass::training, c.rows, c.sequence, false, nullptr},
-                                memory::MemorySpace::host),
-      *kept.queue);
+  kept.lm->reserve_activations(kept.lm->activation_bytes({.rows = c.rows, .sequence = c.sequence},
+                                                         memory::MemorySpace::host),
+                               *kept.queue);
   auto const reserved = held();
   double const loss = kept.train(c, {});
   EXPECT_EQ(held(), reserved);
-  EXPECT_EQ(loss, recomputed.train(c, {.gradient_checkpointing = true}));
-  EXPECT_EQ(gradients_of(kept.params), gradients_of(recomputed.params));
+  for (auto const recompute : {Recompute::light, Recompute::block}) {
+    AutocastModel recomputed(c, Dtype::bf16);
+    EXPECT_EQ(loss, recomputed.train(c, {.recompute = recompute}));
+    EXPECT_EQ(gradients_of(kept.params), gradients_of(recomputed.params));
+  }
   auto const tokens = c.tokens();
   model::Batch const batch{tokens.data(), c.rows, c.sequence};
   EXPECT_EQ(kept.lm->evaluate(batch, kept.params, *kept.queue).value(), loss);

@@ -56,7 +56,7 @@ TEST(Passes, UnitsAreTakenAndCompletedInOrder) {
   b.train({tokens.data(), c.rows, c.sequence}, {});
   EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 0, 2, 1));
   EXPECT_THAT(b.params.completed, ElementsAre(3, 2, 1, 0));
-  b.train({tokens.data(), c.rows, c.sequence}, {.gradient_checkpointing = true});
+  b.train({tokens.data(), c.rows, c.sequence}, {.recompute = Recompute::block});
   EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 0, 2, 1));
   b.evaluate({tokens.data(), c.rows, c.sequence});
   EXPECT_THAT(b.params.announced(), ElementsAre(0, 1, 2, 3, 0));
@@ -90,12 +90,34 @@ TEST(Passes, RecomputationGivesTheSameBits) {
   for (Dtype const dtype : {Dtype::fp32, Dtype::bf16}) {
     auto const& c = stored("tied");
     auto const tokens = c.tokens();
-    Bench kept(with_dropout(c.config), dtype), recomputed(with_dropout(c.config), dtype);
+    Bench kept(with_dropout(c.config), dtype);
     model::Batch const batch{tokens.data(), c.rows, c.sequence};
-    EXPECT_EQ(kept.train(batch, {.dropout_seed = 3}),
-              recomputed.train(batch, {.dropout_seed = 3, .gradient_checkpointing = true}));
-    EXPECT_EQ(all_gradients(kept.params), all_gradients(recomputed.params));
+    double const loss = kept.train(batch, {.dropout_seed = 3});
+    for (auto const recompute : {Recompute::light, Recompute::block}) {
+      Bench recomputed(with_dropout(c.config), dtype);
+      EXPECT_EQ(loss, recomputed.train(batch, {.dropout_seed = 3, .recompute = recompute}));
+      EXPECT_EQ(all_gradients(kept.params), all_gradients(recomputed.params));
+    }
   }
+}
+
+/// GPT-2's blocks keep 16 x width elements per position with their input; light recomputation
+/// shares the inputs of attention and perceptron (1 each) and the activations (4), of one block
+/// only.
+TEST(Passes, LightRecomputationKeepsAboutAThirdLess) {
+  auto const& c = stored("tied");
+  ConfigTree config = c.config;
+  config.set("n_layer", 12).set("n_embd", 64).set("n_head", 2).set("vocab_size", 100);
+  auto const lm = model::make_model(config, Dtype::fp32);
+  auto const bytes = [&](Recompute recompute) {
+    return static_cast<double>(lm->activation_bytes(
+        {.rows = 8, .sequence = c.sequence, .recompute = recompute}, memory::MemorySpace::host));
+  };
+  double const element = 8.0 * static_cast<double>(c.sequence) * 64 * 4;
+  EXPECT_NEAR(bytes(Recompute::none) - bytes(Recompute::light), (12 * 6 - 5) * element,
+              0.02 * bytes(Recompute::none));
+  EXPECT_LT(bytes(Recompute::light), 0.7 * bytes(Recompute::none));
+  EXPECT_LT(bytes(Recompute::block), bytes(Recompute::light));
 }
 
 TEST(Passes, DropoutMasksBelongToTheGlobalRow) {
@@ -194,15 +216,17 @@ TEST(Passes, NeedTheMemoryThatIsPlanned) {
   struct Case {
     memory::Pass kind;
     Dtype dtype;
-    bool gradient_checkpointing;
+    Recompute recompute;
   };
-  for (auto const& [kind, dtype, checkpointing] :
-       {Case{memory::Pass::training, Dtype::fp32, false},
-        Case{memory::Pass::training, Dtype::fp32, true},
-        Case{memory::Pass::training, Dtype::bf16, false},
-        Case{memory::Pass::training, Dtype::bf16, true},
-        Case{memory::Pass::evaluation, Dtype::fp32, false}}) {
-    auto const grows_from = [&, kind = kind, dtype = dtype, checkpointing = checkpointing](
+  for (auto const& [kind, dtype, recompute] :
+       {Case{memory::Pass::training, Dtype::fp32, Recompute::none},
+        Case{memory::Pass::training, Dtype::fp32, Recompute::light},
+        Case{memory::Pass::training, Dtype::fp32, Recompute::block},
+        Case{memory::Pass::training, Dtype::bf16, Recompute::none},
+        Case{memory::Pass::training, Dtype::bf16, Recompute::light},
+        Case{memory::Pass::training, Dtype::bf16, Recompute::block},
+        Case{memory::Pass::evaluation, Dtype::fp32, Recompute::none}}) {
+    auto const grows_from = [&, kind = kind, dtype = dtype, recompute = recompute](
                                 std::size_t planned, std::size_t less) {
       Bench b(with_dropout(config), dtype, zeros);
       b.lm->reserve_activations(planned - less, *b.queue);
@@ -210,16 +234,16 @@ TEST(Passes, NeedTheMemoryThatIsPlanned) {
       EXPECT_GE(reserved, planned - less);
       for (int repeat = 0; repeat < 2; ++repeat)
         if (kind == memory::Pass::training)
-          b.train(batch, {.gradient_checkpointing = checkpointing});
+          b.train(batch, {.recompute = recompute});
         else
           b.evaluate(batch);
       return held() > reserved;
     };
     auto const planned =
         Bench(with_dropout(config), dtype, zeros)
-            .lm->activation_bytes({kind, rows, 128, checkpointing}, memory::MemorySpace::host);
+            .lm->activation_bytes({kind, rows, 128, recompute}, memory::MemorySpace::host);
     std::string const name =
-        concat(name_of(dtype), checkpointing ? ", checkpointing" : "",
+        concat(name_of(dtype), ", recompute ", name_of(recompute),
                kind == memory::Pass::training ? ", training: " : ", evaluation: ", planned);
     EXPECT_GT(planned, 10u << 20) << name << ": too small for chunks to show";
     EXPECT_FALSE(grows_from(planned, 0)) << name;

@@ -6,7 +6,8 @@ namespace tessera::model::detail::test {
 namespace {
 
 /// The layer's input are tokens, so that the loss does not depend on the rows of `in`.
-LayerCase make(double dropout, std::string const& positions = "wpe", double scale = 1.0) {
+LayerCase make(double dropout, std::string const& positions = "wpe", double scale = 1.0,
+               std::vector<std::int32_t> position_ids = {}) {
   UnitSpec unit;
   Embedding const embedding(unit, {.token_name = "wte",
                                    .position_name = positions,
@@ -18,19 +19,28 @@ LayerCase make(double dropout, std::string const& positions = "wpe", double scal
                                    .scale = scale});
   auto const tokens = std::make_shared<std::vector<std::int32_t>>(
       std::vector<std::int32_t>{3, 0, 3, 1, 3, 3});  // token 2 and 4, position 3 do not occur
+  auto const ids = std::make_shared<std::vector<std::int32_t>>(std::move(position_ids));
+  auto const with_ids = [ids](PassContext pass) {
+    if (!ids->empty()) pass.position_ids = TensorView(ids->data(), Dtype::int32, {2, 3});
+    return pass;
+  };
   auto const view = [tokens] { return TensorView(tokens->data(), Dtype::int32, {2, 3}); };
   return {unit,
           {2, 3, 1, 6},
-          [embedding, view](PassContext const& pass, WeightLease const& weights, TensorView out,
-                            ConstTensorView) { embedding.forward(pass, weights, out, view()); },
-          [embedding, view](PassContext const& pass, BackwardLeases const& leases, TensorView din,
-                            ConstTensorView dout, ConstTensorView) {
+          [=](PassContext const& pass, WeightLease const& weights, TensorView out,
+              ConstTensorView) { embedding.forward(with_ids(pass), weights, out, view()); },
+          [=](PassContext const& pass, BackwardLeases const& leases, TensorView din,
+              ConstTensorView dout, ConstTensorView) {
             kernels::fill(pass.compute, din, 0.0f);
-            embedding.backward(pass, leases.gradients, dout, view(), {});
+            embedding.backward(with_ids(pass), leases.gradients, {dout, view(), {}, {}});
           }};
 }
 
 TEST(Embedding, GradientsAreFiniteDifferences) { make(0.0).expect_gradients(); }
+
+TEST(Embedding, GradientsOfPositionsThatRestart) {
+  make(0.0, "wpe", 1.0, {0, 1, 0, 0, 0, 3}).expect_gradients();
+}
 
 TEST(Embedding, GradientsWithoutPositionsAndWithAScale) {
   make(0.0, "").expect_gradients();

@@ -32,6 +32,7 @@ inline ResidentParams::Fill named_weights(std::string const& family) {
 /// With the adapters that a case has.
 inline model::ModelOptions options_of(StoredCase const& c, Dtype dtype) {
   model::ModelOptions options = dtype;
+  options.documents = c.documents();
   if (auto const* adapter = c.entry.find("adapter"))
     options.lora = model::read_adapter_config(*adapter);
   return options;
@@ -56,10 +57,14 @@ inline std::vector<std::vector<float>> gradients_of(ResidentParams const& params
 inline void expect_passes_agree(StoredCase const& c, Dtype dtype) {
   auto const tokens = c.tokens();
   model::Batch const batch{tokens.data(), c.rows, c.sequence};
-  FamilyModel kept(c, dtype), recomputed(c, dtype);
-  EXPECT_EQ(kept.train(batch, {}), recomputed.train(batch, {.gradient_checkpointing = true}));
+  FamilyModel kept(c, dtype);
+  double const loss = kept.train(batch, {});
   auto const once = gradients_of(kept.params);
-  EXPECT_EQ(once, gradients_of(recomputed.params));
+  for (auto const recompute : {Recompute::light, Recompute::block}) {
+    FamilyModel recomputed(c, dtype);
+    EXPECT_EQ(loss, recomputed.train(batch, {.recompute = recompute})) << name_of(recompute);
+    EXPECT_EQ(once, gradients_of(recomputed.params)) << name_of(recompute);
+  }
   kept.train(batch, {});
   auto const twice = gradients_of(kept.params);
   double const tolerance = dtype == Dtype::fp32 ? 2e-6 : 0x1.0p-7;
@@ -71,17 +76,17 @@ inline void expect_passes_agree(StoredCase const& c, Dtype dtype) {
 /// The arena grows by no more than what is planned.
 inline void expect_memory_as_planned(StoredCase const& c) {
   auto const tokens = c.tokens();
-  for (bool const checkpointing : {false, true}) {
+  for (auto const recompute : {Recompute::none, Recompute::light, Recompute::block}) {
     FamilyModel b(c);
     auto const planned = b.lm->activation_bytes(
-        {memory::Pass::training, c.rows, c.sequence, checkpointing}, memory::MemorySpace::host);
+        {memory::Pass::training, c.rows, c.sequence, recompute}, memory::MemorySpace::host);
     b.lm->reserve_activations(planned, *b.queue);
     auto const held = [] {
       return memory::MemoryTracker::of_process().current(memory::Purpose::activations);
     };
     auto const reserved = held();
-    b.train({tokens.data(), c.rows, c.sequence}, {.gradient_checkpointing = checkpointing});
-    EXPECT_EQ(held(), reserved);
+    b.train({tokens.data(), c.rows, c.sequence}, {.recompute = recompute});
+    EXPECT_EQ(held(), reserved) << name_of(recompute);
   }
 }
 
@@ -95,7 +100,7 @@ class AdamWSteps {
   /// The mean loss of a batch of complete rows, which an update follows.
   double step(std::vector<std::int32_t> const& tokens) {
     std::int64_t const rows = static_cast<std::int64_t>(tokens.size()) / sequence_;
-    auto const n = static_cast<double>(rows * (sequence_ - 1));
+    auto const n = static_cast<double>(model_.lm->predictions({tokens.data(), rows, sequence_}));
     model_.params.begin_step();
     double const loss = model_.train({tokens.data(), rows, sequence_},
                                      {.gradient_scale = static_cast<float>(1.0 / n)}) /

@@ -64,6 +64,24 @@ TEST_P(HostStaging, TargetsAreTheNextTokensAndTheBatchMayChangeAfterTheCall) {
   }
 }
 
+TEST_P(HostStaging, DocumentsHaveStartsPositionsAndMaskedTargets) {
+  PinnedInputBuffers buffers;
+  Ints const tokens{1, 9, 2, 9, 9, 3};
+  Inputs const inputs =
+      buffers.stage(pass(), {.tokens = tokens.data(), .rows = 2, .sequence = 3}, PassKind::training,
+                    {.eod_token = 9,
+                     .reset_attention_mask = true,
+                     .reset_position_ids = true,
+                     .eod_mask_loss = true});
+  finish();
+  EXPECT_EQ(read(inputs.targets), (Ints{9, -1, -1, -1, -1, -1}));
+  EXPECT_EQ(read(inputs.documents), (Ints{0, 0, 2, 0, 1, 2}));
+  EXPECT_EQ(read(inputs.positions), (Ints{0, 1, 0, 0, 0, 0}));
+  if (GetParam() == Place::device) {
+    EXPECT_EQ(read(inputs.position_order), (Ints{0, 2, 3, 4, 5, 1}));
+  }
+}
+
 TEST_P(HostStaging, AForwardPassGetsNoOrder) {
   PinnedInputBuffers buffers;
   Ints const tokens{1, 2, 3, 4, 5, 6};

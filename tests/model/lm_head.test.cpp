@@ -9,6 +9,7 @@
 #include "fake_device.hpp"
 #include "resident_params.hpp"
 #include "tessera/core/random.hpp"
+#include "tessera/kernels/cross_entropy.hpp"
 
 namespace tessera::model::detail {
 namespace {
@@ -17,11 +18,12 @@ using Chunks = LmHead::Chunks;
 using memory::MemorySpace;
 
 TEST(LmHeadChunks, OfGpt2) {
-  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, MemorySpace::host), (Chunks{328, 328, 50257}));
-  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, MemorySpace::device), (Chunks{2048, 8192, 50304}));
-  EXPECT_EQ(Chunks::of(32768, 50257, Dtype::bf16, MemorySpace::device),
-            (Chunks{2048, 8192, 50304}));
-  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::fp32, MemorySpace::device), (Chunks{2048, 2048, 50304}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, MemorySpace::host), (Chunks{631, 50304}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::fp32, MemorySpace::host), (Chunks{328, 50257}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::bf16, MemorySpace::device), (Chunks{8192, 50304}));
+  EXPECT_EQ(Chunks::of(32768, 50257, Dtype::bf16, MemorySpace::device), (Chunks{8192, 50304}));
+  EXPECT_EQ(Chunks::of(8192, 50257, Dtype::fp32, MemorySpace::device), (Chunks{2048, 50304}));
+  EXPECT_EQ((Chunks{8192, 50304}.with_fp32_logits()), (Chunks{2048, 50304}));
 }
 
 TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
@@ -30,18 +32,21 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
     for (std::int64_t vocabulary : {1, 131, 50257, 300000000}) {
       for (Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
         for (MemorySpace space : {MemorySpace::host, MemorySpace::device}) {
-          auto const c = Chunks::of(rows, vocabulary, dtype, space);
-          SCOPED_TRACE(::testing::Message() << rows << " x " << vocabulary << ": " << c.logits
-                                            << ", " << c.gradients << ", " << c.row);
+          auto const c = Chunks::of(rows, vocabulary, dtype, space), own = c.with_fp32_logits();
+          SCOPED_TRACE(::testing::Message() << rows << " x " << vocabulary << ": " << c.rows << ", "
+                                            << own.rows << ", " << c.row);
+          std::int64_t const element = dtype == Dtype::fp32 ? 4 : 2,
+                             most = space != MemorySpace::device ? 64 * mib
+                                    : element == 4               ? 512 * mib
+                                                                 : 1024 * mib;
           EXPECT_GE(c.row, vocabulary);
-          EXPECT_LE(c.logits, c.gradients);
-          EXPECT_LE(c.gradients, rows);
-          EXPECT_EQ(c.logits > 0, rows > 0);
-          EXPECT_TRUE(c.logits <= 1 ||
-                      c.logits * c.row * 4 <= (space == MemorySpace::device ? 512 : 64) * mib);
-          EXPECT_TRUE(c.gradients == c.logits || c.gradients * c.row * 2 <= 1024 * mib);
-          EXPECT_TRUE(c.gradients == c.logits ||
-                      (dtype != Dtype::fp32 && space == MemorySpace::device));
+          EXPECT_LE(c.rows, rows);
+          EXPECT_EQ(c.rows > 0, rows > 0);
+          EXPECT_TRUE(c.rows <= 1 || c.rows * c.row * element <= most);
+          EXPECT_TRUE(c.rows == rows || (c.rows + 1) * c.row * element > most / 2) << "no smaller";
+          EXPECT_EQ(own.row, c.row);
+          EXPECT_EQ(own.rows > 0, rows > 0);
+          EXPECT_TRUE(own.rows <= 1 || own.rows * 6 < c.rows * 2) << "fp32 next to 16 bits";
         }
       }
     }
@@ -51,6 +56,20 @@ TEST(LmHeadChunks, StayWithinTheirBytesAndCoverAllRows) {
 /// One training pass of a head on a stream, in chunks of at most so many bytes.
 struct Trained {
   std::vector<float> losses, dhidden, projection, gain, offset, bias;
+  std::size_t peak = 0;  ///< of the head's memory
+};
+/// Cross-entropy as a loss of the caller's own.
+class OwnCrossEntropy final : public LogitLoss {
+ public:
+  void compute(Queue& compute, LogitChunk const& chunk) override {
+    EXPECT_EQ(chunk.logits.dtype(), Dtype::fp32);
+    EXPECT_EQ(chunk.first_position, next_position);
+    next_position += chunk.losses.numel();
+    kernels::cross_entropy(compute,
+                           {.gradient_scale = chunk.gradient_scale, .vocabulary = chunk.vocabulary},
+                           chunk.losses, chunk.dlogits, chunk.logits, chunk.targets);
+  }
+  std::int64_t next_position = 0;
 };
 /// Largest difference over the largest element; infinite where nothing is there.
 double relative(std::vector<float> const& got, std::vector<float> const& want) {
@@ -61,7 +80,7 @@ double relative(std::vector<float> const& got, std::vector<float> const& want) {
   }
   return largest > 0 ? difference / largest : INFINITY;
 }
-Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
+Trained train(Dtype dtype, std::int64_t most, bool accumulate, LogitLoss* loss = nullptr) {
   constexpr std::int64_t rows = 50, width = 24, vocabulary = 131;
   UnitSpec unit;
   unit.name = "head";
@@ -100,7 +119,7 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
                                           .bias = weights[*head.bias()],
                                           .bias_gradient = gradients[*head.bias()]};
       head.train(pass, {weights, gradients}, projection, 1.0f / rows, {losses, dhidden},
-                 {hidden, targets});
+                 {hidden, targets, loss});
     }
   }
   kernels::cast(*queue, values.reshape({rows, width}), dhidden);
@@ -113,7 +132,8 @@ Trained train(Dtype dtype, LmHead::ChunkBytes const& most, bool accumulate) {
           params.gradient_values(0, 2),
           params.gradient_values(0, 0),
           params.gradient_values(0, 1),
-          params.gradient_values(0, 3)};
+          params.gradient_values(0, 3),
+          arena.peak()};
 }
 
 TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
@@ -122,14 +142,13 @@ TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
   for (Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
     for (bool accumulate : {false, true}) {
       SCOPED_TRACE(name_of(dtype));
-      Trained const whole = train(dtype, {1 << 20, 1 << 20}, accumulate);
+      Trained const whole = train(dtype, 1 << 20, accumulate);
       EXPECT_NEAR(std::accumulate(whole.bias.begin(), whole.bias.end(), 0.0), 0.0,
                   dtype == Dtype::fp32 ? 1e-5 : 2e-2)
           << "probabilities sum to the one of the target";
-      for (LmHead::ChunkBytes const& most : {LmHead::ChunkBytes{4 * row * 7, 1 << 20},
-                                             {4 * row * 7, 2 * row * 20},
-                                             {4 * row, 2 * row}}) {
+      for (std::int64_t const most : {4 * row * 7, 2 * row * 20, 2 * row}) {
         Trained const parts = train(dtype, most, accumulate);
+        EXPECT_LT(parts.peak, whole.peak);
         EXPECT_LT(relative(parts.projection, whole.projection), dtype == Dtype::fp32   ? 1e-6
                                                                 : dtype == Dtype::fp16 ? 4e-3
                                                                                        : 3e-2)
@@ -140,6 +159,29 @@ TEST(LmHeadChunks, OfOneRowSomeRowsAndAllGiveTheSameLossesAndGradients) {
         EXPECT_LT(relative(parts.losses, whole.losses), 2e-6);
         EXPECT_LT(relative(parts.dhidden, whole.dhidden), dtype == Dtype::fp32 ? 1e-5 : 2e-2);
       }
+    }
+  }
+}
+
+TEST(LmHeadChunks, ALossOfTheCallersOwnGetsFp32LogitsAndNeedsNoMoreMemory) {
+  test::FakeDevice device;
+  for (Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+    SCOPED_TRACE(name_of(dtype));
+    for (std::int64_t const most : {1 << 20, 2 * 192 * 20}) {
+      OwnCrossEntropy loss;
+      Trained const builtin = train(dtype, most, false), own = train(dtype, most, false, &loss);
+      EXPECT_EQ(loss.next_position, 50);
+      EXPECT_LE(own.peak, builtin.peak);
+      if (dtype == Dtype::fp32) {
+        EXPECT_EQ(own.losses, builtin.losses);
+        EXPECT_EQ(own.projection, builtin.projection);
+        continue;
+      }
+      double const unit = dtype == Dtype::bf16 ? 0x1.0p-8 : 0x1.0p-11;
+      EXPECT_EQ(own.losses != builtin.losses, dtype == Dtype::bf16) << "bf16 logits are rounded";
+      EXPECT_LT(relative(own.losses, builtin.losses), unit);
+      EXPECT_LT(relative(own.dhidden, builtin.dhidden), 6 * unit);
+      EXPECT_LT(relative(own.projection, builtin.projection), 6 * unit);
     }
   }
 }

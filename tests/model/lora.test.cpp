@@ -170,7 +170,7 @@ TEST(FrozenParameters, LeaveTheOtherGradientsAsTheyAre) {
       options.frozen_parameters = pattern;
       FamilyModel some(c, options);
       for (int micro_step = 0; micro_step < 2; ++micro_step)
-        ASSERT_EQ(all.train(batch, {}), some.train(batch, {.gradient_checkpointing = true}));
+        ASSERT_EQ(all.train(batch, {}), some.train(batch, {.recompute = Recompute::block}));
       std::size_t frozen = 0, trained = 0;
       some.params.for_each([&](int unit, std::size_t p, memory::ParameterSpec const& spec) {
         ++(spec.trains ? trained : frozen);

@@ -18,7 +18,7 @@ TEST(LoraDropout, GradientsAreThoseOfTheLoss) {
     auto const tokens = c.tokens();
     model::Batch const batch{tokens.data(), c.rows, c.sequence};
     auto const loss = [&](std::uint64_t step) {
-      return b.train(batch, {.dropout_seed = 7, .step = step, .gradient_checkpointing = true});
+      return b.train(batch, {.dropout_seed = 7, .step = step, .recompute = Recompute::block});
     };
     double const dropped = loss(1);
     EXPECT_NE(dropped, loss(2)) << "other masks in another step";

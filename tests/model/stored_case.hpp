@@ -33,7 +33,18 @@ struct StoredCase {
   std::map<std::string, std::vector<float>> gradients;
   ConfigTree entry;  ///< with the bounds of the 16-bit types, and the trajectory
 
-  std::int64_t predictions() const { return rows * (sequence - 1); }
+  /// Of a case with several documents per row.
+  model::DocumentOptions documents() const {
+    auto const* const given = entry.find("documents");
+    if (!given) return {};
+    return {static_cast<std::int32_t>(given->at("eod_token").as_int()),
+            given->get_bool("reset_attention_mask", false),
+            given->get_bool("reset_position_ids", false), given->get_bool("eod_mask_loss", false)};
+  }
+  std::int64_t predictions() const {
+    auto const first = tokens();
+    return model::count_predictions({first.data(), rows, sequence}, documents());
+  }
   /// Of micro-batch number @p batch of a trajectory.
   std::vector<std::int32_t> tokens(std::uint64_t batch = 0) const {
     auto const vocabulary = static_cast<double>(config.at("vocab_size").as_int());
@@ -97,7 +108,9 @@ struct StoredModel {
 
   StoredModel(ConfigTree const& config, model::ModelOptions const& options,
               ResidentParams::Fill const& fill)
-      : lm(model::make_model(config, options)), params(lm->units(), options.dtype, fill) {}
+      : StoredModel(model::make_model(config, options), options.dtype, fill) {}
+  StoredModel(std::unique_ptr<model::CausalLm> of, Dtype dtype, ResidentParams::Fill const& fill)
+      : lm(std::move(of)), params(lm->units(), dtype, fill) {}
 
   double train(model::Batch const& batch, model::PassSettings const& settings) {
     return lm->train(batch, settings, params, *queue).value();

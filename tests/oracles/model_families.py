@@ -38,6 +38,9 @@ LLAMA_LIKE = dict(SMALL, hidden_size=16, intermediate_size=20, num_hidden_layers
                   max_position_embeddings=16)
 LLAMA3_ROPE = dict(rope_type="llama3", rope_theta=500.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8)
 
+PHI3_LONG = dict(LLAMA_LIKE, num_hidden_layers=1, original_max_position_embeddings=8,
+                 rope_parameters=dict(rope_type="longrope", rope_theta=100.0, short_factor=[1.0, 1.25], long_factor=[1.5, 3.0]))
+
 FAMILIES = {
     "gpt_bigcode": [
         dict(name="multi_query", rows=2, sequence=12, config=GPT2_LIKE),
@@ -92,6 +95,8 @@ FAMILIES = {
     ],
     "phi3": [
         dict(name="fused", rows=2, sequence=12, config=dict(LLAMA_LIKE, original_max_position_embeddings=16)),
+        dict(name="short_longrope", rows=1, sequence=8, config=PHI3_LONG),
+        dict(name="long_longrope", rows=2, sequence=16, config=PHI3_LONG),
         dict(name="window_tied", rows=1, sequence=16,
              config=dict(LLAMA_LIKE, num_hidden_layers=1, original_max_position_embeddings=16, sliding_window=5, tie_word_embeddings=True)),
     ],

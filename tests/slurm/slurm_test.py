@@ -112,6 +112,10 @@ def two_nodes_train_as_one(b):
     assert "on 4 ranks (2 nodes)" in done.stderr and "[rank" not in done.stderr, done.stderr  # rank 0 speaks for all
     b.train(4, b.common("alone", **words))
     close(b.losses("nodes"), b.losses("alone"), 1e-6, "two nodes of two ranks against mpirun -np 4")
+    assert "links: inside nodes" in done.stderr, done.stderr  # measured, for the choice of each operation
+    for choice in ("flat", "two-level"):
+        b.srun(2, 4, b.common(choice, collectives=choice, **words))
+        close(b.losses(choice), b.losses("nodes"), 0.0, f"{choice} collectives against the choice by the links")
     assert b.status("nodes")["nodes"] == 2 and b.status("nodes")["SLURM_JOB_ID"].isdigit()
 
 
@@ -276,7 +280,8 @@ def devices_of_each_rank(b):
     for name, options in (("per_task", ["--gpus-per-task=1", "--gpu-bind=single:1"]), ("per_node", ["--gpus-per-node=2"])):
         lines = b.run(["srun", "-N2", "-n4", *options, "bash", show]).stdout.split()
         seen[name] = dict(line.split(":") for line in lines)
-        b.srun(2, 4, b.common(name, per_device_train_batch_size=2), options=options)
+        # the same ranks on each node: sums are formed node by node
+        b.srun(2, 4, b.common(name, per_device_train_batch_size=2), options=[*options, "--ntasks-per-node=2"])
         told = b.run(["srun", "-N1", "-n1", *options[:1], "tessera", "doctor", "--dir", b.work]).stdout
         assert "CUDA_VISIBLE_DEVICES" in told, told
     assert sorted(seen["per_task"].values()) == ["0", "0", "1", "1"] and set(seen["per_node"].values()) == {"0,1"}, seen
@@ -373,7 +378,8 @@ def time_limit_requeue_finish(b):
     ends_well(b, job)
     assert "attempt 2 of job" in b.output(job) and "resuming from" in b.output(job), b.output(job)
     assert b.status("run")["SLURM_RESTART_COUNT"] == "1" and len(b.losses("run")) == steps
-    b.train(4, b.common("whole", **dict(common, max_steps=steps)))
+    # on one machine, with sums formed as on the two nodes
+    b.train(4, b.common("whole", **dict(common, max_steps=steps)), nodes="2,2")
     assert b.losses("run") == b.losses("whole"), "the losses of the requeued run differ from those of an uninterrupted one"
 
 

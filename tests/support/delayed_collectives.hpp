@@ -11,6 +11,7 @@
 /// device code, runs on a stream as on a host queue, and leaves the device to the compute queue.
 /// Real collectives also take some multiprocessors and memory bandwidth.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -54,6 +55,13 @@ class DelayedCollectives final : public comm::Collectives {
 
   int rank() const override { return 0; }
   int size() const override { return ranks_; }
+  /// A group of as many simulated ranks, over the same network.
+  std::unique_ptr<comm::Collectives> split(topology::RankGroup const& group) override {
+    if (group.color < 0) return nullptr;
+    auto of_group = std::make_unique<DelayedCollectives>(group.size, space_);
+    of_group->set(network_);
+    return of_group;
+  }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
     auto buffer = std::make_shared<memory::Buffer>(name, purpose, bytes, space_);
@@ -97,6 +105,29 @@ class DelayedCollectives final : public comm::Collectives {
     return run("gather", in, in.bytes() * static_cast<std::size_t>(ranks_), after, [=, this] {
       copy_to_shards(in.data(), out, {in.numel(), in.numel(), 0}, 0);
     });
+  }
+  Pending all_to_all(ConstTensorView in, TensorView out, Event after) override {
+    return run("all_to_all", in, in.bytes(), after,
+               [=, this] { copy(out.data(), in.data(), in.bytes()); });
+  }
+  /// The other ranks' parts are copies of this rank's own.
+  Pending all_to_all(ConstTensorView in, comm::Parts const& send, TensorView out,
+                     comm::Parts const& receive, Event after) override {
+    std::int64_t sent = 0;
+    for (auto const count : send.counts) sent += count;
+    return run("all_to_all", in, static_cast<std::size_t>(sent) * size_of(in.dtype()), after,
+               [=, this] {
+                 for (std::size_t q = 0; q < receive.counts.size(); ++q)
+                   copy(at(out, receive.offsets[q]), at(in, send.offsets[0]),
+                        static_cast<std::size_t>(std::min(receive.counts[q], send.counts[0])) *
+                            size_of(in.dtype()));
+               });
+  }
+  Pending send(ConstTensorView data, int, Event after) override {
+    return run("send", data, data.bytes(), after, [] {});
+  }
+  Pending receive(TensorView data, int, Event after) override {
+    return run("receive", data, data.bytes(), after, [] {});
   }
   void wait(Pending const& pending) override {
     pending.event().wait(pending.what(), std::chrono::minutes(5));

@@ -89,7 +89,7 @@ inline SmallResult train_small(SmallTraining const& t, comm::Collectives& comm,
       settings.step = static_cast<std::uint64_t>(step);
       settings.gradient_scale =
           static_cast<float>(engine->gradient_scale() / (predictions * comm.size()));
-      settings.gradient_checkpointing = micro == 1;
+      settings.recompute = micro == 1 ? Recompute::block : Recompute::none;
       losses.push_back(model->train(
           {tokens.data(), t.rows, t.length, (micro * comm.size() + comm.rank()) * t.rows}, settings,
           *engine, compute));

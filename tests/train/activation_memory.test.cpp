@@ -12,7 +12,9 @@
 namespace tessera::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Memory : ::testing::Test {
   std::size_t reserve(PlannedPasses const& passes) {
@@ -62,6 +64,23 @@ TEST_F(Memory, ThatDoesNotFitIsRefusedWithABatchSizeThatFits) {
   EXPECT_THAT(refusal({.train_rows = 1, .train_sequence = 5000}),
               HasSubstr("a shorter --block_size"));
   EXPECT_EQ(model.reserved, 0u);
+}
+
+/// 100 rows of 10 tokens fill the memory; recomputation keeps two thirds of them or a tenth.
+TEST_F(Memory, TheLeastRecomputationThatFitsIsNamed) {
+  model.bytes_per_token = memory::available_memory().bytes / 1000;
+  model.percent_kept = {100, 66, 10};
+  auto const light = refusal({.train_rows = 120, .train_sequence = 10});
+  EXPECT_THAT(light, HasSubstr("--recompute light (")) << light;
+  EXPECT_THAT(light, Not(HasSubstr("--gradient_checkpointing"))) << light;
+  EXPECT_THAT(refusal({.train_rows = 300, .train_sequence = 10}),
+              AllOf(HasSubstr("--gradient_checkpointing ("), Not(HasSubstr("light"))));
+  EXPECT_THAT(refusal({.train_rows = 300, .train_sequence = 10, .recompute = Recompute::light}),
+              AllOf(HasSubstr("--gradient_checkpointing ("), Not(HasSubstr("light"))));
+  EXPECT_THAT(refusal({.train_rows = 3000, .train_sequence = 10}),
+              HasSubstr("or --gradient_checkpointing with --per_device_train_batch_size"));
+  EXPECT_THAT(refusal({.train_rows = 3000, .train_sequence = 10, .recompute = Recompute::block}),
+              AllOf(HasSubstr("use --per_device_train_batch_size"), Not(HasSubstr("--grad"))));
 }
 
 /// 100 rows of 10 tokens fill the memory.

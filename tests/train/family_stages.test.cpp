@@ -17,9 +17,11 @@ struct Case {
 class FamilyStages : public testing::TestWithParam<std::tuple<Case, int>> {
  protected:
   static test::StoredCase const& stored(Case const& of) {
-    bool const is_adapted = std::string(of.family) == "lora";
-    static auto const adapted = test::read_cases("lora");
-    for (auto const& c : is_adapted ? adapted : test::family_cases(of.family))
+    std::string const family = of.family;
+    static auto const adapted = test::read_cases("lora"), packed = test::read_cases("packed");
+    for (auto const& c : family == "lora"     ? adapted
+                         : family == "packed" ? packed
+                                              : test::family_cases(family))
       if (c.name == of.name) return c;
     throw std::out_of_range(of.name);
   }
@@ -60,7 +62,7 @@ struct Trained {
   double step(std::vector<std::int32_t> const& tokens, int micro_steps) {
     std::int64_t const all = static_cast<std::int64_t>(tokens.size()) / sequence,
                        rows = all / micro_steps / comm.size();
-    auto const n = static_cast<double>(all * (sequence - 1));
+    auto const n = static_cast<double>(model->predictions({tokens.data(), all, sequence}));
     double loss = 0.0;
     ++steps;
     engine->begin_step();
@@ -125,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      Case{"gpt_neox", "parallel"}, Case{"gemma2", "capped_window"},
                                      Case{"qwen3", "head_norms"}, Case{"phi", "partial_rotary"},
                                      Case{"phi3", "fused"}, Case{"lora", "llama_all"},
-                                     Case{"lora", "gpt2_default"}),
+                                     Case{"lora", "gpt2_default"}, Case{"packed", "gpt2_all"},
+                                     Case{"packed", "llama_all"}),
                      testing::Range(0, 4)),
     [](auto const& info) {
       Case const of = std::get<0>(info.param);

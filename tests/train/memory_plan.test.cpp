@@ -3,9 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "mpi_test.hpp"
 #include "small_training.hpp"
+#include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
+#include "tessera/comm/recording.hpp"
+#include "tessera/memory/simulated_device.hpp"
+#include "tessera/memory/stream_queue.hpp"
 
 namespace tessera::train {
 namespace {
@@ -20,9 +26,8 @@ ConfigTree medium_gpt2() {
 
 /// An optimizer step; gradients of ones would do, for only the allocations count.
 zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::CausalLm& model,
-                                  comm::Collectives& comm) {
-  auto const compute = memory::make_inline_queue("compute");
-  auto const engine = zero::make_engine(config, model.units(), comm, *compute);
+                                  comm::Collectives& comm, memory::Queue& compute) {
+  auto const engine = zero::make_engine(config, model.units(), comm, compute);
   engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
     std::fill_n(out, numel, 0.01f);
   });
@@ -30,7 +35,7 @@ zero::MemoryReport train_one_step(zero::EngineConfig const& config, model::Causa
   engine->begin_step();
   for (int micro = 0; micro < config.accumulation_steps; ++micro) {
     engine->begin_micro_step(micro, config.accumulation_steps);
-    model.train({tokens.data(), rows, length, 0}, {}, *engine, *compute);
+    model.train({tokens.data(), rows, length, 0}, {}, *engine, compute).value();
   }
   engine->finish_step(1e-3);
   return engine->memory();
@@ -64,15 +69,16 @@ TEST_P(MemoryPlanTest, IsWhatARunAllocates) {
   std::size_t const before = tracker.current_total();
   MemoryPlan const plan = plan_memory(*model, run);
   EXPECT_EQ(tracker.current_total(), before);
-  auto const real = train_one_step(run.engine, *model, *comm);
+  auto const compute = memory::make_inline_queue("compute");
+  auto const real = train_one_step(run.engine, *model, *comm, *compute);
   expect_near(plan.states.weights, real.weights, "weights");
   expect_near(plan.states.gradients, real.gradients, "gradients");
   expect_near(plan.states.master_weights, real.master_weights, "master weights");
   expect_near(plan.states.optimizer_state, real.optimizer_state, "optimizer states");
   expect_near(plan.states.buffers, real.buffers, "buffers");
   EXPECT_EQ(plan.states.formula, real.formula);
-  EXPECT_EQ(plan.activations, model->activation_bytes({memory::Pass::training, rows, length, false},
-                                                      memory::MemorySpace::host));
+  EXPECT_EQ(plan.activations,
+            model->activation_bytes({.rows = rows, .sequence = length}, memory::MemorySpace::host));
   EXPECT_GT(plan.activations, 0u);
 }
 
@@ -85,6 +91,60 @@ INSTANTIATE_TEST_SUITE_P(Stages, MemoryPlanTest,
                            return concat("Stage", of.param.stage, name_of(of.param.dtype), "x",
                                          of.param.accumulation);
                          });
+
+/// Of the second step: the operations of a run, with their bytes.
+TEST_P(MemoryPlanTest, SendsWhatARunSends) {
+  auto const [stage, dtype, accumulation] = GetParam();
+  auto const model = model::make_model(medium_gpt2(), dtype);
+  auto const comm = comm::make_recording(comm::make_mpi(test::session(), std::chrono::seconds(60)));
+  PlannedRun run{
+      .ranks = comm->size(), .space = memory::MemorySpace::host, .rows = rows, .sequence = length};
+  run.engine.stage = stage;
+  run.engine.dtype = run.engine.communication_dtype = dtype;
+  run.engine.accumulation_steps = accumulation;
+  run.engine.reduce_bucket_size = run.engine.prefetch_bucket_size = 200'000;
+  auto const planned = plan_steps(*model, run, accumulation);
+  auto const compute = memory::make_inline_queue("compute");
+  auto const engine = zero::make_engine(run.engine, model->units(), *comm, *compute);
+  engine->initialize([](memory::UnitIndex, int, std::int64_t, std::int64_t numel, float* out) {
+    std::fill_n(out, numel, 0.01f);
+  });
+  std::vector<std::int32_t> const tokens(static_cast<std::size_t>(rows * length), 3);
+  for (int step = 0; step < 2; ++step) {
+    comm->clear();
+    engine->begin_step();
+    for (int micro = 0; micro < accumulation; ++micro) {
+      engine->begin_micro_step(micro, accumulation);
+      model->train({tokens.data(), rows, length, 0}, {}, *engine, *compute);
+    }
+    engine->finish_step(1e-3);
+  }
+  std::vector<std::pair<std::string, std::size_t>> sent, expected;
+  for (auto const& record : comm->records())
+    if (comm->rank() == 0) expected.emplace_back(record.operation, record.bytes_sent);
+  for (std::size_t i = planned.first_of_second; i < planned.work.size(); ++i)
+    if (planned.work[i].kind == memory::PlannedWork::Kind::collective)
+      sent.emplace_back(planned.work[i].name, planned.work[i].sent);
+  if (comm->rank() != 0) sent.clear();
+  EXPECT_EQ(sent, expected);
+}
+
+TEST(MemoryPlan, CountsBothSpacesOfAnOffload) {
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  PlannedRun run{.ranks = 4, .rows = rows, .sequence = length};
+  run.engine.stage = 2;
+  run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+  auto const resident = plan_memory(*model, run);
+  run.engine.optimizer_offload.emplace();
+  auto const offloaded = plan_memory(*model, run);
+  EXPECT_EQ(offloaded.host.bytes.at(memory::Purpose::optimizer_state),
+            resident.device.bytes.at(memory::Purpose::optimizer_state));
+  EXPECT_FALSE(offloaded.device.bytes.contains(memory::Purpose::optimizer_state));
+  EXPECT_LT(offloaded.device.total(), resident.device.total());
+  EXPECT_EQ(resident.saving, 12 * resident.device.bytes.at(memory::Purpose::master_weights) / 4)
+      << "copies of states of a device, for the files";
+  EXPECT_EQ(offloaded.saving, 0u);
+}
 
 TEST(MemoryPlan, OfInferenceHasWeightsOnly) {
   auto const comm = comm::make_mpi(test::session(), std::chrono::seconds(60));
@@ -115,12 +175,54 @@ TEST(MemoryPlan, OfInferenceHasWeightsOnly) {
   }
 }
 
+enum class Place { host, drive };
+struct OffloadCase {
+  int stage;
+  Place optimizer;
+  bool offloads_weights;
+};
+
+/// Oracle: an engine on a simulated device that has trained a step.
+TEST(MemoryPlan, KnowsWhatLeavesADevice) {
+  memory::simulate_device({.memory_bytes = std::size_t{1} << 30});
+  auto const comm = comm::make_device(comm::make_mpi(test::session(), std::chrono::seconds(60)),
+                                      std::chrono::seconds(60), comm::DeviceTransport::staged);
+  auto const model = model::make_model(medium_gpt2(), Dtype::bf16);
+  for (auto const& [stage, optimizer, offloads_weights] :
+       {OffloadCase{1, Place::host, false}, OffloadCase{2, Place::host, false},
+        OffloadCase{3, Place::host, true}, OffloadCase{2, Place::drive, false}}) {
+    SCOPED_TRACE(stage);
+    PlannedRun run{.ranks = comm->size(), .rows = rows, .sequence = length};
+    run.engine.stage = stage;
+    run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
+    run.engine.prefetch_bucket_size = 200'000;
+    run.engine.optimizer_offload = {.tile_numel = 100'000, .buffer_count = 2};
+    if (optimizer == Place::drive) {
+      memory::SwapOptions transfers;
+      transfers.directories = {std::filesystem::path(::testing::TempDir())};
+      run.engine.optimizer_swap = {transfers, 100'000, 2};
+    }
+    if (offloads_weights) run.engine.weight_offload.emplace();
+    auto const plan = plan_memory(*model, run);
+    auto const compute = memory::make_stream_queue("compute");
+    auto const real = train_one_step(run.engine, *model, *comm, *compute);
+    expect_near(plan.states.weights, real.weights, "weights");
+    expect_near(plan.states.gradients, real.gradients, "gradients");
+    expect_near(plan.states.master_weights, real.master_weights, "master weights");
+    expect_near(plan.states.optimizer_state, real.optimizer_state, "optimizer states");
+    expect_near(plan.states.buffers, real.buffers, "buffers");
+    expect_near(plan.in_host(), real.offloaded, "host memory");
+    EXPECT_EQ(plan.states.swapped, real.swapped);
+    EXPECT_GT(real.offloaded, 0u);
+  }
+}
+
 /// GPT-3's shape: 174.6 billion parameters, 16 bytes each at stage 3 over the ranks.
 TEST(MemoryPlan, OfAModelThatNoRankCouldHold) {
   ConfigTree config = model::default_config("gpt2");
   config.set("n_layer", 96).set("n_embd", 12288).set("n_head", 96).set("n_positions", 2048);
   auto const model = model::make_model(config, Dtype::bf16);
-  PlannedRun run{.ranks = 1024, .sequence = 2048, .gradient_checkpointing = true};
+  PlannedRun run{.ranks = 1024, .sequence = 2048, .recompute = Recompute::block};
   run.engine.stage = 3;
   run.engine.dtype = run.engine.communication_dtype = Dtype::bf16;
   auto const plan = plan_memory(*model, run);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -92,11 +93,13 @@ class CountingModel : public model::CausalLm {
   }
   void decode_nothing(memory::ParamProvider&, memory::Queue&) override { ++idle_passes; }
   std::size_t activation_bytes(model::PlannedPass const& pass, memory::MemorySpace) override {
-    return static_cast<std::size_t>(pass.rows * pass.sequence) * bytes_per_token;
+    return static_cast<std::size_t>(pass.rows * pass.sequence) * bytes_per_token *
+           percent_kept[static_cast<std::size_t>(pass.recompute)] / 100;
   }
   void reserve_activations(std::size_t bytes, memory::Queue&) override { reserved = bytes; }
 
   std::size_t bytes_per_token = 8, reserved = 0;
+  std::array<std::size_t, 3> percent_kept{100, 100, 100};  ///< by Recompute
   std::int64_t passes = 0;
   std::vector<std::int64_t> queries;  ///< new tokens per row of each generation pass
   std::int64_t idle_passes = 0;

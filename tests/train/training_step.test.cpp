@@ -52,7 +52,7 @@ TEST(TrainingStep, MicroStepsAddUpToTheSameGradients) {
   auto plan_one = sampler(8, 1), plan_four = sampler(2, 4);
   TrainingStep big(one.context(), *one.engine, sequences, {.micro_batch_size = 8});
   TrainingStep small(four.context(), *four.engine, sequences,
-                     {.micro_batch_size = 2, .gradient_checkpointing = true});
+                     {.micro_batch_size = 2, .recompute = Recompute::block});
   auto const a = big.run(1, plan_one, 1e-2), b = small.run(1, plan_four, 1e-2);
   EXPECT_NEAR(b.loss, a.loss, 1e-6 * a.loss);
   EXPECT_NEAR(b.update.grad_norm, a.update.grad_norm, 1e-5 * a.update.grad_norm);

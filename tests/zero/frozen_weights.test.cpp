@@ -1,6 +1,8 @@
 /// Frozen parameters keep their weights and cost nothing else; the others train as ever.
 #include "detail/frozen_weights.hpp"
 
+#include <filesystem>
+
 #include "engine_fixture.hpp"
 
 namespace tessera::test {
@@ -137,6 +139,35 @@ TEST(FrozenParameters, EveryOptimizerLeavesThemOut) {
   }
 }
 
+memory::SwapOptions to_the_drive() {
+  return {.directories = {std::filesystem::path(::testing::TempDir())},
+          .block_size = memory::swap_alignment,
+          .queue_depth = 2};
+}
+
+/// All weights on the drive, the first units in memory, and all of them in memory.
+TEST(FrozenParameters, OnADriveChangeNoBit) {
+  for (Dtype const dtype : {Dtype::fp32, Dtype::bf16})
+    for (auto const& trained : std::vector<std::vector<std::string>>{{"b", "s"}, {"wte", "norm"}})
+      for (std::int64_t const in_memory : {0, 300, 1000000}) {
+        auto config = config_of(3, dtype);
+        Training in_ram(config, QuadraticModel(3).train_only(trained));
+        config.weight_swap = {to_the_drive(), 2, 100000, in_memory};
+        Training swapped(config, QuadraticModel(3).train_only(trained));
+        auto const& plan = swapped.engine->frozen_plan();
+        auto const memory = swapped.engine->memory();
+        EXPECT_EQ(memory.swapped > 0, in_memory < 1000000);
+        EXPECT_EQ(memory.weights == 0, in_memory == 0);
+        for (int k = 1; k <= 3; ++k) {
+          in_ram.step(1e-2);
+          swapped.step(1e-2);
+          EXPECT_EQ(weights_of(swapped), weights_of(in_ram)) << in_memory;
+          for (auto u = first_unit; u < plan.end_unit(); ++u)  // as a save between steps
+            EXPECT_EQ(swapped.engine->frozen_shard(u), in_ram.engine->frozen_shard(u));
+        }
+      }
+}
+
 /// Each store gets its part of the elements that may be gathered.
 TEST(FrozenParameters, ShareTheLimitsOfGatheredWeights) {
   zero::PartitionPlan const few({{"u", {{"a", {32}, {}, true, {}}}}}, 1),
@@ -144,6 +175,8 @@ TEST(FrozenParameters, ShareTheLimitsOfGatheredWeights) {
   zero::EngineConfig config;
   config.prefetch_bucket_size = 1000;
   config.max_live_parameters = 400;
+  config.weight_swap.emplace();
+  config.weight_swap->memory_numel = 10;
   auto const of_few = zero::detail::with_share_of_limits(config, few, many),
              of_many = zero::detail::with_share_of_limits(config, many, few),
              of_all = zero::detail::with_share_of_limits(config, many, none);
@@ -151,6 +184,8 @@ TEST(FrozenParameters, ShareTheLimitsOfGatheredWeights) {
   EXPECT_EQ(of_few.max_live_parameters, 100);
   EXPECT_EQ(of_many.prefetch_bucket_size, 750);
   EXPECT_EQ(of_all.max_live_parameters, 400);
+  EXPECT_EQ(of_few.weight_swap->memory_numel, 3);  // rounded up
+  EXPECT_EQ(of_many.weight_swap->memory_numel, 8);
 }
 
 }  // namespace

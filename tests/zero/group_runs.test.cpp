@@ -42,5 +42,23 @@ TEST(GroupRuns, OfAShardSayWhereTheyBeginInTheirParameter) {
       << "padding only";
 }
 
+/// AdamW in bf16: reads a gradient of 2 bytes, reads and writes 12, writes a weight of 2.
+TEST(UpdateBytes, AreReadsAndWritesOfEachElement) {
+  auto const spec = optim::make_spec("AdamW");
+  float value = 0.0f;
+  optim::Segment segment;
+  segment.master = segment.weights_out = &value;
+  segment.states = {&value, &value};
+  segment.numel = 10;
+  optim::Segments segments{{segment, segment}, Dtype::bf16, Dtype::bf16, Dtype::fp32};
+  EXPECT_EQ(update_bytes(segments, spec), 2u * 10 * (2 + 24 + 2));
+  for (auto& s : segments.list) {
+    s.weights_out = nullptr;  // the master weights are the weights
+    s.states = {nullptr, &value};
+  }
+  segments.gradient_dtype = Dtype::fp32;
+  EXPECT_EQ(update_bytes(segments, spec), 2u * 10 * (4 + 16));
+}
+
 }  // namespace
 }  // namespace tessera::zero::detail

@@ -1,6 +1,7 @@
 /// Tiles that the host updates while earlier ones return to the device.
 #include "detail/host_update.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "detail_fixture.hpp"
@@ -60,6 +61,43 @@ TEST(HostUpdate, ReturnsWhatTheWorkHasWrittenTileByTile) {
     }
   }
   device.jitter_us = 0;
+}
+
+/// With a buffer for each tile: the weights stay as they are until the tiles are returned.
+TEST(HostUpdate, KeepsWhatHasStartedUntilItIsReturned) {
+  test::FakeDevice::of_process();
+  EngineConfig config = config_of(1);
+  config.optimizer_offload->delay_from = 1;
+  auto const comm = comm::make_loopback();
+  auto const compute = memory::make_stream_queue("compute");
+  PartitionPlan const plan(
+      {{"a", {test::parameter("w", {3000})}}, {"b", {test::parameter("w", {70})}}}, 1);
+  StoreContext const context{config, plan, {&plan, first_rank, true}, *comm, *compute};
+  auto const store = make_resident_weights(context);
+  auto const optimizer = optim::make_optimizer(config.optimizer);
+  HostUpdate update(context,
+                    Offload(context, rules_for(config, 1, memory::MemorySpace::device), *optimizer),
+                    *store);
+  std::vector<std::size_t> order;
+  auto* const weights = static_cast<float*>(store->region(first_unit));
+  for (float round = 1.0f; round <= 2.0f; ++round) {
+    order.clear();
+    update.start_all([&](memory::Queue& queue, std::size_t tile) {
+      order.push_back(tile);
+      queue.submit([&update, tile, round] {
+        std::fill_n(static_cast<float*>(update.weights_of(tile)), update.tiles()[tile].numel,
+                    10.0f * round + static_cast<float>(tile));
+      });
+    });
+    update.wait();
+    EXPECT_EQ(order, (std::vector<std::size_t>{3, 2, 1, 0})) << "the first gradients last";
+    EXPECT_NE(weights[0], 10.0f * round);
+    for (UnitIndex u = first_unit; u < plan.end_unit(); ++u) update.run(u, {});
+    compute->record().wait("test", std::chrono::seconds(30));
+    EXPECT_EQ(weights[0], 10.0f * round);
+    EXPECT_EQ(weights[2999], 10.0f * round + 2);
+    EXPECT_EQ(static_cast<float*>(store->region(UnitIndex(1)))[69], 10.0f * round + 3);
+  }
 }
 
 TEST(HostUpdate, PassesTheErrorOfTheWorkOn) {

@@ -42,6 +42,9 @@ class HeldUpCollectives final : public Collectives {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
+  std::unique_ptr<Collectives> split(topology::RankGroup const& group) override {
+    return inner_->split(group);
+  }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
     return inner_->allocate(name, purpose, bytes);
@@ -73,6 +76,19 @@ class HeldUpCollectives final : public Collectives {
   Pending gather(memory::ConstTensorView in, memory::TensorView out, int root,
                  memory::Event a) override {
     return inner_->gather(in, out, root, gated(a));
+  }
+  Pending all_to_all(memory::ConstTensorView in, memory::TensorView out, memory::Event a) override {
+    return inner_->all_to_all(in, out, gated(a));
+  }
+  Pending all_to_all(memory::ConstTensorView in, Parts const& send, memory::TensorView out,
+                     Parts const& receive, memory::Event a) override {
+    return inner_->all_to_all(in, send, out, receive, gated(a));
+  }
+  Pending send(memory::ConstTensorView d, int to, memory::Event a) override {
+    return inner_->send(d, to, gated(a));
+  }
+  Pending receive(memory::TensorView d, int from, memory::Event a) override {
+    return inner_->receive(d, from, gated(a));
   }
   void wait(Pending const& pending) override { inner_->wait(pending); }
   void barrier() override { inner_->barrier(); }

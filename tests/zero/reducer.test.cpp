@@ -31,7 +31,7 @@ TEST(Reducer, AllReduceRoundsToTheWireDtype) {
   test::Parts parts(bf16_wire());
   Reducer reducer(parts.context, Averaging{});
   Arrays a(parts), before(parts);
-  reducer.all_reduce(first_unit, a.view());
+  reducer.all_reduce(a.view(), {});
   reducer.finish();
   for (std::size_t i = 0; i < a.values.size(); ++i)
     ASSERT_EQ(a.values[i], static_cast<float>(bfloat16(before.values[i]))) << i;
@@ -42,7 +42,7 @@ TEST(Reducer, MultipliesBeforeAndAfterTheSum) {
   test::Parts parts(bf16_wire());
   Reducer reducer(parts.context, Averaging{.before = 0.5, .after = 4.0});
   Arrays a(parts), before(parts);
-  reducer.all_reduce(first_unit, a.view());
+  reducer.all_reduce(a.view(), {});
   reducer.finish();
   for (std::size_t i = 0; i < a.values.size(); ++i)
     ASSERT_EQ(a.values[i], 2.0f * static_cast<float>(bfloat16(before.values[i]))) << i;
@@ -54,12 +54,12 @@ TEST(Reducer, ReduceScatterAddsToTheShard) {
   Arrays whole(parts), shard(parts), before(parts);
   int retired = 0;
   auto const retire = [&](memory::Event const&) { ++retired; };
-  reducer.reduce_scatter(first_unit, whole.view(), shard.view(), true, retire);
+  reducer.reduce_scatter(first_unit, whole.view(), shard.view(), {.first = false}, retire);
   reducer.finish();
   for (std::size_t i = 0; i < shard.values.size(); ++i)
     ASSERT_EQ(shard.values[i], 2 * before.values[i]) << i;
   EXPECT_EQ(retired, 1);
-  reducer.reduce_scatter(first_unit, before.view(), shard.view(), false, retire);
+  reducer.reduce_scatter(first_unit, before.view(), shard.view(), {}, retire);
   reducer.wait_all();
   EXPECT_EQ(shard.values, before.values);
   EXPECT_EQ(retired, 2);
@@ -72,11 +72,9 @@ TEST(Reducer, RetiresTheOlderBufferWhenTheNextIsReduced) {
   Reducer reducer(parts.context, Averaging{});
   Arrays a(parts), b(parts), out(parts);
   std::vector<int> retired;
-  reducer.reduce_scatter(first_unit, a.view(), out.view(), false,
-                         [&](auto) { retired.push_back(1); });
+  reducer.reduce_scatter(first_unit, a.view(), out.view(), {}, [&](auto) { retired.push_back(1); });
   EXPECT_TRUE(retired.empty());
-  reducer.reduce_scatter(first_unit, b.view(), out.view(), false,
-                         [&](auto) { retired.push_back(2); });
+  reducer.reduce_scatter(first_unit, b.view(), out.view(), {}, [&](auto) { retired.push_back(2); });
   EXPECT_EQ(retired, std::vector<int>{1});
   reducer.retire_all();
   EXPECT_EQ(retired, (std::vector<int>{1, 2}));

@@ -68,6 +68,20 @@ TEST(StageRules, Fp16GradientsAreDividedWhereDeepSpeedDividesThem) {
   EXPECT_EQ(rules_for(config_of(0, Dtype::fp16), 1).averaging.carried, 1.0);
 }
 
+/// As DeepSpeed's MiCS: within a group and across the copies.
+TEST(StageRules, Fp16GradientsOfShardGroupsAreDividedTwice) {
+  auto const averaging = [](EngineConfig const& c) {
+    auto const a = rules_for(c, 2, memory::MemorySpace::host, 4).averaging;
+    return std::array{a.carried, a.before, a.across, a.left};
+  };
+  using Factors = std::array<double, 4>;
+  EXPECT_EQ(averaging(config_of(3, Dtype::fp16)), (Factors{8, 0.5, 0.25, 1}));
+  EXPECT_EQ(averaging(config_of(3, Dtype::bf16)), (Factors{1, 1, 1, 1}));
+  auto c = config_of(1, Dtype::fp16);
+  c.reduction = {.average = GradientAverage::sum};
+  EXPECT_EQ(averaging(c), (Factors{8, 1, 1, 1}));
+}
+
 TEST(StageRules, RefuseDivisionsThatAReduceScatterDoesNotKnow) {
   auto c = config_of(3, Dtype::fp16);
   c.reduction.average = GradientAverage::sum;

@@ -16,6 +16,7 @@
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
+#include "tessera/topology/rank_groups.hpp"
 
 namespace tessera::comm {
 
@@ -51,11 +52,21 @@ struct StridedShards {
   std::int64_t offset = 0;  ///< elements from the start of a region to the shard
 };
 
+/// What one rank sends to, or receives from, each rank of a group (MPI_Alltoallv): part q has
+/// counts[q] elements from element offsets[q] on. Parts that are sent may overlap.
+struct Parts {
+  std::vector<std::int64_t> counts, offsets;
+};
+
 class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// The group of the ranks with this rank's color, as MPI_Comm_split; null for a negative color.
+  /// It has its own order of operations and outlives this object. Collective; runs after everything
+  /// called before and blocks.
+  virtual std::unique_ptr<Collectives> split(topology::RankGroup const& group) = 0;
 
   /// Memory that the implementation moves without an extra copy: shared memory within a node, or
   /// memory registered with NCCL. Zeroed, 64-byte aligned, counted by the memory tracker; freed
@@ -91,6 +102,17 @@ class Collectives {
   /// out_root[q * in.numel() + i] = in_q[i]; @p out is used on the root only.
   virtual Pending gather(memory::ConstTensorView in, memory::TensorView out, int root,
                          memory::Event after) = 0;
+  /// out[q * n + i] = in_q[rank * n + i] for every rank q and i < n = in.numel() / size().
+  virtual Pending all_to_all(memory::ConstTensorView in, memory::TensorView out,
+                             memory::Event after) = 0;
+  /// Parts of different sizes. receive.counts[q] equals send.counts[rank] of rank q.
+  virtual Pending all_to_all(memory::ConstTensorView in, Parts const& send, memory::TensorView out,
+                             Parts const& receive, memory::Event after) = 0;
+  /// To another rank of the group. Only the two ranks make the calls, each pair in the same order.
+  /// A send completes when the peer has received it, and later operations wait for it: two ranks
+  /// that both send first wait for each other, so an exchange is an all_to_all.
+  virtual Pending send(memory::ConstTensorView data, int to, memory::Event after) = 0;
+  virtual Pending receive(memory::TensorView data, int from, memory::Event after) = 0;
 
   /// Blocks the host until the operation has completed.
   /// @throws PeerLostError after the deadline, naming the operation, its bytes and, where known,

@@ -2,10 +2,13 @@
 /// The last collective operations of this process, for the time after a peer is lost: which rank
 /// waited in which operation.
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <deque>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -23,6 +26,9 @@ class FlightRecorder {
   /// Called by every implementation of Collectives for each operation, in the order of the calls.
   /// @param after the event of its input  @param done its end
   void add(std::string what, memory::Event after, memory::Event done);
+  /// Calls @p work, an operation that runs in the calling thread. @p describe is called for text()
+  /// only, since describing takes longer than a small operation.
+  void run(std::function<std::string()> describe, std::function<void()> const& work);
   /// A line per operation, the oldest first: seconds since its call, its state (waits for its
   /// input, runs, done, failed) and its description.
   std::string text() const;
@@ -39,6 +45,8 @@ class FlightRecorder {
     Clock::time_point called;
     std::string what;
     memory::Event after, done;
+    std::function<std::string()> describe{};                   ///< of one in the calling thread,
+    std::shared_ptr<std::atomic<char const*>> in_caller = {};  ///< and its state
   };
   enum class States { asked, unknown };
   static std::string text_of(std::deque<Operation> const& operations, States states);

@@ -8,7 +8,8 @@
 namespace tessera::comm {
 
 /// Rank 0 of @p ranks. Every operation has completed when it is called and leaves its output as it
-/// is; allocate() makes a buffer in @p space. Used in the scope of a memory::BufferPlanning.
+/// is; a memory::WorkTrace records it. allocate() makes a buffer in @p space. Used in the scope of
+/// a memory::BufferPlanning.
 std::unique_ptr<Collectives> make_planning_collectives(int ranks, memory::MemorySpace space);
 
 }  // namespace tessera::comm

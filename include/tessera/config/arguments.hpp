@@ -13,13 +13,14 @@
 #include "tessera/config/option_values.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/log.hpp"
+#include "tessera/core/recompute.hpp"
 #include "tessera/kernels/device_settings.hpp"
 
 namespace tessera::config {
 
 /// `best`: save_strategy only.
 enum class Interval { no, steps, epoch, best };
-enum class Sampling { random, sequential, philox };
+enum class Sampling { random, sequential, philox, group_by_length };
 /// How many ranks share a shard file.
 struct RanksPerFile {
   int count = 1;  ///< 0: all ranks of a node
@@ -53,11 +54,15 @@ struct TrainingArguments {
   bool keep_linebreaks = true;
   std::string data_mixture;  ///< "0.7,0.3": weights of the parts of train_file; "": one data set
   bool skip_broken_records = false;
+  bool append_eos = false;  ///< the end-of-text token after each record
+  /// Documents of packed sequences, in Megatron-LM's words.
+  bool reset_attention_mask = false, reset_position_ids = false, eod_mask_loss = false;
   std::optional<std::int64_t> preprocessing_num_workers;  ///< none: all cores of the process
   bool dataloader_drop_last = false;
   std::int64_t dataloader_num_workers = 0;                 ///< threads that load ahead
   std::optional<std::int64_t> dataloader_prefetch_factor;  ///< none: 2
   Sampling train_sampling_strategy = Sampling::random;
+  bool group_by_length = false;  ///< transformers 4's name of that strategy
 
   // what to do
   std::filesystem::path output_dir = "trainer_output";
@@ -90,7 +95,8 @@ struct TrainingArguments {
   std::string master_weights = "auto";
   double label_smoothing_factor = 0.0;
   std::optional<double> neftune_noise_alpha;
-  bool gradient_checkpointing = false;
+  bool gradient_checkpointing = false;  ///< the same as recompute block
+  Recompute recompute = Recompute::none;
 
   // log, evaluate, save. Step counts below 1 are a fraction of all steps: see step_interval().
   Interval logging_strategy = Interval::steps;
@@ -125,15 +131,20 @@ struct TrainingArguments {
   // machine
   bool use_cpu = false;                    ///< --device cpu
   std::string device_memory, host_memory;  ///< most bytes of a rank; empty: all there are
-  std::optional<bool> tf32;                ///< fp32 matrix products in TF32 on a GPU
-  bool deterministic = true;               ///< bit-for-bit reproducible runs
+  /// From this optimizer step on the CPU's update overlaps the next step; 0: never
+  std::int64_t delayed_update_from_step = 0;
+  std::optional<bool> tf32;   ///< fp32 matrix products in TF32 on a GPU
+  bool deterministic = true;  ///< bit-for-bit reproducible runs
   kernels::DeviceAttention device_attention = kernels::DeviceAttention::automatic;
   kernels::DeviceGelu device_gelu = kernels::DeviceGelu::automatic;
   bool cuda_graphs = false;  ///< on a GPU: each block's kernels as one graph
   bool needs_cuda = false;   ///< --device cuda: an error without a GPU
   std::optional<std::int64_t>
-      threads;                      ///< OpenMP threads per rank; none: the cores of the launcher
-  double time_limit_minutes = 0.0;  ///< 0: the limit of the batch system
+      threads;                       ///< OpenMP threads per rank; none: the cores of the launcher
+  double time_limit_minutes = 0.0;   ///< 0: the limit of the batch system
+  bool auto_tune = false;            ///< search for the fastest configuration first
+  double tune_minutes = 5.0;         ///< of that search
+  std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
   double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
   double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
 

@@ -4,12 +4,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "tessera/config/arguments.hpp"
 #include "tessera/config/offload.hpp"
 #include "tessera/config/option_values.hpp"
 #include "tessera/config/reporting.hpp"
+#include "tessera/config/tuning.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/optim/loss_scaler.hpp"
@@ -51,6 +53,12 @@ struct ResolvedConfig {
 
   // ZeRO; sizes in elements
   std::int64_t stage = 0;
+  /// Consecutive ranks that share one copy of the model states (MiCS, HSDP); 0: all ranks.
+  std::int64_t shard_group_size = 0;
+  bool shards_within_nodes = false;  ///< hybrid_shard: place_on_nodes() sets shard_group_size
+  bool hierarchical_gather = false;  ///< groups gather in two levels
+  /// Consecutive ranks that keep secondary shards of gathered weights (ZeRO++ hpZ); 1: none.
+  std::int64_t secondary_group_size = 1;
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -61,6 +69,7 @@ struct ResolvedConfig {
       false;  ///< checkpoints and the final model have the weights in the working precision
 
   Offload offload;
+  bool cpu_checkpointing = false;  ///< activation checkpoints of a device in host memory
 
   // optimizer
   double learning_rate = 5e-5;
@@ -79,6 +88,7 @@ struct ResolvedConfig {
 
   bool drop_last = false;  ///< drop the last incomplete micro-step of an epoch
   Reporting reporting;
+  std::optional<Tuning> tuning;  ///< with --auto_tune or DeepSpeed's autotuning
 
   std::map<std::string, Origin, std::less<>> origins;  ///< by field name; absent: default
   bool has_deepspeed = false;
@@ -99,6 +109,8 @@ ResolvedConfig resolve(TrainingArguments const& arguments, int world_size,
 
 /// What the run reports, which does not depend on ranks and model. @throws ConfigError
 Reporting reporting_of(TrainingArguments const& arguments);
+/// The search that precedes the run, if any. @throws ConfigError
+std::optional<Tuning> tuning_of(TrainingArguments const& arguments);
 
 /// {"stage": {"value": 3, "origin": "deepspeed"}, ...} for the manifest and --print_config.
 ConfigTree describe(ResolvedConfig const& config);

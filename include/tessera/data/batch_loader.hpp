@@ -24,6 +24,7 @@ struct LoaderOptions {
 struct LoadedBatch {
   std::int64_t samples = 0;
   std::vector<std::int32_t> ids;
+  std::vector<std::int64_t> indices;  ///< of the samples in the data set
 };
 
 /// Workers plan the epochs and copy the sequences out of their memory-mapped file. Which samples a

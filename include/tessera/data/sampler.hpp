@@ -11,8 +11,9 @@ namespace tessera::data {
 
 enum class SampleOrder {
   sequential,
-  random,  ///< torch.randperm with a generator seeded by seed + epoch, as Trainer reads
-  philox,  ///< a permutation that Philox draws from seed and epoch
+  random,           ///< torch.randperm with a generator seeded by seed + epoch, as Trainer reads
+  philox,           ///< a permutation that Philox draws from seed and epoch
+  group_by_length,  ///< Trainer's LengthGroupedSampler for sequences of equal length
 };
 
 /// What happens when the samples do not fill the last micro-step of an epoch.

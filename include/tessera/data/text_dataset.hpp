@@ -58,6 +58,7 @@ struct SequenceRequest {
   /// sequence at least once; those of sets smaller than their share are repeated. Empty: one data
   /// set.
   std::string mixture;
+  bool append_eos = false;  ///< the tokenizer's eos_token after each record of a text
 };
 
 /// Sequences of token ids, memory-mapped read-only from their file, or from memory. Copies share
@@ -83,6 +84,7 @@ class TokenSequences {
   std::int64_t tokens() const { return tokens_; }
   /// The largest id in the sequences.
   std::int32_t max_id() const { return max_id_; }
+  bool contains(std::int32_t id) const;
   /// XXH3 of text, tokenizer and request: ranks with the same value read the same sequences.
   std::uint64_t fingerprint() const { return fingerprint_; }
   /// XXH3 of the text files' bytes; 0 where another process has read the text.

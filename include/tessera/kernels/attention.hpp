@@ -35,6 +35,9 @@ struct AttentionConfig {
 
 struct AttentionInput {
   ConstHeadsView query, key, value;
+  /// [B, T] int32 in the queue's memory space: the position of the first token of each token's
+  /// document in its row, which no query sees beyond; not decreasing. Empty: a row is one document.
+  ConstTensorView documents{};
 };
 struct AttentionOutput {
   TensorView out;  ///< [B, T, heads * head_dim] T
@@ -42,7 +45,8 @@ struct AttentionOutput {
 };
 
 /// out[b,t,h,:] = sum_s P[t,s] v[s],  P = dropout(softmax_s(scale q.k)) over the keys s <= t that
-/// the mask leaves;  lse[b,h,t] = log sum_s exp(scale q.k).
+/// the mask and the query's document leave;  lse[b,h,t] = log sum_s exp(scale q.k). Tiles without
+/// such keys are skipped.
 /// Outputs are overwritten and must not alias inputs. Deterministic. A tile of queries (64 to
 /// 128 rows) reads each key and value that it sees once.
 void attention(Queue& q, AttentionConfig const& config, AttentionOutput const& to,

@@ -5,12 +5,17 @@
 
 namespace tessera::kernels {
 
-/// out[b, t, :] = dropout(wte[tokens[b, t], :] + wpe[t, :]).  wpe may be empty (no learned
-/// positions).
-/// Shapes   out [B, T, C] T, overwritten;  tokens [B, T] int32;  wte [V, C] T;  wpe [>=T, C] T.
+/// Learned positions.
+struct PositionTable {
+  ConstTensorView wpe{};  ///< [P, C] T; empty: no learned positions
+  ConstTensorView ids{};  ///< [B, T] int32, rows of wpe; empty: t, where P >= T
+};
+
+/// out[b, t, :] = dropout(wte[tokens[b, t], :] + wpe[ids[b, t], :]).
+/// Shapes   out [B, T, C] T, overwritten;  tokens [B, T] int32;  wte [V, C] T.
 /// 2 or 4 bytes read (without and with wpe) and 2 written per 16-bit element.
 void embedding(Queue& q, TensorView out, ConstTensorView tokens, ConstTensorView wte,
-               ConstTensorView wpe, Dropout const& drop);
+               PositionTable const& positions, Dropout const& drop);
 
 /// Additional operands of a device's backward pass: the positions grouped by token, and memory for
 /// partial sums of frequent tokens.

@@ -19,10 +19,11 @@ struct RotaryShape {
 struct RotaryTables {
   ConstTensorView cos, sin;  ///< [positions, rotary_dim / 2] fp32
 };
-/// (b, t) has position first + first_of_row[b] + t.
+/// (b, t) has position first + first_of_row[b] + t, or first + each[b, t].
 struct RotaryPositions {
   std::int64_t first = 0;
   ConstTensorView first_of_row{};  ///< [B] int32 in the queue's memory space, or empty: all 0
+  ConstTensorView each{};          ///< [B, T] int32 there, or empty; not with first_of_row
 };
 /// What is rotated, by which angles.
 struct Rotation {

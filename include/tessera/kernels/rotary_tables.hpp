@@ -14,11 +14,12 @@ namespace tessera::kernels {
 
 /// The `rope_type` of a Hugging Face configuration.
 enum class RotaryScaling {
-  none,     ///< "default"
-  linear,   ///< positions divided by `factor`
-  dynamic,  ///< NTK: a larger base once the sequence exceeds max_positions
-  yarn,     ///< Peng et al., arXiv 2309.00071
-  llama3,   ///< Llama 3.1: low frequencies divided by `factor`, with a smooth transition
+  none,      ///< "default"
+  linear,    ///< positions divided by `factor`
+  dynamic,   ///< NTK: a larger base once the sequence exceeds max_positions
+  yarn,      ///< Peng et al., arXiv 2309.00071
+  llama3,    ///< Llama 3.1: low frequencies divided by `factor`, with a smooth transition
+  longrope,  ///< a factor per frequency: Ding et al., arXiv 2402.13753
 };
 
 struct RotaryOptions {
@@ -28,24 +29,29 @@ struct RotaryOptions {
   double factor = 1.0;
   std::int64_t max_positions = 0;  ///< max_position_embeddings; dynamic
   std::int64_t original_max_positions =
-      0;  ///< original_max_position_embeddings; yarn, llama3. Where the configuration has none:
-          ///< max_position_embeddings
+      0;  ///< original_max_position_embeddings; yarn, llama3, longrope. Where the configuration has
+          ///< none: max_position_embeddings
   double low_freq_factor = 1.0;   ///< llama3
   double high_freq_factor = 4.0;  ///< llama3
   double beta_fast = 32.0;        ///< yarn
   double beta_slow = 1.0;         ///< yarn
-  /// yarn: the factor of cosines and sines; from `factor`, mscale and mscale_all_dim where absent.
+  /// yarn, longrope: the factor of cosines and sines; from `factor`, mscale and mscale_all_dim
+  /// where absent.
   std::optional<double> attention_factor{};
   double mscale = 0.0;          ///< yarn; 0: absent
   double mscale_all_dim = 0.0;  ///< yarn; 0: absent
   bool truncate = true;         ///< yarn: the correction range in full dimensions
+  /// longrope: divisors of the frequencies, [rotary_dim / 2]; the second beyond
+  /// original_max_positions.
+  std::vector<double> short_factor{}, long_factor{};
 };
 
 struct RotaryFrequencies {
   std::vector<float> inverse;      ///< [rotary_dim / 2], angle per position
   float attention_scaling = 1.0f;  ///< factor of cosines and sines
 };
-/// @p sequence: positions of the longest sequence, for dynamic scaling; 0: max_positions.
+/// @p sequence: positions of the longest sequence, for dynamic scaling and longrope; 0:
+/// max_positions, and for longrope original_max_positions.
 /// @throws ConfigError for a rotary_dim that is odd or not positive and for values that have no
 /// meaning, naming the key of the configuration
 RotaryFrequencies rotary_frequencies(RotaryOptions const& options, std::int64_t sequence = 0);

@@ -1,7 +1,9 @@
 #pragma once
 /// Planning: finding out how much memory a pass or an engine needs without allocating it.
 
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/queue.hpp"
@@ -32,20 +34,28 @@ class BufferPlanning {
   static constexpr std::size_t smallest_without_memory = std::size_t{1} << 20;
 };
 
-/// Drops all work. Kernels choose their workspaces by the kind of the queue.
+/// Bytes that an arena allocates for the chunk that holds @p peak bytes.
+std::size_t arena_bytes(std::size_t peak);
+
+/// Drops all work; a WorkTrace of this thread records its order. Kernels choose their workspaces by
+/// the kind of the queue. While a BufferPlanning is active, make_stream_queue() and
+/// make_worker_queue() return such queues.
 class PlanningQueue final : public Queue {
  public:
-  explicit PlanningQueue(MemorySpace space) : space_(space) {}
+  /// The compute queue of a pass that computes in @p space.
+  explicit PlanningQueue(MemorySpace space);
+  PlanningQueue(MemorySpace space, std::string name) : space_(space), name_(std::move(name)) {}
   QueueKind kind() const override {
     return space_ == MemorySpace::device ? QueueKind::stream : QueueKind::worker;
   }
-  std::string_view name() const override { return "planning"; }
+  std::string_view name() const override { return name_; }
   void submit(std::function<void()> /*task*/) override {}
-  Event record() override { return {}; }
-  void wait(Event const& /*event*/) override {}
+  Event record() override;
+  void wait(Event const& event) override;
 
  private:
   MemorySpace space_;
+  std::string name_;
 };
 
 }  // namespace tessera::memory

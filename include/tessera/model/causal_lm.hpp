@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/core/config_tree.hpp"
+#include "tessera/core/recompute.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/param_provider.hpp"
@@ -24,7 +25,8 @@ struct LogitChunk {
   /// As logits, in the model's dtype, to overwrite with the gradient of the sum of the losses
   /// times gradient_scale; empty in an evaluation. In fp32 it is `logits` itself.
   memory::TensorView dlogits;
-  memory::ConstTensorView targets;  ///< [R] int32: the next token; -1 at the end of a row
+  /// [R] int32: the next token; -1 where none is predicted, as at the end of a row
+  memory::ConstTensorView targets;
   std::int64_t vocabulary = 0;
   float gradient_scale = 1.0f;
 };
@@ -47,6 +49,8 @@ struct Batch {
   /// on it, not on the rank.
   std::int64_t first_global_row = 0;
   LogitLoss* loss = nullptr;  ///< null: cross-entropy of the next token
+  /// [rows] their places in the data set, by which a loss finds labels; null: not known.
+  std::int64_t const* samples = nullptr;
   /// Of an evaluation: receives the number of next tokens that were the most likely one. Null:
   /// nobody wants it; else the evaluation waits for the queue. A model may leave it as it is.
   std::int64_t* hits = nullptr;
@@ -56,10 +60,11 @@ struct Batch {
 struct PassSettings {
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;       ///< optimizer step, part of the dropout stream
-  float gradient_scale = 1.0f;  ///< loss scale / predicted tokens of the global batch: d(sum of
-                                ///< token losses) is multiplied by it
-  bool gradient_checkpointing =
-      false;  ///< keep only each block's input and recompute the block in backward
+  float gradient_scale = 1.0f;  ///< loss scale / predictions of the global batch: d(sum of token
+                                ///< losses) is multiplied by it
+  Recompute recompute = Recompute::none;
+  /// With Recompute::block on a device: keep the inputs of blocks in host memory.
+  bool cpu_checkpointing = false;
   /// Called before each block's forward and backward and before the head; the pass ends with the
   /// exception that it throws.
   std::function<void()> between_layers{};
@@ -70,9 +75,10 @@ struct PlannedPass {
   memory::Pass kind = memory::Pass::training;
   std::int64_t rows = 0;
   std::int64_t sequence = 0;
-  bool gradient_checkpointing = false;
+  Recompute recompute = Recompute::none;
   /// Gives weights and takes gradients of the planned pass; null: nobody counts theirs.
   memory::ParamProvider* params = nullptr;
+  bool cpu_checkpointing = false;
 };
 
 /// New tokens of rows of text. Rows with fewer tokens than the longest are padded at the end: a row
@@ -94,8 +100,8 @@ class KeyValueCache {
   virtual std::size_t bytes() const = 0;
 };
 
-/// Sum of the token losses (natural log) of a micro-batch over its rows * (sequence - 1)
-/// predictions. Available once the queue has executed this point.
+/// Sum of the token losses (natural log) of a micro-batch over its predictions. Available once the
+/// queue has executed this point.
 class LossSum {
  public:
   LossSum(std::shared_ptr<double const> value, memory::Event known)
@@ -108,6 +114,12 @@ class LossSum {
   memory::Event known_;
 };
 
+/// How the parameters of a model differ from those in files of its family.
+struct ParameterChanges {
+  std::vector<std::string> added;    ///< random where the files lack them
+  std::vector<std::string> removed;  ///< ignored in the files
+};
+
 class CausalLm {
  public:
   virtual ~CausalLm() = default;
@@ -118,6 +130,14 @@ class CausalLm {
   virtual ConfigTree const& config() const = 0;
   virtual std::int64_t vocabulary_size() const = 0;
   virtual std::int64_t max_positions() const = 0;
+  virtual ParameterChanges parameter_changes() const { return {}; }
+  /// What the mean of a batch's losses is divided by. The default: all tokens of a row but the
+  /// first are predicted.
+  virtual std::int64_t predictions(Batch const& batch) const {
+    return batch.rows * (batch.sequence - 1);
+  }
+  /// predictions() depends on the tokens, so that ranks add their counts before each step.
+  virtual bool predictions_vary() const { return false; }
 
   /// Forward and backward pass of one micro-batch, with weights and gradients from @p params.
   /// Enqueues work on @p compute and does not wait for it: a step can enqueue all micro-batches
@@ -142,6 +162,11 @@ class CausalLm {
   /// Bytes of activations and workspaces that a pass keeps at most. Makes the allocations of the
   /// pass without memory and without kernels.
   virtual std::size_t activation_bytes(PlannedPass const& pass, memory::MemorySpace space) = 0;
+  /// Bytes of activations that such a pass on a device keeps in host memory.
+  virtual std::size_t host_checkpoint_bytes(PlannedPass const& pass) const {
+    (void)pass;
+    return 0;
+  }
   /// Allocates that memory before the first pass on @p compute.
   virtual void reserve_activations(std::size_t bytes, memory::Queue& compute) = 0;
 };

@@ -8,9 +8,19 @@
 #include "tessera/core/config_tree.hpp"
 #include "tessera/core/dtype.hpp"
 #include "tessera/model/causal_lm.hpp"
+#include "tessera/model/documents.hpp"
 #include "tessera/model/lora.hpp"
 
 namespace tessera::model {
+
+/// A head in place of the one for the vocabulary: a linear layer without a bias on the normalized
+/// hidden states of all positions. A LogitLoss gets its outputs as logits; the mean loss is divided
+/// by the rows. Such a model does not generate text.
+struct HeadOptions {
+  std::string name = "score.weight";  ///< as in Hugging Face's models for sequence classification
+  std::int64_t outputs = 1;           ///< num_labels
+  std::string architecture{};         ///< for config.json: "LlamaForSequenceClassification"
+};
 
 /// How a model computes. Made from a dtype: weights and products have it, all else is off.
 struct ModelOptions {
@@ -26,6 +36,8 @@ struct ModelOptions {
   double neftune_noise_alpha = 0.0;   ///< noise on the embeddings in training; 0: none
   std::optional<LoraOptions> lora{};  ///< adapters train, all other parameters are frozen
   std::string frozen_parameters{};    ///< regular expression of complete names; empty: none
+  std::optional<HeadOptions> head{};  ///< in place of that for the vocabulary
+  DocumentOptions documents{};        ///< of packed rows, in training and evaluation
 };
 
 /// Builds a model from a Hugging Face config.json.

@@ -41,6 +41,9 @@ class MpiSession {
   CommHandle node() const;  ///< the ranks of this node
   /// Host name of every rank.
   std::vector<std::string> const& hosts() const { return hosts_; }
+  /// Node of every rank. TESSERA_SIMULATED_NODES="2,2" makes several nodes of one machine, for
+  /// tests.
+  std::vector<NodeIndex> const& nodes() const { return nodes_; }
   /// Starts the heartbeat monitor: a node without a heartbeat for @p timeout counts as lost
   /// (heartbeat_monitor.hpp). 0: no monitor. Collective.
   void start_heartbeat_monitor(std::chrono::milliseconds timeout);
@@ -63,12 +66,14 @@ class MpiSession {
   static std::string thread_level();
 
  private:
+  CommHandle split_by_node() const;
   void number_nodes();
   void gather_hosts();
 
   RankInfo info_;
   CommHandle node_;
   std::vector<std::string> hosts_;
+  std::vector<NodeIndex> nodes_;
   std::vector<int> leaders_;  ///< lowest rank of each node
   std::unique_ptr<HeartbeatMonitor> heartbeat_monitor_;
   std::chrono::milliseconds node_timeout_{0};

@@ -14,9 +14,14 @@ namespace tessera::train {
 struct PlannedPasses {
   std::int64_t train_rows = 0, train_sequence = 0;
   std::int64_t evaluation_rows = 0, evaluation_sequence = 0;
-  bool gradient_checkpointing = false;
+  Recompute recompute = Recompute::none;
+  bool cpu_checkpointing = false;
   int ranks_on_node = 1;
 };
+
+/// Bytes of activations per rank in host memory: cpu_checkpointing on a device.
+std::size_t host_checkpoint_bytes(model::CausalLm const& model, memory::Queue const& compute,
+                                  PlannedPasses const& passes);
 
 /// Counts the largest of the passes by the model's own allocations and allocates that memory. The
 /// memory of a host is shared by its ranks. Collective.

@@ -40,6 +40,7 @@ class Evaluator {
  private:
   struct Sums {
     double losses = 0.0;
+    std::int64_t predictions = 0;
     double hits = 0.0;  ///< NaN: not counted
   };
   Sums pass(std::int64_t first_sample, std::int64_t count);
@@ -49,7 +50,8 @@ class Evaluator {
   std::int64_t sequences_per_pass_;
   std::function<void()> between_passes_;
   PredictionStep prediction_step_;
-  std::vector<std::int32_t> tokens_;  ///< of the current pass
+  std::vector<std::int32_t> tokens_;   ///< of the current pass
+  std::vector<std::int64_t> samples_;  ///< their places in the data set
 };
 
 }  // namespace tessera::train

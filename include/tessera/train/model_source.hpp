@@ -11,6 +11,7 @@
 #include "tessera/config/arguments.hpp"
 #include "tessera/core/config_tree.hpp"
 #include "tessera/memory/param_provider.hpp"
+#include "tessera/model/causal_lm.hpp"
 #include "tessera/model/lora.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/zero/engine.hpp"
@@ -35,6 +36,7 @@ struct ModelSource {
   WeightsOrigin weights;
   std::optional<model::LoraOptions> lora;   ///< the model is adapted
   std::filesystem::path adapter_directory;  ///< empty: adapters start as PEFT's
+  model::ParameterChanges changes{};        ///< of the model, against the files of its family
 };
 
 /// Rank 0 reads the files and broadcasts the result. @throws UsageError when nothing names a model,

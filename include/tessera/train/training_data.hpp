@@ -2,6 +2,7 @@
 /// The data of a run: tokenizer, and the cached packed sequences that the ranks of a node share.
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -11,6 +12,7 @@
 #include "tessera/data/text_dataset.hpp"
 #include "tessera/data/tokenizer.hpp"
 #include "tessera/model/causal_lm.hpp"
+#include "tessera/model/documents.hpp"
 #include "tessera/topology/mpi_session.hpp"
 #include "tessera/train/model_source.hpp"
 
@@ -31,5 +33,12 @@ struct TrainingData {
 TrainingData load_training_data(config::TrainingArguments const& arguments,
                                 ModelSource const& source, model::CausalLm const& model,
                                 topology::MpiSession const& session, comm::Collectives& comm);
+
+/// How the model treats documents in a row: --reset_attention_mask, --reset_position_ids,
+/// --eod_mask_loss, and the eos_token of @p tokenizer. Collective.
+/// @throws UsageError without a tokenizer, ConfigError when it names no eos_token
+model::DocumentOptions find_document_options(config::TrainingArguments const& arguments,
+                                             std::filesystem::path const& tokenizer,
+                                             comm::Collectives& comm);
 
 }  // namespace tessera::train

@@ -58,7 +58,7 @@ class TrainingSetup {
   JobContext job_;
   PartMakers makers_;
   TrainingRun run_;
-  std::size_t activation_bytes_ = 0;
+  std::size_t activation_bytes_ = 0, host_checkpoint_bytes_ = 0;
 };
 
 }  // namespace tessera::train

@@ -34,7 +34,8 @@ class TrainingStep {
   struct Options {
     std::int64_t micro_batch_size = 1;
     std::uint64_t dropout_seed = 42;
-    bool gradient_checkpointing = false;
+    Recompute recompute = Recompute::none;
+    bool cpu_checkpointing = false;
     std::function<void()> between_layers{};  ///< see model::PassSettings
     std::optional<optim::Schedule> beta1{};  ///< by optimizer step; none: the optimizer's
     PassTimer* timer = nullptr;              ///< null: nothing is timed
@@ -51,6 +52,8 @@ class TrainingStep {
 
  private:
   std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
+  std::int64_t predictions(std::int64_t samples,
+                           std::vector<data::LoadedBatch> const& micro_batches) const;
   model::LossSum micro_step(data::LoadedBatch const& samples, std::int64_t first_global_row,
                             model::PassSettings const& settings);
 

@@ -40,6 +40,14 @@ struct WeightSwap {
   int buffer_count = 5;                       ///< shards in memory
   std::int64_t buffer_numel = 100'000'000;    ///< most elements of a shard
   std::int64_t memory_numel = 1'000'000'000;  ///< elements of the first units that stay in memory
+  /// Of the memory of a model on a device: pinned or host.
+  memory::MemorySpace space = memory::MemorySpace::pinned;
+};
+
+/// Weights of stage 3 of a device in host memory: a rank's shards of units stream to the device
+/// before they are gathered. No effect where the model computes on the host.
+struct WeightOffload {
+  memory::MemorySpace space = memory::MemorySpace::pinned;  ///< pinned or host
 };
 
 /// Master weights and optimizer states in host memory, updated by the host's cores while the model
@@ -52,6 +60,22 @@ struct OptimizerOffload {
   /// Of gradients and returning weights: pinned or host.
   memory::MemorySpace space = memory::MemorySpace::pinned;
   double ratio = 1.0;  ///< least part of the elements that the host updates (Twin-Flow)
+  /// From this optimizer step on the host updates while the next step computes, whose weights lack
+  /// that update (section 5.2 of the paper). state() and passes of evaluation complete it first.
+  /// 0: never; without optimizer_swap and ratio, and not for optimizers of complete parameters.
+  std::int64_t delay_from = 0;
+};
+
+/// Gradients of stage 3 travel as int4 codes in two all-to-alls, inside nodes and between them
+/// (ZeRO++ qgZ).
+struct QuantizedGradients {
+  int ranks_per_node = 1;  ///< consecutive ranks
+  /// Each rank adds what its codes have lost to the gradients of the next step (LoCo).
+  struct ErrorFeedback {
+    double beta = 0.8;                ///< part of the old error that a step keeps
+    std::int64_t reset_steps = 1024;  ///< steps after which errors start from zero
+  };
+  std::optional<ErrorFeedback> feedback;
 };
 
 enum class GradientDivision {
@@ -72,7 +96,9 @@ struct GradientReduction {
 
 struct EngineConfig {
   EngineUse use = EngineUse::training;
-  int stage = 0;                            ///< 0..3
+  int stage = 0;  ///< 0..3
+  /// Consecutive ranks that share one copy of the states (MiCS, HSDP), stages 1 to 3; 0: all ranks.
+  int shard_group_size = 0;
   Dtype dtype = Dtype::fp32;                ///< of weights and activations
   Dtype communication_dtype = Dtype::fp32;  ///< of gradients on the wire
   Dtype accumulation_dtype =
@@ -90,9 +116,15 @@ struct EngineConfig {
   double max_grad_norm = 0.0;  ///< global-norm clipping; 0: off
   optim::OptimizerSpec optimizer = optim::make_spec("AdamW");
   optim::LossScalerConfig loss_scaler;
-  bool skip_on_nonfinite = true;                ///< fp16 always; bf16 with check_grad_overflow
-  std::optional<OptimizerSwap> optimizer_swap;  ///< stages 1 to 3
-  std::optional<WeightSwap> weight_swap;        ///< stage 3
+  bool skip_on_nonfinite = true;  ///< fp16 always; bf16 with check_grad_overflow
+  /// Consecutive ranks that keep a second copy of the gathered weights, from which later gathers
+  /// of the step come (ZeRO++ hpZ); stage 3; 1: none.
+  int secondary_group_size = 1;
+  int weight_code_bits = 0;  ///< 8 or 4: all-gathers of stage 3 move codes (ZeRO++ qwZ); 0: values
+  std::optional<QuantizedGradients> quantized_gradients;  ///< stage 3
+  std::optional<OptimizerSwap> optimizer_swap;            ///< stages 1 to 3
+  std::optional<WeightSwap> weight_swap;                  ///< stage 3
+  std::optional<WeightOffload> weight_offload;            ///< stage 3; no effect with weight_swap
   /// Stages 1 to 3. With optimizer_swap tiles and buffers are those of the swap.
   std::optional<OptimizerOffload> optimizer_offload;
 };
@@ -116,15 +148,16 @@ struct MemoryReport {
   std::size_t swapped = 0;  ///< on a drive, not in memory; the formula leaves it out
   std::size_t swapped_weights = 0;  ///< the part of `swapped` that is weights
   std::optional<SwapUse> swap;      ///< with swap files
-  /// With offload from a device: bytes of all these in host memory, the part of it that is pinned,
-  /// and the share of the elements that the host updates.
-  std::size_t offloaded = 0, pinned = 0;
+  /// With offload from a device: bytes of all these in host memory, the parts of it that are pinned
+  /// and weights, and the share of the elements that the host updates.
+  std::size_t offloaded = 0, pinned = 0, offloaded_weights = 0;
   double offloaded_share = 0.0;
 };
 
 class Engine : public memory::ParamProvider {
  public:
-  /// Of the parameters that train, as trained_parameters() lists them.
+  /// Of the parameters that train, as trained_parameters() lists them. Over the ranks of a shard
+  /// group; this rank's partition is that of PartitionPlan::rank_of().
   virtual PartitionPlan const& plan() const = 0;
   /// Of the others, as frozen_parameters() lists them. Only their working weights exist, at stage 3
   /// partitioned.
@@ -182,7 +215,7 @@ struct StatePlacement {
 };
 using PlaceState = std::function<StatePlacement(optim::StateSpec const& state)>;
 
-/// @param comm outlives the engine
+/// @param comm all ranks; outlives the engine
 /// @param place called for each state, the master weights first; empty: every state is in the
 /// memory space of @p compute and is updated there
 std::unique_ptr<Engine> make_engine(EngineConfig const& config,

@@ -85,6 +85,11 @@ class PartitionPlan {
                 std::int64_t alignment = default_alignment);
 
   int ranks() const { return ranks_; }
+  /// The partition that a rank of the job has: every ranks() consecutive ranks have a copy of the
+  /// states.
+  Rank rank_of(int rank) const { return Rank(rank % ranks_); }
+  /// Whether a rank of the job has a part of the first copy, which is the one that is saved.
+  bool is_in_first_copy(int rank) const { return rank < ranks_; }
   std::int64_t alignment() const { return alignment_; }
   std::vector<UnitLayout> const& units() const { return units_; }
   UnitLayout const& unit(UnitIndex u) const { return units_[position(u)]; }

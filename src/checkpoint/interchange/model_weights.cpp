@@ -97,9 +97,10 @@ std::string ModelWeights::find_name(memory::ParameterSpec const& parameter) cons
   return "";
 }
 
-void ModelWeights::require(std::vector<memory::UnitSpec> const& units) const {
+void ModelWeights::require(std::vector<memory::UnitSpec> const& units,
+                           std::vector<std::string> const& unused) const {
   Problems problems;
-  std::set<std::string> known;
+  std::set<std::string> known(unused.begin(), unused.end());
   for (auto const& unit : units)
     for (auto const& parameter : unit.parameters) {
       for (auto const& name : detail::possible_names(parameter)) known.insert(name);

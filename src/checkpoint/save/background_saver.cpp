@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "format/detail/file.hpp"
 #include "save/detail/collective_try.hpp"
 #include "save/detail/commit.hpp"
 #include "tessera/checkpoint/format/directory.hpp"
@@ -24,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Between two looks at the other ranks while a save is waited for: a slow disk is no lost rank.
 constexpr std::chrono::milliseconds look_around{1000};
+constexpr std::chrono::minutes delete_deadline{10};
 
 /// Adds the time of a scope.
 class Stopwatch {
@@ -107,10 +109,13 @@ struct BackgroundSaver::Impl {
   int copy_threads;
   std::vector<memory::Buffer> snapshots;  ///< one a state: this rank's partition
   std::unique_ptr<Flight> flight;
+  memory::Event deleted;  ///< what earlier saves have replaced or pruned
   std::unique_ptr<memory::Queue> disk =
       memory::make_worker_queue("disk");  // last: its thread ends before what it uses
 
   bool leads() const { return comm.rank() == 0; }
+  /// The others have copies of the same states.
+  bool writes(zero::PartitionPlan const& plan) const { return plan.is_in_first_copy(comm.rank()); }
 
   StateViews copy(zero::PartitionPlan const& of_parameters, StateViews const& states) {
     StateViews out;
@@ -144,6 +149,7 @@ struct BackgroundSaver::Impl {
   /// Files that several ranks write into need their structure first.
   void start_layout() {
     flight->phase = Flight::Phase::laying_out;
+    if (!writes(flight->request.plan)) return;
     start([rank = Rank(comm.rank())](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
       detail::create_structure(f.request, f.temporary, rank, f.layers);
@@ -152,6 +158,7 @@ struct BackgroundSaver::Impl {
 
   void start_write() {
     flight->phase = Flight::Phase::writing;
+    if (!writes(flight->request.plan)) return;
     start([rank = Rank(comm.rank())](Flight& f) {
       detail::wait_until_visible(f.temporary, 0);
       f.disk.shard = detail::write_rank(f.request, f.temporary, rank, f.views);
@@ -173,6 +180,7 @@ struct BackgroundSaver::Impl {
     auto packed = comm::gather_bytes(comm, f.disk.shard.pack(), 0);
     f.phase = Flight::Phase::publishing;
     if (!leads()) return;
+    packed.resize(static_cast<std::size_t>(f.request.plan.ranks()));
     start([packed = std::move(packed)](Flight& own) {
       std::vector<detail::WrittenShard> shards;
       for (auto const& one : packed) shards.push_back(detail::WrittenShard::unpack(one));
@@ -187,9 +195,27 @@ struct BackgroundSaver::Impl {
     SavedCheckpoint saved = std::move(f.disk.saved);
     saved.directory = f.request.directory / step_name(f.request.step);
     saved.bytes = comm::all_reduce_value(comm, saved.bytes, comm::ReduceOp::max);
-    saved.seconds = seconds_since(f.started);
     saved.work_seconds = f.work_seconds;
+    if (leads()) delete_old(f.request.directory);
     return saved;
+  }
+
+  /// Deletes old checkpoints while the training continues: a file system takes 0.1 s per GiB.
+  void delete_old(fs::path const& checkpoints) {
+    disk->submit([checkpoints] { detail::remove_trash(checkpoints); });
+    deleted = disk->record();
+  }
+
+  void wait_for_deletion() { deleted.wait("deletion of old checkpoints", delete_deadline); }
+
+  /// Rank 0: an empty directory, when the room of deleted checkpoints is free.
+  std::string prepare(Flight const& f) {
+    auto const& checkpoints = f.request.directory;
+    std::error_code error;
+    if (!deleted.done() && fs::exists(checkpoints, error) &&
+        detail::free_bytes(checkpoints) < detail::bytes_needed(f.request, f.layers))
+      wait_for_deletion();
+    return detail::prepare(f.request, f.layers).string();
   }
 
   /// A failed phase ends the flight.
@@ -216,6 +242,7 @@ std::size_t BackgroundSaver::snapshot_bytes(zero::PartitionPlan const& plan,
 }
 
 void BackgroundSaver::reserve(zero::PartitionPlan const& plan, StateLayers const& layers) {
+  if (!impl_->writes(plan)) return;
   auto const bytes = bytes_of_states(plan, layers);
   auto& snapshots = impl_->snapshots;
   snapshots.resize(std::max(snapshots.size(), bytes.size()));
@@ -237,10 +264,10 @@ void BackgroundSaver::begin(SaveRequest const& request, StateViews const& states
         comm,
         [&] {
           detail::check_request(request, states);
-          TESSERA_VALIDATE(request.plan.ranks() == comm.size(), InternalError, "a plan for ",
+          TESSERA_VALIDATE(comm.size() % request.plan.ranks() == 0, InternalError, "a plan for ",
                            request.plan.ranks(), " ranks is saved by ", comm.size());
-          if (impl_->leads()) name = detail::prepare(request, f.layers).string();
-          if (source == Source::in_place) return;
+          if (impl_->leads()) name = impl_->prepare(f);
+          if (source == Source::in_place || !impl_->writes(request.plan)) return;
           reserve(request.plan, f.layers);
           f.views = impl_->copy(request.plan, states);
         },
@@ -277,6 +304,7 @@ std::optional<SavedCheckpoint> BackgroundSaver::advance() {
     }
     SavedCheckpoint saved = impl_->conclude();
     saved.stall_seconds = f.stall_seconds + seconds_since(started);
+    saved.seconds = seconds_since(f.started);  // last: it contains all stalls
     impl_->flight.reset();
     return saved;
   });
@@ -292,6 +320,12 @@ SavedCheckpoint BackgroundSaver::finish() {
     impl_->flight->stall_seconds += seconds_since(started);
     if (auto saved = advance()) return *saved;
   }
+}
+
+void BackgroundSaver::finish_deletion() {
+  TESSERA_EXPECT(!in_flight());
+  if (impl_->leads()) impl_->wait_for_deletion();
+  impl_->comm.barrier();
 }
 
 }  // namespace tessera::checkpoint

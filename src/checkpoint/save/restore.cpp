@@ -249,10 +249,11 @@ RestoreReport restore(Manifest const& manifest, zero::PartitionPlan const& plan,
                       StateViews const& states, comm::Collectives& comm) {
   RestoreReport report;
   detail::collective_try(comm, [&] {
-    TESSERA_VALIDATE(plan.ranks() == comm.size(), InternalError, "a plan for ", plan.ranks(),
+    TESSERA_VALIDATE(comm.size() % plan.ranks() == 0, InternalError, "a plan for ", plan.ranks(),
                      " ranks is restored by ", comm.size());
-    report = restore_rank(manifest, plan, Rank(comm.rank()), states);
+    report = restore_rank(manifest, plan, plan.rank_of(comm.rank()), states);
   });
+  if (!plan.is_in_first_copy(comm.rank())) report.nonfinite.clear();  // another rank counts them
   report.nonfinite = merge_nonfinite(report.nonfinite, comm);
   return report;
 }

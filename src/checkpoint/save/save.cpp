@@ -32,6 +32,7 @@ SavedCheckpoint save_alone(SaveRequest const& request, StateLayers const& layers
     SavedCheckpoint saved = detail::publish(request, layers, temporary, shards);
     saved.seconds = seconds_since(start);
     saved.pruned = detail::prune(request);
+    detail::remove_trash(request.directory);
     return saved;
   } catch (...) {
     detail::undo(temporary, true)();
@@ -45,7 +46,9 @@ SavedCheckpoint save(SaveRequest const& request, StateViews const& states,
                      comm::Collectives& comm) {
   BackgroundSaver saver(comm);
   saver.begin(request, states, BackgroundSaver::Source::in_place);
-  return saver.finish();
+  SavedCheckpoint saved = saver.finish();
+  saver.finish_deletion();
+  return saved;
 }
 
 SavedCheckpoint save_all(SaveRequest const& request,

@@ -209,6 +209,7 @@ SavedModel save_model(SaveModelRequest const& request, zero::StateView const& we
   for (std::string name; std::getline(names, name);) files.push_back(request.directory / name);
   SavedModel saved;
   detail::collective_try(comm, [&] {
+    if (!request.plan.is_in_first_copy(comm.rank())) return;
     ShardWriter writer(request, layout, files);
     writer.write(weights, Rank(comm.rank()));
     saved.nonfinite = writer.nonfinite();

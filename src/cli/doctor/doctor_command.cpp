@@ -10,6 +10,7 @@
 
 #include "doctor/diagnosis.hpp"
 #include "doctor/gpu_report.hpp"
+#include "doctor/network_report.hpp"
 #include "installation.hpp"
 #include "launch/run_program.hpp"
 #include "slurm/job_record.hpp"
@@ -115,6 +116,7 @@ void examine(DoctorArguments const& a) {
   problems += print(library_section());
   problems += print(file_system_section(a.directory));
   problems += print(limits_section());
+  problems += print(network_section(environment, network_devices()));
   problems += print(slurm_section(environment, output_of({"srun", "--mpi=list"}, 10s),
                                   topology::mpi_version_of_headers()));
   problems += print(gpu_section());

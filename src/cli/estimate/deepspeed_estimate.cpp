@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+
+#include "tessera/core/text.hpp"
 
 namespace tessera::cli {
 namespace {
@@ -31,6 +34,33 @@ std::string table(std::vector<EstimateRow> const& rows) {
 }
 
 }  // namespace
+
+EstimatedModel totals_of(model::CausalLm const& model) {
+  std::map<std::string, std::int64_t> modules;
+  EstimatedModel out;
+  for (auto const& unit : model.units())
+    for (auto const& parameter : unit.parameters) {
+      modules[parameter.name.substr(0, parameter.name.rfind('.'))] += parameter.numel();
+      out.parameters += parameter.numel();
+    }
+  for (auto const& [name, numel] : modules) out.largest_layer = std::max(out.largest_layer, numel);
+  return out;
+}
+
+std::string device_estimates_text(EstimatedModel const& model, EstimatedHardware const& on) {
+  auto const zero2 = estimate_zero2(model, on), zero3 = estimate_zero3(model, on);
+  auto const size = [](std::vector<EstimateRow> const& rows, char const* options) {
+    for (auto const& row : rows)
+      if (row.options.starts_with(options)) return human_bytes(row.gpu_bytes);
+    return std::string("-");
+  };
+  return fmt::format(
+      "stage 2 {}, with offload_optimizer {}; stage 3 {}, with offload_optimizer {}, and "
+      "offload_param {}",
+      size(zero2, "offload_optimizer=none"), size(zero2, "offload_optimizer=cpu"),
+      size(zero3, "offload_param=none, offload_optimizer=none"),
+      size(zero3, "offload_param=none, offload_optimizer=cpu"), size(zero3, "offload_param=cpu"));
+}
 
 std::vector<EstimateRow> estimate_zero2(EstimatedModel const& model, EstimatedHardware const& on) {
   auto const p = static_cast<double>(model.parameters);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/model/causal_lm.hpp"
+
 namespace tessera::cli {
 
 struct EstimatedModel {
@@ -33,6 +35,12 @@ std::vector<EstimateRow> estimate_zero2(EstimatedModel const& model, EstimatedHa
 ///   none                      host 4 L g f             GPU 4 L + 18 P / N
 /// without zero.Init the host first holds 4 P g f, and 18/n, 16/n are at least 4 g
 std::vector<EstimateRow> estimate_zero3(EstimatedModel const& model, EstimatedHardware const& on);
+
+/// A module's own parameters are those whose names differ in the last part only.
+EstimatedModel totals_of(model::CausalLm const& model);
+
+/// Those of a device in a line: "stage 2 18 GiB, with offload 3.0 GiB; stage 3 ...".
+std::string device_estimates_text(EstimatedModel const& model, EstimatedHardware const& on);
 
 /// The tables that estimate_zero2_..._all_cold() and estimate_zero3_..._all_cold() print; "GB" is
 /// 2^30 bytes there.

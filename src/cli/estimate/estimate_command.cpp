@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 
 #include "estimate/deepspeed_estimate.hpp"
 #include "tessera/checkpoint/tools/consolidate.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/config/resolved_config.hpp"
 #include "tessera/core/byte_size.hpp"
 #include "tessera/core/error.hpp"
@@ -33,34 +33,26 @@ struct EstimateArguments {
   int ranks() const { return hardware.nodes * hardware.gpus_per_node; }
 };
 
-/// One way of running: a stage, with or without gradient checkpointing.
+/// One way of running.
 struct Candidate {
   int stage = 0;
-  bool gradient_checkpointing = false;
+  Recompute recompute = Recompute::none;
   train::MemoryPlan plan;
-};
 
-/// A module's own parameters are those whose names differ in the last part only.
-EstimatedModel totals_of(model::CausalLm const& model) {
-  std::map<std::string, std::int64_t> modules;
-  EstimatedModel out;
-  for (auto const& unit : model.units())
-    for (auto const& parameter : unit.parameters) {
-      modules[parameter.name.substr(0, parameter.name.rfind('.'))] += parameter.numel();
-      out.parameters += parameter.numel();
-    }
-  for (auto const& [name, numel] : modules) out.largest_layer = std::max(out.largest_layer, numel);
-  return out;
-}
+  /// Into the memory of the device; of the host where the model computes there.
+  bool fits(std::int64_t limit) const {
+    return static_cast<std::int64_t>(plan.total() - plan.in_host()) <= limit;
+  }
+};
 
 /// Of the lowest stage first, which is the fastest; before stage 3, which also sends weights,
 /// activations are recomputed.
 std::vector<Candidate> candidates(zero::EngineConfig const& config) {
   std::vector<Candidate> out;
-  for (bool const checkpointing : {false, true})
-    for (int const stage : {0, 1, 2}) out.push_back({stage, checkpointing, {}});
-  out.push_back({3, false, {}});
-  out.push_back({3, true, {}});
+  constexpr Recompute all[] = {Recompute::none, Recompute::light, Recompute::block};
+  for (auto const recompute : all)
+    for (int const stage : {0, 1, 2}) out.push_back({stage, recompute, {}});
+  for (auto const recompute : all) out.push_back({3, recompute, {}});
   // runs that the engine refuses at stage 0
   if (config.master_dtype != Dtype::fp32 || config.optimizer_swap)
     std::erase_if(out, [](Candidate const& c) { return c.stage == 0; });
@@ -74,8 +66,7 @@ train::PlannedRun planned_run(config::TrainingArguments const& arguments,
   train::PlannedRun run;
   run.engine = train::engine_config(config);
   run.ranks = config.world_size;
-  run.space = arguments.use_cpu || config.offload.uses_nvme() ? memory::MemorySpace::host
-                                                              : memory::MemorySpace::device;
+  run.space = arguments.use_cpu ? memory::MemorySpace::host : memory::MemorySpace::device;
   run.rows = config.micro_batch_size;
   run.sequence = arguments.block_size.value_or(std::min(default_block_size, model.max_positions()));
   TESSERA_VALIDATE(run.sequence <= model.max_positions(), ConfigError, "block_size is ",
@@ -96,16 +87,19 @@ ConfigTree json_of(Candidate const& c, std::optional<std::int64_t> limit) {
   auto const bytes = [](std::size_t n) { return ConfigTree(static_cast<std::int64_t>(n)); };
   auto const& s = c.plan.states;
   ConfigTree::Object out{{"stage", c.stage},
-                         {"gradient_checkpointing", c.gradient_checkpointing},
+                         {"recompute", name_of(c.recompute)},
+                         {"gradient_checkpointing", c.recompute == Recompute::block},
                          {"weights", bytes(s.weights)},
                          {"gradients", bytes(s.gradients)},
                          {"master_weights", bytes(s.master_weights)},
                          {"optimizer_state", bytes(s.optimizer_state)},
                          {"buffers", bytes(s.buffers)},
                          {"activations", bytes(c.plan.activations)},
+                         {"host_checkpoints", bytes(c.plan.host_checkpoints)},
                          {"total", bytes(c.plan.total())},
+                         {"host", bytes(c.plan.in_host())},
                          {"nvme", bytes(s.swapped)}};
-  if (limit) out.emplace_back("fits", static_cast<std::int64_t>(c.plan.total()) <= *limit);
+  if (limit) out.emplace_back("fits", c.fits(*limit));
   return ConfigTree(std::move(out));
 }
 
@@ -117,18 +111,22 @@ std::string fits_text(bool fits, bool is_first, bool has_limit) {
 
 void print_plans(std::vector<Candidate> const& plans, std::optional<std::int64_t> limit) {
   bool const swaps = std::any_of(plans.begin(), plans.end(),
-                                 [](Candidate const& c) { return c.plan.states.swapped > 0; });
-  fmt::print("stage  recompute  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}\n", "weights",
+                                 [](Candidate const&c) { return c.plan.states.swapped > 0; }),
+             offloads = std::any_of(plans.begin(), plans.end(),
+                                    [](Candidate const&c) { return c.plan.in_host() > 0; });
+  fmt::print("stage  recompute  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}{}\n", "weights",
              "gradients", "masters", "optimizer", "buffers", "activations", "total",
+             offloads ? fmt::format(" {:>10}", "of it host") : "",
              swaps ? fmt::format(" {:>10}", "on NVMe") : "");
   bool none_fits = true;
   for (auto const& c : plans) {
     auto const& s = c.plan.states;
-    bool const fits = limit && static_cast<std::int64_t>(c.plan.total()) <= *limit;
-    fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}{}\n", c.stage,
-               c.gradient_checkpointing ? "yes" : "no", size_text(s.weights),
-               size_text(s.gradients), size_text(s.master_weights), size_text(s.optimizer_state),
-               size_text(s.buffers), size_text(c.plan.activations), size_text(c.plan.total()),
+    bool const fits = limit && c.fits(*limit);
+    fmt::print("{:>5}  {:>9}  {:>10} {:>10} {:>10} {:>10} {:>10} {:>11} {:>10}{}{}{}\n", c.stage,
+               name_of(c.recompute), size_text(s.weights), size_text(s.gradients),
+               size_text(s.master_weights), size_text(s.optimizer_state), size_text(s.buffers),
+               size_text(c.plan.activations), size_text(c.plan.total()),
+               offloads ? fmt::format(" {:>10}", size_text(c.plan.in_host())) : "",
                swaps ? fmt::format(" {:>10}", size_text(s.swapped)) : "",
                fits_text(fits, none_fits, limit.has_value()));
     none_fits = none_fits && !fits;
@@ -148,8 +146,9 @@ void print_deepspeed(EstimatedModel const& model, EstimatedHardware const& on) {
 void estimate_model(EstimateArguments const& a) {
   auto const arguments = config::parse_options(a.words);
   auto const model_config = train::model_config(arguments);
-  auto const config = config::resolve(arguments, a.ranks(),
-                                      std::max<std::int64_t>(model::hidden_size(model_config), 1));
+  auto config = config::resolve(arguments, a.ranks(),
+                                std::max<std::int64_t>(model::hidden_size(model_config), 1));
+  config::place_on_nodes(config, a.hardware.gpus_per_node);
   auto const options = [&](config::ResolvedConfig const& of) {
     auto out = train::model_options(of);
     out.lora = train::lora_options(arguments, model_config);
@@ -166,10 +165,13 @@ void estimate_model(EstimateArguments const& a) {
   for (auto& c : plans) {
     run.engine = train::engine_config(c.stage == 0 ? config : sharded_config);
     run.engine.stage = c.stage;
-    run.engine.optimizer_offload.reset();  // the plan has one memory space
+    if (c.stage == 0) run.engine.shard_group_size = 0;
+    if (c.stage == 0) run.engine.optimizer_offload.reset();
     if (c.stage == 0) run.engine.optimizer_swap.reset();
     if (c.stage < 3) run.engine.weight_swap.reset();
-    run.gradient_checkpointing = c.gradient_checkpointing;
+    if (c.stage < 3) run.engine.weight_offload.reset();
+    run.recompute = c.recompute;
+    run.cpu_checkpointing = config.cpu_checkpointing;
     c.plan = train::plan_memory(c.stage == 0 ? *model : *sharded, run);
   }
   auto const totals = totals_of(*model);
@@ -223,7 +225,8 @@ void add_estimate(CLI::App& app) {
       ->check(number_from(0))
       ->capture_default_str();
   command->add_option("--memory", a->memory,
-                      "Memory of a rank, for example 80GiB: says what fits and what to try first");
+                      "Memory of a rank's device, for example 80GiB, or of a rank with --use_cpu: "
+                      "says what fits and what to try first");
   command->add_flag("--all_cold", a->all_cold,
                     "DeepSpeed's estimates only, from --total_params and --largest_layer_params");
   command->add_option("--total_params", a->totals.parameters, "Parameters of the model")

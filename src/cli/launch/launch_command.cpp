@@ -26,6 +26,7 @@ struct LaunchArguments {
   LaunchRequest request;
   std::string num_nodes, num_gpus;
   std::vector<std::string> ignored;  ///< options that were given and have no effect
+  std::string autotuning;            ///< "tune", "run"; empty: not given
   bool dry_run = false;
 };
 
@@ -49,6 +50,9 @@ void launch(LaunchArguments& a) {
   request.as_root = ::geteuid() == 0;
   request.program = command_words(a.words, sibling_program("tessera-train").string());
   if (!a.log_dir.empty()) request.program.insert(request.program.end(), {"--log_dir", a.log_dir});
+  if (!a.autotuning.empty()) request.program.emplace_back("--auto_tune");
+  if (a.autotuning == "tune")
+    request.program.insert(request.program.end(), {"--do_train", "false"});
   auto const line = launch_line(request);
   for (auto const& name : a.ignored)
     fmt::print(stderr, "note: {} has no effect: {}\n", name, why_no_effect);
@@ -84,10 +88,9 @@ void add_unsupported_options(CLI::App& app) {
                             " needs Python, which Tessera does not start; pass the training "
                             "arguments to tessera-train"));
   };
-  for (char const* name : {"--autotuning", "--venv_script"})
-    app.add_option_function<std::string>(
-        name, [refuse, name](std::string const&) { refuse(name); },
-        "Not supported: Tessera starts no Python");
+  app.add_option_function<std::string>(
+      "--venv_script", [refuse](std::string const&) { refuse("--venv_script"); },
+      "Not supported: Tessera starts no Python");
   app.add_flag_function(
       "-m,--module", [refuse](std::int64_t) { refuse("--module"); },
       "Not supported: Tessera starts no Python");
@@ -171,6 +174,10 @@ void add_launch(CLI::App& app) {
                          "Ranks per node");
   launch_app->add_option("--enable_each_rank_log", a->log_dir,
                          "Directory for one log file per rank; becomes --log_dir of tessera-train");
+  launch_app
+      ->add_option("--autotuning", a->autotuning,
+                   "run: --auto_tune of tessera-train; tune: the search without the training")
+      ->check(CLI::IsMember({"tune", "run"}));
   add_options_without_effect(*launch_app, *a);
   add_unsupported_options(*launch_app);
   launch_app->add_flag("--dry-run", a->dry_run, "Print the command and do not run it");

@@ -1,5 +1,7 @@
 #include "detail/checked_operations.hpp"
 
+#include <algorithm>
+
 #include "detail/sums.hpp"
 #include "tessera/core/error.hpp"
 
@@ -8,12 +10,29 @@ namespace tessera::comm::detail {
 using memory::ConstTensorView;
 using memory::TensorView;
 
-Operation CheckedOperations::next(Kind kind, Dtype dtype, std::int64_t numel) {
+Operation CheckedOperations::make(Kind kind, Dtype dtype, std::int64_t numel) const {
   Operation o;
   o.kind = kind;
   o.dtype = dtype;
   o.numel = numel;
+  group_.name.copy(o.group.data(), o.group.size() - 1);
+  return o;
+}
+
+Operation CheckedOperations::next(Kind kind, Dtype dtype, std::int64_t numel) {
+  Operation o = make(kind, dtype, numel);
   o.sequence = ++calls_;
+  return o;
+}
+
+/// Only two ranks make the call: it must not change the numbers of the others.
+Operation CheckedOperations::with_peer(Kind kind, ConstTensorView data, int peer) {
+  Operation o = make(kind, data.dtype(), data.numel());
+  o.sequence = ++messages_;
+  o.root = peer;
+  TESSERA_VALIDATE(peer >= 0 && peer < group_.size && peer != group_.rank, InternalError,
+                   describe(o), ": the peer must be another rank from 0 to ", group_.size - 1,
+                   ", this is rank ", group_.rank);
   return o;
 }
 
@@ -119,6 +138,39 @@ Operation CheckedOperations::gather(ConstTensorView in, TensorView out, int root
       tessera::name_of(out.dtype()), ", not ", group_.size, " times the input");
   return o;
 }
+
+Operation CheckedOperations::all_to_all(ConstTensorView in, TensorView out) {
+  Operation const o = next(Kind::all_to_all, in.dtype(), in.numel() / group_.size);
+  TESSERA_VALIDATE(
+      in.dtype() == out.dtype() && in.numel() == out.numel() && in.numel() == o.numel * group_.size,
+      InternalError, describe(o), ": the input has ", in.numel(), " elements and the output ",
+      out.numel(), "; both need equally many of one dtype for each of ", group_.size, " ranks");
+  return o;
+}
+
+Operation CheckedOperations::all_to_all(ConstTensorView in, Parts const& send, TensorView out,
+                                        Parts const& receive) {
+  std::int64_t total = 0;
+  for (auto const count : send.counts) total += count;
+  Operation const o = next(Kind::all_to_all_v, in.dtype(), total);
+  TESSERA_VALIDATE(in.dtype() == out.dtype(), InternalError, describe(o),
+                   ": input and output differ in dtype");
+  require_parts(o, send, group_.size, in.numel());
+  require_parts(o, receive, group_.size, out.numel());
+  auto const own = static_cast<std::size_t>(group_.rank);
+  TESSERA_VALIDATE(send.counts[own] == receive.counts[own], InternalError, describe(o),
+                   ": this rank sends itself ", send.counts[own], " elements and receives ",
+                   receive.counts[own]);
+  return o;
+}
+
+Operation CheckedOperations::send(ConstTensorView data, int to) {
+  return with_peer(Kind::send, data, to);
+}
+Operation CheckedOperations::receive(TensorView data, int from) {
+  return with_peer(Kind::receive, data, from);
+}
+Operation CheckedOperations::split() { return next(Kind::split, Dtype::uint8, 0); }
 
 Operation CheckedOperations::allocate(std::size_t bytes) {
   return next(Kind::allocate, Dtype::uint8, static_cast<std::int64_t>(bytes));

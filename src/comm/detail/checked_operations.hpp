@@ -2,6 +2,8 @@
 /// Turns the calls on one Collectives object into numbered operations and checks their arguments
 /// before anything is sent.
 
+#include <utility>
+
 #include "detail/operation.hpp"
 #include "tessera/memory/tensor.hpp"
 
@@ -11,7 +13,7 @@ namespace tessera::comm::detail {
 /// all ranks alike.
 class CheckedOperations {
  public:
-  explicit CheckedOperations(Group group) : group_(group) {}
+  explicit CheckedOperations(Group group) : group_(std::move(group)) {}
 
   Operation broadcast(memory::TensorView data, int root);
   Operation all_reduce(memory::TensorView data, ReduceOp op);
@@ -21,11 +23,19 @@ class CheckedOperations {
   Operation all_gather(memory::ConstTensorView in, memory::TensorView out, StridedShards shards);
   Operation scatter(memory::ConstTensorView in, memory::TensorView out, int root);
   Operation gather(memory::ConstTensorView in, memory::TensorView out, int root);
+  Operation all_to_all(memory::ConstTensorView in, memory::TensorView out);
+  Operation all_to_all(memory::ConstTensorView in, Parts const& send, memory::TensorView out,
+                       Parts const& receive);
+  Operation send(memory::ConstTensorView data, int to);
+  Operation receive(memory::TensorView data, int from);
+  Operation split();
   Operation allocate(std::size_t bytes);
   Operation barrier();
 
  private:
+  Operation make(Kind kind, Dtype dtype, std::int64_t numel) const;
   Operation next(Kind kind, Dtype dtype, std::int64_t numel);
+  Operation with_peer(Kind kind, memory::ConstTensorView data, int peer);
   Operation next(Kind kind, Dtype dtype, StridedShards shards);
   Operation next(Kind kind, Dtype dtype, std::int64_t numel, int root);
   void check_shards(Operation const& operation, std::int64_t numel) const;
@@ -33,7 +43,7 @@ class CheckedOperations {
                            memory::TensorView out) const;
 
   Group group_;
-  std::uint64_t calls_ = 0;
+  std::uint64_t calls_ = 0, messages_ = 0;
 };
 
 }  // namespace tessera::comm::detail

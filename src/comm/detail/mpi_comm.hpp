@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <mutex>
+#include <vector>
 
 #include "detail/operation.hpp"
 #include "detail/peer_liveness.hpp"
@@ -23,6 +24,9 @@ void check_mpi(int result, char const* call, Operation const& operation);
 class MpiComm {
  public:
   explicit MpiComm(topology::CommHandle parent);
+  /// MPI_Comm_split. Collective over @p parent; the result has no communicator for a negative
+  /// color.
+  MpiComm(MpiComm const& parent, topology::RankGroup const& group);
   MpiComm(MpiComm const&) = delete;
   MpiComm& operator=(MpiComm const&) = delete;
   ~MpiComm();
@@ -37,7 +41,12 @@ class MpiComm {
   bool broken_ = false;
 };
 
-/// The processes and hosts of the ranks of @p comm. Collective.
-PeerLiveness exchange_peers(MpiComm const& comm, topology::MpiSession const& session);
+/// Where the ranks of a communicator run.
+struct GroupMembers {
+  PeerLiveness peers;
+  std::vector<std::vector<std::size_t>> by_node;  ///< ranks of each node, in order of the lowest
+};
+/// Collective.
+GroupMembers exchange_members(MpiComm const& comm, topology::MpiSession const& session);
 
 }  // namespace tessera::comm::detail

@@ -1,44 +1,19 @@
 #include "detail/mpi_transport.hpp"
 
-#include <sched.h>
-#include <sys/prctl.h>
-#include <time.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "detail/process_transport.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 
 namespace tessera::comm::detail {
 namespace {
 
-using namespace std::chrono_literals;
-
-/// Bytes per MPI call, well below 2 GiB: counts and internal sizes of some libraries are 32-bit.
-constexpr std::size_t message_limit = std::size_t{512} << 20;
 /// Bytes of the buffer that receives all ranks' contributions to a sum.
 constexpr std::size_t staging_limit = std::size_t{32} << 20;
 /// Up to this size an all-reduce is one all-gather of the operands, which has the lowest latency.
 constexpr std::size_t small_all_reduce = std::size_t{64} << 10;
-
-/// Backoff of a polling loop: yields at first, then sleeps for longer and longer, to leave the core
-/// to the compute threads.
-class Backoff {
- public:
-  void pause(std::chrono::steady_clock::duration elapsed) {
-    if (++calls_ <= 50) {
-      sched_yield();
-      return;
-    }
-    long const ns = elapsed < 5ms ? 20'000 : elapsed < 1s ? 100'000 : 500'000;
-    timespec const time{0, ns};
-    nanosleep(&time, nullptr);
-  }
-
- private:
-  int calls_ = 0;
-};
 
 /// MPI datatype of one rank's shard: `count` elements, with an extent of `stride` elements.
 class ShardType {
@@ -65,49 +40,21 @@ class ShardType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-/// Reduces the timer slack of the thread: the kernel otherwise adds 50 us to each short sleep.
-void use_precise_sleeps() {
-  static thread_local int const once = prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-  (void)once;
-}
-
-int as_int(std::size_t bytes) { return static_cast<int>(bytes); }
-
 }  // namespace
 
-MpiTransport::MpiTransport(topology::MpiSession const& session, Deadline deadline)
-    : comm_(session.world()), peers_(exchange_peers(comm_, session)), deadline_(deadline) {}
-
-void MpiTransport::finish(Operation const& o, MPI_Request request) {
-  PeerWait wait(o, peers_, *this, deadline_);
-  Backoff backoff;
-  use_precise_sleeps();
+void MpiTransport::run(Operation const& o, char const* call,
+                       std::function<int(MPI_Request*)> const& start) {
   try {
-    for (int done = 0;;) {
-      {
-        std::lock_guard lock(mpi_mutex());
-        check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test", o);
-      }
-      if (done) return;
-      wait.check(-1);
-      backoff.pause(wait.elapsed());
-    }
+    calls().run(o, call, start);
   } catch (...) {
-    comm_.mark_broken();
     (void)staging_.release();  // leaked: MPI may still write into it
-    topology::MpiSession::leave_without_finalize();
     throw;
   }
 }
 
-template <class Start>
-void MpiTransport::run(Operation const& o, char const* call, Start&& start) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  {
-    std::lock_guard lock(mpi_mutex());
-    check_mpi(start(&request), call, o);
-  }
-  finish(o, request);
+void MpiTransport::sum(Operation const& o, std::vector<std::byte const*> const& sources,
+                       std::int64_t numel, Target const& target) const {
+  reduce_by_node(o.op, o.dtype, sources, members().by_node, numel, target);
 }
 
 std::int64_t MpiTransport::chunk_numel(Operation const& o, std::size_t limit_bytes) const {
@@ -134,13 +81,12 @@ std::shared_ptr<void> MpiTransport::allocate(Operation const& o, std::string con
   }
   int const own = failure.empty() ? size() : rank();
   int first = size();
-  run(o, "MPI_Iallreduce", [&](MPI_Request* r) {
-    return MPI_Iallreduce(&own, &first, 1, MPI_INT, MPI_MIN, comm_.get(), r);
-  });
+  run(o, "MPI_Iallreduce",
+      [&](MPI_Request* r) { return MPI_Iallreduce(&own, &first, 1, MPI_INT, MPI_MIN, comm(), r); });
   TESSERA_VALIDATE(failure.empty(), OutOfMemoryError, failure);
-  TESSERA_VALIDATE(first == size(), OutOfMemoryError, peers_.describe(first), " cannot allocate ",
-                   human_bytes(static_cast<std::int64_t>(o.bytes())), " for ", name,
-                   "; see the log of that rank");
+  TESSERA_VALIDATE(first == size(), OutOfMemoryError, members().peers.describe(first),
+                   " cannot allocate ", human_bytes(static_cast<std::int64_t>(o.bytes())), " for ",
+                   name, "; see the log of that rank");
   return memory;
 }
 
@@ -149,7 +95,7 @@ void MpiTransport::broadcast(Operation const& o, std::byte* data) {
   for (std::size_t at = 0; at < bytes; at += message_limit) {
     int const n = as_int(std::min(message_limit, bytes - at));
     run(o, "MPI_Ibcast",
-        [&](MPI_Request* r) { return MPI_Ibcast(data + at, n, MPI_BYTE, o.root, comm_.get(), r); });
+        [&](MPI_Request* r) { return MPI_Ibcast(data + at, n, MPI_BYTE, o.root, comm(), r); });
   }
 }
 
@@ -157,11 +103,11 @@ void MpiTransport::gather_and_reduce(Operation const& o, std::byte* data) {
   std::byte* const all = staging(o.bytes() * static_cast<std::size_t>(size()));
   int const n = as_int(o.bytes());
   run(o, "MPI_Iallgather", [&](MPI_Request* r) {
-    return MPI_Iallgather(data, n, MPI_BYTE, all, n, MPI_BYTE, comm_.get(), r);
+    return MPI_Iallgather(data, n, MPI_BYTE, all, n, MPI_BYTE, comm(), r);
   });
   std::vector<std::byte const*> sources;
   for (int q = 0; q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * o.bytes());
-  reduce_arrays(o.op, o.dtype, sources, o.numel, {data, o.dtype});
+  sum(o, sources, o.numel, {data, o.dtype});
 }
 
 /// Reduce-scatter and all-gather of equal shards. The remainder of fewer elements than ranks is
@@ -188,13 +134,13 @@ void MpiTransport::reduce(Operation const& o, std::byte* data) {
     std::byte* const all =
         rank() == o.root ? staging(bytes * static_cast<std::size_t>(size())) : nullptr;
     run(o, "MPI_Igather", [&](MPI_Request* r) {
-      return MPI_Igather(own, as_int(bytes), MPI_BYTE, all, as_int(bytes), MPI_BYTE, o.root,
-                         comm_.get(), r);
+      return MPI_Igather(own, as_int(bytes), MPI_BYTE, all, as_int(bytes), MPI_BYTE, o.root, comm(),
+                         r);
     });
     std::vector<std::byte const*> sources;
     for (int q = 0; all && q < size(); ++q)
       sources.push_back(all + static_cast<std::size_t>(q) * bytes);
-    if (all) reduce_arrays(o.op, o.dtype, sources, n, {own, o.dtype});
+    if (all) sum(o, sources, n, {own, o.dtype});
   }
 }
 
@@ -208,13 +154,13 @@ void MpiTransport::reduce_scatter(Operation const& o, std::byte const* in, Targe
         in + static_cast<std::size_t>(o.offset + first) * o.element_bytes();
     std::byte* const all = staging(bytes * static_cast<std::size_t>(size()));
     run(o, "MPI_Ialltoall", [&](MPI_Request* r) {
-      return MPI_Ialltoall(from, 1, shard.get(), all, as_int(bytes), MPI_BYTE, comm_.get(), r);
+      return MPI_Ialltoall(from, 1, shard.get(), all, as_int(bytes), MPI_BYTE, comm(), r);
     });
     std::vector<std::byte const*> sources;
     for (int q = 0; q < size(); ++q) sources.push_back(all + static_cast<std::size_t>(q) * bytes);
     Target const to{out.data + static_cast<std::size_t>(first) * size_of(out.dtype), out.dtype,
                     out.mode};
-    reduce_arrays(o.op, o.dtype, sources, n, to);
+    sum(o, sources, n, to);
   }
 }
 
@@ -229,7 +175,7 @@ void MpiTransport::all_gather(Operation const& o, std::byte const* in, std::byte
         in ? static_cast<void const*>(in + static_cast<std::size_t>(first) * o.element_bytes())
            : MPI_IN_PLACE;
     run(o, "MPI_Iallgather", [&](MPI_Request* r) {
-      return MPI_Iallgather(from, in ? bytes : 0, MPI_BYTE, to, 1, shard.get(), comm_.get(), r);
+      return MPI_Iallgather(from, in ? bytes : 0, MPI_BYTE, to, 1, shard.get(), comm(), r);
     });
   }
 }
@@ -243,7 +189,7 @@ void MpiTransport::scatter(Operation const& o, std::byte const* in, std::byte* o
     int const bytes = as_int(static_cast<std::size_t>(n) * o.element_bytes());
     run(o, "MPI_Iscatter", [&](MPI_Request* r) {
       return MPI_Iscatter(in ? in + at : nullptr, 1, shard.get(), out + at, bytes, MPI_BYTE, o.root,
-                          comm_.get(), r);
+                          comm(), r);
     });
   }
 }
@@ -257,13 +203,26 @@ void MpiTransport::gather(Operation const& o, std::byte const* in, std::byte* ou
     int const bytes = as_int(static_cast<std::size_t>(n) * o.element_bytes());
     run(o, "MPI_Igather", [&](MPI_Request* r) {
       return MPI_Igather(in + at, bytes, MPI_BYTE, out ? out + at : nullptr, 1, shard.get(), o.root,
-                         comm_.get(), r);
+                         comm(), r);
+    });
+  }
+}
+
+/// Without the strided types of a reduce-scatter: the parts are contiguous.
+void MpiTransport::all_to_all(Operation const& o, std::byte const* in, std::byte* out) {
+  std::int64_t const chunk = chunk_numel(o, message_limit);
+  for (std::int64_t first = 0; first < o.numel; first += chunk) {
+    std::int64_t const n = std::min(chunk, o.numel - first);
+    ShardType const part(n, o.numel, o.element_bytes());
+    std::size_t const at = static_cast<std::size_t>(first) * o.element_bytes();
+    run(o, "MPI_Ialltoall", [&](MPI_Request* r) {
+      return MPI_Ialltoall(in + at, 1, part.get(), out + at, 1, part.get(), comm(), r);
     });
   }
 }
 
 void MpiTransport::barrier(Operation const& o) {
-  run(o, "MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(comm_.get(), r); });
+  run(o, "MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(comm(), r); });
 }
 
 }  // namespace tessera::comm::detail

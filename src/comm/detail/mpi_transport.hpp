@@ -4,19 +4,16 @@
 #include <memory>
 #include <vector>
 
-#include "detail/mpi_comm.hpp"
-#include "detail/transport.hpp"
+#include "detail/process_transport.hpp"
 
 namespace tessera::comm::detail {
 
 /// Uses nonblocking MPI calls only and polls them with a deadline, so that a dead peer becomes an
 /// error. For reductions MPI moves the operands, and this rank adds them in rank order in fp32:
 /// results do not depend on the algorithm that MPI chooses.
-class MpiTransport final : public Transport {
+class MpiTransport final : public ProcessTransport {
  public:
-  MpiTransport(topology::MpiSession const& session, Deadline deadline);
-  int rank() const override { return comm_.rank(); }
-  int size() const override { return comm_.size(); }
+  using ProcessTransport::ProcessTransport;
   char const* name() const override { return "mpi"; }
 
   std::shared_ptr<void> allocate(Operation const& operation, std::string const& name,
@@ -28,23 +25,22 @@ class MpiTransport final : public Transport {
   void all_gather(Operation const& operation, std::byte const* in, std::byte* out) override;
   void scatter(Operation const& operation, std::byte const* in, std::byte* out) override;
   void gather(Operation const& operation, std::byte const* in, std::byte* out) override;
+  void all_to_all(Operation const& operation, std::byte const* in, std::byte* out) override;
+  using ProcessTransport::all_to_all;
   void barrier(Operation const& operation) override;
 
  private:
-  /// Starts a nonblocking call under the lock and waits for it.
-  template <class Start>
-  void run(Operation const& operation, char const* call, Start&& start);
-  void finish(Operation const& operation, MPI_Request request);
+  void run(Operation const& operation, char const* call,
+           std::function<int(MPI_Request*)> const& start);
+  /// The sum of all ranks' operands, first within each node (sums.hpp).
+  void sum(Operation const& operation, std::vector<std::byte const*> const& sources,
+           std::int64_t numel, Target const& target) const;
   /// Elements per rank and message, so that the elements of all ranks are at most @p limit_bytes.
   std::int64_t chunk_numel(Operation const& operation, std::size_t limit_bytes) const;
   std::byte* staging(std::size_t bytes);
   void gather_and_reduce(Operation const& operation, std::byte* data);
 
-  MpiComm comm_;
-  PeerLiveness peers_;
-  Deadline deadline_;
   std::unique_ptr<memory::Buffer> staging_;
-  bool broken_ = false;
 };
 
 }  // namespace tessera::comm::detail

@@ -52,28 +52,20 @@ struct CommStream {
   std::array<Memory, 2> scratch;
 };
 
-CommStream make_stream(char const* name, int rank, Deadline deadline) {
+CommStream make_stream(std::string const& name, int rank, Deadline deadline) {
   return {memory::make_stream_queue(name, memory::StreamPriority::high),
           std::make_unique<NcclComm>(name, rank, deadline),
           {},
           {}};
 }
 
-/// One communicator for operations that move data and one for reductions, or one for both where
-/// NCCL does not start the kernels of two communicators in the order of the calls.
-std::vector<CommStream> start_streams(Collectives& host, Deadline deadline) {
-  int const version = common_nccl_version(host);
-  bool const two = nccl_keeps_launch_order(host, version);
-  auto const id = common_nccl_id(host);
-  std::vector<CommStream> streams;
+/// Calls @p body, which makes @p streams. When it fails on a rank, every rank throws.
+template <class Body>
+void on_all_ranks(Collectives& host, std::vector<CommStream>& streams, std::string const& problem,
+                  Body const& body) {
   std::optional<Error> refused;
-  streams.push_back(make_stream("tessera", host.rank(), deadline));
   try {
-    streams.front().comm->start(host.size(), id);
-    if (two) {
-      streams.push_back(make_stream("tessera reductions", host.rank(), deadline));
-      streams.back().comm->split_from(*streams.front().comm);
-    }
+    body();
   } catch (PeerLostError const&) {
     for (auto& stream : streams) stream.comm->abort();
     throw;
@@ -84,14 +76,46 @@ std::vector<CommStream> start_streams(Collectives& host, Deadline deadline) {
   if (!all)
     for (auto& stream : streams) stream.comm->abort();
   if (refused) throw *refused;
-  TESSERA_VALIDATE(all, ConfigError,
-                   "NCCL could not be started on another rank; see the log of that rank");
+  TESSERA_VALIDATE(all, ConfigError, problem, " on another rank; see the log of that rank");
+}
+
+/// One communicator for operations that move data and one for reductions, or one for both where
+/// NCCL does not start the kernels of two communicators in the order of the calls.
+std::vector<CommStream> start_streams(Collectives& host, Deadline deadline) {
+  int const version = common_nccl_version(host);
+  bool const two = nccl_keeps_launch_order(host, version);
+  auto const id = common_nccl_id(host);
+  std::vector<CommStream> streams;
+  on_all_ranks(host, streams, "NCCL could not be started", [&] {
+    streams.push_back(make_stream("tessera", host.rank(), deadline));
+    streams.front().comm->start(host.size(), id);
+    if (!two) return;
+    streams.push_back(make_stream("tessera reductions", host.rank(), deadline));
+    streams.back().comm->split_from(*streams.front().comm, 0, host.rank());
+  });
   log::debug(concat(
       "NCCL ", nccl_version_text(version), " (built with ", nccl_version_text(NCCL_VERSION_CODE),
       "): ",
       two ? "one communicator for reductions and one for everything else" : "one communicator",
       two ? ""
           : "; two, which overlap, need NCCL 2.26 and NCCL_LAUNCH_ORDER_IMPLICIT other than 0"));
+  return streams;
+}
+
+/// The communicators of a group, each split from that of @p parents. Every rank of @p host calls
+/// it.
+/// @param rank in the group
+std::vector<CommStream> split_streams(Collectives& host, std::vector<CommStream> const& parents,
+                                      topology::RankGroup const& group, int rank,
+                                      Deadline deadline) {
+  std::vector<CommStream> streams;
+  on_all_ranks(host, streams, "NCCL could not split off " + group.name, [&] {
+    for (auto const& parent : parents) {
+      char const* const suffix = streams.empty() ? "" : " reductions";
+      streams.push_back(make_stream(group.name + suffix, rank, deadline));
+      streams.back().comm->split_from(*parent.comm, group.color, group.key);
+    }
+  });
   return streams;
 }
 
@@ -112,10 +136,13 @@ bool apart(void const* a, void const* b, std::size_t bytes) {
 /// so that they are one operation of NCCL and not one per rank.
 class NcclCollectives final : public Collectives {
  public:
-  NcclCollectives(std::unique_ptr<Collectives> host, Deadline deadline)
+  /// @param group name of the group; empty: all ranks of the job
+  NcclCollectives(std::unique_ptr<Collectives> host, std::vector<CommStream> streams,
+                  Deadline deadline, std::string const& group)
       : host_(std::move(host)),
-        operations_(Group{host_->rank(), host_->size()}),
-        streams_(start_streams(*host_, deadline)),
+        deadline_(deadline),
+        operations_(Group{host_->rank(), host_->size(), group}),
+        streams_(std::move(streams)),
         memory_(*host_, comms_of(streams_)),
         hang_watch_(deadline + patience, end_after_hang),
         watchdog_(std::make_unique<NcclWatchdog>(comms_of(streams_), host_->rank(), deadline,
@@ -134,6 +161,20 @@ class NcclCollectives final : public Collectives {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
+  /// Nothing may be in flight on the communicators that are split.
+  std::unique_ptr<Collectives> split(topology::RankGroup const& group) override {
+    TESSERA_VALIDATE(streams_.size() == 2, ConfigError, "split into ", group.name,
+                     ": groups of ranks on devices need NCCL 2.26 and NCCL_LAUNCH_ORDER_IMPLICIT "
+                     "other than 0, because operations of two groups overlap");
+    barrier();
+    auto of_group = host_->split(group);
+    HangWatch::Inside const inside(hang_watch_, HangWatch::Watched::caller);
+    auto streams =
+        split_streams(*host_, streams_, group, of_group ? of_group->rank() : 0, deadline_);
+    if (!of_group) return nullptr;
+    return std::make_unique<NcclCollectives>(std::move(of_group), std::move(streams), deadline_,
+                                             group.name);
+  }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
     return memory_.allocate(name, purpose, bytes);
@@ -230,6 +271,36 @@ class NcclCollectives final : public Collectives {
         for (int q = 0; rank() == root && accepted(status) && q < size(); ++q)
           status = ncclRecv(element(out, q * in.numel()), c.numel, c.type, q, comm, c.stream);
         return status;
+      });
+    });
+  }
+
+  Pending all_to_all(ConstTensorView in, TensorView out, Event after) override {
+    if (!memory::on_device(out.data())) return host_->all_to_all(in, out, std::move(after));
+    auto const o = operations_.all_to_all(in, out);
+    expect_on_device(o, in.data());
+    return exchange(o, in, equal_parts(o), out, equal_parts(o), std::move(after));
+  }
+  Pending all_to_all(ConstTensorView in, Parts const& send, TensorView out, Parts const& receive,
+                     Event after) override {
+    if (!memory::on_device(out.data()))
+      return host_->all_to_all(in, send, out, receive, std::move(after));
+    auto const o = operations_.all_to_all(in, send, out, receive);
+    return exchange(o, in, send, out, receive, std::move(after));
+  }
+  Pending send(ConstTensorView data, int to, Event after) override {
+    if (!memory::on_device(data.data())) return host_->send(data, to, std::move(after));
+    return run(operations_.send(data, to), std::move(after), [=](Call const& c) {
+      c.start([&](ncclComm_t comm) {
+        return ncclSend(data.data(), c.numel, c.type, to, comm, c.stream);
+      });
+    });
+  }
+  Pending receive(TensorView data, int from, Event after) override {
+    if (!memory::on_device(data.data())) return host_->receive(data, from, std::move(after));
+    return run(operations_.receive(data, from), std::move(after), [=](Call const& c) {
+      c.start([&](ncclComm_t comm) {
+        return ncclRecv(data.data(), c.numel, c.type, from, comm, c.stream);
       });
     });
   }
@@ -340,6 +411,34 @@ class NcclCollectives final : public Collectives {
                           o.bytes(), static_cast<std::size_t>(size()));
     });
   }
+  Parts equal_parts(Operation const& o) const {
+    Parts parts;
+    for (int q = 0; q < size(); ++q) {
+      parts.counts.push_back(o.numel);
+      parts.offsets.push_back(q * o.numel);
+    }
+    return parts;
+  }
+  Pending exchange(Operation const& o, ConstTensorView in, Parts const& send, TensorView out,
+                   Parts const& receive, Event after) {
+    return run(o, std::move(after), [&, this](Call const& c) {
+      c.start_group([&](ncclComm_t comm) {
+        auto status = ncclSuccess;
+        for (int q = 0; accepted(status) && q < size(); ++q) {
+          auto const part = static_cast<std::size_t>(q);
+          if (send.counts[part] > 0)
+            status =
+                ncclSend(element(in, send.offsets[part]),
+                         static_cast<std::size_t>(send.counts[part]), c.type, q, comm, c.stream);
+          if (accepted(status) && receive.counts[part] > 0)
+            status =
+                ncclRecv(element(out, receive.offsets[part]),
+                         static_cast<std::size_t>(receive.counts[part]), c.type, q, comm, c.stream);
+        }
+        return status;
+      });
+    });
+  }
   std::size_t all_bytes(Operation const& o) const {
     return static_cast<std::size_t>(size()) * o.bytes();
   }
@@ -361,6 +460,7 @@ class NcclCollectives final : public Collectives {
   }
 
   std::unique_ptr<Collectives> host_;
+  Deadline deadline_;
   CheckedOperations operations_;
   std::vector<CommStream> streams_;
   NcclMemory memory_;
@@ -371,8 +471,10 @@ class NcclCollectives final : public Collectives {
 }  // namespace
 
 std::unique_ptr<Collectives> make_nccl(std::unique_ptr<Collectives> host, Deadline deadline) {
-  return std::make_unique<NcclCollectives>(
-      std::move(host), std::min(deadline, Deadline(std::chrono::hours(24 * 365))));
+  deadline = std::min(deadline, Deadline(std::chrono::hours(24 * 365)));
+  auto streams = start_streams(*host, deadline);
+  return std::make_unique<NcclCollectives>(std::move(host), std::move(streams), deadline,
+                                           std::string());
 }
 
 }  // namespace tessera::comm::detail

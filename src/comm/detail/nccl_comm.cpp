@@ -33,7 +33,7 @@ ncclConfig_t non_blocking([[maybe_unused]] char const* name) {
 }  // namespace
 
 void NcclComm::start(int ranks, ncclUniqueId const& id) {
-  auto config = non_blocking(name_);
+  auto config = non_blocking(name_.c_str());
   ncclResult_t status = ncclSuccess;
   {
     std::lock_guard const lock(mutex_);
@@ -45,11 +45,13 @@ void NcclComm::start(int ranks, ncclUniqueId const& id) {
 /// "Creating more communicators". The new one is usable when the parent reports
 /// completion. config.splitShare stays 0: communicators that share resources serialize their
 /// kernels, and these two must overlap.
-void NcclComm::split_from(NcclComm& parent) {
-  std::string const what = "ncclCommSplit";
-  auto config = non_blocking(name_);
-  parent.call(what,
-              [&](ncclComm_t comm) { return ncclCommSplit(comm, 0, rank_, &comm_, &config); });
+void NcclComm::split_from(NcclComm& parent, int color, int key) {
+  std::string const what = concat("ncclCommSplit for ", name_);
+  auto config = non_blocking(name_.c_str());
+  parent.call(what, [&](ncclComm_t comm) {
+    return ncclCommSplit(comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &comm_, &config);
+  });
+  if (color < 0) return;
   wait_until_done(async_error(what), what);
 }
 

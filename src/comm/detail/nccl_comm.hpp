@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "tessera/comm/collectives.hpp"
 
@@ -14,9 +15,9 @@ namespace tessera::comm::detail {
 
 class NcclComm {
  public:
-  /// @param name ncclConfig_t::commName, printed by NCCL_DEBUG; a literal
-  NcclComm(char const* name, int rank, Deadline deadline)
-      : name_(name), rank_(rank), deadline_(deadline) {}
+  /// @param name ncclConfig_t::commName, printed by NCCL_DEBUG
+  NcclComm(std::string name, int rank, Deadline deadline)
+      : name_(std::move(name)), rank_(rank), deadline_(deadline) {}
   /// Aborts operations in flight.
   ~NcclComm() { abort(); }
   NcclComm(NcclComm const&) = delete;
@@ -24,8 +25,10 @@ class NcclComm {
 
   /// @throws PeerLostError when not all ranks call it within the deadline
   void start(int ranks, ncclUniqueId const& id);
-  /// ncclCommSplit: a communicator of the same ranks that shares no resources with @p parent.
-  void split_from(NcclComm& parent);
+  /// ncclCommSplit: a communicator of the ranks of equal @p color, in the order of their keys, that
+  /// shares no resources with @p parent. With a negative color this one stays closed. Every rank of
+  /// @p parent calls it.
+  void split_from(NcclComm& parent, int color, int key);
 
   /// Calls @p body and waits until NCCL has enqueued its operations, so that the stream may be used
   /// again.
@@ -54,7 +57,7 @@ class NcclComm {
 
   std::mutex mutex_;  ///< around each call, never while waiting
   ncclComm_t comm_ = nullptr;
-  char const* name_;
+  std::string name_;  ///< NCCL keeps its address
   int rank_;
   Deadline deadline_;
 };

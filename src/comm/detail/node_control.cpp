@@ -136,9 +136,9 @@ void NodeControl::check_missing(Operation const& o, PeerWait& wait) {
     slot(group_.rank).suspect.store(suspect + 1);
     auto const message =
         concat(describe(o), ": ", peers_.describe(rank), " takes part in no further operation ",
-               suspect >= 0 ? concat("because ", peers_.describe(suspect), " was lost")
+               suspect >= 0 ? concat("because ", peers_.describe_in_world(suspect), " was lost")
                             : std::string("after an error or its shutdown; see its log"));
-    if (suspect < 0) throw PeerStoppedError(rank, message);
+    if (suspect < 0) throw PeerStoppedError(peers_.world_rank(rank), message);
     throw PeerLostError(suspect, message);
   }
   try {

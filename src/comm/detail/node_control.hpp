@@ -15,6 +15,7 @@
 
 #include "detail/operation.hpp"
 #include "detail/peer_liveness.hpp"
+#include "detail/peer_memory.hpp"
 #include "detail/shared_memory.hpp"
 #include "detail/transport.hpp"
 
@@ -25,6 +26,7 @@ struct PostedOperation {
   Operation operation;
   std::int64_t segment = -1;       ///< shared allocation that holds its input; -1: private memory
   std::uint64_t offset_bytes = 0;  ///< from the start of that allocation
+  PeerAddress memory;              ///< its input in private memory, where peers can read it
   SharedFileAddress file;          ///< allocate: the rank's new file
   std::int32_t status = 0;         ///< allocate: its outcome on the rank
 };

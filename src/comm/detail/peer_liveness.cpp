@@ -43,9 +43,23 @@ int PeerLiveness::first_dead() const {
   return -1;
 }
 
+int PeerLiveness::world_rank(int rank) const {
+  if (rank < 0) return -1;
+  int const of_job = peers_[static_cast<std::size_t>(rank)].world_rank;
+  return of_job < 0 ? rank : of_job;
+}
+
 std::string PeerLiveness::describe(int rank) const {
   auto const& p = peers_[static_cast<std::size_t>(rank)];
-  return concat("rank ", rank, " (host ", p.host, ", process ", p.process.pid, ")");
+  return concat("rank ", world_rank(rank), " (host ", p.host, ", process ", p.process.pid, ")");
+}
+
+std::string PeerLiveness::describe_in_world(int world) const {
+  for (int r = 0; r < static_cast<int>(peers_.size()); ++r)
+    if (world_rank(r) == world) return describe(r);
+  return session_ ? concat("rank ", world, " (host ",
+                           session_->hosts()[static_cast<std::size_t>(world)], ")")
+                  : concat("rank ", world);
 }
 
 PeerWait::PeerWait(Operation const& operation, PeerLiveness const& peers,
@@ -64,7 +78,7 @@ void PeerWait::check(int missing) {
   if (transport_.abandoned())
     lost(-1, "this rank has abandoned its operations after an error or at shutdown");
   if (int const rank = peers_.rank_of_lost_node(); rank >= 0)
-    lost(rank, concat("the node of ", peers_.describe(rank), " has sent no heartbeat for ",
+    lost(rank, concat("the node of ", peers_.describe_in_world(rank), " has sent no heartbeat for ",
                       deadline_text(peers_.heartbeat_timeout()),
                       ": it crashed, was stopped or lost its network; see its log, then restart "
                       "from the last checkpoint, without this node if it happens again"));
@@ -73,15 +87,17 @@ void PeerWait::check(int missing) {
                    : dead_ >= 0 && !peers_.alive(dead_) ? dead_
                                                         : peers_.first_dead();
   if (dead >= 0 && dead == dead_)
-    lost(dead, concat(peers_.describe(dead),
-                      " has ended; see its output and the node's log for the reason, then restart "
-                      "from the last checkpoint"));
+    lost(peers_.world_rank(dead),
+         concat(peers_.describe(dead),
+                " has ended; see its output and the node's log for the reason, then restart "
+                "from the last checkpoint"));
   dead_ = dead;
   if (now - start_ < deadline_) return;
-  lost(missing, concat(missing < 0 ? std::string("a rank") : peers_.describe(missing),
-                       " did not take part within ", deadline_text(deadline_),
-                       "; it hangs, or computes or writes for longer: in that case raise the "
-                       "communication deadline"));
+  lost(peers_.world_rank(missing),
+       concat(missing < 0 ? std::string("a rank") : peers_.describe(missing),
+              " did not take part within ", deadline_text(deadline_),
+              "; it hangs, or computes or writes for longer: in that case raise the "
+              "communication deadline"));
 }
 
 void PeerWait::lost(int rank, std::string const& why) const {

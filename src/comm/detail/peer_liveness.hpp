@@ -29,6 +29,7 @@ class PeerLiveness {
     std::string host;
     ProcessId process;
     bool on_this_node = false;
+    int world_rank = -1;  ///< -1: its rank in the group
   };
   /// @param session its heartbeat monitor reports lost nodes; null: nodes are not monitored
   explicit PeerLiveness(std::vector<Peer> peers, topology::MpiSession const* session = nullptr);
@@ -42,8 +43,12 @@ class PeerLiveness {
   int rank_of_lost_node() const { return session_ ? session_->rank_of_lost_node() : -1; }
   /// Time without a heartbeat after which a node is lost.
   std::chrono::milliseconds heartbeat_timeout() const { return session_->node_timeout(); }
-  /// "rank 3 (host n017, process 4711)"
+  /// The rank in the job of a rank of the group, for messages and errors. -1 stays -1.
+  int world_rank(int rank) const;
+  /// "rank 3 (host n017, process 4711)", with the rank in the job
   std::string describe(int rank) const;
+  /// The same of a rank in the job, which need not be in the group.
+  std::string describe_in_world(int world_rank) const;
 
  private:
   std::vector<Peer> peers_;
@@ -67,6 +72,7 @@ class PeerWait {
   }
 
  private:
+  /// @param rank in the job
   [[noreturn]] void lost(int rank, std::string const& why) const;
 
   Operation const& operation_;

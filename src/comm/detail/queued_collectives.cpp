@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "tessera/comm/flight_recorder.hpp"
+#include "tessera/comm/synchronous.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/core/log.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -24,10 +26,11 @@ std::byte const* bytes_of(memory::ConstTensorView v) {
 
 }  // namespace
 
-QueuedCollectives::QueuedCollectives(std::unique_ptr<Transport> transport, Deadline deadline)
+QueuedCollectives::QueuedCollectives(std::unique_ptr<Transport> transport, Deadline deadline,
+                                     std::string const& group)
     : transport_(std::move(transport)),
       deadline_(std::min(deadline, longest)),
-      operations_(Group{transport_->rank(), transport_->size()}),
+      operations_(Group{transport_->rank(), transport_->size(), group}),
       queue_(memory::make_worker_queue("comm")) {}
 
 QueuedCollectives::~QueuedCollectives() {
@@ -44,6 +47,7 @@ void QueuedCollectives::wait_for_input(memory::Event const& after, Operation con
 
 Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
                                    std::function<void(Transport&)> body) {
+  if (SynchronousCalls::active() && may_run_in_caller()) return run_in_caller(o, after, body);
   auto const input = after;
   queue_->submit([this, o, after = std::move(after), body = std::move(body)] {
     try {
@@ -61,6 +65,27 @@ Pending QueuedCollectives::enqueue(Operation const& o, memory::Event after,
   std::string what = describe(o);
   FlightRecorder::of_process().add(what, input, last_);
   return {last_, std::move(what)};
+}
+
+bool QueuedCollectives::may_run_in_caller() const {
+  return last_.done() && !transport_->abandoned();
+}
+
+Pending QueuedCollectives::run_in_caller(Operation const& o, memory::Event const& after,
+                                         std::function<void(Transport&)> const& body) {
+  try {
+    FlightRecorder::of_process().run([o] { return describe(o); },
+                                     [&] {
+                                       wait_for_input(after, o);
+                                       body(*transport_);
+                                     });
+  } catch (...) {
+    transport_->abandon();
+    queue_->submit([error = std::current_exception()] { std::rethrow_exception(error); });
+    last_ = queue_->record();  // later operations end with the same error
+    throw;
+  }
+  return {};
 }
 
 void QueuedCollectives::wait(Pending const& pending) {
@@ -96,8 +121,22 @@ std::shared_ptr<void> QueuedCollectives::allocate(std::string const& name, memor
   return result->memory;
 }
 
+std::unique_ptr<Collectives> QueuedCollectives::split(topology::RankGroup const& group) {
+  Operation const o = operations_.split();
+  auto const made = std::make_shared<std::unique_ptr<Transport>>();
+  wait(enqueue(o, {}, [=](Transport& t) { *made = t.split(o, group); }));
+  if (!*made) return nullptr;
+  auto& transport = **made;
+  TESSERA_VALIDATE(group.size == 0 || transport.size() == group.size, InternalError, describe(o),
+                   ": ", group.name, " has ", transport.size(), " ranks, not ", group.size);
+  if (transport.rank() == 0)
+    log::debug(concat(group.name, ": ", transport.size(), " ranks, ", transport.name()));
+  return std::make_unique<QueuedCollectives>(std::move(*made), deadline_, group.name);
+}
+
 void QueuedCollectives::barrier() {
   Operation const o = operations_.barrier();
+  SynchronousCalls const synchronous;
   wait(enqueue(o, {}, [o](Transport& t) { t.barrier(o); }));
 }
 
@@ -154,6 +193,32 @@ Pending QueuedCollectives::gather(memory::ConstTensorView in, memory::TensorView
   Operation const o = operations_.gather(in, out, root);
   return enqueue(o, std::move(after),
                  [o, in, out](Transport& t) { t.gather(o, bytes_of(in), bytes_of(out)); });
+}
+
+Pending QueuedCollectives::all_to_all(memory::ConstTensorView in, memory::TensorView out,
+                                      memory::Event after) {
+  Operation const o = operations_.all_to_all(in, out);
+  return enqueue(o, std::move(after),
+                 [o, in, out](Transport& t) { t.all_to_all(o, bytes_of(in), bytes_of(out)); });
+}
+
+Pending QueuedCollectives::all_to_all(memory::ConstTensorView in, Parts const& send,
+                                      memory::TensorView out, Parts const& receive,
+                                      memory::Event after) {
+  Operation const o = operations_.all_to_all(in, send, out, receive);
+  return enqueue(o, std::move(after), [o, in, send, out, receive](Transport& t) {
+    t.all_to_all(o, bytes_of(in), send, bytes_of(out), receive);
+  });
+}
+
+Pending QueuedCollectives::send(memory::ConstTensorView data, int to, memory::Event after) {
+  Operation const o = operations_.send(data, to);
+  return enqueue(o, std::move(after), [o, data](Transport& t) { t.send(o, bytes_of(data)); });
+}
+
+Pending QueuedCollectives::receive(memory::TensorView data, int from, memory::Event after) {
+  Operation const o = operations_.receive(data, from);
+  return enqueue(o, std::move(after), [o, data](Transport& t) { t.receive(o, bytes_of(data)); });
 }
 
 }  // namespace tessera::comm::detail

@@ -14,12 +14,15 @@ namespace tessera::comm::detail {
 
 class QueuedCollectives final : public Collectives {
  public:
-  QueuedCollectives(std::unique_ptr<Transport> transport, Deadline deadline);
+  /// @param group name of the group; empty: all ranks of the job
+  QueuedCollectives(std::unique_ptr<Transport> transport, Deadline deadline,
+                    std::string const& group = {});
   /// Waits a few seconds for operations in flight, then abandons them.
   ~QueuedCollectives() override;
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
+  std::unique_ptr<Collectives> split(topology::RankGroup const& group) override;
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override;
   Pending broadcast(memory::TensorView data, int root, memory::Event after) override;
@@ -34,12 +37,23 @@ class QueuedCollectives final : public Collectives {
                   memory::Event after) override;
   Pending gather(memory::ConstTensorView in, memory::TensorView out, int root,
                  memory::Event after) override;
+  Pending all_to_all(memory::ConstTensorView in, memory::TensorView out,
+                     memory::Event after) override;
+  Pending all_to_all(memory::ConstTensorView in, Parts const& send, memory::TensorView out,
+                     Parts const& receive, memory::Event after) override;
+  Pending send(memory::ConstTensorView data, int to, memory::Event after) override;
+  Pending receive(memory::TensorView data, int from, memory::Event after) override;
   void wait(Pending const& pending) override;
   void barrier() override;
 
  private:
   Pending enqueue(Operation const& operation, memory::Event after,
                   std::function<void(Transport&)> body);
+  /// In the calling thread, which would wait for it. @pre may_run_in_caller()
+  Pending run_in_caller(Operation const& operation, memory::Event const& after,
+                        std::function<void(Transport&)> const& body);
+  /// Nothing is in flight and nothing has failed.
+  bool may_run_in_caller() const;
   void wait_for_input(memory::Event const& after, Operation const& operation) const;
 
   std::unique_ptr<Transport> transport_;

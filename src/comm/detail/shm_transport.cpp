@@ -1,16 +1,25 @@
 #include "detail/shm_transport.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
+#include "detail/process_transport.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/log.hpp"
 
 namespace tessera::comm::detail {
 namespace {
 
-/// Up to this size a copy to the staging buffer and one phase are faster than reading in place.
-constexpr std::size_t small_bytes = std::size_t{16} << 10;
+/// Up to these sizes a copy to the staging buffer and one phase are faster than reading in place.
+/// In an all-reduce of one phase every rank reduces all elements.
+constexpr std::size_t small_bytes = std::size_t{256} << 10;
+constexpr std::size_t small_reduction_bytes = std::size_t{64} << 10;
+/// Up to this size two copies through the caches are faster than one by the kernel.
+constexpr std::size_t staged_bytes = NodeControl::half_bytes;
+/// Of each rank's private memory, while it is reduced.
+constexpr std::size_t copied_tile_bytes = std::size_t{128} << 10;
 
 std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -30,63 +39,138 @@ Mapping map_control(MpiComm const& comm) {
 
 }  // namespace
 
-std::unique_ptr<ShmTransport> ShmTransport::try_make(topology::MpiSession const& session,
+std::unique_ptr<ShmTransport> ShmTransport::try_make(std::unique_ptr<MpiComm>& comm,
+                                                     GroupMembers& members,
+                                                     topology::MpiSession const& session,
                                                      Deadline deadline) {
-  auto const& info = session.info();
-  if (info.local_size != info.world_size) return nullptr;
-  MpiComm const comm(session.world());
-  PeerLiveness peers = exchange_peers(comm, session);
-  Mapping mapping = map_control(comm);
+  if (members.by_node.size() != 1) return nullptr;
+  Mapping mapping = map_control(*comm);
   if (!mapping.data()) {
     log::warning(
         "the ranks of this node cannot map each other's memory (separate PID namespaces, or "
         "memfd_create is not permitted); they communicate through MPI, which is slower");
     return nullptr;
   }
-  return std::unique_ptr<ShmTransport>(new ShmTransport(std::move(peers), std::move(mapping),
-                                                        Group{comm.rank(), comm.size()}, deadline));
+  return std::unique_ptr<ShmTransport>(
+      new ShmTransport(std::move(comm), std::move(members), std::move(mapping), session, deadline));
 }
 
-ShmTransport::ShmTransport(PeerLiveness peers, Mapping mapping, Group group, Deadline deadline)
-    : peers_(std::move(peers)),
-      group_(group),
-      control_(std::move(mapping), group, peers_, *this, deadline),
-      allocator_(control_, peers_, group) {}
+ShmTransport::ShmTransport(std::unique_ptr<MpiComm> comm, GroupMembers members, Mapping mapping,
+                           topology::MpiSession const& session, Deadline deadline)
+    : ProcessTransport(std::move(comm), std::move(members), session, deadline,
+                       NodeTransport::automatic),
+      group_{rank(), size(), {}},
+      control_(std::move(mapping), group_, this->members().peers, *this, deadline),
+      allocator_(control_, this->members().peers, group_) {}
 
 void ShmTransport::abandon() {
   Transport::abandon();
   control_.leave();
 }
 
+bool ShmTransport::can_read_peers(Operation const& o) {
+  if (can_read_peers_) return *can_read_peers_;
+  std::uint64_t const word = 0x7465737365726121u + static_cast<std::uint64_t>(group_.rank);
+  PostedOperation own;
+  own.operation = o;
+  own.memory = address_in_this_process(&word);
+  control_.post(own);
+  for (int q = 0; q < group_.size && own.status == 0; ++q) {
+    std::uint64_t theirs = 0;
+    own.status = read_peer_memory(control_.posted(q).memory, reinterpret_cast<std::byte*>(&theirs),
+                                  sizeof theirs);
+    if (own.status == 0 && theirs != word - static_cast<std::uint64_t>(group_.rank - q))
+      own.status = ESRCH;  // the same number is another process here
+  }
+  control_.post(own);  // the words live until all have read them
+  int error = 0;
+  for (int q = 0; q < group_.size; ++q)
+    if (error == 0) error = control_.posted(q).status;
+  if (error != 0 && group_.rank == 0)
+    log::info(
+        concat("the ranks of this node cannot read each other's private memory "
+               "(process_vm_readv: ",
+               std::strerror(error),
+               "); collectives copy it twice, but not memory that the engine shares"));
+  can_read_peers_ = error == 0;
+  return *can_read_peers_;
+}
+
 bool ShmTransport::post_source(Operation const& o, Source const& source) {
+  bool const reads_private = source.reach == Reach::any &&
+                             to_size(source.shards) * o.bytes() > staged_bytes && can_read_peers(o);
   PostedOperation own;
   own.operation = o;
   if (source.data) {
     if (auto const position = allocator_.heap().find(source.data))
       own.segment = position->number, own.offset_bytes = position->offset_bytes;
+    else if (reads_private)
+      own.memory = address_in_this_process(source.data);
   }
   control_.post(own);
-  for (int q = 0; q < group_.size; ++q)
-    if (provides(source, q) && control_.posted(q).segment < 0) return false;
+  for (int q = 0; q < group_.size; ++q) {
+    auto const& a = control_.posted(q);
+    if (provides(source, q) && a.segment < 0 && a.memory.at == 0) return false;
+  }
   return true;
 }
 
 ShmTransport::Chunk ShmTransport::direct_chunk(Operation const& o) const {
   Chunk chunk{0, o.numel, std::vector<std::byte const*>(to_size(group_.size), nullptr),
-              to_size(o.stride) * o.element_bytes()};
+              to_size(o.stride) * o.element_bytes(), std::vector<char>(to_size(group_.size), 0)};
   for (int q = 0; q < group_.size; ++q) {
     auto const& a = control_.posted(q);
     if (a.segment >= 0)
       chunk.base[to_size(q)] = allocator_.heap().peer_address(q, {a.segment, a.offset_bytes});
+    else
+      chunk.base[to_size(q)] = reinterpret_cast<std::byte const*>(a.memory.at);
+    chunk.is_private[to_size(q)] = a.segment < 0 && q != group_.rank;
   }
   return chunk;
+}
+
+void ShmTransport::copy(Operation const& o, Part const& from, std::byte* to, std::size_t bytes) {
+  int const q = from.private_to;
+  if (q < 0) return copy_bytes(to, from.data, bytes);
+  PeerAddress address = control_.posted(q).memory;
+  address.at = reinterpret_cast<std::uintptr_t>(from.data);
+  int const error = read_peer_memory(address, to, bytes);
+  if (error == 0) return;
+  control_.synchronize(o);  // throws when the peer has ended
+  throw InternalError(concat(describe(o), ": reading ", bytes, " bytes of ",
+                             members().peers.describe(q), " failed: ", std::strerror(error)));
+}
+
+/// Private memory is copied tile by tile into the second-level cache and reduced there.
+void ShmTransport::reduce(Operation const& o, std::vector<Part> const& parts, std::int64_t count,
+                          Target const& target) {
+  auto const is_private = [](Part const& part) { return part.private_to >= 0; };
+  bool const direct = std::none_of(parts.begin(), parts.end(), is_private);
+  std::int64_t const tile =
+      direct ? count : static_cast<std::int64_t>(copied_tile_bytes / o.element_bytes());
+  if (!direct) copies_.resize(parts.size() * copied_tile_bytes);
+  std::vector<std::byte const*> sources(parts.size());
+  for (std::int64_t first = 0; first < count; first += tile) {
+    std::int64_t const n = std::min(tile, count - first);
+    std::size_t const at = to_size(first) * o.element_bytes();
+    for (std::size_t q = 0; q < parts.size(); ++q) {
+      sources[q] = parts[q].data + at;
+      if (!is_private(parts[q])) continue;
+      std::byte* const here = copies_.data() + q * copied_tile_bytes;
+      copy(o, {sources[q], parts[q].private_to}, here, to_size(n) * o.element_bytes());
+      sources[q] = here;
+    }
+    reduce_arrays(
+        o.op, o.dtype, sources, n,
+        {target.data + to_size(first) * size_of(target.dtype), target.dtype, target.mode});
+  }
 }
 
 /// Copies this rank's part into a staging half. The peers' parts are readable after the next phase.
 ShmTransport::Chunk ShmTransport::stage(Operation const& o, Source const& source,
                                         std::int64_t first, std::int64_t count) {
   int const half = control_.next_half();
-  Chunk chunk{first, count, {}, to_size(count) * o.element_bytes()};
+  Chunk chunk{first, count, {}, to_size(count) * o.element_bytes(), {}};
   for (int q = 0; q < group_.size; ++q) chunk.base.push_back(control_.staging(Rank(q), half));
   if (!source.data || !provides(source, group_.rank)) return chunk;
   for (std::int64_t s = 0; s < source.shards; ++s) {
@@ -100,9 +184,8 @@ ShmTransport::Chunk ShmTransport::stage(Operation const& o, Source const& source
 
 template <class Consume>
 void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& consume) {
-  std::size_t const staged_bytes =
-      to_size(source.shards) * o.element_bytes();  // per element of a shard
-  if (to_size(o.numel) * staged_bytes <= small_bytes) {
+  std::size_t const bytes_of_element = to_size(source.shards) * o.element_bytes();
+  if (to_size(o.numel) * bytes_of_element <= small_bytes) {
     Chunk const chunk = stage(o, source, 0, o.numel);
     (void)post_source(o, {});
     return consume(chunk);
@@ -111,8 +194,8 @@ void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& 
     consume(direct_chunk(o));
     return control_.synchronize(o);
   }
-  auto const max_numel =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(NodeControl::half_bytes / staged_bytes));
+  auto const max_numel = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(NodeControl::half_bytes / bytes_of_element));
   for (std::int64_t first = 0; first < o.numel; first += max_numel) {
     Chunk const chunk = stage(o, source, first, std::min(max_numel, o.numel - first));
     control_.synchronize(o);
@@ -121,29 +204,30 @@ void ShmTransport::exchange(Operation const& o, Source const& source, Consume&& 
 }
 
 void ShmTransport::broadcast(Operation const& o, std::byte* data) {
-  exchange(o, {data, 1, 0, o.root}, [&](Chunk const& c) {
+  exchange(o, {data, 1, 0, o.root, Reach::any}, [&](Chunk const& c) {
     if (group_.rank != o.root)
-      copy_bytes(data + to_size(c.first) * o.element_bytes(), c.at(o.root),
-                 to_size(c.count) * o.element_bytes());
+      copy(o, c.part(o.root), data + to_size(c.first) * o.element_bytes(),
+           to_size(c.count) * o.element_bytes());
   });
 }
 
 void ShmTransport::reduce(Operation const& o, std::byte* data) {
-  exchange(o, {data, 1, 0, -1}, [&](Chunk const& c) {
+  exchange(o, {data, 1, 0, -1, Reach::any}, [&](Chunk const& c) {
     if (group_.rank == o.root)
       reduce_slice(o, c, {0, c.count}, data + to_size(c.first) * o.element_bytes());
   });
 }
 
 void ShmTransport::reduce_scatter(Operation const& o, std::byte const* in, Target const& out) {
-  Source const source{in + to_size(o.offset) * o.element_bytes(), group_.size, o.stride, -1};
-  std::vector<std::byte const*> parts(to_size(group_.size));
+  Source const source{in + to_size(o.offset) * o.element_bytes(), group_.size, o.stride, -1,
+                      Reach::any};
+  std::vector<Part> parts(to_size(group_.size));
   exchange(o, source, [&](Chunk const& c) {
-    for (int q = 0; q < group_.size; ++q) parts[to_size(q)] = c.at(q, group_.rank);
-    parts[to_size(group_.rank)] =
-        source.data + to_size(group_.rank * o.stride + c.first) * o.element_bytes();
-    reduce_arrays(ReduceOp::sum, o.dtype, parts, c.count,
-                  {out.data + to_size(c.first) * size_of(out.dtype), out.dtype, out.mode});
+    for (int q = 0; q < group_.size; ++q) parts[to_size(q)] = c.part(q, group_.rank);
+    parts[to_size(group_.rank)] = {source.data +
+                                   to_size(group_.rank * o.stride + c.first) * o.element_bytes()};
+    reduce(o, parts, c.count,
+           {out.data + to_size(c.first) * size_of(out.dtype), out.dtype, out.mode});
   });
 }
 
@@ -151,12 +235,12 @@ void ShmTransport::all_gather(Operation const& o, std::byte const* in, std::byte
   auto const address = [&](int q) {
     return out + to_size(q * o.stride + o.offset) * o.element_bytes();
   };
-  exchange(o, {in ? in : address(group_.rank), 1, 0, -1}, [&](Chunk const& c) {
+  exchange(o, {in ? in : address(group_.rank), 1, 0, -1, Reach::any}, [&](Chunk const& c) {
     std::size_t const at = to_size(c.first) * o.element_bytes(),
                       bytes = to_size(c.count) * o.element_bytes();
     for (int i = 1; i < group_.size; ++i) {  // every rank starts with another peer
       int const q = (group_.rank + i) % group_.size;
-      copy_bytes(address(q) + at, c.at(q), bytes);
+      copy(o, c.part(q), address(q) + at, bytes);
     }
     if (in) copy_bytes(address(group_.rank) + at, in + at, bytes);
   });
@@ -165,42 +249,54 @@ void ShmTransport::all_gather(Operation const& o, std::byte const* in, std::byte
 void ShmTransport::scatter(Operation const& o, std::byte const* in, std::byte* out) {
   Operation shards = o;
   shards.stride = o.numel;
-  exchange(shards, {group_.rank == o.root ? in : nullptr, group_.size, o.numel, o.root},
+  exchange(shards, {group_.rank == o.root ? in : nullptr, group_.size, o.numel, o.root, Reach::any},
            [&](Chunk const& c) {
-             copy_bytes(out + to_size(c.first) * o.element_bytes(), c.at(o.root, group_.rank),
-                        to_size(c.count) * o.element_bytes());
+             copy(shards, c.part(o.root, group_.rank), out + to_size(c.first) * o.element_bytes(),
+                  to_size(c.count) * o.element_bytes());
            });
 }
 
 void ShmTransport::gather(Operation const& o, std::byte const* in, std::byte* out) {
-  exchange(o, {in, 1, 0, -1}, [&](Chunk const& c) {
+  exchange(o, {in, 1, 0, -1, Reach::any}, [&](Chunk const& c) {
     for (int q = 0; group_.rank == o.root && q < group_.size; ++q)
-      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(), c.at(q),
+      copy(o, c.part(q), out + to_size(q * o.numel + c.first) * o.element_bytes(),
+           to_size(c.count) * o.element_bytes());
+  });
+}
+
+void ShmTransport::all_to_all(Operation const& o, std::byte const* in, std::byte* out) {
+  Operation parts = o;
+  parts.stride = o.numel;
+  exchange(parts, {in, group_.size, o.numel, -1}, [&](Chunk const& c) {
+    for (int i = 0; i < group_.size; ++i) {
+      int const q = (group_.rank + i) % group_.size;
+      copy_bytes(out + to_size(q * o.numel + c.first) * o.element_bytes(), c.at(q, group_.rank),
                  to_size(c.count) * o.element_bytes());
+    }
   });
 }
 
 void ShmTransport::reduce_slice(Operation const& o, Chunk const& chunk, Slice slice,
-                                std::byte* to) const {
-  std::vector<std::byte const*> parts;
-  for (auto const* base : chunk.base)
-    parts.push_back(base + to_size(slice.begin) * o.element_bytes());
-  reduce_arrays(o.op, o.dtype, parts, slice.count, {to, o.dtype});
+                                std::byte* to) {
+  std::vector<Part> parts;
+  for (int q = 0; q < group_.size; ++q)
+    parts.push_back(chunk.part(q, 0, to_size(slice.begin) * o.element_bytes()));
+  reduce(o, parts, slice.count, {to, o.dtype});
 }
 
 /// Copies the slice that each rank has reduced.
-void ShmTransport::copy_slices(Operation const& o, Chunk const& chunk, std::byte* to) const {
+void ShmTransport::copy_slices(Operation const& o, Chunk const& chunk, std::byte* to) {
   for (int i = 0; i < group_.size; ++i) {
     int const q = (group_.rank + i) % group_.size;
     Slice const slice = slice_of(chunk.count, group_.size, Rank(q));
     std::size_t const at = to_size(slice.begin) * o.element_bytes();
-    copy_bytes(to + at, chunk.at(q) + at, to_size(slice.count) * o.element_bytes());
+    copy(o, chunk.part(q, 0, at), to + at, to_size(slice.count) * o.element_bytes());
   }
 }
 
 void ShmTransport::all_reduce(Operation const& o, std::byte* data) {
-  if (o.bytes() <= small_bytes) return reduce_small(o, data);
-  if (post_source(o, {data, 1, 0, -1})) return reduce_direct(o, data);
+  if (o.bytes() <= small_reduction_bytes) return reduce_small(o, data);
+  if (post_source(o, {data, 1, 0, -1, Reach::any})) return reduce_direct(o, data);
   reduce_staged(o, data);
 }
 

@@ -22,9 +22,9 @@ constexpr std::string_view prefix = "on the device: ";
 
 class SingleRankCollectives final : public Collectives {
  public:
-  explicit SingleRankCollectives(std::unique_ptr<Collectives> host)
+  SingleRankCollectives(std::unique_ptr<Collectives> host, std::string const& group)
       : host_(std::move(host)),
-        operations_(Group{host_->rank(), host_->size()}),
+        operations_(Group{host_->rank(), host_->size(), group}),
         stream_(memory::make_stream_queue("collectives", memory::StreamPriority::high)) {
     TESSERA_VALIDATE(host_->size() == 1, InternalError, "collectives of a single rank on ",
                      host_->size(), " ranks");
@@ -33,6 +33,11 @@ class SingleRankCollectives final : public Collectives {
 
   int rank() const override { return 0; }
   int size() const override { return 1; }
+  std::unique_ptr<Collectives> split(topology::RankGroup const& group) override {
+    auto of_group = host_->split(group);
+    if (!of_group) return nullptr;
+    return std::make_unique<SingleRankCollectives>(std::move(of_group), group.name);
+  }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
     return allocate_on_all_ranks(*host_, name, purpose, bytes);
@@ -94,6 +99,29 @@ class SingleRankCollectives final : public Collectives {
     return move(o, in.data(), out.data(), std::move(after));
   }
 
+  Pending all_to_all(ConstTensorView in, TensorView out, Event after) override {
+    if (!memory::on_device(out.data())) return host_->all_to_all(in, out, std::move(after));
+    auto const o = operations_.all_to_all(in, out);
+    expect_on_device(o, in.data());
+    return move(o, in.data(), out.data(), std::move(after));
+  }
+  Pending all_to_all(ConstTensorView in, Parts const& send, TensorView out, Parts const& receive,
+                     Event after) override {
+    if (!memory::on_device(out.data()))
+      return host_->all_to_all(in, send, out, receive, std::move(after));
+    auto const o = operations_.all_to_all(in, send, out, receive);
+    expect_on_device(o, in.data());
+    return move(o, element(in, send.offsets[0]), element(out, receive.offsets[0]),
+                std::move(after));
+  }
+  /// Refused: there is no peer.
+  Pending send(ConstTensorView data, int to, Event after) override {
+    return unchanged(operations_.send(data, to), std::move(after));
+  }
+  Pending receive(TensorView data, int from, Event after) override {
+    return unchanged(operations_.receive(data, from), std::move(after));
+  }
+
   /// No peer can be lost: however long the work of the device takes, it is waited for.
   void wait(Pending const& pending) override {
     if (!pending.what().starts_with(prefix)) return host_->wait(pending);
@@ -147,7 +175,7 @@ class SingleRankCollectives final : public Collectives {
 }  // namespace
 
 std::unique_ptr<Collectives> make_single_rank(std::unique_ptr<Collectives> host) {
-  return std::make_unique<SingleRankCollectives>(std::move(host));
+  return std::make_unique<SingleRankCollectives>(std::move(host), std::string());
 }
 
 }  // namespace tessera::comm::detail

@@ -25,8 +25,10 @@ constexpr Deadline grace = 5s;
 /// collectives see the same order on every rank.
 class StagedCollectives final : public Collectives {
  public:
-  StagedCollectives(std::unique_ptr<Collectives> host, Deadline deadline)
+  /// @param group name of the group; empty: all ranks of the job
+  StagedCollectives(std::unique_ptr<Collectives> host, Deadline deadline, std::string const& group)
       : host_(std::move(host)),
+        prefix_(group.empty() ? "staged " : concat("staged, ", group, ": ")),
         deadline_(deadline),
         copies_(memory::make_stream_queue("staging", memory::StreamPriority::high)),
         worker_(memory::make_worker_queue("staged collectives")) {}
@@ -34,6 +36,12 @@ class StagedCollectives final : public Collectives {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
+  std::unique_ptr<Collectives> split(topology::RankGroup const& group) override {
+    auto const made = std::make_shared<std::unique_ptr<Collectives>>();
+    wait(enqueue("split", {}, [=, this] { *made = host_->split(group); }));
+    if (!*made) return nullptr;
+    return std::make_unique<StagedCollectives>(std::move(*made), deadline_, group.name);
+  }
   std::shared_ptr<void> allocate(std::string const& name, memory::Purpose purpose,
                                  std::size_t bytes) override {
     return allocate_on_all_ranks(*this, name, purpose, bytes);
@@ -119,6 +127,44 @@ class StagedCollectives final : public Collectives {
     });
   }
 
+  Pending all_to_all(ConstTensorView in, TensorView out, Event after) override {
+    return enqueue("all_to_all", std::move(after), [=, this] {
+      if (!memory::on_device(out.data())) return finish(host_->all_to_all(in, out, {}));
+      TensorView const received = staging(Slot::output, out.dtype(), out.numel());
+      finish(host_->all_to_all(fetch(Slot::input, in), received, {}));
+      store(out, received);
+    });
+  }
+  Pending all_to_all(ConstTensorView in, Parts const& send, TensorView out, Parts const& receive,
+                     Event after) override {
+    return enqueue("all_to_all", std::move(after), [=, this] {
+      if (!memory::on_device(out.data()))
+        return finish(host_->all_to_all(in, send, out, receive, {}));
+      TensorView const received = staging(Slot::output, out.dtype(), out.numel());
+      finish(host_->all_to_all(fetch(Slot::input, in), send, received, receive, {}));
+      for (std::size_t q = 0; q < receive.counts.size(); ++q)  // what is between parts stays
+        if (receive.counts[q] > 0)
+          copy(element(out, receive.offsets[q]), element(received, receive.offsets[q]),
+               static_cast<std::size_t>(receive.counts[q]) * size_of(out.dtype()));
+      wait_for_copies();
+    });
+  }
+  Pending send(ConstTensorView data, int to, Event after) override {
+    check_peer("send", to);
+    return enqueue("send", std::move(after), [=, this] {
+      finish(host_->send(memory::on_device(data.data()) ? fetch(Slot::input, data) : data, to, {}));
+    });
+  }
+  Pending receive(TensorView data, int from, Event after) override {
+    check_peer("receive", from);
+    return enqueue("receive", std::move(after), [=, this] {
+      if (!memory::on_device(data.data())) return finish(host_->receive(data, from, {}));
+      TensorView const received = staging(Slot::output, data.dtype(), data.numel());
+      finish(host_->receive(received, from, {}));
+      store(data, received);
+    });
+  }
+
   void wait(Pending const& pending) override {
     for (;;) {
       std::uint64_t const seen = progress_;
@@ -143,16 +189,20 @@ class StagedCollectives final : public Collectives {
     worker_->submit([this, what, after = std::move(after), body = std::move(body)] {
       ++progress_;
       if (!after.wait_for(deadline_))
-        throw PeerLostError(rank(), concat("staged ", what, ": its input was not ready within ",
+        throw PeerLostError(rank(), concat(prefix_, what, ": its input was not ready within ",
                                            deadline_text(deadline_)));
       after.wait(what, 0ms);
       ++progress_;
       body();
       ++progress_;
     });
-    Pending pending{worker_->record(), concat("staged ", what)};
+    Pending pending{worker_->record(), concat(prefix_, what)};
     FlightRecorder::of_process().add(pending.what(), input, pending.event());
     return pending;
+  }
+  void check_peer(char const* what, int peer) const {
+    TESSERA_VALIDATE(peer >= 0 && peer < size() && peer != rank(), InternalError, prefix_, what,
+                     ": the peer must be another rank from 0 to ", size() - 1, ", not ", peer);
   }
   void finish(Pending const& pending) { host_->wait(pending); }
 
@@ -198,6 +248,7 @@ class StagedCollectives final : public Collectives {
   }
 
   std::unique_ptr<Collectives> host_;
+  std::string prefix_;
   Deadline deadline_;
   std::unique_ptr<memory::Queue> copies_;
   std::array<memory::Buffer, 2> staging_;  ///< by Slot
@@ -209,7 +260,7 @@ class StagedCollectives final : public Collectives {
 
 std::unique_ptr<Collectives> make_staged(std::unique_ptr<Collectives> host, Deadline deadline) {
   return std::make_unique<StagedCollectives>(
-      std::move(host), std::min(deadline, Deadline(std::chrono::hours(24 * 365))));
+      std::move(host), std::min(deadline, Deadline(std::chrono::hours(24 * 365))), std::string());
 }
 
 }  // namespace tessera::comm::detail

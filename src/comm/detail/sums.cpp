@@ -4,11 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__AVX__)
-#include <immintrin.h>
-#endif
-
 #include "tessera/core/error.hpp"
+#include "tessera/core/streaming.hpp"
 
 namespace tessera::comm::detail {
 namespace {
@@ -18,7 +15,7 @@ constexpr std::int64_t tile = 1024;
 /// From these sizes on stores are non-temporal. Memory traffic falls from 4 to 3 bytes per byte of
 /// a reduction's result, and from 3 to 2 per byte of a copy. Smaller results may still be in a
 /// cache when they are read. Measured with tests/bench/collectives_bench.
-constexpr std::size_t large_copy = std::size_t{4} << 20;
+constexpr std::size_t large_copy = std::size_t{8} << 20;
 constexpr std::size_t large_result = std::size_t{16} << 20;
 
 struct Sum {
@@ -74,35 +71,6 @@ template <class Acc, class T>
 void store(std::byte* to, Acc const* acc, std::int64_t n) {
   T* const out = reinterpret_cast<T*>(to);
   for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(acc[i]);
-}
-
-/// Copy by non-temporal stores, which do not read the destination into the cache. Any alignment.
-void stream_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {
-#if defined(__AVX__)
-  std::size_t const head = std::min(bytes, (32 - reinterpret_cast<std::uintptr_t>(to) % 32) % 32);
-  std::memcpy(to, from, head);
-  std::size_t i = head;
-  for (; i + 128 <= bytes; i += 128) {
-    __m256i const a = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i));
-    __m256i const b = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i + 32));
-    __m256i const c = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i + 64));
-    __m256i const d = _mm256_loadu_si256(reinterpret_cast<__m256i const*>(from + i + 96));
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), a);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), b);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 64), c);
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 96), d);
-  }
-  std::memcpy(to + i, from + i, bytes - i);
-#else
-  std::memcpy(to, from, bytes);
-#endif
-}
-
-/// Non-temporal stores are weakly ordered: the fence makes them visible before a later flag.
-void finish_streaming() {
-#if defined(__AVX__)
-  _mm_sfence();
-#endif
 }
 
 /// The steps of a reduction for one input dtype.
@@ -199,6 +167,29 @@ void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sour
                            : target.dtype == Dtype::fp16 ? output<float, float16>()
                                                          : output<float, bfloat16>();
   run<float>(from, size_of(in), sources, numel, to, target);
+}
+
+void reduce_by_node(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
+                    std::span<std::vector<std::size_t> const> nodes, std::int64_t numel,
+                    Target const& target) {
+  if (nodes.size() < 2) return reduce_arrays(op, in, sources, numel, target);
+  std::size_t const tile_bytes = tile * size_of(in);
+  std::vector<std::uint64_t> memory(nodes.size() * tile_bytes / sizeof(std::uint64_t));
+  auto* const partial = reinterpret_cast<std::byte*>(memory.data());
+  std::vector<std::byte const*> of_node, sums;
+  for (std::size_t n = 0; n < nodes.size(); ++n) sums.push_back(partial + n * tile_bytes);
+  for (std::int64_t first = 0; first < numel; first += tile) {
+    std::int64_t const count = std::min(tile, numel - first);
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+      of_node.clear();
+      for (auto const position : nodes[n])
+        of_node.push_back(sources[position] + static_cast<std::size_t>(first) * size_of(in));
+      reduce_arrays(op, in, of_node, count, {partial + n * tile_bytes, in});
+    }
+    reduce_arrays(op, in, sums, count,
+                  {target.data + static_cast<std::size_t>(first) * size_of(target.dtype),
+                   target.dtype, target.mode});
+  }
 }
 
 void copy_bytes(std::byte* to, std::byte const* from, std::size_t bytes) {

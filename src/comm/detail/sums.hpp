@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "tessera/comm/collectives.hpp"
 #include "tessera/core/dtype.hpp"
@@ -25,6 +26,13 @@ struct Target {
 /// size_of(in) * sources + size_of(target), the latter twice when accumulating.
 void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
                    std::int64_t numel, Target const& target);
+
+/// As reduce_arrays() within each node, rounded to the dtype @p in, and then over the nodes: the
+/// order of two-level reductions. With one node it is reduce_arrays().
+/// @param nodes positions of each node's sources
+void reduce_by_node(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
+                    std::span<std::vector<std::size_t> const> nodes, std::int64_t numel,
+                    Target const& target);
 
 /// @throws InternalError unless reduce_arrays supports the pair: fp32, fp16 and bf16 in any
 /// combination; fp64, int32 and int64 only with themselves

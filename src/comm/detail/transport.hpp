@@ -33,6 +33,14 @@ class Transport {
   virtual void all_gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void scatter(Operation const& operation, std::byte const* in, std::byte* out) = 0;
   virtual void gather(Operation const& operation, std::byte const* in, std::byte* out) = 0;
+  virtual void all_to_all(Operation const& operation, std::byte const* in, std::byte* out) = 0;
+  virtual void all_to_all(Operation const& operation, std::byte const* in, Parts const& send,
+                          std::byte* out, Parts const& receive) = 0;
+  virtual void send(Operation const& operation, std::byte const* data) = 0;
+  virtual void receive(Operation const& operation, std::byte* data) = 0;
+  /// Null for a negative color.
+  virtual std::unique_ptr<Transport> split(Operation const& operation,
+                                           topology::RankGroup const& group) = 0;
   virtual void barrier(Operation const& operation) = 0;
 
   /// From any thread: operations in flight fail when they next wait, and this rank takes part in no

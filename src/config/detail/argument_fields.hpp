@@ -32,11 +32,16 @@ void visit_inputs(Visitor&& visit, Arguments& a) {
   visit("keep_linebreaks", a.keep_linebreaks);
   visit("data_mixture", a.data_mixture);
   visit("skip_broken_records", a.skip_broken_records);
+  visit("append_eos", a.append_eos);
+  visit("reset_attention_mask", a.reset_attention_mask);
+  visit("reset_position_ids", a.reset_position_ids);
+  visit("eod_mask_loss", a.eod_mask_loss);
   visit("preprocessing_num_workers", a.preprocessing_num_workers);
   visit("dataloader_drop_last", a.dataloader_drop_last);
   visit("dataloader_num_workers", a.dataloader_num_workers);
   visit("dataloader_prefetch_factor", a.dataloader_prefetch_factor);
   visit("train_sampling_strategy", a.train_sampling_strategy);
+  visit("group_by_length", a.group_by_length);
   visit("output_dir", a.output_dir);
   visit("overwrite_output_dir", a.overwrite_output_dir);
   visit("do_train", a.do_train);
@@ -78,6 +83,7 @@ void visit_training(Visitor&& visit, Arguments& a) {
   visit("label_smoothing_factor", a.label_smoothing_factor);
   visit("neftune_noise_alpha", a.neftune_noise_alpha);
   visit("gradient_checkpointing", a.gradient_checkpointing);
+  visit("recompute", a.recompute);
 }
 
 template <class Visitor, class Arguments>
@@ -105,6 +111,7 @@ template <class Visitor, class Arguments>
 void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("use_cpu", a.use_cpu);
   visit("device_memory", a.device_memory);
+  visit("delayed_update_from_step", a.delayed_update_from_step);
   visit("host_memory", a.host_memory);
   visit("deterministic", a.deterministic);
   visit("tf32", a.tf32);
@@ -113,6 +120,9 @@ void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("cuda_graphs", a.cuda_graphs);
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
+  visit("collectives", a.collectives);
+  visit("auto_tune", a.auto_tune);
+  visit("tune_minutes", a.tune_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);
   visit("node_timeout", a.node_timeout_seconds);
   visit("prompt", a.prompt);

@@ -47,13 +47,29 @@ void visit_reporting(Visitor&& visit, Reporting const& r) {
   visit("comms_logger", logger);
 }
 
+ConfigTree tree_of(std::optional<Tuning> const& tuning) {
+  if (!tuning) return {};
+  return ConfigTree::object()
+      .set("minutes", tuning->minutes)
+      .set("warm_up_steps", tuning->warm_up_steps)
+      .set("measured_steps", tuning->measured_steps)
+      .set("trials", tuning->trials)
+      .set("early_stopping", tuning->early_stopping)
+      .set("least_micro_batch", tuning->least_micro_batch)
+      .set("largest_micro_batch", tuning->largest_micro_batch)
+      .set("overwrite", tuning->overwrite);
+}
+
 template <class Visitor>
 void visit_offload(Visitor&& visit, Offload const& o) {
   visit("offload_optimizer", name_of(o.optimizer));
   visit("offload_param", name_of(o.parameters));
+  if (o.parameters != OffloadDevice::none)
+    visit("offload_param_pin_memory", o.parameters_pin_memory);
   if (o.optimizer != OffloadDevice::none) {
     visit("offload_pin_memory", o.pin_memory);
     visit("offload_ratio", o.ratio);
+    visit("delayed_update_from_step", o.delay_from);
   }
   if (o.optimizer == OffloadDevice::nvme) {
     visit("nvme_path", o.nvme_path);
@@ -103,6 +119,11 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("gradient_allreduce_op", c.gradient_allreduce_op);
   visit("reduce_scatter", c.reduce_scatter);
   visit("stage", c.stage);
+  visit("shard_group_size", c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
+                                ? ConfigTree("ranks of a node")
+                                : ConfigTree(c.shard_group_size));
+  visit("hierarchical_gather", c.hierarchical_gather);
+  visit("secondary_group_size", c.secondary_group_size);
   visit("overlap_comm", c.overlap_comm);
   visit("gather_16bit_weights", c.gather_16bit_weights);
   visit("reduce_bucket_size", c.reduce_bucket_size);
@@ -111,6 +132,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("param_persistence_threshold", c.param_persistence_threshold);
   visit("max_live_parameters", c.max_live_parameters);
   visit_offload(visit, c.offload);
+  visit("cpu_checkpointing", c.cpu_checkpointing);
   visit("learning_rate", c.learning_rate);
   visit_optimizer(visit, c.optimizer);
   visit("max_grad_norm", c.max_grad_norm);
@@ -122,6 +144,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("warmup_steps", c.warmup_steps);
   visit("drop_last", c.drop_last);
   visit_reporting(visit, c.reporting);
+  visit("tuning", tree_of(c.tuning));
 }
 
 }  // namespace

@@ -76,14 +76,16 @@ void add_checkpoint(OptionTable& t) {
   char const* const own =
       "no effect: the block configures deepspeed.checkpointing, which Hugging Face models do not "
       "call; use --gradient_checkpointing";
-  for (char const* name : {"partition_activations", "contiguous_memory_optimization",
-                           "synchronize_checkpoint_boundary", "profile"})
+  t.add(boolean, "activation_checkpointing.partition_activations", false,
+        "divide activation checkpoints among the ranks of model parallelism")
+      .hint("no effect: without model parallelism the only part is the complete checkpoint");
+  for (char const* name :
+       {"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"})
     t.add(boolean, concat("activation_checkpointing.", name), false,
           "option of DeepSpeed's activation checkpointing")
         .hint(own);
   t.add(boolean, "activation_checkpointing.cpu_checkpointing", false,
-        "move activation checkpoints to host memory")
-      .refuse("activations are not offloaded; leave it out and use --gradient_checkpointing");
+        "with --gradient_checkpointing on a GPU: keep the inputs of blocks in host memory");
   t.add(integer, "activation_checkpointing.number_checkpoints", {},
         "option of DeepSpeed's activation checkpointing")
       .hint(own);
@@ -181,14 +183,38 @@ void add_batch_features(OptionTable& t) {
                   "i:max_train_batch_size n:micro_batch_sizes i:min_gpus i:max_gpus "
                   "i:num_gpus_per_node i:model_parallel_size i:min_time b:prefer_larger_batch "
                   "b:ignore_non_elastic_batch_info r:version"});
-  add_feature(t, {"autotuning", "enabled", "search for a configuration",
-                  "remove the block, and compare runs by tokens_per_second in metrics.jsonl",
-                  "b:fast s:results_dir s:exps_dir b:overwrite i:start_profile_step "
-                  "i:end_profile_step s:metric s:metric_path s:tuner_type i:tuner_early_stopping "
-                  "i:tuner_num_trials j:arg_mappings j:model_info s:model_info_path i:mp_size "
-                  "i:max_train_batch_size i:min_train_batch_size "
-                  "i:max_train_micro_batch_size_per_gpu i:min_train_micro_batch_size_per_gpu "
-                  "i:num_tuning_micro_batch_sizes"});
+}
+
+void add_autotuning(OptionTable& t) {
+  auto const add = [&t](OptionType type, char const* key, ConfigTree const& value,
+                        char const* meaning) -> Option& {
+    return t.add(type, concat("autotuning.", key), value, meaning);
+  };
+  add(boolean, "enabled", false, "search for the fastest configuration first: --auto_tune");
+  add(boolean, "overwrite", true, "false: take the result of an earlier search of the same run");
+  add(integer, "start_profile_step", 3, "first step of a candidate that is measured").at_least(1);
+  add(integer, "end_profile_step", 5, "first step of a candidate that is no longer measured")
+      .at_least(2);
+  add(integer, "tuner_num_trials", 50, "most candidates").at_least(1);
+  add(integer, "tuner_early_stopping", 5,
+      "kinds of candidates without improvement that end the search")
+      .at_least(1);
+  add(integer, "min_train_micro_batch_size_per_gpu", 1, "smallest micro-batch of a candidate")
+      .at_least(1);
+  add(integer, "max_train_micro_batch_size_per_gpu", 1024, "largest micro-batch of a candidate")
+      .at_least(1);
+  auto const add_without_effect = [&t](char const* effect, char const* members) {
+    add_members(t, "autotuning", "search for a configuration", effect, members);
+  };
+  add_without_effect("no effect: the result is in tuning.json and tuned.json of output_dir",
+                     "s:results_dir s:exps_dir");
+  add_without_effect(
+      "no effect: the batch of a step is the same in all candidates, so that all metrics agree",
+      "s:metric s:metric_path i:max_train_batch_size i:min_train_batch_size");
+  add_without_effect("no effect: the plan orders and prunes the candidates",
+                     "b:fast s:tuner_type i:num_tuning_micro_batch_sizes");
+  add_without_effect("no effect: the run knows its model and options",
+                     "j:arg_mappings j:model_info s:model_info_path i:mp_size");
 }
 
 void add_model_features(OptionTable& t) {
@@ -239,6 +265,7 @@ void add_deepspeed_blocks(OptionTable& t) {
   add_observation(t);
   t.group("Other features of DeepSpeed");
   add_batch_features(t);
+  add_autotuning(t);
   add_data_features(t);
   add_model_features(t);
   add_parallelism(t);

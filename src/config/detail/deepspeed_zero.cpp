@@ -3,6 +3,7 @@
 #include <string>
 #include <tuple>
 
+#include "detail/group_keys.hpp"
 #include "detail/offload_keys.hpp"
 
 namespace tessera::config::detail {
@@ -141,15 +142,12 @@ void add_zero_plus_plus(OptionTable& t) {
     t.add(boolean, z + name, false, "old names of the offload blocks")
         .hint("no effect when false; true is read as offload_optimizer or offload_param");
   t.add(json, z + "zenflow", {}, "ZenFlow").refuse("remove the block");
-  char const* const plain = "quantized and two-level collectives are not supported yet: remove it";
-  t.add(integer, z + "zero_hpz_partition_size", 1, "ZeRO++: secondary partition").refuse(plain);
+  char const* const plain = "quantized collectives are not supported yet: remove it";
   for (char const* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
                            "zero_quantized_gradients"})
     t.add(boolean, z + name, false, "ZeRO++: quantized collectives").refuse(plain);
   t.add(json, z + "zeropp_loco_param", {}, "ZeRO++: error feedback").refuse(plain);
-  t.add(integer, z + "mics_shard_size", -1, "MiCS: ranks per shard group").refuse(plain);
-  t.add(boolean, z + "mics_hierarchical_params_gather", false, "MiCS: gather in two steps")
-      .refuse(plain);
+  add_groups(t);
 }
 
 }  // namespace

@@ -15,16 +15,13 @@ using enum OptionType;
 struct Strategy {
   char const* name;
   std::int64_t stage;
-  char const* note;  ///< of a difference; null: none
+  bool within_nodes;
 };
-char const* const over_all_ranks =
-    "; the model is sharded over all ranks, not within each node: less memory, and more traffic "
-    "between nodes";
-constexpr Strategy strategies[] = {{"full_shard", 3, nullptr},
-                                   {"shard_grad_op", 2, nullptr},
-                                   {"no_shard", 0, nullptr},
-                                   {"hybrid_shard", 3, over_all_ranks},
-                                   {"hybrid_shard_zero2", 2, over_all_ranks}};
+constexpr Strategy strategies[] = {{"full_shard", 3, false},
+                                   {"shard_grad_op", 2, false},
+                                   {"no_shard", 0, false},
+                                   {"hybrid_shard", 3, true},
+                                   {"hybrid_shard_zero2", 2, true}};
 
 OptionTable build() {
   OptionTable t;
@@ -68,9 +65,10 @@ std::string lower(std::string text) {
   return text;
 }
 
+/// PyTorch's name of the second hybrid strategy begins with '_'.
 std::optional<Strategy> strategy_of(std::string const& name) {
   for (auto const& strategy : strategies)
-    if (lower(name) == strategy.name) return strategy;
+    if (lower(name) == strategy.name || lower(name) == concat('_', strategy.name)) return strategy;
   return std::nullopt;
 }
 
@@ -92,9 +90,12 @@ class Reader {
     read_config();
     auto const chosen = strategy_.value_or(strategies[0]);
     choice_.stage = chosen.stage;
-    choice_.notes.insert(choice_.notes.begin(),
-                         concat("fsdp: ", chosen.name, " is ZeRO stage ", chosen.stage,
-                                chosen.note ? chosen.note : ""));
+    choice_.within_nodes = chosen.within_nodes;
+    choice_.notes.insert(
+        choice_.notes.begin(),
+        concat(
+            "fsdp: ", chosen.name, " is ZeRO stage ", chosen.stage,
+            chosen.within_nodes ? " within each node; gradients are summed over the nodes" : ""));
     return choice_;
   }
 
@@ -117,9 +118,10 @@ class Reader {
   }
 
   void choose(Strategy const& strategy, char const* where) {
-    TESSERA_VALIDATE(!strategy_ || strategy_->stage == strategy.stage, UsageError, where, " says ",
-                     strategy.name, ", but ", strategy_ ? strategy_->name : "",
-                     " is given too; leave one out");
+    bool const same = strategy_ && strategy_->stage == strategy.stage &&
+                      strategy_->within_nodes == strategy.within_nodes;
+    TESSERA_VALIDATE(!strategy_ || same, UsageError, where, " says ", strategy.name, ", but ",
+                     strategy_ ? strategy_->name : "", " is given too; leave one out");
     strategy_ = strategy;
   }
 
@@ -169,7 +171,12 @@ class Reader {
                      "; it must be FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD or "
                      "HYBRID_SHARD_ZERO2");
     // --fsdp true or full_shard is the default, which the key refines
-    if (strategy_ && strategy_->stage == 3) strategy_.reset();
+    if (strategy_ && strategy_->stage == 3 && !strategy_->within_nodes) strategy_.reset();
+    // hybrid_shard with reshard_after_forward false is _hybrid_shard_zero2
+    if (strategy_ && strategy_->within_nodes && !strategy->within_nodes && strategy->stage >= 2) {
+      strategy_ = strategy_of(strategy->stage == 3 ? "hybrid_shard" : "hybrid_shard_zero2");
+      return;
+    }
     choose(*strategy, "fsdp_config");
   }
 

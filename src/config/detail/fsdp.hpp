@@ -15,6 +15,7 @@ OptionTable const& fsdp_table();
 
 struct FsdpChoice {
   std::int64_t stage = 3;
+  bool within_nodes = false;  ///< hybrid_shard: the states are shared by the ranks of a node
   bool activation_checkpointing = false;
   bool offloads = false;           ///< parameters to host memory
   std::vector<std::string> notes;  ///< for the log: the stage, and keys without an effect

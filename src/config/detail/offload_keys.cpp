@@ -41,7 +41,9 @@ void add_offload_param(OptionTable& t) {
       .one_of({"none", "cpu", "nvme"})
       .auto_is("none");
   t.add(path, block + "nvme_path", {}, directories).auto_is(by_default);
-  add_flags(t, block, {{"pin_memory", true, "pinned host memory", "no effect on CPUs"}});
+  t.add(boolean, block + "pin_memory", true,
+        "pinned host memory for weights of a device; no effect on CPUs")
+      .auto_is(by_default);
   t.add(integer, block + "buffer_count", 5, "device nvme: shards of units in memory")
       .at_least(1)
       .at_most(1024)
@@ -156,8 +158,11 @@ ResolvedOffload resolve_offload(
                    " keeps the weights on every rank");
   if (o.optimizer == OffloadDevice::cpu || o.parameters == OffloadDevice::cpu)
     out.notes.emplace_back(offload_to_cpu);
-  if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;
   std::string const parameters = zero + "offload_param.";
+  if (o.parameters != OffloadDevice::none)
+    if (auto const* pin = written(parameters + "pin_memory"))
+      o.parameters_pin_memory = pin->as_bool();
+  if (o.optimizer == OffloadDevice::none && !o.uses_nvme()) return out;
   for (auto const& [key, field] : {std::pair{optimizer + "nvme_path", &o.nvme_path},
                                    {parameters + "nvme_path", &o.parameters_nvme_path}})
     if (auto const* given = written(key)) *field = given->as_string();

@@ -19,19 +19,42 @@ std::vector<std::uint32_t> in_order(std::int64_t samples) {
   return order;
 }
 
-}  // namespace
+/// Above this, torch draws 64 bits for each exchange, so that the modulus has no bias.
+bool draws_64_bits(std::size_t samples) {
+  return samples >= std::numeric_limits<std::uint32_t>::max() / 20;
+}
 
-std::vector<std::uint32_t> torch_randperm(std::int64_t samples, std::uint64_t seed) {
+std::mt19937 torch_generator(std::uint64_t seed) {
+  return std::mt19937(static_cast<std::uint32_t>(seed));  // torch keeps the low 32 bits, too
+}
+
+std::vector<std::uint32_t> permute(std::int64_t samples, std::mt19937& bits) {
   auto order = in_order(samples);
-  std::mt19937 bits(static_cast<std::uint32_t>(seed));  // torch keeps the low 32 bits, too
-  // Above this, torch draws 64 bits for each exchange, so that the modulus has no bias.
-  bool const wide = order.size() >= std::numeric_limits<std::uint32_t>::max() / 20;
+  bool const wide = draws_64_bits(order.size());
   for (std::size_t at = 0; at + 1 < order.size(); ++at) {
     std::uint64_t draw = bits();
     if (wide) draw = draw << 32 | bits();
     std::swap(order[at], order[at + draw % (order.size() - at)]);
   }
   return order;
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> torch_randperm(std::int64_t samples, std::uint64_t seed) {
+  auto bits = torch_generator(seed);
+  return permute(samples, bits);
+}
+
+std::vector<std::uint32_t> torch_global_randperm(std::int64_t samples, std::uint64_t seed,
+                                                 std::int64_t epoch) {
+  auto bits = torch_generator(seed);
+  auto const count = static_cast<std::uint64_t>(samples);
+  std::uint64_t const of_permutation =
+                          samples > 0 ? (count - 1) * (draws_64_bits(count) ? 2 : 1) : 0,
+                      of_loader = 2;
+  bits.discard(static_cast<std::uint64_t>(epoch) * (of_loader + of_permutation) + of_loader);
+  return permute(samples, bits);
 }
 
 /// The choice among n is floor(bits n / 2^64), whose bias is below n / 2^64.

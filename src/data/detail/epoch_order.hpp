@@ -13,6 +13,14 @@ namespace tessera::data::detail {
 /// @param samples below 2^32
 std::vector<std::uint32_t> torch_randperm(std::int64_t samples, std::uint64_t seed);
 
+/// What LengthGroupedSampler of transformers gives for samples of equal length: sorting by length
+/// and moving the longest one to the front change nothing, and torch.randperm(samples) takes its
+/// numbers from torch's global generator. Trainer seeds that with `seed`; each epoch, the data
+/// loader first draws 64 bits from it. A model with dropout draws from it too, and then
+/// transformers reads another order from the second epoch on.
+std::vector<std::uint32_t> torch_global_randperm(std::int64_t samples, std::uint64_t seed,
+                                                 std::int64_t epoch);
+
 /// Fisher-Yates from the back (Knuth, TAOCP 2, 3.4.2 P) with 64 bits of Philox per exchange:
 /// position in a stream of (seed, epoch), so that no state has to be kept.
 /// @param samples below 2^32

@@ -27,15 +27,22 @@ class Normalizer {
 
   struct Result {
     std::string text;
-    bool keeps_start = true;  ///< the first character of the text has not been removed
+    /// Leading bytes that come from the first character of the input: both characters of U+00B4,
+    /// which NFKC turns into a space and an accent, and the accent after Strip.
+    std::size_t start = 0;
   };
   Result normalize(std::string_view text) const;
 
  private:
   struct Step {
     std::function<std::string(std::string)> change;
-    bool removes = false;  ///< characters, so that later ones may become the first
+    /// How many characters of the result come from the first @p start bytes of @p text; not set: as
+    /// many as change() makes of those.
+    std::function<std::size_t(std::string const& text, std::size_t start)> left{};
   };
+  static Step make_step(ConfigTree const& tree, std::string const& type, std::string const& where);
+  static Step replace_step(ConfigTree const& tree, std::string const& where);
+  static Step strip_step(ConfigTree const& tree);
   void append(ConfigTree const& tree, std::string const& where, int depth);
 
   std::vector<Step> steps_;

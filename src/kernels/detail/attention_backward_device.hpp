@@ -60,6 +60,7 @@ struct FlashPair {
     std::int64_t const head = at.head, t0 = at.t0, s0 = at.s0;
     int const thread = at.thread;
     std::int64_t const sequence = from.in.shape.sequence;
+    SeenInRow const seen = from.in.seen(head / from.in.shape.heads);
     for (int i = 0; i < Scores::each; ++i) {
       if (!Scores::has(thread, i)) continue;
       float score[TR][TC], dp[TR][TC];
@@ -70,7 +71,7 @@ struct FlashPair {
         int const row = Scores::row(thread, i, r);
         std::int64_t const t = t0 + row;
         bool const inside = t < sequence;
-        std::int64_t const hidden = first_key(from.in.shape.mask, t);
+        std::int64_t const hidden = seen.first_key(t);
         float const log_sum = inside ? from.lse[head * sequence + t] : 0.0f,
                     delta = inside ? from.delta[head * sequence + t] : 0.0f;
         for (int c = 0; c < TC; ++c) {
@@ -159,7 +160,7 @@ struct FlashQueryBackward {
     float sum[Sums::each][2][8] = {};
     read_tile<N, Width, Threads>(team, x.q, in.query, {b, t0, h}, in.shape.scale);
     read_tile<N, Width, Threads>(team, x.dout, pair.from.dout, {b, t0, h}, 1.0f);
-    for (std::int64_t s0 = first_key_tile(in.shape.mask, t0, N); s0 <= t0; s0 += N) {
+    for (std::int64_t s0 = in.seen(b).first_key_tile(t0, N); s0 <= t0; s0 += N) {
       team.barrier();
       read_tile<N, Width, Threads>(team, x.k, in.key, {b, s0, kv}, 1.0f);
       read_tile<N, Width, Threads>(team, x.v, in.value, {b, s0, kv}, 1.0f);
@@ -207,7 +208,7 @@ struct FlashKeyBackward {
     read_tile<N, Width, Threads>(team, x.k, in.key, {b, s0, kv}, 1.0f);
     read_tile<N, Width, Threads>(team, x.v, in.value, {b, s0, kv}, 1.0f);
     std::int64_t const last = s0 + N < in.shape.sequence ? s0 + N : in.shape.sequence,
-                       end = end_of_queries(in.shape, last - 1);
+                       end = in.seen(b).end_of_queries(last - 1);
     for (int h = kv * in.group(); h < (kv + 1) * in.group(); ++h) {
       for (std::int64_t t0 = s0; t0 < end; t0 += N) {
         team.barrier();

@@ -290,6 +290,7 @@ std::string why_not_cudnn(FlashCall const& call) {
                   " on attention weights (attn_pdrop); it would draw other numbers than the host");
   if (s.mask.window > 0 && s.mask.window < s.sequence)
     return concat("a sliding window of ", s.mask.window, " positions");
+  if (!call.in.documents.empty()) return "documents in packed rows (reset_attention_mask)";
   if (s.mask.soft_cap > 0.0f) return concat("a soft cap of ", s.mask.soft_cap, " on scores");
   for (auto const& x : {call.in.query, call.in.key, call.in.value})
     if (x.row_stride % 8 != 0 || x.head_stride % 8 != 0 ||

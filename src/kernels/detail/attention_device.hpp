@@ -80,7 +80,7 @@ struct FlashForward {
     read_tile<Q, Width, Threads>(team, q, in.query, {at.b, at.t0, at.h}, in.shape.scale);
     for (int r = at.thread; r < Q; r += Threads) at.running_max[r] = at.running_sum[r] = 0.0f;
     std::int64_t const end = at.t0 + Q < in.shape.sequence ? at.t0 + Q : in.shape.sequence;
-    for (std::int64_t s0 = first_key_tile(in.shape.mask, at.t0, K); s0 < end; s0 += K) {
+    for (std::int64_t s0 = in.seen(at.b).first_key_tile(at.t0, K); s0 < end; s0 += K) {
       team.barrier();
       read_tile<K, Width, Threads>(team, rows, in.key, {at.b, s0, kv}, 1.0f);
       team.barrier();
@@ -119,7 +119,7 @@ struct FlashForward {
                                        std::int64_t s0) const {
     std::int64_t const t = at.t0 + r, left = t < in.shape.sequence ? t - s0 + 1 : 0;
     int const end = left < 0 ? 0 : left < K ? static_cast<int>(left) : K;
-    std::int64_t const hidden = first_key(in.shape.mask, t) - s0;
+    std::int64_t const hidden = in.seen(at.b).first_key(t) - s0;
     int const begin = hidden < 0 ? 0 : hidden < K ? static_cast<int>(hidden) : K;
     if (begin >= end) {
       for (int c = 0; c < K; ++c) row[c] = 0.0f;

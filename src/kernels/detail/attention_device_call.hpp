@@ -32,8 +32,12 @@ struct FlashCall {
     return flash_rows(config.shape, config.dtype, x);
   }
   FlashInput input() const {
-    return {config.shape, rows(in.query), rows(in.key), rows(in.value),
-            DropoutFactors(config.drop)};
+    return {config.shape,
+            rows(in.query),
+            rows(in.key),
+            rows(in.value),
+            DropoutFactors(config.drop),
+            in.documents.empty() ? nullptr : in.documents.as<std::int32_t>()};
   }
 };
 

@@ -86,8 +86,13 @@ struct FlashInput {
   AttentionShape shape;
   FlashRows query, key, value;
   DropoutFactors drop;
+  std::int32_t const* documents = nullptr;  ///< [B, T], or null
   SoftCap cap{shape.mask.soft_cap};
   TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
+  TESSERA_FUNCTION SeenInRow seen(std::int64_t b) const {
+    return {shape.mask, shape.sequence,
+            documents == nullptr ? nullptr : documents + b * shape.sequence};
+  }
 };
 
 template <int Rows, int Columns>

@@ -27,29 +27,56 @@ struct HeadRows {
   }
 };
 
-template <class T>
-struct AttentionRows {
-  AttentionShape shape;
-  HeadRows<T const> query, key, value;
-  DropoutFactors drop;
-
-  TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
-};
-
 /// The first key that query t sees.
 TESSERA_FUNCTION inline std::int64_t first_key(AttentionMask const& mask, std::int64_t t) {
   return mask.window > 0 && t >= mask.window ? t - mask.window + 1 : 0;
-}
-/// One past the last query that sees key s.
-TESSERA_FUNCTION inline std::int64_t end_of_queries(AttentionShape const& shape, std::int64_t s) {
-  std::int64_t const window = shape.mask.window;
-  return window > 0 && s + window < shape.sequence ? s + window : shape.sequence;
 }
 /// The tile of `size` keys that holds the first key that query t sees.
 TESSERA_FUNCTION inline std::int64_t first_key_tile(AttentionMask const& mask, std::int64_t t,
                                                     int size) {
   return first_key(mask, t) / size * size;
 }
+
+/// Which keys the queries of one row see: those up to their own, in their window and document. The
+/// first one does not decrease from query to query.
+struct SeenInRow {
+  AttentionMask mask;
+  std::int64_t sequence = 0;
+  std::int32_t const* documents = nullptr;  ///< [T] first token of each token's; null: one document
+
+  TESSERA_FUNCTION std::int64_t first_key(std::int64_t t) const {
+    std::int64_t const of_window = detail::first_key(mask, t);
+    if (documents == nullptr || t >= sequence) return of_window;
+    return documents[t] > of_window ? documents[t] : of_window;
+  }
+  TESSERA_FUNCTION std::int64_t first_key_tile(std::int64_t t, int size) const {
+    return first_key(t) / size * size;
+  }
+  /// One past the last query that sees key s.
+  TESSERA_FUNCTION std::int64_t end_of_queries(std::int64_t s) const {
+    std::int64_t end = mask.window > 0 && s + mask.window < sequence ? s + mask.window : sequence;
+    if (documents == nullptr) return end;
+    for (std::int64_t sees = s; end - sees > 1;) {
+      std::int64_t const middle = sees + (end - sees) / 2;
+      (documents[middle] <= s ? sees : end) = middle;
+    }
+    return end;
+  }
+};
+
+template <class T>
+struct AttentionRows {
+  AttentionShape shape;
+  HeadRows<T const> query, key, value;
+  DropoutFactors drop;
+  std::int32_t const* documents = nullptr;  ///< [B, T], or null
+
+  TESSERA_FUNCTION int group() const { return shape.heads / shape.kv_heads; }
+  TESSERA_FUNCTION SeenInRow seen(std::int64_t b) const {
+    return {shape.mask, shape.sequence,
+            documents == nullptr ? nullptr : documents + b * shape.sequence};
+  }
+};
 
 /// What the backward pass reads.
 template <class T>
@@ -85,6 +112,7 @@ struct AttentionOperands {
     in.query = rows(from.query);
     in.key = rows(from.key);
     in.value = rows(from.value);
+    if (!from.documents.empty()) in.documents = from.documents.as<std::int32_t>();
   }
 };
 

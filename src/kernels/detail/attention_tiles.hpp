@@ -8,6 +8,7 @@
 
 #include "detail/attention_operands.hpp"
 #include "detail/tile_product.hpp"
+#include "tessera/memory/work_trace.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -58,9 +59,9 @@ struct SeenKeys {
   int begin, end;
   bool none() const { return begin >= end; }
 };
-inline SeenKeys seen_keys(KeySpan const& span, AttentionMask const& mask, std::int64_t t,
-                          std::int64_t s) {
-  return {static_cast<int>(std::clamp<std::int64_t>(first_key(mask, t) - s, 0, key_tile)),
+/// @p first  the first key of all that the query sees
+inline SeenKeys seen_keys(KeySpan const& span, std::int64_t first, std::int64_t t, std::int64_t s) {
+  return {static_cast<int>(std::clamp<std::int64_t>(first - s, 0, key_tile)),
           static_cast<int>(std::min<std::int64_t>(span.keys, t - s + 1))};
 }
 /// Sets the scores of keys that are not seen to -inf.
@@ -89,6 +90,30 @@ inline float update_softmax(float* row, int padded_keys, float& running_max, flo
   running_max = new_max;
   running_sum = running_sum * correction + sum;
   return correction;
+}
+
+inline void check_documents(AttentionShape const& shape, ConstTensorView documents) {
+  TESSERA_EXPECT(documents.empty() || documents.numel() == shape.batch * shape.sequence);
+}
+
+/// Records the work of @p products products of queries and keys in a WorkTrace. False: there is
+/// none, and the kernel runs.
+inline bool is_planned(Queue const& q, AttentionConfig const& config, double products) {
+  auto* const trace = memory::WorkTrace::active();
+  if (!trace) return false;
+  auto const& shape = config.shape;
+  std::int64_t const t = shape.sequence,
+                     w = shape.mask.window > 0 ? std::min(shape.mask.window, t) : t;
+  double const pairs = static_cast<double>(w) * static_cast<double>(w + 1) / 2.0 +
+                       static_cast<double>(t - w) * static_cast<double>(w);
+  double const rows = static_cast<double>(shape.batch * shape.heads * shape.head_dim);
+  trace->add(q, {.kind = memory::PlannedWork::Kind::attention,
+                 .dtype = config.dtype,
+                 .m = shape.batch * shape.heads * t,
+                 .n = t,
+                 .k = shape.head_dim,
+                 .flops = products * 2.0 * rows * pairs});
+  return true;
 }
 
 inline void check_attention(AttentionShape const& shape) {

@@ -53,8 +53,8 @@ TESSERA_FUNCTION void write_sums(G* out, float (&sum)[N], bool accumulate) {
 template <class T, int N>
 struct EmbedPack {
   T* out;
-  std::int32_t const* tokens;
-  T const *wte, *wpe;  ///< wpe may be null
+  std::int32_t const *tokens, *ids;  ///< ids may be null
+  T const *wte, *wpe;                ///< wpe may be null
   std::int64_t sequence, columns;
   DropoutFactors factors;
 
@@ -62,7 +62,8 @@ struct EmbedPack {
     PackPosition const at = pack_position<N>(i, columns);
     RowPack<T, N> token, place{}, y{};
     token.read(wte + tokens[at.row] * columns + at.column);
-    if (wpe != nullptr) place.read(wpe + at.row % sequence * columns + at.column);
+    std::int64_t const id = ids == nullptr ? at.row % sequence : ids[at.row];
+    if (wpe != nullptr) place.read(wpe + id * columns + at.column);
     float factor[N];
     pack_factors(factors, at.row * columns + at.column, factor);
     TESSERA_UNROLL

@@ -1,6 +1,7 @@
 #pragma once
 /// Element-wise kernels: out[i] = op(a[i], b[i]), with as many inputs as there are.
-/// Two traversals over one operation. The host runs the loop that compilers vectorize. On a stream
+/// Two traversals over one operation. The host runs the loop that compilers vectorize, and writes
+/// large results past the caches. On a stream
 /// a warp processes a tile of neighboring packs, one per lane. A pack is 16 bytes of the widest
 /// operand; each lane reads 64 bytes before it computes, so that enough reads are in flight.
 /// Operands that do not share pack boundaries, and the tiles at both ends, are processed element by
@@ -13,6 +14,8 @@
 #include "detail/dropout.hpp"
 #include "detail/launch.hpp"
 #include "detail/pack.hpp"
+#include "detail/stream_lines.hpp"
+#include "tessera/core/streaming.hpp"
 
 namespace tessera::kernels::detail {
 
@@ -33,17 +36,21 @@ struct Flat {
 
   /// The host's traversal.
   KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
+    compute(out + begin, begin, end);
+  }
+  /// The results of elements [begin, end), written from @p to on.
+  KOKKOS_FUNCTION void compute(Out* to, std::int64_t begin, std::int64_t end) const {
     if constexpr (Op::draws) {
       float factor[dropout_chunk];
       for (std::int64_t at = begin; at < end; at += dropout_chunk) {
         int const count = static_cast<int>(end - at < dropout_chunk ? end - at : dropout_chunk);
         op.factors.fill(static_cast<std::uint64_t>(at), count, factor);
 #pragma omp simd
-        for (int i = 0; i < count; ++i) store(out[at + i], at_element(at + i, factor[i]));
+        for (int i = 0; i < count; ++i) store(to[at - begin + i], at_element(at + i, factor[i]));
       }
     } else {
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) store(out[i], at_element(i));
+      for (std::int64_t i = begin; i < end; ++i) store(to[i - begin], at_element(i));
     }
   }
 
@@ -105,6 +112,46 @@ struct Flat {
   }
 };
 
+/// The host's traversal of a result that is larger than caches and not an operand: a few lines at
+/// a time are computed in registers and stored past the caches, so that memory does not send the
+/// lines that are overwritten.
+template <class Op, class Out, class A, class B>
+struct FlatStreamed {
+  Flat<Op, Out, A, B> rule;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t begin, std::int64_t end) const {
+    KOKKOS_IF_ON_HOST((stream(begin, end);))
+    KOKKOS_IF_ON_DEVICE((rule(begin, end);))
+  }
+
+ private:
+  void stream(std::int64_t begin, std::int64_t end) const {
+    constexpr std::size_t bytes = 4 * cache_line;
+    constexpr std::int64_t part = bytes / sizeof(Out);
+    auto const head = static_cast<std::int64_t>(bytes_to_line(rule.out + begin) / sizeof(Out));
+    std::int64_t at = std::min(begin + head, end);
+    rule(begin, at);
+    for (; at + part <= end; at += part) {
+      alignas(cache_line) Out values[part];
+      rule.compute(values, at, at + part);
+      stream_lines<bytes>(rule.out + at, values);
+    }
+    rule(at, end);
+    finish_streaming();
+  }
+};
+
+/// Results of this size and more are written past the caches. Smaller ones may still be in a cache
+/// when the next kernel reads them.
+inline constexpr std::size_t streamed_bytes = std::size_t{32} << 20;
+
+template <class Op, class Out, class A, class B>
+bool is_streamed(Flat<Op, Out, A, B> const& rule, std::int64_t numel) {
+  void const* const out = rule.out;
+  return !Op::draws && static_cast<std::size_t>(numel) * sizeof(Out) >= streamed_bytes &&
+         out != rule.a && out != rule.b;
+}
+
 /// rule(thread): the device's traversal.
 template <class Rule>
 struct FlatOnDevice {
@@ -130,13 +177,25 @@ FlatOnDevice<Flat<Op, Out, A, B>> on_device(Flat<Op, Out, A, B> const& rule, std
   return {rule, numel, shift, aligned};
 }
 
-/// Runs a flat kernel over elements [0, numel).
 template <class Rule>
-void parallel_flat(Queue& q, char const* name, std::int64_t numel, Rule const& rule) {
+void launch_flat_on_host(Queue& q, char const* name, std::int64_t numel, std::int64_t range,
+                         Rule const& rule) {
+  launch_on_host(q, name, (numel + range - 1) / range,
+                 CallWithChunk<CallWithRange<Rule>>{{rule}, numel, range});
+}
+/// Elements of one host range of a streamed result: its fence waits for the stores before it.
+inline constexpr std::int64_t streamed_range = 32 * host_range;
+
+/// Runs a flat kernel over elements [0, numel).
+template <class Op, class Out, class A, class B>
+void parallel_flat(Queue& q, char const* name, std::int64_t numel,
+                   Flat<Op, Out, A, B> const& rule) {
+  using Rule = Flat<Op, Out, A, B>;
   if (numel <= 0) return;
   if (q.kind() != QueueKind::stream)
-    return launch_on_host(q, name, (numel + host_range - 1) / host_range,
-                          CallWithChunk<CallWithRange<Rule>>{{rule}, numel, host_range});
+    return is_streamed(rule, numel) ? launch_flat_on_host(q, name, numel, streamed_range,
+                                                          FlatStreamed<Op, Out, A, B>{rule})
+                                    : launch_flat_on_host(q, name, numel, host_range, rule);
   auto const device = on_device(rule, numel);
   parallel_for(q, name, (numel + device.shift + Rule::tile - 1) / Rule::tile * warp_size, device);
 }

@@ -13,12 +13,13 @@ struct Rotate {
   StridedHeads<T> out;
   StridedHeads<T const> in;
   float const *cos, *sin;  ///< [positions, half]
-  std::int32_t const* first_of_row;
+  std::int32_t const *first_of_row, *each;
   std::int64_t first, sequence;
   int heads, head_dim, half;
   float sign;  ///< of the angles
 
   KOKKOS_FUNCTION std::int64_t position(std::int64_t row) const {
+    if (each != nullptr) return first + each[row];
     return first + row % sequence + (first_of_row != nullptr ? first_of_row[row / sequence] : 0);
   }
 

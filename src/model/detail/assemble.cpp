@@ -58,10 +58,15 @@ Block make_block(UnitSpec& unit, DecoderDescription const& d, int layer) {
                std::move(norms), std::move(attention), std::move(mlp));
 }
 
-/// Freezes what the units have, and adds adapters to the linear layers that they are for.
-void adapt(std::vector<UnitSpec>& units, std::vector<Block>& blocks, LoraOptions const& options) {
+void freeze_all(std::vector<UnitSpec>& units) {
   for (auto& unit : units)
     for (auto& parameter : unit.parameters) parameter.trains = false;
+}
+
+/// Freezes what the units of the blocks have, and adds adapters to the linear layers that they are
+/// for.
+void adapt(std::vector<UnitSpec>& units, std::vector<Block>& blocks, LoraOptions const& options) {
+  freeze_all(units);
   std::string names;
   bool is_any = false;
   for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -69,7 +74,7 @@ void adapt(std::vector<UnitSpec>& units, std::vector<Block>& blocks, LoraOptions
     blocks[i].visit_linear([&](Linear& layer) {
       if (i == 0) names += concat(names.empty() ? "" : ", ", layer.name());
       if (options.is_target(layer.name())) {
-        layer.adapt(units[i + 1], options, place);
+        layer.adapt(units[i], options, place);
         is_any = true;
       }
       ++place.index;
@@ -80,6 +85,22 @@ void adapt(std::vector<UnitSpec>& units, std::vector<Block>& blocks, LoraOptions
                    " name no linear layer of a block; the first block has ", names);
 }
 
+DecoderLayers make_blocks(DecoderDescription const& d) {
+  DecoderLayers out{.units = {},
+                    .layers = {},
+                    .cached_layers = d.layers,
+                    .kv_heads = d.attention.qkv.kv_heads,
+                    .head_dim = d.attention.qkv.head_dim};
+  std::vector<Block> blocks;
+  for (int layer = 0; layer < d.layers; ++layer) {
+    out.units.push_back({.name = concat("block.", layer), .parameters = {}});
+    blocks.push_back(make_block(out.units.back(), d, layer));
+  }
+  if (d.lora) adapt(out.units, blocks, *d.lora);
+  for (auto& block : blocks) out.layers.push_back(std::make_unique<BlockLayer>(std::move(block)));
+  return out;
+}
+
 Embedding make_embedding(UnitSpec& unit, DecoderDescription const& d) {
   EmbeddingOptions options = d.embedding;
   if (d.tied) options.token_aliases.push_back(d.names.head);
@@ -87,10 +108,11 @@ Embedding make_embedding(UnitSpec& unit, DecoderDescription const& d) {
 }
 
 LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
-  LmHead head(Norm(unit, d.names.final_norm, d.norm), {.width = d.embedding.width,
-                                                       .vocabulary = d.embedding.vocabulary,
-                                                       .label_smoothing = d.label_smoothing,
-                                                       .soft_cap = d.logit_cap});
+  LmHead head(Norm(unit, d.names.final_norm, d.norm),
+              {.width = d.embedding.width,
+               .vocabulary = d.head_outputs > 0 ? d.head_outputs : d.embedding.vocabulary,
+               .label_smoothing = d.label_smoothing,
+               .soft_cap = d.logit_cap});
   if (!d.tied) head.own_projection(unit, d.names.head, d.head_stddev);
   if (!d.names.head_bias.empty()) head.own_bias(unit, d.names.head_bias);
   return head;
@@ -99,18 +121,16 @@ LmHead make_head(UnitSpec& unit, DecoderDescription const& d) {
 }  // namespace
 
 std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& d,
-                                       ConfigTree config, DecoderDtypes dtypes) {
-  check_size(d);
-  std::vector<UnitSpec> units{{.name = "embedding", .parameters = {}}};
-  Embedding embedding = make_embedding(units.back(), d);
-  std::vector<Block> blocks;
-  for (int layer = 0; layer < d.layers; ++layer) {
-    units.push_back({.name = concat("block.", layer), .parameters = {}});
-    blocks.push_back(make_block(units.back(), d, layer));
-  }
-  units.push_back({.name = "head", .parameters = {}});
-  LmHead head = make_head(units.back(), d);
-  if (d.lora) adapt(units, blocks, *d.lora);
+                                       DecoderLayers layers, ConfigTree config,
+                                       DecoderDtypes dtypes) {
+  std::vector<UnitSpec> ends{{.name = "embedding", .parameters = {}},
+                             {.name = "head", .parameters = {}}};
+  Embedding embedding = make_embedding(ends.front(), d);
+  LmHead head = make_head(ends.back(), d);
+  if (d.lora) freeze_all(ends);
+  auto units = std::move(layers.units);
+  units.insert(units.begin(), std::move(ends.front()));
+  units.push_back(std::move(ends.back()));
   if (!d.frozen.empty()) freeze(units, d.frozen);
   return std::make_unique<Decoder>(DecoderParts{.family = std::move(family),
                                                 .config = std::move(config),
@@ -121,11 +141,22 @@ std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription co
                                                 .positions_field = d.positions_field,
                                                 .units = std::move(units),
                                                 .embedding = std::move(embedding),
-                                                .blocks = std::move(blocks),
+                                                .layers = std::move(layers.layers),
                                                 .head = std::move(head),
                                                 .rotary = d.rotary,
-                                                .kv_heads = d.attention.qkv.kv_heads,
-                                                .head_dim = d.attention.qkv.head_dim});
+                                                .cached_layers = layers.cached_layers,
+                                                .kv_heads = layers.kv_heads,
+                                                .head_dim = layers.head_dim,
+                                                .documents = d.documents,
+                                                .head_outputs = d.head_outputs,
+                                                .head_name = d.names.head,
+                                                .replaced_head = d.replaced_head});
+}
+
+std::unique_ptr<CausalLm> make_decoder(std::string family, DecoderDescription const& d,
+                                       ConfigTree config, DecoderDtypes dtypes) {
+  check_size(d);
+  return make_decoder(std::move(family), d, make_blocks(d), std::move(config), dtypes);
 }
 
 }  // namespace tessera::model::detail

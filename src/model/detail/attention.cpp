@@ -87,6 +87,7 @@ void CausalSelfAttention::rotate(PassContext const& pass, kernels::AttentionGrad
                                        .head_dim = options_.qkv.head_dim,
                                        .rotary_dim = options_.rotary_dim},
                              .tables = pass.rotary};
+  rotation.positions.each = pass.position_ids;
   if (pass.cache) rotation.positions.first_of_row = pass.cache->first;
   kernels::rotate_heads(pass.compute, rotation, heads.query, heads.query, direction);
   rotation.shape.heads = options_.qkv.kv_heads;
@@ -112,7 +113,7 @@ CausalSelfAttention::Saved CausalSelfAttention::mix(PassContext const& pass,
   kernels::attention(
       pass.compute, config(pass),
       {saved.mixed.reshape({pass.batch, pass.sequence, options_.qkv.query_width()}), saved.lse},
-      {heads.query, heads.key, heads.value});
+      {heads.query, heads.key, heads.value, pass.documents});
   return saved;
 }
 
@@ -174,7 +175,7 @@ void CausalSelfAttention::backward(PassContext const& pass, BackwardLeases const
              heads = operands(saved);
   auto const by_row = {pass.batch, pass.sequence, mixed_width};
   kernels::attention_backward(
-      pass.compute, config, gradients, {heads.query, heads.key, heads.value},
+      pass.compute, config, gradients, {heads.query, heads.key, heads.value, pass.documents},
       {dmixed.reshape(by_row), saved.mixed.reshape(by_row), saved.lse}, workspace);
   rotate(pass, gradients, kernels::RotaryDirection::inverse);
   if (query_norm_)

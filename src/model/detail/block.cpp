@@ -58,7 +58,7 @@ Block::Saved Block::recompute(PassContext const& pass, WeightLease const& weight
   Saved saved;
   saved.attention_in = in;
   if (norms_.before_attention) {
-    TensorView const normed = allocate(pass);
+    TensorView const normed = normed_rows(pass);
     saved.before_attention = norms_.before_attention->forward(pass, weights, normed, in);
     saved.attention_in = normed;
   }
@@ -76,6 +76,30 @@ Block::Saved Block::recompute(PassContext const& pass, WeightLease const& weight
   return saved;
 }
 
+SharedActivations Block::share(PassContext const& pass) const {
+  bool const norms = norms_.before_attention || norms_.before_mlp;
+  return {norms ? allocate(pass) : TensorView{}, pass.allocate(pass.positions(), mlp_.inner())};
+}
+
+void Block::restore_attention_in(PassContext const& pass, WeightLease const& weights,
+                                 ConstTensorView in) const {
+  if (pass.recompute != Recompute::light || !norms_.before_attention) return;
+  ArenaScope const scope(pass.arena);
+  norms_.before_attention->forward(pass, weights, pass.shared.normed, in);
+}
+
+void Block::restore_mlp(PassContext const& pass, WeightLease const& weights, ConstTensorView in,
+                        Saved const& saved) const {
+  if (pass.recompute != Recompute::light) return;
+  mlp_.activate(pass, saved.mlp);
+  bool const parallel = options_.residual == Residual::parallel;
+  if (parallel && !norms_.before_mlp) return restore_attention_in(pass, weights, in);
+  if (!norms_.before_mlp) return;
+  ArenaScope const scope(pass.arena);
+  norms_.before_mlp->forward(pass, weights, pass.shared.normed,
+                             parallel ? in : ConstTensorView(saved.middle));
+}
+
 void Block::enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                       ConstTensorView in, Saved& saved) const {
   if (norms_.after_attention) {
@@ -89,7 +113,7 @@ void Block::enter_mlp(PassContext const& pass, WeightLease const& weights, Tenso
   saved.middle = allocate_stream(pass);
   Dropout const drop = dropout(pass, DropoutSite::attention_output);
   if (norms_.before_mlp) {
-    TensorView const normed = allocate(pass);
+    TensorView const normed = normed_rows(pass);
     saved.before_mlp = norms_.before_mlp->forward(
         pass, weights, normed,
         {.sum = saved.middle, .residual = in, .branch = scratch, .drop = drop});
@@ -104,7 +128,7 @@ void Block::enter_mlp_in_parallel(PassContext const& pass, WeightLease const& we
                                   ConstTensorView in, Saved& saved) const {
   saved.mlp_in = saved.attention_in;
   if (!norms_.before_mlp) return;
-  TensorView const normed = allocate(pass);
+  TensorView const normed = normed_rows(pass);
   saved.before_mlp = norms_.before_mlp->forward(pass, weights, normed, in);
   saved.mlp_in = normed;
 }
@@ -131,6 +155,7 @@ Block::Saved Block::forward(PassContext const& pass, WeightLease const& weights,
 void Block::backward(PassContext const& pass, BackwardLeases const& leases, TensorView stream,
                      ConstTensorView in, Saved const& saved) const {
   ArenaScope const scope(pass.arena);
+  restore_mlp(pass, leases.weights, in, saved);
   if (options_.residual == Residual::parallel)
     backward_parallel(pass, leases, stream, in, saved);
   else
@@ -153,6 +178,7 @@ void Block::backward_sequential(PassContext const& pass, BackwardLeases const& l
 
   ConstTensorView const dbranch =
       branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::attention_output));
+  restore_attention_in(pass, leases.weights, in);
   attention_.backward(
       pass, leases, dnormed,
       through_norm(pass, leases, dbranch,
@@ -169,6 +195,7 @@ void Block::backward_parallel(PassContext const& pass, BackwardLeases const& lea
   mlp_.backward(pass, leases, dmlp_in,
                 branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::mlp_output)),
                 saved.mlp_in, saved.mlp);
+  if (norms_.before_mlp) restore_attention_in(pass, leases.weights, in);
   attention_.backward(
       pass, leases, dattention_in,
       branch_gradient(pass, scratch, stream, dropout(pass, DropoutSite::attention_output)),

@@ -33,7 +33,8 @@ class Block {
     double residual_dropout = 0.0;
     Residual residual = Residual::sequential;
   };
-  /// Activations that backward needs besides the block's input: 15 * R * width elements for GPT-2.
+  /// Activations that backward needs besides the block's input: 15 * R * width elements for GPT-2,
+  /// of which 6 are in buffers that blocks share under light recomputation.
   struct Saved {
     CausalSelfAttention::Saved attention;
     Mlp::Saved mlp;
@@ -51,6 +52,8 @@ class Block {
     mlp_.visit_linear(visit);
   }
 
+  /// Buffers for blocks of this shape.
+  SharedActivations share(PassContext const& pass) const;
   /// out [R, width] overwritten; the returned views stay in the arena.
   Saved forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                 ConstTensorView in) const;
@@ -70,6 +73,15 @@ class Block {
   TensorView allocate_stream(PassContext const& pass) const {
     return pass.allocate_stream(pass.positions(), options_.width);
   }
+  TensorView normed_rows(PassContext const& pass) const {
+    return pass.shared.normed.empty() ? allocate(pass) : pass.shared.normed;
+  }
+  /// Under light recomputation: attention's input, and the perceptron's with its activations, in
+  /// the shared buffers again.
+  void restore_attention_in(PassContext const& pass, WeightLease const& weights,
+                            ConstTensorView in) const;
+  void restore_mlp(PassContext const& pass, WeightLease const& weights, ConstTensorView in,
+                   Saved const& saved) const;
   /// What the perceptron gets: x1 normalized, or the normalized x of a parallel block.
   void enter_mlp(PassContext const& pass, WeightLease const& weights, TensorView scratch,
                  ConstTensorView in, Saved& saved) const;

@@ -48,7 +48,7 @@ class DecoderCache final : public KeyValueCache {
         positions_(positions),
         heads_(parts.kv_heads),
         head_dim_(parts.head_dim),
-        layers_(static_cast<std::int64_t>(parts.blocks.size())),
+        layers_(parts.cached_layers),
         buffer_("key/value cache", memory::Purpose::activations,
                 2 * static_cast<std::size_t>(layers_ * rows * heads_ * positions * head_dim_) *
                     size_of(parts.product_dtype),
@@ -90,7 +90,7 @@ std::vector<std::int32_t> inputs_of(DecodeBatch const& batch) {
 }  // namespace
 
 Decoder::Decoder(DecoderParts parts) : parts_(std::move(parts)) {
-  kept_.reserve(parts_.blocks.size());
+  kept_.reserve(parts_.layers.size());
 }
 
 Decoder::PassBuffers& Decoder::buffers_for(Queue const& compute) {
@@ -102,14 +102,14 @@ Decoder::PassBuffers& Decoder::buffers_for(Queue const& compute) {
 
 Decoder::PassBuffers Decoder::make_buffers(std::string const& name,
                                            memory::MemorySpace space) const {
-  PassBuffers out{Arena(name, memory::Purpose::activations, space), {}, {}, {}};
+  PassBuffers out{Arena(name, memory::Purpose::activations, space), {}, {}, {}, {}};
   if (parts_.rotary) out.rotary.emplace(*parts_.rotary);
   return out;
 }
 
 std::vector<UnitIndex> Decoder::acquisitions(memory::Pass kind) const {
   std::vector<UnitIndex> order;
-  std::size_t const blocks = parts_.blocks.size();
+  std::size_t const blocks = parts_.layers.size();
   order.push_back(embedding_unit);
   for (std::size_t i = 0; i < blocks; ++i) order.push_back(unit_of_block(i));
   order.push_back(head_unit());
@@ -131,6 +131,11 @@ UnitIndex Decoder::first_trained() const {
   return head_unit();
 }
 
+HostCheckpoints::Blocks Decoder::trained_blocks() const {
+  std::size_t const first = std::max<std::size_t>(position(first_trained()), 1) - 1;
+  return {std::min(first, parts_.layers.size()), parts_.layers.size(), parts_.width};
+}
+
 void Decoder::check(Batch const& batch) const {
   TESSERA_VALIDATE(batch.rows >= 1 && batch.sequence >= 1, ConfigError, "a batch of ", batch.rows,
                    " rows of ", batch.sequence, " tokens: both must be at least 1");
@@ -138,7 +143,16 @@ void Decoder::check(Batch const& batch) const {
                    " tokens, but the model has positions for ", parts_.positions,
                    "; use a block_size of at most ", parts_.positions,
                    " or train a model with a larger ", parts_.positions_field, " from scratch");
+  TESSERA_VALIDATE(!has_own_head() || batch.loss, ConfigError, "the outputs of the head ",
+                   parts_.head_name,
+                   " are no tokens, so that they need a loss of one's own; override compute_loss "
+                   "and prediction_step");
   check_tokens(batch.tokens, batch.rows, batch.sequence);
+}
+
+ParameterChanges Decoder::parameter_changes() const {
+  if (!has_own_head()) return {};
+  return {{parts_.head_name}, {parts_.replaced_head}};
 }
 
 void Decoder::check_tokens(std::int32_t const* tokens, std::int64_t rows,
@@ -164,6 +178,14 @@ PassContext Decoder::begin(Batch const& batch, PassBuffers& place, Queue& comput
   return pass;
 }
 
+Inputs Decoder::stage(PassContext& pass, PassBuffers& place, Batch const& batch,
+                      PassKind kind) const {
+  Inputs const inputs = place.inputs.stage(pass, batch, kind, parts_.documents);
+  pass.documents = inputs.documents;
+  pass.position_ids = inputs.positions;
+  return inputs;
+}
+
 LossSum Decoder::train(Batch const& batch, PassSettings const& settings,
                        memory::ParamProvider& params, Queue& compute) {
   check(batch);
@@ -175,13 +197,18 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
   ArenaScope const scope(place.arena);
   PassContext pass = begin(batch, place, compute);
   pass.dropout_on = true;
-  pass.recomputes = settings.gradient_checkpointing;
+  pass.recompute = settings.recompute;
+  if (pass.recompute == Recompute::block && settings.cpu_checkpointing &&
+      memory::memory_space_of(compute) == memory::MemorySpace::device)
+    pass.checkpoints = &place.checkpoints;
   pass.dropout_seed = settings.dropout_seed;
   pass.step = settings.step;
   pass.first_global_row = static_cast<std::uint64_t>(batch.first_global_row);
+  if (pass.recompute == Recompute::light && !parts_.layers.empty())
+    pass.shared = parts_.layers.front()->share(pass);
   params.begin_pass(memory::Pass::training, acquisitions(memory::Pass::training));
 
-  Inputs const inputs = place.inputs.stage(pass, batch, PassKind::training);
+  Inputs const inputs = stage(pass, place, batch, PassKind::training);
   TensorView const losses = pass.allocate_fp32(pass.positions());
   TensorView const stream =
       pass.allocate_stream(pass.positions(), parts_.width);  // gradient of the residual stream
@@ -196,20 +223,26 @@ LossSum Decoder::train_in(PassBuffers& place, Batch const& batch, PassSettings c
 TensorView Decoder::forward_keeping(PassContext const& pass, PassSettings const& settings,
                                     Inputs const& inputs, memory::ParamProvider& params) {
   kept_.clear();
-  TensorView hidden = pass.allocate_stream(pass.positions(), parts_.width);
+  bool const recomputes_blocks = pass.recompute == Recompute::block;
+  if (pass.checkpoints) pass.checkpoints->begin(pass, trained_blocks());
+  auto const input_of = [&](std::size_t block) {
+    return pass.checkpoints ? pass.checkpoints->place(pass, block)
+                            : pass.allocate_stream(pass.positions(), parts_.width);
+  };
+  TensorView hidden = input_of(0);
   parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden,
                            inputs.tokens);
-  for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
+  for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
     if (settings.between_layers) settings.between_layers();
+    if (pass.checkpoints) pass.checkpoints->leave(pass, i);
     kept_.push_back({.in = hidden, .saved = {}, .mark = pass.arena.mark()});
-    TensorView const out = pass.allocate_stream(pass.positions(), parts_.width);
+    TensorView const out = input_of(i + 1);
     Arena::Mark const after_out = pass.arena.mark();
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
     pass.compute.run_as_graph(pass.shape("forward", i), [&] {
-      kept_.back().saved = parts_.blocks[i].forward(pass, weights, out, hidden);
+      kept_.back().saved = parts_.layers[i]->forward(pass, weights, out, hidden);
     });
-    if (settings.gradient_checkpointing || unit_of_block(i) < first_trained())
-      pass.arena.rollback(after_out);
+    if (recomputes_blocks || unit_of_block(i) < first_trained()) pass.arena.rollback(after_out);
     hidden = out;
   }
   return hidden;
@@ -239,9 +272,14 @@ void Decoder::train_head(PassContext const& pass, float gradient_scale, LmHead::
 
 void Decoder::backward_blocks(PassContext const& pass, PassSettings const& settings,
                               TensorView stream, memory::ParamProvider& params) {
-  for (std::size_t i = parts_.blocks.size(); i-- > 0 && unit_of_block(i) >= first_trained();) {
+  for (std::size_t i = parts_.layers.size(); i-- > 0 && unit_of_block(i) >= first_trained();) {
     if (settings.between_layers) settings.between_layers();
-    Block const& block = parts_.blocks[i];
+    if (pass.checkpoints) {
+      if (i + 1 >= HostCheckpoints::slots)  // the block after this one was the last to use its slot
+        pass.checkpoints->come_back(pass, i + 1 - HostCheckpoints::slots);
+      pass.checkpoints->arrive(pass, i);
+    }
+    DecoderLayer const& layer = *parts_.layers[i];
     Kept& kept = kept_[i];
     UnitIndex const unit = unit_of_block(i);
     {
@@ -249,10 +287,10 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
       GradientLease const gradients = params.gradient(unit, pass.compute);
       pass.compute.run_as_graph(
           pass.shape(gradients.accumulate() ? "backward, accumulating" : "backward", i), [&] {
-            if (settings.gradient_checkpointing)
-              kept.saved = block.recompute(
+            if (pass.recompute == Recompute::block)
+              kept.saved = layer.recompute(
                   pass, weights, pass.allocate_stream(pass.positions(), parts_.width), kept.in);
-            block.backward(pass, {weights, gradients}, stream, kept.in, kept.saved);
+            layer.backward(pass, {weights, gradients}, stream, kept.in, *kept.saved);
           });
     }
     params.gradient_complete(unit, pass.compute);
@@ -263,8 +301,8 @@ void Decoder::backward_blocks(PassContext const& pass, PassSettings const& setti
 void Decoder::backward_embedding(PassContext const& pass, Inputs const& inputs,
                                  ConstTensorView stream, memory::ParamProvider& params) const {
   if (first_trained() != embedding_unit) return;
-  parts_.embedding.backward(pass, params.gradient(embedding_unit, pass.compute), stream,
-                            inputs.tokens, inputs.order);
+  parts_.embedding.backward(pass, params.gradient(embedding_unit, pass.compute),
+                            {stream, inputs.tokens, inputs.order, inputs.position_order});
   params.gradient_complete(embedding_unit, pass.compute);
 }
 
@@ -277,11 +315,11 @@ TensorView Decoder::run_forward(PassContext const& pass, ConstTensorView tokens,
   TensorView hidden = pass.allocate_stream(pass.positions(), parts_.width),
              next = pass.allocate_stream(pass.positions(), parts_.width);
   parts_.embedding.forward(pass, params.acquire(embedding_unit, pass.compute), hidden, tokens);
-  for (std::size_t i = 0; i < parts_.blocks.size(); ++i) {
+  for (std::size_t i = 0; i < parts_.layers.size(); ++i) {
     ArenaScope const scope(pass.arena);
     auto const weights = params.acquire(unit_of_block(i), pass.compute);
     pass.compute.run_as_graph(pass.shape(part, i),
-                              [&] { parts_.blocks[i].forward(pass, weights, next, hidden); });
+                              [&] { parts_.layers[i]->forward(pass, weights, next, hidden); });
     std::swap(hidden, next);
   }
   return hidden;
@@ -295,10 +333,11 @@ LossSum Decoder::evaluate(Batch const& batch, memory::ParamProvider& params, Que
 LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::ParamProvider& params,
                              Queue& compute) {
   ArenaScope const scope(place.arena);
-  PassContext const pass = begin(batch, place, compute);
-  Inputs const inputs = place.inputs.stage(pass, batch, PassKind::forward);
+  PassContext pass = begin(batch, place, compute);
+  Inputs const inputs = stage(pass, place, batch, PassKind::forward);
   TensorView const losses = pass.allocate_fp32(pass.positions()),
-                   hits = batch.hits ? pass.allocate_fp32(pass.positions()) : TensorView{};
+                   hits = batch.hits && !has_own_head() ? pass.allocate_fp32(pass.positions())
+                                                        : TensorView{};
   TensorView const hidden = run_forward(pass, inputs.tokens, params);
   {
     HeadWeights const weights =
@@ -306,12 +345,18 @@ LossSum Decoder::evaluate_in(PassBuffers& place, Batch const& batch, memory::Par
     parts_.head.losses(pass, weights.own, weights.projection, {.losses = losses, .hits = hits},
                        {hidden, inputs.targets, inputs.loss});
   }
-  if (batch.hits) *batch.hits = std::llround(place.losses.sum(compute, hits).value());
+  if (!hits.empty()) *batch.hits = std::llround(place.losses.sum(compute, hits).value());
   return place.losses.sum(compute, losses);
 }
 
 std::unique_ptr<KeyValueCache> Decoder::make_cache(std::int64_t rows, std::int64_t positions,
                                                    Queue& compute) const {
+  TESSERA_VALIDATE(!has_own_head(), ConfigError, "the outputs of the head ", parts_.head_name,
+                   " are no tokens; generate with a model for the vocabulary");
+  TESSERA_VALIDATE(parts_.cached_layers > 0, ConfigError, "the model ", parts_.family,
+                   " generates no text: it has no Attention, or some with other keys and values "
+                   "than the first; train and evaluate it only, or give all of them the same "
+                   "kv_heads and head_dim");
   TESSERA_VALIDATE(positions <= parts_.positions, ConfigError, "a key/value cache of ", positions,
                    " positions, but the model has ", parts_.positions, " (", parts_.positions_field,
                    "); shorten the prompts, or generate fewer tokens");
@@ -328,6 +373,16 @@ void Decoder::check(DecodeBatch const& batch, KeyValueCache const& cache) const 
                      " positions of a key/value cache of ", cache.positions());
   }
   check_tokens(batch.tokens, batch.rows, batch.queries);
+  std::int64_t const before = *std::max_element(batch.first, batch.first + batch.rows),
+                     after = before + batch.queries;
+  auto const& rotary = parts_.rotary;
+  TESSERA_VALIDATE(!rotary || rotary->scaling != kernels::RotaryScaling::longrope || before == 0 ||
+                       before > rotary->original_max_positions ||
+                       after <= rotary->original_max_positions,
+                   ConfigError, "generation from ", before, " to ", after,
+                   " tokens with rope_type longrope: beyond original_max_position_embeddings (",
+                   rotary->original_max_positions,
+                   ") it rotates the keys in the cache otherwise; generate fewer tokens");
 }
 
 std::vector<float> Decoder::decode(DecodeBatch const& batch, KeyValueCache& cache,
@@ -389,8 +444,17 @@ std::size_t Decoder::activation_bytes(PlannedPass const& pass, memory::MemorySpa
   if (pass.kind == memory::Pass::evaluation)
     evaluate_in(place, batch, params, queue);
   else
-    train_in(place, batch, {.gradient_checkpointing = pass.gradient_checkpointing}, params, queue);
+    train_in(place, batch,
+             {.recompute = pass.recompute, .cpu_checkpointing = pass.cpu_checkpointing}, params,
+             queue);
   return place.arena.peak();
+}
+
+std::size_t Decoder::host_checkpoint_bytes(PlannedPass const& pass) const {
+  bool const leave = pass.kind == memory::Pass::training && pass.recompute == Recompute::block &&
+                     pass.cpu_checkpointing;
+  return leave ? HostCheckpoints::bytes(trained_blocks(), pass.rows * pass.sequence, parts_.dtype)
+               : 0;
 }
 
 void Decoder::reserve_activations(std::size_t bytes, Queue& compute) {

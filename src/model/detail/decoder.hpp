@@ -1,5 +1,5 @@
 #pragma once
-/// Decoder-only language model: embedding, blocks, head. Families differ in how they fill in the
+/// Decoder-only language model: embedding, layers, head. Families differ in how they fill in the
 /// parts.
 
 #include <memory>
@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "detail/block.hpp"
+#include "detail/decoder_layer.hpp"
 #include "detail/embedding.hpp"
+#include "detail/host_checkpoints.hpp"
 #include "detail/host_staging.hpp"
 #include "detail/lm_head.hpp"
 #include "detail/rotary_staging.hpp"
@@ -17,7 +18,7 @@
 
 namespace tessera::model::detail {
 
-/// Unit 0 is the embedding, units 1..L the blocks, unit L+1 the head.
+/// Unit 0 is the embedding, units 1..L the layers, unit L+1 the head.
 struct DecoderParts {
   std::string family;
   ConfigTree config;
@@ -28,10 +29,15 @@ struct DecoderParts {
   std::string positions_field;  ///< of config.json
   std::vector<UnitSpec> units;
   Embedding embedding;
-  std::vector<Block> blocks;
+  std::vector<std::unique_ptr<DecoderLayer>> layers;
   LmHead head;
   std::optional<kernels::RotaryOptions> rotary;  ///< of a model whose heads are rotated
-  std::int64_t kv_heads = 0, head_dim = 0;       ///< of every block
+  /// Of the key/value cache: layers of attention, and the heads of each. No layers: the model does
+  /// not generate.
+  std::int64_t cached_layers = 0, kv_heads = 0, head_dim = 0;
+  DocumentOptions documents{};
+  std::int64_t head_outputs = 0;  ///< of a head of the caller's own; 0: the vocabulary
+  std::string head_name{}, replaced_head{};
 };
 
 class Decoder final : public CausalLm {
@@ -43,6 +49,14 @@ class Decoder final : public CausalLm {
   ConfigTree const& config() const override { return parts_.config; }
   std::int64_t vocabulary_size() const override { return parts_.embedding.vocabulary(); }
   std::int64_t max_positions() const override { return parts_.positions; }
+  std::int64_t predictions(Batch const& batch) const override {
+    if (has_own_head()) return batch.rows;
+    return count_predictions({batch.tokens, batch.rows, batch.sequence}, parts_.documents);
+  }
+  bool predictions_vary() const override {
+    return !has_own_head() && parts_.documents.eod_mask_loss;
+  }
+  ParameterChanges parameter_changes() const override;
 
   LossSum train(Batch const& batch, PassSettings const& settings, memory::ParamProvider& params,
                 Queue& compute) override;
@@ -53,16 +67,18 @@ class Decoder final : public CausalLm {
                             memory::ParamProvider& params, Queue& compute) override;
   void decode_nothing(memory::ParamProvider& params, Queue& compute) override;
   std::size_t activation_bytes(PlannedPass const& pass, memory::MemorySpace space) override;
+  std::size_t host_checkpoint_bytes(PlannedPass const& pass) const override;
   void reserve_activations(std::size_t bytes, Queue& compute) override;
 
  private:
   /// The activations of a block that the forward pass keeps for the backward pass.
   struct Kept {
     TensorView in;
-    Block::Saved saved;  ///< empty under gradient checkpointing
-    Arena::Mark mark;    ///< of the arena before the block
+    std::unique_ptr<DecoderLayer::Saved> saved;  ///< null under Recompute::block
+    Arena::Mark mark;                            ///< of the arena before the block
   };
 
+  bool has_own_head() const { return parts_.head_outputs > 0; }
   bool tied() const { return !parts_.head.projection(); }
   bool token_weights_train() const;
   /// The backward pass ends at this unit: none below it trains.
@@ -71,7 +87,9 @@ class Decoder final : public CausalLm {
   static constexpr UnitIndex unit_of_block(std::size_t block) {
     return UnitIndex(static_cast<int>(block) + 1);
   }
-  UnitIndex head_unit() const { return unit_of_block(parts_.blocks.size()); }
+  /// The blocks with a backward pass.
+  HostCheckpoints::Blocks trained_blocks() const;
+  UnitIndex head_unit() const { return unit_of_block(parts_.layers.size()); }
   std::vector<UnitIndex> acquisitions(memory::Pass kind) const;
   void check(Batch const& batch) const;
   void check_tokens(std::int32_t const* tokens, std::int64_t rows, std::int64_t sequence) const;
@@ -82,10 +100,13 @@ class Decoder final : public CausalLm {
     PinnedInputBuffers inputs;
     LossReadback losses;
     std::optional<RotaryStaging> rotary;
+    HostCheckpoints checkpoints;
   };
   PassBuffers make_buffers(std::string const& name, memory::MemorySpace space) const;
   PassBuffers& buffers_for(Queue const& compute);
   PassContext begin(Batch const& batch, PassBuffers& place, Queue& compute) const;
+  /// Stages the inputs of a pass and notes its documents in it.
+  Inputs stage(PassContext& pass, PassBuffers& place, Batch const& batch, PassKind kind) const;
   LossSum train_in(PassBuffers& place, Batch const& batch, PassSettings const& settings,
                    memory::ParamProvider& params, Queue& compute);
   LossSum evaluate_in(PassBuffers& place, Batch const& batch, memory::ParamProvider& params,

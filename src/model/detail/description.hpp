@@ -13,6 +13,7 @@
 #include "detail/mlp.hpp"
 #include "detail/norm.hpp"
 #include "tessera/kernels/rotary_tables.hpp"
+#include "tessera/model/documents.hpp"
 #include "tessera/model/lora.hpp"
 
 namespace tessera::model::detail {
@@ -49,6 +50,9 @@ struct DecoderDescription {
   std::optional<LoraOptions> lora;        ///< adapters; all other parameters are frozen
   std::vector<std::string> lora_targets;  ///< PEFT's; empty: fused projection, or query and value
   std::string frozen;                     ///< pattern of parameters that do not train
+  DocumentOptions documents;              ///< of packed rows
+  std::int64_t head_outputs = 0;          ///< of a head of the caller's own; 0: the vocabulary
+  std::string replaced_head;              ///< the name of the family's head that it replaces
 
   /// Sets the width of all parts.
   DecoderDescription& set_width(std::int64_t width) {

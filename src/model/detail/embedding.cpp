@@ -42,18 +42,13 @@ float Embedding::scale(PassContext const& pass) const {
 void Embedding::forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                         ConstTensorView tokens) const {
   auto const by_row = {pass.batch, pass.sequence, options_.width};
-  bool const in_order = !pass.cache || pass.cache->begins;
   bool const noisy = pass.dropout_on && options_.noise_alpha > 0.0;
-  kernels::embedding(pass.compute, out.reshape(by_row), tokens, weights[tokens_],
-                     positions_ && in_order ? weights[*positions_] : ConstTensorView{},
+  kernels::PositionTable positions;
+  if (positions_)
+    positions = {weights[*positions_],
+                 pass.cache && !pass.cache->begins ? pass.cache->positions : pass.position_ids};
+  kernels::embedding(pass.compute, out.reshape(by_row), tokens, weights[tokens_], positions,
                      noisy ? Dropout{} : dropout(pass));
-  if (positions_ && !in_order) {
-    ArenaScope const scope(pass.arena);
-    TensorView const rows = pass.allocate_stream(pass.positions(), options_.width);
-    kernels::embedding(pass.compute, rows.reshape(by_row), pass.cache->positions,
-                       weights[*positions_], {}, {});
-    kernels::add(pass.compute, out, rows);
-  }
   if (noisy) {
     kernels::add_noise(pass.compute, out, noise(pass));
     kernels::dropout(pass.compute, out, out, dropout(pass));
@@ -62,31 +57,35 @@ void Embedding::forward(PassContext const& pass, WeightLease const& weights, Ten
 }
 
 void Embedding::backward(PassContext const& pass, GradientLease const& gradients,
-                         ConstTensorView dout, ConstTensorView tokens,
-                         ConstTensorView order) const {
+                         BackwardInput const& from) const {
   ArenaScope const scope(pass.arena);
   TensorView const parts = pass.allocate_fp32(
       kernels::embedding_backward_parts(pass.compute, pass.positions(), options_.width));
   std::int64_t const used = pass.sequence, unused = options_.positions - used;
+  auto const mode = gradients.mode();
+  bool const by_id = !pass.position_ids.empty();
   TensorView dpositions, dtokens = gradients[tokens_];
   // positions that train without their tokens: the kernel writes those to rows that nobody reads
   if (dtokens.empty())
     dtokens = pass.arena.allocate(pass.stream_dtype, {options_.vocabulary, options_.width});
-  if (positions_ && !gradients[*positions_].empty()) {
+  if (positions_ && !by_id && !gradients[*positions_].empty()) {
     if (!gradients.accumulate() && unused > 0)
       kernels::fill(pass.compute, gradients[*positions_].rows(used, unused), 0.0f);
     dpositions = gradients[*positions_].rows(0, used);
   }
-  auto const mode = gradients.mode();
+  ConstTensorView dout = from.dout;
   if (options_.scale != 1.0) {
     TensorView const scaled = pass.allocate_stream(dout.dim(0), dout.dim(1));
     kernels::cast(pass.compute, scaled, dout);
     kernels::scale(pass.compute, scaled, scale(pass));
     dout = scaled;
   }
-  kernels::embedding_backward(
-      pass.compute, dropout(pass), {{dtokens, mode}, {dpositions, mode}},
-      {dout.reshape({pass.batch, used, options_.width}), tokens, {order, parts}});
+  dout = dout.reshape({pass.batch, used, options_.width});
+  kernels::embedding_backward(pass.compute, dropout(pass), {{dtokens, mode}, {dpositions, mode}},
+                              {dout, from.tokens, {from.order, parts}});
+  if (positions_ && by_id && !gradients[*positions_].empty())  // rows of a table, as tokens are
+    kernels::embedding_backward(pass.compute, dropout(pass), {{gradients[*positions_], mode}, {}},
+                                {dout, pass.position_ids, {from.position_order, parts}});
 }
 
 void Embedding::clear_positions(PassContext const& pass, GradientLease const& gradients) const {

@@ -30,10 +30,15 @@ class Embedding {
   void forward(PassContext const& pass, WeightLease const& weights, TensorView out,
                ConstTensorView tokens) const;
 
-  /// Gradients of the tables, overwritten or added to as the lease says; dout [B * T, width]. A
-  /// device needs the @p order of Inputs.
-  void backward(PassContext const& pass, GradientLease const& gradients, ConstTensorView dout,
-                ConstTensorView tokens, ConstTensorView order) const;
+  /// What the backward pass reads.
+  struct BackwardInput {
+    ConstTensorView dout;                   ///< [B * T, width]
+    ConstTensorView tokens;                 ///< [B, T] int32
+    ConstTensorView order, position_order;  ///< of Inputs, for a device
+  };
+  /// Gradients of the tables, overwritten or added to as the lease says.
+  void backward(PassContext const& pass, GradientLease const& gradients,
+                BackwardInput const& from) const;
   /// Zero gradients of the positions, for a tied head, which takes the unit's first lease and
   /// writes the token gradients only.
   void clear_positions(PassContext const& pass, GradientLease const& gradients) const;

@@ -16,43 +16,56 @@ double LossSum::value() const {
 namespace detail {
 namespace {
 
-/// The next token of each row; -1 after a row's last token.
-void shift(Batch const& batch, std::int32_t* targets) {
-  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i)
-    targets[i] = (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
+/// The next token of each row; -1 after a row's last token, and after a document's if that is not
+/// predicted.
+void shift(Batch const& batch, DocumentOptions const& documents, std::int32_t* targets) {
+  for (std::int64_t i = 0; i < batch.rows * batch.sequence; ++i) {
+    bool const masked = documents.eod_mask_loss && batch.tokens[i] == documents.eod_token;
+    targets[i] = masked || (i + 1) % batch.sequence == 0 ? -1 : batch.tokens[i + 1];
+  }
 }
 
 }  // namespace
 
-Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, PassKind kind) {
-  Inputs inputs{.tokens = pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}),
-                .targets = pass.arena.allocate(Dtype::int32, {pass.positions()}),
-                .order = {},
-                .loss = batch.loss};
-  auto* const tokens = inputs.tokens.as<std::int32_t>();
-  auto* const targets = inputs.targets.as<std::int32_t>();
+Inputs PinnedInputBuffers::stage(PassContext const& pass, Batch const& batch, PassKind kind,
+                                 DocumentOptions const& documents) {
   std::int64_t const count = pass.positions();
   bool const ordered = kind == PassKind::training &&
                        memory::memory_space_of(pass.compute) == memory::MemorySpace::device;
-  if (ordered) inputs.order = pass.arena.allocate(Dtype::int32, {count});
+  std::int64_t lists = 0;
+  auto const allocate = [&](bool wanted) {
+    lists += wanted;
+    return wanted ? pass.arena.allocate(Dtype::int32, {pass.batch, pass.sequence}) : TensorView{};
+  };
+  Inputs inputs{.tokens = allocate(true),
+                .targets = allocate(true).reshape({count}),
+                .order = allocate(ordered),
+                .documents = allocate(documents.reset_attention_mask),
+                .positions = allocate(documents.reset_position_ids),
+                .position_order = allocate(ordered && documents.reset_position_ids),
+                .loss = batch.loss};
   if (!batch.tokens) return inputs;
-  if (pass.compute.kind() == memory::QueueKind::inline_host) {
-    std::copy(batch.tokens, batch.tokens + count, tokens);
-    shift(batch, targets);
-    return inputs;
-  }
-  Slot& slot = next_slot((ordered ? 3 : 2) * count, pass.compute);
-  auto* const staged = static_cast<std::int32_t*>(slot.buffer.data());
-  std::copy(batch.tokens, batch.tokens + count, staged);
-  shift(batch, staged + count);
-  memory::copy(pass.compute, tokens, staged, inputs.tokens.bytes());
-  memory::copy(pass.compute, targets, staged + count, inputs.targets.bytes());
-  if (ordered) {
-    kernels::order_by_token(staged + 2 * count, batch.tokens, count);
-    memory::copy(pass.compute, inputs.order.as<std::int32_t>(), staged + 2 * count,
-                 inputs.order.bytes());
-  }
-  slot.copied = pass.compute.record();
+  bool const in_place = pass.compute.kind() == memory::QueueKind::inline_host;
+  Slot* const slot = in_place ? nullptr : &next_slot(lists * count, pass.compute);
+  auto* next = slot ? static_cast<std::int32_t*>(slot->buffer.data()) : nullptr;
+  auto const fill = [&](TensorView to, auto const& write) {
+    if (to.empty()) return;
+    auto* const values = slot ? std::exchange(next, next + count) : to.as<std::int32_t>();
+    write(values);
+    if (slot) memory::copy(pass.compute, to.as<std::int32_t>(), values, to.bytes());
+  };
+  TokenRows const rows{batch.tokens, batch.rows, batch.sequence};
+  std::int32_t const* positions = nullptr;
+  fill(inputs.tokens, [&](auto* out) { std::copy(batch.tokens, batch.tokens + count, out); });
+  fill(inputs.targets, [&](auto* out) { shift(batch, documents, out); });
+  fill(inputs.order, [&](auto* out) { kernels::order_by_token(out, batch.tokens, count); });
+  fill(inputs.documents, [&](auto* out) { find_documents(rows, documents.eod_token, out); });
+  fill(inputs.positions, [&](auto* out) {
+    find_positions(rows, documents.eod_token, out);
+    positions = out;
+  });
+  fill(inputs.position_order, [&](auto* out) { kernels::order_by_token(out, positions, count); });
+  if (slot) slot->copied = pass.compute.record();
   return inputs;
 }
 

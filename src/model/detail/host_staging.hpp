@@ -11,6 +11,7 @@
 #include "detail/pass.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/model/causal_lm.hpp"
+#include "tessera/model/documents.hpp"
 
 namespace tessera::model::detail {
 
@@ -20,10 +21,13 @@ inline constexpr std::chrono::minutes queue_deadline{60};
 /// Token ids and targets in memory that kernels read.
 struct Inputs {
   TensorView tokens;   ///< [B, T] int32
-  TensorView targets;  ///< [B * T] int32; -1 at the last position of each row
+  TensorView targets;  ///< [B * T] int32; -1 where no token is predicted
   TensorView
       order;  ///< [B * T] int32, positions by token, for the backward pass of a device; else empty
-  LogitLoss* loss = nullptr;  ///< of the batch
+  TensorView documents{},
+      positions{};              ///< [B, T] int32, of documents that are kept apart; or empty
+  TensorView position_order{};  ///< as order, by `positions`
+  LogitLoss* loss = nullptr;    ///< of the batch
 };
 /// Whether a backward pass follows.
 enum class PassKind { forward, training };
@@ -32,7 +36,8 @@ class PinnedInputBuffers {
  public:
   /// Copies a batch to the arena of the pass. The batch's tokens may change once this returns. A
   /// batch without tokens (of a pass that is only planned) copies nothing.
-  Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind);
+  Inputs stage(PassContext const& pass, Batch const& batch, PassKind kind,
+               DocumentOptions const& documents = {});
   /// Copies @p values to the arena of the pass, [numel] int32. They may change once this returns.
   TensorView stage(PassContext const& pass, std::vector<std::int32_t> const& values);
 

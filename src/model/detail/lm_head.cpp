@@ -19,9 +19,9 @@ void for_chunks(std::int64_t rows, std::int64_t chunk, Body&& body) {
     body(begin, std::min(chunk, rows - begin));
 }
 
-/// Rows of equal chunks of at most @p most_bytes, or of one row.
-std::int64_t equal_chunks(std::int64_t rows, std::int64_t row_bytes, std::int64_t most_bytes) {
-  std::int64_t const most_rows = std::max<std::int64_t>(1, most_bytes / row_bytes);
+/// Rows of equal chunks of at most @p most_rows, or of one row.
+std::int64_t equal_chunks(std::int64_t rows, std::int64_t most_rows) {
+  most_rows = std::max<std::int64_t>(1, most_rows);
   std::int64_t const chunks = std::max<std::int64_t>(1, (rows + most_rows - 1) / most_rows);
   return (rows + chunks - 1) / chunks;
 }
@@ -48,20 +48,33 @@ void LmHead::own_bias(UnitSpec& unit, std::string const& name) {
 }
 
 LmHead::Chunks LmHead::Chunks::of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
-                                  memory::MemorySpace space, std::optional<ChunkBytes> most) {
+                                  memory::MemorySpace space, std::optional<std::int64_t> most) {
   constexpr std::int64_t mib = std::int64_t{1} << 20;
-  if (space != memory::MemorySpace::device) {
-    std::int64_t const each = equal_chunks(rows, 4 * vocabulary, 64 * mib);
-    return {each, each, vocabulary};
+  bool const on_device = space == memory::MemorySpace::device;
+  std::int64_t const row = on_device || dtype != Dtype::fp32 ? (vocabulary + 63) / 64 * 64
+                                                             : vocabulary,
+                     element = static_cast<std::int64_t>(size_of(dtype)),
+                     bytes = most.value_or(!on_device             ? 64 * mib
+                                           : dtype == Dtype::fp32 ? 512 * mib
+                                                                  : 1024 * mib);
+  return {equal_chunks(rows, bytes / (element * row)), row};
+}
+
+LmHead::Chunks LmHead::Chunks::with_fp32_logits() const {
+  return {equal_chunks(rows, (rows - 1) / 3), row};  // one less for the alignment of two buffers
+}
+
+LmHead::Buffers LmHead::allocate(PassContext const& pass, std::int64_t rows,
+                                 LogitLoss const* loss) const {
+  Chunks chunks = Chunks::of(rows, options_.vocabulary, pass.dtype,
+                             memory::memory_space_of(pass.compute), options_.chunk_bytes);
+  if (pass.dtype == Dtype::fp32 || (pass.dtype == Dtype::bf16 && !loss)) {
+    TensorView const both = pass.allocate(chunks.rows, chunks.row);
+    return {chunks, both, both};
   }
-  ChunkBytes const bytes = most.value_or(ChunkBytes{512 * mib, 1024 * mib});
-  std::int64_t const row = (vocabulary + 63) / 64 * 64;
-  if (dtype == Dtype::fp32) {
-    std::int64_t const each = equal_chunks(rows, 4 * row, bytes.logits);
-    return {each, each, row};
-  }
-  std::int64_t const gradients = equal_chunks(rows, 2 * row, bytes.gradients);
-  return {equal_chunks(gradients, 4 * row, bytes.logits), gradients, row};
+  chunks = chunks.with_fp32_logits();
+  return {chunks, pass.arena.allocate(Dtype::fp32, {chunks.rows, chunks.row}),
+          pass.allocate(chunks.rows, chunks.row)};
 }
 
 void LmHead::score(PassContext const& pass, Projection const& projection, float gradient_scale,
@@ -98,18 +111,17 @@ void LmHead::losses(PassContext const& pass, WeightLease const& weights,
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
-  auto const chunks = chunks_of(pass, rows);
   Projection const product = in_pass_dtype(pass, projection);
   TensorView const normed = pass.allocate(rows, options_.width);
   norm_.forward(pass, weights, normed, hidden);
-  TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
-  for_chunks(rows, chunks.logits, [&](std::int64_t begin, std::int64_t count) {
+  auto const buffers = allocate(pass, rows, loss);
+  for_chunks(rows, buffers.chunks.rows, [&](std::int64_t begin, std::int64_t count) {
     score(pass, product, 0.0f,
           {begin,
            loss,
            to.losses.rows(begin, count),
            {},
-           logits.rows(0, count),
+           buffers.logits.rows(0, count),
            normed.rows(begin, count),
            targets.rows(begin, count),
            to.hits.empty() ? TensorView{} : to.hits.rows(begin, count)});
@@ -123,34 +135,28 @@ void LmHead::train(PassContext const& pass, BackwardLeases const& leases,
   kernels::HeadScope const in_head;
   ArenaScope const scope(pass.arena);
   std::int64_t const rows = hidden.dim(0);
-  auto const chunks = chunks_of(pass, rows);
   Projection const weights = in_pass_dtype(pass, projection);
   TensorView const normed = pass.allocate(rows, options_.width);
   TensorView const dnormed = pass.allocate_stream(rows, options_.width);
   Norm::Saved const saved = norm_.forward(pass, leases.weights, normed, hidden);
-  TensorView const logits = pass.arena.allocate(Dtype::fp32, {chunks.logits, chunks.row});
-  TensorView const dlogits =
-      pass.dtype == Dtype::fp32 ? logits : pass.allocate(chunks.gradients, chunks.row);
-  for_chunks(rows, chunks.gradients, [&](std::int64_t first, std::int64_t group) {
-    for_chunks(group, chunks.logits, [&](std::int64_t at, std::int64_t count) {
-      std::int64_t const begin = first + at;
-      score(pass, weights, gradient_scale,
-            {begin, loss, to.losses.rows(begin, count), dlogits.rows(at, count),
-             logits.rows(0, count), normed.rows(begin, count), targets.rows(begin, count)});
-    });
-    TensorView const dpart = first_columns(dlogits.rows(0, group), options_.vocabulary);
-    kernels::gemm(pass.compute, {.row_a = chunks.row}, dnormed.rows(first, group), dpart,
-                  weights.weight);
+  auto const buffers = allocate(pass, rows, loss);
+  std::int64_t const row = buffers.chunks.row;
+  for_chunks(rows, buffers.chunks.rows, [&](std::int64_t first, std::int64_t count) {
+    TensorView const dlogits = buffers.dlogits.rows(0, count);
+    score(pass, weights, gradient_scale,
+          {first, loss, to.losses.rows(first, count), dlogits, buffers.logits.rows(0, count),
+           normed.rows(first, count), targets.rows(first, count)});
+    TensorView const dpart = first_columns(dlogits, options_.vocabulary);
+    kernels::gemm(pass.compute, {.row_a = row}, dnormed.rows(first, count), dpart, weights.weight);
     if (!projection.gradient.empty())
-      kernels::gemm(pass.compute,
-                    {.transpose_a = true,
-                     .accumulate = projection.accumulate || first > 0,
-                     .row_a = chunks.row},
-                    projection.gradient, dpart, normed.rows(first, group));
+      kernels::gemm(
+          pass.compute,
+          {.transpose_a = true, .accumulate = projection.accumulate || first > 0, .row_a = row},
+          projection.gradient, dpart, normed.rows(first, count));
     if (!projection.bias_gradient.empty())
       backward_bias(pass,
                     {projection.bias_gradient, first > 0 ? kernels::WriteMode::add : leases.mode()},
-                    dlogits.rows(0, group));
+                    dlogits);
   });
   norm_.backward(pass, leases, {to.dhidden}, dnormed, hidden, saved);
 }

@@ -1,6 +1,7 @@
 #pragma once
-/// Final norm, projection to the vocabulary and cross-entropy, in chunks of rows, so that the
-/// complete logits are never in memory.
+/// Final norm, projection to the vocabulary and cross-entropy with its gradient, in chunks of rows.
+/// The complete logits are never in memory, and those of a chunk are in the dtype of products:
+/// their gradients take their place.
 
 #include <optional>
 #include <string>
@@ -22,16 +23,12 @@ class LmHead {
     ConstTensorView bias{};   ///< [V], in the head's own unit; empty: none
     TensorView bias_gradient{};
   };
-  /// Most bytes of a chunk of fp32 logits, and of 16-bit gradients.
-  struct ChunkBytes {
-    std::int64_t logits = 0, gradients = 0;
-  };
   struct Options {
     std::int64_t width = 0;
     std::int64_t vocabulary = 0;
-    double label_smoothing = 0.0;             ///< see kernels::CrossEntropyOptions
-    double soft_cap = 0.0;                    ///< logits x become cap tanh(x / cap); 0: off
-    std::optional<ChunkBytes> chunk_bytes{};  ///< on a device; none: as below
+    double label_smoothing = 0.0;               ///< see kernels::CrossEntropyOptions
+    double soft_cap = 0.0;                      ///< logits x become cap tanh(x / cap); 0: off
+    std::optional<std::int64_t> chunk_bytes{};  ///< most bytes of a chunk; none: as below
   };
 
   LmHead(Norm norm, Options options) : norm_(norm), options_(options) {}
@@ -55,7 +52,7 @@ class LmHead {
     TensorView hits{};
   };
 
-  /// Losses, and hits unless empty.
+  /// Losses, bit for bit those of train(), and hits unless empty.
   void losses(PassContext const& pass, WeightLease const& weights, Projection const& projection,
               Output const& to, Input const& from) const;
   /// The same, and the gradients of the hidden states, the projection and the norm.
@@ -65,26 +62,29 @@ class LmHead {
   void logits(PassContext const& pass, WeightLease const& weights, Projection const& projection,
               TensorView out, ConstTensorView hidden) const;
 
-  /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB of fp32 logits at
-  /// a time, which their gradients follow. On a device 512 MiB, in rows of a multiple of 64
-  /// elements, which products and 16-byte accesses need (V = 50257 is odd); and 1 GiB of 16-bit
-  /// gradients, so that fewer products, each rounded to 16 bits, add up to the projection's
-  /// gradient: one up to 10672 rows of V = 50257.
+  /// How [rows, vocabulary] is cut into equal chunks of rows. On the host 64 MiB at a time. On a
+  /// device 512 MiB in fp32 and 1 GiB in 16 bits, so that fewer products, each rounded to 16 bits,
+  /// add up to the projection's gradient: one up to 10672 rows of V = 50257. There rows are a
+  /// multiple of 64 elements, which products and 16-byte accesses need (V = 50257 is odd).
   struct Chunks {
-    std::int64_t logits = 0;  ///< rows of logits at a time
-    std::int64_t gradients =
-        0;  ///< rows of their gradients at a time; in fp32 they take the place of the logits
-    std::int64_t row = 0;  ///< elements from one row to the next
+    std::int64_t rows = 0;  ///< at a time
+    std::int64_t row = 0;   ///< elements from one row to the next
     static Chunks of(std::int64_t rows, std::int64_t vocabulary, Dtype dtype,
-                     memory::MemorySpace space, std::optional<ChunkBytes> most = {});
+                     memory::MemorySpace space, std::optional<std::int64_t> most = {});
+    /// For fp32 logits next to 16-bit gradients: both together need no more memory than a chunk of
+    /// 16-bit logits.
+    Chunks with_fp32_logits() const;
     bool operator==(Chunks const&) const = default;
   };
 
  private:
-  Chunks chunks_of(PassContext const& pass, std::int64_t rows) const {
-    return Chunks::of(rows, options_.vocabulary, pass.dtype, memory::memory_space_of(pass.compute),
-                      options_.chunk_bytes);
-  }
+  /// Buffers of a chunk. The gradients are the logits themselves, except next to fp32 logits of
+  /// fp16 (which ends at 65504) and of a loss of the caller's own.
+  struct Buffers {
+    Chunks chunks;
+    TensorView logits, dlogits;
+  };
+  Buffers allocate(PassContext const& pass, std::int64_t rows, LogitLoss const* loss) const;
   /// One chunk of rows.
   struct Chunk {
     std::int64_t first = 0;

@@ -34,13 +34,20 @@ Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,
   std::int64_t const rows = pass.positions();
   Saved const saved{.gate = gate_ ? pass.allocate(rows, options_.inner) : TensorView{},
                     .before = pass.allocate(rows, expand_.shape().out),
-                    .activated = pass.allocate(rows, options_.inner)};
-  if (is_fused_gelu()) {
+                    .activated = pass.shared.activated.empty() ? pass.allocate(rows, options_.inner)
+                                                               : pass.shared.activated};
+  // what is computed again must be what was computed at first, not what an epilogue rounds
+  if (is_fused_gelu() && pass.recompute != Recompute::light) {
     expand_.forward(pass, weights, saved.activated, in, saved.before);
     return saved;
   }
   if (gate_) gate_->forward(pass, weights, saved.gate, in);
   expand_.forward(pass, weights, saved.before, in);
+  activate(pass, saved);
+  return saved;
+}
+
+void Mlp::activate(PassContext const& pass, Saved const& saved) const {
   if (options_.kind == MlpKind::plain)
     kernels::activate(pass.compute, options_.activation, saved.activated, saved.before);
   else
@@ -48,7 +55,6 @@ Mlp::Saved Mlp::expand(PassContext const& pass, WeightLease const& weights,
         pass.compute, options_.activation, gated_shape(pass),
         {saved.activated.data(), options_.inner},
         gate_and_up<kernels::GatedInput, ConstTensorView>(saved.gate, saved.before));
-  return saved;
 }
 
 void Mlp::project(PassContext const& pass, WeightLease const& weights, TensorView out,

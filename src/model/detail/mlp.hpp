@@ -46,8 +46,12 @@ class Mlp {
     visit(project_);
   }
 
+  /// Elements of a row of Saved::activated.
+  std::int64_t inner() const { return options_.inner; }
   /// The part before the last layer.
   Saved expand(PassContext const& pass, WeightLease const& weights, ConstTensorView in) const;
+  /// saved.activated from what came before it, bit for bit as expand() on the host.
+  void activate(PassContext const& pass, Saved const& saved) const;
   /// out [R, width] = activated * W + b.
   void project(PassContext const& pass, WeightLease const& weights, TensorView out,
                Saved const& saved) const;

@@ -6,13 +6,9 @@
 #include "detail/pass.hpp"
 #include "tessera/kernels/layer_norm.hpp"
 #include "tessera/kernels/rms_norm.hpp"
+#include "tessera/model/norm_kind.hpp"
 
 namespace tessera::model::detail {
-
-enum class NormKind {
-  layer,  ///< layer normalization with gamma and beta
-  rms     ///< root mean square normalization with gamma only
-};
 
 struct NormOptions {
   std::int64_t width = 0;

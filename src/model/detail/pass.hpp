@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/core/error.hpp"
+#include "tessera/core/recompute.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/kernels/rotary.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -47,6 +48,15 @@ struct CachedRows {
   bool begins = false;        ///< all rows begin here: new positions see only each other
 };
 
+/// Buffers that all blocks use one after the other for activations that backward computes again;
+/// empty: each block keeps its own.
+struct SharedActivations {
+  TensorView normed;     ///< [R, width], what attention or the perceptron gets from a norm
+  TensorView activated;  ///< [R, inner], what the perceptron's last layer gets
+};
+
+class HostCheckpoints;
+
 struct PassContext {
   Queue& compute;
   Arena& arena;  ///< keeps activations that backward needs; a layer rolls back its temporaries
@@ -54,21 +64,28 @@ struct PassContext {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;
   bool dropout_on = false;
-  bool recomputes = false;  ///< gradient checkpointing
+  Recompute recompute = Recompute::none;
   std::uint64_t dropout_seed = 0;
   std::uint64_t step = 0;
   std::uint64_t first_global_row = 0;
   kernels::RotaryTables rotary{};     ///< of the positions of a row, where a model rotates heads
   CachedRows const* cache = nullptr;  ///< of generation
+  ConstTensorView documents{};        ///< [B, T] int32, see kernels::AttentionInput; or empty
+  ConstTensorView position_ids{};     ///< [B, T] int32; empty: each row counts from 0
   /// Of weights, gradients, norms and the residual stream; under autocast wider than `dtype`.
   Dtype stream_dtype = dtype;
+  SharedActivations shared{};              ///< of light recomputation
+  HostCheckpoints* checkpoints = nullptr;  ///< of recomputation, where they leave the device
 
   std::int64_t positions() const { return batch * sequence; }
 
   /// Names the kernels of one part of layer @p layer, for Queue::run_as_graph().
   std::string shape(char const* part, std::size_t layer) const {
     return concat(part, " of layer ", layer, ", ", batch, " x ", sequence,
-                  dropout_on ? ", dropout" : "", recomputes ? ", recomputing" : "");
+                  dropout_on ? ", dropout" : "",
+                  recompute == Recompute::none ? "" : ", recomputing ",
+                  recompute == Recompute::none ? "" : name_of(recompute),
+                  documents.empty() ? "" : ", documents");
   }
 
   TensorView allocate(std::int64_t rows, std::int64_t columns) const {

@@ -32,12 +32,29 @@ RotaryScaling scaling_of(ConfigTree const& parameters) {
                                       {"linear", RotaryScaling::linear},
                                       {"dynamic", RotaryScaling::dynamic},
                                       {"yarn", RotaryScaling::yarn},
-                                      {"llama3", RotaryScaling::llama3}})
+                                      {"llama3", RotaryScaling::llama3},
+                                      {"longrope", RotaryScaling::longrope},
+                                      {"su", RotaryScaling::longrope}})
     if (type == name) return scaling;
-  throw ConfigError(concat("config.json: rope_type '", type,
-                           "' is not supported; supported are default, linear, dynamic, yarn and "
-                           "llama3; a model trained up to original_max_position_embeddings can be "
-                           "used with rope_type default"));
+  throw ConfigError(
+      concat("config.json: rope_type '", type,
+             "' is not supported; supported are default, linear, dynamic, yarn, "
+             "llama3 and longrope; a model trained up to original_max_position_embeddings can be "
+             "used with rope_type default"));
+}
+
+std::vector<double> numbers(ConfigTree const& parameters, std::string const& key) {
+  ConfigTree const* const list = parameters.find(key);
+  TESSERA_VALIDATE(list && list->is_array(), ConfigError, "config.json: ", key,
+                   " of rope_scaling is ", list ? list->type_name() : "missing",
+                   "; longrope needs a list of numbers");
+  std::vector<double> out;
+  for (auto const& value : list->as_array()) {
+    TESSERA_VALIDATE(value.is_number(), ConfigError, "config.json: ", key,
+                     " of rope_scaling has the value ", value.dump(), "; all must be numbers");
+    out.push_back(value.as_double());
+  }
+  return out;
 }
 
 /// A member of the parameters, else of the configuration under @p older, else @p otherwise.
@@ -73,14 +90,19 @@ RotaryOptions read_rotary(ConfigTree const& config, RotaryFields const& of) {
   out.original_max_positions =
       inner.positive_or("original_max_position_embeddings",
                         outer.positive_or("original_max_position_embeddings", out.max_positions));
-  bool const needs_factor =
-      out.scaling != RotaryScaling::none && out.scaling != RotaryScaling::yarn;
+  bool const needs_factor = out.scaling != RotaryScaling::none &&
+                            out.scaling != RotaryScaling::yarn &&
+                            out.scaling != RotaryScaling::longrope;
   out.factor = needs_factor ? inner.real("factor")
                             : real("factor", static_cast<double>(out.max_positions) /
                                                  static_cast<double>(out.original_max_positions));
   if (out.scaling == RotaryScaling::llama3) {
     out.low_freq_factor = inner.real("low_freq_factor");
     out.high_freq_factor = inner.real("high_freq_factor");
+  }
+  if (out.scaling == RotaryScaling::longrope) {
+    out.short_factor = numbers(parameters, "short_factor");
+    out.long_factor = numbers(parameters, "long_factor");
   }
   out.beta_fast = real("beta_fast", 32.0);
   out.beta_slow = real("beta_slow", 1.0);

@@ -7,6 +7,8 @@
 namespace tessera::model::detail {
 
 std::int64_t RotaryStaging::frequencies_of(std::int64_t sequence) const {
+  if (options_.scaling == kernels::RotaryScaling::longrope)
+    return sequence > options_.original_max_positions ? options_.original_max_positions + 1 : 0;
   bool const grows =
       options_.scaling == kernels::RotaryScaling::dynamic && sequence > options_.max_positions;
   return grows ? sequence : 0;

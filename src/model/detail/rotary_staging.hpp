@@ -29,7 +29,8 @@ class RotaryStaging {
   };
   Slot& slot_for(PassContext const& pass, std::int64_t positions);
   void fill(Slot& slot, PassContext const& pass) const;
-  /// Frequencies of dynamic scaling depend on the length; all others are those of length 0.
+  /// Frequencies of dynamic scaling and longrope depend on the length; all others are those of
+  /// length 0.
   std::int64_t frequencies_of(std::int64_t sequence) const;
   std::int64_t columns() const { return options_.rotary_dim / 2; }
 

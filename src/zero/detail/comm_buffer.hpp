@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tessera/comm/collectives.hpp"
+#include "tessera/memory/host_buffer.hpp"
+#include "tessera/memory/swap_file.hpp"
 
 namespace tessera::zero::detail {
 
@@ -25,14 +28,26 @@ class CommBuffer {
                                    std::int64_t numel) {
     auto const buffer = std::make_shared<memory::Buffer>(
         name, purpose, static_cast<std::size_t>(numel) * size_of(dtype));
-    CommBuffer out;
-    out.owner_ = {buffer, buffer->data()};
-    out.dtype_ = dtype;
-    out.numel_ = numel;
+    return {{buffer, buffer->data()}, dtype, numel};
+  }
+  /// The same in pages, which a drive reads and writes.
+  /// @param space pinned or host; see memory::make_host_buffer()
+  static CommBuffer in_host_pages(std::string const& name, memory::Purpose purpose, Dtype dtype,
+                                  std::int64_t numel, memory::MemorySpace space) {
+    std::size_t const bytes = static_cast<std::size_t>(numel) * size_of(dtype);
+    auto const buffer = std::make_shared<memory::Buffer>(memory::make_host_buffer(
+        name, purpose, bytes > 0 ? bytes + memory::swap_alignment : 0, space));
+    auto const at = reinterpret_cast<std::uintptr_t>(buffer->data());
+    std::size_t const past = at % memory::swap_alignment;
+    auto* const page =
+        static_cast<std::byte*>(buffer->data()) + (past == 0 ? 0 : memory::swap_alignment - past);
+    CommBuffer out({buffer, page}, dtype, numel);
+    out.is_pinned_ = buffer->space() == memory::MemorySpace::pinned;
     return out;
   }
 
   Dtype dtype() const { return dtype_; }
+  bool is_pinned() const { return is_pinned_; }  ///< of in_host_pages()
   std::size_t bytes() const { return static_cast<std::size_t>(numel_) * size_of(dtype_); }
   void* at(std::int64_t element) const {
     return static_cast<std::byte*>(owner_.get()) +
@@ -44,9 +59,13 @@ class CommBuffer {
   }
 
  private:
+  CommBuffer(std::shared_ptr<void> owner, Dtype dtype, std::int64_t numel)
+      : owner_(std::move(owner)), dtype_(dtype), numel_(numel) {}
+
   std::shared_ptr<void> owner_;
   Dtype dtype_ = Dtype::fp32;
   std::int64_t numel_ = 0;
+  bool is_pinned_ = false;
 };
 
 }  // namespace tessera::zero::detail

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "detail/gathered_weights.hpp"
@@ -55,13 +56,20 @@ void fill_shards(StoreContext const& context, WeightStore const& weights,
              static_cast<int>(subset.in_model[position(u)][static_cast<std::size_t>(p.parameter)]),
              p.parameter_offset.value(), p.numel,
              out + plan.unit(u).shard_offset(p.partition_offset).value());
+    auto const shard = shard_of(context, weights, u);
+    if (memory::memory_space_of(context.compute) == memory::MemorySpace::device &&
+        !memory::on_device(shard.data())) {
+      context.compute.record().wait("weights that are loaded", compute_deadline);
+      kernels::cast(*memory::make_inline_queue("weights that are loaded"), shard,
+                    memory::TensorView(out, Dtype::fp32, {numel}));
+      continue;
+    }
     void* from = out;
     if (copy.bytes() > 0) {
       from = copy.data();
       memory::copy(context.compute, from, out, static_cast<std::size_t>(numel) * sizeof(float));
     }
-    kernels::cast(context.compute, shard_of(context, weights, u),
-                  memory::TensorView(from, Dtype::fp32, {numel}));
+    kernels::cast(context.compute, shard, memory::TensorView(from, Dtype::fp32, {numel}));
     context.compute.record().wait("weights that are loaded", compute_deadline);
   }
 }
@@ -73,18 +81,23 @@ EngineConfig with_share_of_limits(EngineConfig config, PartitionPlan const& part
                        static_cast<double>(part.padded_count() + other.padded_count());
   for (auto* limit : {&config.prefetch_bucket_size, &config.max_live_parameters})
     *limit = static_cast<std::int64_t>(share * static_cast<double>(*limit));
+  // Rounded up: where all weights fit, each part does.
+  if (auto& swap = config.weight_swap)
+    swap->memory_numel =
+        static_cast<std::int64_t>(std::ceil(share * static_cast<double>(swap->memory_numel)));
   return config;
 }
 
 FrozenWeights::FrozenWeights(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-                             PartitionPlan const& trained, comm::Collectives& comm,
+                             PartitionPlan const& trained, ShardGroups const& groups,
                              memory::Queue& compute)
     : subset_(frozen_parameters(units)),
-      plan_(subset_.units, comm.size(), trained.alignment()),
-      context_{config_, plan_, {}, comm, compute} {
+      plan_(subset_.units, groups.shards().size(), trained.alignment()),
+      context_{config_, plan_, {}, groups.shards(), compute} {
+  context_.secondary = groups.secondary();
   config_ = with_share_of_limits(config, plan_, trained);
-  auto const rules = rules_for(config_, comm.size());
-  context_.ownership = {&plan_, Rank(comm.rank()), !rules.shards_optimizer};
+  auto const rules = rules_for(config_, plan_.ranks(), memory::memory_space_of(compute));
+  context_.ownership = {&plan_, Rank(groups.shards().rank()), !rules.shards_optimizer};
   if (!subset_.empty()) store_ = make_weight_store(rules, context_);
 }
 
@@ -114,6 +127,7 @@ memory::WeightLease FrozenWeights::acquire(UnitIndex unit, memory::WeightLease t
 void FrozenWeights::fill(Engine::Fill const& values) {
   if (!store_) return;
   store_->prepare_update();
+  store_->settle();
   fill_shards(context_, *store_, subset_, values);
 }
 
@@ -127,11 +141,18 @@ std::vector<float> FrozenWeights::shard(UnitIndex unit) const {
   auto const numel = plan_.unit(unit).shard_numel;
   std::vector<float> out(static_cast<std::size_t>(numel));
   if (numel == 0) return out;
-  auto const space = memory::memory_space_of(context_.compute);
+  store_->settle();
+  auto const weights = shard_of(context_, *store_, unit);
+  if (!memory::on_device(weights.data())) {
+    context_.compute.record().wait("frozen weights", compute_deadline);
+    kernels::cast(*memory::make_inline_queue("frozen weights"), {out.data(), Dtype::fp32, {numel}},
+                  weights);
+    return out;
+  }
   memory::Buffer const values("frozen weights", memory::Purpose::workspace,
-                              out.size() * sizeof(float), space);
+                              out.size() * sizeof(float), memory::MemorySpace::device);
   memory::TensorView const fp32(values.data(), Dtype::fp32, {numel});
-  kernels::cast(context_.compute, fp32, shard_of(context_, *store_, unit));
+  kernels::cast(context_.compute, fp32, weights);
   memory::copy(context_.compute, out.data(), values.data(), out.size() * sizeof(float));
   context_.compute.record().wait("frozen weights", compute_deadline);
   return out;

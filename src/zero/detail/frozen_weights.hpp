@@ -3,8 +3,10 @@
 /// else.
 
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "detail/shard_groups.hpp"
 #include "detail/weight_store.hpp"
 #include "tessera/zero/parameter_subset.hpp"
 
@@ -18,7 +20,8 @@ std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
 void fill_shards(StoreContext const& context, WeightStore const& weights,
                  ParameterSubset const& subset, Engine::Fill const& fill);
 
-/// The limits of gathered weights for one of two stores: its part of all elements.
+/// The limits of gathered weights, and of those that a drive leaves in memory, for one of two
+/// stores: its part of all elements.
 EngineConfig with_share_of_limits(EngineConfig config, PartitionPlan const& part,
                                   PartitionPlan const& other);
 
@@ -26,7 +29,7 @@ class FrozenWeights {
  public:
   /// @param trained the plan of the parameters that train
   FrozenWeights(EngineConfig const& config, std::vector<memory::UnitSpec> const& units,
-                PartitionPlan const& trained, comm::Collectives& comm, memory::Queue& compute);
+                PartitionPlan const& trained, ShardGroups const& groups, memory::Queue& compute);
 
   PartitionPlan const& plan() const { return plan_; }
   bool has(UnitIndex unit) const { return !subset_.in_model[position(unit)].empty(); }
@@ -42,6 +45,11 @@ class FrozenWeights {
   void synchronize();
   std::size_t weight_bytes() const { return store_ ? store_->weight_bytes() : 0; }
   std::size_t buffer_bytes() const { return store_ ? store_->buffer_bytes() : 0; }
+  std::size_t swapped_bytes() const { return store_ ? store_->swapped_bytes() : 0; }
+  HostUse host_use() const { return store_ ? store_->host_use() : HostUse{}; }
+  std::optional<SwapUse> swap_use() const {
+    return store_ ? store_->swap_use() : std::optional<SwapUse>();
+  }
 
  private:
   EngineConfig config_;

@@ -5,12 +5,16 @@
 #include <utility>
 
 #include "detail/buffer_pool.hpp"
+#include "detail/coded_gather.hpp"
 #include "detail/comm_buffer.hpp"
+#include "detail/secondary_shards.hpp"
 #include "detail/shard_store.hpp"
+#include "detail/streamed_shards.hpp"
 #include "detail/swapped_shards.hpp"
 #include "detail/unit_views.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -45,8 +49,12 @@ class ShardsInMemory final : public ShardStore {
 };
 
 std::unique_ptr<ShardStore> make_shard_store(StoreContext const& context) {
-  if (context.config.weight_swap) return make_swapped_shards(context);
-  return std::make_unique<ShardsInMemory>(context);
+  bool const on_device = memory::memory_space_of(context.compute) == memory::MemorySpace::device;
+  auto const& config = context.config;
+  if (!config.weight_swap && !(config.weight_offload && on_device))
+    return std::make_unique<ShardsInMemory>(context);
+  auto shards = config.weight_swap ? make_swapped_shards(context) : make_host_shards(context);
+  return on_device ? make_streamed_shards(context, std::move(shards)) : std::move(shards);
 }
 
 class GatheredWeights final : public WeightStore {
@@ -54,6 +62,9 @@ class GatheredWeights final : public WeightStore {
   explicit GatheredWeights(StoreContext const& context)
       : context_(context),
         shards_(make_shard_store(context)),
+        secondary_(context.secondary ? std::make_unique<SecondaryShards>(context) : nullptr),
+        coded_(context.config.weight_code_bits > 0 ? std::make_unique<CodedGather>(context)
+                                                   : nullptr),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
         seen_(context.plan.units().size(), 0) {}
@@ -73,6 +84,11 @@ class GatheredWeights final : public WeightStore {
     prefetch();
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
+    if (g.codes) {
+      context_.compute.wait(g.buffer.ready);
+      coded_->decode(unit, *std::exchange(g.codes, std::nullopt), g.buffer.data);
+    }
+    if (secondary_ && !secondary_->has(unit)) secondary_->keep(unit, g.buffer.data);
     auto const views =
         parameter_views(context_.plan.unit(unit), g.buffer.data.data(), context_.config.dtype);
     return {{views.begin(), views.end()}, [this, unit, &compute] { release(unit, compute); }};
@@ -87,6 +103,7 @@ class GatheredWeights final : public WeightStore {
   /// Gathered copies of the unit are stale now; the next pass gathers it again.
   void all_gather_updated(UnitIndex unit) override {
     shards_->close_changed(unit);
+    if (secondary_) secondary_->forget(unit);
     if (state(unit)) drop(unit, context_.compute);
     pool_.delay_free(context_.compute.record());
   }
@@ -106,16 +123,23 @@ class GatheredWeights final : public WeightStore {
       if (g) context_.comm.wait(std::exchange(g->arriving, {}));
   }
 
-  std::size_t weight_bytes() const override { return shards_->weight_bytes(); }
-  std::size_t buffer_bytes() const override { return pool_.bytes() + shards_->buffer_bytes(); }
+  std::size_t weight_bytes() const override {
+    return shards_->weight_bytes() + (secondary_ ? secondary_->bytes() : 0);
+  }
+  std::size_t buffer_bytes() const override {
+    return pool_.bytes() + shards_->buffer_bytes() + (coded_ ? coded_->bytes() : 0);
+  }
   std::size_t swapped_bytes() const override { return shards_->swapped_bytes(); }
+  HostUse host_use() const override { return shards_->host_use(); }
   std::optional<SwapUse> swap_use() const override { return shards_->swap_use(); }
+  void set_host_updates(UnitIndex end) override { shards_->set_host_updates(end); }
 
  private:
   struct Gathered {
     BufferPool::Entry buffer;
     comm::Pending arriving;  ///< last piece of the all-gather, until the compute queue waits for it
     int leases = 0;
+    std::optional<BufferPool::Entry> codes = std::nullopt;  ///< that no lease has decoded yet
   };
 
   std::optional<Gathered>& state(UnitIndex unit) { return gathered_[position(unit)]; }
@@ -124,13 +148,26 @@ class GatheredWeights final : public WeightStore {
   void fetch(UnitIndex unit) {
     auto const& layout = context_.plan.unit(unit);
     Gathered g{pool_.take(layout.padded_numel), {}, 0};
-    auto const shard = shards_->fetch(unit, g.buffer.ready);
-    for (auto const& blocks :
-         cut_blocks(layout, context_.plan.ranks(), context_.config.allgather_bucket_size))
-      g.arriving = context_.comm.all_gather(shard.values, g.buffer.data, blocks, shard.ready);
-    shards_->fetched(unit, g.arriving.event());
+    if (secondary_ && secondary_->has(unit))
+      g.arriving = secondary_->gather(unit, g.buffer.data, g.buffer.ready);
+    else
+      gather_from_all(unit, g);
     state(unit) = std::move(g);
     live_numel_ += layout.padded_numel;
+  }
+
+  void gather_from_all(UnitIndex unit, Gathered& g) {
+    auto const shard = shards_->fetch(unit, g.buffer.ready);
+    if (coded_) {
+      auto const codes = coded_->start(unit, shard.values, shard.ready);
+      g.codes = codes.buffer;
+      g.arriving = codes.arriving;
+      return shards_->fetched(unit, context_.compute.record());
+    }
+    for (auto const& blocks : cut_blocks(context_.plan.unit(unit), context_.plan.ranks(),
+                                         context_.config.allgather_bucket_size))
+      g.arriving = context_.comm.all_gather(shard.values, g.buffer.data, blocks, shard.ready);
+    shards_->fetched(unit, g.arriving.event());
   }
 
   /// Calls visit(unit, acquisitions until then) once for each unit of the coming acquisitions,
@@ -160,8 +197,11 @@ class GatheredWeights final : public WeightStore {
     });
     shards_->begin_read_ahead();
     look_ahead(
-        [&](UnitIndex unit, std::size_t) { return state(unit) || shards_->read_ahead(unit); });
+        [&](UnitIndex unit, std::size_t) { return has_source(unit) || shards_->read_ahead(unit); });
   }
+
+  /// Without this rank's primary shard.
+  bool has_source(UnitIndex unit) { return state(unit) || (secondary_ && secondary_->has(unit)); }
 
   /// Whether a unit without leases stays gathered: it is acquired again within two acquisitions, or
   /// would be prefetched anyway.
@@ -188,6 +228,7 @@ class GatheredWeights final : public WeightStore {
   void drop(UnitIndex unit, memory::Queue& compute) {
     auto& g = *state(unit);
     std::exchange(g.arriving, {}).order_before(compute);
+    if (g.codes) coded_->give_back(*g.codes);
 #ifdef TESSERA_ASSERTIONS
     kernels::fill(compute, g.buffer.data,
                   std::numeric_limits<float>::quiet_NaN());  // a read after the lease shows
@@ -199,6 +240,8 @@ class GatheredWeights final : public WeightStore {
 
   StoreContext context_;
   std::unique_ptr<ShardStore> shards_;
+  std::unique_ptr<SecondaryShards> secondary_;
+  std::unique_ptr<CodedGather> coded_;  ///< null: weights travel as values
   BufferPool pool_;
   std::vector<std::optional<Gathered>> gathered_;
   std::vector<UnitIndex> order_;  ///< prefetch order of the pass

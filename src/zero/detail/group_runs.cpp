@@ -27,4 +27,16 @@ std::vector<GroupRun> group_runs(UnitLayout const& unit, UnitOffset begin, UnitO
   return out;
 }
 
+std::size_t update_bytes(optim::Segments const& segments, optim::OptimizerSpec const& spec) {
+  std::size_t sum = 0;
+  for (auto const& s : segments.list) {
+    std::size_t each = size_of(segments.gradient_dtype) + 2 * size_of(segments.master_dtype) +
+                       (s.weights_out ? size_of(segments.weights_dtype) : 0);
+    for (std::size_t k = 0; k < s.states.size(); ++k)
+      if (s.states[k]) each += 2 * size_of(spec.states[k].dtype);
+    sum += static_cast<std::size_t>(s.numel) * each;
+  }
+  return sum;
+}
+
 }  // namespace tessera::zero::detail

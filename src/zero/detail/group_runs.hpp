@@ -26,4 +26,7 @@ std::size_t parameter_at(UnitLayout const& unit, UnitOffset at);
 std::vector<GroupRun> group_runs(UnitLayout const& unit, UnitOffset begin, UnitOffset end,
                                  optim::OptimizerSpec const& spec);
 
+/// Bytes that an element-wise update of @p segments reads and writes.
+std::size_t update_bytes(optim::Segments const& segments, optim::OptimizerSpec const& spec);
+
 }  // namespace tessera::zero::detail

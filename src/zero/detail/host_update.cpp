@@ -1,10 +1,12 @@
 #include "detail/host_update.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tessera/core/error.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/host_buffer.hpp"
 
 namespace tessera::zero::detail {
 
@@ -16,11 +18,11 @@ HostUpdate::HostUpdate(StoreContext const& context, Offload offload, WeightStore
           1, std::min(static_cast<std::size_t>(offload_.buffer_count), offload_.tiles.size()))),
       return_(memory::make_stream_queue("weights to the device")),
       worker_(memory::make_worker_queue("optimizer")) {
-  returning_ =
-      make_host_buffer("weights that return to the device", memory::Purpose::workspace,
-                       in_flight_.size() * static_cast<std::size_t>(offload_.tiles.largest()) *
-                           size_of(context.config.dtype),
-                       offload_.space);
+  returning_ = memory::make_host_buffer(
+      "weights that return to the device", memory::Purpose::workspace,
+      in_flight_.size() * static_cast<std::size_t>(offload_.tiles.largest()) *
+          size_of(context.config.dtype),
+      offload_.space);
 }
 
 void* HostUpdate::weights_of(std::size_t tile) const {
@@ -42,6 +44,16 @@ void HostUpdate::run(UnitIndex unit, Work const& work) {
   if (finished_ == tiles.size()) started_ = finished_ = 0;
 }
 
+void HostUpdate::start_all(Work const& work) {
+  TESSERA_EXPECT(started_ == 0 && in_flight_.size() >= offload_.tiles.size());
+  for (std::size_t tile = offload_.tiles.size(); tile > 0; --tile) start(tile - 1, work);
+  started_ = offload_.tiles.size();
+}
+
+void HostUpdate::wait() const {
+  worker_->record().wait("the update of the offloaded states", compute_deadline);
+}
+
 void HostUpdate::start(std::size_t tile, Work const& work) {
   worker_->wait(buffer_of(tile).returned);
   work(*worker_, tile);
@@ -54,10 +66,13 @@ void HostUpdate::finish(std::size_t tile) {
   buffer.computed.wait("the update of the offloaded states", compute_deadline);
   auto const& t = offload_.tiles[tile];
   std::size_t const element = size_of(context_.config.dtype);
-  memory::copy(*return_,
-               static_cast<std::byte*>(weights_.region(t.unit)) +
-                   static_cast<std::size_t>(t.begin) * element,
-               weights_of(tile), static_cast<std::size_t>(t.numel) * element);
+  auto* const to = static_cast<std::byte*>(weights_.region(t.unit)) +
+                   static_cast<std::size_t>(t.begin) * element;
+  auto const bytes = static_cast<std::size_t>(t.numel) * element;
+  if (memory::on_device(to))
+    memory::copy(*return_, to, weights_of(tile), bytes);
+  else
+    return_->submit([to, from = weights_of(tile), bytes] { std::memcpy(to, from, bytes); });
   buffer.returned = return_->record();
 }
 

@@ -29,6 +29,11 @@ class HostUpdate {
   /// Called for all units in order, with the same work: tiles of the units after this one are in
   /// work when it returns. Blocks the host until the tiles of @p unit have been computed.
   void run(UnitIndex unit, Work const& work);
+  /// Enqueues the work on all tiles, the last units first, and leaves their weights where the work
+  /// writes them: run() with empty work returns them. Every tile has a buffer.
+  void start_all(Work const& work);
+  /// Blocks the host until the work that was started has ended.
+  void wait() const;
 
   std::size_t bytes() const { return returning_.bytes(); }
   std::size_t pinned_bytes() const {

@@ -1,8 +1,9 @@
 #include "detail/memory_report.hpp"
 
-#include "detail/coded_state.hpp"
-
 #include <cmath>
+
+#include "detail/coded_state.hpp"
+#include "detail/frozen_weights.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -37,11 +38,16 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
                           PartitionPlan const& plan, PartitionPlan const& frozen) {
   double const n = plan.ranks();
   auto const parameters = static_cast<double>(plan.parameter_count());
-  double weights = config.weight_swap
-                       ? kept_weight_bytes(config, plan)
-                       : parameters * bytes(config.dtype) / (rules.shards_weights ? n : 1.0);
-  weights += static_cast<double>(frozen.parameter_count()) * bytes(config.dtype) /
-             (rules.shards_weights ? n : 1.0);
+  double weights = 0.0;
+  if (config.weight_swap)
+    weights = kept_weight_bytes(with_share_of_limits(config, plan, frozen), plan) +
+              kept_weight_bytes(with_share_of_limits(config, frozen, plan), frozen);
+  else
+    weights = (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
+              (rules.shards_weights ? n : 1.0);
+  if (config.secondary_group_size > 1 && plan.ranks() > 1)
+    weights += (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
+               config.secondary_group_size;
   if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));
   double const gradients =
       parameters * bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);

@@ -1,5 +1,9 @@
 #include "detail/norm_and_overflow.hpp"
 
+#include <optional>
+
+#include "tessera/comm/synchronous.hpp"
+
 namespace tessera::zero::detail {
 namespace {
 
@@ -11,7 +15,8 @@ memory::Buffer decision_buffer(char const* name, memory::MemorySpace space) {
 
 NormAndOverflow::NormAndOverflow(StoreContext const& context)
     : context_(context),
-      sums_(context.comm, "sums of squared gradients", memory::Purpose::workspace, Dtype::fp64, 2),
+      sums_(context.all_ranks(), "sums of squared gradients", memory::Purpose::workspace,
+            Dtype::fp64, 2),
       decision_(decision_buffer("step decision", memory::memory_space_of(context.compute))) {
   if (memory::memory_space_of(context.compute) == memory::MemorySpace::device)
     read_back_ = decision_buffer("step decision, read back", memory::MemorySpace::pinned);
@@ -33,7 +38,11 @@ void NormAndOverflow::compute(HostGradients const& gradients,
 void NormAndOverflow::decide(kernels::GradientLimits const& limits) {
   auto& queue = context_.compute;
   auto* const sums = static_cast<double*>(sums_.at(0));
-  sums_complete_ = context_.comm.all_reduce(sums_.view(0, 2), comm::ReduceOp::sum, queue.record());
+  if (!context_.contributes()) memory::zero(queue, sums, sums_.bytes());
+  std::optional<comm::SynchronousCalls> synchronous;
+  if (queue.kind() == memory::QueueKind::inline_host) synchronous.emplace();  // which waits here
+  sums_complete_ =
+      context_.all_ranks().all_reduce(sums_.view(0, 2), comm::ReduceOp::sum, queue.record());
   sums_complete_.order_before(queue);
   kernels::compute_norm_and_overflow(queue, decision(), sums, limits);
   if (read_back_.data())
@@ -42,7 +51,7 @@ void NormAndOverflow::decide(kernels::GradientLimits const& limits) {
 }
 
 kernels::StepDecision NormAndOverflow::read() const {
-  context_.comm.wait(sums_complete_);
+  context_.all_ranks().wait(sums_complete_);
   computed_.wait("the gradient norm and overflow flag", compute_deadline);
   return *host_decision();
 }

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "tessera/core/error.hpp"
-#include "tessera/core/log.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
@@ -24,6 +23,10 @@ OptimizerOffload options_of(EngineConfig const& config, optim::Optimizer const& 
   TESSERA_VALIDATE(out.ratio == 1.0 || !(takes_matrices || takes_sums), ConfigError,
                    "offload_optimizer.ratio is ", out.ratio, " with ", config.optimizer.algorithm,
                    ", whose update needs complete parameters; leave ratio out");
+  TESSERA_VALIDATE(out.delay_from == 0 || !(takes_matrices || takes_sums), ConfigError,
+                   "the delayed update with ", config.optimizer.algorithm,
+                   ", whose update needs complete parameters of all ranks; use AdamW, Lion or "
+                   "another element-wise optimizer, or leave --delayed_update_from_step out");
   return out;
 }
 
@@ -79,7 +82,8 @@ Offload::Offload(StoreContext const& context, StageRules const& rules,
   auto const options = options_of(context.config, optimizer);
   end = end_of_offload(context, options.ratio);
   tiles = {region_numel(context, end), tile_numel(context, options.tile_numel)};
-  buffer_count = options.buffer_count;
+  delay_from = options.delay_from;
+  buffer_count = delay_from > 0 ? static_cast<int>(tiles.size()) : options.buffer_count;
   space = options.space;
 }
 
@@ -87,18 +91,6 @@ std::int64_t Offload::numel(Ownership const& ownership) const {
   std::int64_t sum = 0;
   for (UnitIndex u = first_unit; u < end; ++u) sum += ownership.numel(u);
   return sum;
-}
-
-memory::Buffer make_host_buffer(std::string const& name, memory::Purpose purpose, std::size_t bytes,
-                                memory::MemorySpace space) {
-  if (space == memory::MemorySpace::pinned) {
-    try {
-      return {name, purpose, bytes, space};
-    } catch (OutOfMemoryError const& e) {
-      log::warning(concat(e.what(), "; uses pageable memory for it, whose copies are slower"));
-    }
-  }
-  return {name, purpose, bytes, memory::MemorySpace::host};
 }
 
 }  // namespace tessera::zero::detail

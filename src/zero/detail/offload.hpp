@@ -50,12 +50,8 @@ struct Offload {
   UnitIndex end = first_unit;  ///< one after the last unit that the host updates
   TileList tiles;              ///< of those units
   int buffer_count = 0;
+  std::int64_t delay_from = 0;                            ///< OptimizerOffload::delay_from
   memory::MemorySpace space = memory::MemorySpace::host;  ///< of what crosses the link
 };
-
-/// Host memory, pinned when @p space says so and the system grants it; else pageable, with a
-/// warning.
-memory::Buffer make_host_buffer(std::string const& name, memory::Purpose purpose, std::size_t bytes,
-                                memory::MemorySpace space);
 
 }  // namespace tessera::zero::detail

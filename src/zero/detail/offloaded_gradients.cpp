@@ -8,6 +8,7 @@
 #include "detail/unit_progress.hpp"
 #include "tessera/kernels/gradient_statistics.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/host_buffer.hpp"
 
 namespace tessera::zero::detail {
 
@@ -17,9 +18,11 @@ HostGradients::HostGradients(StoreContext const& context, Offload offload, Dtype
       dtype_(dtype),
       out_(memory::make_stream_queue("gradients to the host")),
       in_(memory::make_stream_queue("gradients to the device")),
-      values_(make_host_buffer("gradients in host memory", memory::Purpose::gradients,
-                               bytes_of(offload_.numel(context.ownership)), offload_.space)),
-      arrived_(offload_.tiles.size()) {
+      values_(memory::make_host_buffer("gradients in host memory", memory::Purpose::gradients,
+                                       bytes_of(offload_.numel(context.ownership)),
+                                       offload_.space)),
+      arrived_(offload_.tiles.size()),
+      read_(offload_.tiles.size()) {
   partial_of_.push_back(0);
   for (auto const& unit : context.plan.units())
     partial_of_.push_back(partial_of_.back() + kernels::partial_sum_count(unit.shard_numel));
@@ -45,6 +48,7 @@ memory::Event HostGradients::leave(UnitIndex unit, void const* from, memory::Eve
   for (std::size_t t = offload_.tiles.first(unit); t < offload_.tiles.end(unit); ++t) {
     auto const& tile = offload_.tiles[t];
     auto const at = bytes_of(tile.begin);
+    std::exchange(read_[t], {}).wait("the delayed update of the optimizer", compute_deadline);
     memory::copy(*out_, static_cast<std::byte*>(region(unit)) + at,
                  static_cast<std::byte const*>(from) + at, bytes_of(tile.numel));
     arrived_[t] = out_->record();
@@ -184,7 +188,7 @@ class OffloadedGradients final : public GradientFlow {
 
   void reduce(UnitIndex unit, BufferPool::Entry const& lent, Sums const& sums) {
     reducer_.reduce_scatter(
-        unit, lent.data, sums.data, !micro_.first,
+        unit, lent.data, sums.data, micro_,
         [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); },
         [this, unit, sums, micro = micro_](memory::Event const& done) {
           leave(unit, sums, done, micro);

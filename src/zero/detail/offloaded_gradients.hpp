@@ -36,6 +36,8 @@ class HostGradients {
   void order_before(memory::Queue& queue, std::size_t tile) const { queue.wait(arrived_[tile]); }
   /// The same for all of them.
   void order_all_before(memory::Queue& queue) const;
+  /// Later gradients do not arrive in @p tile before this event.
+  void keep_until(std::size_t tile, memory::Event const& read) { read_[tile] = read; }
 
   /// Enqueues what kernels::gradient_statistics() writes for all units.
   void total(memory::Queue& compute, double* sums) const;
@@ -59,6 +61,7 @@ class HostGradients {
   memory::Buffer partial_;                ///< partial sums of squares, on the device
   std::vector<std::int64_t> partial_of_;  ///< the first one of each unit, and the end
   std::vector<memory::Event> arrived_;    ///< of each tile
+  std::vector<memory::Event> read_;       ///< of each tile, by the update
   memory::Event measured_;                ///< the last sums of squares
 };
 

@@ -6,6 +6,8 @@
 
 #include "detail/group_runs.hpp"
 #include "detail/unit_views.hpp"
+#include "tessera/memory/planning.hpp"
+#include "tessera/memory/work_trace.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -336,11 +338,7 @@ void OptimizerState::sum_unit(int round, UnitIndex unit, optim::StepControl cons
 }
 
 void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) const {
-  if (is_on_host(unit))
-    return host_->run(unit, [&](memory::Queue& queue, std::size_t tile) {
-      host_gradients_->order_before(queue, tile);
-      update_tile(queue, tile, control);
-    });
+  if (is_on_host(unit)) return host_->run(unit, work_of_host(control));
   on_update_queue([&](memory::Queue& queue) {
     if (!swapped_) {
       auto const* const sums = summing_ ? &unit_sums_[position(unit)].of_region : nullptr;
@@ -349,6 +347,14 @@ void OptimizerState::update(UnitIndex unit, optim::StepControl const& control) c
     for (auto t = swapped_->first_tile(unit); t < swapped_->end_tile(unit); ++t)
       update_tile(queue, t, control);
   });
+}
+
+HostUpdate::Work OptimizerState::work_of_host(optim::StepControl const& control) const {
+  return [this, control](memory::Queue& queue, std::size_t tile) {
+    host_gradients_->order_before(queue, tile);
+    update_tile(queue, tile, control);
+    host_gradients_->keep_until(tile, queue.record());
+  };
 }
 
 void OptimizerState::update_tile(memory::Queue& queue, std::size_t tile,
@@ -362,6 +368,9 @@ void OptimizerState::update_tile(memory::Queue& queue, std::size_t tile,
 void OptimizerState::update(memory::Queue& queue, UnitIndex unit, optim::Segments const& segments,
                             optim::ParameterSums const* sums,
                             optim::StepControl const& control) const {
+  if (auto* const trace = memory::WorkTrace::active())
+    trace->add(queue, {.kind = memory::PlannedWork::Kind::update,
+                       .bytes = update_bytes(segments, optimizer_->spec())});
   if (matrix_)
     matrices_->update(queue, *matrix_, matrix_region(unit, segments), control);
   else if (summing_)
@@ -391,8 +400,8 @@ void OptimizerState::round_weights(UnitIndex unit) const {
                     memory::TensorView{masters, dtype, {tile.numel}});
     });
   std::int64_t const n = context_.plan.unit(unit).shard_numel;
-  void* const weights = offset(weights_.settled_region(unit), context_.config.dtype,
-                               context_.ownership.shard_offset(unit));
+  void* const weights =
+      offset(weights_.region(unit), context_.config.dtype, context_.ownership.shard_offset(unit));
   kernels::cast(context_.compute, {weights, context_.config.dtype, {n}},
                 memory::TensorView{shard(master_weights, unit), dtype, {n}});
 }
@@ -402,6 +411,8 @@ bool OptimizerState::is_copied(State const& state, UnitIndex unit) const {
 }
 
 memory::MemorySpace OptimizerState::space_of(State const& state, UnitIndex unit) const {
+  bool const is_weights = &state == &states_[master_weights] && !rules_.separate_master;
+  if (is_weights && weights_.host_use().bytes > 0) return memory::MemorySpace::host;
   return host_ && !host_->has(unit) ? memory::MemorySpace::device : state.placement.space;
 }
 
@@ -439,6 +450,7 @@ void OptimizerState::copy_shards(std::size_t index, Direction direction) {
   auto& state = states_[index];
   if (!has_copies(state)) return;
   auto const host = host_shards(index);
+  if (memory::BufferPlanning::active()) return;  // the copies are counted, but have no memory
   if (state.coded) {
     auto& queue = *state.placement.queue;
     std::size_t const absmax = absmax_of(index);

@@ -36,7 +36,7 @@ class OptimizerState {
     /// Updates what is offloaded, else null: master weights and states of these units are in host
     /// memory. Outlives this.
     HostUpdate* host = nullptr;
-    HostGradients const* host_gradients = nullptr;
+    HostGradients* host_gradients = nullptr;
   };
   OptimizerState(StoreContext const& context, StageRules const& rules, Inputs const& inputs,
                  PlaceState const& place = {});
@@ -75,6 +75,14 @@ class OptimizerState {
   void sum(optim::StepControl const& control) const;
   /// Enqueues the update of @p unit. Later work of the compute queue reads the new weights.
   void update(UnitIndex unit, optim::StepControl const& control) const;
+  /// Starts the update of all units by the host, while later work of the compute queue continues
+  /// with the weights as they are. Their gradients stay until they are read.
+  void start_updates(optim::StepControl const& control) const {
+    host_->start_all(work_of_host(control));
+  }
+  /// Later work of the compute queue reads the weights of the update that was started. Called for
+  /// all units in order.
+  void finish_update(UnitIndex unit) const { host_->run(unit, {}); }
 
   /// Rounds this rank's shard of the master weights to the working weights, on the compute queue.
   void round_weights(UnitIndex unit) const;
@@ -125,6 +133,7 @@ class OptimizerState {
   /// Sums and matrices are of complete parameters: a tile is the region of a unit.
   bool updates_complete_units() const { return summing_ || matrix_; }
   void sum_unit(int round, UnitIndex unit, optim::StepControl const& control) const;
+  HostUpdate::Work work_of_host(optim::StepControl const& control) const;
   void update_tile(memory::Queue& queue, std::size_t tile, optim::StepControl const& control) const;
   /// @param sums of the segments, for an optimizer that needs them
   void update(memory::Queue& queue, UnitIndex unit, optim::Segments const& segments,
@@ -167,8 +176,8 @@ class OptimizerState {
   StageRules rules_;
   WeightStore& weights_;
   GradientFlow& gradients_;
-  HostUpdate* host_;                     ///< null: nothing is offloaded
-  HostGradients const* host_gradients_;  ///< of what is
+  HostUpdate* host_;               ///< null: nothing is offloaded
+  HostGradients* host_gradients_;  ///< of what is
   optim::Optimizer const* optimizer_;
   optim::SummingOptimizer const* summing_;  ///< the optimizer, or null when it needs no sums
   std::vector<State> states_;

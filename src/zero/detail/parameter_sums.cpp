@@ -64,10 +64,12 @@ void ParameterSumBuffer::add_over_ranks(memory::Queue& queue, int round) const {
   if (context_.comm.size() == 1) return;
   auto const index = static_cast<std::size_t>(round);
   std::int64_t const begin = round_begins_[index], end = round_begins_[index + 1];
-  auto const complete =
-      context_.comm.all_reduce(sums_.view(begin, end - begin), comm::ReduceOp::sum, queue.record());
+  auto const of_round = sums_.view(begin, end - begin);
+  if (!context_.contributes()) memory::zero(queue, of_round.data(), of_round.bytes());
+  auto& ranks = context_.all_ranks();
+  auto const complete = ranks.all_reduce(of_round, comm::ReduceOp::sum, queue.record());
   complete.order_before(queue);
-  if (memory::memory_space_of(queue) == memory::MemorySpace::host) context_.comm.wait(complete);
+  if (memory::memory_space_of(queue) == memory::MemorySpace::host) ranks.wait(complete);
 }
 
 }  // namespace tessera::zero::detail

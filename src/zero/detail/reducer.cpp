@@ -23,7 +23,13 @@ Reducer::Reducer(StoreContext const& context, Averaging const& averaging)
     : context_(context),
       before_(static_cast<float>(averaging.before)),
       after_(static_cast<float>(averaging.after)),
-      wire_("gradients on the wire", context.config.communication_dtype, context.comm) {}
+      wire_("gradients on the wire", context.config.communication_dtype, context.comm) {
+  if (context.node || context.rail) coded_ = std::make_unique<CodedReduce>(context);
+  if (!context.replicas) return;
+  StoreContext const of_copies{context.config, context.plan, context.ownership, *context.replicas,
+                               context.compute};
+  across_ = std::make_unique<Reducer>(of_copies, Averaging{.before = averaging.across});
+}
 
 BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
   auto buffer = wire_.take(whole.numel());
@@ -33,7 +39,13 @@ BufferPool::Entry Reducer::to_wire(memory::TensorView whole) {
 }
 
 void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
-                             bool accumulate, Retire retire, Retire reduced) {
+                             GradientFlow::MicroStep micro, Retire retire, Retire reduced) {
+  if (coded_) {
+    multiply(context_.compute, whole, before_);
+    coded_->start(unit, whole, out, micro, std::move(reduced));
+    if (retire) retire(context_.compute.record());
+    return;
+  }
   auto const& layout = context_.plan.unit(unit);
   auto in = whole;
   if (whole.dtype() != context_.config.communication_dtype) {
@@ -49,36 +61,43 @@ void Reducer::reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::T
        cut_blocks(layout, context_.plan.ranks(), context_.config.reduce_bucket_size))
     last = context_.comm.reduce_scatter(
         in, blocks, part(out, blocks.offset, blocks.count),
-        accumulate ? memory::WriteMode::add : memory::WriteMode::overwrite, after);
-  started(std::move(last),
-          [retire = std::move(retire), reduced = std::move(reduced)](memory::Event done) {
-            if (reduced) reduced(done);
-            if (retire) retire(std::move(done));
-          });
+        micro.first ? memory::WriteMode::overwrite : memory::WriteMode::add, after);
+  started(std::move(last), [this, out, micro, retire = std::move(retire),
+                            reduced = std::move(reduced)](memory::Event done) {
+    if (across_ && micro.last)
+      across_->all_reduce(out, done, reduced);
+    else if (reduced)
+      reduced(done);
+    if (retire) retire(std::move(done));
+  });
 }
 
-void Reducer::all_reduce(UnitIndex unit, memory::TensorView whole) {
-  auto data = whole;
-  Retire retire;
-  if (whole.dtype() != context_.config.communication_dtype) {
-    auto const buffer = to_wire(whole);
-    data = buffer.data;
-    retire = [this, buffer, whole](memory::Event const& done) {
+void Reducer::all_reduce(memory::TensorView data, memory::Event ready, Retire reduced) {
+  auto sent = data;
+  Retire retire = reduced;
+  bool const casts = data.dtype() != context_.config.communication_dtype;
+  if (casts || before_ != 1.0f) context_.compute.wait(ready);
+  if (casts) {
+    auto const buffer = to_wire(data);
+    sent = buffer.data;
+    retire = [this, buffer, data, reduced = std::move(reduced)](memory::Event const& done) {
       context_.compute.wait(done);
       multiply(context_.compute, buffer.data, after_);
-      kernels::cast(context_.compute, whole, buffer.data);
-      wire_.give_back(buffer, context_.compute.record());
+      kernels::cast(context_.compute, data, buffer.data);
+      auto const cast = context_.compute.record();
+      wire_.give_back(buffer, cast);
+      if (reduced) reduced(cast);
     };
   }
-  multiply(context_.compute, data, before_);
-  auto const after = context_.compute.record();
-  std::int64_t const total = context_.plan.unit(unit).padded_numel;
+  multiply(context_.compute, sent, before_);
+  if (casts || before_ != 1.0f) ready = context_.compute.record();
+  std::int64_t const total = data.numel();
   std::int64_t const piece =
       std::max(PartitionPlan::default_alignment, context_.config.reduce_bucket_size);
   comm::Pending last;
   for (std::int64_t at = 0; at < total; at += piece)
-    last = context_.comm.all_reduce(part(data, at, std::min(piece, total - at)),
-                                    comm::ReduceOp::sum, after);
+    last = context_.comm.all_reduce(part(sent, at, std::min(piece, total - at)),
+                                    comm::ReduceOp::sum, ready);
   started(std::move(last), std::move(retire));
 }
 
@@ -105,11 +124,15 @@ void Reducer::finish() {
   else
     context_.comm.wait(std::exchange(last_, {}));
   retire_all();
+  if (coded_) coded_->finish();
+  if (across_) across_->finish();
 }
 
 void Reducer::wait_all() {
   context_.comm.wait(std::exchange(last_, {}));
   retire_all();
+  if (coded_) coded_->finish();
+  if (across_) across_->wait_all();
 }
 
 }  // namespace tessera::zero::detail

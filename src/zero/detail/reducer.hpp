@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 
 #include "detail/buffer_pool.hpp"
-#include "detail/weight_store.hpp"
+#include "detail/coded_reduce.hpp"
+#include "detail/gradient_flow.hpp"
 
 namespace tessera::zero::detail {
 
@@ -21,12 +23,15 @@ class Reducer {
   /// out [shard] (+)= `before` * sum over ranks of this rank's region of @p whole [padded unit];
   /// @p out may be that region. A `before` other than 1 changes @p whole when it has the wire
   /// dtype.
+  /// From the second micro-step on it is added to @p out; in the last one @p out is then summed
+  /// over the copies of the states.
   /// @param retire called when @p whole may be written after an event
   /// @param reduced called with the event after which @p out has the sums
   void reduce_scatter(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
-                      bool accumulate, Retire retire = {}, Retire reduced = {});
-  /// whole [padded unit] = `before` * sum over ranks * `after`.
-  void all_reduce(UnitIndex unit, memory::TensorView whole);
+                      GradientFlow::MicroStep micro, Retire retire = {}, Retire reduced = {});
+  /// data [n] = `before` * sum over ranks * `after`.
+  /// @param ready when @p data may be read
+  void all_reduce(memory::TensorView data, memory::Event ready, Retire reduced = {});
 
   /// Returns all buffers to the pool; the next take() of one waits for its reduction.
   void retire_all();
@@ -35,7 +40,9 @@ class Reducer {
   void finish();
   /// Blocks the host until every reduction has completed, and returns all buffers to the pool.
   void wait_all();
-  std::size_t buffer_bytes() const { return wire_.bytes(); }
+  std::size_t buffer_bytes() const {
+    return wire_.bytes() + (across_ ? across_->buffer_bytes() : 0) + (coded_ ? coded_->bytes() : 0);
+  }
 
  private:
   struct InFlight {
@@ -52,6 +59,8 @@ class Reducer {
   BufferPool wire_;
   std::deque<InFlight> in_flight_;
   comm::Pending last_;  ///< reductions run in order, so waiting for the last one waits for all
+  std::unique_ptr<CodedReduce> coded_;  ///< null: gradients travel as values
+  std::unique_ptr<Reducer> across_;     ///< over the copies of the states; null: there is one
 };
 
 }  // namespace tessera::zero::detail

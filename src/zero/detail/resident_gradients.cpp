@@ -45,10 +45,10 @@ class ResidentGradients final : public GradientFlow {
     if (!rules_.reduces)
       leave(unit, context_.compute.record());
     else if (rules_.shards_optimizer)
-      reducer_.reduce_scatter(unit, whole(unit), shard(unit), false, {},
+      reducer_.reduce_scatter(unit, whole(unit), shard(unit), {}, {},
                               [this, unit](memory::Event const& done) { leave(unit, done); });
     else
-      reducer_.all_reduce(unit, whole(unit));
+      reducer_.all_reduce(whole(unit), context_.compute.record());
   }
 
   void finish() override {

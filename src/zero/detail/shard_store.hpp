@@ -1,5 +1,6 @@
 #pragma once
-/// This rank's shards of the weights of stage 3: in memory, or on a drive.
+/// This rank's shards of the weights of stage 3: in memory, in host memory for a device, or on a
+/// drive.
 
 #include <optional>
 
@@ -37,7 +38,9 @@ class ShardStore {
   virtual std::size_t weight_bytes() const = 0;
   virtual std::size_t buffer_bytes() const { return 0; }
   virtual std::size_t swapped_bytes() const { return 0; }
+  virtual HostUse host_use() const { return {}; }
   virtual std::optional<SwapUse> swap_use() const { return {}; }
+  virtual void set_host_updates(UnitIndex) {}
 };
 
 }  // namespace tessera::zero::detail

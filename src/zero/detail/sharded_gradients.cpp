@@ -37,8 +37,7 @@ class ShardedGradients final : public GradientFlow {
     auto const& layout = context_.plan.unit(unit);
     auto const lent = staging_.take(unit);
     reducer_.reduce_scatter(
-        unit, lent.data, shards_.view(layout.partition_offset.value(), layout.shard_numel),
-        !micro_.first,
+        unit, lent.data, shards_.view(layout.partition_offset.value(), layout.shard_numel), micro_,
         [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); });
   }
 

@@ -94,9 +94,9 @@ Dtype kept_gradient_dtype(EngineConfig const& c, bool sharded) {
 /// fp16 gradients are divided where DeepSpeed divides them, because that decides which of them
 /// overflow; under autocast those of activations carry a dynamic loss scale. Other dtypes have the
 /// range for every place: they carry the average from the start.
-Averaging averaging_of(EngineConfig const& c, int ranks) {
+Averaging averaging_of(EngineConfig const& c, int ranks, int copies) {
   auto const& r = c.reduction;
-  double const n = ranks;
+  double const n = static_cast<double>(ranks) * copies;
   bool const averages = r.average == GradientAverage::mean;
   bool const configured = r.predivide_factor != 1.0 || r.division != GradientDivision{};
   Averaging out;
@@ -104,9 +104,10 @@ Averaging averaging_of(EngineConfig const& c, int ranks) {
   if (averages && out.carried != 1.0) {
     bool const first = c.stage == 3 || (c.stage > 0 && r.reduce_scatter) ||
                        r.division == GradientDivision::before_reduction;
-    out.before = 1.0 / (first ? n : r.predivide_factor);
+    out.before = 1.0 / (first ? ranks : r.predivide_factor);
+    if (first) out.across = 1.0 / copies;
   }
-  out.left = out.carried * out.before / (averages ? 1.0 : n);
+  out.left = out.carried * out.before * out.across / (averages ? 1.0 : n);
   if (averages && c.stage == 0 && c.communication_dtype != kept_gradient_dtype(c, false)) {
     out.after = 1.0 / out.left;
     out.left = 1.0;
@@ -131,20 +132,46 @@ void validate_offload(EngineConfig const& c) {
   TESSERA_VALIDATE(o.ratio == 1.0 || is_elementwise, ConfigError, "offload_optimizer.ratio is ",
                    o.ratio, " with ", c.optimizer.algorithm,
                    ", whose states are not element-wise fp32 values; leave ratio out");
+  TESSERA_VALIDATE(o.delay_from >= 0, ConfigError, "the delayed update begins at step ",
+                   o.delay_from, "; use a step from 1 on, or 0 for none");
+  TESSERA_VALIDATE(o.delay_from == 0 || o.ratio == 1.0, ConfigError,
+                   "the delayed update with offload_optimizer.ratio ", o.ratio,
+                   ": a part of the weights would have the update and the others not; leave ratio "
+                   "or --delayed_update_from_step out");
+  TESSERA_VALIDATE(
+      o.delay_from == 0 || !c.optimizer_swap, ConfigError,
+      "the delayed update with offload_optimizer.device nvme: it exists for device cpu; "
+      "use that, or leave --delayed_update_from_step out");
+}
+
+void validate_quantized_gradients(EngineConfig const& c) {
+  if (!c.quantized_gradients) return;
+  TESSERA_VALIDATE(c.stage == 3 && c.shard_group_size == 0, ConfigError,
+                   "quantized gradients are of ZeRO stage 3 without shard groups; the stage is ",
+                   c.stage, ", shard groups have ", c.shard_group_size, " ranks");
+  TESSERA_VALIDATE(c.quantized_gradients->ranks_per_node > 0, ConfigError,
+                   "quantized gradients with ", c.quantized_gradients->ranks_per_node,
+                   " ranks per node");
+  auto const& feedback = c.quantized_gradients->feedback;
+  TESSERA_VALIDATE(!feedback || (feedback->beta >= 0.0 && feedback->beta <= 1.0), ConfigError,
+                   "err_beta is ", feedback ? feedback->beta : 0.0, "; use a number from 0 to 1");
+  TESSERA_VALIDATE(!feedback || feedback->reset_steps > 0, ConfigError, "reset_T is ",
+                   feedback ? feedback->reset_steps : 0, "; use a positive number of steps");
 }
 
 }  // namespace
 
-StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace space) {
+StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace space, int copies) {
   StageRules rules;
   rules.reduces = ranks > 1;
   rules.shards_optimizer = config.stage >= 1 && rules.reduces;
   rules.shards_gradients = config.stage >= 2 && rules.reduces;
-  rules.shards_weights = config.stage >= 3 && (rules.reduces || config.weight_swap);
+  bool const on_device = space == memory::MemorySpace::device;
+  rules.shards_weights = config.stage >= 3 && (rules.reduces || config.weight_swap ||
+                                               (config.weight_offload && on_device));
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
-  if (rules.reduces) rules.averaging = averaging_of(config, ranks);
-  rules.offloads_optimizer = space == memory::MemorySpace::device &&
-                             config.use == EngineUse::training &&
+  if (rules.reduces) rules.averaging = averaging_of(config, ranks, copies);
+  rules.offloads_optimizer = on_device && config.use == EngineUse::training &&
                              (config.optimizer_offload || config.optimizer_swap);
   rules.offloads_gradients = rules.offloads_optimizer && config.stage >= 2;
   rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
@@ -159,7 +186,27 @@ void validate(EngineConfig const& config) {
   validate_optimizer(config);
   validate_offload(config);
   validate_reduction(config);
-  TESSERA_VALIDATE(!config.weight_swap || config.stage == 3, ConfigError,
+  TESSERA_VALIDATE(config.shard_group_size >= 0, ConfigError, "shard groups have ",
+                   config.shard_group_size, " ranks; use at least 2, or 0 for all ranks");
+  TESSERA_VALIDATE(config.shard_group_size == 0 || config.stage > 0, ConfigError,
+                   "shard groups at ZeRO stage 0, where every rank holds all states; use stage 1, "
+                   "2 or 3");
+  TESSERA_VALIDATE(config.secondary_group_size >= 1, ConfigError, "secondary shards over ",
+                   config.secondary_group_size, " ranks; use at least 2, or 1 for none");
+  TESSERA_VALIDATE(config.secondary_group_size == 1 || config.stage == 3, ConfigError,
+                   "secondary shards at ZeRO stage ", config.stage,
+                   ", which gathers no weights; use stage 3");
+  TESSERA_VALIDATE(config.secondary_group_size == 1 || config.shard_group_size == 0, ConfigError,
+                   "secondary shards with shard groups, which gather within their ranks already; "
+                   "use one of them");
+  int const bits = config.weight_code_bits;
+  TESSERA_VALIDATE(bits == 0 || bits == 4 || bits == 8, ConfigError, "weights as codes of ", bits,
+                   " bits; use 8 or 4, or 0 for values");
+  TESSERA_VALIDATE(bits == 0 || config.stage == 3, ConfigError, "quantized weights at ZeRO stage ",
+                   config.stage, ", which gathers no weights for its passes; use stage 3");
+  validate_quantized_gradients(config);
+  bool const offloads_weights = config.weight_swap || config.weight_offload;
+  TESSERA_VALIDATE(!offloads_weights || config.stage == 3, ConfigError,
                    "offload_param needs ZeRO stage 3; stage ", config.stage,
                    " keeps the weights on every rank");
 }

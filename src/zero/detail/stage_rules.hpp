@@ -9,22 +9,23 @@
 namespace tessera::zero::detail {
 
 /// The sum over the ranks is of gradients of the global mean loss, times `carried`. The reduction
-/// multiplies them by `before`, and an all-reduce on a wire of another dtype by `after`; the update
-/// divides the result by the loss scale times `left`.
+/// multiplies them by `before`, that over copies of the states by `across`, and an all-reduce on a
+/// wire of another dtype by `after`; the update divides the result by the loss scale times `left`.
 struct Averaging {
   double carried = 1.0;
   double before = 1.0;
+  double across = 1.0;
   double after = 1.0;
   double left = 1.0;
 };
 
 struct StageRules {
   bool shards_weights = false;         ///< stage 3: weights are gathered for a lease, of one rank
-                                       ///< only from a drive
+                                       ///< only where they are offloaded
   bool shards_gradients = false;       ///< stages 2, 3: reduce-scattered in every micro-step; else
                                        ///< complete, reduced in the last
   bool shards_optimizer = false;       ///< stages 1..3: master weights and states of the shard only
-  bool reduces = false;                ///< there is more than one rank
+  bool reduces = false;                ///< more than one rank shares a copy of the states
   Dtype gradient_dtype = Dtype::fp32;  ///< of the gradients that the optimizer reads
   Averaging averaging;
   bool separate_master = false;  ///< of another dtype than the weights; else these are the master
@@ -36,9 +37,9 @@ struct StageRules {
 };
 
 /// A single rank owns every element: all stages are the same there and no data moves.
-/// @param space where the model computes
+/// @param ranks that share a copy of the model states  @param space where the model computes
 StageRules rules_for(EngineConfig const& config, int ranks,
-                     memory::MemorySpace space = memory::MemorySpace::host);
+                     memory::MemorySpace space = memory::MemorySpace::host, int copies = 1);
 
 /// @throws ConfigError naming the setting, its value and what it may be
 void validate(EngineConfig const& config);

@@ -4,6 +4,7 @@
 
 #include "detail/comm_buffer.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -23,14 +24,13 @@ class SwappedShards final : public ShardStore {
     buffers_.resize(std::min(static_cast<std::size_t>(swap_.buffer_count), swapped_units_));
     // collective: the same on all ranks, because the shards of a unit have one size
     try {
-      memory_ = CommBuffer(context_.comm, "shards of swapped weights", memory::Purpose::weights,
-                           dtype(), elements(buffers_.size() * buffer_bytes_each_));
+      memory_ =
+          make_buffer("shards of swapped weights", elements(buffers_.size() * buffer_bytes_each_));
     } catch (OutOfMemoryError const& error) {
       throw OutOfMemoryError(
           concat(error.what(), "; or lower offload_param.buffer_count (", swap_.buffer_count, ")"));
     }
-    in_memory_ =
-        CommBuffer(context_.comm, "weights", memory::Purpose::weights, dtype(), memory_numel_);
+    in_memory_ = make_buffer("weights", memory_numel_);
     TESSERA_EXPECT(buffers_.empty() ||
                    reinterpret_cast<std::uintptr_t>(memory_.at(0)) % memory::swap_alignment == 0);
   }
@@ -44,7 +44,10 @@ class SwappedShards final : public ShardStore {
     return {values, memory::joined(std::move(events))};
   }
   void fetched(UnitIndex unit, memory::Event const& gathered) override {
-    if (!is_in_memory(unit)) buffer_of(unit).free = {gathered};
+    if (is_in_memory(unit)) return;
+    auto& buffer = buffer_of(unit);
+    if (!buffer.is_written) buffer.free.clear();
+    buffer.free.push_back(gathered);
   }
 
   /// A buffer that an earlier unit of the order waits in, or that holds a unit which is being
@@ -86,6 +89,7 @@ class SwappedShards final : public ShardStore {
     buffer.is_open = false;
     buffer.free = transfers_.write(*file_, place(unit), region(unit), bytes_of(unit),
                                    {context_.compute.record()});
+    buffer.is_written = true;
   }
 
   void settle() override {
@@ -105,6 +109,15 @@ class SwappedShards final : public ShardStore {
   std::size_t weight_bytes() const override { return in_memory_.bytes(); }
   std::size_t buffer_bytes() const override { return memory_.bytes(); }
   std::size_t swapped_bytes() const override { return file_->bytes(); }
+  HostUse host_use() const override {
+    if (!is_for_device()) return {};
+    HostUse out;
+    for (auto const* buffer : {&memory_, &in_memory_}) {
+      out.bytes += buffer->bytes();
+      if (buffer->is_pinned()) out.pinned += buffer->bytes();
+    }
+    return out;
+  }
   std::optional<SwapUse> swap_use() const override {
     return SwapUse{transfers_.method(), file_->is_direct()};
   }
@@ -117,9 +130,20 @@ class SwappedShards final : public ShardStore {
     Pending ready;                ///< their read
     Pending free;                 ///< the last use
     bool is_open = false;         ///< for the update
+    bool is_written = false;      ///< `free` has a write of its values
     int glance = 0;               ///< that last claimed it
   };
 
+  bool is_for_device() const {
+    return memory::memory_space_of(context_.compute) == memory::MemorySpace::device;
+  }
+  /// Where the model computes on the host, collectives read it. Else it is copied to the device.
+  CommBuffer make_buffer(std::string const& name, std::int64_t numel) const {
+    auto const purpose = memory::Purpose::weights;
+    if (is_for_device())
+      return CommBuffer::in_host_pages(name, purpose, dtype(), numel, swap_.space);
+    return {context_.comm, name, purpose, dtype(), numel};
+  }
   bool is_in_memory(UnitIndex unit) const { return places_[position(unit)].is_in_memory; }
   /// First element in memory, or first byte in the file.
   std::size_t place(UnitIndex unit) const { return places_[position(unit)].at; }
@@ -163,6 +187,7 @@ class SwappedShards final : public ShardStore {
     if (buffer.holds == holder) return;
     TESSERA_EXPECT(!buffer.is_open);
     buffer.holds = holder;
+    buffer.is_written = false;
     buffer.ready = transfers_.read(*file_, place(unit), region(unit), bytes_of(unit), buffer.free);
   }
 

@@ -15,6 +15,11 @@ namespace tessera::zero::detail {
 /// Longer than any kernel: a compute queue that takes this long is stuck.
 inline constexpr std::chrono::minutes compute_deadline{30};
 
+/// Bytes in host memory of the weights of a device, and the part of them that is pinned.
+struct HostUse {
+  std::size_t bytes = 0, pinned = 0;
+};
+
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
@@ -46,7 +51,11 @@ class WeightStore {
   virtual std::size_t weight_bytes() const = 0;
   virtual std::size_t buffer_bytes() const = 0;
   virtual std::size_t swapped_bytes() const { return 0; }  ///< on a drive
+  virtual HostUse host_use() const { return {}; }
   virtual std::optional<SwapUse> swap_use() const { return {}; }
+  /// The host updates the units before @p end: where the weights are not on the device, the regions
+  /// of these units are in host memory.
+  virtual void set_host_updates(UnitIndex end) { (void)end; }
 };
 
 /// Values that the engine shares with its parts.
@@ -54,8 +63,20 @@ struct StoreContext {
   EngineConfig const& config;
   PartitionPlan const& plan;
   Ownership ownership;
-  comm::Collectives& comm;
+  comm::Collectives& comm;  ///< the ranks that share one copy of the model states
   memory::Queue& compute;
+  /// With several copies: the ranks that have this rank's shard of each, and all ranks.
+  comm::Collectives* replicas = nullptr;
+  comm::Collectives* world = nullptr;
+  comm::Collectives* secondary = nullptr;  ///< the ranks of secondary shards; null: there are none
+  /// Of quantized gradients: the ranks of the node, and those of the rail; null: there is one.
+  comm::Collectives* node = nullptr;
+  comm::Collectives* rail = nullptr;
+
+  comm::Collectives& all_ranks() const { return world ? *world : comm; }
+  /// Sums over the shards are formed over all ranks, so that every rank gets the same bits. Only
+  /// one copy contributes.
+  bool contributes() const { return all_ranks().rank() < comm.size(); }
 };
 
 }  // namespace tessera::zero::detail

@@ -65,10 +65,6 @@ def memory_bounds_end_a_run(b):
     half = from_a_device("nvme", drive, 2)
     half["bf16"]["bf16_master_weights_and_grads"] = True
     refused(b, 78, b.common("half", bf16=True, deepspeed=b.config("half.json", half)) + BOUND, "use fp32 master weights, or device \"cpu\"")
-    for device in ("cpu", "nvme"):
-        weights = from_a_device("none", drive, 3)
-        weights["zero_optimization"]["offload_param"] = {"device": device, "nvme_path": str(drive)}
-        refused(b, 78, b.common("weights", bf16=True, deepspeed=b.config("weights.json", weights)) + BOUND, "weights of a device cannot be offloaded yet")
 
 
 def simulated_device_offload_trains_adapters(b):

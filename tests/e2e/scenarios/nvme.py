@@ -141,6 +141,11 @@ def swap_refusals_name_the_cause(b):
     large = subprocess.run(b.command(1, words), env=b.environment(), capture_output=True, text=True, timeout=120,
                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
     assert large.returncode == 70 and "for tiles of swapped states" in large.stderr and "buffer_count (1024)" in large.stderr, large.stderr
+    document = on_drive(path, stage=1, weights=False)
+    document["zero_optimization"].pop("sub_group_size")
+    words = b.common("large", bf16=True, deepspeed=b.config("large.json", document), config_overrides="n_embd=16384,n_layer=96,n_head=128")  # 3.4 TiB
+    refused(b, 74, words, f"nvme_path {b.work}/drive on host ", "free, and swap files of 2 ranks there need", "name more drives in nvme_path")
+    assert not list((b.work / "drive").iterdir())
     memory = b.train(1, b.common("tmpfs", bf16=True, deepspeed=b.config("tmpfs.json", on_drive("/dev/shm"))))
     assert "nvme_path /dev/shm is on a file system in memory" in memory.stderr, memory.stderr
 

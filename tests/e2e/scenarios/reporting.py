@@ -61,6 +61,8 @@ def reports_go_where_the_blocks_say(b):
     assert [line.split("step ")[1][:3] for line in log.splitlines() if "tokens/s" in line and "/4" in line] == ["2/4", "4/4"], log
     for text in ("time of step 2 (ms): data", '"steps_per_print"', "memory of rank 0 (now / peak): weights", "reduce_scatter", "busbw"):
         assert text in log, (text, log)
+    logged = json.loads((b.work / "run/comms_logger.json").read_text())
+    assert {"reduce_scatter", "all_gather"} <= {o["operation"] for o in logged["operations"]} and len(logged["came_last"]) == 2, logged
     rows = (b.work / "csv/DeepSpeedJobName/Train_Samples_train_loss.csv").read_text().splitlines()
     assert rows[0] == "step,train_loss" and [int(r.split(",")[0]) for r in rows[1:]] == [8, 16, 24, 32], rows
     assert all(near(float(r.split(",")[1]), m["loss"]) for r, m in zip(rows[1:], metrics))

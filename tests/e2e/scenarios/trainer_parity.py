@@ -1,5 +1,7 @@
 """Runs of a small GPT-2 against the Trainer of transformers and DeepSpeed themselves: tests/oracles/gpt2_runs.py."""
 import json
+import math
+import struct
 
 from support import close, continues, refused, safetensors, zero
 
@@ -90,3 +92,53 @@ def half_masters_resume_anywhere(b):
         assert plan["stage"] > 0 and plan["master_weights"] == 0, plan
         assert abs(plan["optimizer_state"] / (4 * plans["parameters"] / 2) - 1) < 0.01, plan
     refused(b, 78, words("wrong", 0, 8), "master_weights_and_grads is true at stage 0", "remove the key")
+
+
+def unit(stream, count):
+    """As unit() of tests/oracles/gpt2.py: uniform in [-1, 1) with 24 bits."""
+    mask = 2**64 - 1
+    for i in range(count):
+        z = ((stream << 32) + (i + 1) * 0x9E3779B97F4A7C15) & mask
+        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & mask
+        yield ((z ^ z >> 31) >> 40) * 2.0**-23 - 1.0
+
+
+def stored_model(b, family, stored):
+    """A Hugging Face directory with the weights of tests/oracles/trainer_runs.py."""
+    directory = b.work / f"model_{family}"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(stored["config"]))
+    header, data = {}, bytearray()
+    for name, shape in stored["shapes"].items():
+        stream = 0xCBF29CE484222325
+        for c in name.encode():
+            stream = (stream ^ c) * 0x100000001B3 & (2**64 - 1)
+        one = 1.0 if len(shape) == 1 and name.endswith(".weight") else 0.0
+        values = [0.5 * struct.unpack("f", struct.pack("f", 0.25 * u + one))[0] for u in unit(stream & 0x7FFFFFFF, math.prod(shape))]
+        header[name] = dict(dtype="F32", shape=shape, data_offsets=[len(data), len(data) + 4 * len(values)])
+        data += struct.pack(f"<{len(values)}f", *values)
+    text = json.dumps(header).encode()
+    (directory / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return directory
+
+
+def families_train_as_the_trainer_does(b):
+    """Ten steps of the default random order, with accumulation, warm-up, weight decay and epochs that end in a short step, on one and two ranks."""
+    stored = json.loads((b.source / "tests/oracles/trainer_runs.json").read_text())
+    data = b.source / "tests/checkpoint/data/deepspeed"
+    for family, of in stored["families"].items():
+        directory = stored_model(b, family, of)
+        for run in of["runs"]:
+            for stage in (0, 2) if run["ranks"] == 1 else (1, 3):
+                name = f"{family}{run['ranks']}_{stage}"
+                b.train(run["ranks"], b.common(
+                    name, model_type=None, config_overrides=None, model_name_or_path=str(directory), train_file=str(data / "text.txt"),
+                    validation_file=str(data / "text.txt"), tokenizer_name=str(b.source / "tests/data/vectors/tokenizer/narrow"), block_size=LENGTH,
+                    keep_linebreaks="false", max_train_samples=stored["samples"], max_steps=len(run["losses"]), per_device_train_batch_size=stored["rows"],
+                    gradient_accumulation_steps=stored["accumulation"], learning_rate=stored["rate"], weight_decay=stored["decay"],
+                    warmup_steps=stored["warmup"], seed=stored["seed"], train_sampling_strategy=None, deepspeed=b.config(f"{stage}.json", zero(stage))))
+                steps = [m for m in b.metrics(name) if "loss" in m]
+                close([m["loss"] for m in steps], run["losses"], 2e-6, f"{name} losses")
+                close([m["grad_norm"] for m in steps], run["norms"], 1e-4, f"{name} norms")
+                close([m["learning_rate"] for m in steps[1:]], run["rates"][1:], 1e-6, f"{name} learning rates")

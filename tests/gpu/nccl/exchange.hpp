@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace tessera::test {
 
@@ -51,6 +53,27 @@ class Exchange {
     return all([](Seat const& s) { return s.left == 1; });
   }
 
+  /// A rank's color and key in split number @p number of this communicator, from 1.
+  void offer_split(int number, int color, int key) {
+    auto& mine = seat(rank_);
+    mine.colors[number % splits_kept] = color;
+    mine.keys[number % splits_kept] = key;
+    mine.splits = number;
+  }
+  bool all_offered(int number) const {
+    return all([number](Seat const& s) { return s.splits >= number; });
+  }
+  /// The ranks of a color in the order of their keys.
+  std::vector<int> members(int number, int color) const {
+    std::vector<int> out;
+    auto const at = number % splits_kept;
+    for (int q = 0; q < ranks_; ++q)
+      if (seat(q).colors[at] == color) out.push_back(q);
+    std::stable_sort(out.begin(), out.end(),
+                     [&](int a, int b) { return seat(a).keys[at] < seat(b).keys[at]; });
+    return out;
+  }
+
   /// A rank's card and piece may be written between two meetings and read after the second.
   std::byte* card(int rank) const {
     return base_ + static_cast<std::size_t>(ranks_) * sizeof(Seat) +
@@ -74,9 +97,11 @@ class Exchange {
   }
 
  private:
+  static constexpr int splits_kept = 4;
   struct alignas(64) Seat {
     std::atomic<std::uint64_t> arrived;
     std::atomic<int> joined, left;
+    std::atomic<int> splits, colors[splits_kept], keys[splits_kept];
   };
   Seat& seat(int rank) const { return reinterpret_cast<Seat*>(base_)[rank]; }
   template <class Test>

@@ -3,6 +3,7 @@
 #include <nccl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
@@ -41,7 +42,8 @@ struct State {
   NcclLaunch launch;
   cudaStream_t stream = nullptr;
   ncclComm_t* split_into = nullptr;
-  ncclComm_t split = nullptr;
+  ncclComm_t split = nullptr;  ///< made when every rank has called
+  int split_color = 0;
   int splits = 0;
   std::map<std::byte*, std::size_t> registered;
 
@@ -144,6 +146,26 @@ void launch(std::shared_ptr<State> const& s) {
       });
 }
 
+std::shared_ptr<State> new_state(std::string path, int ranks, int rank,
+                                 std::shared_ptr<Family> family) {
+  auto s = std::make_shared<State>();
+  s->path = std::move(path);
+  s->family = std::move(family);
+  s->number = s->family->members++;
+  s->exchange = std::make_shared<Exchange>(s->path, ranks, rank);
+  return s;
+}
+
+ncclComm_t make_split(State const& s) {
+  auto const members = s.exchange->members(s.splits, s.split_color);
+  auto const own = std::find(members.begin(), members.end(), s.rank()) - members.begin();
+  auto const child = new_state(concat(s.path, "-", s.splits, "-", s.split_color),
+                               static_cast<int>(members.size()), static_cast<int>(own), s.family);
+  child->exchange->join();
+  child->phase = Phase::ready;
+  return make_comm(child);
+}
+
 /// One look at what is in progress, as NCCL's own thread would bring it forward.
 void advance(std::shared_ptr<State> const& s) {
   if (s->looks > 0) {
@@ -159,7 +181,9 @@ void advance(std::shared_ptr<State> const& s) {
       s->phase = Phase::ready;
       break;
     case Phase::splitting:
-      if (!s->split->state->exchange->all_joined()) break;
+      if (!s->exchange->all_offered(s->splits)) break;
+      if (s->split_color >= 0 && !s->split) s->split = make_split(*s);
+      if (s->split && !s->split->state->exchange->all_joined()) break;
       *s->split_into = s->split;
       s->phase = Phase::ready;
       break;
@@ -252,16 +276,6 @@ ncclResult_t call(ncclComm_t comm, NcclCall const& c, cudaStream_t stream) {
   return ncclSuccess;
 }
 
-std::shared_ptr<State> new_state(std::string path, int ranks, int rank,
-                                 std::shared_ptr<Family> family) {
-  auto s = std::make_shared<State>();
-  s->path = std::move(path);
-  s->family = std::move(family);
-  s->number = s->family->members++;
-  s->exchange = std::make_shared<Exchange>(s->path, ranks, rank);
-  return s;
-}
-
 }  // namespace
 
 NcclFaults& nccl_faults() {
@@ -342,16 +356,14 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (!s) return ncclInvalidArgument;
   std::lock_guard const lock(s->mutex);
   if (!ready(*s, "ncclCommSplit")) return ncclInvalidArgument;
-  if (color != 0 || key != s->rank()) breach("a split into other ranks");
   if (config && config->blocking != 0) breach("a communicator that blocks");
   if (s->queued > 0) breach("ncclCommSplit while operations are under way");
-  auto const child =
-      new_state(tessera::concat(s->path, "-", ++s->splits), s->ranks(), s->rank(), s->family);
-  if (!nccl_faults().split_hangs) child->exchange->join();
-  child->phase = Phase::ready;
+  ++s->splits;
+  if (!nccl_faults().split_hangs) s->exchange->offer_split(s->splits, color, key);
   *made = nullptr;
   s->split_into = made;
-  s->split = make_comm(child);
+  s->split = nullptr;
+  s->split_color = color;
   return begin(s, Phase::splitting);
 }
 

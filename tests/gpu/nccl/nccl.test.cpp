@@ -36,6 +36,7 @@ class Nccl : public ::testing::Test {
   }
   void TearDown() override {
     comm_.reset();
+    forget_events();
     nccl_faults() = {};
     EXPECT_EQ(take_nccl_breaches(), std::vector<std::string>{});
     EXPECT_EQ(nccl_in_use(), tessera::test::NcclInUse{});

@@ -2,6 +2,7 @@
 /// NCCL's contract on the way.
 #include "collectives_suite.hpp"
 #include "fake_nccl.hpp"
+#include "groups_suite.hpp"
 
 namespace tessera::comm::test {
 namespace {
@@ -21,6 +22,13 @@ INSTANTIATE_TEST_SUITE_P(Nccl, CollectivesSuite,
                                                               Dtype::int64),
                                             ::testing::Values(Placement::allocated)),
                          name_of_case);
+
+INSTANTIATE_TEST_SUITE_P(Nccl, Groups,
+                         ::testing::Combine(::testing::Values(Implementation::nccl),
+                                            ::testing::Values(Dtype::fp32, Dtype::bf16)),
+                         [](auto const& info) {
+                           return std::string(tessera::name_of(std::get<1>(info.param)));
+                         });
 
 }  // namespace
 }  // namespace tessera::comm::test

@@ -33,7 +33,10 @@ class ModelWeights {
   /// leading "transformer.", "model." or "gpt_neox.") with its shape, and no other tensor, apart
   /// from constants that older versions of transformers saved. @throws DataError listing what is
   /// missing, has another shape or is not in the model
-  void require(std::vector<memory::UnitSpec> const& units) const;
+  /// @param unused  names of tensors that may be there although the model does not have them
+  void require(std::vector<memory::UnitSpec> const& units,
+               std::vector<std::string> const& unused = {}) const;
+  bool has(memory::ParameterSpec const& parameter) const { return !find_name(parameter).empty(); }
   std::vector<std::filesystem::path> const& files() const;
   std::string layout() const;
   /// Elements [first, first + numel) of a parameter, as fp32: what zero::Engine::Fill asks for.

@@ -51,6 +51,9 @@ class BackgroundSaver {
   std::optional<SavedCheckpoint> advance();
   /// All phases that are left, in a row. @pre in_flight()
   SavedCheckpoint finish();
+  /// Checkpoints that a save has replaced or pruned are deleted on rank 0 after it has ended. Until
+  /// they are gone. @pre !in_flight(). Collective.
+  void finish_deletion();
 
  private:
   struct Impl;

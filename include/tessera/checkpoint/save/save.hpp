@@ -75,7 +75,8 @@ struct SavedCheckpoint {
 };
 
 /// Writes this rank's @p states (plan().extents(rank) of each) and commits with all ranks: the
-/// phases of a BackgroundSaver in a row. Collective. A failure on any rank ends this save on all:
+/// phases of a BackgroundSaver in a row. With shard groups the ranks of the first one write.
+/// Collective. A failure on any rank ends this save on all:
 /// its temporary directory is removed, older checkpoints and `latest` stay as they were.
 /// @throws IoError on every rank, naming the failed ranks with host, path and reason; ConfigError
 /// naming the tensors when values of the state are not finite

@@ -157,13 +157,21 @@ fs::path unused_trash_name(fs::path const& directory) {
   }
 }
 
-/// Directories that could not be removed earlier, for example because a reader had files open.
-void remove_old_trash(fs::path const& checkpoints) {
+/// Gives a directory a name that readers pass over, or leaves it where it is.
+fs::path set_aside(fs::path const& directory) {
+  if (is_trash(directory)) return directory;
   std::error_code error;
-  std::vector<fs::path> trash;
-  for (fs::directory_iterator it(checkpoints, error), end; !error && it != end; it.increment(error))
-    if (is_trash(it->path())) trash.push_back(it->path());
-  for (auto const& one : trash) fs::remove_all(one, error);
+  fs::path const trash = unused_trash_name(directory);
+  fs::rename(directory, trash, error);
+  return error ? directory : trash;
+}
+
+void remove_with_warning(fs::path const& directory) {
+  std::error_code error;
+  fs::remove_all(directory, error);
+  if (error)
+    log::warning(concat("cannot remove ", directory.string(), ": ", error.message(),
+                        "; it is tried again at the next save and start"));
 }
 
 bool is_model_alone(SaveRequest const& request) {
@@ -185,7 +193,7 @@ void move_into_place(fs::path const& temporary, fs::path const& final) {
   if (!fs::exists(final, ignored)) {
     rename_path(temporary, final);
   } else if (exchange_paths(temporary, final)) {
-    discard(temporary);
+    set_aside(temporary);
   } else {
     // between these two renames the new checkpoint is found by remove_unfinished_saves, which
     // finishes the second
@@ -194,7 +202,6 @@ void move_into_place(fs::path const& temporary, fs::path const& final) {
     fs::remove_all(aside, ignored);
     rename_path(final, aside);
     rename_path(temporary, final);
-    discard(aside);
   }
   flush_directory(final.parent_path());
 }
@@ -330,7 +337,6 @@ SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
 
 std::vector<std::string> prune(SaveRequest const& request) {
   std::vector<std::string> pruned;
-  remove_old_trash(request.directory);
   if (request.keep <= 0) return pruned;
   bool const models = is_model_alone(request);
   auto listed = list_checkpoints(request.directory);
@@ -340,31 +346,29 @@ std::vector<std::string> prune(SaveRequest const& request) {
     if (one.step > request.step || !(models ? holds_only_model(one.directory) : one.is_complete))
       continue;
     if (retention.keeps(one) || one.is_latest || one.step == request.protected_step) continue;
-    discard(one.directory);
+    set_aside(one.directory);
     pruned.push_back(one.name);
   }
   std::reverse(pruned.begin(), pruned.end());
   return pruned;
 }
 
-void discard(fs::path const& directory) {
+void remove_trash(fs::path const& checkpoints) {
   std::error_code error;
-  fs::path trash = directory;
-  if (!is_trash(directory)) {
-    trash = unused_trash_name(directory);
-    fs::rename(directory, trash, error);
-    if (error) trash = directory;
-  }
-  fs::remove_all(trash, error);
-  if (error)
-    log::warning(concat("cannot remove ", trash.string(), ": ", error.message(),
-                        "; it is tried again at the next save and start"));
+  std::vector<fs::path> trash;
+  for (fs::directory_iterator it(checkpoints, error), end; !error && it != end; it.increment(error))
+    if (is_trash(it->path())) trash.push_back(it->path());
+  for (auto const& one : trash) remove_with_warning(one);
 }
+
+void discard(fs::path const& directory) { remove_with_warning(set_aside(directory)); }
 
 std::function<void()> undo(fs::path const& temporary, bool mine) {
   return [temporary, mine] {
     std::error_code error;
-    if (mine && fs::exists(temporary, error)) discard(temporary);
+    if (!mine) return;
+    if (fs::exists(temporary, error)) discard(temporary);
+    remove_trash(temporary.parent_path());  // what it had replaced before it failed
   };
 }
 

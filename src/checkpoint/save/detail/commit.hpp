@@ -41,13 +41,16 @@ WrittenShard write_rank(SaveRequest const& request, std::filesystem::path const&
 SavedCheckpoint publish(SaveRequest const& request, StateLayers const& layers,
                         std::filesystem::path const& temporary,
                         std::vector<WrittenShard> const& shards);
-/// Removes complete checkpoints (after a model-only checkpoint: others of that kind), oldest first,
-/// never the newest `keep` up to this step: later ones are of a branch that the run left when it
-/// went back. An error here costs disk space, not the save. @return their names
+/// Takes complete checkpoints out of sight (after a model-only checkpoint: others of that kind),
+/// oldest first, never the newest `keep` up to this step: later ones are of a branch that the run
+/// left when it went back. remove_trash() deletes them. @return their names
 std::vector<std::string> prune(SaveRequest const& request);
+/// Deletes what publish() has replaced, prune() has taken out of sight and earlier calls could not
+/// delete. An error here costs disk space, not the save.
+void remove_trash(std::filesystem::path const& checkpoints);
 
 /// Out of sight first: a reader never meets half a checkpoint. What cannot be removed is left for
-/// the next prune() and for remove_unfinished_saves.
+/// remove_trash() and for remove_unfinished_saves.
 void discard(std::filesystem::path const& directory);
 /// The end of a save that failed: @p mine, its directory goes.
 std::function<void()> undo(std::filesystem::path const& temporary, bool mine);

@@ -1,0 +1,18 @@
+#pragma once
+/// Groups of ranks that depend on the nodes of a job, which a resolved configuration does not know.
+
+#include "tessera/config/arguments.hpp"
+#include "tessera/config/resolved_config.hpp"
+
+namespace tessera::config {
+
+/// Whether mics_hierarchical_params_gather asks for gathers in two levels: --collectives two-level.
+/// @throws ConfigError when --collectives contradicts it
+bool wants_two_levels(TrainingArguments const& arguments);
+
+/// Completes @p config for a job: hybrid_shard's groups are the ranks of a node.
+/// @param ranks_per_node consecutive ranks; 0: nodes differ, or their ranks are not consecutive
+/// @throws ConfigError by DeepSpeed's rules for the sizes of groups
+void place_on_nodes(ResolvedConfig& config, int ranks_per_node);
+
+}  // namespace tessera::config

@@ -1,0 +1,29 @@
+#pragma once
+/// A plan as text and JSON.
+
+#include <string>
+#include <vector>
+
+#include "tessera/core/config_tree.hpp"
+#include "tessera/plan/ladder.hpp"
+#include "tessera/plan/planner.hpp"
+
+namespace tessera::plan {
+
+/// The table of choices, in the guides' order.
+std::string table_text(Planner const& planner, std::vector<PlannedChoice> const& choices);
+std::string ladder_text(Planner const& planner, std::vector<Rung> const& rungs);
+/// Which choice, and why not a faster one. @pre @p best is one of @p choices
+std::string recommendation_text(Planner const& planner, std::vector<PlannedChoice> const& choices,
+                                PlannedChoice const& best);
+
+ConfigTree to_json(Planner const& planner, std::vector<PlannedChoice> const& choices,
+                   std::vector<Rung> const& rungs, PlannedChoice const* best);
+
+/// The flags of tessera-train that make a run with @p choice of one with @p words: those that the
+/// choice decides are replaced. @param deepspeed the file of its DeepSpeed configuration
+std::vector<std::string> training_words(std::vector<std::string> const& words,
+                                        config::TrainingArguments const& arguments,
+                                        Choice const& choice, std::string const& deepspeed);
+
+}  // namespace tessera::plan

@@ -1,0 +1,70 @@
+#pragma once
+/// The search for the fastest choice by measuring few of them.
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/config/tuning.hpp"
+#include "tessera/plan/planner.hpp"
+
+namespace tessera::plan {
+
+/// What a few steps of a choice have shown.
+struct Trial {
+  Choice choice;
+  double seconds = 0.0;  ///< per step; 0: it did not run
+  std::string refused;   ///< why it did not run
+  bool ran() const { return seconds > 0.0; }
+};
+
+struct TuningResult {
+  std::vector<Trial> trials;  ///< in the order of measuring; a choice may be there twice
+  std::size_t open = 0;       ///< choices that the arguments leave open
+  std::size_t admitted = 0;   ///< of them, those that fit by the plan
+  std::string ended_by;       ///< "every candidate that could win", ...
+  std::optional<Trial> best;  ///< none: nothing ran
+  double seconds = 0.0;       ///< of the search
+};
+
+/// Measures micro-batches of the kinds of choices (stage, offload, recomputation) in the plan's
+/// order: by its times where it has them, else by the guides. Within a kind the micro-batch grows
+/// until memory or speed ends. A kind that only saves memory is measured with micro-batches that do
+/// not fit without it. Then buckets of the best choice, and the best three once more.
+class Tuner {
+ public:
+  struct Means {
+    /// Measures a choice; may give up after a step that takes longer than the given seconds.
+    std::function<Trial(Choice const&, double)> measure;
+    /// Seconds that are left for the search, the same on all ranks.
+    std::function<double()> time_left;
+  };
+  Tuner(Planner& planner, config::Tuning const& limits, Means means);
+
+  TuningResult run();
+
+ private:
+  /// Admitted choices that differ in the micro-batch, the smallest first.
+  struct Kind {
+    std::vector<Choice> choices;
+    double planned_seconds = 0.0;  ///< of the fastest; 0: the plan has no times
+    Trial best;
+  };
+  std::vector<Kind> admitted_kinds();
+  bool may_continue();
+  Trial try_choice(Choice const& choice);
+  void climb(Kind& kind);
+  void climb_from(Kind& kind, std::ptrdiff_t first, std::ptrdiff_t direction);
+  void leave_useful(Kind& kind, std::vector<Kind> const& measured) const;
+  void try_buckets();
+  void repeat_the_best();
+
+  Planner& planner_;
+  config::Tuning limits_;
+  Means means_;
+  TuningResult result_;
+};
+
+}  // namespace tessera::plan

@@ -1,0 +1,167 @@
+#include "plan/plan_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "estimate/deepspeed_estimate.hpp"
+#include "launch/shell_words.hpp"
+#include "plan/machine_files.hpp"
+#include "tessera/config/memory_bounds.hpp"
+#include "tessera/core/byte_size.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/plan/ladder.hpp"
+#include "tessera/plan/plan_plot.hpp"
+#include "tessera/plan/plan_report.hpp"
+#include "tessera/plan/planner.hpp"
+#include "validators.hpp"
+
+namespace tessera::cli {
+namespace {
+
+/// What the process takes of a device besides what it counts: CUDA context, NCCL, libraries.
+constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
+/// The same of a host: MPI, libraries.
+constexpr std::int64_t host_reserve = std::int64_t{64} << 20;
+
+struct PlanArguments {
+  int nodes = 1;
+  std::optional<int> gpus;
+  std::string device_memory, host_memory, nvme, machine, json, plot, deepspeed;
+  double train_tokens = 0.0;
+  std::vector<std::string> words;
+};
+
+std::int64_t size_of_option(char const* option, std::string const& text, std::int64_t otherwise) {
+  if (text.empty()) return otherwise;
+  try {
+    return parse_size(text);
+  } catch (UsageError const& e) {
+    throw UsageError(concat(option, ": ", e.what()));
+  }
+}
+
+plan::PlanRequest request_of(PlanArguments const& a) {
+  plan::PlanRequest out;
+  out.arguments = config::parse_options(a.words);
+  if (!a.machine.empty()) out.machine = find_machine(a.machine);
+  auto const& m = out.machine;
+  if (m && !m->has_device) out.arguments.use_cpu = true;
+  out.cluster = {a.nodes, a.gpus.value_or(m ? m->ranks_per_node : 1)};
+  auto const given = config::memory_bounds(out.arguments);
+  auto const either = [](std::int64_t first, std::int64_t second) {
+    return first > 0 ? first : second;
+  };
+  out.limits = {
+      size_of_option("--device_memory", a.device_memory,
+                     either(given.device, m ? m->device_memory : 0)),
+      size_of_option("--host_memory", a.host_memory, either(given.host, m ? m->host_memory : 0)),
+      size_of_option("--nvme", a.nvme, m ? m->nvme : 0),
+      m && m->has_device ? either(m->reserved_memory, device_reserve) : device_reserve,
+      m && !m->has_device ? either(m->reserved_memory, host_reserve) : host_reserve};
+  out.train_tokens = a.train_tokens;
+  return out;
+}
+
+std::string srun_line(PlanArguments const& a, plan::Planner const& planner,
+                      plan::Choice const& choice) {
+  auto const& cluster = planner.request().cluster;
+  std::vector<std::string> line{"srun", fmt::format("--nodes={}", cluster.nodes),
+                                fmt::format("--ntasks-per-node={}", cluster.ranks_per_node)};
+  if (planner.computes_on_device())
+    line.push_back(fmt::format("--gpus-per-node={}", cluster.ranks_per_node));
+  line.emplace_back("tessera-train");
+  auto const words = plan::training_words(a.words, planner.request().arguments, choice,
+                                          a.deepspeed.empty() ? "ds_plan.json" : a.deepspeed);
+  line.insert(line.end(), words.begin(), words.end());
+  return shell_line(line);
+}
+
+void report_nothing_fits(plan::Planner& planner, std::vector<plan::PlannedChoice> const& choices) {
+  bool const refuses_all =
+      std::all_of(choices.begin(), choices.end(), [](auto const& p) { return !p.refused.empty(); });
+  if (refuses_all) throw ConfigError(choices.at(0).refused);
+  auto const& l = planner.request().limits;
+  bool const device = planner.computes_on_device();
+  auto const changes = plan::changes_that_fit(planner);
+  throw ConfigError(concat("nothing fits into ", human_bytes(device ? l.device : l.host), " of ",
+                           device ? "device" : "host", " memory per rank on ",
+                           counted(planner.request().cluster.ranks(), "rank"),
+                           ", not even stage 3 with the ", "smallest micro-batch; ",
+                           changes.empty() ? std::string("use a smaller model or more nodes")
+                                           : concat("the smallest changes that would fit, one of: ",
+                                                    join(changes, "; "))));
+}
+
+void run_plan(PlanArguments const& a) {
+  plan::Planner planner(request_of(a));
+  auto const choices = planner.compare();
+  auto const rungs = plan::ladder(planner);
+  auto const* const best = plan::recommended(choices);
+  if (!a.json.empty())
+    write_file_atomically(a.json, plan::to_json(planner, choices, rungs, best).dump(2) + "\n");
+  if (!a.plot.empty()) write_file_atomically(a.plot, plan::draw_plan(planner, choices));
+  auto const& cluster = planner.request().cluster;
+  fmt::print("{}DeepSpeed's estimator, model states per GPU: {}\n\n{}\n",
+             plan::table_text(planner, choices),
+             device_estimates_text(totals_of(planner.model()),
+                                   {cluster.nodes, cluster.ranks_per_node, 1.5}),
+             plan::ladder_text(planner, rungs));
+  if (!best) report_nothing_fits(planner, choices);
+  fmt::print("{}\n", plan::recommendation_text(planner, choices, *best));
+  auto const arguments = plan::arguments_of(planner.request().arguments, best->choice);
+  if (!arguments.deepspeed.is_null()) {
+    auto const text = arguments.deepspeed.dump(2) + "\n";
+    if (a.deepspeed.empty())
+      fmt::print("ds_plan.json:\n{}\n", text);
+    else
+      write_file_atomically(a.deepspeed, text);
+  }
+  fmt::print("{}\n", srun_line(a, planner, best->choice));
+}
+
+void add_options(CLI::App& app, PlanArguments& a) {
+  app.add_option("--nodes,--num_nodes", a.nodes, "Nodes of the run")
+      ->check(number_from(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--gpus_per_node,--gpus-per-node,--num_gpus_per_node", a.gpus,
+                 "Ranks per node (default: those of the machine profile, or 1)")
+      ->check(number_from(1, 1024));
+  app.add_option("--device_memory,--device-memory", a.device_memory,
+                 "Memory of a rank's device, for example 80GiB (default: of the machine profile)");
+  app.add_option("--host_memory,--host-memory", a.host_memory,
+                 "Host memory of a rank (default: of the machine profile)");
+  app.add_option("--nvme", a.nvme,
+                 "Bytes of a rank on local drives; with it offload to NVMe is planned too");
+  app.add_option("--machine", a.machine,
+                 "Machine profile: a file of tessera selftest --profile, or the name of a shipped "
+                 "example such as h200; with it times are planned");
+  app.add_option("--train_tokens,--train-tokens", a.train_tokens,
+                 "Tokens of the training, for its duration (default: from --max_steps)")
+      ->check(number_from(1));
+  app.add_option("--json", a.json, "JSON file to write: all choices, the ladder, the recommended");
+  app.add_option("--plot", a.plot, "SVG file to write: memory and step time of each choice");
+  app.add_option("--write_deepspeed,--write-deepspeed", a.deepspeed,
+                 "File for the DeepSpeed configuration (default: print it)");
+  app.add_option("options", a.words,
+                 "Options of tessera-train that name the model and the run, after --");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app) {
+  auto const a = std::make_shared<PlanArguments>();
+  auto* command = app.add_subcommand(
+      "plan",
+      "Memory, communication and time per step of every ZeRO stage, offload, recomputation and "
+      "micro-batch that the options leave open; the choice to use, and the ladder");
+  add_options(*command, *a);
+  command->callback([a] { run_plan(*a); });
+}
+
+}  // namespace tessera::cli

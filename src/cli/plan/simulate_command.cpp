@@ -1,0 +1,166 @@
+#include "plan/simulate_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "plan/machine_files.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/core/files.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/plan/checkpoint_advice.hpp"
+#include "tessera/plan/run_time.hpp"
+#include "tessera/plan/scaling.hpp"
+#include "validators.hpp"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int most_nodes = 1'000'000;
+
+struct SimulateArguments {
+  std::string machine, nodes = "1:1024", scaling = "weak", json, plot;
+  std::optional<int> gpus;
+  double jitter = 0.0, slow_by = 1.0, train_tokens = 0.0, restart_seconds = 60.0;
+  int slow_ranks = 0;
+  std::vector<std::string> words;
+};
+
+int node_count(std::string const& text) {
+  int number = 0;
+  auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  TESSERA_VALIDATE(error == std::errc() && end == text.data() + text.size() && number >= 1 &&
+                       number <= most_nodes,
+                   UsageError, "--nodes: '", text, "' is not a number of nodes; write 1,2,4 or ",
+                   "1:1024, which doubles");
+  return number;
+}
+
+plan::ScalingRequest request_of(SimulateArguments const& a) {
+  plan::ScalingRequest out;
+  out.plan.arguments = config::parse_options(a.words);
+  out.plan.machine = find_machine(a.machine);
+  auto const& machine = *out.plan.machine;
+  if (!machine.has_device) out.plan.arguments.use_cpu = true;
+  out.nodes = parse_node_counts(a.nodes);
+  out.plan.cluster = {out.nodes.front(), a.gpus.value_or(machine.ranks_per_node)};
+  out.plan.train_tokens = a.train_tokens;
+  out.scaling = a.scaling == "weak" ? plan::Scaling::weak : plan::Scaling::strong;
+  out.jitter = a.jitter;
+  TESSERA_VALIDATE(a.slow_ranks == 0 || a.slow_by > 1.0, UsageError, "--slow_ranks ", a.slow_ranks,
+                   " needs --slow_by with a factor above 1, such as 1.2");
+  out.stragglers = {.ranks = a.slow_ranks, .compute = a.slow_by};
+  return out;
+}
+
+/// "100 B tokens on 512 ranks: 12 d, with 9 failures 12 d 3 h; save every ..."
+std::string duration_text(SimulateArguments const& a, plan::ScalingRequest const& request,
+                          plan::ScalingPoint const& point) {
+  if (a.train_tokens <= 0.0 || !point.refused.empty()) return "";
+  double const work = a.train_tokens / point.tokens_per_second;
+  auto out = fmt::format("{:.4g} tokens on {}: {}", a.train_tokens,
+                         counted(point.cluster.ranks(), "rank"), human_duration(work));
+  auto plan = request.plan;
+  plan.cluster = point.cluster;
+  plan::Planner const planner(std::move(plan));
+  auto const& machine = *request.plan.machine;
+  auto const advice = plan::checkpoint_advice(planner.checkpoint_bytes(), point.cluster, machine);
+  if (!advice || advice->interval <= 0.0) return out + "\n";
+  plan::RunPlan const run{work, advice->interval, advice->save_seconds, a.restart_seconds,
+                          3600.0 * machine.node_failure_hours / point.cluster.nodes};
+  auto const drawn = plan::simulate_run(run, 1);
+  return out + fmt::format("; with a save every {} and {}: {}, expected {}\n",
+                           human_duration(run.interval), counted(drawn.failures, "failure"),
+                           human_duration(drawn.seconds),
+                           human_duration(plan::expected_duration(run)));
+}
+
+void simulate(SimulateArguments const& a) {
+  auto const request = request_of(a);
+  auto const points = plan::scale(request);
+  auto const& machine = *request.plan.machine;
+  fmt::print("{}{}\n\n{}", machine.name, machine.measured ? "" : ", which is not measured",
+             plan::table_text(points, request.scaling));
+  for (auto const& point : points) fmt::print("{}", duration_text(a, request, point));
+  if (!a.json.empty())
+    write_file_atomically(a.json, ConfigTree::object()
+                                          .set("machine", machine.name)
+                                          .set("scaling", a.scaling)
+                                          .set("points", plan::to_json(points))
+                                          .dump(2) +
+                                      "\n");
+  if (!a.plot.empty()) write_file_atomically(a.plot, plan::draw_scaling(points, request.scaling));
+  if (std::all_of(points.begin(), points.end(), [](auto const& p) { return !p.refused.empty(); }))
+    throw ConfigError(points.front().refused);
+}
+
+void add_options(CLI::App& app, SimulateArguments& a) {
+  app.add_option("--machine", a.machine,
+                 "Machine profile: a file of tessera selftest --profile, or the name of a shipped "
+                 "example such as h200")
+      ->required();
+  app.add_option("--nodes", a.nodes, "Numbers of nodes: 1,2,4 or 1:1024, which doubles")
+      ->capture_default_str();
+  app.add_option("--gpus_per_node,--gpus-per-node", a.gpus,
+                 "Ranks per node (default: those of the machine profile)")
+      ->check(number_from(1, 1024));
+  app.add_option("--scaling", a.scaling,
+                 "weak: each rank keeps its batch; strong: the batch of a step stays")
+      ->check(CLI::IsMember({"weak", "strong"}))
+      ->capture_default_str();
+  app.add_option("--jitter", a.jitter,
+                 "Standard deviation of the ranks' speed, in parts of it: 0.01")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--slow_ranks,--slow-ranks", a.slow_ranks, "Ranks that are slower than the others")
+      ->check(number_from(1));
+  app.add_option("--slow_by,--slow-by", a.slow_by, "Factor of the time of their compute work")
+      ->check(number_from(1));
+  app.add_option("--train_tokens,--train-tokens", a.train_tokens,
+                 "Tokens of the training, for its duration with saves and failures")
+      ->check(number_from(1));
+  app.add_option("--restart_seconds,--restart-seconds", a.restart_seconds,
+                 "From a failure of a node to the next step")
+      ->check(number_from(0))
+      ->capture_default_str();
+  app.add_option("--json", a.json, "JSON file to write");
+  app.add_option("--plot", a.plot, "SVG file to write: efficiency by ranks");
+  app.add_option("options", a.words,
+                 "Options of tessera-train that name the model and the run, after --");
+}
+
+}  // namespace
+
+std::vector<int> parse_node_counts(std::string const& text) {
+  std::vector<int> out;
+  if (auto const colon = text.find(':'); colon != std::string::npos) {
+    int const last = node_count(text.substr(colon + 1));
+    for (std::int64_t n = node_count(text.substr(0, colon)); n <= last; n *= 2)
+      out.push_back(static_cast<int>(n));
+    TESSERA_VALIDATE(!out.empty(), UsageError, "--nodes: ", text, " is an empty range");
+    return out;
+  }
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    out.push_back(node_count(part));
+    TESSERA_VALIDATE(out.size() < 2 || out[out.size() - 2] < out.back(), UsageError,
+                     "--nodes: ", text, " must ascend");
+  }
+  TESSERA_VALIDATE(!out.empty(), UsageError, "--nodes is empty; write 1,2,4 or 1:1024");
+  return out;
+}
+
+void add_simulate(CLI::App& app) {
+  auto const a = std::make_shared<SimulateArguments>();
+  auto* command = app.add_subcommand(
+      "simulate",
+      "Time per step of a run on many nodes, by events: strong and weak scaling up to 10^5 ranks, "
+      "with what ends it, stragglers, and the duration with saves and failures");
+  add_options(*command, *a);
+  command->callback([a] { simulate(*a); });
+}
+
+}  // namespace tessera::cli

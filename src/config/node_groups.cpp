@@ -1,0 +1,73 @@
+#include "tessera/config/node_groups.hpp"
+
+#include "detail/canonical_config.hpp"
+#include "tessera/config/arguments_table.hpp"
+#include "tessera/config/deepspeed_table.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::config {
+namespace {
+
+constexpr char const* hierarchical = "zero_optimization.mics_hierarchical_params_gather";
+
+void place_hybrid_shard(ResolvedConfig& config, int ranks_per_node) {
+  TESSERA_VALIDATE(ranks_per_node > 0, ConfigError,
+                   "fsdp hybrid_shard shards within nodes, and the nodes of this job do not all "
+                   "have the same number of consecutive ranks; start the same number on each node "
+                   "(srun --distribution=block), or use full_shard");
+  config.shard_group_size = ranks_per_node;
+  if (ranks_per_node == 1 && config.world_size > 1) {
+    config.stage = 0;
+    config.shard_group_size = 0;
+    config.notes.emplace_back(
+        "fsdp: hybrid_shard with one rank per node is no_shard, ZeRO stage 0");
+  }
+}
+
+void check_shard_groups(ResolvedConfig const& config, int ranks_per_node) {
+  auto const size = config.shard_group_size;
+  TESSERA_VALIDATE(size <= config.world_size && config.world_size % size == 0, ConfigError,
+                   "zero_optimization.mics_shard_size is ", size, " on ", config.world_size,
+                   " ranks; it must divide the number of ranks");
+  TESSERA_VALIDATE(size > 1 || config.world_size == 1, ConfigError,
+                   "zero_optimization.mics_shard_size is 1, which partitions nothing; use at least "
+                   "2, or stage 0 without the key");
+  TESSERA_VALIDATE(!config.hierarchical_gather || ranks_per_node == 0 || size > ranks_per_node,
+                   ConfigError, hierarchical, " is true, and groups of ", size,
+                   " ranks are within nodes of ", ranks_per_node,
+                   "; their gathers have one level: remove the key");
+}
+
+void check_secondary_groups(ResolvedConfig& config, int ranks_per_node) {
+  auto const size = config.secondary_group_size;
+  TESSERA_VALIDATE(size <= config.world_size && config.world_size % size == 0, ConfigError,
+                   "zero_optimization.zero_hpz_partition_size is ", size, " on ", config.world_size,
+                   " ranks; it must divide the number of ranks");
+  if (ranks_per_node > 0 && ranks_per_node % size != 0)
+    config.notes.push_back(concat("zero_hpz_partition_size: groups of ", size,
+                                  " ranks span nodes of ", ranks_per_node,
+                                  ", so that gathers of backward leave the node"));
+}
+
+}  // namespace
+
+bool wants_two_levels(TrainingArguments const& arguments) {
+  if (arguments.deepspeed.is_null()) return false;
+  auto const keys =
+      parse_nested(deepspeed_table(),
+                   detail::canonical_config(arguments.deepspeed, arguments.deepspeed_source).tree,
+                   arguments.deepspeed_source);
+  bool const wanted = keys.value(deepspeed_table(), hierarchical) == ConfigTree(true);
+  TESSERA_VALIDATE(!wanted || arguments.collectives != "flat", ConfigError,
+                   arguments.deepspeed_source, ": ", hierarchical,
+                   " is true but --collectives is flat; remove one of them");
+  return wanted;
+}
+
+void place_on_nodes(ResolvedConfig& config, int ranks_per_node) {
+  if (config.shards_within_nodes) place_hybrid_shard(config, ranks_per_node);
+  if (config.shard_group_size > 0) check_shard_groups(config, ranks_per_node);
+  if (config.secondary_group_size > 1) check_secondary_groups(config, ranks_per_node);
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,41 @@
+#pragma once
+/// Stores past the caches, from registers. Sources that nvcc compiles store normally: its parser
+/// does not know all of the intrinsics' types.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX__) && !defined(__CUDACC__)
+#include <immintrin.h>
+#define TESSERA_STREAMS_LINES
+#endif
+
+namespace tessera::kernels::detail {
+
+inline constexpr std::size_t cache_line = 64;
+
+/// Bytes from @p address to the next border of cache lines.
+inline std::size_t bytes_to_line(void const* address) {
+  return (cache_line - reinterpret_cast<std::uintptr_t>(address) % cache_line) % cache_line;
+}
+
+/// Copies @p bytes, full lines at borders of lines. The compiler keeps small values in registers.
+/// Other threads see them after finish_streaming() (core/streaming.hpp).
+template <std::size_t bytes>
+inline void stream_lines(void* to, void const* from) {
+  static_assert(bytes % cache_line == 0);
+#ifdef TESSERA_STREAMS_LINES
+  auto* const out = static_cast<std::byte*>(to);
+  auto const* const in = static_cast<std::byte const*>(from);
+  // Halves of a line: the conversions to 16 bits store halves, which a load of a line would wait
+  // for.
+  for (std::size_t i = 0; i < bytes; i += 32)
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i),
+                        _mm256_load_si256(reinterpret_cast<__m256i const*>(in + i)));
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+}  // namespace tessera::kernels::detail

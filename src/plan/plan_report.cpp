@@ -1,0 +1,323 @@
+#include "tessera/plan/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "tessera/core/error.hpp"
+#include "tessera/core/text.hpp"
+#include "tessera/plan/checkpoint_advice.hpp"
+
+namespace tessera::plan {
+namespace {
+
+using memory::Purpose;
+
+std::string size_text(double bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+std::string size_text(std::int64_t bytes) { return human_bytes(bytes); }
+
+/// Purposes of the table's columns; what is left is in the last one.
+struct Columns {
+  double weights = 0, gradients = 0, optimizer = 0, buffers = 0, activations = 0;
+};
+
+Columns columns_of(train::PlannedSpace const& space) {
+  Columns out;
+  for (auto const& [purpose, bytes] : space.bytes) {
+    auto const n = static_cast<double>(bytes);
+    if (purpose == Purpose::weights)
+      out.weights += n;
+    else if (purpose == Purpose::gradients)
+      out.gradients += n;
+    else if (purpose == Purpose::master_weights || purpose == Purpose::optimizer_state)
+      out.optimizer += n;
+    else if (purpose == Purpose::activations)
+      out.activations += n;
+    else
+      out.buffers += n;
+  }
+  return out;
+}
+
+train::PlannedSpace const& compute_space(Planner const& planner, PlannedChoice const& p) {
+  return planner.computes_on_device() ? p.memory.device : p.memory.host;
+}
+
+std::string offload_text(Choice const& c) {
+  if (c.parameters != config::OffloadDevice::none)
+    return fmt::format("{}, params", config::name_of(c.optimizer));
+  return c.optimizer == config::OffloadDevice::none ? "-" : config::name_of(c.optimizer);
+}
+
+std::string time_text(double seconds) {
+  return seconds < 1.0 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
+/// Of the memory where the model computes.
+bool has_limit(Planner const& planner) {
+  auto const& limits = planner.request().limits;
+  return (planner.computes_on_device() ? limits.device : limits.host) > 0;
+}
+
+std::string row(Planner const& planner, PlannedChoice const& p, PlannedChoice const* best) {
+  auto const& c = p.choice;
+  auto out =
+      fmt::format("{:>5}  {:<12} {:>9} {:>9}", c.stage, offload_text(c), name_of(c.recompute),
+                  fmt::format("{} x {}", c.micro_batch, c.accumulation));
+  if (!p.refused.empty()) return out + "  refused: " + p.refused + "\n";
+  auto const m = columns_of(compute_space(planner, p));
+  out += fmt::format(" {:>10} {:>10} {:>10} {:>10} {:>11}", size_text(m.weights),
+                     size_text(m.gradients), size_text(m.optimizer), size_text(m.buffers),
+                     size_text(m.activations));
+  if (planner.computes_on_device()) out += fmt::format(" {:>10}", size_text(p.device_bytes));
+  out += fmt::format(" {:>10}", size_text(p.host_bytes));
+  if (planner.request().limits.nvme > 0) out += fmt::format(" {:>10}", size_text(p.nvme_bytes));
+  out += fmt::format(" {:>10}", size_text(p.wire.total()));
+  if (p.time)
+    out += fmt::format(" {:>9} {:>10}", time_text(p.time->seconds),
+                       fmt::format("{:.4g}", p.tokens_per_second));
+  std::string const fits = has_limit(planner) ? "  fits" : "";
+  return out + (!p.fits ? "  too large" : &p == best ? fits + "  <- recommended" : fits) + "\n";
+}
+
+std::string header(Planner const& planner) {
+  std::string out = fmt::format("{:>5}  {:<12} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11}",
+                                "stage", "offload", "recompute", "micro", "weights", "gradients",
+                                "optimizer", "buffers", "activations");
+  if (planner.computes_on_device()) out += fmt::format(" {:>10}", "device");
+  out += fmt::format(" {:>10}", "host");
+  if (planner.request().limits.nvme > 0) out += fmt::format(" {:>10}", "NVMe");
+  out += fmt::format(" {:>10}", "sent/step");
+  if (planner.request().machine) out += fmt::format(" {:>9} {:>10}", "step", "tokens/s");
+  return out + "\n";
+}
+
+std::string limit_text(char const* what, std::int64_t limit, std::int64_t reserved) {
+  if (limit == 0) return "";
+  return fmt::format(", {} {}{}", what, size_text(limit),
+                     reserved > 0 ? fmt::format(" ({} of it for the process)", size_text(reserved))
+                                  : std::string());
+}
+
+std::string title(Planner const& planner) {
+  auto const& request = planner.request();
+  auto const& given = planner.given();
+  auto const& l = request.limits;
+  bool const device = planner.computes_on_device();
+  std::string out =
+      fmt::format("{}, {} parameters, {}; {} ({} x {}); {} sequences of {} tokens per step\n",
+                  planner.model().family(), with_commas(planner.parameters()),
+                  given.optimizer.algorithm, counted(request.cluster.ranks(), "rank"),
+                  counted(request.cluster.nodes, "node"), request.cluster.ranks_per_node,
+                  with_commas(given.train_batch_size), with_commas(planner.sequence()));
+  out += fmt::format("per rank{}{}{}; checkpoint {}",
+                     limit_text("device", l.device, device ? l.device_reserved : 0),
+                     limit_text("host", l.host, l.host_reserved), limit_text("NVMe", l.nvme, 0),
+                     size_text(planner.checkpoint_bytes()));
+  if (request.machine)
+    out += fmt::format("; times of {}{}", request.machine->name,
+                       request.machine->measured ? "" : ", which is not measured");
+  return out + "\n\n";
+}
+
+/// "12 h 30 m", and node-hours.
+std::string duration_text(Planner const& planner, PlannedChoice const& p) {
+  double const steps = planner.steps();
+  if (!p.time || steps <= 0.0) return "";
+  double const seconds = steps * p.time->seconds;
+  return fmt::format("; {:.0f} steps take {} and {:.4g} node-hours", steps, human_duration(seconds),
+                     seconds / 3600.0 * planner.request().cluster.nodes);
+}
+
+std::optional<CheckpointAdvice> advice_of(Planner const& planner) {
+  auto const& request = planner.request();
+  if (!request.machine) return std::nullopt;
+  return checkpoint_advice(planner.checkpoint_bytes(), request.cluster, *request.machine);
+}
+
+/// "  Save every 300 steps ...".
+std::string advice_text(Planner const& planner, PlannedChoice const& best) {
+  auto const advice = advice_of(planner);
+  if (!advice) return "";
+  auto const seconds = human_duration(advice->save_seconds);
+  if (advice->interval <= 0.0 || !best.time)
+    return fmt::format("  A save takes {}, if it blocks training\n", seconds);
+  return fmt::format(
+      "  A save takes {}, if it blocks training: --save_steps {:.0f} ({}) loses least to saves and "
+      "failures, {:.2g} % of the time\n",
+      seconds, std::max(1.0, std::round(advice->interval / best.time->seconds)),
+      human_duration(advice->interval), 100.0 * advice->lost);
+}
+
+/// The faster rungs, and what they would need.
+std::string why_not_faster(Planner const& planner, std::vector<PlannedChoice> const& choices,
+                           PlannedChoice const& best) {
+  std::string out;
+  std::string last;
+  for (auto const& p : choices) {
+    if (&p == &best || !is_faster_by_the_guides(p.choice, best.choice) || !p.refused.empty())
+      continue;
+    auto const rung =
+        rung_of(p.choice) + (p.choice.recompute == Recompute::none
+                                 ? ""
+                                 : fmt::format(", recompute {}", name_of(p.choice.recompute)));
+    if (rung == last) continue;
+    last = rung;
+    auto const need = planner.computes_on_device() ? p.device_bytes : p.host_bytes;
+    if (!p.fits)
+      out += fmt::format("  {} needs {}\n", rung, size_text(need));
+    else if (p.time && best.time)
+      out += fmt::format("  {} fits, but takes {} per step\n", rung, time_text(p.time->seconds));
+  }
+  return out;
+}
+
+ConfigTree json_of(train::PlannedSpace const& space) {
+  auto out = ConfigTree::object();
+  for (auto const& [purpose, bytes] : space.bytes)
+    if (bytes > 0) out.set(std::string(memory::name_of(purpose)), static_cast<std::int64_t>(bytes));
+  return out.set("total", static_cast<std::int64_t>(space.total()));
+}
+
+ConfigTree json_of(PlannedChoice const& p) {
+  auto const& c = p.choice;
+  auto out = ConfigTree::object()
+                 .set("stage", c.stage)
+                 .set("offload_optimizer", config::name_of(c.optimizer))
+                 .set("offload_param", config::name_of(c.parameters))
+                 .set("recompute", name_of(c.recompute))
+                 .set("gradient_checkpointing", c.recompute == Recompute::block)
+                 .set("micro_batch_size", c.micro_batch)
+                 .set("gradient_accumulation_steps", c.accumulation);
+  if (!p.refused.empty()) return out.set("refused", p.refused);
+  out.set("device", json_of(p.memory.device))
+      .set("host", json_of(p.memory.host))
+      .set("saving", static_cast<std::int64_t>(p.memory.saving))
+      .set("device_bytes", p.device_bytes)
+      .set("host_bytes", p.host_bytes)
+      .set("nvme_bytes", p.nvme_bytes)
+      .set("fits", p.fits)
+      .set("wire", ConfigTree::object()
+                       .set("intra_node", p.wire.intra_node)
+                       .set("inter_node", p.wire.inter_node));
+  if (p.time)
+    out.set("time", ConfigTree::object()
+                        .set("step", p.time->seconds)
+                        .set("compute", p.time->compute)
+                        .set("update", p.time->update)
+                        .set("communication", p.time->communication)
+                        .set("transfers", p.time->transfers)
+                        .set("exposed", p.time->exposed()))
+        .set("tokens_per_second", p.tokens_per_second);
+  return out;
+}
+
+}  // namespace
+
+std::string table_text(Planner const& planner, std::vector<PlannedChoice> const& choices) {
+  std::string out = title(planner) + header(planner);
+  auto const* const best = recommended(choices);
+  for (auto const& p : choices) out += row(planner, p, best);
+  return out;
+}
+
+std::string ladder_text(Planner const& planner, std::vector<Rung> const& rungs) {
+  std::string out = "The ladder; each rung keeps those before it:\n";
+  for (auto const& rung : rungs) {
+    auto const& p = rung.planned;
+    if (!p.refused.empty()) {
+      out += fmt::format("  {:>10}  {}: refused, {}\n", "-", rung.change, p.refused);
+      continue;
+    }
+    auto const need = planner.computes_on_device() ? p.device_bytes : p.host_bytes;
+    out += fmt::format("  {:>10} {}{}  {}\n", size_text(need),
+                       p.time ? fmt::format("{:>10} ", time_text(p.time->seconds)) : "",
+                       !p.fits              ? "too large"
+                       : has_limit(planner) ? "     fits"
+                                            : "         ",
+                       rung.change);
+  }
+  return out;
+}
+
+std::string recommendation_text(Planner const& planner, std::vector<PlannedChoice> const& choices,
+                                PlannedChoice const& best) {
+  std::string out = fmt::format("Recommended: {}", text_of(best.choice));
+  if (best.time)
+    out += fmt::format(": {} per step, {:.4g} tokens/s, {:.3g} % of the step waits",
+                       time_text(best.time->seconds), best.tokens_per_second,
+                       100.0 * std::max(0.0, best.time->exposed()) / best.time->seconds);
+  out += duration_text(planner, best) + "\n";
+  if (!has_limit(planner))
+    out += fmt::format("  Nothing says how much memory a rank has; give --{}_memory or --machine\n",
+                       planner.computes_on_device() ? "device" : "host");
+  out += "  Speed: stage 0 > 1 > 2 > 2 + offload > 3 > 3 + offload; memory in reverse order\n";
+  return out + why_not_faster(planner, choices, best) + advice_text(planner, best);
+}
+
+ConfigTree to_json(Planner const& planner, std::vector<PlannedChoice> const& choices,
+                   std::vector<Rung> const& rungs, PlannedChoice const* best) {
+  auto const& request = planner.request();
+  ConfigTree::Array list, steps;
+  for (auto const& p : choices) list.push_back(json_of(p));
+  for (auto const& rung : rungs)
+    steps.push_back(
+        ConfigTree::object().set("change", rung.change).set("choice", json_of(rung.planned)));
+  auto const& l = request.limits;
+  auto out =
+      ConfigTree::object()
+          .set("family", std::string(planner.model().family()))
+          .set("parameters", planner.parameters())
+          .set("nodes", request.cluster.nodes)
+          .set("ranks_per_node", request.cluster.ranks_per_node)
+          .set("train_batch_size", planner.given().train_batch_size)
+          .set("sequence", planner.sequence())
+          .set("checkpoint_bytes", static_cast<std::int64_t>(planner.checkpoint_bytes()))
+          .set("limits",
+               ConfigTree::object().set("device", l.device).set("host", l.host).set("nvme", l.nvme))
+          .set("choices", std::move(list))
+          .set("ladder", std::move(steps));
+  if (request.machine)
+    out.set("machine", ConfigTree::object()
+                           .set("name", request.machine->name)
+                           .set("measured", request.machine->measured));
+  if (auto const advice = advice_of(planner))
+    out.set("saving", ConfigTree::object()
+                          .set("seconds", advice->save_seconds)
+                          .set("interval", advice->interval)
+                          .set("lost", advice->lost));
+  if (best) out.set("recommended", json_of(*best));
+  return out;
+}
+
+std::vector<std::string> training_words(std::vector<std::string> const& words,
+                                        config::TrainingArguments const& arguments,
+                                        Choice const& choice, std::string const& deepspeed) {
+  constexpr char const* decided[] = {"deepspeed", "per_device_train_batch_size",
+                                     "gradient_accumulation_steps", "gradient_checkpointing",
+                                     "recompute"};
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    auto name = words[i].substr(0, words[i].find('='));
+    std::replace(name.begin(), name.end(), '-', '_');
+    bool const is_decided = std::any_of(std::begin(decided), std::end(decided),
+                                        [&](auto const* d) { return name == concat("__", d); });
+    if (!is_decided) {
+      out.push_back(words[i]);
+      continue;
+    }
+    bool const has_value = words[i].find('=') == std::string::npos && i + 1 < words.size() &&
+                           !words[i + 1].starts_with("--");
+    if (has_value) ++i;
+  }
+  if (!arguments.given("fsdp")) out.insert(out.end(), {"--deepspeed", deepspeed});
+  out.insert(out.end(), {"--per_device_train_batch_size", std::to_string(choice.micro_batch),
+                         "--gradient_accumulation_steps", std::to_string(choice.accumulation)});
+  if (choice.recompute == Recompute::block) out.emplace_back("--gradient_checkpointing");
+  if (choice.recompute == Recompute::light) out.insert(out.end(), {"--recompute", "light"});
+  return out;
+}
+
+}  // namespace tessera::plan

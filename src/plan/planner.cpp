@@ -1,0 +1,256 @@
+#include "tessera/plan/planner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tessera/config/node_groups.hpp"
+#include "tessera/core/error.hpp"
+#include "tessera/memory/planning.hpp"
+#include "tessera/train/adapter.hpp"
+#include "tessera/train/engine_config.hpp"
+#include "tessera/train/model_config.hpp"
+#include "tessera/zero/parameter_subset.hpp"
+
+namespace tessera::plan {
+namespace {
+
+/// run_clm.py's block_size.
+constexpr std::int64_t default_block_size = 1024;
+
+std::int64_t hidden_size(ConfigTree const& model_config) {
+  return std::max<std::int64_t>(model::hidden_size(model_config), 1);
+}
+
+std::int64_t bytes(std::size_t count) { return static_cast<std::int64_t>(count); }
+
+WireBytes wire_of_second(train::PlannedSteps const& steps, Cluster const& cluster) {
+  WireBytes sum;
+  for (std::size_t i = steps.first_of_second; i < steps.work.size(); ++i) {
+    auto const& work = steps.work[i];
+    auto const sent =
+        wire_bytes(static_cast<double>(work.sent), cluster_of(cluster, work.group, work.ranks));
+    sum.intra_node += sent.intra_node;
+    sum.inter_node += sent.inter_node;
+  }
+  return sum;
+}
+
+/// From values of 2 and 3 micro-steps to those of @p micro_steps: all but the first and the last do
+/// the same work.
+double extrapolated(double two, double three, std::int64_t micro_steps) {
+  return two + static_cast<double>(micro_steps - 2) * (three - two);
+}
+
+WireBytes extrapolated(WireBytes const& two, WireBytes const& three, std::int64_t micro_steps) {
+  return {extrapolated(two.intra_node, three.intra_node, micro_steps),
+          extrapolated(two.inter_node, three.inter_node, micro_steps)};
+}
+
+StepTime extrapolated(StepTime const& two, StepTime const& three, std::int64_t micro_steps) {
+  return {extrapolated(two.seconds, three.seconds, micro_steps),
+          extrapolated(two.compute, three.compute, micro_steps),
+          extrapolated(two.update, three.update, micro_steps),
+          extrapolated(two.communication, three.communication, micro_steps),
+          extrapolated(two.transfers, three.transfers, micro_steps),
+          extrapolated(two.collectives, three.collectives, micro_steps)};
+}
+
+bool fits(std::int64_t need, std::int64_t limit) { return limit == 0 || need <= limit; }
+
+}  // namespace
+
+Planner::Planner(PlanRequest request) : request_(std::move(request)) {
+  auto const& a = request_.arguments;
+  model_config_ = train::model_config(a);
+  given_ = config::resolve(a, request_.cluster.ranks(), hidden_size(model_config_));
+  config::place_on_nodes(given_, request_.cluster.ranks_per_node);
+  auto const& model = model_for(given_);
+  for (auto const& unit : model.units())
+    for (auto const& parameter : unit.parameters) parameters_ += parameter.numel();
+  sequence_ = a.block_size.value_or(std::min(default_block_size, model.max_positions()));
+  TESSERA_VALIDATE(sequence_ <= model.max_positions(), ConfigError, "block_size is ", sequence_,
+                   " but the model has ", model.max_positions(), " positions; use --block_size ",
+                   model.max_positions(), " or less");
+}
+
+model::CausalLm& Planner::model_for(config::ResolvedConfig const& config) {
+  auto& model = models_[{config.dtype, config.product_dtype}];
+  if (!model) model = make_model(config);
+  return *model;
+}
+
+std::unique_ptr<model::CausalLm> Planner::make_model(config::ResolvedConfig const& config) const {
+  auto options = train::model_options(config);
+  options.lora = train::lora_options(request_.arguments, model_config_);
+  options.frozen_parameters = request_.arguments.frozen_parameters;
+  return model::make_model(model_config_, options);
+}
+
+double Planner::tokens_per_step() const {
+  return static_cast<double>(given_.train_batch_size) * static_cast<double>(sequence_);
+}
+
+double Planner::steps() const {
+  if (request_.train_tokens > 0.0) return std::ceil(request_.train_tokens / tokens_per_step());
+  return request_.arguments.max_steps > 0 ? static_cast<double>(request_.arguments.max_steps) : 0.0;
+}
+
+double Planner::checkpoint_bytes() const {
+  zero::PartitionPlan const plan(zero::trained_parameters(model().units()).units, 1,
+                                 zero::alignment_for(given_.optimizer));
+  double values = static_cast<double>(plan.parameter_count());
+  for (auto const& state : given_.optimizer.states)
+    values += static_cast<double>(state.extent == optim::Extent::elementwise
+                                      ? plan.parameter_count()
+                                      : plan.of_extent(state.extent).parameter_count());
+  return values * sizeof(float);
+}
+
+config::ResolvedConfig Planner::resolved(Choice const& choice) const {
+  auto out = config::resolve(arguments_of(request_.arguments, choice), request_.cluster.ranks(),
+                             hidden_size(model_config_));
+  config::place_on_nodes(out, request_.cluster.ranks_per_node);
+  return out;
+}
+
+std::vector<Choice> Planner::open() const {
+  return open_choices(request_.arguments, given_,
+                      {computes_on_device(), request_.limits.nvme > 0 || given_.offload.uses_nvme(),
+                       request_.splits_given_batch});
+}
+
+PlannedChoice const& Planner::evaluate(Choice const& choice) {
+  auto const found = std::find_if(known_.begin(), known_.end(),
+                                  [&](PlannedChoice const& p) { return p.choice == choice; });
+  if (found != known_.end()) return *found;
+  return known_.emplace_back(plan(choice));
+}
+
+PlannedChoice Planner::plan(Choice const& choice) {
+  PlannedChoice out;
+  out.choice = choice;
+  try {
+    auto const config = resolved(choice);
+    auto& model = model_for(config);
+    add_times(out, model, run_of(config, choice));
+    add_memory(out, model);
+  } catch (ConfigError const& e) {
+    out = {};
+    out.choice = choice;
+    out.refused = e.what();
+  }
+  return out;
+}
+
+train::PlannedRun Planner::run_of(config::ResolvedConfig const& config,
+                                  Choice const& choice) const {
+  train::PlannedRun run;
+  run.engine = train::engine_config(config);
+  run.ranks = config.world_size;
+  run.space = computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host;
+  run.rows = choice.micro_batch;
+  run.sequence = sequence_;
+  run.recompute = choice.recompute;
+  return run;
+}
+
+void Planner::add_times(PlannedChoice& out, model::CausalLm& model, train::PlannedRun const& run) {
+  auto const& cluster = request_.cluster;
+  auto const steps = train::plan_steps(
+      model, run, static_cast<int>(std::min<std::int64_t>(out.choice.accumulation, 2)));
+  out.memory = steps.memory;
+  out.wire = wire_of_second(steps, cluster);
+  if (request_.machine) out.time = step_time(steps, cluster, *request_.machine);
+  if (out.choice.accumulation > 2) {
+    auto const three = train::plan_steps(model, run, 3);
+    auto const micro_steps = out.choice.accumulation;
+    out.wire = extrapolated(out.wire, wire_of_second(three, cluster), micro_steps);
+    if (out.time)
+      out.time = extrapolated(*out.time, step_time(three, cluster, *request_.machine), micro_steps);
+  }
+  if (out.time) out.tokens_per_second = tokens_per_step() / out.time->seconds;
+}
+
+std::vector<StepTime> Planner::step_times(Choice const& choice,
+                                          std::vector<Timing> const& timings) {
+  auto const config = resolved(choice);
+  auto const run = run_of(config, choice);
+  auto& model = model_for(config);
+  auto const times_of = [&](int micro_steps) {
+    auto const steps = train::plan_steps(model, run, micro_steps);
+    std::vector<StepTime> out;
+    for (auto const& [machine, classes] : timings)
+      out.push_back(step_time(steps, request_.cluster, machine, classes));
+    return out;
+  };
+  auto out = times_of(static_cast<int>(std::min<std::int64_t>(choice.accumulation, 2)));
+  if (choice.accumulation <= 2) return out;
+  auto const three = times_of(3);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = extrapolated(out[i], three[i], choice.accumulation);
+  return out;
+}
+
+void Planner::add_memory(PlannedChoice& out, model::CausalLm& model) const {
+  auto const& limits = request_.limits;
+  auto& memory = out.memory;
+  auto& compute = computes_on_device() ? memory.device : memory.host;
+  if (request_.arguments.do_eval) {
+    auto const evaluation = model.activation_bytes(
+        {.kind = memory::Pass::evaluation,
+         .rows = request_.arguments.per_device_eval_batch_size,
+         .sequence = sequence_},
+        computes_on_device() ? memory::MemorySpace::device : memory::MemorySpace::host);
+    memory.activations = std::max(memory.activations, evaluation);
+    compute.bytes[memory::Purpose::activations] = memory::arena_bytes(memory.activations);
+  }
+  out.device_bytes =
+      computes_on_device() ? bytes(memory.device.total()) + limits.device_reserved : 0;
+  out.host_bytes = bytes(memory.host.total() + memory.saving) + limits.host_reserved;
+  out.nvme_bytes = bytes(memory.states.swapped);
+  out.fits = fits(out.device_bytes, limits.device) && fits(out.host_bytes, limits.host) &&
+             fits(out.nvme_bytes, limits.nvme);
+}
+
+std::vector<PlannedChoice> Planner::compare() {
+  std::vector<PlannedChoice> out;
+  for (auto const& choice : open()) {
+    auto const planned = evaluate(choice);
+    auto same = planned.choice;
+    auto const rival = std::find_if(out.begin(), out.end(), [&](PlannedChoice const& other) {
+      same.micro_batch = other.choice.micro_batch;
+      same.accumulation = other.choice.accumulation;
+      return same == other.choice;
+    });
+    if (rival == out.end())
+      out.push_back(planned);
+    else if (planned.fits && (!rival->fits || is_better(planned, *rival)))
+      *rival = planned;
+    else if (!planned.fits && !rival->fits && planned.device_bytes < rival->device_bytes)
+      *rival = planned;
+  }
+  std::stable_sort(out.begin(), out.end(), [](auto const& a, auto const& b) {
+    return is_faster_by_the_guides(a.choice, b.choice);
+  });
+  return out;
+}
+
+bool is_better(PlannedChoice const& a, PlannedChoice const& b) {
+  constexpr double clear = 1.01;
+  if (a.time && b.time) {
+    if (a.time->seconds * clear < b.time->seconds) return true;
+    if (b.time->seconds * clear < a.time->seconds) return false;
+  }
+  return is_faster_by_the_guides(a.choice, b.choice);
+}
+
+PlannedChoice const* recommended(std::vector<PlannedChoice> const& choices) {
+  PlannedChoice const* best = nullptr;
+  for (auto const& choice : choices)
+    if (choice.refused.empty() && choice.fits && (!best || is_better(choice, *best)))
+      best = &choice;
+  return best;
+}
+
+}  // namespace tessera::plan

@@ -1,0 +1,125 @@
+#include "detail/coded_reduce.hpp"
+
+#include <utility>
+
+#include "tessera/memory/device.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+constexpr kernels::CodeFormat format{.bits = 4, .chunk = 512};
+
+}  // namespace
+
+CodedReduce::CodedReduce(StoreContext const& context)
+    : context_(context),
+      feedback_(context.config.quantized_gradients->feedback),
+      codes_("codes of gradients", Dtype::uint8, context.comm),
+      sums_("sums of the nodes' gradients", Dtype::fp32, context.comm),
+      errors_(context.plan.units().size()) {}
+
+kernels::CodeRegions CodedReduce::regions(UnitIndex unit, std::int64_t count) const {
+  return {format, context_.plan.unit(unit).shard_numel, count};
+}
+
+void* CodedReduce::errors(std::optional<CommBuffer>& memory, Dtype dtype, std::int64_t numel) {
+  if (!feedback_) return nullptr;
+  if (!memory) {
+    memory.emplace(context_.comm, "errors of quantized gradients", memory::Purpose::communication,
+                   dtype, numel);
+    error_bytes_ += memory->bytes();
+  }
+  return memory->at(0);
+}
+
+void CodedReduce::count_step(Errors& errors) {
+  if (!feedback_ || errors.steps++ % feedback_->reset_steps != 0) return;
+  for (auto* memory : {&errors.of_unit, &errors.of_sums})
+    if (*memory) memory::zero(context_.compute, (*memory)->at(0), (*memory)->bytes());
+}
+
+/// Region q of the unit, of rank q = (node, place), becomes that of (place, node): what goes to one
+/// rank of this node is together.
+void CodedReduce::start(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+                        GradientFlow::MicroStep micro, Reduced reduced) {
+  advance();
+  auto& errors_of_unit = errors_[position(unit)];
+  if (micro.first) count_step(errors_of_unit);
+  auto const codes = regions(unit, context_.plan.ranks());
+  Sum sum{unit,
+          out,
+          micro.first ? memory::WriteMode::overwrite : memory::WriteMode::add,
+          std::move(reduced),
+          codes_.take(codes.bytes()),
+          codes_.take(codes.bytes()),
+          {},
+          !context_.node};
+  context_.compute.wait(sum.sent.ready);
+  kernels::encode_chunks(context_.compute, sum.sent.data, whole, codes,
+                         {.inner = node_ranks(),
+                          .error = errors(errors_of_unit.of_unit, whole.dtype(), whole.numel()),
+                          .keep = feedback_ ? feedback_->beta : 0.0});
+  exchange(sum, codes, context_.node ? *context_.node : *context_.rail);
+  in_flight_.push_back(std::move(sum));
+}
+
+void CodedReduce::exchange(Sum& sum, kernels::CodeRegions const& codes, comm::Collectives& ranks) {
+  context_.compute.wait(sum.received.ready);
+  auto const n = codes.bytes();
+  sum.arriving = ranks.all_to_all(sum.sent.data.rows(0, n), sum.received.data.rows(0, n),
+                                  context_.compute.record());
+  if (!context_.config.overlap_comm) ranks.wait(sum.arriving);
+}
+
+/// Each sum in flight advances by one exchange.
+void CodedReduce::advance() {
+  std::deque<Sum> going;
+  for (auto& sum : std::exchange(in_flight_, {})) {
+    std::exchange(sum.arriving, {}).order_before(context_.compute);
+    if (sum.between_nodes || !context_.rail) {
+      complete(sum);
+    } else {
+      exchange_sums(sum);
+      going.push_back(std::move(sum));
+    }
+  }
+  in_flight_ = std::move(going);
+}
+
+/// The sums of this node, in fp32, of the shards that this rank passes on.
+void CodedReduce::exchange_sums(Sum& sum) {
+  auto const codes = regions(sum.unit, nodes());
+  auto const of_node = sums_.take(codes.numel * codes.count);
+  auto& compute = context_.compute;
+  compute.wait(of_node.ready);
+  kernels::sum_chunks(compute, of_node.data, sum.received.data, codes, node_ranks(),
+                      memory::WriteMode::overwrite);
+  kernels::encode_chunks(
+      compute, sum.sent.data.rows(0, codes.bytes()), of_node.data, codes,
+      {.inner = 1,
+       .error = errors(errors_[position(sum.unit)].of_sums, Dtype::fp32, of_node.data.numel()),
+       .keep = feedback_ ? feedback_->beta : 0.0});
+  sums_.give_back(of_node, compute.record());
+  sum.between_nodes = true;
+  exchange(sum, codes, *context_.rail);
+}
+
+void CodedReduce::complete(Sum& sum) {
+  bool const two_levels = context_.node && context_.rail;
+  auto const parts = two_levels || !context_.node ? nodes() : node_ranks();
+  auto const codes = regions(sum.unit, 1);
+  kernels::sum_chunks(context_.compute, sum.out, sum.received.data.rows(0, codes.bytes() * parts),
+                      codes, parts, sum.mode);
+  auto const done = context_.compute.record();
+  codes_.give_back(sum.sent, done);
+  codes_.give_back(sum.received, done);
+  if (sum.reduced) sum.reduced(done);
+}
+
+void CodedReduce::finish() {
+  while (!in_flight_.empty()) advance();
+}
+
+std::size_t CodedReduce::bytes() const { return codes_.bytes() + sums_.bytes() + error_bytes_; }
+
+}  // namespace tessera::zero::detail

@@ -1,0 +1,68 @@
+#pragma once
+/// Reduce-scatters of gradients as int4 codes in two all-to-alls: inside a node each rank gets what
+/// the ranks of the node have for its share of the nodes' sums, adds the decoded values in fp32,
+/// and sends codes of these sums to the ranks that own them. Wang et al., "ZeRO++", ICLR'24,
+/// section 3.3 (qgZ). Error feedback: Xie et al., "LoCo: Low-Bit Communication Adaptor for
+/// Large-scale Model Training", 2024.
+
+#include <deque>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "detail/buffer_pool.hpp"
+#include "detail/gradient_flow.hpp"
+#include "tessera/kernels/chunk_codes.hpp"
+
+namespace tessera::zero::detail {
+
+class CodedReduce {
+ public:
+  explicit CodedReduce(StoreContext const& context);
+
+  using Reduced = std::function<void(memory::Event)>;
+  /// out [shard] (+)= the sum over the ranks of this rank's region of @p whole [padded unit], which
+  /// may be written again after the compute queue's work so far. The sum is complete after two
+  /// more calls, or finish().
+  void start(UnitIndex unit, memory::TensorView whole, memory::TensorView out,
+             GradientFlow::MicroStep micro, Reduced reduced);
+  /// Later work of the compute queue finds all sums.
+  void finish();
+  std::size_t bytes() const;
+
+ private:
+  struct Sum {
+    UnitIndex unit = first_unit;
+    memory::TensorView out;
+    memory::WriteMode mode = memory::WriteMode::overwrite;
+    Reduced reduced;
+    BufferPool::Entry sent, received;
+    comm::Pending arriving;
+    bool between_nodes = false;  ///< the second exchange is in flight
+  };
+  /// What codes have lost, of a unit.
+  struct Errors {
+    std::optional<CommBuffer> of_unit, of_sums;
+    std::int64_t steps = 0;
+  };
+
+  std::int64_t nodes() const { return context_.rail ? context_.rail->size() : 1; }
+  std::int64_t node_ranks() const { return context_.node ? context_.node->size() : 1; }
+  kernels::CodeRegions regions(UnitIndex unit, std::int64_t count) const;
+  void advance();
+  void exchange(Sum& sum, kernels::CodeRegions const& codes, comm::Collectives& ranks);
+  void exchange_sums(Sum& sum);
+  void complete(Sum& sum);
+  /// Memory of errors that this step adds; null without feedback.
+  void* errors(std::optional<CommBuffer>& memory, Dtype dtype, std::int64_t numel);
+  void count_step(Errors& errors);
+
+  StoreContext context_;
+  std::optional<QuantizedGradients::ErrorFeedback> feedback_;
+  BufferPool codes_, sums_;
+  std::deque<Sum> in_flight_;
+  std::vector<Errors> errors_;
+  std::size_t error_bytes_ = 0;
+};
+
+}  // namespace tessera::zero::detail

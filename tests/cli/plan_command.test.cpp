@@ -1,0 +1,52 @@
+#include "plan/plan_command.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "command_output.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string plan(std::vector<std::string> words) {
+  words.insert(words.begin(), "plan");
+  return test::output_of(add_plan, std::move(words));
+}
+
+std::vector<std::string> with_model(std::vector<std::string> words) {
+  for (auto const* word :
+       {"--", "--model_type", "gpt2", "--config_overrides",
+        "n_embd=256,n_layer=4,n_head=4,vocab_size=4096", "--bf16", "--block_size", "128"})
+    words.emplace_back(word);
+  return words;
+}
+
+TEST(PlanCommand, PrintsTableLadderConfigurationAndCommand) {
+  auto const text =
+      plan(with_model({"--nodes", "2", "--gpus_per_node", "4", "--device_memory", "2GiB"}));
+  for (char const* part : {"8 ranks (2 nodes x 4)", "recompute",
+                           "DeepSpeed's estimator, model states per GPU: stage 2 ", "The ladder",
+                           "Recommended: stage 0", "ds_plan.json", "\"stage\": 0",
+                           "srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 tessera-train"})
+    EXPECT_THAT(text, HasSubstr(part));
+}
+
+TEST(PlanCommand, OptionsOfTheRunSetTheLimits) {
+  auto words = with_model({});
+  words.insert(words.end(), {"--device_memory", "1200MiB"});
+  EXPECT_THAT(plan(words), HasSubstr("device 1.2 GiB"));
+  words.back() = "1025MiB";
+  EXPECT_THROW(plan(words), ConfigError) << "nothing fits";
+}
+
+TEST(PlanCommand, RefusesSizesAndMachinesThatItDoesNotKnow) {
+  EXPECT_THROW(plan(with_model({"--nvme", "big"})), UsageError);
+  EXPECT_THROW(plan(with_model({"--machine", "abacus"})), UsageError);
+  EXPECT_THROW(plan({"--", "--bf16"}), Error) << "no model";
+}
+
+}  // namespace
+}  // namespace tessera::cli

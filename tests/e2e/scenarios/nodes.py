@@ -1,0 +1,44 @@
+"""Several nodes, simulated on one machine: one message per node and shard, and the same bits as flat collectives."""
+import json
+import subprocess
+
+from support import refused, zero
+
+
+def two_levels_change_no_bit(b):
+    """Equal and unequal nodes, bf16 and fp32, stages that reduce-scatter and that gather: losses and weights of the flat run."""
+    for sizes, stage, bf16 in (("2,2", 3, True), ("2,1", 2, False)):
+        ranks = sum(int(size) for size in sizes.split(","))
+        results = {}
+        for choice in ("flat", "two-level", "auto"):
+            ds = b.config("ds.json", zero(stage, bf16={"enabled": bf16}))
+            output = f"{choice}_{stage}"
+            done = b.train(ranks, b.common(output, bf16=bf16, deepspeed=ds, max_steps=4, collectives=choice), nodes=sizes)
+            results[choice] = (b.losses(output), (b.work / output / "model.safetensors").read_bytes())
+            assert ("links: inside nodes" in done.stderr + done.stdout) == (choice == "auto"), done.stderr
+        assert len(results["flat"][0]) == 4, results["flat"][0]
+        assert results["two-level"] == results["flat"] and results["auto"] == results["flat"], [r[0] for r in results.values()]
+
+
+def two_levels_refuse_what_is_wrong(b):
+    refused(b, 64, b.common("run", collectives="rings"), "--collectives", "two-level")
+    done = b.train(2, b.common("run"), expect=78, nodes="2,1")
+    assert "TESSERA_SIMULATED_NODES" in done.stderr + done.stdout, done.stderr
+
+
+def collectives_are_timed(b):
+    """tessera bench-comm on two simulated nodes: table, JSON and picture; a wrong group ends all ranks with one message."""
+    def bench(*words, expect):
+        launch = b.command(3, [])[:-1] + [str(b.bin / "tessera"), "bench-comm", "--largest", "16KiB", "--repetitions", "3", *words]
+        done = subprocess.run(launch, env=dict(b.environment(), TESSERA_SIMULATED_NODES="2,1"), capture_output=True, text=True, timeout=120)
+        assert done.returncode == expect, done.stderr
+        return done
+    files = b.work / "comm.json", b.work / "comm.svg"
+    table = bench("--groups", "world,node", "--json", files[0], "--plot", files[1], expect=0).stdout
+    assert "3 ranks on 2 nodes" in table and "group node 0: 2 ranks" in table, table
+    rows = json.loads(files[0].read_text())["rows"]
+    assert len(rows) == 2 * 8 * 3 and not any(row["wrong"] for row in rows), rows
+    assert all(row["mpi_median_seconds"] > 0 for row in rows), rows
+    assert files[1].read_text().count("<polyline") == 2 * 8 * 2
+    errors = bench("--groups", "shard:2", expect=78).stderr
+    assert errors.count("tessera: error: groups of 2 ranks cannot be formed of 3 ranks") == 1, errors

@@ -1,0 +1,195 @@
+/// The search against an exhaustive one, over tables of costs: no test measures time.
+#include "tessera/plan/tuner.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+#include "plan_fixture.hpp"
+#include "tessera/core/error.hpp"
+
+namespace tessera::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t mebi = std::int64_t{1} << 20;
+
+/// A machine that differs from the plan's: small micro-batches and some stages are slower, memory
+/// ends earlier, and measurements are off by up to a percent.
+struct Truth {
+  MachineProfile machine = test::round_machine();
+  double small_batch = 0.5;             ///< more time of micro-batch 1, in parts of its time
+  double memory = 1.0;                  ///< of the limit that is there
+  double stage_cost[4] = {1, 1, 1, 1};  ///< factors
+};
+
+struct Case {
+  char const* name;
+  std::vector<std::string> words;
+  Cluster cluster;
+  Limits limits;
+  Truth truth;
+  bool plan_has_times = false;
+};
+
+class Costs {
+ public:
+  explicit Costs(Case const& of) : case_(of), truth_(request(of, true)) {}
+
+  static PlanRequest request(Case const& of, bool has_times) {
+    auto out = test::request(test::small_gpt2(of.words), of.cluster);
+    out.limits = of.limits;
+    out.splits_given_batch = true;
+    if (has_times) out.machine = of.truth.machine;
+    return out;
+  }
+
+  Trial measure(Choice const& choice) {
+    ++measured;
+    Trial out;
+    out.choice = choice;
+    auto const& planned = truth_.evaluate(choice);
+    auto const limit = static_cast<double>(case_.limits.device) * case_.truth.memory;
+    if (!planned.refused.empty() || !planned.fits ||
+        (limit > 0 && static_cast<double>(planned.device_bytes) > limit)) {
+      out.refused = "out of memory";
+      return out;
+    }
+    double const noise =
+        static_cast<double>(std::hash<std::string>{}(text_of(choice)) % 1000) / 1000.0;
+    out.seconds = planned.time->seconds * case_.truth.stage_cost[choice.stage] *
+                  (1.0 + case_.truth.small_batch / static_cast<double>(choice.micro_batch)) *
+                  (0.995 + 0.01 * noise);
+    return out;
+  }
+
+  /// The shortest step of all open choices that run.
+  double best() {
+    double out = std::numeric_limits<double>::max();
+    int const before = measured;
+    for (auto const& choice : truth_.open())
+      if (auto const trial = measure(choice); trial.ran()) out = std::min(out, trial.seconds);
+    exhaustive = measured - before;
+    measured = before;
+    return out;
+  }
+
+  int measured = 0, exhaustive = 0;
+
+ private:
+  Case const& case_;
+  Planner truth_;
+};
+
+TuningResult search(Case const& of, Costs& costs, config::Tuning const& limits = {}) {
+  Planner planner(Costs::request(of, of.plan_has_times));
+  return Tuner(planner, limits,
+               {[&](Choice const& choice, double) { return costs.measure(choice); },
+                [] { return 300.0; }})
+      .run();
+}
+
+MachineProfile slow_network() {
+  auto m = test::round_machine();
+  m.intra_node = {1e-5, 1e8};
+  return m;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out{
+      {"no_limit", {}, {1, 4}, {}, {}},
+      {"stage_0_does_not_fit", {}, {1, 4}, {.device = 50 * mebi}, {}},
+      {"tight", {}, {1, 4}, {.device = 26 * mebi}, {}},
+      {"memory_ends_earlier", {}, {1, 4}, {.device = 60 * mebi}, {.memory = 0.8}},
+      {"slow_network", {}, {1, 8}, {.device = 60 * mebi}, {slow_network(), 0.2}},
+      {"many_divisors", {"--per_device_train_batch_size", "60"}, {1, 2}, {.device = 90 * mebi}, {}},
+      {"stage_2_is_fastest", {}, {1, 4}, {}, {.stage_cost = {1.3, 1.2, 0.7, 1.1}}},
+      {"small_batches_are_fast", {}, {1, 2}, {}, {.small_batch = -0.2}},
+      {"one_rank", {"--gradient_accumulation_steps", "4"}, {1, 1}, {.device = 120 * mebi}, {}}};
+  auto const without = out.size();
+  for (std::size_t i = 0; i < without; ++i) {
+    out.push_back(out[i]);
+    out.back().plan_has_times = true;
+  }
+  return out;
+}
+
+TEST(Tuner, FindsTheBestOfAnExhaustiveSearchWithinThreePercent) {
+  int measured = 0, exhaustive = 0;
+  for (auto const& of : cases()) {
+    Costs costs(of);
+    double const best = costs.best();
+    auto const result = search(of, costs);
+    ASSERT_TRUE(result.best) << of.name;
+    EXPECT_LE(result.best->seconds, 1.03 * best) << of.name << ", " << text_of(result.best->choice)
+                                                 << " after " << costs.measured << " trials";
+    EXPECT_EQ(result.trials.size(), static_cast<std::size_t>(costs.measured));
+    measured += costs.measured;
+    exhaustive += costs.exhaustive;
+  }
+  EXPECT_LT(2 * measured, exhaustive) << "few of them are measured";
+}
+
+TEST(Tuner, MeasuresOnlyWhatThePlanAdmits) {
+  Case const of{"limit", {}, {1, 4}, {.device = 50 * mebi}, {}};
+  Costs costs(of);
+  Planner plan(Costs::request(of, false));
+  auto const result = search(of, costs);
+  for (auto const& trial : result.trials) EXPECT_TRUE(plan.evaluate(trial.choice).fits);
+  EXPECT_LT(result.admitted, result.open);
+}
+
+TEST(Tuner, EndsByItsLimits) {
+  Case const of{"limits", {}, {1, 4}, {}, {}};
+  Costs costs(of);
+  auto const few = search(of, costs, {.trials = 2});
+  EXPECT_THAT(few.ended_by, HasSubstr("2 trials"));
+  EXPECT_LE(few.trials.size(), 4u) << "and the finalists once more";
+  Planner planner(Costs::request(of, false));
+  double left = 10.0;
+  auto const late = Tuner(planner, {.minutes = 1.0},
+                          {[&](Choice const& choice, double) {
+                             left -= 4.0;
+                             return costs.measure(choice);
+                           },
+                           [&] { return left; }})
+                        .run();
+  EXPECT_THAT(late.ended_by, HasSubstr("1 minutes"));
+  EXPECT_EQ(late.trials.size(), 3u);
+  auto const bounded = search(of, costs, {.least_micro_batch = 2, .largest_micro_batch = 4});
+  for (auto const& trial : bounded.trials) {
+    EXPECT_GE(trial.choice.micro_batch, 2);
+    EXPECT_LE(trial.choice.micro_batch, 4);
+  }
+}
+
+TEST(Tuner, GoesDownWhenNothingLargerFits) {
+  Case const of{"memory", {}, {1, 1}, {.device = 400 * mebi}, {.memory = 0.25}};
+  Costs costs(of);
+  auto const result = search(of, costs);
+  ASSERT_TRUE(result.best);
+  EXPECT_LE(result.best->seconds, 1.03 * costs.best());
+  EXPECT_TRUE(std::any_of(result.trials.begin(), result.trials.end(), [](Trial const& t) {
+    return !t.ran();
+  })) << "memory ends before the plan's";
+}
+
+TEST(Tuner, SaysThatNothingRan) {
+  Case const of{"nothing", {}, {1, 4}, {}, {}};
+  Planner planner(Costs::request(of, false));
+  auto const result = Tuner(planner, {},
+                            {[](Choice const& choice, double) {
+                               return Trial{choice, 0.0, "no"};
+                             },
+                             [] { return 1.0; }})
+                          .run();
+  EXPECT_FALSE(result.best);
+  EXPECT_FALSE(result.trials.empty());
+}
+
+}  // namespace
+}  // namespace tessera::plan

@@ -1,0 +1,216 @@
+/// Gradients that are reduced as codes (ZeRO++ qgZ): errors within half a code of each encoding,
+/// bytes of each level, error feedback.
+#include "detail/coded_reduce.hpp"
+
+#include "detail/shard_groups.hpp"
+#include "engine_fixture.hpp"
+
+namespace tessera::zero::detail {
+namespace {
+
+using namespace tessera::test;
+
+constexpr kernels::CodeFormat format{.bits = 4, .chunk = 512};
+
+int world() { return session().info().world_size; }
+
+EngineConfig quantized(int ranks_per_node,
+                       std::optional<QuantizedGradients::ErrorFeedback> feedback = {}) {
+  auto config = config_of(3);
+  config.quantized_gradients = {ranks_per_node, feedback};
+  return config;
+}
+
+/// Parts of an engine with one unit of `numel` elements.
+struct Parts {
+  explicit Parts(EngineConfig c, std::int64_t numel)
+      : config(std::move(c)),
+        recording(comm::make_recording(make_comm())),
+        plan({{"unit", {{"w", {numel}, {}, true, {}}}}}, recording->size()),
+        groups(*recording, config),
+        context{config, plan, {&plan, Rank(recording->rank()), false}, *recording, *compute} {
+    context.node = groups.node();
+    context.rail = groups.rail();
+  }
+  std::int64_t shard() const { return plan.unit(first_unit).shard_numel; }
+  std::int64_t padded() const { return plan.unit(first_unit).padded_numel; }
+
+  EngineConfig config;
+  std::unique_ptr<memory::Queue> compute = memory::make_inline_queue("compute");
+  std::unique_ptr<comm::RecordingCollectives> recording;
+  PartitionPlan plan;
+  ShardGroups groups;
+  StoreContext context;
+};
+
+float gradient_of(int rank, std::int64_t i) {
+  return (2.0f *
+              Philox{11, static_cast<std::uint64_t>(rank)}.uniform(static_cast<std::uint64_t>(i)) -
+          1.0f) *
+         (i / 700 % 2 == 0 ? 1.0f : 1e-3f);
+}
+
+double largest_in_chunk(std::vector<double> const& values, std::int64_t i) {
+  std::int64_t const begin = i / format.chunk * format.chunk,
+                     end = std::min(begin + format.chunk, static_cast<std::int64_t>(values.size()));
+  double largest = 0.0;
+  for (std::int64_t k = begin; k < end; ++k)
+    largest = std::max(largest, std::abs(values[static_cast<std::size_t>(k)]));
+  return largest;
+}
+
+/// Of the shard of this rank: the exact sum, and the sum of half a code of each encoding.
+struct Reference {
+  Reference(Parts const& parts, int per_node) {
+    auto const n = static_cast<std::size_t>(parts.shard());
+    sum.resize(n), bound.resize(n);
+    for (int node = 0; node < world() / per_node; ++node) {
+      std::vector<double> of_node(n), errors(n);
+      for (int rank = node * per_node; rank < (node + 1) * per_node; ++rank) {
+        std::vector<double> region;
+        for (std::size_t i = 0; i < n; ++i)
+          region.push_back(gradient_of(
+              rank, parts.recording->rank() * parts.shard() + static_cast<std::int64_t>(i)));
+        for (std::size_t i = 0; i < n; ++i) {
+          of_node[i] += region[i];
+          errors[i] += largest_in_chunk(region, static_cast<std::int64_t>(i)) / 14;
+        }
+      }
+      for (std::size_t i = 0; i < n; ++i) {
+        auto const at = static_cast<std::int64_t>(i);
+        double const again =
+            per_node == 1 || world() == per_node
+                ? 0.0
+                : (largest_in_chunk(of_node, at) + largest_in_chunk(errors, at)) / 14;
+        sum[i] += of_node[i];
+        bound[i] += errors[i] + again;
+      }
+    }
+  }
+  std::vector<double> sum, bound;
+};
+
+std::vector<float> whole_of(Parts const& parts) {
+  std::vector<float> whole;
+  for (std::int64_t i = 0; i < parts.padded(); ++i)
+    whole.push_back(gradient_of(parts.recording->rank(), i));
+  return whole;
+}
+memory::TensorView view(std::vector<float>& values) {
+  return {values.data(), Dtype::fp32, {static_cast<std::int64_t>(values.size())}};
+}
+
+std::vector<int> node_sizes() {
+  std::vector<int> out;
+  for (int size = 1; size <= world(); ++size)
+    if (world() % size == 0) out.push_back(size);
+  return out;
+}
+
+TEST(CodedReduce, AddsWithinHalfACodeOfEachEncoding) {
+  for (int const per_node : node_sizes())
+    for (std::int64_t const numel : {std::int64_t{5000}, std::int64_t{96}}) {
+      Parts parts(quantized(per_node), numel);
+      CodedReduce reduce(parts.context);
+      auto whole = whole_of(parts);
+      std::vector<float> out(static_cast<std::size_t>(parts.shard()), 9.0f);
+      int reduced = 0;
+      for (bool const first : {true, false})  // the second one adds
+        reduce.start(first_unit, view(whole), view(out), {.first = first},
+                     [&](memory::Event const&) { ++reduced; });
+      reduce.finish();
+      EXPECT_EQ(reduced, 2);
+      Reference const reference(parts, per_node);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        ASSERT_LE(std::abs(out[i] - 2 * reference.sum[i]), 2.00001 * reference.bound[i] + 1e-6)
+            << i << ", " << per_node << " ranks per node";
+      EXPECT_GT(reduce.bytes(), 0u);
+    }
+}
+
+/// Half a byte per element and a scale per 512: inside a node all shards but those that stay, and
+/// between nodes one shard per node.
+TEST(CodedReduce, SendsCodesInTwoLevels) {
+  for (int const per_node : node_sizes()) {
+    Parts parts(quantized(per_node), 4096 * world());
+    CodedReduce reduce(parts.context);
+    auto whole = whole_of(parts);
+    std::vector<float> out(static_cast<std::size_t>(parts.shard()));
+    parts.recording->clear();
+    reduce.start(first_unit, view(whole), view(out), {}, {});
+    reduce.finish();
+    std::size_t inside = 0, between = 0;
+    for (auto const& r : parts.recording->records()) {
+      EXPECT_EQ(r.operation, "all_to_all");
+      (r.group.starts_with("gradient node") ? inside : between) += r.bytes_sent;
+    }
+    auto const region = static_cast<std::size_t>(kernels::code_bytes(format, parts.shard()));
+    auto const l = static_cast<std::size_t>(per_node),
+               m = static_cast<std::size_t>(world() / per_node);
+    EXPECT_EQ(region, 4096 / 2 + 4096 / 512 * 4);
+    EXPECT_EQ(inside, (l - 1) * m * region);
+    EXPECT_EQ(between, (m - 1) * region);
+  }
+}
+
+/// The same gradients in each step: with feedback the mean of the sums becomes exact.
+TEST(CodedReduce, FeedbackReturnsWhatCodesLose) {
+  int const per_node = world() > 2 ? 2 : 1;
+  constexpr int steps = 40;
+  auto const mean_error = [&](std::optional<QuantizedGradients::ErrorFeedback> feedback) {
+    Parts parts(quantized(per_node, feedback), 3000);
+    CodedReduce reduce(parts.context);
+    Reference const reference(parts, per_node);
+    std::vector<double> sums(static_cast<std::size_t>(parts.shard()));
+    for (int t = 0; t < steps; ++t) {
+      auto whole = whole_of(parts);
+      std::vector<float> out(sums.size());
+      reduce.start(first_unit, view(whole), view(out), {}, {});
+      reduce.finish();
+      for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += out[i];
+    }
+    double error = 0.0;
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      error += std::abs(sums[i] / steps - reference.sum[i]);
+    return error / static_cast<double>(sums.size());
+  };
+  double const without = mean_error({}), with = mean_error({{.beta = 0.0, .reset_steps = 1000}}),
+               reset = mean_error({{.beta = 0.0, .reset_steps = 1}});
+  EXPECT_LT(with, 0.1 * without);
+  EXPECT_NEAR(reset, without, 0.02 * without) << "errors that start from zero in each step";
+}
+
+TEST(CodedReduce, ShowsValuesThatAreNotFinite) {
+  Parts parts(quantized(world() > 2 ? 2 : 1), 1000);
+  CodedReduce reduce(parts.context);
+  auto whole = whole_of(parts);
+  if (parts.recording->rank() == world() - 1) whole[0] = INFINITY;
+  std::vector<float> out(static_cast<std::size_t>(parts.shard()));
+  reduce.start(first_unit, view(whole), view(out), {}, {});
+  reduce.finish();
+  EXPECT_EQ(std::isnan(out[0]), parts.recording->rank() == 0);
+}
+
+TEST(CodedReduce, TrainsAndRefusesWhatCannotBe) {
+  Training training(quantized(world() > 2 ? 2 : 1, QuantizedGradients::ErrorFeedback{}));
+  SerialTraining serial(config_of(3), training.model, training.ranks());
+  for (int k = 1; k <= 5; ++k) {
+    double const norm = serial.step(1e-2);
+    EXPECT_NEAR(training.step(1e-2).grad_norm, norm, 0.1 * norm);
+  }
+  auto const refused = [&](EngineConfig const& config) {
+    EXPECT_THROW((void)make_engine(config, QuadraticModel(1).units(), *training.recording,
+                                   *training.compute),
+                 ConfigError);
+  };
+  auto config = quantized(1);
+  config.stage = 2;
+  refused(config);
+  refused(quantized(0));
+  refused(quantized(world() + 1));
+  refused(quantized(1, QuantizedGradients::ErrorFeedback{.beta = 1.5}));
+  refused(quantized(1, QuantizedGradients::ErrorFeedback{.reset_steps = 0}));
+}
+
+}  // namespace
+}  // namespace tessera::zero::detail
