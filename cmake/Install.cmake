@@ -32,16 +32,21 @@ install(FILES "${PROJECT_BINARY_DIR}/docs-links/slurm" DESTINATION ${CMAKE_INSTA
 install(EXPORT TesseraTargets NAMESPACE Tessera:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
 
 # A Kokkos built with Tessera is installed next to it: libraries, headers and package file, not its scripts. Its own install rules fill a
-# folder of the build tree, from which the rest is taken. An external Kokkos is found again by the package file.
+# folder of the build tree, from which the rest is taken; a lock keeps two installations at the same time out of each other's way. An
+# external Kokkos is found again by the package file.
 if(TESSERA_KOKKOS_TREE)
   if(TESSERA_KOKKOS_BUILD)
-    install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" -E env --unset=DESTDIR
+    install(CODE "file(LOCK \"${TESSERA_KOKKOS_TREE}.lock\")
+                  execute_process(COMMAND \"${CMAKE_COMMAND}\" -E env --unset=DESTDIR
                                           \"${CMAKE_COMMAND}\" --install \"${TESSERA_KOKKOS_BUILD}\" --prefix \"${TESSERA_KOKKOS_TREE}\"
                                   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)")
   endif()
   foreach(folder include ${CMAKE_INSTALL_LIBDIR})
     install(DIRECTORY "${TESSERA_KOKKOS_TREE}/${folder}/" DESTINATION ${folder})
   endforeach()
+  if(TESSERA_KOKKOS_BUILD)
+    install(CODE "file(LOCK \"${TESSERA_KOKKOS_TREE}.lock\" RELEASE)")
+  endif()
 endif()
 
 # Where the package file finds HDF5; a static one needs the libraries that its compiler wrapper names.
