@@ -14,8 +14,8 @@ struct NormAndOverflow {
 
   KOKKOS_FUNCTION void operator()(std::int64_t) const {
     bool const finite = !(sums[1] > 0.0);
-    double const norm =
-        finite ? Kokkos::sqrt(sums[0]) / rule.loss_scale : std::numeric_limits<double>::infinity();
+    double const norm = finite ? Kokkos::sqrt(sums[0] / rule.gradients) / rule.loss_scale
+                               : std::numeric_limits<double>::infinity();
     double const room = rule.max_grad_norm / (norm + 1e-6);
     double const clip = rule.max_grad_norm > 0.0 && room < 1.0 ? room : 1.0;
     out->norm = norm;

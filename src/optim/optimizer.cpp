@@ -15,6 +15,7 @@
 #include "detail/rmsprop.hpp"
 #include "detail/sgd.hpp"
 #include "tessera/core/error.hpp"
+#include "tessera/optim/compression.hpp"
 #include "tessera/optim/matrix_optimizer.hpp"
 #include "tessera/optim/summing_optimizer.hpp"
 
@@ -147,7 +148,9 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerSpec const& spec) {
 bool is_elementwise(OptimizerSpec const& spec) {
   auto const optimizer = make_optimizer(spec);
   return !spec.has_codes() && !dynamic_cast<SummingOptimizer const*>(optimizer.get()) &&
-         !dynamic_cast<MatrixOptimizer const*>(optimizer.get());
+         !dynamic_cast<MatrixOptimizer const*>(optimizer.get()) && !compression_of(*optimizer);
 }
+
+bool is_compressing(OptimizerSpec const& spec) { return compression_of(*make_optimizer(spec)); }
 
 }  // namespace tessera::optim

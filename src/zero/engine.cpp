@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "detail/compressed_update.hpp"
 #include "detail/frozen_weights.hpp"
 #include "detail/memory_report.hpp"
 #include "detail/norm_and_overflow.hpp"
@@ -196,7 +197,10 @@ class StagedEngine final : public WeightsEngine {
         state_(context_, rules_,
                {*weights_, *gradients_, *optimizer_, host_.get(), host_gradients_.get()}, place),
         decision_(context_),
-        scaler_(config.loss_scaler) {}
+        scaler_(config.loss_scaler) {
+    if (auto const* compression = optim::compression_of(*optimizer_))
+      compressed_ = std::make_unique<CompressedUpdate>(context_, state_, *compression);
+  }
 
   /// The work that uses this class's buffers ends before they do.
   ~StagedEngine() override {
@@ -240,7 +244,9 @@ class StagedEngine final : public WeightsEngine {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
-    gradients_->begin_micro_step({index == 0, index + 1 == count});
+    communication_ = communication();
+    gradients_->begin_micro_step(
+        {index == 0, index + 1 == count, communication_.reduces_gradients});
     in_micro_step_ = true;
   }
 
@@ -251,16 +257,19 @@ class StagedEngine final : public WeightsEngine {
     in_micro_step_ = false;
     gradients_->finish();
     finish_delayed_update();
-    kernels::GradientLimits const limits{scaler_.scale() * rules_.averaging.left,
-                                         config_.max_grad_norm, skips_nonfinite()};
+    kernels::GradientLimits limits{scaler_.scale() * rules_.averaging.left, config_.max_grad_norm,
+                                   skips_nonfinite()};
     if (host_gradients_)
       decision_.compute(*host_gradients_, limits);
+    else if (!communication_.reduces_gradients)
+      compute_norm_of_own_gradients(limits);
     else
       decision_.compute(state_.gradient_shards(), state_.gradient_dtype(), limits);
-    bool const host_decides = decision_.is_on_host() || host_;
+    bool const host_decides = decision_.is_on_host() || host_ || communication_.exchanges;
     if (!(host_decides && decision_.read().control.skip)) update(learning_rate);
     auto const decision = decision_.read();
-    StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0};
+    StepResult const result{decision.norm, scaler_.scale(), decision.control.skip != 0,
+                            communication_.phase};
     if (!decision.finite && !skips_nonfinite() && groups_.world().rank() == 0)
       log::warning(
           "gradients are not finite and the update is applied: bf16.check_grad_overflow disables "
@@ -278,6 +287,7 @@ class StagedEngine final : public WeightsEngine {
     weights_->synchronize();
     weights_->settle();
     state_.settle();
+    if (compressed_) compressed_->average_errors();
     std::vector<StateView> out;
     for (std::size_t k = 0; k < state_.count(); ++k) {
       state_.copy_shards(k, OptimizerState::Direction::to_host);
@@ -309,6 +319,7 @@ class StagedEngine final : public WeightsEngine {
     out.buffers += gradients_->buffer_bytes() + state_.swap_buffer_bytes();
     out.swapped += state_.swapped_bytes();
     out.swap = both(state_.swap_use(), out.swap);
+    if (compressed_) out.buffers += compressed_->bytes();
     if (!host_) return out;
     out.buffers += host_->bytes();
     out.offloaded += state_.host_bytes() + host_gradients_->bytes() + host_->bytes();
@@ -371,10 +382,29 @@ class StagedEngine final : public WeightsEngine {
       is_delayed_ = true;
       return;
     }
-    state_.sum(host_ ? here : there);
+    if (!communication_.exchanges) state_.sum(host_ ? here : there);
     weights_->prepare_update();
+    if (communication_.exchanges)
+      return compressed_->run(*optim::compression_of(*optimizer_), there);
     for (UnitIndex u = offload_.end; u < plan_.end_unit(); ++u) update(u, there);
     for (UnitIndex u = first_unit; u < offload_.end; ++u) update(u, here);
+  }
+  /// Of the next step.
+  optim::StepCommunication communication() const {
+    auto const* const compression = optim::compression_of(*optimizer_);
+    return compression ? compression->communication(steps_ + 1) : optim::StepCommunication{};
+  }
+  /// Each rank's gradients are those of its own mean loss, as DeepSpeed's: N times its share of the
+  /// global one. All ranks clip by the same factor.
+  void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
+    double const n = plan_.ranks();
+    bool const averages = config_.reduction.average == GradientAverage::mean;
+    limits.loss_scale = scaler_.scale() * rules_.averaging.carried / n / (averages ? 1.0 : n);
+    limits.gradients = plan_.ranks();
+    std::vector<kernels::GradientRun> runs;
+    for (UnitIndex u = first_unit; u < plan_.end_unit(); ++u)
+      runs.push_back({gradients_->region(u), plan_.unit(u).padded_numel});
+    decision_.compute(runs, state_.gradient_dtype(), limits);
   }
   bool delays(std::int64_t step) const {
     return offload_.delay_from > 0 && step >= offload_.delay_from;
@@ -417,6 +447,8 @@ class StagedEngine final : public WeightsEngine {
   std::unique_ptr<HostUpdate> host_;
   OptimizerState state_;
   NormAndOverflow decision_;
+  std::unique_ptr<CompressedUpdate> compressed_;  ///< null: gradients are reduced in every step
+  optim::StepCommunication communication_;        ///< of the step
   optim::LossScaler scaler_;
   std::int64_t steps_ = 0;
   bool in_micro_step_ = false;

@@ -139,6 +139,7 @@ TEST(Engine, StagesAgreeBitByBit) {
       config.optimizer = optim::make_spec(algorithm);
       auto const other = train(config);
       EXPECT_NE(other, expected);
+      if (optim::is_compressing(config.optimizer)) continue;  // not with ZeRO
       for (config.stage = 1; config.stage <= 3; ++config.stage)
         EXPECT_EQ(train(config), other) << algorithm << " at stage " << config.stage;
     }

@@ -25,11 +25,12 @@ struct GradientLimits {
   double loss_scale = 1.0;
   double max_grad_norm = 0.0;  ///< 0: no clipping
   bool skip_on_nonfinite = true;
+  int gradients = 1;  ///< whose squares sums[0] adds: the norm is their root mean square
 };
 
 /// With sums as gradient_statistics() leaves them, added over the ranks:
-///   norm = sqrt(sums[0]) / loss_scale;  control.gradient_factor = min(1, max_grad_norm / (norm +
-///   1e-6)) / loss_scale;  control.skip when sums[1] > 0 and the limits say so
+///   norm = sqrt(sums[0] / gradients) / loss_scale;  control.gradient_factor = min(1, max_grad_norm
+///   / (norm + 1e-6)) / loss_scale;  control.skip when sums[1] > 0 and the limits say so
 /// in double. Source: torch.nn.utils.clip_grad_norm_. Both arguments are in memory of the
 /// queue's space.
 void compute_norm_and_overflow(Queue& q, StepDecision* out, double const* sums,

@@ -15,9 +15,10 @@ struct LastStep {
 };
 
 /// The last step before @p spec compresses its communication, which is not implemented: that of
-/// OneBitAdam, OneBitLamb and ZeroOneAdam. None for other optimizers.
+/// OneBitLamb and ZeroOneAdam. None for other optimizers.
 inline std::optional<LastStep> last_step(OptimizerSpec const& spec) {
   std::optional<LastStep> last;
+  if (spec.algorithm == "OneBitAdam") return last;
   for (char const* name : {"freeze_step", "var_freeze_step", "var_update_scaler"}) {
     if (!spec.has(name)) continue;
     auto const step = static_cast<std::int64_t>(spec.value(name));

@@ -71,6 +71,8 @@ class Optimizer {
 /// Whether the update of an element needs its own values only, so that master weights and states
 /// may have 16 bits.
 bool is_elementwise(OptimizerSpec const& spec);
+/// Whether it exchanges signs instead of gradients in some steps, see compression.hpp.
+bool is_compressing(OptimizerSpec const& spec);
 
 /// A hyperparameter of an algorithm: its default and the values that it accepts.
 struct HyperparameterRule {

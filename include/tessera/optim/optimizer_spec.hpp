@@ -30,11 +30,19 @@ enum class Encoding {
   unsigned_codes  ///< 8 bits: kernels::DynamicMap::unsigned_values
 };
 
+/// What the ranks that replicate the optimizer (ZeRO stage 0) have of a state.
+enum class Copies {
+  equal,   ///< the same values on all
+  own,     ///< each rank its own values; checkpoints have their mean
+  sharded  ///< each rank its shard, as in the other stages
+};
+
 struct StateSpec {
   std::string name;  ///< PyTorch's name: "exp_avg"; unique, also a group name in checkpoints
   Dtype dtype = Dtype::fp32;  ///< in memory; fp32 in checkpoints
   Extent extent = Extent::elementwise;
   Encoding encoding = Encoding::values;
+  Copies copies = Copies::equal;
 
   /// One value of `dtype` per element.
   bool is_plain() const { return extent == Extent::elementwise && encoding == Encoding::values; }

@@ -1,7 +1,11 @@
 #include "detail/one_bit.hpp"
 
+#include <utility>
+
 #include "detail/elementwise.hpp"
 #include "tessera/kernels/adamw.hpp"
+#include "tessera/kernels/one_bit.hpp"
+#include "tessera/optim/compression.hpp"
 
 namespace tessera::optim::detail {
 namespace {
@@ -27,7 +31,13 @@ std::vector<HyperparameterRule> zero_one_adam_rules() {
   return out;
 }
 
-std::vector<StateSpec> states_of(OptimizerSpec const&) { return {{"exp_avg"}, {"exp_avg_sq"}}; }
+std::vector<StateSpec> warm_up_states(OptimizerSpec const&) {
+  return {{"exp_avg"}, {"exp_avg_sq"}};
+}
+
+std::vector<StateSpec> one_bit_adam_states(OptimizerSpec const& spec) {
+  return with_errors(warm_up_states(spec));
+}
 
 kernels::AdamWStep values(OptimizerSpec const& spec, StepControl const&) {
   kernels::AdamWStep step;
@@ -37,15 +47,94 @@ kernels::AdamWStep values(OptimizerSpec const& spec, StepControl const&) {
   return step;
 }
 
-constexpr auto make = make_elementwise<values, kernels::adamw>;
+constexpr auto make_warm_up = make_elementwise<values, kernels::adamw>;
+
+/// States by their places in the list.
+enum State : std::size_t { exp_avg, exp_avg_sq, worker_error };
+
+class OneBitAdam final : public Optimizer, public Compression {
+ public:
+  explicit OneBitAdam(OptimizerSpec const& spec) : spec_(spec) {}
+
+  OptimizerSpec const& spec() const override { return spec_; }
+
+  void update(memory::Queue& queue, Segments const& segments,
+              StepControl const& control) const override {
+    if (segments.list.empty()) return;
+    auto step = values(spec_, control);
+    set_segments(step, spec_, with_states(segments, {exp_avg, exp_avg_sq}), control);
+    kernels::adamw(queue, step);
+  }
+
+  StepCommunication communication(std::int64_t step) const override {
+    bool const compresses = static_cast<double>(step) > spec_.value("freeze_step");
+    return {!compresses, compresses, false, compresses ? "compressed" : "warm-up"};
+  }
+
+  void advance(memory::Queue& queue, Segments const& segments,
+               StepControl const& control) const override {
+    auto parts = with_states(segments, {exp_avg, worker_error});
+    for (auto& s : parts.list) s.weights_out = nullptr;
+    kernels::one_bit_momentum(queue, step_of(parts, control));
+  }
+  void complete(memory::Queue& queue, Segments const& segments, StepControl const& control,
+                Directions const& exchanged) const override {
+    kernels::one_bit_adam(
+        queue,
+        step_of(with_gradients(with_states(segments, {exp_avg, exp_avg_sq}), exchanged), control));
+  }
+
+ private:
+  kernels::OneBitAdamStep step_of(Segments const& segments, StepControl const& control) const {
+    kernels::OneBitAdamStep step;
+    step.beta1 = spec_.value("beta1");
+    step.epsilon = spec_.value("eps");
+    set_segments(step, spec_, segments, control);
+    return step;
+  }
+
+  OptimizerSpec spec_;
+};
+
+std::unique_ptr<Optimizer> make_one_bit_adam(OptimizerSpec const& spec) {
+  return std::make_unique<OneBitAdam>(spec);
+}
 
 }  // namespace
 
+std::vector<StateSpec> with_errors(std::vector<StateSpec> states) {
+  states.push_back({.name = worker_error_name, .copies = Copies::own});
+  states.push_back({.name = server_error_name, .copies = Copies::sharded});
+  return states;
+}
+
+Segments with_states(Segments segments, std::vector<std::size_t> const& kept) {
+  for (auto& s : segments.list) {
+    std::vector<void*> states;
+    for (std::size_t const k : kept) states.push_back(s.states[k]);
+    s.states = std::move(states);
+  }
+  return segments;
+}
+
+Segments with_gradients(Segments segments, Directions const& exchanged) {
+  segments.gradient_dtype = Dtype::fp32;
+  for (std::size_t i = 0; i < segments.list.size(); ++i) segments.list[i].gradient = exchanged[i];
+  return segments;
+}
+
 OptimizerEntry one_bit_adam_entry() {
-  return {{"OneBitAdam", {}, one_bit_adam_rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+  return {{"OneBitAdam",
+           {},
+           one_bit_adam_rules(),
+           {"exp_avg", "exp_avg_sq", worker_error_name, server_error_name}},
+          one_bit_adam_states,
+          make_one_bit_adam};
 }
 OptimizerEntry zero_one_adam_entry() {
-  return {{"ZeroOneAdam", {}, zero_one_adam_rules(), {"exp_avg", "exp_avg_sq"}}, states_of, make};
+  return {{"ZeroOneAdam", {}, zero_one_adam_rules(), {"exp_avg", "exp_avg_sq"}},
+          warm_up_states,
+          make_warm_up};
 }
 
 }  // namespace tessera::optim::detail

@@ -1,12 +1,23 @@
 #pragma once
-/// The phases of OneBitAdam and ZeroOneAdam that do not compress communication: Adam without bias
-/// correction. Without these phases the optimizers are not implemented.
+/// OneBitAdam, and the steps of ZeroOneAdam that do not compress communication: Adam without bias
+/// correction. Without these steps ZeroOneAdam is not implemented.
+
+#include <cstddef>
+#include <vector>
 
 #include "detail/optimizer_table.hpp"
+#include "tessera/optim/matrix_optimizer.hpp"
 
 namespace tessera::optim::detail {
 
 OptimizerEntry one_bit_adam_entry();
 OptimizerEntry zero_one_adam_entry();
+
+/// @p states and those of the errors of compression.
+std::vector<StateSpec> with_errors(std::vector<StateSpec> states);
+/// The same segments with only some of the states, by their places in the list.
+Segments with_states(Segments segments, std::vector<std::size_t> const& kept);
+/// The same with what the ranks have exchanged in the place of the gradients.
+Segments with_gradients(Segments segments, Directions const& exchanged);
 
 }  // namespace tessera::optim::detail

@@ -17,6 +17,7 @@ class GradientFlow {
   struct MicroStep {
     bool first = true;
     bool last = true;
+    bool reduces = true;  ///< false: each rank keeps its own sums, at stage 0
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
   virtual memory::GradientLease lease(UnitIndex unit) = 0;

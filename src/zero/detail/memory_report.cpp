@@ -58,7 +58,7 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
   for (auto const& state : config.optimizer.states)
     if (!swaps || state.extent != optim::Extent::elementwise ||
         state.encoding != optim::Encoding::values)
-      optimizer += state_bytes(state, plan, sharing);
+      optimizer += state_bytes(state, plan, state.copies == optim::Copies::sharded ? n : sharing);
   return static_cast<std::size_t>(std::llround(weights + gradients + optimizer));
 }
 

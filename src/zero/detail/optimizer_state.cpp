@@ -12,7 +12,6 @@
 namespace tessera::zero::detail {
 namespace {
 
-/// The plan itself for element-wise states.
 std::shared_ptr<PartitionPlan const> plan_of(PartitionPlan const& plan, optim::Extent extent) {
   if (extent == optim::Extent::elementwise) return {std::shared_ptr<PartitionPlan const>(), &plan};
   return std::make_shared<PartitionPlan const>(plan.of_extent(extent));
@@ -174,8 +173,10 @@ void* OptimizerState::values_of_tile(std::size_t t, std::size_t k, std::int64_t 
 
 /// Every rank holds all values of a state per row, column or parameter, and saves its own shard.
 Ownership OptimizerState::ownership(State const& state) const {
-  bool const is_on_all = !optim::is_spread(state.spec.extent);
-  return {state.plan.get(), context_.ownership.rank, context_.ownership.replicated || is_on_all};
+  bool const is_on_all = !optim::is_spread(state.spec.extent),
+             is_sharded = state.spec.copies == optim::Copies::sharded;
+  return {state.plan.get(), context_.ownership.rank,
+          (context_.ownership.replicated && !is_sharded) || is_on_all};
 }
 
 void* OptimizerState::region(std::size_t index, UnitIndex unit) const {
@@ -266,7 +267,8 @@ optim::Segments OptimizerState::segments_of(UnitIndex unit, UnitOffset begin, Un
     optim::Segment s;
     s.master = places.values(master_weights, at);
     for (std::size_t k = master_weights + 1; k < states_.size(); ++k) {
-      bool const is_flat = spec(k).extent == optim::Extent::elementwise && region(k, unit);
+      bool const is_flat = spec(k).extent == optim::Extent::elementwise &&
+                           spec(k).copies != optim::Copies::sharded && region(k, unit);
       s.states.push_back(is_flat ? places.values(k, at) : nullptr);
     }
     s.gradient = offset(gradients_.region(unit), rules_.gradient_dtype, at);
@@ -379,7 +381,6 @@ void OptimizerState::update(memory::Queue& queue, UnitIndex unit, optim::Segment
     optimizer_->update(queue, segments, control);
 }
 
-/// The region of the unit that a matrix optimizer updates.
 MatrixUpdate::Region OptimizerState::matrix_region(UnitIndex unit,
                                                    optim::Segments const& segments) const {
   bool const has_tile = swapped_ && swapped_->has_tile(unit);
@@ -416,7 +417,6 @@ memory::MemorySpace OptimizerState::space_of(State const& state, UnitIndex unit)
   return host_ && !host_->has(unit) ? memory::MemorySpace::device : state.placement.space;
 }
 
-/// The last units stay on a device.
 bool OptimizerState::has_copies(State const& state) const {
   return is_copied(state, UnitIndex(static_cast<int>(context_.plan.units().size()) - 1));
 }

@@ -66,6 +66,13 @@ class OptimizerState {
   /// Frees the fp32 copies of states in host memory, unless has_host_copies().
   void release_copies();
 
+  /// Of complete units, of an optimizer without tiles.
+  optim::Segments const& segments(UnitIndex unit) const { return segments_[position(unit)]; }
+  /// First fp32 value of a state of @p unit that this rank keeps.
+  float* values(std::size_t state, UnitIndex unit) const {
+    return static_cast<float*>(region(state, unit));
+  }
+
   /// This rank's gradient shards, padding (zeros) included.
   std::vector<kernels::GradientRun> gradient_shards() const;
   Dtype gradient_dtype() const { return rules_.gradient_dtype; }

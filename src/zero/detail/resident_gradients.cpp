@@ -42,7 +42,7 @@ class ResidentGradients final : public GradientFlow {
     progress_.complete(unit);
     if (!direct()) add_staged(unit);
     if (!micro_.last) return;
-    if (!rules_.reduces)
+    if (!rules_.reduces || !micro_.reduces)
       leave(unit, context_.compute.record());
     else if (rules_.shards_optimizer)
       reducer_.reduce_scatter(unit, whole(unit), shard(unit), {}, {},

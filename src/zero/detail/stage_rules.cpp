@@ -57,6 +57,10 @@ void validate_optimizer(EngineConfig const& c) {
                    "gradient_clipping is ", c.max_grad_norm,
                    "; use a positive norm, or 0 for none");
   (void)optim::make_optimizer(c.optimizer);  // checks its values
+  TESSERA_VALIDATE(c.stage == 0 || !optim::is_compressing(c.optimizer), ConfigError, "optimizer ",
+                   c.optimizer.algorithm, " at ZeRO stage ", c.stage,
+                   ": 1-bit optimizers are not compatible with ZeRO, because every rank keeps the "
+                   "momentum of all parameters; use zero_optimization.stage 0, or AdamW");
   if (c.master_dtype != Dtype::fp32) validate_masters(c);
   auto const& s = c.loss_scaler;
   TESSERA_VALIDATE(s.dynamic || (s.static_scale > 0.0 && std::isfinite(s.static_scale)),

@@ -37,11 +37,24 @@ def optimizers_of_flags(b):
 
 
 def one_bit_optimizers_train_until_they_compress(b):
-    adam = zero(1, optimizer={"type": "AdamW", "params": {"lr": "auto", "bias_correction": False}})
-    one_bit = zero(1, optimizer={"type": "OneBitAdam", "params": {"lr": "auto", "freeze_step": 4, "cuda_aware": False, "comm_backend_name": "nccl"}})
+    adam = zero(0, optimizer={"type": "AdamW", "params": {"lr": "auto", "bias_correction": False}})
+    one_bit = zero(0, optimizer={"type": "OneBitAdam", "params": {"lr": "auto", "freeze_step": 4, "cuda_aware": False, "comm_backend_name": "nccl"}})
     words = dict(max_steps=4, learning_rate=1e-3, per_device_train_batch_size=4)
     b.train(2, b.common("adam", deepspeed=b.config("adam.json", adam), **words))
     b.train(2, b.common("one_bit", deepspeed=b.config("one_bit.json", one_bit), **words))
     assert b.losses("one_bit") == b.losses("adam")
-    refused(b, 78, b.common("later", deepspeed=b.config("one_bit.json", one_bit), **{**words, "max_steps": 5}),
-            "OneBitAdam compresses its communication after step 4", "this run has 5 steps; raise freeze_step, lower --max_steps, or use AdamW")
+    lamb = zero(0, optimizer={"type": "OneBitLamb", "params": {"lr": "auto", "freeze_step": 4}})
+    refused(b, 78, b.common("later", deepspeed=b.config("lamb.json", lamb), **{**words, "max_steps": 5}),
+            "OneBitLamb compresses its communication after step 4", "this run has 5 steps; raise freeze_step, lower --max_steps, or use Lamb")
+    refused(b, 78, b.common("sharded", deepspeed=b.config("sharded.json", {**one_bit, "zero_optimization": {"stage": 2}}), **words),
+            "1-bit optimizers are not compatible with ZeRO")
+
+
+def one_bit_adam_resumes_in_the_compressed_stage(b):
+    one_bit = zero(0, optimizer={"type": "OneBitAdam", "params": {"lr": "auto", "freeze_step": 2}})
+    words = dict(learning_rate=1e-3, lr_scheduler_type="constant", per_device_train_batch_size=4, save_strategy="steps", save_steps=4,
+                 deepspeed=b.config("one_bit.json", one_bit))
+    b.train(2, b.common("complete", max_steps=8, **words))
+    b.train(2, b.common("parts", max_steps=4, **words))
+    b.train(2, b.common("parts", max_steps=8, **words))
+    assert b.losses("parts") == b.losses("complete")
