@@ -84,6 +84,13 @@ def weights_stream_to_the_device(b):
         assert memory["none"]["device"]["peak"] - memory["cpu"]["device"]["peak"] > WEIGHTS // ranks // 2, memory
         assert memory["nvme"]["nvme"]["now"] > 0 and memory["nvme"]["pinned"]["now"] < memory["cpu"]["pinned"]["now"], memory
 
+    for run in ("cpu_1", "cpu_2", "nvme_1", "nvme_2"):  # the depth is chosen in the third step
+        prefetch = b.status(run)["prefetch"]
+        assert 1 <= prefetch["units_ahead"] <= prefetch["max_units_ahead"], (run, prefetch)
+        assert prefetch["transfer_seconds"] > 0 and prefetch["compute_seconds"] > 0 and prefetch["waiting_seconds"] >= 0, (run, prefetch)
+        assert (1 <= prefetch["read_units_ahead"] <= prefetch["max_read_units_ahead"]) == run.startswith("nvme"), (run, prefetch)
+    assert "weights are transferred 1 unit ahead of the computation, and read " in text, text  # stage3_prefetch_bucket_size is 0
+
     texts = set()
     for place, ranks in (("none", 1), ("cpu", 1), ("cpu", 2), ("nvme", 1)):
         bound = "256MiB" if place == "none" else f"{WEIGHTS // 2}"
