@@ -45,7 +45,7 @@ void expect_bits_of_the_device(std::string const& algorithm, Dtype dtype, Optimi
 }
 
 TEST(StreamedWeights, GiveTheBitsOfWeightsOnTheDevice) {
-  for (auto const dtype : {Dtype::fp32, Dtype::bf16})
+  for (auto const dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
     for (auto const place :
          {Optimizer::on_device, Optimizer::on_host, Optimizer::in_part, Optimizer::on_drive})
       expect_bits_of_the_device("AdamW", dtype, place);

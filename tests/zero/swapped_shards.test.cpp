@@ -16,7 +16,7 @@ TEST(SwappedWeights, GiveTheBitsOfWeightsInMemory) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
   for (std::string const algorithm : {"AdamW", "Lamb", "Muon", "AdamW8bit"})
-    for (Dtype dtype : {Dtype::fp32, Dtype::bf16})
+    for (Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
       for (int buffers : {1, 5})
         for (bool const with_optimizer : {false, true}) {
           SCOPED_TRACE(concat(algorithm, " in ", name_of(dtype), " with ", buffers, " buffers"));
