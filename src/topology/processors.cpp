@@ -1,5 +1,8 @@
 #include "tessera/topology/processors.hpp"
 
+#include <cstdlib>
+#include <fstream>
+#include <string>
 #include <string_view>
 
 #include "detail/hwloc_topology.hpp"
@@ -10,6 +13,15 @@ namespace {
 /// hwloc names other kinds of memory in the subtype: "GPUMemory", "HBM", "MCDRAM".
 bool is_main_memory(hwloc_obj_t node) {
   return !node->subtype || std::string_view(node->subtype) == "DRAM";
+}
+
+/// Without hwloc, which reads some files per core: it costs each rank milliseconds at its start.
+/// Its own variables may describe another machine.
+bool has_one_node() {
+  if (std::getenv("HWLOC_SYNTHETIC") || std::getenv("HWLOC_XMLFILE")) return false;
+  std::string online;
+  std::ifstream("/sys/devices/system/node/online") >> online;
+  return !online.empty() && online.find_first_of("-,") == std::string::npos;
 }
 
 }  // namespace
@@ -26,6 +38,7 @@ std::optional<ProcessorCounts> count_processors() {
 
 std::vector<int> numa_nodes_near(std::vector<int> const& cores) {
   std::vector<int> near;
+  if (has_one_node()) return near;
   auto const topology = load_hwloc_topology(HwlocScope::processors);
   if (!topology) return near;
   std::size_t all = 0;
