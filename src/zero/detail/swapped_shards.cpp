@@ -110,7 +110,7 @@ class SwappedShards final : public ShardStore {
 
   Dtype dtype() const override { return context_.config.dtype; }
   std::size_t weight_bytes() const override { return in_memory_.bytes(); }
-  bool is_streamed() const override { return true; }
+  bool is_streamed() const override { return swapped_units_ > 0; }
   std::size_t buffer_bytes() const override { return memory_.bytes(); }
   std::size_t swapped_bytes() const override { return file_->bytes(); }
   HostUse host_use() const override {
