@@ -18,6 +18,7 @@
 #include "tessera/train/model_export.hpp"
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/stop_request.hpp"
+#include "tessera/train/swap_report.hpp"
 #include "tessera/train/text_generation.hpp"
 #include "tessera/train/used_paths.hpp"
 
@@ -287,11 +288,21 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   return outcome;
 }
 
+/// When the depth has been chosen, or another one.
+void Trainer::report_prefetch(zero::Engine const& engine) {
+  auto const report = engine.prefetch();
+  if (!report || report == reported_prefetch_) return;
+  reported_prefetch_ = report;
+  log::info(prefetch_text(*report));
+  job_.status.set("prefetch", prefetch_status(*report));
+}
+
 /// memory_breakdown and flops_profiler.
 void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
-                          PassTimer const& timer) const {
+                          PassTimer const& timer) {
   auto const& reporting = run.config.reporting;
   if (!job_.is_root()) return;
+  report_prefetch(*run.engine);
   if (step == run.state.first_step) {
     auto const& engine = run.engine->config();
     log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));

@@ -135,6 +135,11 @@ class WeightsEngine : public Engine {
     out.offloaded_weights = out.offloaded;
     return out;
   }
+  std::optional<PrefetchReport> prefetch() const override {
+    auto const trained = weights_->prefetch_report(), frozen = frozen_.prefetch_report();
+    bool const is_larger = frozen && (!trained || frozen->seconds() > trained->seconds());
+    return is_larger ? frozen : trained;
+  }
 
  protected:
   void expect_unit(UnitIndex unit) const {

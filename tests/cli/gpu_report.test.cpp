@@ -66,7 +66,7 @@ TEST(GpuReport, NamesWrongResultsAlsoOfSimulatedDevices) {
   report.gpus[1].wrong_products = 3;
   report.links[0].wrong_bytes = 2;
   EXPECT_THAT(gpu_faults(report),
-              ElementsAre(HasSubstr("rank 1 (n1 H200 0000:18:00.0): 1 byte of 16 GiB"),
+              ElementsAre(HasSubstr("rank 1 (n1 H200 0000:18:00.0): 1 byte of 16.0 GiB"),
                           HasSubstr("3 elements of a matrix product wrong"),
                           HasSubstr("2 bytes of a message came back changed")));
 }
@@ -78,9 +78,9 @@ TEST(GpuReport, ShowsDevicesLinksAndOperationsOfAllRanks) {
   report.reduce_scatter = 4.4e11;
   auto const table = gpu_table(report);
   EXPECT_THAT(table, HasSubstr("    1 n1               H200"));
-  EXPECT_THAT(table, HasSubstr(" 4000.0    700.00       50.0     51.0    16 GiB\n"));
+  EXPECT_THAT(table, HasSubstr(" 4000.0    700.00       50.0     51.0  16.0 GiB\n"));
   EXPECT_THAT(table, HasSubstr("1 link inside nodes: 400.0 / 400.0 / 400.0 GB/s"));
-  EXPECT_THAT(table, HasSubstr("all ranks, 64 MiB: all-gather 450.0 GB/s, reduce-scatter 440.0"));
+  EXPECT_THAT(table, HasSubstr("all ranks, 64.0 MiB: all-gather 450.0 GB/s, reduce-scatter 440.0"));
 }
 
 }  // namespace
