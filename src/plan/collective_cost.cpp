@@ -18,7 +18,7 @@ double rounds(std::string_view name) { return name == "all_reduce" ? 2.0 : 1.0; 
 
 Cluster cluster_of(Cluster const& all, std::string_view group, int ranks) {
   if (group.empty()) return all;
-  bool const strided = group.starts_with("replica group");
+  bool const strided = group.starts_with("replica group") || group.starts_with("rail");
   int const stride = strided ? all.ranks() / ranks : 1;
   int const per_node = std::clamp(all.ranks_per_node / stride, 1, ranks);
   return {(ranks + per_node - 1) / per_node, per_node};
