@@ -248,7 +248,7 @@ void Resolver::resolve_offload_blocks() {
   auto const of_key = [this](std::string const& key) {
     return written(key) ? &value(key) : nullptr;
   };
-  detail::resolve_groups(of_key, source(), out_);
+  detail::resolve_communication(of_key, source(), out_);
   auto resolved = detail::resolve_offload(of_key, out_.stage, source());
   out_.offload = std::move(resolved.offload);
   for (char const* field : {"offload_optimizer", "offload_param"})

@@ -23,6 +23,15 @@ memory::SwapOptions swap_options(config::Offload const& o, std::string const& di
 /// twelfth of a transformer block.
 constexpr std::int64_t least_bucket = std::int64_t{8} << 20;
 
+zero::QuantizedGradients quantized_gradients(config::ResolvedConfig const& c) {
+  zero::QuantizedGradients out{.ranks_per_node = static_cast<int>(c.gradient_node_size),
+                               .feedback = {}};
+  if (c.error_feedback)
+    out.feedback = {.beta = c.error_feedback->beta,
+                    .reset_steps = static_cast<std::int64_t>(c.error_feedback->reset_steps)};
+  return out;
+}
+
 }  // namespace
 
 zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
@@ -30,6 +39,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   e.stage = static_cast<int>(c.stage);
   e.shard_group_size = static_cast<int>(c.shard_group_size);
   e.secondary_group_size = static_cast<int>(c.secondary_group_size);
+  if (c.quantized_weights) e.weight_code_bits = 8;
+  if (c.gradient_node_size > 0) e.quantized_gradients = quantized_gradients(c);
   e.dtype = c.dtype;
   e.communication_dtype = c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;

@@ -89,6 +89,20 @@ TEST(Planner, KnowsSecondaryShards) {
   EXPECT_GT(without.wire.inter_node, with.wire.inter_node + 0.3 * p);
 }
 
+/// ZeRO++ on two nodes of four: a gather of 33/32 bytes per weight over all ranks, and between
+/// nodes one shard of gradients per rank, of 17/32 bytes per element.
+TEST(Planner, KnowsQuantizedCommunication) {
+  auto planner = planner_of(
+      test::small_gpt2(
+          {"--per_device_train_batch_size", "1", "--bf16", "--deepspeed",
+           R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": 0, "zero_hpz_partition_size": 4, "zero_quantized_weights": true, "zero_quantized_gradients": true}})"}),
+      {2, 4});
+  auto const planned = planner.evaluate({.stage = 3, .micro_batch = 1});
+  ASSERT_EQ(planned.refused, "");
+  auto const p = static_cast<double>(planner.parameters());
+  EXPECT_NEAR(planned.wire.inter_node, p * (33.0 / 32 * 7 / 8 / 4 + 17.0 / 32 / 8), 0.01 * p);
+}
+
 /// With accumulation the bytes of all micro-steps, from those of two and three.
 TEST(Planner, ExtrapolatesMicroSteps) {
   auto one = planner_of(test::small_gpt2({"--per_device_train_batch_size", "1"}));

@@ -90,6 +90,21 @@ void visit_offload(Visitor&& visit, Offload const& o) {
   visit("swap_overlap_events", o.overlap_events);
 }
 
+template <class Visitor>
+void visit_groups(Visitor&& visit, ResolvedConfig const& c) {
+  visit("shard_group_size", c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
+                                ? ConfigTree("ranks of a node")
+                                : ConfigTree(c.shard_group_size));
+  visit("hierarchical_gather", c.hierarchical_gather);
+  visit("secondary_group_size", c.secondary_group_size);
+  visit("quantized_weights", c.quantized_weights);
+  visit("quantized_gradients", c.quantized_gradients);
+  if (c.error_feedback)
+    visit("error_feedback", ConfigTree()
+                                .set("err_beta", c.error_feedback->beta)
+                                .set("reset_T", c.error_feedback->reset_steps));
+}
+
 /// Calls visit(name, field) for every resolved value.
 template <class Visitor>
 void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
@@ -119,11 +134,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("gradient_allreduce_op", c.gradient_allreduce_op);
   visit("reduce_scatter", c.reduce_scatter);
   visit("stage", c.stage);
-  visit("shard_group_size", c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
-                                ? ConfigTree("ranks of a node")
-                                : ConfigTree(c.shard_group_size));
-  visit("hierarchical_gather", c.hierarchical_gather);
-  visit("secondary_group_size", c.secondary_group_size);
+  visit_groups(visit, c);
   visit("overlap_comm", c.overlap_comm);
   visit("gather_16bit_weights", c.gather_16bit_weights);
   visit("reduce_bucket_size", c.reduce_bucket_size);
