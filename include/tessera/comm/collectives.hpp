@@ -84,8 +84,8 @@ class Collectives {
   virtual Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) = 0;
   /// The result is on the root; the other ranks' data stays unchanged.
   virtual Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) = 0;
-  /// out[i] (+)= sum over ranks q of in_q[rank * stride + offset + i]. The host adds in fp32, in
-  /// rank order, and rounds once. @p out may have another dtype than @p in and may be inside this
+  /// out[i] (+)= sum over ranks q of in_q[rank * stride + offset + i]. The host adds in fp32, as
+  /// a binary tree over the ranks, and rounds once. @p out may have another dtype than @p in and may be inside this
   /// rank's region of @p in.
   virtual Pending reduce_scatter(memory::TensorView in, StridedShards shards,
                                  memory::TensorView out, memory::WriteMode mode,
