@@ -59,6 +59,7 @@ struct ResolvedConfig {
   bool hierarchical_gather = false;  ///< groups gather in two levels
   /// Consecutive ranks that keep secondary shards of gathered weights (ZeRO++ hpZ); 1: none.
   std::int64_t secondary_group_size = 1;
+  bool reproducible_world = false;  ///< the same bits for any power of two of ranks
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;
