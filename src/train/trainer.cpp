@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "tessera/config/learning_rate.hpp"
 #include "tessera/config/node_groups.hpp"
 #include "tessera/core/clock.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -190,6 +192,12 @@ Outcome Trainer::run() {
   TrainingSetup setup(job_, makers());
   auto const& config = setup.resolve();
   config::check_nodes_of_tree(config, topology::uniform_node_size(job_.session.nodes()));
+  TESSERA_VALIDATE(
+      !config.reproducible_world || arguments.threads || std::getenv("OMP_NUM_THREADS") != nullptr,
+      ConfigError,
+      "--reproducible world without --threads: matrix products divide their sums by "
+      "the threads, whose number would follow the ranks of a node; give the same "
+      "--threads to all runs");
   if (arguments.print_config) {
     if (job_.is_root()) std::printf("%s\n", config::describe(config).dump(2).c_str());
     return {};

@@ -1,5 +1,6 @@
 """--reproducible world: the same bits of losses, norms, evaluations and weights on 1, 2, 4 and 8 ranks."""
 import shutil
+import subprocess
 
 from support import TINY, refused, safetensors, zero
 
@@ -53,4 +54,8 @@ def the_same_bits_refuse_what_depends_on_the_ranks(b):
     refused(b, 78, words, "gradient_accumulation_steps is 3", "power of two")
     done = b.train(3, b.common("run", reproducible="world"), expect=78)
     assert "power of two" in done.stderr, done.stderr
+    environment = b.environment()
+    del environment["OMP_NUM_THREADS"]
+    done = subprocess.run(b.command(1, b.common("run", reproducible="world")), env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 78 and "--threads" in done.stderr, done.stderr
     refused(b, 78, b.common("run", reproducible="world", optim="adafactor"), "Adafactor", "AdamW")
