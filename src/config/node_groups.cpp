@@ -1,6 +1,7 @@
 #include "tessera/config/node_groups.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "detail/canonical_config.hpp"
 #include "tessera/config/arguments_table.hpp"
@@ -86,6 +87,13 @@ void place_on_nodes(ResolvedConfig& config, int ranks_per_node) {
   if (config.shard_group_size > 0) check_shard_groups(config, ranks_per_node);
   if (config.secondary_group_size > 1) check_secondary_groups(config, ranks_per_node);
   if (config.quantized_gradients) place_quantized_gradients(config, ranks_per_node);
+}
+
+void check_nodes_of_tree(ResolvedConfig const& config, int ranks_per_node) {
+  TESSERA_VALIDATE(
+      !config.reproducible_world || std::has_single_bit(static_cast<unsigned>(ranks_per_node)),
+      ConfigError, "--reproducible world needs the same power of two of consecutive ranks on each ",
+      "node; use srun --ntasks-per-node and --distribution=block");
 }
 
 }  // namespace tessera::config

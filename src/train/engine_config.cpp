@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tessera/core/error.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -32,6 +34,17 @@ zero::QuantizedGradients quantized_gradients(config::ResolvedConfig const& c) {
   return out;
 }
 
+zero::SumOrder sum_order(config::ResolvedConfig const& c) {
+  if (!c.reproducible_world) return zero::SumOrder::ranks;
+  auto const given = c.origins.find("communication_dtype");
+  bool const is_default =
+      given == c.origins.end() || given->second == config::Origin::default_value;
+  TESSERA_VALIDATE(is_default || c.communication_dtype == Dtype::fp32, ConfigError,
+                   "communication_data_type is ", name_of(c.communication_dtype),
+                   " with --reproducible world, whose sums are fp32; remove it or use fp32");
+  return zero::SumOrder::tree;
+}
+
 }  // namespace
 
 zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
@@ -51,6 +64,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                                                   : zero::GradientDivision::after_reduction,
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
+  e.sum_order = sum_order(c);
   // DeepSpeed's default below stage 3 is false; the results are the same
   e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
   e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);

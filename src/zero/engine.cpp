@@ -112,6 +112,7 @@ class WeightsEngine : public Engine {
   void gradient_complete(UnitIndex, memory::Queue&) override { refuse("gradient_complete"); }
   void begin_step() override { refuse("begin_step"); }
   void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
+  void begin_empty_micro_step(int, int) override { refuse("begin_empty_micro_step"); }
   StepResult finish_step(double) override { refuse("finish_step"); }
   double loss_scale() const override { refuse("loss_scale"); }
   double gradient_scale() const override { refuse("gradient_scale"); }
@@ -241,11 +242,13 @@ class StagedEngine final : public WeightsEngine {
 
   void begin_step() override { in_micro_step_ = false; }
 
-  void begin_micro_step(int index, int count) override {
+  void begin_micro_step(int index, int count) override { begin(index, count, false); }
+  void begin_empty_micro_step(int index, int count) override { begin(index, count, true); }
+  void begin(int index, int count, bool is_empty) {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
-    gradients_->begin_micro_step({index == 0, index + 1 == count});
+    gradients_->begin_micro_step({index == 0, index + 1 == count, index, is_empty});
     in_micro_step_ = true;
   }
 
@@ -430,11 +433,14 @@ class StagedEngine final : public WeightsEngine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+std::unique_ptr<Engine> make_engine(EngineConfig const& given,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute,
                                     PlaceState const& place) {
-  validate(config);
+  validate(given);
+  if (given.use == EngineUse::training)
+    validate_sum_order(given, comm.size(), memory::memory_space_of(compute));
+  EngineConfig const config = with_wire_of_sums(given);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
                    ConfigError,

@@ -94,6 +94,12 @@ struct GradientReduction {
   bool operator==(GradientReduction const&) const = default;
 };
 
+/// ranks: sums over micro-steps one after the other, and over ranks as comm::Collectives forms
+/// them. tree: one binary tree over ranks and micro-steps, in fp32, and an exact gradient norm, so
+/// that 1, 2, 4, ... ranks with the same micro-batches get the same bits at every stage. Stages 0
+/// and 1 sum the micro-batches of a rank first, stages 2 and 3 those of a micro-step.
+enum class SumOrder { ranks, tree };
+
 struct EngineConfig {
   EngineUse use = EngineUse::training;
   int stage = 0;  ///< 0..3
@@ -108,6 +114,7 @@ struct EngineConfig {
   Dtype master_dtype = Dtype::fp32;
   int accumulation_steps = 1;
   GradientReduction reduction;
+  SumOrder sum_order = SumOrder::ranks;
   bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket
   std::int64_t reduce_bucket_size = 500'000'000;  ///< most elements of one reduction
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -195,6 +202,9 @@ class Engine : public memory::ParamProvider {
   /// begin_micro_step + model passes, then finish_step.
   virtual void begin_step() = 0;
   virtual void begin_micro_step(int index, int count) = 0;
+  /// The same on a rank without samples in this micro-step, while others have some: it computes
+  /// those of another one, and its gradients do not count.
+  virtual void begin_empty_micro_step(int index, int count) = 0;
   /// Reduces the gradients, computes norm and overflow, clips, updates, and all-gathers the updated
   /// weights. On a device the host waits once, for the overflow flag, after it has enqueued the
   /// update; on overflow that update changes nothing.

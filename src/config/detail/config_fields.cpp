@@ -135,6 +135,7 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("reduce_scatter", c.reduce_scatter);
   visit("stage", c.stage);
   visit_groups(visit, c);
+  visit("reproducible_world", c.reproducible_world);
   visit("overlap_comm", c.overlap_comm);
   visit("gather_16bit_weights", c.gather_16bit_weights);
   visit("reduce_bucket_size", c.reduce_bucket_size);
@@ -173,6 +174,18 @@ ConfigTree describe_fields(ResolvedConfig const& config) {
       },
       config);
   return out;
+}
+
+void copy_arguments(TrainingArguments const& arguments, ResolvedConfig& config) {
+  auto const from = [&](char const* field, char const* flag) {
+    config.origins[field] = arguments.values.origin(flag);
+  };
+  config.label_smoothing = arguments.label_smoothing_factor;
+  from("label_smoothing", "label_smoothing_factor");
+  config.neftune_noise_alpha = arguments.neftune_noise_alpha.value_or(0.0);
+  from("neftune_noise_alpha", "neftune_noise_alpha");
+  config.reproducible_world = arguments.reproducible == "world";
+  from("reproducible_world", "reproducible");
 }
 
 }  // namespace tessera::config::detail

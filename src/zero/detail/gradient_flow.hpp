@@ -13,10 +13,12 @@ class GradientFlow {
  public:
   virtual ~GradientFlow() = default;
 
-  /// @param first,last of the optimizer step
+  /// Of the optimizer step.
   struct MicroStep {
     bool first = true;
     bool last = true;
+    int index = 0;
+    bool is_empty = false;  ///< this rank's gradients do not count
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
   virtual memory::GradientLease lease(UnitIndex unit) = 0;
