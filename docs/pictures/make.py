@@ -12,11 +12,13 @@ import sys
 
 import gpu_step
 import layers
+import offload
 import ranks
 import save_protocol
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-PICTURES = {"layers": layers, "ranks": ranks, "save_protocol": save_protocol, "gpu_step": gpu_step}
+PICTURES = {"layers": layers, "ranks": ranks, "save_protocol": save_protocol, "gpu_step": gpu_step,
+            "offload": offload}
 
 
 def main():

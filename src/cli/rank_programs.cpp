@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "bench_comm/comm_report.hpp"
+#include "selftest/gpu_test.hpp"
 #include "tessera/comm/benchmark.hpp"
 #include "tessera/comm/device_collectives.hpp"
 #include "tessera/comm/host_collectives.hpp"
@@ -119,6 +121,28 @@ void bench_comm(topology::MpiSession& session, Words const& words) {
                    "a link is broken");
 }
 
+void test_gpus(topology::MpiSession& session, Words const& words) {
+  TESSERA_VALIDATE(words.size() == 2, UsageError, test_gpus_word,
+                   " takes the memory of simulated devices, or an empty word");
+  config::TrainingArguments arguments;
+  arguments.device_memory = words[1];
+  arguments.needs_cuda = words[1].empty();
+  Measured measured(session, arguments, comm::Levels::flat);
+  auto const report =
+      cli::test_gpus({measured.compute(), measured.comm(), session.nodes(), session.info().host});
+  std::vector<std::string> faults;
+  if (session.info().rank == 0) {
+    fmt::print("{}", gpu_table(report));
+    faults = gpu_faults(report);
+    for (auto const& fault : faults) fmt::print("FAULT  {}\n", fault);
+    if (faults.empty()) fmt::print("no fault on {}\n", counted(report.gpus.size(), "device"));
+  }
+  auto const count = comm::all_reduce_value(
+      measured.comm(), static_cast<std::int64_t>(faults.size()), comm::ReduceOp::max);
+  TESSERA_VALIDATE(count == 0, InternalError, counted(count, "fault"),
+                   " of GPUs or links; the lines above name them");
+}
+
 /// Prints the error once where all ranks have it, else ends the job.
 int end(topology::MpiSession& session, Error const& error) {
   bool const together = session.all_arrive(std::chrono::seconds(2));
@@ -128,16 +152,24 @@ int end(topology::MpiSession& session, Error const& error) {
   return static_cast<int>(error.code());
 }
 
+using Program = void (*)(topology::MpiSession&, Words const&);
+
+std::map<std::string, Program> const& programs() {
+  static std::map<std::string, Program> const all{{measure_machine_word, measure_machine},
+                                                  {bench_comm_word, bench_comm},
+                                                  {test_gpus_word, test_gpus}};
+  return all;
+}
+
 }  // namespace
 
 bool asks_for_rank_program(Words const& words) {
-  return !words.empty() && (words[0] == measure_machine_word || words[0] == bench_comm_word);
+  return !words.empty() && programs().contains(words[0]);
 }
 
 int run_rank_program(topology::MpiSession& session, Words const& words) {
   try {
-    words.at(0) == measure_machine_word ? measure_machine(session, words)
-                                        : bench_comm(session, words);
+    programs().at(words.at(0))(session, words);
     return 0;
   } catch (Error const& error) {
     return end(session, error);

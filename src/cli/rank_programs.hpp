@@ -13,6 +13,9 @@ inline constexpr char const* measure_machine_word = "--measure_machine";
 /// `tessera bench-comm`: --bench_comm OPTIONS, an object of JSON.
 inline constexpr char const* bench_comm_word = "--bench_comm";
 
+/// `tessera selftest --gpus`: --test_gpus DEVICE_MEMORY, of simulated devices; "" for GPUs.
+inline constexpr char const* test_gpus_word = "--test_gpus";
+
 /// True when the first word asks for one of these.
 bool asks_for_rank_program(std::vector<std::string> const& words);
 

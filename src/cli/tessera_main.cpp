@@ -21,7 +21,7 @@
 #include "plan/plan_command.hpp"
 #include "plan/simulate_command.hpp"
 #include "plot/plot_command.hpp"
-#include "selftest_command.hpp"
+#include "selftest/selftest_command.hpp"
 #include "slurm/submit_command.hpp"
 #include "status_command.hpp"
 #include "tessera/core/error.hpp"

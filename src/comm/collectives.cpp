@@ -46,6 +46,14 @@ void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp 
   comm.wait(comm.all_reduce(view_of(values), op, {}));
 }
 
+void all_reduce_sum(Collectives& comm, ExactSum& sum) {
+  SynchronousCalls const synchronous;
+  sum.carry();
+  memory::TensorView const digits(sum.data().data(), Dtype::int64,
+                                  {static_cast<std::int64_t>(ExactSum::digits)});
+  comm.wait(comm.all_reduce(digits, ReduceOp::sum, {}));
+}
+
 std::string broadcast_bytes(Collectives& comm, std::string bytes, int root) {
   SynchronousCalls const synchronous;
   std::vector<std::int64_t> length{static_cast<std::int64_t>(bytes.size())};

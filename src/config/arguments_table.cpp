@@ -312,6 +312,10 @@ void add_communication(OptionTable& t) {
   t.add(choice, "collectives", "auto", "across nodes; auto: by size and links (Tessera's own)")
       .one_of({"auto", "flat", "two-level"});
   t.add(
+       choice, "reproducible", "run",
+       "same bits: run: with the same ranks; world: with any power of two of ranks (Tessera's own)")
+      .one_of({"run", "world"});
+  t.add(
        real, "comm_timeout", 300.0,
        "timeout of every wait for other ranks; then the run ends with exit code 69 (Tessera's own)")
       .above(0)

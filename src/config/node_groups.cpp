@@ -1,5 +1,8 @@
 #include "tessera/config/node_groups.hpp"
 
+#include <algorithm>
+#include <bit>
+
 #include "detail/canonical_config.hpp"
 #include "tessera/config/arguments_table.hpp"
 #include "tessera/config/deepspeed_table.hpp"
@@ -49,6 +52,21 @@ void check_secondary_groups(ResolvedConfig& config, int ranks_per_node) {
                                   ", so that gathers of backward leave the node"));
 }
 
+/// DeepSpeed reduces values where there is one node, too.
+void place_quantized_gradients(ResolvedConfig& config, int ranks_per_node) {
+  if (config.world_size == 1) return;
+  if (ranks_per_node == config.world_size) {
+    config.notes.emplace_back(
+        "zero_quantized_gradients: no effect on one node, whose gradients are reduced as values");
+    return;
+  }
+  config.gradient_node_size = std::max(ranks_per_node, 1);
+  if (ranks_per_node == 0)
+    config.notes.emplace_back(
+        "zero_quantized_gradients: without nodes of the same number of consecutive ranks, "
+        "gradients are reduced in one all-to-all over all ranks");
+}
+
 }  // namespace
 
 bool wants_two_levels(TrainingArguments const& arguments) {
@@ -68,6 +86,14 @@ void place_on_nodes(ResolvedConfig& config, int ranks_per_node) {
   if (config.shards_within_nodes) place_hybrid_shard(config, ranks_per_node);
   if (config.shard_group_size > 0) check_shard_groups(config, ranks_per_node);
   if (config.secondary_group_size > 1) check_secondary_groups(config, ranks_per_node);
+  if (config.quantized_gradients) place_quantized_gradients(config, ranks_per_node);
+}
+
+void check_nodes_of_tree(ResolvedConfig const& config, int ranks_per_node) {
+  TESSERA_VALIDATE(
+      !config.reproducible_world || std::has_single_bit(static_cast<unsigned>(ranks_per_node)),
+      ConfigError, "--reproducible world needs the same power of two of consecutive ranks on each ",
+      "node; use srun --ntasks-per-node and --distribution=block");
 }
 
 }  // namespace tessera::config

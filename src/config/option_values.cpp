@@ -359,7 +359,7 @@ class KeyReader {
   void walk_block(std::string const& path, ConfigTree const& value) {
     if (value.is_null()) return;
     TESSERA_VALIDATE(value.is_object(), ConfigError, source_, ": ", path,
-                     " must be a block {...}, found ", value.type_name(), " ", value.dump());
+                     " must be a block {...}, found ", value.dump());
     walk(path + ".", value);
   }
 

@@ -248,7 +248,7 @@ void Resolver::resolve_offload_blocks() {
   auto const of_key = [this](std::string const& key) {
     return written(key) ? &value(key) : nullptr;
   };
-  detail::resolve_groups(of_key, source(), out_);
+  detail::resolve_communication(of_key, source(), out_);
   auto resolved = detail::resolve_offload(of_key, out_.stage, source());
   out_.offload = std::move(resolved.offload);
   for (char const* field : {"offload_optimizer", "offload_param"})
@@ -464,10 +464,7 @@ void Resolver::check_schedule() const {
 
 /// DeepSpeed's key or the flag.
 void Resolver::resolve_data() {
-  out_.label_smoothing = args_.label_smoothing_factor;
-  out_.origins["label_smoothing"] = args_.values.origin("label_smoothing_factor");
-  out_.neftune_noise_alpha = args_.neftune_noise_alpha.value_or(0.0);
-  out_.origins["neftune_noise_alpha"] = args_.values.origin("neftune_noise_alpha");
+  detail::copy_arguments(args_, out_);
   bool const key = written("dataloader_drop_last") && value("dataloader_drop_last").as_bool();
   out_.drop_last = args_.dataloader_drop_last || key;
   out_.origins["drop_last"] = key ? Origin::deepspeed : args_.values.origin("dataloader_drop_last");

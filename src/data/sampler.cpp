@@ -1,6 +1,7 @@
 #include "tessera/data/sampler.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -12,6 +13,12 @@ namespace tessera::data {
 namespace {
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
+
+/// The power of two of consecutive micro-batches that the first ranks get.
+std::int64_t batches_of_rank(std::int64_t batches, int ranks) {
+  return static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(ceil_divide(batches, ranks))));
+}
 
 void check(SamplerConfig const& c) {
   TESSERA_VALIDATE(c.ranks > 0 && c.micro_batch > 0 && c.accumulation_steps > 0, ConfigError,
@@ -36,6 +43,8 @@ Sampler::Sampler(SamplerConfig const& config) : config_(config) {
   std::int64_t const batches =
       drop ? config.samples / config.micro_batch : ceil_divide(config.samples, config.micro_batch);
   micro_steps_per_epoch_ = drop ? batches / config.ranks : ceil_divide(batches, config.ranks);
+  batches_ = batches;
+  if (config.numbering != SamplerConfig::Numbering::accelerate) number_micro_batches();
   TESSERA_VALIDATE(micro_steps_per_epoch_ > 0, DataError, counted(config.samples, "sample"),
                    config.samples == 1 ? " does" : " do", " not fill one micro-step of ",
                    counted(config.ranks, "rank"), " times ", counted(config.micro_batch, "sample"),
@@ -45,6 +54,28 @@ Sampler::Sampler(SamplerConfig const& config) : config_(config) {
   total_steps_ = config.max_steps > 0 ? config.max_steps
                                       : static_cast<std::int64_t>(std::ceil(
                                             config.epochs * static_cast<double>(steps_per_epoch_)));
+}
+
+void Sampler::number_micro_batches() {
+  std::int64_t const per_step = config_.ranks * config_.accumulation_steps;
+  std::int64_t const steps = ceil_divide(batches_, per_step);
+  if (steps == 0) return;  // refused
+  std::int64_t const left = step_batches(steps - 1);
+  std::int64_t const last = config_.numbering == SamplerConfig::Numbering::by_step
+                                ? ceil_divide(left, config_.ranks)
+                                : std::min(left, batches_of_rank(left, config_.ranks));
+  micro_steps_per_epoch_ = (steps - 1) * config_.accumulation_steps + last;
+}
+
+std::int64_t Sampler::step_batches(std::int64_t step_of_epoch) const {
+  std::int64_t const per_step = config_.ranks * config_.accumulation_steps;
+  return std::min(per_step, batches_ - step_of_epoch * per_step);
+}
+
+std::int64_t Sampler::number(std::int64_t step_of_epoch, std::int64_t micro_step, Rank rank) const {
+  if (config_.numbering == SamplerConfig::Numbering::by_rank)
+    return value(rank) * batches_of_rank(step_batches(step_of_epoch), config_.ranks) + micro_step;
+  return micro_step * config_.ranks + value(rank);
 }
 
 StepPosition Sampler::position(std::int64_t step) const {
@@ -69,6 +100,12 @@ std::int64_t Sampler::samples_of_micro_step(std::int64_t micro_step) const {
 
 std::int64_t Sampler::samples(std::int64_t step) const {
   StepPosition const here = position(step);
+  if (config_.numbering != SamplerConfig::Numbering::accelerate) {
+    std::int64_t const of_epoch = step % steps_per_epoch_;
+    std::int64_t const first =
+        of_epoch * config_.ranks * config_.accumulation_steps * config_.micro_batch;
+    return std::min(config_.samples - first, step_batches(of_epoch) * config_.micro_batch);
+  }
   return (here.micro_steps - 1) * config_.ranks * config_.micro_batch +
          samples_of_micro_step(here.first_micro_step + here.micro_steps - 1);
 }
@@ -78,6 +115,10 @@ MicroBatch Sampler::micro_batch(std::int64_t micro_step, Rank rank) const {
   std::int64_t const begin = first_sample + value(rank) * config_.micro_batch;
   std::int64_t const end =
       std::min(begin + config_.micro_batch, first_sample + samples_of_micro_step(micro_step));
+  return samples_between(begin, end);
+}
+
+MicroBatch Sampler::samples_between(std::int64_t begin, std::int64_t end) const {
   MicroBatch out;
   for (std::int64_t at = begin; at < end; ++at) {
     std::int64_t const position =
@@ -109,9 +150,23 @@ std::vector<MicroBatch> Sampler::micro_batches(std::int64_t step, Rank rank) {
   StepPosition const here = position(step);
   prepare_epoch(here.epoch);
   std::vector<MicroBatch> out;
-  for (std::int64_t k = 0; k < here.micro_steps; ++k)
-    out.push_back(micro_batch(here.first_micro_step + k, rank));
+  std::int64_t const of_epoch = step % steps_per_epoch_, micro = config_.micro_batch;
+  std::int64_t const first = of_epoch * config_.ranks * config_.accumulation_steps * micro;
+  for (std::int64_t k = 0; k < here.micro_steps; ++k) {
+    if (config_.numbering == SamplerConfig::Numbering::accelerate) {
+      out.push_back(micro_batch(here.first_micro_step + k, rank));
+    } else {
+      std::int64_t const begin = first + number(of_epoch, k, rank) * micro;
+      out.push_back(samples_between(begin, std::min(begin + micro, first + samples(step))));
+    }
+  }
   return out;
+}
+
+std::int64_t Sampler::first_row(std::int64_t step, std::int64_t micro_step, Rank rank) const {
+  bool const by_rank = config_.numbering == SamplerConfig::Numbering::by_rank;
+  return config_.micro_batch * (by_rank ? number(step % steps_per_epoch_, micro_step, rank)
+                                        : micro_step * config_.ranks + value(rank));
 }
 
 SampleRange evaluation_range(std::int64_t samples, int ranks, Rank rank) {

@@ -1,5 +1,6 @@
 #include "tessera/kernels/chunk_codes.hpp"
 
+#include <bit>
 #include <limits>
 
 #include "detail/convert.hpp"
@@ -13,6 +14,8 @@ using detail::load;
 using detail::parallel_rows;
 using detail::store;
 using detail::with_type;
+
+constexpr std::int64_t scale_bytes = 2;
 
 std::int64_t chunks_of(CodeFormat const& format, std::int64_t numel) {
   return (numel + format.chunk - 1) / format.chunk;
@@ -36,14 +39,17 @@ struct Layout {
     std::int64_t const left = numel - index * chunk;
     return left < chunk ? left : chunk;
   }
-  template <class Byte>
-  KOKKOS_FUNCTION auto* scale(Byte* region, std::int64_t index) const {
-    using Float = std::conditional_t<std::is_const_v<Byte>, float const, float>;
-    return reinterpret_cast<Float*>(region) + index;
+  KOKKOS_FUNCTION float scale(std::uint8_t const* region, std::int64_t index) const {
+    auto const half = reinterpret_cast<std::uint16_t const*>(region)[index];
+    return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
+  }
+  KOKKOS_FUNCTION void set_scale(std::uint8_t* region, std::int64_t index, float scale) const {
+    reinterpret_cast<std::uint16_t*>(region)[index] =
+        static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scale) >> 16);
   }
   template <class Byte>
   KOKKOS_FUNCTION Byte* codes(Byte* region, std::int64_t index) const {
-    return region + chunks * 4 + index * chunk * bits / 8;
+    return region + chunks * scale_bytes + index * chunk * bits / 8;
   }
   KOKKOS_FUNCTION float code(std::uint8_t const* codes, std::int64_t i) const {
     if (bits == 8) return static_cast<float>(static_cast<std::int8_t>(codes[i]));
@@ -52,6 +58,11 @@ struct Layout {
     return static_cast<float>(half - ((half & 8) << 1));
   }
 };
+
+/// A positive finite value, rounded up to bf16.
+KOKKOS_FUNCTION inline float rounded_up(float value) {
+  return std::bit_cast<float>((std::bit_cast<std::uint32_t>(value) + 0xFFFFu) & 0xFFFF0000u);
+}
 
 KOKKOS_FUNCTION inline int nearest_code(float value, float inverse, int largest) {
   float const scaled = value * inverse;
@@ -92,13 +103,13 @@ struct Encode {
     largest = team.max(largest);
     bool const is_finite = team.max(bad) == 0.0f;
     int const most = layout.bits == 8 ? 127 : 7;
-    float scale = largest / static_cast<float>(most);
+    float scale = rounded_up(largest / static_cast<float>(most));
     if (scale < std::numeric_limits<float>::min()) scale = 0.0f;  // its inverse would overflow
     float const inverse = scale > 0.0f && is_finite ? 1.0f / scale : 0.0f;
     std::uint8_t* const to =
         out + (region % inner * (count / inner) + region / inner) * layout.region_bytes;
     if (team.rank() == 0)
-      *layout.scale(to, index) = is_finite ? scale : std::numeric_limits<float>::quiet_NaN();
+      layout.set_scale(to, index, is_finite ? scale : std::numeric_limits<float>::quiet_NaN());
     std::uint8_t* const codes = layout.codes(to, index);
     for_chunks(team, n, [&](std::int64_t begin, int m) {
       for (int i = 0; i < m; i += 2) {
@@ -142,7 +153,7 @@ struct Decode {
       for (int i = 0; i < m; ++i) sums[i] = 0.0f;
       for (std::int64_t p = 0; p < parts; ++p) {
         std::uint8_t const* const from = in + (p * count + region) * layout.region_bytes;
-        float const scale = *layout.scale(from, index);
+        float const scale = layout.scale(from, index);
         std::uint8_t const* const codes = layout.codes(from, index);
         for (int i = 0; i < m; ++i) sums[i] += layout.code(codes, begin + i) * scale;
       }
@@ -173,7 +184,7 @@ void decode(Queue& q, TensorView out, ConstTensorView in, CodeRegions const& reg
 }  // namespace
 
 std::int64_t code_bytes(CodeFormat const& format, std::int64_t numel) {
-  std::int64_t const bytes = chunks_of(format, numel) * 4 + numel * format.bits / 8;
+  std::int64_t const bytes = chunks_of(format, numel) * scale_bytes + numel * format.bits / 8;
   return (bytes + 15) / 16 * 16;
 }
 

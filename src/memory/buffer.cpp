@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "detail/device_memory.hpp"
+#include "detail/numa_policy.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/memory/limits.hpp"
@@ -36,6 +37,7 @@ void* map_pages(std::string const& name, std::size_t bytes) {
     throw OutOfMemoryError(concat("cannot allocate ", text(bytes), " for ", name, ": ",
                                   with_errno("mmap", errno),
                                   "; use a smaller batch, a higher ZeRO stage or more ranks"));
+  detail::prefer_numa_nodes(raw, mapped + slack);
   if (slack == 0) return raw;
   auto const base = reinterpret_cast<std::uintptr_t>(raw);
   auto const aligned = round_up(base, huge_page);
@@ -67,6 +69,7 @@ void* allocate_on_device(std::string const& name, std::size_t bytes) {
 void* allocate_pinned(std::string const& name, std::size_t bytes) {
   auto& memory = detail::device_memory();
   void* data = memory.reuse_pinned(bytes);
+  detail::NumaScope const near;  // the driver, or the memset below, touches the pages
   if (!data) {
     require_available(name, bytes);
     data = memory.allocate_pinned(bytes);

@@ -151,7 +151,9 @@ SwapFile::~SwapFile() { close(); }
 void SwapFile::open(SwapDirectories const& directories) {
   for (auto const& directory : directories) {
     int const file = open_nameless(directory);
-    if (file < 0) throw IoError(path_error("cannot make a swap file in", directory, errno));
+    if (file < 0)
+      throw IoError(concat(path_error("cannot make a swap file in", directory, errno),
+                           "; nvme_path names an existing directory on a local drive"));
     drives_.push_back({directory, file});
   }
 }

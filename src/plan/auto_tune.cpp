@@ -79,6 +79,7 @@ ConfigTree json_of(Choice const& c) {
                  .set("per_device_train_batch_size", c.micro_batch)
                  .set("gradient_accumulation_steps", c.accumulation);
   if (c.bucket_numel > 0) out.set("bucket_size", c.bucket_numel);
+  if (c.shard_group > 0) out.set("mics_shard_size", c.shard_group);
   return out;
 }
 
@@ -103,7 +104,8 @@ Choice choice_of(ConfigTree const& tree) {
           recompute_of(tree),
           tree.at("per_device_train_batch_size").as_int(),
           tree.at("gradient_accumulation_steps").as_int(),
-          tree.get_int("bucket_size", 0)};
+          tree.get_int("bucket_size", 0),
+          tree.get_int("mics_shard_size", 0)};
 }
 
 Trial const* given_trial(Planner const& planner, TuningResult const& result) {

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
+
+#include "tessera/core/text.hpp"
 
 namespace tessera::plan {
 namespace {
@@ -44,6 +47,17 @@ std::vector<OffloadDevice> parameter_devices(config::TrainingArguments const& a,
   std::vector<OffloadDevice> out{OffloadDevice::none};
   if (limits.has_device) out.push_back(OffloadDevice::cpu);
   if (limits.has_nvme) out.push_back(OffloadDevice::nvme);
+  return out;
+}
+
+/// 0: all ranks, or what the configuration says.
+std::vector<std::int64_t> shard_groups(config::TrainingArguments const& a,
+                                       ChoiceLimits const& limits) {
+  std::vector<std::int64_t> out{0};
+  bool const given = find(a.deepspeed, "zero_optimization", "mics_shard_size") ||
+                     find(a.deepspeed, "zero_optimization", "zero_hpz_partition_size") ||
+                     a.given("fsdp");
+  if (!given) out.insert(out.end(), limits.shard_groups.begin(), limits.shard_groups.end());
   return out;
 }
 
@@ -90,11 +104,17 @@ ConfigTree automatic_config(config::TrainingArguments const& a) {
 }  // namespace
 
 std::string rung_of(Choice const& choice) {
-  return fmt::format("stage {}{}", choice.stage, choice.offloads() ? " + offload" : "");
+  return fmt::format("stage {}{}{}", choice.stage,
+                     choice.shard_group > 0
+                         ? fmt::format(" in groups of {}", counted(choice.shard_group, "rank"))
+                         : std::string(),
+                     choice.offloads() ? " + offload" : "");
 }
 
 std::string text_of(Choice const& choice) {
   std::string out = fmt::format("stage {}", choice.stage);
+  if (choice.shard_group > 0)
+    out += fmt::format(" in groups of {}", counted(choice.shard_group, "rank"));
   if (choice.optimizer != OffloadDevice::none)
     out += fmt::format(" + offload_optimizer {}", config::name_of(choice.optimizer));
   if (choice.parameters != OffloadDevice::none)
@@ -109,7 +129,9 @@ std::string text_of(Choice const& choice) {
 bool is_faster_by_the_guides(Choice const& a, Choice const& b) {
   auto const place = [](Choice const& c) {
     return std::tuple(c.stage, static_cast<int>(c.optimizer) + static_cast<int>(c.parameters),
-                      c.recompute, -c.micro_batch);
+                      c.recompute,
+                      c.shard_group > 0 ? c.shard_group : std::numeric_limits<std::int64_t>::max(),
+                      -c.micro_batch);
   };
   return place(a) < place(b);
 }
@@ -123,6 +145,13 @@ std::vector<Choice> open_choices(config::TrainingArguments const& arguments,
     recomputations = {Recompute::none, Recompute::light, Recompute::block};
   bool const names_both = find(arguments.deepspeed, "zero_optimization", "offload_param");
   std::vector<Choice> out;
+  auto const groups = shard_groups(arguments, limits);
+  auto const add = [&](Choice choice) {
+    for (auto const group : groups) {
+      choice.shard_group = group;
+      if (group == 0 || (choice.stage == 3 && !choice.offloads())) out.push_back(choice);
+    }
+  };
   for (int const stage : stages(arguments, resolved))
     for (auto const optimizer : optimizer_devices(arguments, resolved, limits))
       for (auto const parameters : parameter_devices(arguments, resolved, limits))
@@ -131,7 +160,7 @@ std::vector<Choice> open_choices(config::TrainingArguments const& arguments,
             if (stage == 0 && optimizer != OffloadDevice::none) continue;
             if (stage < 3 && parameters != OffloadDevice::none) continue;
             if (limits.has_device && parameters > optimizer && !names_both) continue;
-            out.push_back({stage, optimizer, parameters, recompute, micro, batch / micro});
+            add({stage, optimizer, parameters, recompute, micro, batch / micro});
           }
   return out;
 }
@@ -162,6 +191,7 @@ config::TrainingArguments arguments_of(config::TrainingArguments arguments, Choi
   if (choice.bucket_numel > 0)
     zero.set("reduce_bucket_size", choice.bucket_numel)
         .set("allgather_bucket_size", choice.bucket_numel);
+  if (choice.shard_group > 0) zero.set("mics_shard_size", choice.shard_group);
   deepspeed.set("zero_optimization", std::move(zero));
   for (char const* key : {"train_micro_batch_size_per_gpu", "gradient_accumulation_steps"})
     deepspeed.set(key, "auto");

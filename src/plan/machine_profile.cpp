@@ -112,6 +112,22 @@ void read_speeds(Members& in, MachineProfile& out) {
   }
 }
 
+void read_protocols(Members& in, MachineProfile& out) {
+  auto const* const list = in.find("protocols");
+  if (!list) return;
+  TESSERA_VALIDATE(list->is_array(), ConfigError, in.source(), ": protocols must be a list");
+  for (auto const& entry : list->as_array()) {
+    Members members(entry, in.source() + ": protocols");
+    Protocol protocol;
+    members.read("intra_node", protocol.intra_latency);
+    members.read("inter_node", protocol.inter_latency);
+    members.read_share("bandwidth", protocol.bandwidth);
+    (void)members.find("name");  // for the reader of the file
+    members.expect_known();
+    out.protocols.push_back(protocol);
+  }
+}
+
 void check(MachineProfile const& p, std::string const& source) {
   TESSERA_VALIDATE(p.ranks_per_node >= 1, ConfigError, source, ": ranks_per_node is ",
                    p.ranks_per_node, "; it must be positive");
@@ -190,6 +206,7 @@ MachineProfile read_profile(ConfigTree const& document, std::string const& sourc
   in.read_link("host_link", p.host_link);
   in.read_link("intra_node", p.intra_node);
   in.read_link("inter_node", p.inter_node);
+  read_protocols(in, p);
   in.read("drive_read", p.drive_read);
   in.read("drive_write", p.drive_write);
   in.read("save_bandwidth", p.save_bandwidth);
@@ -210,6 +227,12 @@ ConfigTree to_json(MachineProfile const& p) {
                            .set("n", x.n)
                            .set("k", x.k)
                            .set("flops", x.flops));
+  ConfigTree::Array protocols;
+  for (auto const& x : p.protocols)
+    protocols.push_back(ConfigTree::object()
+                            .set("intra_node", x.intra_latency)
+                            .set("inter_node", x.inter_latency)
+                            .set("bandwidth", x.bandwidth));
   return ConfigTree::object()
       .set("name", p.name)
       .set("source", p.source)
@@ -232,6 +255,7 @@ ConfigTree to_json(MachineProfile const& p) {
       .set("host_link", to_json(p.host_link))
       .set("intra_node", to_json(p.intra_node))
       .set("inter_node", to_json(p.inter_node))
+      .set("protocols", std::move(protocols))
       .set("drive_read", p.drive_read)
       .set("drive_write", p.drive_write)
       .set("save_bandwidth", p.save_bandwidth)

@@ -215,31 +215,51 @@ void measure_host_link(memory::Queue& queue, MachineProfile& out) {
   out.host_link = {small, static_cast<double>(large) / std::max(slowest - small, 1e-9)};
 }
 
-/// The ring model, from a small and a large all-gather.
-void measure_network(Measurement const& where, MachineProfile& out) {
-  int const n = where.comm.size();
-  if (n == 1) return;
+/// The ring model of the ranks of @p group, from a small and a large all-gather. All groups measure
+/// at the same time; the slowest one counts.
+Link measure_ring(comm::Collectives& world, comm::Collectives& group) {
+  int const n = group.size();
   constexpr std::int64_t large = std::int64_t{16} << 20, small = 64;
-  auto const memory = where.comm.allocate("network", Purpose::communication,
-                                          static_cast<std::size_t>(large) * sizeof(float));
+  auto const memory = group.allocate("network", Purpose::communication,
+                                     static_cast<std::size_t>(large) * sizeof(float));
   auto const agreed = [&](std::int64_t numel) {
     memory::TensorView const data(memory.get(), Dtype::fp32, {numel / n * n});
     double best = std::numeric_limits<double>::max();
     for (int round = 0; round <= rounds; ++round) {
-      where.comm.barrier();
+      world.barrier();
       auto const start = Clock::now();
-      where.comm.wait(where.comm.all_gather(data, {numel / n, numel / n, 0}, {}));
+      group.wait(group.all_gather(data, {numel / n, numel / n, 0}, {}));
       if (round > 0) best = std::min(best, seconds_since(start));
     }
-    return comm::all_reduce_value(where.comm, best, comm::ReduceOp::max);
+    return comm::all_reduce_value(world, best, comm::ReduceOp::max);
   };
   double const latency = agreed(small * n);
   double const transfer = std::max(agreed(large) - latency, 1e-9);
   double const passed = static_cast<double>(large / n * (n - 1)) * sizeof(float);
-  Link const link{latency / (n - 1), passed / transfer};
-  out.intra_node = link;
-  if (where.cluster.nodes > 1)
-    out.inter_node = {link.latency, link.bandwidth / where.cluster.ranks_per_node};
+  return {latency / (n - 1), passed / transfer};
+}
+
+/// On several nodes the ranks of a node, and then one rank per node, all of them at the same time.
+void measure_network(Measurement const& where, MachineProfile& out) {
+  auto& world = where.comm;
+  int const nodes = where.cluster.nodes, per_node = where.cluster.ranks_per_node,
+            rank = world.rank();
+  if (world.size() == 1) return;
+  if (nodes == 1) {
+    out.intra_node = measure_ring(world, world);
+    return;
+  }
+  try {
+    if (per_node > 1) {
+      auto const node = world.split({rank / per_node, rank, per_node, "measured node"});
+      out.intra_node = measure_ring(world, *node);
+    }
+    auto const rail = world.split({rank % per_node, rank, nodes, "measured rail"});
+    out.inter_node = measure_ring(world, *rail);
+  } catch (ConfigError const&) {  // an NCCL without groups: a ring of all ranks
+    out.intra_node = out.inter_node = measure_ring(world, world);
+    out.inter_node.bandwidth /= per_node;
+  }
 }
 
 /// Products while all-gathers are in flight: how much longer they take than without, in parts of

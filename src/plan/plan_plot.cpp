@@ -66,6 +66,8 @@ std::string labels(Panel const& p, std::vector<PlannedChoice> const& shown) {
     double const x = left + 20 + pitch * static_cast<double>(i) + bar / 2;
     out += detail::svg_text(x, p.base + 16, "middle", fmt::format("stage {}", c.stage));
     if (c.offloads()) out += detail::svg_text(x, p.base + 32, "middle", "offload");
+    if (c.shard_group > 0)
+      out += detail::svg_text(x, p.base + 32, "middle", fmt::format("groups of {}", c.shard_group));
     if (c.recompute != Recompute::none)
       out += detail::svg_text(x, p.base + 48, "middle",
                               fmt::format("recompute {}", name_of(c.recompute)));

@@ -9,6 +9,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/plan/checkpoint_advice.hpp"
+#include "tessera/plan/shard_groups.hpp"
 
 namespace tessera::plan {
 namespace {
@@ -61,11 +62,18 @@ bool has_limit(Planner const& planner) {
   return (planner.computes_on_device() ? limits.device : limits.host) > 0;
 }
 
+/// Whether shard groups are a choice.
+bool has_groups(Planner const& planner) {
+  return !shard_group_sizes(planner.request().cluster).empty();
+}
+
 std::string row(Planner const& planner, PlannedChoice const& p, PlannedChoice const* best) {
   auto const& c = p.choice;
-  auto out =
-      fmt::format("{:>5}  {:<12} {:>9} {:>9}", c.stage, offload_text(c), name_of(c.recompute),
-                  fmt::format("{} x {}", c.micro_batch, c.accumulation));
+  auto out = fmt::format("{:>5} ", c.stage);
+  if (has_groups(planner))
+    out += fmt::format("{:>6} ", c.shard_group > 0 ? std::to_string(c.shard_group) : "-");
+  out += fmt::format(" {:<12} {:>9} {:>9}", offload_text(c), name_of(c.recompute),
+                     fmt::format("{} x {}", c.micro_batch, c.accumulation));
   if (!p.refused.empty()) return out + "  refused: " + p.refused + "\n";
   auto const m = columns_of(compute_space(planner, p));
   out += fmt::format(" {:>10} {:>10} {:>10} {:>10} {:>11}", size_text(m.weights),
@@ -83,9 +91,11 @@ std::string row(Planner const& planner, PlannedChoice const& p, PlannedChoice co
 }
 
 std::string header(Planner const& planner) {
-  std::string out = fmt::format("{:>5}  {:<12} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11}",
-                                "stage", "offload", "recompute", "micro", "weights", "gradients",
-                                "optimizer", "buffers", "activations");
+  std::string out = fmt::format("{:>5} ", "stage");
+  if (has_groups(planner)) out += fmt::format("{:>6} ", "groups");
+  out +=
+      fmt::format(" {:<12} {:>9} {:>9} {:>10} {:>10} {:>10} {:>10} {:>11}", "offload", "recompute",
+                  "micro", "weights", "gradients", "optimizer", "buffers", "activations");
   if (planner.computes_on_device()) out += fmt::format(" {:>10}", "device");
   out += fmt::format(" {:>10}", "host");
   if (planner.request().limits.nvme > 0) out += fmt::format(" {:>10}", "NVMe");
@@ -191,6 +201,7 @@ ConfigTree json_of(PlannedChoice const& p) {
                  .set("gradient_checkpointing", c.recompute == Recompute::block)
                  .set("micro_batch_size", c.micro_batch)
                  .set("gradient_accumulation_steps", c.accumulation);
+  if (c.shard_group > 0) out.set("mics_shard_size", c.shard_group);
   if (!p.refused.empty()) return out.set("refused", p.refused);
   out.set("device", json_of(p.memory.device))
       .set("host", json_of(p.memory.host))

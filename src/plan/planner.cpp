@@ -7,6 +7,7 @@
 #include "tessera/config/node_groups.hpp"
 #include "tessera/core/error.hpp"
 #include "tessera/memory/planning.hpp"
+#include "tessera/plan/shard_groups.hpp"
 #include "tessera/train/adapter.hpp"
 #include "tessera/train/engine_config.hpp"
 #include "tessera/train/model_config.hpp"
@@ -24,12 +25,15 @@ std::int64_t hidden_size(ConfigTree const& model_config) {
 
 std::int64_t bytes(std::size_t count) { return static_cast<std::int64_t>(count); }
 
-WireBytes wire_of_second(train::PlannedSteps const& steps, Cluster const& cluster) {
+WireBytes wire_of_second(train::PlannedSteps const& steps, PlanRequest const& request) {
   WireBytes sum;
+  auto const* const machine = request.machine ? &*request.machine : nullptr;
   for (std::size_t i = steps.first_of_second; i < steps.work.size(); ++i) {
     auto const& work = steps.work[i];
-    auto const sent =
-        wire_bytes(static_cast<double>(work.sent), cluster_of(cluster, work.group, work.ranks));
+    if (work.kind != memory::PlannedWork::Kind::collective) continue;
+    auto const sent = wire_bytes(static_cast<double>(work.sent),
+                                 Collective{work.name, static_cast<double>(work.bytes)},
+                                 cluster_of(request.cluster, work.group, work.ranks), machine);
     sum.intra_node += sent.intra_node;
     sum.inter_node += sent.inter_node;
   }
@@ -56,12 +60,19 @@ StepTime extrapolated(StepTime const& two, StepTime const& three, std::int64_t m
           extrapolated(two.collectives, three.collectives, micro_steps)};
 }
 
+/// --collectives, for operands in host memory.
+comm::Levels levels_of(config::TrainingArguments const& a) {
+  if (a.collectives == "two-level" || config::wants_two_levels(a)) return comm::Levels::two;
+  return a.collectives == "flat" ? comm::Levels::flat : comm::Levels::automatic;
+}
+
 bool fits(std::int64_t need, std::int64_t limit) { return limit == 0 || need <= limit; }
 
 }  // namespace
 
 Planner::Planner(PlanRequest request) : request_(std::move(request)) {
   auto const& a = request_.arguments;
+  if (!computes_on_device()) request_.cluster.host_levels = levels_of(a);
   model_config_ = train::model_config(a);
   given_ = config::resolve(a, request_.cluster.ranks(), hidden_size(model_config_));
   config::place_on_nodes(given_, request_.cluster.ranks_per_node);
@@ -117,7 +128,7 @@ config::ResolvedConfig Planner::resolved(Choice const& choice) const {
 std::vector<Choice> Planner::open() const {
   return open_choices(request_.arguments, given_,
                       {computes_on_device(), request_.limits.nvme > 0 || given_.offload.uses_nvme(),
-                       request_.splits_given_batch});
+                       request_.splits_given_batch, shard_group_sizes(request_.cluster)});
 }
 
 PlannedChoice const& Planner::evaluate(Choice const& choice) {
@@ -160,12 +171,12 @@ void Planner::add_times(PlannedChoice& out, model::CausalLm& model, train::Plann
   auto const steps = train::plan_steps(
       model, run, static_cast<int>(std::min<std::int64_t>(out.choice.accumulation, 2)));
   out.memory = steps.memory;
-  out.wire = wire_of_second(steps, cluster);
+  out.wire = wire_of_second(steps, request_);
   if (request_.machine) out.time = step_time(steps, cluster, *request_.machine);
   if (out.choice.accumulation > 2) {
     auto const three = train::plan_steps(model, run, 3);
     auto const micro_steps = out.choice.accumulation;
-    out.wire = extrapolated(out.wire, wire_of_second(three, cluster), micro_steps);
+    out.wire = extrapolated(out.wire, wire_of_second(three, request_), micro_steps);
     if (out.time)
       out.time = extrapolated(*out.time, step_time(three, cluster, *request_.machine), micro_steps);
   }
@@ -215,12 +226,21 @@ void Planner::add_memory(PlannedChoice& out, model::CausalLm& model) const {
 
 std::vector<PlannedChoice> Planner::compare() {
   std::vector<PlannedChoice> out;
-  for (auto const& choice : open()) {
+  auto choices = open();
+  std::reverse(choices.begin(), choices.end());
+  std::map<std::int64_t, bool> may_fit;  // groups by their choice with the least memory, the first
+  for (auto const& choice : choices) {
+    bool const is_group = choice.shard_group > 0;
+    auto const known = may_fit.find(choice.shard_group);
+    if (is_group && known != may_fit.end() && !known->second) continue;
     auto const planned = evaluate(choice);
     auto same = planned.choice;
+    if (is_group) may_fit.try_emplace(same.shard_group, planned.refused.empty() && planned.fits);
+    if (is_group && !may_fit.at(same.shard_group)) continue;
     auto const rival = std::find_if(out.begin(), out.end(), [&](PlannedChoice const& other) {
       same.micro_batch = other.choice.micro_batch;
       same.accumulation = other.choice.accumulation;
+      if (is_group && other.choice.shard_group > 0) same.shard_group = other.choice.shard_group;
       return same == other.choice;
     });
     if (rival == out.end())

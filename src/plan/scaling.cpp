@@ -20,6 +20,7 @@ constexpr double negligible = 0.01;
 /// The profile without one of its costs.
 MachineProfile without_latency(MachineProfile m) {
   m.intra_node.latency = m.inter_node.latency = 0.0;
+  m.protocols.clear();  // with less bandwidth
   return m;
 }
 MachineProfile without_transfer(MachineProfile m) {

@@ -11,9 +11,11 @@
 #include "tessera/core/text.hpp"
 #include "tessera/memory/device.hpp"
 #include "tessera/memory/limits.hpp"
+#include "tessera/memory/numa.hpp"
 #include "tessera/memory/simulated_device.hpp"
 #include "tessera/topology/device_binding.hpp"
 #include "tessera/topology/device_locality.hpp"
+#include "tessera/topology/processors.hpp"
 
 namespace tessera::train {
 namespace {
@@ -99,6 +101,19 @@ int simulated_device(std::int64_t bytes, topology::MpiSession const& session) {
   return 0;
 }
 
+/// Host memory near the cores of this rank, where they are not next to all of the host's memory.
+void place_host_memory(bool is_root) {
+  auto const nodes = topology::numa_nodes_near(allowed_cores());
+  if (nodes.empty()) return;
+  bool const placed = memory::use_numa_nodes(nodes);
+  if (!is_root) return;
+  std::string list;
+  for (int const node : nodes) list += concat(list.empty() ? "" : ", ", node);
+  log::info(concat("host memory of rank 0 ", placed ? "prefers" : "cannot be placed on", " NUMA ",
+                   plural(std::ssize(nodes), "node"), " ", list, ", next to its cores",
+                   placed ? "" : " (the system refuses mbind)"));
+}
+
 }  // namespace
 
 int choose_device(config::TrainingArguments const& arguments, topology::MpiSession const& session,
@@ -106,6 +121,7 @@ int choose_device(config::TrainingArguments const& arguments, topology::MpiSessi
   auto const bounds = config::memory_bounds(arguments);
   memory::limit_memory(memory::MemorySpace::device, static_cast<std::size_t>(bounds.device));
   int const gpu = choose_gpu(arguments, session, comm);
+  place_host_memory(session.info().rank == 0);
   int device = gpu;
   if (gpu < 0)
     comm::run_on_ranks(comm, true, [&] { device = simulated_device(bounds.device, session); });

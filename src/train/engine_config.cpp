@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "tessera/core/error.hpp"
+
 namespace tessera::train {
 namespace {
 
@@ -23,6 +25,26 @@ memory::SwapOptions swap_options(config::Offload const& o, std::string const& di
 /// twelfth of a transformer block.
 constexpr std::int64_t least_bucket = std::int64_t{8} << 20;
 
+zero::QuantizedGradients quantized_gradients(config::ResolvedConfig const& c) {
+  zero::QuantizedGradients out{.ranks_per_node = static_cast<int>(c.gradient_node_size),
+                               .feedback = {}};
+  if (c.error_feedback)
+    out.feedback = {.beta = c.error_feedback->beta,
+                    .reset_steps = static_cast<std::int64_t>(c.error_feedback->reset_steps)};
+  return out;
+}
+
+zero::SumOrder sum_order(config::ResolvedConfig const& c) {
+  if (!c.reproducible_world) return zero::SumOrder::ranks;
+  auto const given = c.origins.find("communication_dtype");
+  bool const is_default =
+      given == c.origins.end() || given->second == config::Origin::default_value;
+  TESSERA_VALIDATE(is_default || c.communication_dtype == Dtype::fp32, ConfigError,
+                   "communication_data_type is ", name_of(c.communication_dtype),
+                   " with --reproducible world, whose sums are fp32; remove it or use fp32");
+  return zero::SumOrder::tree;
+}
+
 }  // namespace
 
 zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
@@ -30,6 +52,8 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
   e.stage = static_cast<int>(c.stage);
   e.shard_group_size = static_cast<int>(c.shard_group_size);
   e.secondary_group_size = static_cast<int>(c.secondary_group_size);
+  if (c.quantized_weights) e.weight_code_bits = 8;
+  if (c.gradient_node_size > 0) e.quantized_gradients = quantized_gradients(c);
   e.dtype = c.dtype;
   e.communication_dtype = c.communication_dtype;
   e.accumulation_dtype = c.accumulation_dtype;
@@ -40,6 +64,7 @@ zero::EngineConfig engine_config(config::ResolvedConfig const& c) {
                                                   : zero::GradientDivision::after_reduction,
                  .predivide_factor = c.gradient_predivide_factor,
                  .reduce_scatter = c.reduce_scatter};
+  e.sum_order = sum_order(c);
   // DeepSpeed's default below stage 3 is false; the results are the same
   e.overlap_comm = c.overlap_comm || !c.origins.contains("overlap_comm");
   e.reduce_bucket_size = std::max(c.reduce_bucket_size, least_bucket);

@@ -54,30 +54,40 @@ Evaluator::Sums Evaluator::pass(std::int64_t first_sample, std::int64_t count) {
   return out;
 }
 
-EvaluationResult Evaluator::evaluate() {
-  auto const started = std::chrono::steady_clock::now();
+void Evaluator::add_passes(EvaluationResult& result, Sums& sums, ExactSum& losses) {
   int const ranks = context_.comm.size();
   auto const mine = data::evaluation_range(sequences_.count(), ranks, Rank(context_.comm.rank()));
   std::int64_t const most = samples_of_busiest_rank(sequences_.count(), ranks);
-  EvaluationResult result;
-  Sums sums;
-  for (std::int64_t offset = 0; offset < most; offset += sequences_per_pass_, ++result.passes) {
+  std::int64_t const stride = exact_ ? sequences_per_pass_ * ranks : sequences_per_pass_,
+                     begin = exact_ ? sequences_per_pass_ * context_.comm.rank() : mine.begin,
+                     end = exact_ ? sequences_.count() : mine.end;
+  for (std::int64_t offset = 0; offset < (exact_ ? end : most); offset += stride, ++result.passes) {
     if (between_passes_) between_passes_();
     std::int64_t const left =
-        std::clamp<std::int64_t>(mine.end - mine.begin - offset, 0, sequences_per_pass_);
-    auto const of_pass = left > 0 ? pass(mine.begin + offset, left) : pass(0, 1);
+        std::clamp<std::int64_t>(end - begin - offset, 0, sequences_per_pass_);
+    auto const of_pass = left > 0 ? pass(begin + offset, left) : pass(0, 1);
     if (left == 0) continue;
     sums.losses += of_pass.losses;
+    losses.add(of_pass.losses);
     sums.predictions += of_pass.predictions;
     sums.hits += of_pass.hits;
   }
+}
+
+EvaluationResult Evaluator::evaluate() {
+  auto const started = std::chrono::steady_clock::now();
+  EvaluationResult result;
+  Sums sums;
+  ExactSum losses;
+  add_passes(result, sums, losses);
   auto const over_ranks = [&](auto sum) {
     return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
   };
   auto const predictions =
       static_cast<double>(std::max<std::int64_t>(over_ranks(sums.predictions), 1));
   result.samples = sequences_.count();
-  result.loss = over_ranks(sums.losses) / predictions;
+  if (exact_) comm::all_reduce_sum(context_.comm, losses);
+  result.loss = (exact_ ? losses.value() : over_ranks(sums.losses)) / predictions;
   if (double const hits = over_ranks(sums.hits); !std::isnan(hits))
     result.accuracy = hits / predictions;
   result.perplexity = result.loss < 700.0 ? std::exp(result.loss) : INFINITY;

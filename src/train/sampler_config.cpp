@@ -34,6 +34,9 @@ data::SamplerConfig sampler_config(config::TrainingArguments const& arguments,
   bool const grouped = plan.order == data::SampleOrder::group_by_length;
   plan.seed = static_cast<std::uint64_t>(grouped ? arguments.seed
                                                  : arguments.data_seed.value_or(arguments.seed));
+  if (config.reproducible_world)
+    plan.numbering = config.stage >= 2 ? data::SamplerConfig::Numbering::by_step
+                                       : data::SamplerConfig::Numbering::by_rank;
   plan.last_micro_step = config.drop_last ? data::LastMicroStep::drop : data::LastMicroStep::fill;
   return plan;
 }

@@ -23,6 +23,24 @@ memory::SwapOptions const& transfers_of(zero::EngineConfig const& config) {
   return config.optimizer_swap ? config.optimizer_swap->transfers : config.weight_swap->transfers;
 }
 
+/// Waiting that a user may want to change.
+constexpr double noticed_share = 0.05;
+
+std::string ahead_text(std::int64_t units, std::int64_t most) {
+  return most == 1 ? "1 unit" : fmt::format("{} of up to {} units", units, most);
+}
+
+std::string advice(zero::PrefetchReport const& report) {
+  if (report.seconds() > report.compute_seconds)
+    return "; transfers take longer than the computation: a larger batch hides more of them, and "
+           "so do weights that stay in memory (max_in_cpu)";
+  bool const reads_at_limit =
+      report.max_read_units > 0 && report.read_units == report.max_read_units;
+  return concat("; a larger ",
+                reads_at_limit ? "offload_param.buffer_count" : "stage3_prefetch_bucket_size",
+                " may hide more of it");
+}
+
 std::int64_t whole(std::size_t count) { return static_cast<std::int64_t>(count); }
 
 }  // namespace
@@ -86,6 +104,32 @@ ConfigTree swap_status(zero::EngineConfig const& config, zero::MemoryReport cons
       .set("block_size", whole(transfers.block_size))
       .set("queue_depth", std::int64_t{transfers.queue_depth})
       .set("intra_op_parallelism", std::int64_t{transfers.parallelism});
+}
+
+std::string prefetch_text(zero::PrefetchReport const& report) {
+  double const pass = report.compute_seconds + report.waiting_seconds;
+  double const share = pass > 0 ? report.waiting_seconds / pass : 0.0;
+  std::string out = concat("weights are transferred ", ahead_text(report.units, report.max_units),
+                           " ahead of the computation");
+  if (report.max_read_units > 0)
+    out += concat(", and read ", ahead_text(report.read_units, report.max_read_units), " ahead");
+  out += fmt::format(": in a pass the computation takes {:.3g} s, transfers {:.3g} s",
+                     report.compute_seconds, report.transfer_seconds);
+  if (report.max_read_units > 0) out += fmt::format(", reads {:.3g} s", report.read_seconds);
+  out += fmt::format("; {:.1f} % of a pass waits for weights", 100 * share);
+  return share > noticed_share ? out + advice(report) : out;
+}
+
+ConfigTree prefetch_status(zero::PrefetchReport const& report) {
+  return ConfigTree::object()
+      .set("units_ahead", report.units)
+      .set("max_units_ahead", report.max_units)
+      .set("read_units_ahead", report.read_units)
+      .set("max_read_units_ahead", report.max_read_units)
+      .set("transfer_seconds", report.transfer_seconds)
+      .set("read_seconds", report.read_seconds)
+      .set("compute_seconds", report.compute_seconds)
+      .set("waiting_seconds", report.waiting_seconds);
 }
 
 }  // namespace tessera::train

@@ -4,20 +4,25 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "tessera/config/learning_rate.hpp"
+#include "tessera/config/node_groups.hpp"
 #include "tessera/core/clock.hpp"
+#include "tessera/core/error.hpp"
 #include "tessera/core/files.hpp"
 #include "tessera/core/log.hpp"
 #include "tessera/memory/runtime.hpp"
 #include "tessera/model/registry.hpp"
+#include "tessera/topology/node_size.hpp"
 #include "tessera/train/flops_table.hpp"
 #include "tessera/train/memory_breakdown.hpp"
 #include "tessera/train/model_export.hpp"
 #include "tessera/train/save_request.hpp"
 #include "tessera/train/stop_request.hpp"
+#include "tessera/train/swap_report.hpp"
 #include "tessera/train/text_generation.hpp"
 #include "tessera/train/used_paths.hpp"
 
@@ -171,6 +176,7 @@ std::unique_ptr<Evaluator> Trainer::make_evaluator(TrainingRun const& run,
   auto const context = run.model_context(job_.comm);
   auto out = std::make_unique<Evaluator>(context, *data, job_.arguments.per_device_eval_batch_size,
                                          [&stop_check] { stop_check.ask(); });
+  if (run.config.reproducible_world) out->use_exact_sums();
   out->set_prediction_step(
       [this, context](model::Batch const& batch) { return prediction_step(context, batch); });
   return out;
@@ -186,6 +192,13 @@ Outcome Trainer::run() {
   auto const& arguments = job_.arguments;
   TrainingSetup setup(job_, makers());
   auto const& config = setup.resolve();
+  config::check_nodes_of_tree(config, topology::uniform_node_size(job_.session.nodes()));
+  TESSERA_VALIDATE(
+      !config.reproducible_world || arguments.threads || std::getenv("OMP_NUM_THREADS") != nullptr,
+      ConfigError,
+      "--reproducible world without --threads: matrix products divide their sums by "
+      "the threads, whose number would follow the ranks of a node; give the same "
+      "--threads to all runs");
   if (arguments.print_config) {
     if (job_.is_root()) std::printf("%s\n", config::describe(config).dump(2).c_str());
     return {};
@@ -287,11 +300,21 @@ Outcome Trainer::train(TrainingRun& run, RunLog& log, Between const& between) {
   return outcome;
 }
 
+/// When the depth has been chosen, or another one.
+void Trainer::report_prefetch(zero::Engine const& engine) {
+  auto const report = engine.prefetch();
+  if (!report || report == reported_prefetch_) return;
+  reported_prefetch_ = report;
+  log::info(prefetch_text(*report));
+  job_.status.set("prefetch", prefetch_status(*report));
+}
+
 /// memory_breakdown and flops_profiler.
 void Trainer::report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
-                          PassTimer const& timer) const {
+                          PassTimer const& timer) {
   auto const& reporting = run.config.reporting;
   if (!job_.is_root()) return;
+  report_prefetch(*run.engine);
   if (step == run.state.first_step) {
     auto const& engine = run.engine->config();
     log::info(concat("uses: ", used_paths_text(engine, job_.comm.size())));

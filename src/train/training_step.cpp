@@ -49,10 +49,14 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
   engine_.begin_step();
   std::vector<model::LossSum> losses;
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
-    engine_.begin_micro_step(static_cast<int>(i), static_cast<int>(micro_batches.size()));
-    std::int64_t const first_row =
-        (static_cast<std::int64_t>(i) * context_.comm.size() + context_.comm.rank()) *
-        options_.micro_batch_size;
+    int const index = static_cast<int>(i), count = static_cast<int>(micro_batches.size());
+    if (micro_batches[i].samples == 0) {
+      engine_.begin_empty_micro_step(index, count);
+      (void)micro_step(stand_in(), 0, settings);
+      continue;
+    }
+    engine_.begin_micro_step(index, count);
+    auto const first_row = sampler.first_row(step - 1, index, Rank(context_.comm.rank()));
     losses.push_back(micro_step(micro_batches[i], first_row, settings));
   }
   outcome.update = engine_.finish_step(learning_rate);
@@ -61,10 +65,7 @@ StepOutcome TrainingStep::run(std::int64_t step, data::Sampler& sampler, double 
     outcome.phases = options_.timer->phases();
   }
 
-  std::vector<double> sums{0.0};
-  for (auto const& loss : losses) sums[0] += loss.value();
-  comm::all_reduce_values(context_.comm, sums, comm::ReduceOp::sum);
-  outcome.loss = sums[0] / static_cast<double>(outcome.tokens);
+  outcome.loss = sum_over_ranks(losses) / static_cast<double>(outcome.tokens);
   outcome.seconds = seconds_since(started);
   return outcome;
 }
@@ -74,6 +75,24 @@ std::vector<data::LoadedBatch> TrainingStep::load(std::int64_t step, data::Sampl
     loader_ = std::make_unique<data::BatchLoader>(sequences_, sampler, Rank(context_.comm.rank()),
                                                   options_.loader);
   return loader_->load(step - 1);
+}
+
+/// A sample of any micro-batch, for a rank without one, which takes part in the collectives.
+data::LoadedBatch TrainingStep::stand_in() const {
+  auto const sequence = sequences_[0];
+  return {1, {sequence.begin(), sequence.end()}, {0}};
+}
+
+double TrainingStep::sum_over_ranks(std::vector<model::LossSum> const& losses) const {
+  if (engine_.config().sum_order == zero::SumOrder::tree) {
+    ExactSum sum;
+    for (auto const& loss : losses) sum.add(loss.value());
+    comm::all_reduce_sum(context_.comm, sum);
+    return sum.value();
+  }
+  double sum = 0.0;
+  for (auto const& loss : losses) sum += loss.value();
+  return comm::all_reduce_value(context_.comm, sum, comm::ReduceOp::sum);
 }
 
 /// Of all ranks.

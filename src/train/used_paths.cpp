@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tessera/core/error.hpp"
 #include "tessera/core/text.hpp"
 #include "tessera/kernels/used_routes.hpp"
 #include "tessera/memory/runtime.hpp"
@@ -18,6 +19,11 @@ std::int64_t kilobytes(std::string const& line) {
   std::int64_t count = 0;
   in >> count;
   return count * 1024;
+}
+
+char const* reduction_codes(zero::QuantizedGradients const& gradients) {
+  if (gradients.ranks_per_node == 1) return "int4";
+  return "int8 in nodes, int4 between nodes";
 }
 
 }  // namespace
@@ -40,12 +46,20 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
     routes.set(used.route, used.calls);
     out.set(used.computation, routes);
   }
-  if (ranks > 1)
+  if (ranks > 1 && engine.quantized_gradients)
+    out.set("gradient reduction",
+            ConfigTree()
+                .set("dtype", reduction_codes(*engine.quantized_gradients))
+                .set("error_feedback", engine.quantized_gradients->feedback.has_value())
+                .set("overlap", engine.overlap_comm));
+  else if (ranks > 1)
     out.set("gradient reduction",
             ConfigTree()
                 .set("dtype", std::string(name_of(engine.communication_dtype)))
                 .set("overlap", engine.overlap_comm)
                 .set("largest_message", engine.reduce_bucket_size));
+  if (ranks > 1 && engine.weight_code_bits > 0)
+    out.set("weight gathers", ConfigTree().set("dtype", concat("int", engine.weight_code_bits)));
   auto const pages = resident_pages();
   out.set("threads", memory::Runtime::threads());
   out.set("huge_page_bytes", pages.huge).set("resident_bytes", pages.all);
@@ -54,7 +68,14 @@ ConfigTree used_paths(zero::EngineConfig const& engine, int ranks) {
 
 std::string used_paths_text(zero::EngineConfig const& engine, int ranks) {
   std::string out = kernels::used_routes_text();
-  if (ranks > 1)
+  if (ranks > 1 && engine.weight_code_bits > 0)
+    out += fmt::format("; weights gathered as int{} codes", engine.weight_code_bits);
+  if (ranks > 1 && engine.quantized_gradients)
+    out += fmt::format("; gradients reduced as codes ({}{}) {}",
+                       reduction_codes(*engine.quantized_gradients),
+                       engine.quantized_gradients->feedback ? ", error feedback" : "",
+                       engine.overlap_comm ? "while backward continues" : "without overlap");
+  else if (ranks > 1)
     out += fmt::format("; gradients reduced in {} {}, at most {} elements per message",
                        name_of(engine.communication_dtype),
                        engine.overlap_comm ? "while backward continues" : "without overlap",

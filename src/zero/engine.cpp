@@ -113,6 +113,7 @@ class WeightsEngine : public Engine {
   void gradient_complete(UnitIndex, memory::Queue&) override { refuse("gradient_complete"); }
   void begin_step() override { refuse("begin_step"); }
   void begin_micro_step(int, int) override { refuse("begin_micro_step"); }
+  void begin_empty_micro_step(int, int) override { refuse("begin_empty_micro_step"); }
   StepResult finish_step(double) override { refuse("finish_step"); }
   double loss_scale() const override { refuse("loss_scale"); }
   double gradient_scale() const override { refuse("gradient_scale"); }
@@ -135,6 +136,11 @@ class WeightsEngine : public Engine {
     }
     out.offloaded_weights = out.offloaded;
     return out;
+  }
+  std::optional<PrefetchReport> prefetch() const override {
+    auto const trained = weights_->prefetch_report(), frozen = frozen_.prefetch_report();
+    bool const is_larger = frozen && (!trained || frozen->seconds() > trained->seconds());
+    return is_larger ? frozen : trained;
   }
 
  protected:
@@ -240,13 +246,15 @@ class StagedEngine final : public WeightsEngine {
 
   void begin_step() override { in_micro_step_ = false; }
 
-  void begin_micro_step(int index, int count) override {
+  void begin_micro_step(int index, int count) override { begin(index, count, false); }
+  void begin_empty_micro_step(int index, int count) override { begin(index, count, true); }
+  void begin(int index, int count, bool is_empty) {
     TESSERA_VALIDATE(index >= 0 && index < count && count <= config_.accumulation_steps,
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
     communication_ = communication();
-    gradients_->begin_micro_step(
-        {index == 0, index + 1 == count, communication_.reduces_gradients});
+    gradients_->begin_micro_step({index == 0, index + 1 == count, index, is_empty,
+                                  communication_.reduces_gradients});
     in_micro_step_ = true;
   }
 
@@ -394,8 +402,7 @@ class StagedEngine final : public WeightsEngine {
     auto const* const compression = optim::compression_of(*optimizer_);
     return compression ? compression->communication(steps_ + 1) : optim::StepCommunication{};
   }
-  /// Each rank's gradients are those of its own mean loss, as DeepSpeed's: N times its share of the
-  /// global one. All ranks clip by the same factor.
+  /// Of its own mean loss, as DeepSpeed's: N times its share of the global one. All ranks clip alike.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
     double const n = plan_.ranks();
     bool const averages = config_.reduction.average == GradientAverage::mean;
@@ -457,11 +464,14 @@ class StagedEngine final : public WeightsEngine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_engine(EngineConfig const& config,
+std::unique_ptr<Engine> make_engine(EngineConfig const& given,
                                     std::vector<memory::UnitSpec> const& units,
                                     comm::Collectives& comm, memory::Queue& compute,
                                     PlaceState const& place) {
-  validate(config);
+  validate(given);
+  if (given.use == EngineUse::training)
+    validate_sum_order(given, comm.size(), memory::memory_space_of(compute));
+  EngineConfig const config = with_wire_of_sums(given);
   TESSERA_VALIDATE(!units.empty(), InternalError, "a model without units cannot be trained");
   TESSERA_VALIDATE(config.use == EngineUse::inference || !trained_parameters(units).empty(),
                    ConfigError,

@@ -182,7 +182,8 @@ def bars(rows):
     """One line per run: samples per second, peak memory and loss."""
     rows = [r for r in rows if "failed" not in r]
     measures = (("samples_per_second", svg.BLUE), ("peak_memory", svg.ORANGE), ("loss", svg.GREEN))
-    width, left = 220, 270
+    labels = [f"stage {r['stage']} {r['precision']} b{r['micro_batch']} N={r['ranks']} {r['offload']} {r['transport']}" for r in rows]
+    width, left = 220, max(270, 20 + 7 * max(map(len, labels), default=0))
     picture = svg.Picture(left + 3 * (width + 90), 50 + 22 * len(rows), "Experiments", "Samples per second, peak memory of rank 0 and last loss of each run")
     for k, (name, color) in enumerate(measures):
         x, top = left + k * (width + 90), max((r[name] for r in rows), default=0) or 1
@@ -190,8 +191,8 @@ def bars(rows):
         for i, row in enumerate(rows):
             picture.box(x, 40 + 22 * i, width * row[name] / top, 14, fill=color, stroke=color, radius=0)
             picture.text(x + width * row[name] / top + 6, 52 + 22 * i, shown(name, row), size=11, anchor="start")
-    for i, row in enumerate(rows):
-        picture.text(left - 10, 52 + 22 * i, f"stage {row['stage']} {row['precision']} b{row['micro_batch']} N={row['ranks']} {row['offload']} {row['transport']}", size=12, anchor="end")
+    for i, label in enumerate(labels):
+        picture.text(left - 10, 52 + 22 * i, label, size=12, anchor="end")
     return picture
 
 

@@ -35,13 +35,18 @@ void fill(void* memory, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes / sizeof(std::uint64_t); ++i) words[i] = random();
 }
 
+/// Of the tiles in memory. The loops use as much: a drive of a virtual machine writes to memory
+/// that is in a cache much faster.
+constexpr std::size_t memory_bytes = std::size_t{64} << 20;
+
 /// A file of its own, read or written from the first to the last block with one ring.
 class RawFile {
  public:
   RawFile(fs::path const& directory, Shape const& shape)
       : shape_(shape),
         memory_("raw", memory::Purpose::workspace,
-                shape.block * static_cast<std::size_t>(shape.depth)) {
+                std::max(memory_bytes, shape.block * static_cast<std::size_t>(shape.depth))) {
+    bench::must(memory_.bytes() % shape.block == 0, "block size");
     file_ = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_DIRECT, 0600);
     bench::must(file_ >= 0, "open");
     bench::must(::posix_fallocate(file_, 0, static_cast<off_t>(shape.bytes)) == 0, "fallocate");
@@ -56,28 +61,26 @@ class RawFile {
   void move(int operation) {
     std::size_t next = 0;
     for (int i = 0; i < shape_.depth && next < shape_.bytes; ++i, next += shape_.block)
-      submit(operation, static_cast<std::size_t>(i), next);
+      submit(operation, next);
     for (std::size_t done = 0; done < shape_.bytes;) {
       io_uring_submit_and_wait(&ring_, 1);
       io_uring_cqe* entry = nullptr;
       while (io_uring_peek_cqe(&ring_, &entry) == 0) {
         bench::must(entry->res == static_cast<int>(shape_.block), "transfer");
-        auto const buffer = static_cast<std::size_t>(entry->user_data);
         io_uring_cqe_seen(&ring_, entry);
         done += shape_.block;
-        if (next < shape_.bytes) submit(operation, buffer, next);
+        if (next < shape_.bytes) submit(operation, next);
         next += next < shape_.bytes ? shape_.block : 0;
       }
     }
   }
 
  private:
-  void submit(int operation, std::size_t buffer, std::size_t offset) {
+  void submit(int operation, std::size_t offset) {
     auto* const entry = io_uring_get_sqe(&ring_);
     io_uring_prep_rw(operation, entry, file_,
-                     static_cast<char*>(memory_.data()) + buffer * shape_.block,
+                     static_cast<char*>(memory_.data()) + offset % memory_.bytes(),
                      static_cast<unsigned>(shape_.block), offset);
-    entry->user_data = buffer;
   }
   Shape shape_;
   memory::Buffer memory_;  ///< huge pages, as those of the stream
@@ -119,7 +122,7 @@ class Writes {
   Writes(fs::path const& directory, Shape const& shape)
       : file_("weights", {directory}, shape.bytes),
         transfers_({{directory}, shape.block, shape.depth}),
-        memory_("tiles", memory::Purpose::workspace, buffers * tile) {
+        memory_("tiles", memory::Purpose::workspace, memory_bytes) {
     fill(memory_.data(), memory_.bytes());
   }
   void run() {
@@ -131,7 +134,7 @@ class Writes {
   }
 
  private:
-  static constexpr std::size_t buffers = 4, tile = std::size_t{16} << 20;
+  static constexpr std::size_t buffers = 4, tile = memory_bytes / buffers;
   memory::SwapFile file_;
   memory::SwapTransfers transfers_;
   memory::Buffer memory_;

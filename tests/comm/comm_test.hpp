@@ -164,15 +164,15 @@ inline double element(int rank, std::int64_t i) {
   return static_cast<double>((i * 37 + rank * 101) % 251 - 90);
 }
 
-/// The serial formula: sum over ranks in order, in the accumulator's precision.
+/// The serial formula: the sum over ranks, exact in the accumulator's precision in any order.
 inline double serial_sum(int ranks, std::int64_t i, Dtype dtype) {
   double sum = element(0, i);
   for (int q = 1; q < ranks; ++q) sum = accumulated(sum + element(q, i), dtype);
   return sum;
 }
 
-/// The sum over @p ranks of the job: of each node in rank order, rounded to the type on the wire
-/// when there are several nodes, then of the nodes.
+/// The sum over @p ranks of the job: of each node, rounded to the type on the wire when there are
+/// several nodes, then of the nodes.
 inline double sum_by_node(std::vector<int> const& ranks, std::int64_t i, Dtype dtype) {
   auto const& nodes = tessera::test::session().nodes();
   std::vector<std::pair<topology::NodeIndex, double>> sums;

@@ -1,4 +1,4 @@
-/// Reductions of arrays against serial loops, above and below the size from which results are
+/// Reductions of arrays against a recursive sum, above and below the size from which results are
 /// stored past the caches.
 #include "detail/sums.hpp"
 
@@ -16,8 +16,19 @@ std::vector<T> values(std::int64_t n, int which) {
   std::vector<T> out(static_cast<std::size_t>(n));
   for (std::int64_t i = 0; i < n; ++i)
     out[static_cast<std::size_t>(i)] =
-        T(static_cast<float>((i * 7919 + which * 104'729) % 20'011) / 512.0f - 19.0f);
+        T(static_cast<float>((i * 7919 + which * 104'729) % 20'011) / 513.7f - 19.0f);
   return out;
+}
+
+/// The sum of the sources [begin, end) as a binary tree: of the largest power of two below their
+/// number, and of the rest.
+template <class In>
+float tree_sum(std::vector<std::vector<In>> const& in, std::size_t at, std::size_t begin,
+               std::size_t end) {
+  if (end - begin == 1) return static_cast<float>(in[begin][at]);
+  std::size_t half = 1;
+  while (2 * half < end - begin) half *= 2;
+  return tree_sum(in, at, begin, begin + half) + tree_sum(in, at, begin + half, end);
 }
 
 template <class In, class Out>
@@ -32,9 +43,7 @@ void check(std::int64_t n, int sources, memory::WriteMode mode) {
                 {reinterpret_cast<std::byte*>(out.data() + 1), dtype_of<Out>(), mode});
   for (std::int64_t i = 0; i < n; ++i) {
     auto const at = static_cast<std::size_t>(i);
-    float sum = static_cast<float>(in[0][at]);
-    for (int q = 1; q < sources; ++q)
-      sum += static_cast<float>(in[static_cast<std::size_t>(q)][at]);
+    float sum = tree_sum(in, at, 0, in.size());
     if (mode == memory::WriteMode::add) sum += static_cast<float>(before[at + 1]);
     Out const expected(sum);
     ASSERT_EQ(std::memcmp(&expected, &out[at + 1], sizeof expected), 0)
@@ -43,14 +52,38 @@ void check(std::int64_t n, int sources, memory::WriteMode mode) {
   ASSERT_EQ(std::memcmp(&before[0], &out[0], sizeof(Out)), 0) << "written before its start";
 }
 
-TEST(ReduceArrays, AnyNumberOfSourcesInOrder) {
-  for (int const sources : {1, 2, 3, 5}) {
+TEST(ReduceArrays, AnyNumberOfSourcesAsATree) {
+  for (int const sources : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 37}) {
     for (std::int64_t const n : {0, 1, 63, 1024, 5001}) {
       check<float, float>(n, sources, memory::WriteMode::overwrite);
       check<bfloat16, float>(n, sources, memory::WriteMode::add);
       check<float16, bfloat16>(n, sources, memory::WriteMode::add);
     }
   }
+}
+
+TEST(ReduceArrays, SumsOfAlignedGroupsAddUpToTheSameBits) {
+  constexpr std::int64_t n = 3000;
+  std::vector<std::vector<float>> in;
+  for (int q = 0; q < 16; ++q) in.push_back(values<float>(n, q));
+  auto const sum = [&](std::vector<std::vector<float>> const& sources) {
+    std::vector<std::byte const*> pointers;
+    for (auto const& v : sources) pointers.push_back(reinterpret_cast<std::byte const*>(v.data()));
+    std::vector<float> out(n);
+    reduce_arrays(ReduceOp::sum, Dtype::fp32, pointers, n,
+                  {reinterpret_cast<std::byte*>(out.data()), Dtype::fp32});
+    return out;
+  };
+  auto const all = sum(in);
+  for (std::size_t const group : {2, 4, 8}) {
+    std::vector<std::vector<float>> sums;
+    for (std::size_t first = 0; first < in.size(); first += group)
+      sums.push_back(sum({in.begin() + static_cast<std::ptrdiff_t>(first),
+                          in.begin() + static_cast<std::ptrdiff_t>(first + group)}));
+    EXPECT_EQ(sum(sums), all) << "groups of " << group;
+  }
+  std::swap(in[1], in[2]);
+  EXPECT_NE(sum(in), all) << "the values must tell orders apart";
 }
 
 TEST(ReduceArrays, LargeResultsFromAnOddAddress) {

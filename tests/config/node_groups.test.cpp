@@ -66,6 +66,20 @@ TEST(NodeGroups, OfSecondaryShardsDivideTheRanks) {
   EXPECT_THAT(refusal(hpz(16), 8, 4), HasSubstr("must divide"));
 }
 
+TEST(NodeGroups, SumQuantizedGradientsBeforeTheyLeaveTheNode) {
+  Words const words{"--deepspeed",
+                    R"({"zero_optimization": {"stage": 3, "zero_quantized_gradients": true}})"};
+  EXPECT_EQ(placed(words, 8, 4).gradient_node_size, 4);
+  EXPECT_EQ(placed(words, 8, 1).gradient_node_size, 1);
+  auto const one = placed(words, 8, 8), uneven = placed(words, 3, 0);
+  EXPECT_EQ(one.gradient_node_size, 0);
+  EXPECT_THAT(one.notes, Contains(HasSubstr("no effect on one node")));
+  EXPECT_EQ(uneven.gradient_node_size, 1);
+  EXPECT_THAT(uneven.notes, Contains(HasSubstr("one all-to-all over all ranks")));
+  EXPECT_EQ(placed(words, 1, 1).gradient_node_size, 0);
+  EXPECT_EQ(placed({}, 8, 4).gradient_node_size, 0);
+}
+
 TEST(NodeGroups, GatherInTwoLevelsOnlyAcrossNodes) {
   auto const two = R"(, "mics_hierarchical_params_gather": true)";
   EXPECT_TRUE(placed(mics(4, two), 8, 2).hierarchical_gather);

@@ -275,7 +275,7 @@ TEST(ResolvedConfig, WhatIsRefusedSaysWhy) {
            "scheduler.type OneCycle needs scheduler.params.cycle_min_lr"},
           {R"({"scheduler": {"type": "WarmupDecayLR"}})", "needs scheduler.params.total_num_steps"},
           {R"({"zero_optimization": {"zero_quantized_weights": true}})",
-           "quantized collectives are not supported"},
+           "zero_quantized_weights is true at stage 0"},
           {R"({"elasticity": {"enabled": true}})",
            "elasticity.enabled is not supported: remove the block"},
           {R"({"compression_training": {"weight_quantization": {}}})", "train without compression"},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "error_of.hpp"
@@ -107,6 +108,49 @@ TEST(Sampler, AStepSeesTheSameSamplesOnEveryLayout) {
       Sampler other(config);
       for (std::int64_t step = 0; step < 8; ++step)
         EXPECT_EQ(samples_of_step(other, step), samples_of_step(one, step));
+    }
+  }
+}
+
+/// Micro-batches by their place in the step, of all ranks.
+std::map<std::int64_t, MicroBatch> places_of_step(Sampler& sampler, std::int64_t step) {
+  std::map<std::int64_t, MicroBatch> out;
+  for (int rank = 0; rank < sampler.config().ranks; ++rank) {
+    auto const own = sampler.micro_batches(step, tessera::Rank(rank));
+    EXPECT_EQ(static_cast<std::int64_t>(own.size()), sampler.position(step).micro_steps);
+    for (std::size_t k = 0; k < own.size(); ++k) {
+      auto const row = sampler.first_row(step, static_cast<std::int64_t>(k), tessera::Rank(rank));
+      if (!own[k].empty())
+        EXPECT_TRUE(out.emplace(row, own[k]).second) << "row " << row << " twice";
+    }
+  }
+  return out;
+}
+
+TEST(Sampler, MicroBatchesAreNumberedWithoutTheRanks) {
+  using enum SamplerConfig::Numbering;
+  for (std::int64_t samples : {1, 5, 16, 37, 63}) {
+    for (auto const last : {LastMicroStep::fill, LastMicroStep::drop}) {
+      if (last == LastMicroStep::drop && samples < 16) continue;
+      auto config = sequential(samples, 1, 2, 8);
+      config.order = SampleOrder::random;
+      config.last_micro_step = last;
+      config.numbering = by_step;
+      Sampler one(config);
+      for (int ranks : {2, 4, 8}) {
+        config.ranks = ranks;
+        config.accumulation_steps = 8 / ranks;
+        for (auto const numbering : {by_step, by_rank}) {
+          config.numbering = numbering;
+          Sampler other(config);
+          ASSERT_EQ(other.steps_per_epoch(), one.steps_per_epoch());
+          for (std::int64_t step = 0; step < 2 * one.steps_per_epoch(); ++step) {
+            EXPECT_EQ(places_of_step(other, step), places_of_step(one, step))
+                << samples << " samples, " << ranks << " ranks, step " << step;
+            EXPECT_EQ(other.samples(step), one.samples(step));
+          }
+        }
+      }
     }
   }
 }

@@ -45,7 +45,8 @@ class ChunkCodes : public ::testing::TestWithParam<Case> {
     double largest = 0.0;
     for (std::int64_t k = begin; k < end; ++k)
       largest = std::max(largest, std::abs(values_.get(region * GetParam().numel + k)));
-    return largest / (GetParam().format.bits == 8 ? 127 : 7) * 0.5000001;
+    return largest / (GetParam().format.bits == 8 ? 127 : 7) * 0.5000001 *
+           (1.0 + 1.0 / 128);  // a scale is rounded up to bf16
   }
 
   std::unique_ptr<Queue> queue_ = memory::make_inline_queue("compute");
@@ -57,7 +58,7 @@ class ChunkCodes : public ::testing::TestWithParam<Case> {
 TEST_P(ChunkCodes, AreTheNearestOfEachChunk) {
   auto const& p = GetParam();
   std::int64_t const chunks = (p.numel + p.format.chunk - 1) / p.format.chunk;
-  EXPECT_LT(code_bytes(p.format, p.numel) - (chunks * 4 + p.numel * p.format.bits / 8), 16);
+  EXPECT_LT(code_bytes(p.format, p.numel) - (chunks * 2 + p.numel * p.format.bits / 8), 16);
   auto codes = encoded();
   Array decoded(Dtype::fp32, {all()});
   decode_chunks(*queue_, decoded.view(), bytes(codes), regions());
@@ -141,7 +142,7 @@ TEST(ChunkCode, OfAChunkThatIsNotFiniteIsNaN) {
                   {.error = error.data(), .keep = 0.5});
     decode_chunks(*queue, {out.data(), Dtype::fp32, {64}}, bytes, regions);
     EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[31]));
-    EXPECT_EQ(out[32], 1.25f);
+    EXPECT_NEAR(out[32], 1.25f, 0.5 * 1.25 / 126);
     EXPECT_EQ(error[3], 0.0f);
   }
 }

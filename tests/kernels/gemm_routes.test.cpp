@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gemm_case.hpp"
+#include "tessera/memory/memory_tracker.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -72,6 +73,26 @@ TEST(ChooseRoute, DependsOnTheDtypeAndTheProcessorOnly) {
   EXPECT_NE(bf16, GemmRoute::direct);
   EXPECT_TRUE(bf16 == GemmRoute::panels || detail::has_native_bf16());
   EXPECT_EQ(detail::choose_route(p), bf16) << "asked again";
+}
+
+/// The head's weight gradient: rows of logits are longer than the vocabulary. With such gaps oneDNN
+/// sums bf16 results in fp32 copies of them (147 MiB and more for GPT-2), which nobody plans.
+TEST(NativeRoute, KeepsNoCopyOfALargeResult) {
+  if (!detail::has_native_bf16()) GTEST_SKIP() << "this processor multiplies no bf16";
+  constexpr std::int64_t tokens = 32, width = 256, vocabulary = 20'001, row = 20'032;
+  Case const shape{
+      {vocabulary, width, tokens}, true, false, true, false, 1.0f, Dtype::bf16, Dtype::bf16};
+  auto const before = memory::MemoryTracker::of_process().current(memory::Purpose::workspace);
+  detail::GemmEngine engine;
+  std::size_t after = 0;
+  check(shape, [&](Matrix& r, Matrix& a, Matrix& b, Matrix& bias) {
+    Matrix const wide = with_gaps(a, row);
+    GemmProblem p = problem_of(shape, r, wide, b, bias);
+    p.row_a = row;
+    engine.run(p, GemmRoute::native, SgemmLibrary::onednn);
+    after = memory::MemoryTracker::of_process().current(memory::Purpose::workspace);
+  });
+  EXPECT_LE(after - before, std::size_t{10} << 20) << "of a result of 10 MB, 20 in fp32";
 }
 
 TEST(ChooseLibrary, IsOneOfThisBuild) {

@@ -21,7 +21,7 @@
 
 namespace tessera::test {
 
-class FakeDevice final : public memory::detail::DeviceApi {
+class FakeDevice : public memory::detail::DeviceApi {
  public:
   /// A device that exists until the process ends, as a real one: some workspaces live as long.
   static FakeDevice& of_process() {

@@ -32,7 +32,8 @@ TEST(CodedGather, EveryRankSeesTheSameNearestCodes) {
       double worst = 0.0;
       for (std::size_t i = 0; i < a.size(); ++i)
         worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
-      EXPECT_LE(worst, (bits == 8 ? 1.0 / 254 : 1.0 / 14) + (dtype == Dtype::fp32 ? 1e-6 : 4e-3));
+      EXPECT_LE(worst,
+                (bits == 8 ? 1.008 / 254 : 1.008 / 14) + (dtype == Dtype::fp32 ? 1e-6 : 4e-3));
       if (codes.ranks() > 1) {
         EXPECT_GT(worst, 0.0);
       }
@@ -62,7 +63,8 @@ TEST(CodedGather, TrainsNearTheUncompressedWeights) {
   }
 }
 
-/// A byte per weight and a scale per 2048, with secondary shards between groups only once.
+/// A byte per weight and a scale of two bytes per 64, with secondary shards between groups only
+/// once.
 TEST(CodedGather, SendsCodesAndScales) {
   auto config = coded(8, Dtype::bf16);
   config.prefetch_bucket_size = 0;
@@ -81,7 +83,8 @@ TEST(CodedGather, SendsCodesAndScales) {
     return static_cast<std::size_t>((n - 1) * kernels::code_bytes({.bits = 8}, numel / n));
   };
   EXPECT_EQ(sent, 3 * of(embedding) + 2 * blocks * of(block) + of(head));
-  EXPECT_LE(of(embedding), static_cast<std::size_t>((n - 1) * (embedding / n + 16)));
+  std::int64_t const shard = embedding / n;
+  EXPECT_LE(of(embedding), static_cast<std::size_t>((n - 1) * (shard + shard / 32 + 18)));
 }
 
 TEST(CodedGather, ComesBeforeSecondaryShards) {

@@ -10,8 +10,6 @@ namespace {
 
 using namespace tessera::test;
 
-constexpr kernels::CodeFormat format{.bits = 4, .chunk = 512};
-
 int world() { return session().info().world_size; }
 
 EngineConfig quantized(int ranks_per_node,
@@ -51,12 +49,19 @@ float gradient_of(int rank, std::int64_t i) {
 }
 
 double largest_in_chunk(std::vector<double> const& values, std::int64_t i) {
-  std::int64_t const begin = i / format.chunk * format.chunk,
-                     end = std::min(begin + format.chunk, static_cast<std::int64_t>(values.size()));
+  constexpr std::int64_t chunk = kernels::CodeFormat{}.chunk;
+  std::int64_t const begin = i / chunk * chunk,
+                     end = std::min(begin + chunk, static_cast<std::int64_t>(values.size()));
   double largest = 0.0;
   for (std::int64_t k = begin; k < end; ++k)
     largest = std::max(largest, std::abs(values[static_cast<std::size_t>(k)]));
   return largest;
+}
+
+/// Half a code of the chunk of element @p i. A scale may be 1/128 above its exact value.
+double half_code(std::vector<double> const& values, std::int64_t i,
+                 kernels::CodeFormat const& format) {
+  return largest_in_chunk(values, i) / (format.bits == 8 ? 254 : 14) * (1.0 + 1.0 / 128);
 }
 
 /// Of the shard of this rank: the exact sum, and the sum of half a code of each encoding.
@@ -73,7 +78,8 @@ struct Reference {
               rank, parts.recording->rank() * parts.shard() + static_cast<std::int64_t>(i)));
         for (std::size_t i = 0; i < n; ++i) {
           of_node[i] += region[i];
-          errors[i] += largest_in_chunk(region, static_cast<std::int64_t>(i)) / 14;
+          errors[i] += half_code(region, static_cast<std::int64_t>(i),
+                                 per_node == 1 ? rail_codes : node_codes);
         }
       }
       for (std::size_t i = 0; i < n; ++i) {
@@ -81,7 +87,7 @@ struct Reference {
         double const again =
             per_node == 1 || world() == per_node
                 ? 0.0
-                : (largest_in_chunk(of_node, at) + largest_in_chunk(errors, at)) / 14;
+                : half_code(of_node, at, rail_codes) + half_code(errors, at, rail_codes);
         sum[i] += of_node[i];
         bound[i] += errors[i] + again;
       }
@@ -128,8 +134,8 @@ TEST(CodedReduce, AddsWithinHalfACodeOfEachEncoding) {
     }
 }
 
-/// Half a byte per element and a scale per 512: inside a node all shards but those that stay, and
-/// between nodes one shard per node.
+/// Inside a node a byte per element and all shards but those that stay; between nodes half a byte
+/// and one shard per node. Two bytes per 64 elements are scales.
 TEST(CodedReduce, SendsCodesInTwoLevels) {
   for (int const per_node : node_sizes()) {
     Parts parts(quantized(per_node), 4096 * world());
@@ -144,12 +150,11 @@ TEST(CodedReduce, SendsCodesInTwoLevels) {
       EXPECT_EQ(r.operation, "all_to_all");
       (r.group.starts_with("gradient node") ? inside : between) += r.bytes_sent;
     }
-    auto const region = static_cast<std::size_t>(kernels::code_bytes(format, parts.shard()));
+    std::size_t const scales = 4096 / 64 * 2;
     auto const l = static_cast<std::size_t>(per_node),
                m = static_cast<std::size_t>(world() / per_node);
-    EXPECT_EQ(region, 4096 / 2 + 4096 / 512 * 4);
-    EXPECT_EQ(inside, (l - 1) * m * region);
-    EXPECT_EQ(between, (m - 1) * region);
+    EXPECT_EQ(inside, (l - 1) * m * (4096 + scales));
+    EXPECT_EQ(between, (m - 1) * (4096 / 2 + scales));
   }
 }
 

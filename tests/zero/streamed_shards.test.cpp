@@ -45,7 +45,7 @@ void expect_bits_of_the_device(std::string const& algorithm, Dtype dtype, Optimi
 }
 
 TEST(StreamedWeights, GiveTheBitsOfWeightsOnTheDevice) {
-  for (auto const dtype : {Dtype::fp32, Dtype::bf16})
+  for (auto const dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
     for (auto const place :
          {Optimizer::on_device, Optimizer::on_host, Optimizer::in_part, Optimizer::on_drive})
       expect_bits_of_the_device("AdamW", dtype, place);
@@ -101,6 +101,21 @@ TEST(StreamedWeights, AreInHostMemory) {
   EXPECT_EQ(tracker.current(memory::Purpose::weights) - before, bytes);
 }
 
+/// The depth is chosen in the third pass.
+void expect_prefetch(zero::Engine const& engine, bool is_streamed, bool is_on_drive) {
+  auto const report = engine.prefetch();
+  ASSERT_EQ(report.has_value(), is_streamed);
+  if (!is_streamed) return;
+  EXPECT_GE(report->units, 1);
+  EXPECT_LE(report->units, report->max_units);
+  EXPECT_GT(report->transfer_seconds, 0.0);
+  EXPECT_GT(report->compute_seconds, 0.0);
+  EXPECT_GE(report->waiting_seconds, 0.0);
+  EXPECT_EQ(report->max_read_units > 0, is_on_drive);
+  EXPECT_EQ(report->read_units > 0, is_on_drive);
+  EXPECT_EQ(report->read_seconds > 0, is_on_drive);
+}
+
 /// Each pass gathers the values that initialize() has set.
 TEST(StreamedWeights, ServeInference) {
   device();
@@ -129,6 +144,7 @@ TEST(StreamedWeights, ServeInference) {
                                       *engine, *queue)
                            .value());
     device().jitter_us = 0;
+    expect_prefetch(*engine, place > 0, place == 2);
   }
   EXPECT_EQ(losses, std::vector<double>(9, losses[0]));
 }

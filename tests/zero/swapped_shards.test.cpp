@@ -16,7 +16,7 @@ TEST(SwappedWeights, GiveTheBitsOfWeightsInMemory) {
   auto const comm = comm::make_mpi(session(), std::chrono::seconds(60));
   auto const compute = memory::make_inline_queue("compute");
   for (std::string const algorithm : {"AdamW", "Lamb", "Muon", "AdamW8bit"})
-    for (Dtype dtype : {Dtype::fp32, Dtype::bf16})
+    for (Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16})
       for (int buffers : {1, 5})
         for (bool const with_optimizer : {false, true}) {
           SCOPED_TRACE(concat(algorithm, " in ", name_of(dtype), " with ", buffers, " buffers"));
@@ -40,18 +40,27 @@ TEST(SwappedWeights, ServeInference) {
   TwoUnits in_memory(config, *compute, *comm);
   config.weight_swap = {transfers(), 1, 100000, 0};
   TwoUnits swapped(config, *compute, *comm);
+  config.weight_swap->memory_numel = 1'000'000;
+  TwoUnits kept(config, *compute, *comm);
   EXPECT_EQ(swapped.engine->memory().weights, 0u);
   for (int pass = 0; pass < 3; ++pass) {
     std::vector<UnitIndex> const order{UnitIndex(0), UnitIndex(1), UnitIndex(0)};
-    for (auto* run : {&in_memory, &swapped})
+    for (auto* run : {&in_memory, &swapped, &kept})
       run->engine->begin_pass(memory::Pass::evaluation, order);
     for (auto unit : order) {
       auto const a = in_memory.engine->acquire(unit, *compute);
       auto const b = swapped.engine->acquire(unit, *compute);
+      auto const c = kept.engine->acquire(unit, *compute);
       for (std::size_t p = 0; p < a.size(); ++p)
-        for (std::int64_t i = 0; i < a[p].numel(); ++i) ASSERT_EQ(load(a[p], i), load(b[p], i));
+        for (std::int64_t i = 0; i < a[p].numel(); ++i) {
+          ASSERT_EQ(load(a[p], i), load(b[p], i));
+          ASSERT_EQ(load(a[p], i), load(c[p], i));
+        }
     }
   }
+  EXPECT_EQ(swapped.engine->prefetch()->read_units, 1) << "there is one buffer";
+  EXPECT_FALSE(in_memory.engine->prefetch());
+  EXPECT_FALSE(kept.engine->prefetch()) << "nothing is read";
 }
 
 TEST(SwappedWeights, RefuseBuffersThatAreTooSmall) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/core/dtype.hpp"
+#include "tessera/core/exact_sum.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/memory/tensor.hpp"
@@ -84,9 +85,9 @@ class Collectives {
   virtual Pending all_reduce(memory::TensorView data, ReduceOp op, memory::Event after) = 0;
   /// The result is on the root; the other ranks' data stays unchanged.
   virtual Pending reduce(memory::TensorView data, ReduceOp op, int root, memory::Event after) = 0;
-  /// out[i] (+)= sum over ranks q of in_q[rank * stride + offset + i]. The host adds in fp32, in
-  /// rank order, and rounds once. @p out may have another dtype than @p in and may be inside this
-  /// rank's region of @p in.
+  /// out[i] (+)= sum over ranks q of in_q[rank * stride + offset + i]. The host adds in fp32, as
+  /// a binary tree over the ranks, and rounds once. @p out may have another dtype than @p in and
+  /// may be inside this rank's region of @p in.
   virtual Pending reduce_scatter(memory::TensorView in, StridedShards shards,
                                  memory::TensorView out, memory::WriteMode mode,
                                  memory::Event after) = 0;
@@ -131,6 +132,8 @@ bool agree(Collectives& comm, bool ok);
 double all_reduce_value(Collectives& comm, double value, ReduceOp op);
 std::int64_t all_reduce_value(Collectives& comm, std::int64_t value, ReduceOp op);
 void all_reduce_values(Collectives& comm, std::vector<double>& values, ReduceOp op);
+/// An exact sum over all ranks, the same for any distribution of the values. Blocking.
+void all_reduce_sum(Collectives& comm, ExactSum& sum);
 /// The root's bytes, of any length, on every rank.
 std::string broadcast_bytes(Collectives& comm, std::string bytes, int root);
 /// Runs @p work on rank 0 and returns its result on every rank, so that one rank reads a file for

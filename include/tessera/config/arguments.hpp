@@ -145,6 +145,8 @@ struct TrainingArguments {
   bool auto_tune = false;            ///< search for the fastest configuration first
   double tune_minutes = 5.0;         ///< of that search
   std::string collectives = "auto";  ///< between nodes: auto, flat or two-level
+  /// Bits are the same with the same ranks (run), or with any power of two of ranks (world).
+  std::string reproducible = "run";
   double comm_timeout_seconds = 300.0;  ///< of every wait for other ranks
   double node_timeout_seconds = 30.0;   ///< heartbeat timeout of a node; 0: none
 

@@ -15,4 +15,8 @@ bool wants_two_levels(TrainingArguments const& arguments);
 /// @throws ConfigError by DeepSpeed's rules for the sizes of groups
 void place_on_nodes(ResolvedConfig& config, int ranks_per_node);
 
+/// @throws ConfigError where the nodes of a job are no part of a binary tree over the ranks, which
+/// --reproducible world needs
+void check_nodes_of_tree(ResolvedConfig const& config, int ranks_per_node);
+
 }  // namespace tessera::config

@@ -20,6 +20,12 @@
 namespace tessera::config {
 
 /// The values that a run uses, from flags, run file and DeepSpeed JSON. A comparable value.
+/// Errors of quantized gradients that return in the next steps (LoCo).
+struct ErrorFeedback {
+  double beta = 0.8;            ///< part of the old error that a step keeps
+  double reset_steps = 1024.0;  ///< steps after which errors start from zero
+};
+
 struct ResolvedConfig {
   int world_size = 1;
 
@@ -59,6 +65,13 @@ struct ResolvedConfig {
   bool hierarchical_gather = false;  ///< groups gather in two levels
   /// Consecutive ranks that keep secondary shards of gathered weights (ZeRO++ hpZ); 1: none.
   std::int64_t secondary_group_size = 1;
+  bool quantized_weights = false;    ///< gathers of stage 3 move codes of 8 bits (ZeRO++ qwZ)
+  bool quantized_gradients = false;  ///< reductions of stage 3 move codes (ZeRO++ qgZ)
+  std::optional<ErrorFeedback> error_feedback;  ///< of quantized gradients
+  /// Consecutive ranks whose gradients are summed before they leave the node: place_on_nodes() sets
+  /// it. 0: gradients move as values.
+  std::int64_t gradient_node_size = 0;
+  bool reproducible_world = false;  ///< the same bits for any power of two of ranks
   bool overlap_comm = true;
   std::int64_t reduce_bucket_size = 500'000'000;
   std::int64_t allgather_bucket_size = 500'000'000;

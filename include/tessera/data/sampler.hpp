@@ -34,6 +34,15 @@ struct SamplerConfig {
   SampleOrder order = SampleOrder::random;
   std::uint64_t seed = 42;  ///< data_seed, else seed
   LastMicroStep last_micro_step = LastMicroStep::fill;
+  /// Micro-batches are numbered without the ranks: a step takes ranks * accumulation_steps
+  /// consecutive ones, each sample once, and LastMicroStep::drop drops an incomplete micro-batch.
+  /// Ranks may get empty micro-batches in the last step of an epoch. See the order of each value.
+  enum class Numbering {
+    accelerate,  ///< as below, by micro-step and rank
+    by_step,     ///< micro-step i of rank r has number i * ranks + r
+    by_rank,     ///< rank r has consecutive ones; their number is a power of two in a short step
+  };
+  Numbering numbering = Numbering::accelerate;
 
   bool operator==(SamplerConfig const&) const = default;
 };
@@ -74,6 +83,8 @@ class Sampler {
   StepPosition position(std::int64_t step) const;
   /// Samples of all ranks in this step, including repeated ones.
   std::int64_t samples(std::int64_t step) const;
+  /// Place of the first sample of a micro-batch among those of all ranks in the step.
+  std::int64_t first_row(std::int64_t step, std::int64_t micro_step, Rank rank) const;
   /// position(step).micro_steps micro-batches. Caches the permutation of the epoch: not
   /// thread-safe.
   std::vector<MicroBatch> micro_batches(std::int64_t step, Rank rank);
@@ -81,9 +92,16 @@ class Sampler {
  private:
   std::int64_t samples_of_micro_step(std::int64_t micro_step) const;
   MicroBatch micro_batch(std::int64_t micro_step, Rank rank) const;
+  MicroBatch samples_between(std::int64_t begin, std::int64_t end) const;
+  void number_micro_batches();
+  /// Micro-batches of all ranks in step @p step of an epoch.
+  std::int64_t step_batches(std::int64_t step_of_epoch) const;
+  /// Number of a micro-batch in the step.
+  std::int64_t number(std::int64_t step_of_epoch, std::int64_t micro_step, Rank rank) const;
   void prepare_epoch(std::int64_t epoch);
 
   SamplerConfig config_;
+  std::int64_t batches_ = 0;  ///< of an epoch, numbered without the ranks
   std::int64_t micro_steps_per_epoch_ = 0, steps_per_epoch_ = 0, total_steps_ = 0;
   std::int64_t prepared_epoch_ = -1;
   std::vector<std::uint32_t> permutation_;

@@ -1,13 +1,14 @@
 #pragma once
 /// Values as codes of 8 or 4 bits, for communication: symmetric quantization of chunks.
 ///
-/// A chunk of elements has one fp32 scale, its largest magnitude divided by the largest code (127
-/// or 7); a code is an integer of `bits` bits, the element divided by the scale, rounded to
-/// nearest, ties to even. A chunk with a value that is not finite has a scale that is not, and
-/// decodes to NaN. Codes of 4 bits are in pairs, the first element in the low half.
+/// A chunk of elements has one scale, its largest magnitude divided by the largest code (127 or 7),
+/// rounded up to bf16; a code is an integer of `bits` bits, the element divided by the scale,
+/// rounded to nearest, ties to even. A chunk with a value that is not finite has a scale that is
+/// not, and decodes to NaN. Codes of 4 bits are in pairs, the first element in the low half.
 ///
 /// A region holds the codes of a run of elements: the scales of its chunks, then its codes. Wang et
-/// al., "ZeRO++", ICLR'24, section 3.
+/// al., "ZeRO++", ICLR'24, section 3. Chunks are much shorter than those of the paper (about 2048):
+/// a row of an embedding or a bias next to a matrix would lose its bits to larger neighbors.
 
 #include <cstdint>
 
@@ -21,8 +22,8 @@ using memory::Queue;
 using memory::TensorView;
 
 struct CodeFormat {
-  int bits = 8;               ///< 8 or 4
-  std::int64_t chunk = 2048;  ///< elements that share a scale, a multiple of 32
+  int bits = 8;             ///< 8 or 4
+  std::int64_t chunk = 64;  ///< elements that share a scale, a multiple of 32
 };
 
 /// Bytes of a region of @p numel elements (a multiple of 32), a multiple of 16.

@@ -20,6 +20,7 @@ struct Choice {
   Recompute recompute = Recompute::none;
   std::int64_t micro_batch = 1, accumulation = 1;
   std::int64_t bucket_numel = 0;  ///< of reductions and all-gathers; 0: as given
+  std::int64_t shard_group = 0;   ///< mics_shard_size at stage 3; 0: all ranks, or as given
 
   bool offloads() const {
     return optimizer != config::OffloadDevice::none || parameters != config::OffloadDevice::none;
@@ -29,12 +30,12 @@ struct Choice {
 
 /// "stage 2 + offload_optimizer cpu, recompute block, micro-batch 4 x 2"
 std::string text_of(Choice const& choice);
-/// "stage 2 + offload", the words of the guides.
+/// "stage 2 + offload", the words of the guides; "stage 3 in groups of 8 ranks".
 std::string rung_of(Choice const& choice);
 
 /// Place in the guides' order of speed, stage 0 > 1 > 2 > 2 + offload > 3 > 3 + offload: lower is
-/// faster; more recomputation and smaller micro-batches are slower within a place. Memory has the
-/// reverse order.
+/// faster; more recomputation, larger shard groups and smaller micro-batches are slower within a
+/// place. Memory has the reverse order.
 bool is_faster_by_the_guides(Choice const& a, Choice const& b);
 
 /// What the memory of a rank may hold besides the device's.
@@ -43,11 +44,14 @@ struct ChoiceLimits {
   bool has_nvme = false;
   /// Divisors of the batch per step and rank, also where a micro-batch is given.
   bool splits_given_batch = false;
+  /// Ranks of shard groups of stage 3, besides all ranks.
+  std::vector<std::int64_t> shard_groups{};
 };
 
 /// All choices that the arguments leave open: a stage, offload, recomputation or
 /// micro-batch that they or their DeepSpeed configuration name is the only one. Micro-batches
-/// divide the batch per step and rank.
+/// divide the batch per step and rank. Shard groups save communication where memory is left, so
+/// that they are a choice without offload only.
 std::vector<Choice> open_choices(config::TrainingArguments const& arguments,
                                  config::ResolvedConfig const& resolved,
                                  ChoiceLimits const& limits);

@@ -19,6 +19,13 @@ struct Link {
   bool operator==(Link const&) const = default;
 };
 
+/// A protocol of NCCL for small operations: less latency per step, and a part of the bandwidth.
+struct Protocol {
+  double intra_latency = 0.0, inter_latency = 0.0;  ///< seconds per step of a ring
+  double bandwidth = 1.0;                           ///< part of the links' bandwidth
+  bool operator==(Protocol const&) const = default;
+};
+
 /// The speed of a product of matrices, op(a) [m, k] by op(b) [k, n].
 struct ProductSpeed {
   Dtype dtype = Dtype::fp32;
@@ -55,6 +62,7 @@ struct MachineProfile {
   double host_memory_bandwidth = 0.0;          ///< that an update by the host reaches
   Link host_link;                              ///< between device and host
   Link intra_node, inter_node;                 ///< that a ring of all ranks reaches
+  std::vector<Protocol> protocols;             ///< besides that of intra_node and inter_node
   double drive_read = 0.0, drive_write = 0.0;  ///< of local drives
   double save_bandwidth = 0.0;                 ///< of checkpoints, all ranks of a node together
   double node_failure_hours = 0.0;             ///< mean time between failures of a node

@@ -78,7 +78,8 @@ class Planner {
   };
   /// The time of a step of @p choice with each of @p timings. @throws ConfigError
   std::vector<StepTime> step_times(Choice const& choice, std::vector<Timing> const& timings);
-  /// Of all open choices; of those that differ in the micro-batch only the best one.
+  /// Of all open choices; of those that differ in the micro-batch or in the size of shard groups
+  /// only the best one. One group of all ranks is a choice of its own.
   std::vector<PlannedChoice> compare();
   std::vector<Choice> open() const;
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What the swap files of a run really use, for the log and status.json.
+/// What the offload of a run really uses, for the log and status.json.
 
 #include <string>
 #include <vector>
@@ -20,5 +20,10 @@ std::vector<std::string> swap_warnings(zero::EngineConfig const& config);
 
 /// The field "offload" of status.json.
 ConfigTree swap_status(zero::EngineConfig const& config, zero::MemoryReport const& memory);
+
+/// A line of the log: how far ahead weights are transferred, and what limits it.
+std::string prefetch_text(zero::PrefetchReport const& report);
+/// The field "prefetch" of status.json.
+ConfigTree prefetch_status(zero::PrefetchReport const& report);
 
 }  // namespace tessera::train

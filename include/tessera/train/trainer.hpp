@@ -88,13 +88,15 @@ class Trainer {
   Outcome train(TrainingRun& run, RunLog& log, Between const& between);
   Outcome run_evaluation(TrainingRun const& run, RunLog& log, Evaluator& evaluator);
   Outcome run_prediction(TrainingRun const& run, RunLog& log, StopCheck& stop_check);
+  void report_prefetch(zero::Engine const& engine);
   void report_step(TrainingRun const& run, std::int64_t step, StepOutcome const& outcome,
-                   PassTimer const& timer) const;
+                   PassTimer const& timer);
 
   JobContext job_;
   std::optional<TrainingRun> run_;  ///< outlives what a derived class makes of its parts
   Deadline deadline_;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
+  std::optional<zero::PrefetchReport> reported_prefetch_;
   std::int64_t last_step_ = 0;  ///< of the training, once it has ended
   std::string unsaved_;  ///< why the run cannot end as done though its last step is; empty: it can
 };

@@ -51,6 +51,8 @@ class TrainingStep {
   StepOutcome run(std::int64_t step, data::Sampler& sampler, double learning_rate);
 
  private:
+  data::LoadedBatch stand_in() const;
+  double sum_over_ranks(std::vector<model::LossSum> const& losses) const;
   std::vector<data::LoadedBatch> load(std::int64_t step, data::Sampler const& sampler);
   std::int64_t predictions(std::int64_t samples,
                            std::vector<data::LoadedBatch> const& micro_batches) const;

@@ -94,6 +94,12 @@ struct GradientReduction {
   bool operator==(GradientReduction const&) const = default;
 };
 
+/// ranks: sums over micro-steps one after the other, and over ranks as comm::Collectives forms
+/// them. tree: one binary tree over ranks and micro-steps, in fp32, and an exact gradient norm, so
+/// that 1, 2, 4, ... ranks with the same micro-batches get the same bits at every stage. Stages 0
+/// and 1 sum the micro-batches of a rank first, stages 2 and 3 those of a micro-step.
+enum class SumOrder { ranks, tree };
+
 struct EngineConfig {
   EngineUse use = EngineUse::training;
   int stage = 0;  ///< 0..3
@@ -108,6 +114,7 @@ struct EngineConfig {
   Dtype master_dtype = Dtype::fp32;
   int accumulation_steps = 1;
   GradientReduction reduction;
+  SumOrder sum_order = SumOrder::ranks;
   bool overlap_comm = true;  ///< reduce while backward continues; false: wait for each bucket
   std::int64_t reduce_bucket_size = 500'000'000;  ///< most elements of one reduction
   std::int64_t allgather_bucket_size = 500'000'000;
@@ -157,6 +164,20 @@ struct MemoryReport {
   double offloaded_share = 0.0;
 };
 
+/// How far ahead of the computation the weights of stage 3 are transferred, where they are in host
+/// memory or on a drive: chosen from the times of one pass, within the limits of the buffers. The
+/// depths are the same on all ranks, the times are those of this rank.
+struct PrefetchReport {
+  std::int64_t units = 0, max_units = 0;            ///< copied and gathered ahead
+  std::int64_t read_units = 0, max_read_units = 0;  ///< read ahead from a drive; 0: there is none
+  double transfer_seconds = 0.0;                    ///< of copies and gathers, one after the other
+  double read_seconds = 0.0;                        ///< of reads
+  double compute_seconds = 0.0;                     ///< between the transfers that it waited for
+  double waiting_seconds = 0.0;                     ///< that no depth within the limits hides
+  double seconds() const { return transfer_seconds + read_seconds; }
+  bool operator==(PrefetchReport const&) const = default;
+};
+
 class Engine : public memory::ParamProvider {
  public:
   /// Of the parameters that train, as trained_parameters() lists them. Over the ranks of a shard
@@ -184,6 +205,9 @@ class Engine : public memory::ParamProvider {
   /// begin_micro_step + model passes, then finish_step.
   virtual void begin_step() = 0;
   virtual void begin_micro_step(int index, int count) = 0;
+  /// The same on a rank without samples in this micro-step, while others have some: it computes
+  /// those of another one, and its gradients do not count.
+  virtual void begin_empty_micro_step(int index, int count) = 0;
   /// Reduces the gradients, computes norm and overflow, clips, updates, and all-gathers the updated
   /// weights. On a device the host waits once, for the overflow flag, after it has enqueued the
   /// update; on overflow that update changes nothing.
@@ -208,6 +232,9 @@ class Engine : public memory::ParamProvider {
   virtual optim::LossScalerState scaler_state() const = 0;
 
   virtual MemoryReport memory() const = 0;
+  /// With weights in host memory of a device or on a drive, once a pass has been measured. Of
+  /// parameters that train and parameters that do not, those whose transfers take longer.
+  virtual std::optional<PrefetchReport> prefetch() const { return {}; }
 };
 
 /// Memory space of a state, and the queue that updates and copies it. The queue outlives the

@@ -12,6 +12,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char const* folder = "configs/machines";
+/// What the process takes of a device besides what it counts: CUDA context, NCCL, libraries.
+constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
+/// The same of a host: MPI, libraries.
+constexpr std::int64_t host_reserve = std::int64_t{64} << 20;
 
 }  // namespace
 
@@ -37,6 +41,17 @@ plan::MachineProfile find_machine(std::string const& name) {
     file = shipped_file(fs::path(folder) / (name + ".json"));
   }
   return plan::read_profile(ConfigTree::read(file), file.string());
+}
+
+plan::Limits limits_of(plan::MachineProfile const* machine) {
+  plan::Limits out{.device_reserved = device_reserve, .host_reserved = host_reserve};
+  if (!machine) return out;
+  out.device = machine->device_memory;
+  out.host = machine->host_memory;
+  out.nvme = machine->nvme;
+  if (machine->reserved_memory > 0)
+    (machine->has_device ? out.device_reserved : out.host_reserved) = machine->reserved_memory;
+  return out;
 }
 
 }  // namespace tessera::cli

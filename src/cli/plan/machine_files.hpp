@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/plan/machine_profile.hpp"
+#include "tessera/plan/planner.hpp"
 
 namespace tessera::cli {
 
@@ -14,5 +15,8 @@ std::vector<std::string> shipped_machines();
 /// Of a file, or the shipped profile of that name. @throws UsageError naming the shipped ones,
 /// ConfigError
 plan::MachineProfile find_machine(std::string const& name);
+
+/// The memory of a rank of @p machine, and what its process needs of it. null: only the latter.
+plan::Limits limits_of(plan::MachineProfile const* machine);
 
 }  // namespace tessera::cli

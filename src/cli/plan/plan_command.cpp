@@ -24,11 +24,6 @@
 namespace tessera::cli {
 namespace {
 
-/// What the process takes of a device besides what it counts: CUDA context, NCCL, libraries.
-constexpr std::int64_t device_reserve = std::int64_t{1} << 30;
-/// The same of a host: MPI, libraries.
-constexpr std::int64_t host_reserve = std::int64_t{64} << 20;
-
 struct PlanArguments {
   int nodes = 1;
   std::optional<int> gpus;
@@ -57,13 +52,10 @@ plan::PlanRequest request_of(PlanArguments const& a) {
   auto const either = [](std::int64_t first, std::int64_t second) {
     return first > 0 ? first : second;
   };
-  out.limits = {
-      size_of_option("--device_memory", a.device_memory,
-                     either(given.device, m ? m->device_memory : 0)),
-      size_of_option("--host_memory", a.host_memory, either(given.host, m ? m->host_memory : 0)),
-      size_of_option("--nvme", a.nvme, m ? m->nvme : 0),
-      m && m->has_device ? either(m->reserved_memory, device_reserve) : device_reserve,
-      m && !m->has_device ? either(m->reserved_memory, host_reserve) : host_reserve};
+  auto& l = out.limits = limits_of(m ? &*m : nullptr);
+  l.device = size_of_option("--device_memory", a.device_memory, either(given.device, l.device));
+  l.host = size_of_option("--host_memory", a.host_memory, either(given.host, l.host));
+  l.nvme = size_of_option("--nvme", a.nvme, l.nvme);
   out.train_tokens = a.train_tokens;
   return out;
 }

@@ -15,6 +15,7 @@
 #include "tessera/plan/checkpoint_advice.hpp"
 #include "tessera/plan/run_time.hpp"
 #include "tessera/plan/scaling.hpp"
+#include "tessera/plan/shard_groups.hpp"
 #include "validators.hpp"
 
 namespace tessera::cli {
@@ -46,6 +47,7 @@ plan::ScalingRequest request_of(SimulateArguments const& a) {
   out.plan.machine = find_machine(a.machine);
   auto const& machine = *out.plan.machine;
   if (!machine.has_device) out.plan.arguments.use_cpu = true;
+  out.plan.limits = limits_of(&machine);
   out.nodes = parse_node_counts(a.nodes);
   out.plan.cluster = {out.nodes.front(), a.gpus.value_or(machine.ranks_per_node)};
   out.plan.train_tokens = a.train_tokens;
@@ -79,6 +81,22 @@ std::string duration_text(SimulateArguments const& a, plan::ScalingRequest const
                            human_duration(plan::expected_duration(run)));
 }
 
+/// Stage 3 of the last point that runs in groups of each size; JSON of the same in @p out.
+std::string advise_groups(plan::ScalingRequest const& request,
+                          std::vector<plan::ScalingPoint> const& points, ConfigTree& out) {
+  auto const last =
+      std::find_if(points.rbegin(), points.rend(), [](auto const& p) { return p.refused.empty(); });
+  if (last == points.rend() || last->choice.stage != 3 || last->choice.offloads()) return "";
+  auto plan = request.plan;
+  plan.cluster = last->cluster;
+  plan::Planner planner(std::move(plan));
+  if (planner.given().shard_group_size > 0 || planner.given().secondary_group_size > 1) return "";
+  auto const groups = plan::weigh_shard_groups(planner, last->choice);
+  out.set("shard_groups", plan::shard_groups_json(planner, groups));
+  auto const text = plan::shard_groups_text(planner, groups);
+  return text.empty() ? text : "\n" + text;
+}
+
 void simulate(SimulateArguments const& a) {
   auto const request = request_of(a);
   auto const points = plan::scale(request);
@@ -86,13 +104,12 @@ void simulate(SimulateArguments const& a) {
   fmt::print("{}{}\n\n{}", machine.name, machine.measured ? "" : ", which is not measured",
              plan::table_text(points, request.scaling));
   for (auto const& point : points) fmt::print("{}", duration_text(a, request, point));
-  if (!a.json.empty())
-    write_file_atomically(a.json, ConfigTree::object()
-                                          .set("machine", machine.name)
-                                          .set("scaling", a.scaling)
-                                          .set("points", plan::to_json(points))
-                                          .dump(2) +
-                                      "\n");
+  auto json = ConfigTree::object()
+                  .set("machine", machine.name)
+                  .set("scaling", a.scaling)
+                  .set("points", plan::to_json(points));
+  fmt::print("{}", advise_groups(request, points, json));
+  if (!a.json.empty()) write_file_atomically(a.json, json.dump(2) + "\n");
   if (!a.plot.empty()) write_file_atomically(a.plot, plan::draw_scaling(points, request.scaling));
   if (std::all_of(points.begin(), points.end(), [](auto const& p) { return !p.refused.empty(); }))
     throw ConfigError(points.front().refused);

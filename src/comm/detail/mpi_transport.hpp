@@ -9,8 +9,8 @@
 namespace tessera::comm::detail {
 
 /// Uses nonblocking MPI calls only and polls them with a deadline, so that a dead peer becomes an
-/// error. For reductions MPI moves the operands, and this rank adds them in rank order in fp32:
-/// results do not depend on the algorithm that MPI chooses.
+/// error. For reductions MPI moves the operands, and this rank adds them in fp32, in the order of
+/// sums.hpp: results do not depend on the algorithm that MPI chooses.
 class MpiTransport final : public ProcessTransport {
  public:
   using ProcessTransport::ProcessTransport;

@@ -1,6 +1,7 @@
 #include "detail/sums.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -73,22 +74,27 @@ void store(std::byte* to, Acc const* acc, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(acc[i]);
 }
 
+template <class Acc, class Op>
+void merge(Acc* acc, Acc const* other, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::apply(acc[i], other[i]);
+}
+
 /// The steps of a reduction for one input dtype.
 template <class Acc>
 struct Input {
   void (*load)(Acc*, std::byte const*, std::int64_t);
   void (*load_pair)(Acc*, std::byte const*, std::byte const*, std::int64_t);
-  void (*combine)(Acc*, std::byte const*, std::int64_t);
+  void (*merge)(Acc*, Acc const*, std::int64_t);
 };
 template <class Acc, class T>
 Input<Acc> input(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-      return {load<Acc, T>, load_pair<Acc, T, Sum>, combine<Acc, T, Sum>};
+      return {load<Acc, T>, load_pair<Acc, T, Sum>, merge<Acc, Sum>};
     case ReduceOp::max:
-      return {load<Acc, T>, load_pair<Acc, T, Max>, combine<Acc, T, Max>};
+      return {load<Acc, T>, load_pair<Acc, T, Max>, merge<Acc, Max>};
     case ReduceOp::min:
-      return {load<Acc, T>, load_pair<Acc, T, Min>, combine<Acc, T, Min>};
+      return {load<Acc, T>, load_pair<Acc, T, Min>, merge<Acc, Min>};
   }
   return {};
 }
@@ -102,14 +108,46 @@ Output<Acc> output() {
   return {combine<Acc, T, Sum>, store<Acc, T>};
 }
 
-/// Elements [first, first + n) of all sources into the accumulator.
+/// Partial sums of accumulate() that exist at the same time: of pairs of sources, then of pairs of
+/// these, and so on.
+std::size_t levels_of(std::size_t sources) { return std::bit_width((sources + 1) / 2); }
+
+/// Elements [first, first + n) of all sources into the first tile of the accumulator, added as a
+/// binary tree: a pair, then two pairs, then two such sums. Tile k + 1 holds what is added to that
+/// of tile k when it covers as many sources.
 template <class Acc>
 void accumulate(Input<Acc> const& in, std::span<std::byte const* const> sources, std::size_t at,
                 std::int64_t n, Acc* acc) {
-  if (sources.size() == 1) return in.load(acc, sources[0] + at, n);
-  in.load_pair(acc, sources[0] + at, sources[1] + at, n);
-  for (auto const* source : sources.subspan(2)) in.combine(acc, source + at, n);
+  std::size_t depth = 0;
+  auto const add_last = [&] {
+    --depth;
+    in.merge(acc + (depth - 1) * tile, acc + depth * tile, n);
+  };
+  for (std::size_t q = 0; q < sources.size(); q += 2) {
+    Acc* const top = acc + depth++ * tile;
+    if (q + 1 < sources.size())
+      in.load_pair(top, sources[q] + at, sources[q + 1] + at, n);
+    else
+      in.load(top, sources[q] + at, n);
+    for (std::size_t pair = q / 2; pair % 2 == 1; pair /= 2) add_last();
+  }
+  while (depth > 1) add_last();
 }
+
+/// The accumulator's tiles: on the stack for as many sources as usual.
+template <class Acc>
+class Tiles {
+ public:
+  explicit Tiles(std::size_t sources) {
+    if (levels_of(sources) > levels) more_.resize(levels_of(sources) * tile);
+  }
+  Acc* data() { return more_.empty() ? few_ : more_.data(); }
+
+ private:
+  static constexpr std::size_t levels = 3;
+  alignas(64) Acc few_[levels * tile];
+  std::vector<Acc> more_;
+};
 
 template <class Acc>
 void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* const> sources,
@@ -117,7 +155,8 @@ void run(Input<Acc> const& in, std::size_t in_size, std::span<std::byte const* c
   std::size_t const out_size = size_of(target.dtype);
   bool const streams = static_cast<std::size_t>(numel) * out_size >= large_result;
   bool const packs = out_size != sizeof(Acc);  // else the accumulator has the output's type
-  alignas(64) Acc acc[tile];
+  Tiles<Acc> tiles(sources.size());
+  Acc* const acc = tiles.data();
   alignas(64) std::byte packed[tile * sizeof(Acc)];
   for (std::int64_t first = 0; first < numel; first += tile) {
     std::int64_t const n = std::min(tile, numel - first);

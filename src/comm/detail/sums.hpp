@@ -1,6 +1,6 @@
 #pragma once
-/// Host arithmetic of the collectives: reductions of several arrays in rank order, and large
-/// copies.
+/// Host arithmetic of the collectives: reductions of several arrays as a binary tree over ranks,
+/// and large copies.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +19,14 @@ struct Target {
   memory::WriteMode mode = memory::WriteMode::overwrite;  ///< accumulate: sums only
 };
 
-/// target[i] (+)= op over q of sources[q][i], q in ascending order. fp32, fp16 and bf16 are
-/// accumulated in fp32, fp64 in fp64, integers in their own type; the result is rounded once. max
-/// and min propagate NaN. Aliasing: the target may start at or before a source if its elements are
-/// not larger than the source's; otherwise they must be disjoint. Bytes moved per element:
-/// size_of(in) * sources + size_of(target), the latter twice when accumulating.
+/// target[i] (+)= op over q of sources[q][i], in the order of a binary tree over the positions q:
+/// the sum of [a, a + 2^k), a a multiple of 2^k, is that of its first half plus that of its second
+/// half; missing positions are left out. So sums of aligned groups of 2^k positions add up to the
+/// same bits. fp32, fp16 and bf16 are accumulated in fp32, fp64 in fp64, integers in their own
+/// type; the result is rounded once. max and min propagate NaN. Aliasing: the target may start at
+/// or before a source if its elements are not larger than the source's; otherwise they must be
+/// disjoint. Bytes moved per element: size_of(in) * sources + size_of(target), the latter twice
+/// when accumulating.
 void reduce_arrays(ReduceOp op, Dtype in, std::span<std::byte const* const> sources,
                    std::int64_t numel, Target const& target);
 

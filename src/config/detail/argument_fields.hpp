@@ -121,6 +121,7 @@ void visit_machine_and_generation(Visitor&& visit, Arguments& a) {
   visit("threads", a.threads);
   visit("time_limit", a.time_limit_minutes);
   visit("collectives", a.collectives);
+  visit("reproducible", a.reproducible);
   visit("auto_tune", a.auto_tune);
   visit("tune_minutes", a.tune_minutes);
   visit("comm_timeout", a.comm_timeout_seconds);

@@ -90,6 +90,21 @@ void visit_offload(Visitor&& visit, Offload const& o) {
   visit("swap_overlap_events", o.overlap_events);
 }
 
+template <class Visitor>
+void visit_groups(Visitor&& visit, ResolvedConfig const& c) {
+  visit("shard_group_size", c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
+                                ? ConfigTree("ranks of a node")
+                                : ConfigTree(c.shard_group_size));
+  visit("hierarchical_gather", c.hierarchical_gather);
+  visit("secondary_group_size", c.secondary_group_size);
+  visit("quantized_weights", c.quantized_weights);
+  visit("quantized_gradients", c.quantized_gradients);
+  if (c.error_feedback)
+    visit("error_feedback", ConfigTree()
+                                .set("err_beta", c.error_feedback->beta)
+                                .set("reset_T", c.error_feedback->reset_steps));
+}
+
 /// Calls visit(name, field) for every resolved value.
 template <class Visitor>
 void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
@@ -119,11 +134,8 @@ void visit_fields(Visitor&& visit, ResolvedConfig const& c) {
   visit("gradient_allreduce_op", c.gradient_allreduce_op);
   visit("reduce_scatter", c.reduce_scatter);
   visit("stage", c.stage);
-  visit("shard_group_size", c.shards_within_nodes && c.shard_group_size == 0 && c.stage > 0
-                                ? ConfigTree("ranks of a node")
-                                : ConfigTree(c.shard_group_size));
-  visit("hierarchical_gather", c.hierarchical_gather);
-  visit("secondary_group_size", c.secondary_group_size);
+  visit_groups(visit, c);
+  visit("reproducible_world", c.reproducible_world);
   visit("overlap_comm", c.overlap_comm);
   visit("gather_16bit_weights", c.gather_16bit_weights);
   visit("reduce_bucket_size", c.reduce_bucket_size);
@@ -162,6 +174,18 @@ ConfigTree describe_fields(ResolvedConfig const& config) {
       },
       config);
   return out;
+}
+
+void copy_arguments(TrainingArguments const& arguments, ResolvedConfig& config) {
+  auto const from = [&](char const* field, char const* flag) {
+    config.origins[field] = arguments.values.origin(flag);
+  };
+  config.label_smoothing = arguments.label_smoothing_factor;
+  from("label_smoothing", "label_smoothing_factor");
+  config.neftune_noise_alpha = arguments.neftune_noise_alpha.value_or(0.0);
+  from("neftune_noise_alpha", "neftune_noise_alpha");
+  config.reproducible_world = arguments.reproducible == "world";
+  from("reproducible_world", "reproducible");
 }
 
 }  // namespace tessera::config::detail

@@ -5,6 +5,7 @@
 
 #include "detail/group_keys.hpp"
 #include "detail/offload_keys.hpp"
+#include "detail/quantization_keys.hpp"
 
 namespace tessera::config::detail {
 namespace {
@@ -142,11 +143,7 @@ void add_zero_plus_plus(OptionTable& t) {
     t.add(boolean, z + name, false, "old names of the offload blocks")
         .hint("no effect when false; true is read as offload_optimizer or offload_param");
   t.add(json, z + "zenflow", {}, "ZenFlow").refuse("remove the block");
-  char const* const plain = "quantized collectives are not supported yet: remove it";
-  for (char const* name : {"zero_quantized_weights", "zero_quantized_nontrainable_weights",
-                           "zero_quantized_gradients"})
-    t.add(boolean, z + name, false, "ZeRO++: quantized collectives").refuse(plain);
-  t.add(json, z + "zeropp_loco_param", {}, "ZeRO++: error feedback").refuse(plain);
+  add_quantization(t);
   add_groups(t);
 }
 

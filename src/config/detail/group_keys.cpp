@@ -1,6 +1,7 @@
 #include "detail/group_keys.hpp"
 
 #include "detail/deepspeed_zero.hpp"
+#include "detail/quantization_keys.hpp"
 #include "tessera/core/error.hpp"
 
 namespace tessera::config::detail {
@@ -40,6 +41,12 @@ void add_groups(OptionTable& t) {
   t.add(OptionType::boolean, hierarchical, false,
         "MiCS: gathers of groups that span nodes have two levels, as --collectives two-level")
       .auto_is(by_default);
+}
+
+void resolve_communication(Written const& written, std::string const& source,
+                           ResolvedConfig& config) {
+  resolve_groups(written, source, config);
+  resolve_quantization(written, source, config);
 }
 
 void resolve_groups(Written const& written, std::string const& source, ResolvedConfig& config) {

@@ -17,5 +17,8 @@ void add_groups(OptionTable& table);
 /// @throws ConfigError naming keys that cannot be together, and what to change
 void resolve_groups(std::function<ConfigTree const*(std::string const& key)> const& written,
                     std::string const& source, ResolvedConfig& config);
+/// resolve_groups() and resolve_quantization().
+void resolve_communication(std::function<ConfigTree const*(std::string const& key)> const& written,
+                           std::string const& source, ResolvedConfig& config);
 
 }  // namespace tessera::config::detail

@@ -1,7 +1,9 @@
 #include "detail/gemm_onednn.hpp"
 
 #ifdef TESSERA_HAVE_ONEDNN
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
@@ -22,6 +24,25 @@ bool isa_includes(dnnl::cpu_isa wanted) {
 std::string describe(Sgemm const& s) {
   return concat("[", s.m, ", ", s.k, "]", s.transpose_a ? "^T" : "", " x [", s.k, ", ", s.n, "]",
                 s.transpose_b ? "^T" : "");
+}
+
+/// Products of operands with gaps between rows whose result is bf16 sum in fp32 copies of c. Above
+/// this size the product runs by rows of c, as the head's weight gradient: two copies of it would
+/// be as large as its master weights.
+constexpr std::size_t largest_scratchpad = std::size_t{8} << 20;
+
+/// Rows [first, first + rows) of c.
+GemmProblem rows_of(GemmProblem const& p, std::int64_t first, std::int64_t rows) {
+  GemmProblem part = p;
+  part.row_a = p.lda();
+  part.row_b = p.ldb();
+  part.row_c = p.ldc();
+  part.m = rows;
+  auto const skip = static_cast<std::size_t>(first * (p.transpose_a ? 1 : p.lda()));
+  part.a = static_cast<std::byte const*>(p.a) + skip * size_of(p.in);
+  part.c =
+      static_cast<std::byte*>(p.c) + static_cast<std::size_t>(first * p.ldc()) * size_of(p.out);
+  return part;
 }
 
 dnnl::memory::data_type type_of(Dtype dtype) {
@@ -70,6 +91,7 @@ struct OnednnMatmul::Impl {
     dnnl::matmul primitive;
     dnnl::memory a, b, c, bias, scratchpad;
     std::size_t scratchpad_bytes = 0;
+    std::int64_t rows = 0;  ///< of c in one call
   };
 
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
@@ -109,6 +131,12 @@ struct OnednnMatmul::Impl {
     if (p.bias) e.bias = memory(bias, engine, DNNL_MEMORY_NONE);
     e.scratchpad = memory(pd.scratchpad_desc(), engine, DNNL_MEMORY_NONE);
     e.scratchpad_bytes = pd.scratchpad_desc().get_size();
+    e.rows = p.m;
+    if (e.scratchpad_bytes > largest_scratchpad) {
+      constexpr std::int64_t unit = 64;
+      auto const parts = static_cast<std::int64_t>(e.scratchpad_bytes / largest_scratchpad) + 1;
+      e.rows = std::max(unit, p.m / parts / unit * unit);
+    }
     return e;
   }
 
@@ -116,13 +144,33 @@ struct OnednnMatmul::Impl {
     auto const key = key_of(p);
     auto found = entries.find(key);
     if (found == entries.end()) found = entries.emplace(key, make(p)).first;
-    auto& e = found->second;
-    if (e.scratchpad_bytes > scratchpad.bytes()) {
-      scratchpad = memory::Buffer();
-      scratchpad = memory::Buffer("matrix product scratchpad", memory::Purpose::workspace,
-                                  e.scratchpad_bytes);
-    }
-    return e;
+    return found->second;
+  }
+
+  void reserve(std::size_t bytes) {
+    if (bytes <= scratchpad.bytes()) return;
+    scratchpad = memory::Buffer();
+    scratchpad = memory::Buffer("matrix product scratchpad", memory::Purpose::workspace, bytes);
+  }
+
+  void run(GemmProblem const& p, Entry& e) {
+    reserve(e.scratchpad_bytes);
+    e.a.set_data_handle(const_cast<void*>(p.a));
+    e.b.set_data_handle(const_cast<void*>(p.b));
+    e.c.set_data_handle(p.c);
+    if (p.bias) e.bias.set_data_handle(const_cast<void*>(p.bias));
+    e.scratchpad.set_data_handle(scratchpad.data());
+    // the C call takes a plain array; the C++ one builds a hash map each time
+    std::array<dnnl_exec_arg_t, 5> const arguments{
+        {{DNNL_ARG_SRC, e.a.get()},
+         {DNNL_ARG_WEIGHTS, e.b.get()},
+         {DNNL_ARG_DST, e.c.get()},
+         {DNNL_ARG_SCRATCHPAD, e.scratchpad.get()},
+         {DNNL_ARG_BIAS, p.bias ? e.bias.get() : nullptr}}};
+    dnnl_status_t const status =
+        dnnl_primitive_execute(e.primitive.get(), stream.get(), p.bias ? 5 : 4, arguments.data());
+    TESSERA_VALIDATE(status == dnnl_success, InternalError, "status ", static_cast<int>(status));
+    stream.wait();
   }
 };
 
@@ -137,22 +185,11 @@ bool OnednnMatmul::can_do(GemmProblem const& p) {
 
 void OnednnMatmul::run(GemmProblem const& p) try {
   auto& e = impl_->entry_of(p);
-  e.a.set_data_handle(const_cast<void*>(p.a));
-  e.b.set_data_handle(const_cast<void*>(p.b));
-  e.c.set_data_handle(p.c);
-  if (p.bias) e.bias.set_data_handle(const_cast<void*>(p.bias));
-  e.scratchpad.set_data_handle(impl_->scratchpad.data());
-  // the C call takes a plain array; the C++ one builds a hash map each time
-  std::array<dnnl_exec_arg_t, 5> const arguments{
-      {{DNNL_ARG_SRC, e.a.get()},
-       {DNNL_ARG_WEIGHTS, e.b.get()},
-       {DNNL_ARG_DST, e.c.get()},
-       {DNNL_ARG_SCRATCHPAD, e.scratchpad.get()},
-       {DNNL_ARG_BIAS, p.bias ? e.bias.get() : nullptr}}};
-  dnnl_status_t const status = dnnl_primitive_execute(e.primitive.get(), impl_->stream.get(),
-                                                      p.bias ? 5 : 4, arguments.data());
-  TESSERA_VALIDATE(status == dnnl_success, InternalError, "status ", static_cast<int>(status));
-  impl_->stream.wait();
+  if (e.rows == p.m) return impl_->run(p, e);
+  for (std::int64_t first = 0; first < p.m; first += e.rows) {
+    auto const part = rows_of(p, first, std::min(e.rows, p.m - first));
+    impl_->run(part, impl_->entry_of(part));
+  }
 } catch (dnnl::error const& e) {
   throw InternalError(concat("oneDNN failed on the bf16 product [", p.m, ", ", p.k, "] x [", p.k,
                              ", ", p.n, "]: ", e.what()));

@@ -24,7 +24,8 @@ void onednn_sgemm(Sgemm const& s);
 
 /// bf16 x bf16 -> bf16 or fp32 by oneDNN's matmul primitive. Primitives are kept by shape, so that
 /// a call that has been seen before costs a look-up; the scratchpad is one named buffer of the
-/// memory tracker that grows to the largest need.
+/// memory tracker that grows to the largest need, at most some megabytes: products that need more
+/// run by rows of the result.
 class OnednnMatmul {
  public:
   OnednnMatmul();

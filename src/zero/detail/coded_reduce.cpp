@@ -5,11 +5,6 @@
 #include "tessera/memory/device.hpp"
 
 namespace tessera::zero::detail {
-namespace {
-
-constexpr kernels::CodeFormat format{.bits = 4, .chunk = 512};
-
-}  // namespace
 
 CodedReduce::CodedReduce(StoreContext const& context)
     : context_(context),
@@ -18,8 +13,9 @@ CodedReduce::CodedReduce(StoreContext const& context)
       sums_("sums of the nodes' gradients", Dtype::fp32, context.comm),
       errors_(context.plan.units().size()) {}
 
-kernels::CodeRegions CodedReduce::regions(UnitIndex unit, std::int64_t count) const {
-  return {format, context_.plan.unit(unit).shard_numel, count};
+kernels::CodeRegions CodedReduce::regions(Level level, UnitIndex unit, std::int64_t count) const {
+  return {level == Level::node ? node_codes : rail_codes, context_.plan.unit(unit).shard_numel,
+          count};
 }
 
 void* CodedReduce::errors(std::optional<CommBuffer>& memory, Dtype dtype, std::int64_t numel) {
@@ -45,7 +41,7 @@ void CodedReduce::start(UnitIndex unit, memory::TensorView whole, memory::Tensor
   advance();
   auto& errors_of_unit = errors_[position(unit)];
   if (micro.first) count_step(errors_of_unit);
-  auto const codes = regions(unit, context_.plan.ranks());
+  auto const codes = regions(first_level(), unit, context_.plan.ranks());
   Sum sum{unit,
           out,
           micro.first ? memory::WriteMode::overwrite : memory::WriteMode::add,
@@ -88,11 +84,12 @@ void CodedReduce::advance() {
 
 /// The sums of this node, in fp32, of the shards that this rank passes on.
 void CodedReduce::exchange_sums(Sum& sum) {
-  auto const codes = regions(sum.unit, nodes());
+  auto const received = regions(Level::node, sum.unit, nodes()),
+             codes = regions(Level::rail, sum.unit, nodes());
   auto const of_node = sums_.take(codes.numel * codes.count);
   auto& compute = context_.compute;
   compute.wait(of_node.ready);
-  kernels::sum_chunks(compute, of_node.data, sum.received.data, codes, node_ranks(),
+  kernels::sum_chunks(compute, of_node.data, sum.received.data, received, node_ranks(),
                       memory::WriteMode::overwrite);
   kernels::encode_chunks(
       compute, sum.sent.data.rows(0, codes.bytes()), of_node.data, codes,
@@ -105,9 +102,8 @@ void CodedReduce::exchange_sums(Sum& sum) {
 }
 
 void CodedReduce::complete(Sum& sum) {
-  bool const two_levels = context_.node && context_.rail;
-  auto const parts = two_levels || !context_.node ? nodes() : node_ranks();
-  auto const codes = regions(sum.unit, 1);
+  auto const parts = context_.rail ? nodes() : node_ranks();
+  auto const codes = regions(context_.rail ? Level::rail : Level::node, sum.unit, 1);
   kernels::sum_chunks(context_.compute, sum.out, sum.received.data.rows(0, codes.bytes() * parts),
                       codes, parts, sum.mode);
   auto const done = context_.compute.record();

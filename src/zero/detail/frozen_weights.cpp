@@ -23,10 +23,77 @@ memory::TensorView shard_of(StoreContext const& context, WeightStore const& weig
   return {region + offset * size_of(dtype), dtype, {context.plan.unit(unit).shard_numel}};
 }
 
-std::int64_t largest_shard(PartitionPlan const& plan) {
-  std::int64_t largest = 0;
-  for (auto const& unit : plan.units()) largest = std::max(largest, unit.shard_numel);
-  return largest;
+memory::TensorView part_of(memory::TensorView const& shard, std::int64_t first,
+                           std::int64_t numel) {
+  auto* const data = static_cast<std::byte*>(shard.data());
+  return {data + static_cast<std::size_t>(first) * size_of(shard.dtype()), shard.dtype(), {numel}};
+}
+
+/// Most elements of values that are loaded at a time: with them, a load needs no more memory than
+/// the passes that follow.
+constexpr std::int64_t loaded_numel = 262'144;
+
+/// fp32 values on their way to the working weights.
+class LoadedValues {
+ public:
+  explicit LoadedValues(StoreContext const& context)
+      : compute_(context.compute),
+        is_on_device_(memory::memory_space_of(compute_) == memory::MemorySpace::device),
+        values_("weights that are loaded", memory::Purpose::workspace, bytes),
+        copy_("weights that are loaded", memory::Purpose::workspace, is_on_device_ ? bytes : 0,
+              memory::memory_space_of(compute_)) {}
+
+  /// @p numel zeros, to be overwritten.
+  float* zeros(std::int64_t numel) const {
+    std::fill_n(data(), numel, 0.0f);
+    return data();
+  }
+  /// Rounds the first values to @p weights. Blocks the host.
+  void store(memory::TensorView const& weights) const {
+    std::int64_t const numel = weights.numel();
+    if (is_on_device_ && !memory::on_device(weights.data())) {
+      compute_.record().wait("weights that are loaded", compute_deadline);
+      kernels::cast(*memory::make_inline_queue("weights that are loaded"), weights,
+                    memory::TensorView(data(), Dtype::fp32, {numel}));
+      return;
+    }
+    void* from = data();
+    if (is_on_device_) {
+      from = copy_.data();
+      memory::copy(compute_, from, data(), static_cast<std::size_t>(numel) * sizeof(float));
+    }
+    kernels::cast(compute_, weights, memory::TensorView(from, Dtype::fp32, {numel}));
+    compute_.record().wait("weights that are loaded", compute_deadline);
+  }
+
+ private:
+  static constexpr std::size_t bytes = static_cast<std::size_t>(loaded_numel) * sizeof(float);
+  float* data() const { return static_cast<float*>(values_.data()); }
+  memory::Queue& compute_;
+  bool is_on_device_;
+  memory::Buffer values_, copy_;
+};
+
+/// A part of a rank's shard of a unit.
+struct Part {
+  UnitIndex unit;
+  std::int64_t first, numel;
+};
+
+/// @param out zeros; what belongs to no parameter stays zero
+void fill_part(StoreContext const& context, ParameterSubset const& subset, Part const& part,
+               Engine::Fill const& fill, float* out) {
+  auto const& layout = context.plan.unit(part.unit);
+  for (auto const& extent : context.plan.extents(context.ownership.rank)) {
+    if (extent.unit != part.unit) continue;
+    std::int64_t const start = layout.shard_offset(extent.partition_offset).value(),
+                       from = std::max(start, part.first),
+                       to = std::min(start + extent.numel, part.first + part.numel);
+    auto const& in_model = subset.in_model[position(part.unit)];
+    if (from < to)
+      fill(part.unit, static_cast<int>(in_model[static_cast<std::size_t>(extent.parameter)]),
+           extent.parameter_offset.value() + (from - start), to - from, out + (from - part.first));
+  }
 }
 
 }  // namespace
@@ -38,39 +105,16 @@ std::unique_ptr<WeightStore> make_weight_store(StageRules const& rules,
 
 void fill_shards(StoreContext const& context, WeightStore const& weights,
                  ParameterSubset const& subset, Engine::Fill const& fill) {
-  auto const& plan = context.plan;
-  auto const bytes = static_cast<std::size_t>(largest_shard(plan)) * sizeof(float);
-  memory::Buffer const values("weights that are loaded", memory::Purpose::workspace, bytes);
-  auto const space = memory::memory_space_of(context.compute);
-  memory::Buffer const copy("weights that are loaded", memory::Purpose::workspace,
-                            space == memory::MemorySpace::device ? bytes : 0, space);
-  auto const extents = plan.extents(context.ownership.rank);
-  for (UnitIndex u = first_unit; u < plan.end_unit(); ++u) {
-    auto const numel = plan.unit(u).shard_numel;
-    if (numel == 0) continue;
-    auto* const out = static_cast<float*>(values.data());
-    std::fill_n(out, numel, 0.0f);
-    for (auto const& p : extents)
-      if (p.unit == u)
-        fill(u,
-             static_cast<int>(subset.in_model[position(u)][static_cast<std::size_t>(p.parameter)]),
-             p.parameter_offset.value(), p.numel,
-             out + plan.unit(u).shard_offset(p.partition_offset).value());
+  LoadedValues const values(context);
+  for (UnitIndex u = first_unit; u < context.plan.end_unit(); ++u) {
+    auto const shard_numel = context.plan.unit(u).shard_numel;
+    if (shard_numel == 0) continue;
     auto const shard = shard_of(context, weights, u);
-    if (memory::memory_space_of(context.compute) == memory::MemorySpace::device &&
-        !memory::on_device(shard.data())) {
-      context.compute.record().wait("weights that are loaded", compute_deadline);
-      kernels::cast(*memory::make_inline_queue("weights that are loaded"), shard,
-                    memory::TensorView(out, Dtype::fp32, {numel}));
-      continue;
+    for (std::int64_t first = 0; first < shard_numel; first += loaded_numel) {
+      std::int64_t const numel = std::min(loaded_numel, shard_numel - first);
+      fill_part(context, subset, {u, first, numel}, fill, values.zeros(numel));
+      values.store(part_of(shard, first, numel));
     }
-    void* from = out;
-    if (copy.bytes() > 0) {
-      from = copy.data();
-      memory::copy(context.compute, from, out, static_cast<std::size_t>(numel) * sizeof(float));
-    }
-    kernels::cast(context.compute, shard, memory::TensorView(from, Dtype::fp32, {numel}));
-    context.compute.record().wait("weights that are loaded", compute_deadline);
   }
 }
 

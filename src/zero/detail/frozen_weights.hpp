@@ -47,6 +47,9 @@ class FrozenWeights {
   std::size_t buffer_bytes() const { return store_ ? store_->buffer_bytes() : 0; }
   std::size_t swapped_bytes() const { return store_ ? store_->swapped_bytes() : 0; }
   HostUse host_use() const { return store_ ? store_->host_use() : HostUse{}; }
+  std::optional<PrefetchReport> prefetch_report() const {
+    return store_ ? store_->prefetch_report() : std::nullopt;
+  }
   std::optional<SwapUse> swap_use() const {
     return store_ ? store_->swap_use() : std::optional<SwapUse>();
   }

@@ -1,5 +1,6 @@
 #include "detail/gathered_weights.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "detail/buffer_pool.hpp"
 #include "detail/coded_gather.hpp"
 #include "detail/comm_buffer.hpp"
+#include "detail/prefetch_control.hpp"
 #include "detail/secondary_shards.hpp"
 #include "detail/shard_store.hpp"
 #include "detail/streamed_shards.hpp"
@@ -15,6 +17,7 @@
 #include "tessera/core/error.hpp"
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
+#include "tessera/memory/planning.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -67,9 +70,17 @@ class GatheredWeights final : public WeightStore {
                                                    : nullptr),
         pool_("gathered weights", context.config.dtype, context.comm),
         gathered_(context.plan.units().size()),
-        seen_(context.plan.units().size(), 0) {}
+        seen_(context.plan.units().size(), 0) {
+    if (!shards_->is_streamed() || memory::BufferPlanning::active()) return;
+    control_.emplace(context_.comm, context_.compute);
+    shards_->observe_reads([this](UnitIndex unit, auto const& begin, auto const& end) {
+      control_->read(unit, begin, end);
+    });
+  }
 
   void set_prefetch_order(std::vector<UnitIndex> acquisitions) override {
+    if (control_)
+      control_->begin_pass(acquisitions, {earliest_gathers(acquisitions), shards_->read_buffers()});
     order_ = std::move(acquisitions);
     next_ = 0;
     for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
@@ -83,7 +94,9 @@ class GatheredWeights final : public WeightStore {
     ++state(unit)->leases;
     prefetch();
     auto& g = *state(unit);
+    if (control_) control_->ask();
     std::exchange(g.arriving, {}).order_before(compute);
+    if (control_) control_->receive();
     if (g.codes) {
       context_.compute.wait(g.buffer.ready);
       coded_->decode(unit, *std::exchange(g.codes, std::nullopt), g.buffer.data);
@@ -109,6 +122,7 @@ class GatheredWeights final : public WeightStore {
   }
 
   void prepare_update() override {
+    if (control_) control_->end_pass();
     for (auto& g : gathered_) {
       if (!g) continue;
       TESSERA_VALIDATE(
@@ -133,6 +147,9 @@ class GatheredWeights final : public WeightStore {
   HostUse host_use() const override { return shards_->host_use(); }
   std::optional<SwapUse> swap_use() const override { return shards_->swap_use(); }
   void set_host_updates(UnitIndex end) override { shards_->set_host_updates(end); }
+  std::optional<PrefetchReport> prefetch_report() const override {
+    return control_ ? control_->report() : std::nullopt;
+  }
 
  private:
   struct Gathered {
@@ -148,26 +165,51 @@ class GatheredWeights final : public WeightStore {
   void fetch(UnitIndex unit) {
     auto const& layout = context_.plan.unit(unit);
     Gathered g{pool_.take(layout.padded_numel), {}, 0};
+    memory::Event begin = g.buffer.ready;
     if (secondary_ && secondary_->has(unit))
       g.arriving = secondary_->gather(unit, g.buffer.data, g.buffer.ready);
     else
-      gather_from_all(unit, g);
+      begin = gather_from_all(unit, g);
+    if (control_) control_->transfer(next_acquisition(unit), begin, g.arriving.event());
     state(unit) = std::move(g);
     live_numel_ += layout.padded_numel;
   }
 
-  void gather_from_all(UnitIndex unit, Gathered& g) {
+  /// The place in order_ of the acquisition that is at hand or comes next.
+  std::size_t next_acquisition(UnitIndex unit) const {
+    auto const from = order_.begin() + static_cast<std::ptrdiff_t>(next_ > 0 ? next_ - 1 : 0);
+    return static_cast<std::size_t>(std::find(from, order_.end(), unit) - order_.begin());
+  }
+
+  /// What prefetch_bucket_size and max_live_parameters allow: MeasuredPass::earliest.
+  std::vector<std::size_t> earliest_gathers(std::vector<UnitIndex> const& order) const {
+    std::vector<std::size_t> out(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      std::int64_t ahead = numel(order[i]);
+      std::size_t from = i;
+      while (from > 0 && ahead + numel(order[from - 1]) <= context_.config.max_live_parameters &&
+             (from == i || ahead <= context_.config.prefetch_bucket_size))
+        ahead += numel(order[--from]);
+      out[i] = from;
+    }
+    return out;
+  }
+
+  /// @return the event after which the shard is transferred
+  memory::Event gather_from_all(UnitIndex unit, Gathered& g) {
     auto const shard = shards_->fetch(unit, g.buffer.ready);
     if (coded_) {
       auto const codes = coded_->start(unit, shard.values, shard.ready);
       g.codes = codes.buffer;
       g.arriving = codes.arriving;
-      return shards_->fetched(unit, context_.compute.record());
+      shards_->fetched(unit, context_.compute.record());
+      return shard.begin;
     }
     for (auto const& blocks : cut_blocks(context_.plan.unit(unit), context_.plan.ranks(),
                                          context_.config.allgather_bucket_size))
       g.arriving = context_.comm.all_gather(shard.values, g.buffer.data, blocks, shard.ready);
     shards_->fetched(unit, g.arriving.event());
+    return shard.begin;
   }
 
   /// Calls visit(unit, acquisitions until then) once for each unit of the coming acquisitions,
@@ -182,12 +224,13 @@ class GatheredWeights final : public WeightStore {
     }
   }
 
-  /// Prefetches the following units up to prefetch_bucket_size, always at least one, while all
-  /// gathered units fit max_live_parameters.
+  /// Prefetches the following units up to prefetch_bucket_size and the chosen depth, always at
+  /// least one, while all gathered units fit max_live_parameters.
   void prefetch() {
     std::int64_t ahead = 0;
-    look_ahead([&](UnitIndex unit, std::size_t) {
+    look_ahead([&](UnitIndex unit, std::size_t distance) {
       if (state(unit) && state(unit)->leases > 0) return true;
+      if (control_ && distance >= control_->depth()) return false;
       if (ahead > 0 && ahead + numel(unit) > context_.config.prefetch_bucket_size) return false;
       if (!state(unit) && live_numel_ + numel(unit) > context_.config.max_live_parameters)
         return false;
@@ -196,8 +239,10 @@ class GatheredWeights final : public WeightStore {
       return true;
     });
     shards_->begin_read_ahead();
-    look_ahead(
-        [&](UnitIndex unit, std::size_t) { return has_source(unit) || shards_->read_ahead(unit); });
+    look_ahead([&](UnitIndex unit, std::size_t distance) {
+      if (control_ && distance >= control_->read_depth()) return false;
+      return has_source(unit) || shards_->read_ahead(unit);
+    });
   }
 
   /// Without this rank's primary shard.
@@ -249,6 +294,7 @@ class GatheredWeights final : public WeightStore {
   std::int64_t live_numel_ = 0;
   std::vector<int> seen_;  ///< the glance that last met a unit
   int glance_ = 0;
+  std::optional<PrefetchControl> control_;  ///< of shards in host memory of a device, or on a drive
 };
 
 }  // namespace

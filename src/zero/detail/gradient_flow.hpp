@@ -13,11 +13,13 @@ class GradientFlow {
  public:
   virtual ~GradientFlow() = default;
 
-  /// @param first,last of the optimizer step
+  /// Of the optimizer step.
   struct MicroStep {
     bool first = true;
     bool last = true;
-    bool reduces = true;  ///< false: each rank keeps its own sums, at stage 0
+    int index = 0;
+    bool is_empty = false;  ///< this rank's gradients do not count
+    bool reduces = true;    ///< false: each rank keeps its own sums, at stage 0
   };
   virtual void begin_micro_step(MicroStep micro) = 0;
   virtual memory::GradientLease lease(UnitIndex unit) = 0;

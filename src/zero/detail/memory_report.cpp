@@ -4,6 +4,7 @@
 
 #include "detail/coded_state.hpp"
 #include "detail/frozen_weights.hpp"
+#include "detail/micro_step_sums.hpp"
 
 namespace tessera::zero::detail {
 namespace {
@@ -49,8 +50,8 @@ std::size_t formula_bytes(EngineConfig const& config, StageRules const& rules,
     weights += (parameters + static_cast<double>(frozen.parameter_count())) * bytes(config.dtype) /
                config.secondary_group_size;
   if (config.use == EngineUse::inference) return static_cast<std::size_t>(std::llround(weights));
-  double const gradients =
-      parameters * bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
+  double const gradients = MicroStepSums::places_of(config) * parameters *
+                           bytes(rules.gradient_dtype) / (rules.shards_gradients ? n : 1.0);
   double const sharing = rules.shards_optimizer ? n : 1.0;
   bool const swaps = config.optimizer_swap.has_value();
   double optimizer =

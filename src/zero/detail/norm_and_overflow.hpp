@@ -40,9 +40,13 @@ class NormAndOverflow {
                                                                        : decision_.data());
   }
   void decide(kernels::GradientLimits const& limits);
+  bool is_exact() const { return context_.config.sum_order == SumOrder::tree; }
+  /// The sums from the digits of all ranks.
+  void round_digits();
 
   StoreContext context_;
-  CommBuffer sums_;                      ///< [2] fp64, see kernels::gradient_statistics
+  CommBuffer sums_;    ///< [2] fp64, see kernels::gradient_statistics
+  CommBuffer digits_;  ///< int64, of an exact sum; empty: the norm is a sum of doubles
   memory::Buffer decision_, read_back_;  ///< read_back_: pinned, on a device only
   comm::Pending sums_complete_;
   memory::Event computed_;

@@ -2,6 +2,7 @@
 
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_staging.hpp"
+#include "detail/micro_step_sums.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
 
@@ -18,8 +19,9 @@ class ResidentGradients final : public GradientFlow {
         rules_(rules),
         host_(host),
         progress_(context.plan, units),
+        sums_(context.config),
         flat_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
-              context.plan.padded_count()),
+              context.plan.padded_count() * sums_.places()),
         staging_(context, progress_, units.size()),
         reducer_(context, rules.averaging) {}
 
@@ -27,20 +29,26 @@ class ResidentGradients final : public GradientFlow {
     if (!micro.first) progress_.expect_all_complete();
     micro_ = micro;
     progress_.begin_micro_step();
+    sums_.begin(micro);
   }
 
   memory::GradientLease lease(UnitIndex unit) override {
     bool const first = progress_.open(unit);
     if (!direct()) return staging_.lend(unit, first);
-    bool const overwrite = first && micro_.first;
-    if (overwrite) progress_.clear_untied(context_.compute, unit, whole(unit));
-    return {parameter_views(context_.plan.unit(unit), whole(unit).data(), flat_.dtype()),
+    bool const overwrite = first && !sums_.adds();
+    auto const gradients = whole(unit, sums_.place());
+    if (overwrite) progress_.clear_untied(context_.compute, unit, gradients);
+    return {parameter_views(context_.plan.unit(unit), gradients.data(), flat_.dtype()),
             overwrite ? memory::WriteMode::overwrite : memory::WriteMode::add};
   }
 
   void complete(UnitIndex unit) override {
     progress_.complete(unit);
-    if (!direct()) add_staged(unit);
+    if (!direct())
+      add_staged(unit);
+    else if (micro_.is_empty)
+      clear_to_identity(context_.compute, whole(unit, sums_.place()));
+    sums_.merge(context_.compute, [&](int place) { return whole(unit, place); });
     if (!micro_.last) return;
     if (!rules_.reduces || !micro_.reduces)
       leave(unit, context_.compute.record());
@@ -70,9 +78,13 @@ class ResidentGradients final : public GradientFlow {
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
 
  private:
-  bool direct() const { return flat_.dtype() == context_.config.dtype; }
-  memory::TensorView whole(UnitIndex unit) const {
-    return flat_.view(full_offset(context_.plan, unit), context_.plan.unit(unit).padded_numel);
+  /// Sums as a tree add complete gradients of a micro-step, which a staging buffer holds.
+  bool direct() const {
+    return flat_.dtype() == context_.config.dtype && !(sums_.is_tree() && sums_.adds());
+  }
+  memory::TensorView whole(UnitIndex unit, int place = 0) const {
+    return flat_.view(context_.plan.padded_count() * place + full_offset(context_.plan, unit),
+                      context_.plan.unit(unit).padded_numel);
   }
   memory::TensorView shard(UnitIndex unit) const {
     return part(whole(unit), context_.ownership.shard_begin(unit).value(),
@@ -87,10 +99,12 @@ class ResidentGradients final : public GradientFlow {
 
   void add_staged(UnitIndex unit) {
     auto const lent = staging_.take(unit);
-    if (micro_.first)
-      kernels::cast(context_.compute, whole(unit), lent.data);
+    if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
+    auto const gradients = whole(unit, sums_.place());
+    if (sums_.adds())
+      kernels::add(context_.compute, gradients, lent.data);
     else
-      kernels::add(context_.compute, whole(unit), lent.data);
+      kernels::cast(context_.compute, gradients, lent.data);
     staging_.give_back(lent, context_.compute.record());
   }
 
@@ -98,7 +112,8 @@ class ResidentGradients final : public GradientFlow {
   StageRules rules_;
   HostGradients* host_;
   UnitProgress progress_;
-  CommBuffer flat_;
+  MicroStepSums sums_;
+  CommBuffer flat_;  ///< all units, one time for each partial sum
   GradientStaging staging_;
   Reducer reducer_;
   MicroStep micro_;

@@ -1,39 +1,52 @@
 #include "detail/shard_copies.hpp"
 
-#include "detail/half_values.hpp"
+#include <algorithm>
+#include <iterator>
+
+#include "detail/pinned_staging.hpp"
 #include "detail/weight_store.hpp"
-#include "tessera/memory/device.hpp"
+#include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::zero::detail {
 namespace {
 
-void copy_values(memory::Queue& queue, ShardCopy const& copy, ShardDirection direction) {
+/// The host converts values in its memory itself.
+void convert(ShardCopy const& copy, ShardDirection direction) {
+  auto const conversions = memory::make_inline_queue("conversions");
+  memory::TensorView const host(copy.host, Dtype::fp32, {copy.shard.numel()});
   if (direction == ShardDirection::to_host)
-    memory::copy(queue, copy.host, copy.shard.data(), copy.shard.bytes());
+    kernels::cast(*conversions, host, copy.shard);
   else
-    memory::copy(queue, copy.shard.data(), copy.host, copy.shard.bytes());
+    kernels::cast(*conversions, copy.shard, host);
 }
 
-void convert(memory::Queue& queue, ShardCopy const& copy, ShardDirection direction) {
-  std::int64_t const numel = copy.shard.numel();
-  HalfValues values(queue, copy.space, copy.shard.dtype(), numel);
-  if (direction == ShardDirection::to_host)
-    values.read(copy.host, copy.shard.data(), numel);
-  else
-    values.write(copy.shard.data(), copy.host, numel);
+/// Through pinned memory; all copies have one dtype.
+void copy_of_device(memory::Queue& queue, std::vector<ShardCopy> const& copies,
+                    ShardDirection direction) {
+  std::int64_t most = 0;
+  for (auto const& copy : copies) most = std::max(most, copy.shard.numel());
+  if (most == 0) return;
+  PinnedStaging staging(queue, copies.front().shard.dtype(), most);
+  for (auto const& copy : copies) {
+    if (direction == ShardDirection::to_host)
+      staging.read(copy.host, copy.shard);
+    else
+      staging.write(copy.shard, copy.host);
+  }
+  staging.finish();
 }
 
 }  // namespace
 
 void copy_shards(memory::Queue& queue, std::vector<ShardCopy> const& copies,
                  ShardDirection direction) {
-  for (auto const& copy : copies) {
-    if (copy.shard.dtype() == Dtype::fp32)
-      copy_values(queue, copy, direction);
-    else
-      convert(queue, copy, direction);
-  }
+  std::vector<ShardCopy> of_device;
+  std::copy_if(copies.begin(), copies.end(), std::back_inserter(of_device),
+               [](ShardCopy const& copy) { return copy.space == memory::MemorySpace::device; });
+  copy_of_device(queue, of_device, direction);
   queue.record().wait("copies of the optimizer state", compute_deadline);
+  for (auto const& copy : copies)
+    if (copy.space != memory::MemorySpace::device) convert(copy, direction);
 }
 
 }  // namespace tessera::zero::detail

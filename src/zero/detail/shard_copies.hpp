@@ -17,7 +17,7 @@ struct ShardCopy {
   memory::MemorySpace space;  ///< of the shard
 };
 
-/// Blocks the host.
+/// Blocks the host. All shards have one dtype.
 /// @param queue for memory of a device; earlier work of it writes the shards
 void copy_shards(memory::Queue& queue, std::vector<ShardCopy> const& copies,
                  ShardDirection direction);

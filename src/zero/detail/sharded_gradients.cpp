@@ -4,6 +4,7 @@
 
 #include "detail/comm_buffer.hpp"
 #include "detail/gradient_staging.hpp"
+#include "detail/micro_step_sums.hpp"
 #include "detail/reducer.hpp"
 #include "detail/unit_progress.hpp"
 
@@ -16,8 +17,9 @@ class ShardedGradients final : public GradientFlow {
                    std::vector<memory::UnitSpec> const& units)
       : context_(context),
         progress_(context.plan, units),
+        sums_(context.config),
         shards_(context.comm, "gradients", memory::Purpose::gradients, rules.gradient_dtype,
-                context.plan.partition_numel()),
+                context.plan.partition_numel() * sums_.places()),
         staging_(context, progress_, units.size()),
         reducer_(context, rules.averaging) {}
 
@@ -26,6 +28,7 @@ class ShardedGradients final : public GradientFlow {
     micro_ = micro;
     progress_.begin_micro_step();
     reducer_.retire_all();
+    sums_.begin(micro);
   }
 
   memory::GradientLease lease(UnitIndex unit) override {
@@ -34,11 +37,19 @@ class ShardedGradients final : public GradientFlow {
 
   void complete(UnitIndex unit) override {
     progress_.complete(unit);
-    auto const& layout = context_.plan.unit(unit);
     auto const lent = staging_.take(unit);
+    if (micro_.is_empty) clear_to_identity(context_.compute, lent.data);
+    MicroStep const to{!sums_.adds(), micro_.last, micro_.index, false};
+    Reducer::Retire reduced;
+    if (sums_.merges())
+      reduced = [this, unit, sums = sums_](memory::Event const& done) {
+        context_.compute.wait(done);
+        sums.merge(context_.compute, [&](int place) { return shard(unit, place); });
+      };
     reducer_.reduce_scatter(
-        unit, lent.data, shards_.view(layout.partition_offset.value(), layout.shard_numel), micro_,
-        [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); });
+        unit, lent.data, shard(unit, sums_.place()), to,
+        [this, lent](memory::Event done) { staging_.give_back(lent, std::move(done)); },
+        std::move(reduced));
   }
 
   void finish() override {
@@ -54,9 +65,16 @@ class ShardedGradients final : public GradientFlow {
   std::size_t buffer_bytes() const override { return staging_.bytes() + reducer_.buffer_bytes(); }
 
  private:
+  memory::TensorView shard(UnitIndex unit, int place) const {
+    auto const& layout = context_.plan.unit(unit);
+    return shards_.view(context_.plan.partition_numel() * place + layout.partition_offset.value(),
+                        layout.shard_numel);
+  }
+
   StoreContext context_;
   UnitProgress progress_;
-  CommBuffer shards_;
+  MicroStepSums sums_;
+  CommBuffer shards_;  ///< one partition after the other, one for each partial sum
   GradientStaging staging_;
   Reducer reducer_;
   MicroStep micro_;

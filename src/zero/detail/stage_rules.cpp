@@ -1,6 +1,7 @@
 #include "detail/stage_rules.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "tessera/core/error.hpp"
@@ -88,6 +89,7 @@ void validate_reduction(EngineConfig const& c) {
 }
 
 Dtype kept_gradient_dtype(EngineConfig const& c, bool sharded) {
+  if (c.sum_order == SumOrder::tree) return Dtype::fp32;
   if (c.accumulation_steps > 1) return c.accumulation_dtype;
   if (c.master_dtype != Dtype::fp32) return c.dtype;
   // A shard is written by the reduction, whose sums are fp32: a wire of another dtype leaves
@@ -174,12 +176,41 @@ StageRules rules_for(EngineConfig const& config, int ranks, memory::MemorySpace 
   rules.shards_weights = config.stage >= 3 && (rules.reduces || config.weight_swap ||
                                                (config.weight_offload && on_device));
   rules.gradient_dtype = kept_gradient_dtype(config, rules.shards_gradients);
-  if (rules.reduces) rules.averaging = averaging_of(config, ranks, copies);
+  if (rules.reduces && config.sum_order != SumOrder::tree)
+    rules.averaging = averaging_of(config, ranks, copies);
   rules.offloads_optimizer = on_device && config.use == EngineUse::training &&
                              (config.optimizer_offload || config.optimizer_swap);
   rules.offloads_gradients = rules.offloads_optimizer && config.stage >= 2;
   rules.separate_master = config.dtype != config.master_dtype || rules.offloads_optimizer;
   return rules;
+}
+
+void validate_sum_order(EngineConfig const& c, int ranks, memory::MemorySpace space) {
+  if (c.sum_order != SumOrder::tree) return;
+  auto const require = [](bool holds, auto const&... what) {
+    TESSERA_VALIDATE(holds, ConfigError, "the same bits on any number of ranks: ", what...);
+  };
+  require(std::has_single_bit(static_cast<unsigned>(ranks)), ranks,
+          " ranks do not divide a binary tree; use a power of two");
+  require(std::has_single_bit(static_cast<unsigned>(c.accumulation_steps)),
+          "gradient_accumulation_steps is ", c.accumulation_steps, "; use a power of two");
+  require(space == memory::MemorySpace::host,
+          "NCCL and devices form sums in another order; use the CPU");
+  require(optim::is_elementwise(c.optimizer) && !optim::is_compressing(c.optimizer), "optimizer ",
+          c.optimizer.algorithm,
+          " sends signs, sums over parameters or has states in codes; use AdamW, SGD or Lion");
+  require(c.master_dtype == Dtype::fp32 && c.accumulation_dtype == Dtype::fp32,
+          "master weights and accumulated gradients must be fp32");
+  require(c.reduction.average == GradientAverage::mean,
+          "gradient_allreduce_op is sum, whose gradients grow with the ranks; use mean");
+  require(c.weight_code_bits == 0 && !c.quantized_gradients,
+          "quantized collectives round by shard; remove them");
+  require(c.shard_group_size == 0, "shard groups sum in another order; remove them");
+}
+
+EngineConfig with_wire_of_sums(EngineConfig config) {
+  if (config.sum_order == SumOrder::tree) config.communication_dtype = Dtype::fp32;
+  return config;
 }
 
 void validate(EngineConfig const& config) {

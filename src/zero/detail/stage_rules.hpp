@@ -43,6 +43,10 @@ StageRules rules_for(EngineConfig const& config, int ranks,
 
 /// @throws ConfigError naming the setting, its value and what it may be
 void validate(EngineConfig const& config);
+/// @throws ConfigError where sums as a tree over @p ranks would depend on their number
+void validate_sum_order(EngineConfig const& config, int ranks, memory::MemorySpace space);
+/// Sums as a tree are fp32, also between ranks.
+EngineConfig with_wire_of_sums(EngineConfig config);
 
 /// The region of a unit that this rank updates, and its offset in the rank's flat state: the
 /// complete unit when the optimizer is replicated, else the rank's shard.

@@ -30,7 +30,7 @@ class HostShards final : public ShardStore {
             context.config.weight_offload->space)) {}
 
   Shard fetch(UnitIndex unit, memory::Event const& before) override {
-    return {{region(unit), dtype_, {plan_.unit(unit).shard_numel}}, before};
+    return {{region(unit), dtype_, {plan_.unit(unit).shard_numel}}, before, before};
   }
   void fetched(UnitIndex, memory::Event const&) override {}
   bool read_ahead(UnitIndex) override { return false; }
@@ -80,14 +80,17 @@ class StreamedShards final : public ShardStore {
       free(unit).wait("updates of weights in host memory", compute_deadline);
     to_device_->wait(free(unit));
     to_device_->wait(before);
+    auto const begin = to_device_->record();
     memory::copy(*to_device_, slot(unit), shard.values.data(), shard.values.bytes());
     auto const copied = to_device_->record();
     host_->fetched(unit, copied);
-    return {{slot(unit), dtype(), {shard.values.numel()}}, copied};
+    return {{slot(unit), dtype(), {shard.values.numel()}}, copied, begin};
   }
   void fetched(UnitIndex unit, memory::Event const& gathered) override { free(unit) = gathered; }
   bool read_ahead(UnitIndex unit) override { return host_->read_ahead(unit); }
   void begin_read_ahead() override { host_->begin_read_ahead(); }
+  std::size_t read_buffers() const override { return host_->read_buffers(); }
+  void observe_reads(ReadObserver observer) override { host_->observe_reads(std::move(observer)); }
 
   void* region(UnitIndex unit) const override {
     return updates_on_host(unit) ? host_->region(unit) : slot(unit);
@@ -116,6 +119,7 @@ class StreamedShards final : public ShardStore {
 
   Dtype dtype() const override { return host_->dtype(); }
   std::size_t weight_bytes() const override { return host_->weight_bytes(); }
+  bool is_streamed() const override { return true; }
   std::size_t buffer_bytes() const override { return memory_.bytes() + host_->buffer_bytes(); }
   std::size_t swapped_bytes() const override { return host_->swapped_bytes(); }
   HostUse host_use() const override { return host_->host_use(); }

@@ -37,11 +37,12 @@ class SwappedShards final : public ShardStore {
 
   Shard fetch(UnitIndex unit, memory::Event const& before) override {
     memory::TensorView const values(region(unit), dtype(), {context_.plan.unit(unit).shard_numel});
-    if (is_in_memory(unit)) return {values, before};
+    if (is_in_memory(unit)) return {values, before, before};
     read(unit);
     auto events = buffer_of(unit).ready;
     events.push_back(before);
-    return {values, memory::joined(std::move(events))};
+    auto const ready = memory::joined(std::move(events));
+    return {values, ready, ready};
   }
   void fetched(UnitIndex unit, memory::Event const& gathered) override {
     if (is_in_memory(unit)) return;
@@ -61,6 +62,8 @@ class SwappedShards final : public ShardStore {
     return true;
   }
   void begin_read_ahead() override { ++glance_; }
+  std::size_t read_buffers() const override { return buffers_.size(); }
+  void observe_reads(ReadObserver observer) override { observer_ = std::move(observer); }
 
   void* region(UnitIndex unit) const override {
     if (is_in_memory(unit)) return in_memory_.at(static_cast<std::int64_t>(place(unit)));
@@ -107,6 +110,7 @@ class SwappedShards final : public ShardStore {
 
   Dtype dtype() const override { return context_.config.dtype; }
   std::size_t weight_bytes() const override { return in_memory_.bytes(); }
+  bool is_streamed() const override { return swapped_units_ > 0; }
   std::size_t buffer_bytes() const override { return memory_.bytes(); }
   std::size_t swapped_bytes() const override { return file_->bytes(); }
   HostUse host_use() const override {
@@ -189,6 +193,7 @@ class SwappedShards final : public ShardStore {
     buffer.holds = holder;
     buffer.is_written = false;
     buffer.ready = transfers_.read(*file_, place(unit), region(unit), bytes_of(unit), buffer.free);
+    if (observer_) observer_(unit, memory::joined(buffer.free), memory::joined(buffer.ready));
   }
 
   struct Place {
@@ -204,6 +209,7 @@ class SwappedShards final : public ShardStore {
   CommBuffer memory_, in_memory_;
   std::vector<Staging> buffers_;
   int glance_ = 0;
+  ReadObserver observer_;
   bool is_mapped_ = true;            ///< the file may have changed through its mapping
   memory::SwapTransfers transfers_;  ///< ends before the buffers and the file
 };

@@ -53,6 +53,7 @@ class WeightStore {
   virtual std::size_t swapped_bytes() const { return 0; }  ///< on a drive
   virtual HostUse host_use() const { return {}; }
   virtual std::optional<SwapUse> swap_use() const { return {}; }
+  virtual std::optional<PrefetchReport> prefetch_report() const { return {}; }
   /// The host updates the units before @p end: where the weights are not on the device, the regions
   /// of these units are in host memory.
   virtual void set_host_updates(UnitIndex end) { (void)end; }

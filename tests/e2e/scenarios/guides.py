@@ -1,5 +1,6 @@
 """The configurations, run files and command lines of configs/guides."""
 import json
+import math
 import shlex
 import subprocess
 import sys
@@ -27,6 +28,33 @@ def guide_configurations(b):
         offload = "nvme" if "nvme" in file.name else "cpu" if "offload" in file.name else "none"
         assert shown["offload_optimizer"]["value"] == offload, (file.name, shown["offload_optimizer"])
         assert shown["dtype"]["value"] == precision, (file.name, shown["dtype"])
+
+
+def guide_configurations_train_on_a_bounded_device(b):
+    """Each stage and offload of the guides, as it is written: two steps of a model of its family on simulated devices. With offload the
+    losses are those of the stage without it, and the device needs less memory."""
+    losses, memory = {}, {}
+    for file in files(b, "*_zero*.json"):
+        if file.name.endswith(".run.json"):
+            continue
+        precision = "bf16" if "bf16" in file.name else "fp16"
+        family = "gpt2" if file.name.startswith("gpt2") else "gpt_bigcode"
+        words = dict(deepspeed=file, model_type=family, per_device_train_batch_size=4, max_steps=2, learning_rate=1e-3, device_memory="128MiB")
+        done = b.train(2, b.common(file.stem, **words, **{precision: True}))
+        assert "simulated in host memory" in done.stderr, done.stderr
+        if "nvme" in file.name:
+            assert "/dev/shm is on a file system in memory" in done.stderr, done.stderr
+            assert b.status(file.stem)["offload"]["optimizer_bytes_per_rank"] > 0, b.status(file.stem)
+        name = file.stem.replace("_unpinned", "")
+        stem, _, offload = name.partition("_offload_")
+        losses[file.stem], memory[file.stem] = b.losses(file.stem), b.status(file.stem)["memory"]
+        assert len(losses[file.stem]) == 2 and all(math.isfinite(loss) for loss in losses[file.stem]), (file.name, losses)
+        if offload:
+            assert losses[file.stem] == losses[stem], (file.name, losses[file.stem], losses[stem])
+            assert memory[file.stem]["device"]["peak"] < memory[stem]["device"]["peak"], (file.name, memory)
+    assert len(losses) == 12, sorted(losses)
+    pinned, unpinned = (memory["starcoder_zero3_bf16_offload_all" + end]["pinned"]["peak"] for end in ("", "_unpinned"))
+    assert unpinned < pinned, (pinned, unpinned)
 
 
 def guide_run_files(b):

@@ -1,5 +1,7 @@
 """What leaves a device for host memory in a pass: activation checkpoints and weights."""
 import json
+import os
+import subprocess
 
 from support import refused, zero
 
@@ -82,6 +84,13 @@ def weights_stream_to_the_device(b):
         assert memory["none"]["device"]["peak"] - memory["cpu"]["device"]["peak"] > WEIGHTS // ranks // 2, memory
         assert memory["nvme"]["nvme"]["now"] > 0 and memory["nvme"]["pinned"]["now"] < memory["cpu"]["pinned"]["now"], memory
 
+    for run in ("cpu_1", "cpu_2", "nvme_1", "nvme_2"):  # the depth is chosen in the third step
+        prefetch = b.status(run)["prefetch"]
+        assert 1 <= prefetch["units_ahead"] <= prefetch["max_units_ahead"], (run, prefetch)
+        assert prefetch["transfer_seconds"] > 0 and prefetch["compute_seconds"] > 0 and prefetch["waiting_seconds"] >= 0, (run, prefetch)
+        assert (1 <= prefetch["read_units_ahead"] <= prefetch["max_read_units_ahead"]) == run.startswith("nvme"), (run, prefetch)
+    assert "weights are transferred 1 unit ahead of the computation, and read " in text, text  # stage3_prefetch_bucket_size is 0
+
     texts = set()
     for place, ranks in (("none", 1), ("cpu", 1), ("cpu", 2), ("nvme", 1)):
         bound = "256MiB" if place == "none" else f"{WEIGHTS // 2}"
@@ -96,3 +105,24 @@ def weights_stream_to_the_device(b):
                        config_overrides=None, tokenizer_name=None, use_peft_lora=True, lora_target_modules="all-linear")
     log = b.train(2, adapter + BOUND).stderr  # the same bits as without offload: offloaded_adapters.py
     assert "host memory of offloaded states per rank" in log and len(b.losses("lora")) == 6, log
+
+
+def host_memory_prefers_the_nodes_of_the_cores(b):
+    """On a machine with two NUMA nodes, which hwloc describes instead of this one, a rank that is bound to one of them places its host memory
+    there; one that the system lacks is named. Without a choice nothing is said. The result does not depend on it."""
+    def run(name, cores, machine):
+        words = b.common(name, bf16=True, deepspeed=b.config(f"{name}.json", streamed("cpu", b.work)), max_steps=2) + BOUND
+        done = subprocess.run(["taskset", "-c", cores, *b.command(1, words)], env=dict(b.environment(), **machine), capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        return done.stderr, b.losses(name)
+
+    two_nodes = dict(HWLOC_SYNTHETIC="pack:2 node:1 core:1 pu:1")
+    if len(os.sched_getaffinity(0)) < 2 or not {0, 1} <= os.sched_getaffinity(0):
+        print("SKIPPED: needs cores 0 and 1")
+        raise SystemExit(77)
+    near, losses = run("near", "0", two_nodes)
+    assert "host memory of rank 0 prefers NUMA node 0, next to its cores" in near or "(the system refuses mbind)" in near, near
+    for name, cores, machine, said in (("everywhere", "0,1", two_nodes, ""), ("real", "0", {}, None)):
+        log, found = run(name, cores, machine)
+        assert said is None or "NUMA" not in log, log
+        assert found == losses, (name, found, losses)

@@ -42,3 +42,22 @@ def collectives_are_timed(b):
     assert files[1].read_text().count("<polyline") == 2 * 8 * 2
     errors = bench("--groups", "shard:2", expect=78).stderr
     assert errors.count("tessera: error: groups of 2 ranks cannot be formed of 3 ranks") == 1, errors
+
+
+def gpus_are_tested(b):
+    """tessera selftest --gpus on simulated devices: under mpirun, by itself, and what it refuses."""
+    tool = str(b.bin / "tessera")
+
+    def run(words, code=0):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+        assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    alone = run([tool, "selftest", "--gpus", "--device_memory", "64MiB", "--ranks", "2"])
+    assert "no fault on 2 devices" in alone and "1 link inside nodes" in alone, alone
+    started = run(b.command(2, [])[:-1] + [tool, "selftest", "--gpus", "--device_memory", "64MiB"])
+    assert "no fault on 2 devices" in started and "all-gather" in started, started
+    run([tool, "selftest", "--ranks", "2"], 64)
+    run([tool, "selftest", "--gpus", "--profile", "x.json"], 64)
+    done = subprocess.run([tool, "selftest", "--gpus"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 or done.returncode == 78 and "--device_memory" in done.stderr, done.stdout + done.stderr

@@ -105,3 +105,31 @@ def frozen_parameters_on_a_drive_stay(b):
     before = safetensors(base / "model.safetensors")
     after = found["drive"][1]
     assert set(after) == set(before) and any(after[t][:2] == before[t][:2] for t in after)
+
+
+def plan_of_offloaded_adapters_is_the_memory_of_the_run(b):
+    """Bytes where the model computes, at the peak of the run, within 1 %; those on the drive exactly, by tessera plan and by tessera estimate."""
+    shape = dict(block_size=64, per_device_train_batch_size=16, max_steps=1, bf16=True)
+    b.train(1, b.common("base", **shape, config_overrides="n_embd=512,n_layer=8,n_head=8,n_positions=64,vocab_size=4096"))
+    drive = b.work / "drive"
+    drive.mkdir()
+    for i, (device, stage, optimizer, weights, ranks) in enumerate(((True, 1, "nvme", "none", 1), (True, 3, "nvme", "nvme", 2), (True, 3, "cpu", "nvme", 1),
+                                                                    (False, 2, "nvme", "none", 2), (False, 3, "nvme", "nvme", 2))):
+        block = {"stage": stage, "offload_optimizer": {"device": optimizer, "nvme_path": str(drive)},
+                 "offload_param": {"device": weights, "nvme_path": str(drive), "max_in_cpu": 0}}
+        config = b.config(f"ds{i}.json", {"zero_optimization": block, "bf16": {"enabled": True}})
+        flags = dict(LORA, **shape, deepspeed=config)
+        b.train(ranks, words_of_adapters(b, f"run{i}", b.work / "base", **flags, gradient_checkpointing=False) + (["--device_memory", "1GiB"] if device else []))
+        used = b.status(f"run{i}")["memory"]
+        of_run = ["--model_name_or_path", b.work / "base", "--gradient_checkpointing", "false"]
+        for name, value in flags.items():
+            of_run += ["--" + name] + ([] if value is True else [value]) if name != "max_steps" else []
+        of_run += [] if device else ["--use_cpu"]
+        b.tool(["plan", "--gpus_per_node", ranks, "--json", b.work / "plan.json", "--", *of_run])
+        (plan,) = json.loads((b.work / "plan.json").read_text())["choices"]
+        space = "device" if device else "host"
+        assert abs(plan[space]["total"] / used[space]["peak"] - 1) < 0.01, (i, plan[space], used)
+        assert plan["nvme_bytes"] == used["nvme"]["peak"], (i, plan["nvme_bytes"], used)
+        estimates = json.loads(b.tool(["estimate", "--num_gpus_per_node", ranks, "--json", "--", *of_run]).stdout)["plans"]
+        estimate = next(p for p in estimates if p["stage"] == stage and not p["gradient_checkpointing"])
+        assert estimate["nvme"] == used["nvme"]["peak"], (i, estimate, used)

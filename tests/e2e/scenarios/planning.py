@@ -88,14 +88,13 @@ def peak_of(b, ranks, run):
 
 
 def plan_is_the_peak_of_the_process(b):
-    """Resident memory of one rank of two gigabytes, within 5 % of the plan with what it reserves. Some processors' bf16 product of the head's
-    weight gradient keeps an fp32 copy of it where the vocabulary is no multiple of 64; the plan does not count that."""
+    """Resident memory of one rank of two gigabytes, within 5 % of the plan with what it reserves; also with a vocabulary that is no multiple of
+    64, whose head's weight gradient has operands with gaps."""
     run = b.common("large", **LARGE, bf16=True, deepspeed=b.config("large.json", {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}}),
                    per_device_train_batch_size=2, max_steps=2, learning_rate=1e-4)
-    plan, copy = planned(b, run, 1, ["--use_cpu"])["host_bytes"], 50257 * 768 * 4
-    peak = peak_of(b, 1, run)
-    print(f"plan {plan}, copy {copy}, peak {peak}")
-    assert 0.95 * plan < peak < 1.05 * (plan + copy), (plan, peak)
+    plan, peak = planned(b, run, 1, ["--use_cpu"])["host_bytes"], peak_of(b, 1, run)
+    print(f"plan {plan}, peak {peak}")
+    assert abs(plan / peak - 1) < 0.05, (plan, peak)
     aligned = [word.replace("n_embd=768", "n_embd=768,vocab_size=50304") for word in run]
     plan, peak = planned(b, aligned, 1, ["--use_cpu"])["host_bytes"], peak_of(b, 1, [*aligned, "--overwrite_output_dir"])
     print(f"plan {plan}, peak {peak}")

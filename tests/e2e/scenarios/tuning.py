@@ -1,5 +1,6 @@
 """--auto_tune and DeepSpeed's autotuning block."""
 import json
+import re
 
 FAST = {"enabled": True, "start_profile_step": 2, "end_profile_step": 3, "tuner_num_trials": 4}
 
@@ -58,3 +59,18 @@ def auto_tune_names_what_is_wrong(b):
     tuning = json.loads((b.work / "small/tuning.json").read_text())
     assert tuning["admitted"] < tuning["open"], tuning
     assert b.status("small")["memory"]["device"]["peak"] <= 12 << 20
+
+
+def auto_find_batch_size_halves_the_micro_batch(b):
+    """The activations decide before the first step; accumulation stays, so that the batch of a step shrinks with the micro-batch."""
+    run = b.common("run", per_device_train_batch_size=32, gradient_accumulation_steps=2, max_steps=2)
+    b.train(1, [*run, "--device_memory", "12MiB"], expect=70)
+    done = b.train(1, [*run, "--overwrite_output_dir", "--device_memory", "12MiB", "--auto_find_batch_size"])
+    said = re.search(r"--auto_find_batch_size: 32 sequences per rank and micro-step do not fit into memory; (\d+) do, so that a step has (\d+) "
+                     r"sequences instead of 64", done.stderr)
+    assert said, done.stderr
+    assert int(said[1]) in (1, 2, 4, 8, 16) and int(said[2]) == 2 * int(said[1]), said[0]
+    assert b.status("run")["state"] == "done" and len(b.losses("run")) == 2
+    assert b.status("run")["memory"]["device"]["peak"] <= 12 << 20
+    roomy = b.common("roomy", per_device_train_batch_size=4, max_steps=1)
+    assert "do not fit into memory" not in b.train(1, [*roomy, "--auto_find_batch_size"]).stderr

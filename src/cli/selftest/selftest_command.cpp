@@ -1,4 +1,4 @@
-#include "selftest_command.hpp"
+#include "selftest/selftest_command.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -278,6 +278,29 @@ void measure(std::string const& file, std::string const& given, int ranks) {
              counted(ranks, "rank"), file);
 }
 
+/// The ranks of the job that srun or mpirun started this program on, else one per GPU of this node.
+void test_gpus(std::string const& device_memory, int ranks) {
+  Words words{sibling_program("tessera-train").string(), test_gpus_word, device_memory};
+  bool const in_job =
+      topology::launcher_facts(topology::process_environment()).size.value_or(1) > 1;
+  TESSERA_VALIDATE(!in_job || ranks == 0, UsageError,
+                   "--ranks does not go with srun or mpirun, which have started this program on "
+                   "several ranks; leave it out");
+  if (!in_job) {
+    leave_the_job();
+    auto const found = memory::find_devices();
+    TESSERA_VALIDATE(found.count > 0 || !device_memory.empty(), ConfigError,
+                     "there is no GPU to test: ", found.reason,
+                     "; rehearse with simulated devices: --device_memory 64MiB --ranks 2");
+    if (ranks == 0) ranks = std::max(1, found.count);
+    if (ranks > 1) {
+      auto launcher = launcher_words(ranks);
+      words.insert(words.begin(), launcher.begin(), launcher.end());
+    }
+  }
+  exec_program(words);
+}
+
 }  // namespace
 
 void add_selftest(CLI::App& app) {
@@ -295,7 +318,22 @@ void add_selftest(CLI::App& app) {
   test->add_option("--profile_ranks,--profile-ranks", *ranks,
                    "Ranks that measure (default: one per GPU; without a GPU two)")
       ->check(CLI::Range(1, 1024));
-  test->callback([directory, profile, ranks] {
+  auto const gpus = std::make_shared<bool>(false);
+  auto const device_memory = std::make_shared<std::string>();
+  auto const gpu_ranks = std::make_shared<int>(0);
+  auto* const gpu_flag =
+      test->add_flag("--gpus", *gpus,
+                     "Test the GPUs of this node and the links between them instead; under srun or "
+                     "mpirun those of all ranks")
+          ->excludes("--profile");
+  test->add_option("--ranks", *gpu_ranks, "Ranks of --gpus (default: one per GPU of this node)")
+      ->check(CLI::Range(1, 1024))
+      ->needs(gpu_flag);
+  test->add_option("--device_memory,--device-memory", *device_memory,
+                   "Rehearse --gpus with simulated devices of this size in host memory")
+      ->needs(gpu_flag);
+  test->callback([=] {
+    if (*gpus) return test_gpus(*device_memory, *gpu_ranks);
     if (profile->empty()) return selftest(*directory);
     measure(*profile, *directory, *ranks);
   });
