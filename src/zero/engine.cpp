@@ -253,8 +253,8 @@ class StagedEngine final : public WeightsEngine {
                      InternalError, "micro-step ", index, " of ", count,
                      " does not fit gradient_accumulation_steps ", config_.accumulation_steps);
     communication_ = communication();
-    gradients_->begin_micro_step({index == 0, index + 1 == count, index, is_empty,
-                                  communication_.reduces_gradients});
+    gradients_->begin_micro_step(
+        {index == 0, index + 1 == count, index, is_empty, communication_.reduces_gradients});
     in_micro_step_ = true;
   }
 
@@ -402,7 +402,7 @@ class StagedEngine final : public WeightsEngine {
     auto const* const compression = optim::compression_of(*optimizer_);
     return compression ? compression->communication(steps_ + 1) : optim::StepCommunication{};
   }
-  /// Of its own mean loss, as DeepSpeed's: N times its share of the global one. All ranks clip alike.
+  /// Of its own mean loss, as in DeepSpeed: N times its share of the global one.
   void compute_norm_of_own_gradients(kernels::GradientLimits limits) {
     double const n = plan_.ranks();
     bool const averages = config_.reduction.average == GradientAverage::mean;
