@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "selftest/gpu_report.hpp"
+#include "selftest/gpu_test_report.hpp"
 #include "tessera/comm/collectives.hpp"
 #include "tessera/memory/queue.hpp"
 #include "tessera/topology/node_index.hpp"

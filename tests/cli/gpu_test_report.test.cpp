@@ -1,4 +1,4 @@
-#include "selftest/gpu_report.hpp"
+#include "selftest/gpu_test_report.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,9 +30,9 @@ GpuReport report_of(std::size_t gpus) {
   return out;
 }
 
-TEST(GpuReport, EqualDevicesHaveNoFault) { EXPECT_THAT(gpu_faults(report_of(4)), IsEmpty()); }
+TEST(GpuTestReport, EqualDevicesHaveNoFault) { EXPECT_THAT(gpu_faults(report_of(4)), IsEmpty()); }
 
-TEST(GpuReport, NamesTheSlowDevice) {
+TEST(GpuTestReport, NamesTheSlowDevice) {
   auto report = report_of(4);
   report.gpus[2].products = 0.7 * 7e14;
   report.gpus[1].products = 0.9 * 7e14;  // within the spread of one model
@@ -41,7 +41,7 @@ TEST(GpuReport, NamesTheSlowDevice) {
                           "4 GPUs"));
 }
 
-TEST(GpuReport, ComparesDevicesOfOneModel) {
+TEST(GpuTestReport, ComparesDevicesOfOneModel) {
   auto report = report_of(4);
   for (std::size_t i : {0u, 1u}) {
     report.gpus[i].model = "A100";
@@ -50,7 +50,7 @@ TEST(GpuReport, ComparesDevicesOfOneModel) {
   EXPECT_THAT(gpu_faults(report), IsEmpty());
 }
 
-TEST(GpuReport, NamesTheSlowLink) {
+TEST(GpuTestReport, NamesTheSlowLink) {
   auto report = report_of(4);
   report.links[4].bandwidth = 1e11;
   report.links.push_back({.from = 0, .to = 1, .in_node = false, .bandwidth = 2e10});
@@ -58,7 +58,7 @@ TEST(GpuReport, NamesTheSlowLink) {
               ElementsAre(HasSubstr("100.0 GB/s, 0.25 of the median of 6 links inside nodes")));
 }
 
-TEST(GpuReport, NamesWrongResultsAlsoOfSimulatedDevices) {
+TEST(GpuTestReport, NamesWrongResultsAlsoOfSimulatedDevices) {
   auto report = report_of(2);
   report.compares_speeds = false;
   report.gpus[0].products = 1.0;
@@ -71,7 +71,7 @@ TEST(GpuReport, NamesWrongResultsAlsoOfSimulatedDevices) {
                           HasSubstr("2 bytes of a message came back changed")));
 }
 
-TEST(GpuReport, ShowsDevicesLinksAndOperationsOfAllRanks) {
+TEST(GpuTestReport, ShowsDevicesLinksAndOperationsOfAllRanks) {
   auto report = report_of(2);
   report.message_bytes = 1 << 26;
   report.all_gather = 4.5e11;
