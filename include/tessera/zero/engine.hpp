@@ -12,11 +12,10 @@
 #include <vector>
 
 #include "tessera/comm/collectives.hpp"
-#include "tessera/memory/buffer.hpp"
 #include "tessera/memory/param_provider.hpp"
-#include "tessera/memory/swap_transfers.hpp"
 #include "tessera/optim/loss_scaler.hpp"
 #include "tessera/optim/optimizer.hpp"
+#include "tessera/zero/offload_config.hpp"
 #include "tessera/zero/partition_plan.hpp"
 #include "tessera/zero/state_view.hpp"
 
@@ -24,47 +23,6 @@ namespace tessera::zero {
 
 /// What an engine is for. Inference needs weights only: no gradients, master weights and states.
 enum class EngineUse { training, inference };
-
-/// Master weights and optimizer states on a drive (ZeRO-Infinity): tiles of them stream through
-/// buffers in memory while they are updated.
-struct OptimizerSwap {
-  memory::SwapOptions transfers;
-  std::int64_t tile_numel = 4'194'304;  ///< most elements of a tile
-  int buffer_count = 4;                 ///< tiles in memory
-};
-
-/// Weights of stage 3 on a drive (ZeRO-Infinity): a rank's shards of units stream through buffers
-/// in memory before they are gathered, and while they are updated.
-struct WeightSwap {
-  memory::SwapOptions transfers;
-  int buffer_count = 5;                       ///< shards in memory
-  std::int64_t buffer_numel = 100'000'000;    ///< most elements of a shard
-  std::int64_t memory_numel = 1'000'000'000;  ///< elements of the first units that stay in memory
-  /// Of the memory of a model on a device: pinned or host.
-  memory::MemorySpace space = memory::MemorySpace::pinned;
-};
-
-/// Weights of stage 3 of a device in host memory: a rank's shards of units stream to the device
-/// before they are gathered. No effect where the model computes on the host.
-struct WeightOffload {
-  memory::MemorySpace space = memory::MemorySpace::pinned;  ///< pinned or host
-};
-
-/// Master weights and optimizer states in host memory, updated by the host's cores while the model
-/// computes on a device (ZeRO-Offload): gradients leave the device as they are reduced, and tiles
-/// of updated weights return. Ren et al., "ZeRO-Offload: Democratizing Billion-Scale Model
-/// Training", USENIX ATC'21. No effect where the model computes on the host.
-struct OptimizerOffload {
-  std::int64_t tile_numel = 4'194'304;  ///< most elements of a tile
-  int buffer_count = 4;                 ///< tiles that are updated or return at a time
-  /// Of gradients and returning weights: pinned or host.
-  memory::MemorySpace space = memory::MemorySpace::pinned;
-  double ratio = 1.0;  ///< least part of the elements that the host updates (Twin-Flow)
-  /// From this optimizer step on the host updates while the next step computes, whose weights lack
-  /// that update (section 5.2 of the paper). state() and passes of evaluation complete it first.
-  /// 0: never; without optimizer_swap and ratio, and not for optimizers of complete parameters.
-  std::int64_t delay_from = 0;
-};
 
 /// Gradients of stage 3 travel as int4 codes in two all-to-alls, inside nodes and between them
 /// (ZeRO++ qgZ).
