@@ -23,12 +23,14 @@ std::string refusal(char const* json) {
   return error_of<ConfigError>([&] { parsed(json); });
 }
 
-/// A block that takes any JSON is refused, or its members are names that users choose.
+/// A block that takes any JSON is refused, or its members are names that users choose, or they are
+/// checked with their values (quantization_keys.test.cpp).
 TEST(DeepSpeedBlocks, NoBlockAcceptsAnything) {
   std::set<std::string> const chosen_by_users{
       "curriculum_learning.schedule_config",
       "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics",
       "data_efficiency.data_routing.random_ltd",
+      "zero_optimization.zeropp_loco_param",
       "autotuning.arg_mappings",
       "autotuning.model_info",
       "quantize_training.quantize_bits",

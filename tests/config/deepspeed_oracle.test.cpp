@@ -105,7 +105,12 @@ std::vector<ConfigTree> candidates(Option const& option) {
     case OptionType::numbers:
       return {ConfigTree::Array{0.5, 0.625}};
     case OptionType::json:
-      return {ConfigTree::object().set("num_cycles", 2), "never", "full_shard", "all", "node"};
+      return {ConfigTree::object().set("num_cycles", 2),
+              ConfigTree::object().set("err_beta", 0.5),
+              "never",
+              "full_shard",
+              "all",
+              "node"};
     default:
       return {"chosen", "2GiB"};
   }
@@ -124,6 +129,8 @@ ConfigTree context_of(std::string const& key) {
     set_path(tree, "bf16.bf16_master_weights_and_grads", true);
   }
   if (in("zero_optimization.")) set_path(tree, "zero_optimization.stage", 3);
+  if (key.ends_with("zeropp_loco_param"))
+    set_path(tree, "zero_optimization.zero_quantized_gradients", true);
   if (key.ends_with("mics_hierarchical_params_gather"))
     set_path(tree, "zero_optimization.mics_shard_size", 2);
   if (in("zero_optimization.offload_param.")) {
