@@ -197,7 +197,8 @@ TEST(LoadedWeights, OfLargeUnitsArriveInTheirPlaces) {
   };
   memory::UnitSpec unit{.name = "large", .parameters = {}};
   for (auto const& [name, numel] : {std::pair{"a", 1'500'001}, {"b", 77}, {"c", 1'700'003}})
-    unit.parameters.push_back({.name = name, .shape = {numel}, .trains = name[0] == 'b'});
+    unit.parameters.push_back(
+        {.name = name, .shape = {numel}, .init = {}, .aliases = {}, .trains = name[0] == 'b'});
   auto const comm = make_comm();
   auto const compute = memory::make_inline_queue("compute");
   for (int const stage : {0, 3}) {

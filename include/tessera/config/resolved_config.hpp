@@ -24,6 +24,7 @@ namespace tessera::config {
 struct ErrorFeedback {
   double beta = 0.8;            ///< part of the old error that a step keeps
   double reset_steps = 1024.0;  ///< steps after which errors start from zero
+  bool operator==(ErrorFeedback const&) const = default;
 };
 
 struct ResolvedConfig {

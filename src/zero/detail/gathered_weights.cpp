@@ -36,7 +36,7 @@ class ShardsInMemory final : public ShardStore {
 
   Shard fetch(UnitIndex unit, memory::Event const& before) override {
     auto const& layout = plan_.unit(unit);
-    return {shards_.view(layout.partition_offset.value(), layout.shard_numel), before};
+    return {shards_.view(layout.partition_offset.value(), layout.shard_numel), before, {}};
   }
   void fetched(UnitIndex, memory::Event const&) override {}
   bool read_ahead(UnitIndex) override { return false; }
