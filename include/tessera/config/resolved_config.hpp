@@ -19,7 +19,6 @@
 
 namespace tessera::config {
 
-/// The values that a run uses, from flags, run file and DeepSpeed JSON. A comparable value.
 /// Errors of quantized gradients that return in the next steps (LoCo).
 struct ErrorFeedback {
   double beta = 0.8;            ///< part of the old error that a step keeps
@@ -27,6 +26,7 @@ struct ErrorFeedback {
   bool operator==(ErrorFeedback const&) const = default;
 };
 
+/// The values that a run uses, from flags, run file and DeepSpeed JSON. A comparable value.
 struct ResolvedConfig {
   int world_size = 1;
 
