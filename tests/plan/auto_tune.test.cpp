@@ -33,8 +33,11 @@ class AutoTune : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return config::parse_options(words);
   }
+  /// Rank 0 writes the files that all ranks read afterwards.
   Tuned tune(config::TrainingArguments const& a) {
-    return auto_tune({a, *comm_, {1, comm_->size()}});
+    auto tuned = auto_tune({a, *comm_, {1, comm_->size()}});
+    comm_->barrier();
+    return tuned;
   }
 
   ScratchFiles files_;
