@@ -24,24 +24,24 @@ std::int64_t sums_of(std::int64_t numel) {
   return (numel + elements_per_sum - 1) / elements_per_sum;
 }
 
-/// Pairwise: lane j with lane j + 16, then j + 8, and so on. Missing elements are zero.
+/// Pairwise: square j with square j + 16, then j + 8, and so on. Missing elements are zero.
 template <class T>
 double sum_of_squares(T const* in, std::int64_t count) {
-  double lane[exact_tile];
+  double squares[exact_tile];
   if (count == exact_tile) {
     float wide[exact_tile];
     for (int j = 0; j < exact_tile; ++j) wide[j] = static_cast<float>(in[j]);
     for (int j = 0; j < exact_tile; ++j)
-      lane[j] = static_cast<double>(wide[j]) * static_cast<double>(wide[j]);
+      squares[j] = static_cast<double>(wide[j]) * static_cast<double>(wide[j]);
   } else {
     for (int j = 0; j < exact_tile; ++j) {
       double const v = j < count ? static_cast<double>(static_cast<float>(in[j])) : 0.0;
-      lane[j] = v * v;
+      squares[j] = v * v;
     }
   }
   for (int half = exact_tile / 2; half > 0; half /= 2)
-    for (int j = 0; j < half; ++j) lane[j] += lane[j + half];
-  return lane[0];
+    for (int j = 0; j < half; ++j) squares[j] += squares[j + half];
+  return squares[0];
 }
 
 /// digits of sum `index` = the tiles of elements_per_sum elements of one run.

@@ -63,11 +63,11 @@ void write(std::int64_t n, float* a, Value const& value) {
 /// A sum of each tile, which the compiler keeps.
 inline void read(std::int64_t n, float const* a, float* sums) {
   over_tiles(n, [&](std::int64_t index) {
-    float lane[128] = {};
+    float partial[128] = {};
     for (std::int64_t i = index * tile; i < (index + 1) * tile; i += 128)
-      for (int j = 0; j < 128; ++j) lane[j] += a[i + j];
-    for (int j = 1; j < 128; ++j) lane[0] += lane[j];
-    sums[index] = lane[0];
+      for (int j = 0; j < 128; ++j) partial[j] += a[i + j];
+    for (int j = 1; j < 128; ++j) partial[0] += partial[j];
+    sums[index] = partial[0];
   });
 }
 

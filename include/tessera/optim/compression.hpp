@@ -3,7 +3,6 @@
 /// OneBitLamb, ZeroOneAdam): an interface that such an Optimizer implements too.
 
 #include <cstdint>
-#include <vector>
 
 #include "tessera/optim/matrix_optimizer.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -14,13 +13,12 @@ namespace tessera::optim {
 struct StepCommunication {
   bool reduces_gradients = true;  ///< false: each rank keeps its own gradients
   bool exchanges = false;         ///< the update needs a compressed all-reduce
-  bool resets_errors = false;     ///< the errors start from zero: they are of other values
   char const* phase = "";         ///< for log and status: "warm-up", "compressed"
 };
 
-/// A step that exchanges: the engine calls prepare(), advance() for each unit, sums the worker
-/// errors over the ranks by a compressed all-reduce, and calls complete() with the result. Other
-/// steps are those of Optimizer::update(). The host knows that the step is not skipped.
+/// A step that exchanges: the engine calls advance() for each unit, sums the worker errors over the
+/// ranks by a compressed all-reduce, and calls complete() with the result. Other steps are those of
+/// Optimizer::update(). The host knows that the step is not skipped.
 class Compression {
  public:
   virtual ~Compression() = default;
@@ -28,11 +26,6 @@ class Compression {
   /// Elements that share a scale.
   enum class Scales { per_parameter, per_unit };
   virtual Scales scales() const { return Scales::per_parameter; }
-  /// @param units the segments of all units
-  virtual void prepare(memory::Queue& queue, std::vector<Segments> const& units,
-                       StepControl const& control) const {
-    (void)queue, (void)units, (void)control;
-  }
   /// Enqueues what precedes the exchange, and adds the values to exchange to the state
   /// "worker_error".
   virtual void advance(memory::Queue& queue, Segments const& segments,

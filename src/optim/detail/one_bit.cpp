@@ -68,7 +68,7 @@ class OneBitAdam final : public Optimizer, public Compression {
 
   StepCommunication communication(std::int64_t step) const override {
     bool const compresses = static_cast<double>(step) > spec_.value("freeze_step");
-    return {!compresses, compresses, false, compresses ? "compressed" : "warm-up"};
+    return {!compresses, compresses, compresses ? "compressed" : "warm-up"};
   }
 
   void advance(memory::Queue& queue, Segments const& segments,

@@ -1,7 +1,5 @@
 #include "detail/compressed_update.hpp"
 
-#include <vector>
-
 #include "tessera/kernels/elementwise.hpp"
 #include "tessera/memory/device.hpp"
 
@@ -31,12 +29,8 @@ CompressedUpdate::CompressedUpdate(StoreContext const& context, OptimizerState& 
 void CompressedUpdate::run(optim::Compression const& optimizer, optim::StepControl const& control) {
   auto& queue = context_.compute;
   bool const is_alone = context_.plan.ranks() == 1;
-  std::vector<optim::Segments> units;
-  for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u)
-    units.push_back(state_.segments(u));
-  optimizer.prepare(queue, units, control);
   for (UnitIndex u = first_unit; u < context_.plan.end_unit(); ++u) {
-    optimizer.advance(queue, units[position(u)], control);
+    optimizer.advance(queue, state_.segments(u), control);
     if (!is_alone) exchange_.send(u, state_.values(worker_error_, u));
   }
   if (!is_alone)
@@ -52,7 +46,7 @@ void CompressedUpdate::run(optim::Compression const& optimizer, optim::StepContr
     } else {
       exchange_.receive(u, out);
     }
-    optimizer.complete(queue, units[position(u)], control, exchanged(u));
+    optimizer.complete(queue, state_.segments(u), control, exchanged(u));
   }
   errors_differ_ = !is_alone;
 }

@@ -196,8 +196,7 @@ void validate_sum_order(EngineConfig const& c, int ranks, memory::MemorySpace sp
           "gradient_accumulation_steps is ", c.accumulation_steps, "; use a power of two");
   require(space == memory::MemorySpace::host,
           "NCCL and devices form sums in another order; use the CPU");
-  require(optim::is_elementwise(c.optimizer) && !optim::is_compressing(c.optimizer), "optimizer ",
-          c.optimizer.algorithm,
+  require(optim::is_elementwise(c.optimizer), "optimizer ", c.optimizer.algorithm,
           " sends signs, sums over parameters or has states in codes; use AdamW, SGD or Lion");
   require(c.master_dtype == Dtype::fp32 && c.accumulation_dtype == Dtype::fp32,
           "master weights and accumulated gradients must be fp32");
