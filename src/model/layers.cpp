@@ -146,16 +146,16 @@ detail::AttentionOptions attention_options(LayerPlan& plan, std::string const& n
   return out;
 }
 
-std::function<Value(LayerPass&, Value const&)> make_attention(LayerPlan& plan,
-                                                              std::string const& name,
-                                                              Attention::Options const& o) {
-  auto const part = std::make_shared<Owned<detail::CausalSelfAttention> const>(
-      plan, name, o.width, attention_options(plan, name, o));
-  return [part](LayerPass& layer_pass, Value const& in) {
+/// A layer that ends in a projection. @param first what comes before it; returns what the
+/// projection and the backward pass read
+template <class Layer, class First>
+std::function<Value(LayerPass&, Value const&)> layer_with_projection(
+    std::shared_ptr<Owned<Layer> const> const& part, First first) {
+  return [part, first](LayerPass& layer_pass, Value const& in) {
     part->check(in);
     auto const& frame = layer_pass.frame();
     TensorView const out = layer_pass.allocate(part->width);
-    auto const saved = part->layer.mix(frame.pass, frame.weights, in.rows());
+    auto const saved = first(part->layer, frame.pass, frame.weights, in.rows());
     part->layer.project(frame.pass, frame.weights, out, saved);
     return layer_pass.record(out, [part, in, saved](Backward& backward) {
       TapeBackward& run = backward.run();
@@ -165,6 +165,15 @@ std::function<Value(LayerPass&, Value const&)> make_attention(LayerPlan& plan,
       });
     });
   };
+}
+
+std::function<Value(LayerPass&, Value const&)> make_attention(LayerPlan& plan,
+                                                              std::string const& name,
+                                                              Attention::Options const& o) {
+  auto const part = std::make_shared<Owned<detail::CausalSelfAttention> const>(
+      plan, name, o.width, attention_options(plan, name, o));
+  return layer_with_projection(
+      part, [](auto const& layer, auto const&... operands) { return layer.mix(operands...); });
 }
 
 std::function<Value(LayerPass&, Value const&)> make_mlp(LayerPlan& plan, std::string const& name,
@@ -184,20 +193,8 @@ std::function<Value(LayerPass&, Value const&)> make_mlp(LayerPlan& plan, std::st
                          .gate_name = "gate_proj",
                          .expand_name = "up_proj",
                          .project_name = "down_proj"});
-  return [part](LayerPass& layer_pass, Value const& in) {
-    part->check(in);
-    auto const& frame = layer_pass.frame();
-    TensorView const out = layer_pass.allocate(part->width);
-    auto const saved = part->layer.expand(frame.pass, frame.weights, in.rows());
-    part->layer.project(frame.pass, frame.weights, out, saved);
-    return layer_pass.record(out, [part, in, saved](Backward& backward) {
-      TapeBackward& run = backward.run();
-      auto const leases = run.leases(part->range);
-      run.write(in, in.rows().dtype(), [&](TensorView din) {
-        part->layer.backward(run.pass(), leases, din, run.gradient(), in.rows(), saved);
-      });
-    });
-  };
+  return layer_with_projection(
+      part, [](auto const& layer, auto const&... operands) { return layer.expand(operands...); });
 }
 
 }  // namespace
