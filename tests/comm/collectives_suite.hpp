@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <thread>
 #include <tuple>
 
@@ -72,7 +73,10 @@ class CollectivesSuite : public ::testing::TestWithParam<Parameter> {
   /// The sum over ranks before it is rounded to the result's type; NCCL's is formed in the type on
   /// the wire.
   double sum(std::int64_t i) const {
-    return by_nccl() ? sum_on_wire(ranks_, i, dtype()) : serial_sum(ranks_, i, dtype());
+    if (!by_nccl()) return serial_sum(ranks_, i, dtype());
+    std::vector<int> members(static_cast<std::size_t>(ranks_));
+    std::iota(members.begin(), members.end(), 0);
+    return sum_on_wire(members, i, dtype());
   }
   /// The serial reference of a reduction over all ranks.
   double reduced(ReduceOp op, std::int64_t i) const {

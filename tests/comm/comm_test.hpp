@@ -2,9 +2,11 @@
 /// What the suites of the communication layer share: implementations by name, arrays of any dtype,
 /// exact references.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -191,11 +193,12 @@ inline double sum_by_node(std::vector<int> const& ranks, std::int64_t i, Dtype d
   return total;
 }
 
-/// The same, every partial sum rounded to the type.
-inline double sum_on_wire(int ranks, std::int64_t i, Dtype dtype) {
-  double sum = element(0, i);
-  for (int q = 1; q < ranks; ++q) sum = rounded(sum + element(q, i), dtype);
-  return sum;
+/// The sum over @p ranks of the job as a binary tree, every partial sum rounded to the type.
+inline double sum_on_wire(std::span<int const> ranks, std::int64_t i, Dtype dtype) {
+  if (ranks.size() == 1) return element(ranks[0], i);
+  auto const half = std::bit_ceil(ranks.size()) / 2;
+  return rounded(
+      sum_on_wire(ranks.first(half), i, dtype) + sum_on_wire(ranks.subspan(half), i, dtype), dtype);
 }
 
 }  // namespace tessera::comm::test

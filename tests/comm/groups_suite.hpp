@@ -75,11 +75,7 @@ class Groups : public ::testing::TestWithParam<std::tuple<Implementation, Dtype>
   Dtype dtype() const { return std::get<1>(GetParam()); }
   /// The sum over the ranks of a group; NCCL's has the type on the wire.
   double sum(std::vector<int> const& members, std::int64_t i) const {
-    if (!by_nccl()) return sum_by_node(members, i, dtype());
-    double total = element(members[0], i);
-    for (std::size_t q = 1; q < members.size(); ++q)
-      total = rounded(total + element(members[q], i), dtype());
-    return total;
+    return by_nccl() ? sum_on_wire(members, i, dtype()) : sum_by_node(members, i, dtype());
   }
 
   /// Calls @p check(group, members) on the members of each group of each pattern.

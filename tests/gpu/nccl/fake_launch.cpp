@@ -1,6 +1,7 @@
 #include "fake_launch.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -62,17 +63,26 @@ T combined(T a, T b, ncclRedOp_t op) {
   }
 }
 
+/// op over ranks [from, from + width) of element i of their pieces, in the order of the host's
+/// transports: a binary tree. @param width power of two; ranks beyond the last are left out
+template <class T>
+T combined_pieces(Exchange const& x, int from, int width, std::size_t i, ncclRedOp_t op) {
+  if (width == 1) return reinterpret_cast<T const*>(x.piece(from))[i];
+  int const half = width / 2;
+  T const first = combined_pieces<T>(x, from, half, i, op);
+  return from + half < x.ranks()
+             ? combined(first, combined_pieces<T>(x, from + half, half, i, op), op)
+             : first;
+}
+
 /// to[i] = op over ranks of their piece's element i.
 void combine_pieces(Exchange const& x, std::byte* to, std::size_t n, ncclDataType_t type,
                     ncclRedOp_t op) {
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
-    for (std::size_t i = 0; i < n; ++i) {
-      T sum = reinterpret_cast<T const*>(x.piece(0))[i];
-      for (int q = 1; q < x.ranks(); ++q)
-        sum = combined(sum, reinterpret_cast<T const*>(x.piece(q))[i], op);
-      reinterpret_cast<T*>(to)[i] = sum;
-    }
+    int const width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(x.ranks())));
+    for (std::size_t i = 0; i < n; ++i)
+      reinterpret_cast<T*>(to)[i] = combined_pieces<T>(x, 0, width, i, op);
   });
 }
 

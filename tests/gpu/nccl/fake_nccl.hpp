@@ -2,7 +2,7 @@
 /// An NCCL on host memory: the functions that Tessera calls, between processes of one machine, on
 /// the streams of a FakeDevice. It keeps to the contract of the user guide, takes its time as a
 /// non-blocking NCCL may, notes every breach of that contract by its caller, and fails where it is
-/// told to. Sums are formed in rank order in the type on the wire.
+/// told to. Sums are formed as a binary tree over the ranks, in the type on the wire.
 
 #include <string>
 #include <vector>
