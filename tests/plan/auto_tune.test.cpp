@@ -33,6 +33,8 @@ class AutoTune : public ::testing::Test {
     words.insert(words.end(), more.begin(), more.end());
     return config::parse_options(words);
   }
+  /// All ranks have read the files of rank 0 before it removes them.
+  void TearDown() override { comm_->barrier(); }
   /// Rank 0 writes the files that all ranks read afterwards.
   Tuned tune(config::TrainingArguments const& a) {
     auto tuned = auto_tune({a, *comm_, {1, comm_->size()}});
